@@ -22,7 +22,7 @@ HOLD_S = 0.5
 """About what ten judges that stand in line take to time a launch plan each: work and measurements then share a GPU evenly."""
 
 
-class Lane:
+class DeviceLock:
     """The lane of one device, e.g. `cpu` or `gpu-<uuid>`."""
 
     def __init__(self, name: str, folder: str | None = None):
@@ -46,7 +46,7 @@ class Lane:
             fcntl.flock(self._lane, fcntl.LOCK_UN)
 
     @contextmanager
-    def in_turns(self, rest: Callable[[], None] = lambda: None) -> Iterator[Callable[[Callable[[], None] | None], None]]:
+    def shared_in_turns(self, rest: Callable[[], None] = lambda: None) -> Iterator[Callable[[Callable[[], None] | None], None]]:
         """`shared`, for long work that can stop for others: it calls the function given now and then, which lets whoever waits to
         measure go first once `HOLD_S` have passed, and before calls `rest`, to end what is under way. What that function is given,
         which may wait for who measures, is called with the lane given up."""
@@ -67,7 +67,7 @@ class Lane:
             yield give_way
 
     @contextmanager
-    def turn(self, waits: Callable[[], None]) -> Iterator[None]:
+    def all_cores(self, waits: Callable[[], None]) -> Iterator[None]:
         """All cores for a moment, beside work that needs one; `waits` is called first where somebody else has them.
 
         Teams of threads that together outnumber the cores spin for longer than they work.
@@ -83,7 +83,7 @@ class Lane:
             fcntl.flock(self._turn, fcntl.LOCK_UN)
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def exclusive(self) -> Iterator[None]:
         """A measurement."""
         fcntl.flock(self._gate, fcntl.LOCK_EX)
         try:

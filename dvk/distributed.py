@@ -32,12 +32,12 @@ KEPT: list[Any] = []
 it would wait for gloo's threads with Python's lock, which they wait for."""
 
 
-class Lost(DvkError):
+class ProcessLost(DvkError):
     """Another process of the run has ended, or no longer answers."""
 
 
-class Team:
-    """See the module. `Team()` is one process alone; `Team.join` what the environment says. Use as a context manager.
+class ProcessGroup:
+    """See the module. `ProcessGroup()` is one process alone; `ProcessGroup.join` what the environment says. Use as a context manager.
 
     Attributes:
         rank: which process this is, from 0.
@@ -50,7 +50,7 @@ class Team:
         self._store = store
 
     @classmethod
-    def join(cls, patience_s: float) -> Team:
+    def join(cls, patience_s: float) -> ProcessGroup:
         """Meet the others; alone where no launcher has started this process.
 
         Args:
@@ -58,7 +58,7 @@ class Team:
 
         Raises:
             UsageError: there are fewer GPUs than processes.
-            Lost: they do not come.
+            ProcessLost: they do not come.
         """
         size = launched()
         if size <= 1:
@@ -83,12 +83,12 @@ class Team:
             distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
         except (RuntimeError, ValueError) as error:
             problem = f"the processes of this run cannot meet: {_first_line(error)}"
-            raise Lost(problem, "start them with torchrun or accelerate launch") from None
+            raise ProcessLost(problem, "start them with torchrun or accelerate launch") from None
         if rank:  # results are printed once
             sys.stdout = open(os.devnull, "w")
         return cls(rank, size, local, store)
 
-    def __enter__(self) -> Team:
+    def __enter__(self) -> ProcessGroup:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -104,68 +104,68 @@ class Team:
             distributed.destroy_process_group()
 
     @property
-    def chief(self) -> bool:
+    def is_main(self) -> bool:
         """This process writes what the run leaves on disk."""
         return self.rank == 0
 
-    def share(self, values: Sequence[T]) -> list[T]:
+    def shard(self, values: Sequence[T]) -> list[T]:
         """What falls to this process of something that all know: every `size`-th."""
         return list(values[self.rank :: self.size])
 
-    def gather(self, found: Sequence[T]) -> list[T]:
+    def gather(self, result: Sequence[T]) -> list[T]:
         """Every process's results for its `share`, one a value, in the order of the values; the same list everywhere.
 
         Raises:
-            Lost: another process has ended or does not answer.
+            ProcessLost: another process has ended or does not answer.
         """
         if self._store is None:
-            return list(found)
+            return list(result)
         parts: list[Any] = [None] * self.size
-        self._exchange(lambda distributed: distributed.all_gather_object(parts, list(found)))
+        self._exchange(lambda distributed: distributed.all_gather_object(parts, list(result)))
         return [parts[i % self.size][i // self.size] for i in range(sum(map(len, parts)))]
 
-    def told(self, value: T) -> T:
+    def broadcast(self, value: T) -> T:
         """What the chief has, everywhere.
 
         Raises:
-            Lost: as `gather`.
+            ProcessLost: as `gather`.
         """
         if self._store is None:
             return value
-        box: list[Any] = [value if self.chief else None]
+        box: list[Any] = [value if self.is_main else None]
         self._exchange(lambda distributed: distributed.broadcast_object_list(box, src=0))
         return box[0]
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Until all have come here.
 
         Raises:
-            Lost: as `gather`.
+            ProcessLost: as `gather`.
         """
         self.gather([None])
 
     @contextmanager
-    def chief_first(self) -> Iterator[None]:
+    def main_first(self) -> Iterator[None]:
         """The others do the same when the chief has done it, and find what it made.
 
         Raises:
-            Lost: as `gather`.
+            ProcessLost: as `gather`.
         """
-        if not self.chief:
-            self.wait()
+        if not self.is_main:
+            self.barrier()
         yield
-        if self.chief:
-            self.wait()
+        if self.is_main:
+            self.barrier()
 
     def folder(self, path: Path | None, *, resume: bool, **rest: Any) -> RunFolder:
         """The run's folder: opened by the chief, looked at by the others; arguments of `RunFolder.open`.
 
         Raises:
             RunFolderError: the chief cannot open it.
-            Lost: as `gather`.
+            ProcessLost: as `gather`.
         """
-        run = RunFolder.open(path, resume=resume, **rest) if self.chief else None
-        where = self.told(str(run.path.absolute()) if run is not None else "")
+        run = RunFolder.open(path, resume=resume, **rest) if self.is_main else None
+        where = self.broadcast(str(run.path.absolute()) if run is not None else "")
         return run if run is not None else RunFolder.beside(Path(where))
 
     def _exchange(self, do: Any) -> None:
@@ -175,7 +175,7 @@ class Team:
             do(distributed)
         except RuntimeError as error:
             hint = "go on with --resume; what the last step had found is lost"
-            raise Lost(f"another process of this run has ended or does not answer: {_first_line(error)}", hint) from None
+            raise ProcessLost(f"another process of this run has ended or does not answer: {_first_line(error)}", hint) from None
 
     def _claim(self, error: BaseException) -> bool:
         """Say that this process fails; False where another has said so before."""

@@ -28,7 +28,7 @@ from pydantic_core import to_json
 
 import dvk
 from dvk import machine, resources
-from dvk.config import Config
+from dvk.config import RENAMED, Config
 from dvk.errors import DvkError, RunFolderError
 
 MANIFEST = "run.json"
@@ -147,7 +147,8 @@ class RunFolder:
             self._manifest["asked"] = asked
             self._save()
             return False
-        before = _flat({**self._manifest.get("asked", {}), **self._manifest["config"]})
+        earlier = _flat({**self._manifest.get("asked", {}), **self._manifest["config"]})
+        before = {RENAMED.get(name, name): value for name, value in earlier.items()}
         now = _flat({**asked, **config.model_dump(mode="json")})
         others = [name for name, value in now.items() if before.get(name, value) != value]
         if others and all(name in larger and now[name] > before[name] for name in others):
@@ -309,10 +310,10 @@ def commit() -> str | None:
 
 def _flat(asked: dict[str, Any], path: str = "") -> dict[str, Any]:
     """Settings by their dotted names."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, value in asked.items():
-        found |= _flat(value, f"{path}{name}.") if isinstance(value, dict) else {path + name: value}
-    return found
+        result |= _flat(value, f"{path}{name}.") if isinstance(value, dict) else {path + name: value}
+    return result
 
 
 def _now() -> str:

@@ -8,25 +8,25 @@ from pathlib import Path
 import pytest
 
 from dvk import device_lock
-from dvk.device_lock import Lane
+from dvk.device_lock import DeviceLock
 
 
 def test_turns_are_taken_one_after_another_and_who_waits_says_so(tmp_path: Path) -> None:
-    one, other = Lane("cpu", str(tmp_path)), Lane("cpu", str(tmp_path))
+    one, other = DeviceLock("cpu", str(tmp_path)), DeviceLock("cpu", str(tmp_path))
     order: list[str] = []
     waits, done = threading.Event(), threading.Event()
 
     def second() -> None:
-        with other.shared(), other.turn(waits.set):
+        with other.shared(), other.all_cores(waits.set):
             order.append("second")
         done.set()
 
-    with one.shared(), one.turn(lambda: order.append("nobody is there")):
+    with one.shared(), one.all_cores(lambda: order.append("nobody is there")):
         threading.Thread(target=second, daemon=True).start()
         assert waits.wait(5) and not done.wait(0.05)
         order.append("first")
     assert done.wait(5) and order == ["first", "second"]
-    with one.turn(lambda: order.append("given back")):
+    with one.all_cores(lambda: order.append("given back")):
         assert len(order) == 2
 
 
@@ -36,11 +36,11 @@ def test_long_work_lets_a_measurement_go_first_and_rests_meanwhile(tmp_path: Pat
     measured = threading.Event()
 
     def measure() -> None:
-        with Lane("gpu", str(tmp_path)).alone():
+        with DeviceLock("gpu", str(tmp_path)).exclusive():
             order.append("measured")
         measured.set()
 
-    with Lane("gpu", str(tmp_path)).in_turns(lambda: order.append("rest")) as give_way:
+    with DeviceLock("gpu", str(tmp_path)).shared_in_turns(lambda: order.append("rest")) as give_way:
         give_way(None)
         assert order == []  # it has only just begun
         threading.Thread(target=measure, daemon=True).start()

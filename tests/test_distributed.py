@@ -12,34 +12,34 @@ from typing import Any
 import pytest
 
 from dvk.config import Config
-from dvk.distributed import Team
+from dvk.distributed import ProcessGroup
 from dvk.errors import DvkError, RunFolderError
 from tests.together import together as together_with
 
 together = partial(together_with, preloaded=["torch.distributed", "dvk.distributed"])
 
 
-def opened(team: Team, folder: str) -> Any:
+def opened(team: ProcessGroup, folder: str) -> Any:
     return team.folder(Path(folder), command="train", name="t", argv=("dvk",), config=Config(), resume=True)
 
 
 def exchange(folder: str) -> Any:
-    with Team.join(30) as team, opened(team, folder) as run:
-        squares = team.gather([(team.rank, n * n) for n in team.share(range(5))])
-        with team.chief_first():
+    with ProcessGroup.join(30) as team, opened(team, folder) as run:
+        squares = team.gather([(team.rank, n * n) for n in team.shard(range(5))])
+        with team.main_first():
             first = (run.path / "made").exists()
             (run.path / "made").touch()
         run.append("metrics.jsonl", {"by": team.rank})
         run.write_text("text", str(team.rank))
-        team.wait()
-        told = team.told(f"by {team.rank}"), run.read("metrics.jsonl"), (run.path / "text").read_text(), first
+        team.barrier()
+        told = team.broadcast(f"by {team.rank}"), run.read("metrics.jsonl"), (run.path / "text").read_text(), first
         run.finish("done")
         return squares, told
 
 
 def fails(folder: str, how: str) -> Any:
-    with Team.join(20) as team, opened(team, folder):
-        team.wait()
+    with ProcessGroup.join(20) as team, opened(team, folder):
+        team.barrier()
         if team.rank == 1:
             if how == "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -52,20 +52,20 @@ def fails(folder: str, how: str) -> Any:
 
 
 def impatient(folder: str) -> Any:
-    with Team.join(1.5) as team:
-        team.wait()
+    with ProcessGroup.join(1.5) as team:
+        team.barrier()
         if team.rank == 1:
             time.sleep(3)
-        team.wait()
+        team.barrier()
 
 
 def test_alone_all_is_free() -> None:
-    with Team.join(1) as team:
-        assert team.chief and team.share([1, 2, 3]) == team.gather([1, 2, 3]) == [1, 2, 3] and team.told(5) == 5
-        team.wait()
+    with ProcessGroup.join(1) as team:
+        assert team.is_main and team.shard([1, 2, 3]) == team.gather([1, 2, 3]) == [1, 2, 3] and team.broadcast(5) == 5
+        team.barrier()
 
 
-def test_what_one_finds_all_are_told_and_one_writes(tmp_path: Path) -> None:
+def test_results_are_gathered_everywhere_and_written_once(tmp_path: Path) -> None:
     (run := tmp_path / "run").mkdir()
     one, other = together(exchange, str(run), folder=tmp_path)
     assert one[0] == other[0] == [(0, 0), (1, 1), (0, 4), (1, 9), (0, 16)]
@@ -96,4 +96,4 @@ def test_errors_are_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with pytest.raises(DvkError, match="cannot meet"):
-        Team.join(1)
+        ProcessGroup.join(1)

@@ -190,7 +190,7 @@ def test_a_torn_last_line_is_dropped_and_not_continued(tmp_path: Path, torn: byt
     assert run.read("turns.jsonl") == [{"n": 1}, {"n": 3}]
 
 
-def test_a_file_that_is_one_torn_line_starts_anew(tmp_path: Path) -> None:
+def test_a_file_of_one_torn_line_is_started_over(tmp_path: Path) -> None:
     run = start(tmp_path / "run")
     (run.path / "turns.jsonl").write_bytes(b"x" * 70_000)
     run.append("turns.jsonl", {"n": 1})

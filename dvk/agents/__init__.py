@@ -25,7 +25,7 @@ gains         what paired answers say, with bounds
 trials        proposed skills tried, and admitted or refused
 """
 
-from dvk.agents.rollout import play, play_many
-from dvk.agents.task_context import Subject
+from dvk.agents.rollout import run_episode, run_episodes
+from dvk.agents.task_context import TaskContext
 
-__all__ = ["Subject", "play", "play_many"]
+__all__ = ["TaskContext", "run_episode", "run_episodes"]

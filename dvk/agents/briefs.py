@@ -26,7 +26,7 @@ class Brief:
 
 
 @dataclass(frozen=True)
-class Advice:
+class ReviewAdvice:
     """What a reviewer said of one version."""
 
     problem: str

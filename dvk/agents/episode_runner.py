@@ -18,7 +18,7 @@ from typing import NamedTuple
 from dvk import crashes
 from dvk.agents import policy, selection, summary
 from dvk.agents.dialects import Dialect
-from dvk.agents.task_context import Subject
+from dvk.agents.task_context import TaskContext
 from dvk.agents.turns import best_window
 from dvk.backbone import Completion, Conversation
 from dvk.config import Config
@@ -28,7 +28,7 @@ from dvk.records import Candidate, Episode, Role, Skill, Status, Trace, Turn, Ve
 ROLES: tuple[Role, ...] = ("selection", "policy", "summary")
 
 
-class Key(NamedTuple):
+class ConversationKey(NamedTuple):
     """Which conversation of which task: explicit, never parsed."""
 
     position: int
@@ -41,10 +41,10 @@ class Key(NamedTuple):
 
 
 @dataclass
-class Talk:
+class ConversationState:
     """One conversation in progress."""
 
-    key: Key
+    key: ConversationKey
     skills: tuple[Skill, ...] = ()
     turns: list[Turn] = field(default_factory=list)
     asked: Conversation | None = None
@@ -69,7 +69,7 @@ class Talk:
                      skills=tuple(skill.name for skill in self.skills), turns=tuple(self.turns))
 
 
-class Play:
+class EpisodeRunner:
     """See the module.
 
     Args:
@@ -82,47 +82,55 @@ class Play:
     """
 
     def __init__(
-        self, position: int, subject: Subject, offered: Sequence[Skill], dialect: Dialect, config: Config, *, proposer: str, step: int = 0
+        self,
+        position: int,
+        subject: TaskContext,
+        offered: Sequence[Skill],
+        dialect: Dialect,
+        config: Config,
+        *,
+        proposer: str,
+        step: int = 0,
     ):
         self.position, self.subject, self.offered, self.dialect, self.config = position, subject, tuple(offered), dialect, config
         self.proposer, self.step = proposer, step
-        self.ready: list[Talk] = []
+        self.ready: list[ConversationState] = []
         """Conversations whose next question can be asked."""
         self.num_open = 0
         """Conversations that have not ended, the ready ones included."""
         self.began = time.monotonic()
-        self.news: list[tuple[Key, Turn]] = []
+        self.news: list[tuple[ConversationKey, Turn]] = []
         """Turns to which nothing more will be added, in the order they ended; whoever reads it empties it."""
-        self._talks: list[Talk] = []
+        self._talks: list[ConversationState] = []
         self._proposed: list[Skill] = []
-        self._summarised: Talk | None = None
+        self._summarised: ConversationState | None = None
         self._failed = False
         settings = config.rollout
         if self.offered and settings.schemes:
             for scheme in range(settings.schemes):
                 if settings.selector == "model" and scheme >= settings.explored:
-                    self._begin(Key(position, "selection", scheme, 0), self.offered)
+                    self._begin(ConversationKey(position, "selection", scheme, 0), self.offered)
                 else:
                     self._begin_policies(scheme, self._unasked(scheme))
             without = settings.rollouts if settings.null_scheme else 0
         else:  # the same number of conversations, so that peers remain comparable in number
             without = settings.rollouts * max(1, settings.schemes + settings.null_scheme)
         for rollout in range(without):
-            self._begin(Key(position, "policy", None, rollout))
+            self._begin(ConversationKey(position, "policy", None, rollout))
 
     @property
     def failed(self) -> bool:
-        """See `fail`: what comes of its conversations is not wanted any more."""
+        """See `on_crash`: what comes of its conversations is not wanted any more."""
         return self._failed
 
     @property
-    def done(self) -> bool:
+    def finished(self) -> bool:
         """All conversations have ended."""
         return self.num_open == 0
 
     # ------------------------------------------------------------ moves
 
-    def ask(self, talk: Talk) -> Conversation:
+    def next_question(self, talk: ConversationState) -> Conversation:
         """The next question of a ready conversation, which is ready no more."""
         self.ready.remove(talk)
         agents = self.config.agents
@@ -136,7 +144,7 @@ class Play:
         talk.asked = asked
         return asked
 
-    def heard(self, talk: Talk, answer: Completion, redrawn: int = 0) -> Candidate | None:
+    def on_answer(self, talk: ConversationState, answer: Completion, redrawn: int = 0) -> Candidate | None:
         """Take an answer: the candidate to be judged, if it is one; else the conversation has gone on or ended.
 
         Args:
@@ -156,15 +164,15 @@ class Play:
         else:
             scheme = "no skills" if talk.key.scheme is None else f"scheme {talk.key.scheme}"
             title = f"{scheme}, rollout {talk.key.rollout}, turn {len(talk.turns) + 1}"
-            found = policy.read(self.dialect, self.subject, answer, self.proposer, talk.skills, title)
-            if isinstance(found, Candidate):
-                talk.turns.append(turn.model_copy(update={"candidate": found}))
-                return found
-            self._add(talk, turn.model_copy(update={"malformed": found}))
+            result = policy.read(self.dialect, self.subject, answer, self.proposer, talk.skills, title)
+            if isinstance(result, Candidate):
+                talk.turns.append(turn.model_copy(update={"candidate": result}))
+                return result
+            self._add(talk, turn.model_copy(update={"malformed": result}))
             self._next(talk)
         return None
 
-    def judged(self, talk: Talk, verdict: Verdict) -> None:
+    def on_verdict(self, talk: ConversationState, verdict: Verdict) -> None:
         """Take the verdict on a conversation's last candidate."""
         turn = talk.turns.pop()
         self._add(talk, turn.model_copy(update={"verdict": verdict}))
@@ -173,12 +181,12 @@ class Play:
         else:
             self._next(talk)
 
-    def fail(self, crash: Crashed) -> None:
+    def on_crash(self, crash: Crashed) -> None:
         """An exception ended the episode: conversations that have not ended are left out, but for one that says so."""
         self._failed, self.ready, self.num_open = True, [], 0
         self._talks = [talk for talk in self._talks if talk.ended]
         rollout = sum(talk.key.role == "policy" for talk in self._talks)
-        told = Talk(Key(self.position, "policy", None, rollout), ended=True)
+        told = ConversationState(ConversationKey(self.position, "policy", None, rollout), ended=True)
         self._talks.append(told)
         self._add(told, Turn(verdict=crashes.verdict(crash, "search")))
 
@@ -190,18 +198,18 @@ class Play:
 
     # ------------------------------------------------------------ inside
 
-    def _begin(self, key: Key, skills: tuple[Skill, ...] = ()) -> None:
-        talk = Talk(key, skills)
+    def _begin(self, key: ConversationKey, skills: tuple[Skill, ...] = ()) -> None:
+        talk = ConversationState(key, skills)
         self._talks.append(talk)
         self.ready.append(talk)
         self.num_open += 1
 
-    def _add(self, talk: Talk, turn: Turn) -> None:
+    def _add(self, talk: ConversationState, turn: Turn) -> None:
         talk.turns.append(turn.model_copy(update={"elapsed_s": round(time.monotonic() - self.began, 3)}))
         self.news.append((talk.key, talk.turns[-1]))
         talk.asked = None
 
-    def _next(self, talk: Talk) -> None:
+    def _next(self, talk: ConversationState) -> None:
         settings = self.config.rollout
         if len(talk.context) >= settings.turns:
             if talk.iteration >= settings.iterations:
@@ -212,17 +220,17 @@ class Play:
             talk.window = best_window(talk.turns, kept, self.config.rewards) if kept else ()
         self.ready.append(talk)
 
-    def _end(self, talk: Talk) -> None:
+    def _end(self, talk: ConversationState) -> None:
         talk.ended = True
         self.num_open -= 1
         if self.num_open == 0 and self._summarised is None:
             self._begin_summaries()
 
-    def _selected(self, talk: Talk, turn: Turn, answer: Completion) -> None:
-        found = selection.read(self.dialect, answer, self.offered, self.config.agents)
-        self._add(talk, turn.model_copy(update={"malformed": found.malformed, "chosen": tuple(skill.name for skill in found.skills)}))
-        if found.malformed is None:
-            self._begin_policies(talk.key.scheme, found.skills)
+    def _selected(self, talk: ConversationState, turn: Turn, answer: Completion) -> None:
+        selected = selection.read(self.dialect, answer, self.offered, self.config.agents)
+        self._add(talk, turn.model_copy(update={"malformed": selected.malformed, "chosen": tuple(skill.name for skill in selected.skills)}))
+        if selected.malformed is None:
+            self._begin_policies(talk.key.scheme, selected.skills)
         else:
             self._unselected(talk.key.scheme)
         self._end(talk)
@@ -234,7 +242,7 @@ class Play:
 
     def _begin_policies(self, scheme: int | None, skills: tuple[Skill, ...]) -> None:
         for rollout in range(self.config.rollout.rollouts):
-            self._begin(Key(self.position, "policy", scheme, rollout), skills)
+            self._begin(ConversationKey(self.position, "policy", scheme, rollout), skills)
 
     def _unasked(self, scheme: int) -> tuple[Skill, ...]:
         """A selection without a model: the first by BM25, or as many at random."""
@@ -252,19 +260,19 @@ class Play:
             return
         self._summarised = traces[id(best)][0]
         for number in range(self.config.rollout.summaries):
-            self._begin(Key(self.position, "summary", self._summarised.key.scheme, number), self._summarised.skills)
+            self._begin(ConversationKey(self.position, "summary", self._summarised.key.scheme, number), self._summarised.skills)
 
-    def _summary(self, talk: Talk, turn: Turn, answer: Completion) -> None:
+    def _summary(self, talk: ConversationState, turn: Turn, answer: Completion) -> None:
         assert self._summarised is not None
         source = self._summarised.key
         provenance = {"source": "run", "task": self.subject.task.id, "step": self.step, "scheme": source.scheme,
                       "rollout": source.rollout, "summary": talk.key.rollout}
-        found = summary.read(self.dialect, self.subject, answer, self._summarised.trace(""), self.config.agents, provenance)
-        self._add(talk, turn.model_copy(update={"malformed": found.malformed}))
-        self._proposed += found.skills
+        proposals = summary.read(self.dialect, self.subject, answer, self._summarised.trace(""), self.config.agents, provenance)
+        self._add(talk, turn.model_copy(update={"malformed": proposals.malformed}))
+        self._proposed += proposals.skills
         self._end(talk)
 
 
-def order(key: Key) -> tuple[int, int, int, int]:
+def order(key: ConversationKey) -> tuple[int, int, int, int]:
     """Keys in the order things happen: selections, the null scheme, the schemes, summaries."""
     return key.position, ROLES.index(key.role), -1 if key.scheme is None else key.scheme, key.rollout

@@ -64,10 +64,10 @@ def body(made: Note, *, evidence: str, example: str) -> str:
 def sections(body: str) -> dict[str, str]:
     """Text under each `## ` heading, code left out; of equal headings the first."""
     pieces = _HEADING.split(_FENCED.sub("", body))
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for heading, text in zip(pieces[1::2], pieces[2::2]):
-        found.setdefault(heading, text.strip())
-    return found
+        result.setdefault(heading, text.strip())
+    return result
 
 
 def line(text: str, most: int = MAX_CHARS) -> str:
@@ -80,12 +80,12 @@ def line(text: str, most: int = MAX_CHARS) -> str:
 
 
 def _given(text: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for row in text.splitlines():
         key, _, value = row.partition(" ")
         if key in ("when", "do") and value.strip():
-            found.setdefault(key, value.strip())
-    return found
+            result.setdefault(key, value.strip())
+    return result
 
 
 def _first_sentence(text: str) -> str:

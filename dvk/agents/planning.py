@@ -13,9 +13,9 @@ from typing import NamedTuple
 from dvk import nanolang
 from dvk.agents import feedback, notes, reading, task_context, tools
 from dvk.agents.dialects.examples import TITLES
-from dvk.agents.task_context import Subject
+from dvk.agents.task_context import TaskContext
 from dvk.backbone import Completion, Conversation
-from dvk.config import Agents
+from dvk.config import AgentsConfig
 from dvk.records import Skill, Timing, Verdict
 
 GRAPH = "graph"
@@ -74,7 +74,7 @@ class Move(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Region:
+class PlanRegion:
     """A part of the program with the moves that are legal there."""
 
     name: str
@@ -88,7 +88,7 @@ class Region:
         return "\n".join([f"### {self.name}", self.facts, *kinds])
 
 
-class Named(NamedTuple):
+class NamedMoves(NamedTuple):
     """What an answer says."""
 
     moves: tuple[Move, ...]
@@ -97,8 +97,14 @@ class Named(NamedTuple):
 
 
 def ask(
-    subject: Subject, regions: Sequence[Region], verdict: Verdict, best: Timing | None, told: Sequence[str], skills: Sequence[Skill],
-    most: int, settings: Agents,
+    subject: TaskContext,
+    regions: Sequence[PlanRegion],
+    verdict: Verdict,
+    best: Timing | None,
+    told: Sequence[str],
+    skills: Sequence[Skill],
+    most: int,
+    settings: AgentsConfig,
 ) -> Conversation:
     """Ask for the next moves.
 
@@ -126,15 +132,15 @@ def ask(
     return Conversation(messages=messages, tools=(tools.plan_moves(most),))
 
 
-def read(answer: Completion, most: int) -> Named:
+def read(answer: Completion, most: int) -> NamedMoves:
     """The moves that an answer names, legal or not.
 
     Raises:
-        Malformed: no call of the tool, or no moves in it.
+        MalformedAnswer: no call of the tool, or no moves in it.
     """
     items = reading.arguments(answer.text, answer.tool_calls, tools.plan_moves(most))["moves"]
     if not items:
-        raise reading.Malformed("it names no move")
+        raise reading.MalformedAnswer("it names no move")
     moves: list[Move] = []
     refused = []
     for item in items[:most]:
@@ -147,4 +153,4 @@ def read(answer: Completion, most: int) -> Named:
             moves.append(move)
     if len(items) > most:
         refused.append(f"{len(items) - most} more: an answer names at most {most}")
-    return Named(tuple(moves), tuple(refused))
+    return NamedMoves(tuple(moves), tuple(refused))

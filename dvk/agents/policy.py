@@ -7,16 +7,16 @@ from typing import Any
 
 from dvk import crashes
 from dvk.agents.briefs import Brief
-from dvk.agents.dialects import Dialect, Prose
-from dvk.agents.reading import Malformed, visible
-from dvk.agents.task_context import CHARS_PER_TOKEN, Subject, cut
-from dvk.agents.turns import best_timing, kept
+from dvk.agents.dialects import Dialect, ProseDialect
+from dvk.agents.reading import MalformedAnswer, visible
+from dvk.agents.task_context import CHARS_PER_TOKEN, TaskContext, cut
+from dvk.agents.turns import best_timing, turns_in_budget
 from dvk.backbone import Completion, Conversation
-from dvk.config import Agents
+from dvk.config import AgentsConfig
 from dvk.records import Candidate, Skill, Turn
 
 
-def ask(dialect: Dialect, subject: Subject, skills: Sequence[Skill], turns: Sequence[Turn], settings: Agents) -> Conversation:
+def ask(dialect: Dialect, subject: TaskContext, skills: Sequence[Skill], turns: Sequence[Turn], settings: AgentsConfig) -> Conversation:
     """The prompt for the turn after `turns`: the task, then attempts with what was found, the feedback on the last at the end.
 
     Of many attempts the last, the best and the latest others are shown, in their order: `settings.kept_attempts`, fewer where
@@ -25,7 +25,7 @@ def ask(dialect: Dialect, subject: Subject, skills: Sequence[Skill], turns: Sequ
     opening = dialect.policy(subject, skills, settings)
     left = settings.prompt_tokens * CHARS_PER_TOKEN - sum(len(str(message["content"])) for message in opening.messages)
     for most in range(settings.kept_attempts, 0, -1):
-        shown = [_shown(dialect, turns, position, settings) for position in kept(turns, most)]
+        shown = [_shown(dialect, turns, position, settings) for position in turns_in_budget(turns, most)]
         if sum(len(answer) + len(found) for answer, found in shown) <= left or most == 1:
             break
     messages: list[dict[str, Any]] = list(opening.messages)
@@ -35,14 +35,14 @@ def ask(dialect: Dialect, subject: Subject, skills: Sequence[Skill], turns: Sequ
     return opening.model_copy(update={"messages": tuple(messages)})
 
 
-def revise(dialect: Dialect, subject: Subject, skills: Sequence[Skill], brief: Brief, settings: Agents) -> Conversation:
+def revise(dialect: Dialect, subject: TaskContext, skills: Sequence[Skill], brief: Brief, settings: AgentsConfig) -> Conversation:
     """The prompt for a version in the light of others, which a dialect without words shows as attempts of one conversation."""
-    if isinstance(dialect, Prose):
+    if isinstance(dialect, ProseDialect):
         return dialect.revise(subject, skills, brief, settings)
     return ask(dialect, subject, skills, brief.shown, settings)
 
 
-def _shown(dialect: Dialect, turns: Sequence[Turn], position: int, settings: Agents) -> tuple[str, str]:
+def _shown(dialect: Dialect, turns: Sequence[Turn], position: int, settings: AgentsConfig) -> tuple[str, str]:
     """An attempt and what was found, as shown to who tries again."""
     turn = turns[position]
     found = dialect.feedback(turn.verdict, turn.malformed, best_timing(turns[:position]), settings)
@@ -55,7 +55,7 @@ class Reply(Completion):
     task: str
     found: Candidate | str
     shown: int | None = None
-    """See `reading.Malformed`."""
+    """See `reading.MalformedAnswer`."""
 
 
 def unread(answer: Completion) -> bool:
@@ -63,26 +63,26 @@ def unread(answer: Completion) -> bool:
     return isinstance(answer, Reply) and isinstance(answer.found, str)
 
 
-def reply(dialect: Dialect, subject: Subject, answer: Completion) -> Completion:
+def reply(dialect: Dialect, subject: TaskContext, answer: Completion) -> Completion:
     """The answer, read; as it is if the backbone failed."""
     return answer if answer.finish == "error" else _read(dialect, subject, answer)
 
 
-def read(dialect: Dialect, subject: Subject, answer: Completion, proposer: str, skills: Sequence[Skill], title: str) -> Candidate | str:
+def read(dialect: Dialect, subject: TaskContext, answer: Completion, proposer: str, skills: Sequence[Skill], title: str) -> Candidate | str:
     """The candidate in an answer, or why there is none."""
-    found = _read(dialect, subject, answer).found
-    if isinstance(found, str):
-        return found
-    return found.model_copy(update={"proposer": proposer, "skills": tuple(s.name for s in skills), "title": title or found.title})
+    result = _read(dialect, subject, answer).found
+    if isinstance(result, str):
+        return result
+    return result.model_copy(update={"proposer": proposer, "skills": tuple(s.name for s in skills), "title": title or result.title})
 
 
-def _read(dialect: Dialect, subject: Subject, answer: Completion) -> Reply:
+def _read(dialect: Dialect, subject: TaskContext, answer: Completion) -> Reply:
     if isinstance(answer, Reply) and answer.task == subject.task.id:  # another task may be asked in the same words
         return answer
     said = {name: getattr(answer, name) for name in Completion.model_fields}
     try:
         return Reply(**said, task=subject.task.id, found=dialect.read_policy(subject, answer))
-    except Malformed as error:
+    except MalformedAnswer as error:
         return Reply(**said, task=subject.task.id, found=str(error), shown=error.shown)
     except Exception as error:  # noqa: BLE001 - whatever a model wrote costs that answer and no more
         return Reply(**said, task=subject.task.id, found=crashes.crashed(error, "reading it").message)

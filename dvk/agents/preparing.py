@@ -16,8 +16,8 @@ from pathlib import Path
 
 import dvk
 from dvk import crashes, machine, resources, tasks
-from dvk.agents.task_context import Subject
-from dvk.composer import CannotCompose, Captured
+from dvk.agents.task_context import TaskContext
+from dvk.composer import CannotCompose, CapturedGraph
 from dvk.composer.capture.batch import capture_many
 from dvk.config import Config, Limits
 from dvk.errors import DvkError
@@ -33,7 +33,7 @@ CAPTURE_S = 120.0
 
 
 def prepare(paths: Sequence[Path], device: Device, backend: Backend, config: Config, *, workers: int | None = None,
-            kept: bool = False, eval_mode: bool = False) -> Iterator[Subject | DvkError]:  # fmt: skip
+            kept: bool = False, eval_mode: bool = False) -> Iterator[TaskContext | DvkError]:  # fmt: skip
     """A subject for every file, or what is wrong with it, in their order.
 
     Args:
@@ -55,13 +55,13 @@ def prepare(paths: Sequence[Path], device: Device, backend: Backend, config: Con
             yield subject
             continue
         made = next(fresh)
-        if where is not None and isinstance(made, Subject) and not (made.cannot is not None and made.cannot.traceback):
+        if where is not None and isinstance(made, TaskContext) and not (made.cannot is not None and made.cannot.traceback):
             _keep(where, made)
         yield made
 
 
 def _fresh(paths: Sequence[Path], device: Device, backend: Backend, config: Config, workers: int,
-           eval_mode: bool) -> Iterator[Subject | DvkError]:  # fmt: skip
+           eval_mode: bool) -> Iterator[TaskContext | DvkError]:  # fmt: skip
     examined: list[Task | DvkError] = []
 
     def examine(path: Path) -> Task | DvkError:
@@ -84,7 +84,11 @@ def _fresh(paths: Sequence[Path], device: Device, backend: Backend, config: Conf
             while isinstance(found := examined[given], DvkError):
                 yield found
                 given += 1
-            yield Subject(found, None, backend, captured) if isinstance(captured, CannotCompose) else Subject(found, captured, backend)
+            yield (
+                TaskContext(found, None, backend, captured)
+                if isinstance(captured, CannotCompose)
+                else TaskContext(found, captured, backend)
+            )
             given += 1
     for rest in examined[given:]:
         assert isinstance(rest, DvkError)
@@ -104,19 +108,19 @@ def place(path: Path, device: Device, eval_mode: bool = False) -> Path | None:
     return resources.home() / "cache" / "tasks" / f"{key}.json"
 
 
-def restored(where: Path, path: Path, backend: Backend) -> Subject | None:
+def restored(where: Path, path: Path, backend: Backend) -> TaskContext | None:
     """What was kept there, about the file as it lies now; null where there is nothing, or nothing whole."""
     try:
         found = json.loads(where.read_text())
         task = Task.model_validate({**found["task"], "path": str(path.resolve())})
-        captured = None if found["captured"] is None else Captured.model_validate(found["captured"])
+        captured = None if found["captured"] is None else CapturedGraph.model_validate(found["captured"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
     cannot = CannotCompose(found.get("cannot", "")) if captured is None else None
-    return Subject(task, captured, backend, cannot) if beside.holds(packages.base_of(path, task.package), task.beside) else None
+    return TaskContext(task, captured, backend, cannot) if beside.holds(packages.base_of(path, task.package), task.beside) else None
 
 
-def _keep(where: Path, subject: Subject) -> None:
+def _keep(where: Path, subject: TaskContext) -> None:
     captured = subject.captured.model_dump(mode="json") if subject.captured is not None else None
     aside = where.with_suffix(f".{os.getpid()}")
     text = json.dumps({"task": subject.task.model_dump(mode="json"), "captured": captured, "cannot": str(subject.cannot or "")})

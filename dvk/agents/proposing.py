@@ -39,7 +39,7 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownSkill:
     """Why a proposal is not new.
 
     Attributes:
@@ -53,7 +53,7 @@ class Known:
 
 def proposals(episodes: Iterable[Episode]) -> list[Proposal]:
     """What was proposed in some episodes: of each task the first skill of every summary, then the second ones."""
-    found: list[Proposal] = []
+    result: list[Proposal] = []
     for episode in episodes:
         given = {(trace.scheme, trace.rollout): trace.skills for trace in episode.traces if trace.role == "policy"}
         rank: dict[int, int] = {}
@@ -65,11 +65,11 @@ def proposals(episodes: Iterable[Episode]) -> list[Proposal]:
             skills = given.get((source["scheme"], source["rollout"]), ())
             skill = skill.model_copy(update={"provenance": {**source, "given": list(skills)}})  # which it may refine
             of_task.append((rank[sample], sample, Proposal(skill, episode.task.id, sample, skills)))
-        found += [proposal for *_, proposal in sorted(of_task, key=lambda item: item[:2])]
-    return found
+        result += [proposal for *_, proposal in sorted(of_task, key=lambda item: item[:2])]
+    return result
 
 
-def known(proposal: Proposal, library: Library | None, earlier: Sequence[Proposal], alike: float) -> Known | None:
+def known(proposal: Proposal, library: Library | None, earlier: Sequence[Proposal], alike: float) -> KnownSkill | None:
     """Why a proposal is not new; None when it is.
 
     Args:
@@ -80,16 +80,16 @@ def known(proposal: Proposal, library: Library | None, earlier: Sequence[Proposa
     skill = proposal.skill
     if library is not None:
         if skill.name in library:
-            return Known(f"the library has a skill of the name {skill.name}")
+            return KnownSkill(f"the library has a skill of the name {skill.name}")
         text = " ".join(sorted(_words(skill)))
         for hit in library.search(text, CANDIDATES, snippets=False):
             if (near := similarity(skill, hit.skill)) >= alike:
-                return Known(f"{near:.0%} the same as {hit.skill.name}, which the library has")
+                return KnownSkill(f"{near:.0%} the same as {hit.skill.name}, which the library has")
     for other in earlier:
         if skill.name == other.skill.name:
-            return Known(f"{skill.name} was proposed before in this step", other)
+            return KnownSkill(f"{skill.name} was proposed before in this step", other)
         if (near := similarity(skill, other.skill)) >= alike:
-            return Known(f"{near:.0%} the same as {other.skill.name}, which was proposed before in this step", other)
+            return KnownSkill(f"{near:.0%} the same as {other.skill.name}, which was proposed before in this step", other)
     return None
 
 

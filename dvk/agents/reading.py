@@ -1,4 +1,4 @@
-"""What a model answered, read: a tool call, or code. Whatever the text, the result or a `Malformed` with the reason.
+"""What a model answered, read: a tool call, or code. Whatever the text, the result or a `MalformedAnswer` with the reason.
 
 A tool call may come as the server's own `tool_calls`, as Qwen's XML (`<tool_call><function=NAME><parameter=P>…`), as JSON
 inside `<tool_call>`, as fenced JSON, or as an answer that is JSON. Values may be JSON or Python literals: checkpoints
@@ -25,7 +25,7 @@ _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+.#-]*)[^\n`]*$", re.M)
 _MODEL_NEW = re.compile(r"^(?:class\s+ModelNew\b|ModelNew\s*[:=])", re.M)
 
 
-class Malformed(ValueError):
+class MalformedAnswer(ValueError):
     """An answer from which nothing could be read; the message says why, for the record and for the learner.
 
     Args:
@@ -46,23 +46,25 @@ def arguments(text: str, tool_calls: Sequence[Mapping[str, Any]], tool: Mapping[
         tool: the schema (`tools`): parameters declared as strings stay text, others are decoded.
 
     Raises:
-        Malformed: no call, another tool, values that cannot be decoded or written down, or a required list missing.
+        MalformedAnswer: no call, another tool, values that cannot be decoded or written down, or a required list missing.
     """
     wanted = tool["function"]["name"]
     parameters = tool["function"]["parameters"]["properties"]
     name, found = _first_call(text, tool_calls, wanted, parameters)
     if name != wanted:
-        raise Malformed(f"it called `{name[:60].encode(errors='replace').decode()}` instead of `{wanted}`")
+        raise MalformedAnswer(f"it called `{name[:60].encode(errors='replace').decode()}` instead of `{wanted}`")
     if not isinstance(found, Mapping):
-        raise Malformed(f"the arguments of `{wanted}` are not an object")
+        raise MalformedAnswer(f"the arguments of `{wanted}` are not an object")
     values = {key: _typed(key, value, parameters[key]) for key, value in found.items() if key in parameters}
     for key, schema in parameters.items():
         if key not in values and schema["type"] == "array":
-            raise Malformed(f"`{key}` is missing")
+            raise MalformedAnswer(f"`{key}` is missing")
     try:
         json.dumps(values, ensure_ascii=False, default=str).encode()
     except (ValueError, TypeError, RecursionError):
-        raise Malformed(f"the arguments of `{wanted}` hold what no JSON can: half of a surrogate pair, or a number too long") from None
+        raise MalformedAnswer(
+            f"the arguments of `{wanted}` hold what no JSON can: half of a surrogate pair, or a number too long"
+        ) from None
     return values
 
 
@@ -74,20 +76,20 @@ def code(text: str, complete: bool = True) -> str:
         complete: the model ended by itself; otherwise a block without an end was cut.
 
     Raises:
-        Malformed: there is none, or it was cut.
+        MalformedAnswer: there is none, or it was cut.
     """
     plain = _answer(text)
     blocks = list(_blocks(plain))
     if not blocks:
         if _MODEL_NEW.search(plain) and _parses(plain):
             return plain.strip("\n") + "\n"
-        raise Malformed("no fenced block of code" if plain.strip() else "an empty answer")
+        raise MalformedAnswer("no fenced block of code" if plain.strip() else "an empty answer")
     defining = [block for block in blocks if _MODEL_NEW.search(block[0])]
     body, closed = (defining or blocks)[-1]
     if not closed and not complete:
-        raise Malformed("the code was cut at the token limit")
+        raise MalformedAnswer("the code was cut at the token limit")
     if not body.strip():
-        raise Malformed("an empty block of code")
+        raise MalformedAnswer("an empty block of code")
     return body.strip("\n") + "\n"
 
 
@@ -99,7 +101,7 @@ def _first_call(
     if tool_calls:
         function = tool_calls[0].get("function") if isinstance(tool_calls[0], Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-            raise Malformed("a tool call without a function")
+            raise MalformedAnswer("a tool call without a function")
         return function["name"], _decoded(function.get("arguments"), "the arguments")
     plain = _answer(text)
     marked = _CALL.search(plain)
@@ -113,7 +115,7 @@ def _first_call(
             return _named(_decoded(body.strip(), "the fenced JSON"), wanted, parameters)
     if plain.strip().startswith("{"):
         return _named(_decoded(plain.strip(), "the answer"), wanted, parameters)
-    raise Malformed("no tool call" if plain.strip() else "an empty answer")
+    raise MalformedAnswer("no tool call" if plain.strip() else "an empty answer")
 
 
 def _named(call: Any, wanted: str, parameters: Mapping[str, Any]) -> tuple[str, Any]:
@@ -121,7 +123,7 @@ def _named(call: Any, wanted: str, parameters: Mapping[str, Any]) -> tuple[str, 
     if isinstance(call, list) and call:
         call = call[0]
     if not isinstance(call, Mapping):
-        raise Malformed("the tool call is not an object")
+        raise MalformedAnswer("the tool call is not an object")
     if isinstance(call.get("function"), Mapping):
         call = call["function"]
     for key in ("arguments", "parameters"):
@@ -130,7 +132,7 @@ def _named(call: Any, wanted: str, parameters: Mapping[str, Any]) -> tuple[str, 
     lists = [key for key, schema in parameters.items() if schema["type"] == "array"]
     if any(key in call for key in lists):
         return wanted, call
-    raise Malformed("a tool call without name and arguments")
+    raise MalformedAnswer("a tool call without name and arguments")
 
 
 def _typed(key: str, value: Any, schema: Mapping[str, Any]) -> Any:
@@ -138,7 +140,7 @@ def _typed(key: str, value: Any, schema: Mapping[str, Any]) -> Any:
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     value = _decoded(value, f"`{key}`")
     if not isinstance(value, list):
-        raise Malformed(f"`{key}` is not a list")
+        raise MalformedAnswer(f"`{key}` is not a list")
     return value
 
 
@@ -154,7 +156,7 @@ def _decoded(value: Any, what: str) -> Any:
         with _unwarned():
             return ast.literal_eval(value.strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        raise Malformed(f"{what} cannot be decoded as JSON or as a Python literal: {_glimpse(value)}") from None
+        raise MalformedAnswer(f"{what} cannot be decoded as JSON or as a Python literal: {_glimpse(value)}") from None
 
 
 def _unwrapped(value: str) -> str:
@@ -168,10 +170,10 @@ def _answer(text: str) -> str:
     """As `visible`, of an answer that is worth reading.
 
     Raises:
-        Malformed: longer than anything a model is allowed to write.
+        MalformedAnswer: longer than anything a model is allowed to write.
     """
     if len(text) > MAX_CHARS:
-        raise Malformed(f"an answer of {len(text):,} characters")
+        raise MalformedAnswer(f"an answer of {len(text):,} characters")
     return visible(text)
 
 

@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 from dvk.agents import policy
 from dvk.agents.dialects import Dialect
-from dvk.agents.task_context import Subject
+from dvk.agents.task_context import TaskContext
 from dvk.backbone import Backbone, Completion, Conversation, Sampling
-from dvk.config import Rollout
+from dvk.config import RolloutConfig
 from dvk.records import Tokens
 
 TRIES, TRIES_IN_SEARCH = 32, 4
@@ -32,24 +32,24 @@ to held-out tasks that the nano that ships had wrong on a GPU 5 could be read af
 16, and 10 after 32, of which 4 are right."""
 
 ABREAST = 8
-"""See `abreast`: in order of their likelihood, but for what the unread ones of the same call would have led to."""
+"""See `parallel_attempts`: in order of their likelihood, but for what the unread ones of the same call would have led to."""
 
 
-def tries(settings: Rollout, usual: int = TRIES) -> int:
+def repair_attempts(settings: RolloutConfig, usual: int = TRIES) -> int:
     """Other ways that are tried of one answer; `usual` where the settings do not say."""
-    return usual if settings.branches is None else settings.branches
+    return usual if settings.repair_attempts is None else settings.repair_attempts
 
 
-class Unread(NamedTuple):
+class UnparsedAnswer(NamedTuple):
     """A policy's answer that cannot be read, and what was asked."""
 
-    subject: Subject
+    subject: TaskContext
     question: Conversation
     answer: Completion
     """A `policy.Reply`, where it was read."""
 
 
-class Beginnings:
+class Prefixes:
     """What is left to try for one answer."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Beginnings:
         self._known: set[tuple[int, ...]] = set()
         self._number = count()
 
-    def refuse(self, answer: Completion, begun: Sequence[int] = (), cost: float = 0.0) -> None:
+    def add_alternatives(self, answer: Completion, begun: Sequence[int] = (), cost: float = 0.0) -> None:
         """Add what else an answer might have been, up to where it shows to be wrong.
 
         Args:
@@ -74,35 +74,35 @@ class Beginnings:
                 self._known.add(beginning)
                 heapq.heappush(self._left, (cost - other.logprob, next(self._number), beginning))
 
-    def next(self, count: int = 1) -> list[tuple[tuple[int, ...], float]]:
+    def pop_likeliest(self, count: int = 1) -> list[tuple[tuple[int, ...], float]]:
         """The likeliest beginnings that are left, up to `count`, and their costs in nats, the likeliest first."""
         popped = [heapq.heappop(self._left) for _ in range(min(count, len(self._left)))]
         return [(beginning, cost) for cost, _, beginning in popped]
 
 
-def mended(
-    backbone: Backbone, dialect: Dialect, unread: Sequence[Unread], most: int, sampling: Sampling
+def repair(
+    backbone: Backbone, dialect: Dialect, unread: Sequence[UnparsedAnswer], most: int, sampling: Sampling
 ) -> Iterator[tuple[int, Completion, int]]:
     """Of each answer its position among them, one that can be read, or itself where none was found, and how many were dropped.
 
-    Those that go on are asked in one call a try, on a GPU in one for several tries of each (`abreast`), and before the first what else
-    they might have been.
+    Those that go on are asked in one call a try, on a GPU in one for several tries of each (`parallel_attempts`), and before the first what
+    else they might have been.
 
     Args:
         most: tries of one answer.
         sampling: as the answers were drawn.
     """
     sampling = sampling.model_copy(update={"alternatives": True})
-    searches = {place: Beginnings() for place in range(len(unread))}
+    searches = {place: Prefixes() for place in range(len(unread))}
     known = {place: tokens.completion for place, one in enumerate(unread) if most and (tokens := _tokens(one)) is not None}
     # It writes the last token once more, and tells of all.
     again = [unread[place].question.model_copy(update={"begun": written[:-1]}) for place, written in known.items()]
     for place, told in zip(known, backbone.generate(again, sampling) if again else (), strict=True):
         one = unread[place]
-        searches[place].refuse(one.answer.model_copy(update={"alternatives": told.alternatives}))
-    tried, width = dict.fromkeys(searches, 0), abreast(backbone)
+        searches[place].add_alternatives(one.answer.model_copy(update={"alternatives": told.alternatives}))
+    tried, width = dict.fromkeys(searches, 0), parallel_attempts(backbone)
     while searches:
-        asked = [(place, *found) for place, search in searches.items() for found in search.next(min(width, most - tried[place]))]
+        asked = [(place, *found) for place, search in searches.items() for found in search.pop_likeliest(min(width, most - tried[place]))]
         for place in searches.keys() - {place for place, _, _ in asked}:
             del searches[place]
             yield place, unread[place].answer, tried[place]
@@ -113,31 +113,31 @@ def mended(
             tried[place] += 1
             answer = policy.reply(dialect, unread[place].subject, answer)
             if policy.unread(answer) or answer.finish == "error":
-                searches[place].refuse(answer, begun, cost)
+                searches[place].add_alternatives(answer, begun, cost)
             else:
                 del searches[place]
                 yield place, answer, tried[place]
 
 
-def abreast(backbone: Backbone) -> int:
+def parallel_attempts(backbone: Backbone) -> int:
     """Tries of one answer that are written together: on a GPU a call takes about as long for many as for one."""
     model = getattr(backbone, "model", None)
     return ABREAST if model is not None and model.device.type == "cuda" else 1
 
 
-def _tokens(one: Unread) -> Tokens | None:
+def _tokens(one: UnparsedAnswer) -> Tokens | None:
     """Of an answer that can be gone on with: its model's weights are here, and the reader says where it went wrong."""
     return one.answer.tokens if isinstance(one.answer, policy.Reply) and one.answer.shown is not None else None
 
 
 def settled(
-    backbone: Backbone, dialect: Dialect, asked: Sequence[tuple[Subject, Conversation]], answers: Sequence[Completion], most: int,
+    backbone: Backbone, dialect: Dialect, asked: Sequence[tuple[TaskContext, Conversation]], answers: Sequence[Completion], most: int,
     sampling: Sampling,
 ) -> list[tuple[Completion, int]]:  # fmt: skip
-    """The answers, read, those that could not be read as `mended` leaves them; and how many were dropped for each."""
-    found = [(policy.reply(dialect, subject, answer), 0) for (subject, _), answer in zip(asked, answers, strict=True)]
-    lost = [place for place, (answer, _) in enumerate(found) if policy.unread(answer)]
-    unread = [Unread(*asked[place], found[place][0]) for place in lost]
-    for place, answer, dropped in mended(backbone, dialect, unread, most, sampling):
-        found[lost[place]] = (answer, dropped)
-    return found
+    """The answers, read, those that could not be read as `repair` leaves them; and how many were dropped for each."""
+    result = [(policy.reply(dialect, subject, answer), 0) for (subject, _), answer in zip(asked, answers, strict=True)]
+    lost = [place for place, (answer, _) in enumerate(result) if policy.unread(answer)]
+    unread = [UnparsedAnswer(*asked[place], result[place][0]) for place in lost]
+    for place, answer, dropped in repair(backbone, dialect, unread, most, sampling):
+        result[lost[place]] = (answer, dropped)
+    return result

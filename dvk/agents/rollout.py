@@ -13,48 +13,48 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, ParamSpec, TypeVar
 
 from dvk.agents import dialects, policy, repair, selection, writers
-from dvk.agents.episode_runner import ROLES, Key, Play, Talk, order
-from dvk.agents.task_context import Subject
+from dvk.agents.episode_runner import ROLES, ConversationKey, ConversationState, EpisodeRunner, order
+from dvk.agents.task_context import TaskContext
 from dvk.backbone import Backbone, Conversation, Sampling
 from dvk.config import Config
 from dvk.crashes import Crashed, fenced
 from dvk.harness.backends import default_device
-from dvk.harness.placement import room
-from dvk.harness.queue import Docket
+from dvk.harness.placement import num_workers
+from dvk.harness.queue import JudgeQueue
 from dvk.records import Candidate, Episode, Role, Turn, content_hash
 from dvk.skills import Library
 
 REDRAW_TEMPERATURE = 1.0
 """At the least, of answers drawn again: a greedy one would be the same once more, one at 0.7 mostly makes the same mistake."""
-Judging = Docket[tuple[Play, Talk]]
+Judging = JudgeQueue[tuple[EpisodeRunner, ConversationState]]
 P = ParamSpec("P")
 T = TypeVar("T")
-OnTurn = Callable[[Key, Turn], None]
+OnTurn = Callable[[ConversationKey, Turn], None]
 """Called in the caller's thread with each turn to which nothing more will be added; turns of a key come in their order."""
 
 
-class Lost(NamedTuple):
+class Unparsed(NamedTuple):
     """An answer that cannot be read, as its conversation had it."""
 
-    play: Play
-    talk: Talk
-    unread: repair.Unread
+    play: EpisodeRunner
+    talk: ConversationState
+    unread: repair.UnparsedAnswer
     draws: Sampling
     redrawn: int
     """Answers that were dropped for it."""
 
 
-def play(
-    subject: Subject, backbone: Backbone, library: Library | None, config: Config, *, judging: Judging | None = None, step: int = 0,
+def run_episode(
+    subject: TaskContext, backbone: Backbone, library: Library | None, config: Config, *, judging: Judging | None = None, step: int = 0,
     on_turn: OnTurn | None = None,
 ) -> Episode:
-    """One task's episode; see `play_many`."""
-    (episode,) = play_many([subject], backbone, library, config, judging=judging, step=step, on_turn=on_turn)
+    """One task's episode; see `run_episodes`."""
+    (episode,) = run_episodes([subject], backbone, library, config, judging=judging, step=step, on_turn=on_turn)
     return episode
 
 
-def play_many(
-    subjects: Iterable[Subject], backbone: Backbone, library: Library | None, config: Config, *, judging: Judging | None = None,
+def run_episodes(
+    subjects: Iterable[TaskContext], backbone: Backbone, library: Library | None, config: Config, *, judging: Judging | None = None,
     step: int = 0, on_turn: OnTurn | None = None,
 ) -> Iterator[Episode]:
     """An episode a task, each as it ends, in no particular order.
@@ -77,8 +77,10 @@ def play_many(
     """
     dialect = dialects.get(backbone.dialect)
     settings = config.rollout
-    court = judging if judging is not None else Judging(room(config, default_device()), config, require_kernels=settings.require_kernels)
-    plays: dict[int, Play] = {}
+    court = (
+        judging if judging is not None else Judging(num_workers(config, default_device()), config, require_kernels=settings.require_kernels)
+    )
+    plays: dict[int, EpisodeRunner] = {}
     asked_before: Counter[str] = Counter()
     waiting = iter(enumerate(subjects))
     following = next(waiting, None)
@@ -98,24 +100,24 @@ def play_many(
             ready = sorted(((one, talk) for one in plays.values() for talk in one.ready), key=lambda pair: order(pair[1].key))
             full, hungry = len(ready) >= settings.batch, court.num_waiting < court.workers
             if ready and (full or hungry):
-                lost: list[Lost] = []
-                for one, talk, candidate in converse(ready[: settings.batch], backbone, dialect, config, step, asked_before, lost):
+                lost: list[Unparsed] = []
+                for one, talk, candidate in generate_turns(ready[: settings.batch], backbone, dialect, config, step, asked_before, lost):
                     court.submit((one, talk), one.subject.task, candidate)
-                for one, talk, candidate in gone_on(lost, backbone, dialect, repair.tries(settings)):
+                for one, talk, candidate in repair_unparsed(lost, backbone, dialect, repair.repair_attempts(settings)):
                     court.submit((one, talk), one.subject.task, candidate)
                 verdicts = court.results(wait=False)
             else:
                 assert court.num_pending or not plays, "a conversation neither asks nor waits"
                 verdicts = court.results(wait=True)
             for (one, talk), verdict in verdicts:
-                if isinstance(one, Play) and plays.get(one.position) is one:  # else of an earlier run, or trial, that was left
-                    guarded(one, one.judged, talk, verdict)
+                if isinstance(one, EpisodeRunner) and plays.get(one.position) is one:  # else of an earlier run, or trial, that was left
+                    guarded(one, one.on_verdict, talk, verdict)
             for one in list(plays.values()):
                 news, one.news = one.news, []
                 for key, turn in news:
                     if on_turn is not None:
                         on_turn(key, turn)
-                if one.done:
+                if one.finished:
                     yield plays.pop(one.position).episode()
     finally:
         if judging is None:
@@ -123,46 +125,46 @@ def play_many(
 
 
 def begin(
-    position: int, subject: Subject, library: Library | None, dialect: dialects.Dialect, config: Config, proposer: str, step: int
-) -> Play:
+    position: int, subject: TaskContext, library: Library | None, dialect: dialects.Dialect, config: Config, proposer: str, step: int
+) -> EpisodeRunner:
     """A task's episode before its first question, with the skills that it may choose from."""
     offered = fenced("choosing skills", selection.candidates, subject, library, config.agents) if library is not None else []
     found = [] if isinstance(offered, Crashed) else offered
-    one = Play(position, subject, found, dialect, config, proposer=proposer, step=step)
+    one = EpisodeRunner(position, subject, found, dialect, config, proposer=proposer, step=step)
     if isinstance(offered, Crashed):
-        one.fail(offered)
+        one.on_crash(offered)
     return one
 
 
-def guarded(one: Play, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T | None:
+def guarded(one: EpisodeRunner, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T | None:
     """What `work` on a task's episode returns; None where the episode is over because of an exception, this one or an earlier."""
     if one.failed:
         return None
-    found = fenced("playing it", work, *args, **named)
-    if isinstance(found, Crashed):
-        one.fail(found)
+    result = fenced("playing it", work, *args, **named)
+    if isinstance(result, Crashed):
+        one.on_crash(result)
         return None
-    return found
+    return result
 
 
-def converse(
-    batch: Sequence[tuple[Play, Talk]], backbone: Backbone, dialect: dialects.Dialect, config: Config, step: int,
-    asked_before: Counter[str], lost: list[Lost],
-) -> Iterator[tuple[Play, Talk, Candidate]]:
+def generate_turns(
+    batch: Sequence[tuple[EpisodeRunner, ConversationState]], backbone: Backbone, dialect: dialects.Dialect, config: Config, step: int,
+    asked_before: Counter[str], lost: list[Unparsed],
+) -> Iterator[tuple[EpisodeRunner, ConversationState, Candidate]]:
     """Ask a batch of ready conversations, one call of the backbone a role since their lengths differ; what is to be judged, as it comes.
 
     Backbones draw equal samples for equal seeds and prompts, and different ones for equal prompts in one call. So the seed
     tells calls with the same prompt apart and nothing else: samples hardly depend on what was ready when.
 
-    Policy answers that cannot be read are drawn again, those of a call in one call, up to `rollout.redraws` times.
+    Policy answers that cannot be read are drawn again, those of a call in one call, up to `rollout.resample_unparsed` times.
 
     Args:
         asked_before: prompts of earlier calls, which is added to; empty at first.
-        lost: is given what cannot be read in the end, for `gone_on`.
+        lost: is given what cannot be read in the end, for `repair_unparsed`.
     """
-    groups: dict[tuple[int, int], list[tuple[Play, Talk, Conversation]]] = {}
+    groups: dict[tuple[int, int], list[tuple[EpisodeRunner, ConversationState, Conversation]]] = {}
     for one, talk in batch:
-        question = guarded(one, one.ask, talk)
+        question = guarded(one, one.next_question, talk)
         if question is None:
             continue
         repeated = asked_before[_digest(question)]
@@ -170,7 +172,7 @@ def converse(
     asked_before.update({_digest(question) for group in groups.values() for _, _, question in group})
     for (number, repeated), group in sorted(groups.items(), key=lambda item: item[0]):
         role = ROLES[number]
-        most = config.rollout.redraws if role == "policy" else 0
+        most = config.rollout.resample_unparsed if role == "policy" else 0
         for redrawn in range(most + 1):
             draws, questions = sampling(role, dialect, config, step, repeated, redrawn), [question for _, _, question in group]
             if role == "policy":
@@ -184,16 +186,18 @@ def converse(
                 if policy.unread(answer) and redrawn < most:
                     unread.append(asked)
                 elif policy.unread(answer):
-                    lost.append(Lost(one, talk, repair.Unread(one.subject, question, answer), draws, redrawn))
-                elif (candidate := guarded(one, one.heard, talk, answer, redrawn)) is not None:
+                    lost.append(Unparsed(one, talk, repair.UnparsedAnswer(one.subject, question, answer), draws, redrawn))
+                elif (candidate := guarded(one, one.on_answer, talk, answer, redrawn)) is not None:
                     yield one, talk, candidate
             if not unread:
                 break
             group = unread
 
 
-def gone_on(lost: Sequence[Lost], backbone: Backbone, dialect: dialects.Dialect, most: int) -> Iterator[tuple[Play, Talk, Candidate]]:
-    """What becomes of answers that `converse` could not read: candidates, as they come; the others are heard as they were.
+def repair_unparsed(
+    lost: Sequence[Unparsed], backbone: Backbone, dialect: dialects.Dialect, most: int
+) -> Iterator[tuple[EpisodeRunner, ConversationState, Candidate]]:
+    """What becomes of answers that `generate_turns` could not read: candidates, as they come; the others are heard as they were.
 
     Args:
         most: tries of one answer, see `repair`.
@@ -202,13 +206,13 @@ def gone_on(lost: Sequence[Lost], backbone: Backbone, dialect: dialects.Dialect,
     try:
         for draws in dict.fromkeys(one.draws for one in lost):
             group = [one for one in lost if one.draws == draws]
-            for place, answer, tried in repair.mended(backbone, dialect, [one.unread for one in group], most, draws):
+            for place, answer, tried in repair.repair(backbone, dialect, [one.unread for one in group], most, draws):
                 one = left.pop(id(group[place]))
-                if (candidate := guarded(one.play, one.play.heard, one.talk, answer, one.redrawn + tried)) is not None:
+                if (candidate := guarded(one.play, one.play.on_answer, one.talk, answer, one.redrawn + tried)) is not None:
                     yield one.play, one.talk, candidate
     finally:  # time may be over in the middle
         for one in left.values():
-            guarded(one.play, one.play.heard, one.talk, one.unread.answer, one.redrawn)
+            guarded(one.play, one.play.on_answer, one.talk, one.unread.answer, one.redrawn)
 
 
 def sampling(role: Role, dialect: dialects.Dialect, config: Config, step: int, repeated: int = 0, redrawn: int = 0) -> Sampling:

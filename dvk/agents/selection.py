@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dvk.agents.dialects import Dialect
-from dvk.agents.reading import Malformed
-from dvk.agents.task_context import Subject
+from dvk.agents.reading import MalformedAnswer
+from dvk.agents.task_context import TaskContext
 from dvk.backbone import Completion
-from dvk.config import Agents
+from dvk.config import AgentsConfig
 from dvk.records import Skill, Task
 from dvk.skills import Library, query_from_graph
 
@@ -37,7 +37,7 @@ class Selected:
     """Why nothing could be read; null when something was."""
 
 
-def candidates(subject: Subject, library: Library, settings: Agents) -> list[Skill]:
+def candidates(subject: TaskContext, library: Library, settings: AgentsConfig) -> list[Skill]:
     """What BM25 offers for a task, best first; empty when the library has nothing on it.
 
     The query is the graph's operators in the library's own words and the operators that the source names, rarest first:
@@ -74,7 +74,7 @@ def _last(node: ast.expr) -> str | None:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else None
 
 
-def read(dialect: Dialect, answer: Completion, offered: Sequence[Skill], settings: Agents) -> Selected:
+def read(dialect: Dialect, answer: Completion, offered: Sequence[Skill], settings: AgentsConfig) -> Selected:
     """The skills that an answer names, of those offered: unknown names, repetitions and what exceeds the count are dropped.
 
     An answer that names skills, none of them offered, is malformed; one that chooses none is not.
@@ -82,7 +82,7 @@ def read(dialect: Dialect, answer: Completion, offered: Sequence[Skill], setting
     by_name = {skill.name: skill for skill in offered}
     try:
         named = dialect.read_selection(answer, list(by_name), settings)
-    except Malformed as error:
+    except MalformedAnswer as error:
         return Selected(malformed=str(error))
     chosen: dict[str, Skill] = {}
     dropped = []

@@ -3,7 +3,7 @@
 Likeness is the Jaccard similarity of two tasks' operator families (`dvk.taskgen.split`): spelling, sizes, order and
 views do not count. Where one of the two has no graph, the operators that their sources name are compared instead.
 
-A step's own tasks come first; where they are not alike enough, the `Pool` of earlier ones is asked.
+A step's own tasks come first; where they are not alike enough, the `SimilarTasks` of earlier ones is asked.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from dvk.agents.selection import source_words
-from dvk.agents.task_context import Subject
-from dvk.composer import Captured
+from dvk.agents.task_context import TaskContext
+from dvk.composer import CapturedGraph
 from dvk.records import Episode, Status, Task, content_hash
 from dvk.taskgen.split import signature_of
 
 
-class Pool:
+class SimilarTasks:
     """Tasks of earlier steps on which something right was written: where all fail, a trial finds out nothing.
 
     Args:
@@ -27,14 +27,14 @@ class Pool:
 
     def __init__(self, most: int):
         self.most = most
-        self._held: dict[str, Subject] = {}
+        self._held: dict[str, TaskContext] = {}
 
     @property
-    def subjects(self) -> Mapping[str, Subject]:
+    def subjects(self) -> Mapping[str, TaskContext]:
         """By task id, the oldest first."""
         return self._held
 
-    def add(self, episodes: Iterable[Episode], subjects: Mapping[str, Subject]) -> None:
+    def add(self, episodes: Iterable[Episode], subjects: Mapping[str, TaskContext]) -> None:
         """Take in what was played; `subjects` by task id."""
         for episode in episodes:
             turns = (turn for trace in episode.traces if trace.role == "policy" for turn in trace.turns)
@@ -54,12 +54,14 @@ class Pool:
         """Hold what `records` gave, and nothing else."""
         self._held = {}
         for record in records:
-            captured = Captured.model_validate(record["captured"]) if record["captured"] is not None else None
-            subject = Subject(Task.model_validate(record["task"]), captured, record["backend"])
+            captured = CapturedGraph.model_validate(record["captured"]) if record["captured"] is not None else None
+            subject = TaskContext(Task.model_validate(record["task"]), captured, record["backend"])
             self._held[subject.task.id] = subject
 
 
-def nearest(task: str, subjects: Mapping[str, Subject], count: int, least: float, beside: Mapping[str, Subject] | None = None) -> list[str]:
+def most_similar(
+    task: str, subjects: Mapping[str, TaskContext], count: int, least: float, beside: Mapping[str, TaskContext] | None = None
+) -> list[str]:
     """Ids of the tasks most like another, the most alike first; never itself.
 
     Args:
@@ -72,21 +74,21 @@ def nearest(task: str, subjects: Mapping[str, Subject], count: int, least: float
     own = subjects[task]
     found: list[str] = []
     for others in (subjects, beside or {}):
-        near = {other: likeness(own, subject) for other, subject in others.items() if other != task}
+        near = {other: task_similarity(own, subject) for other, subject in others.items() if other != task}
         # Equals are told apart by a hash of both, so that not every task has the same siblings.
         ordered = sorted(near, key=lambda other: (-near[other], content_hash(task, other)))
         found += [other for other in ordered if near[other] >= least and other not in found]
     return found[:count]
 
 
-def likeness(one: Subject, other: Subject) -> float:
+def task_similarity(one: TaskContext, other: TaskContext) -> float:
     """From 0, no operator in common, to 1, the same families; 0 also where nothing is known of either."""
     graphs = one.captured is not None and other.captured is not None
     a, b = (_families(subject, graphs) for subject in (one, other))
     return len(a & b) / len(a | b) if a | b else 0.0
 
 
-def _families(subject: Subject, graphs: bool) -> frozenset[str]:
+def _families(subject: TaskContext, graphs: bool) -> frozenset[str]:
     if graphs:
         assert subject.captured is not None
         return frozenset(signature_of(subject.captured.graph.signature()))

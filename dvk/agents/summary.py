@@ -11,11 +11,11 @@ from pydantic import ValidationError
 
 from dvk.agents import notes
 from dvk.agents.dialects import Dialect
-from dvk.agents.reading import Malformed
-from dvk.agents.task_context import CHARS_PER_TOKEN, Subject
+from dvk.agents.reading import MalformedAnswer
+from dvk.agents.task_context import CHARS_PER_TOKEN, TaskContext
 from dvk.agents.turns import speedup
 from dvk.backbone import Completion
-from dvk.config import Agents, Rollout
+from dvk.config import AgentsConfig, RolloutConfig
 from dvk.records import Skill, Trace
 from dvk.skills.markdown import REQUIRED
 
@@ -24,7 +24,7 @@ MAX_DESCRIPTION = 200
 
 
 @dataclass(frozen=True)
-class Proposed:
+class SummaryProposals:
     """What was read from one summary answer."""
 
     skills: tuple[Skill, ...] = ()
@@ -35,7 +35,7 @@ class Proposed:
     """Why nothing could be read; null when something was."""
 
 
-def due(trace: Trace, settings: Rollout) -> bool:
+def due(trace: Trace, settings: RolloutConfig) -> bool:
     """Whether one policy conversation is worth a summary: its first turn was right, and a later one much faster.
 
     best ≥ over_first · first and best ≥ over_eager, speedups of this very conversation (daVinci-kernel §5.1, whose keys mix
@@ -48,15 +48,15 @@ def due(trace: Trace, settings: Rollout) -> bool:
     return best >= settings.over_first * speeds[0] and best >= settings.over_eager
 
 
-def best(traces: Sequence[Trace], settings: Rollout) -> Trace | None:
+def best(traces: Sequence[Trace], settings: RolloutConfig) -> Trace | None:
     """Of the policy conversations that are worth a summary, the one that came to the highest speed; the first of equals."""
     worthy = [trace for trace in traces if trace.role == "policy" and due(trace, settings)]
     return max(worthy, key=lambda trace: max(speedup(turn) for turn in trace.turns), default=None)
 
 
 def read(
-    dialect: Dialect, subject: Subject, answer: Completion, trace: Trace, settings: Agents, provenance: Mapping[str, Any]
-) -> Proposed:
+    dialect: Dialect, subject: TaskContext, answer: Completion, trace: Trace, settings: AgentsConfig, provenance: Mapping[str, Any]
+) -> SummaryProposals:
     """The skills that an answer proposes; each is well-formed, or refused with the reason.
 
     Args:
@@ -65,8 +65,8 @@ def read(
     """
     try:
         drafts = dialect.read_summary(subject, answer, trace, settings)
-    except Malformed as error:
-        return Proposed(malformed=str(error))
+    except MalformedAnswer as error:
+        return SummaryProposals(malformed=str(error))
     skills: dict[str, Skill] = {}
     refused = []
     for draft in drafts:
@@ -76,49 +76,49 @@ def read(
             continue
         try:
             skill = _skill(draft, settings, provenance)
-        except Malformed as error:
+        except MalformedAnswer as error:
             refused.append(f"{label}: {error}")
             continue
         if skill.name in skills:
             refused.append(f"{label}: named twice")
         skills.setdefault(skill.name, skill)
     if drafts and not skills:
-        return Proposed(refused=tuple(refused), malformed=f"no usable skill: {refused[0]}")
-    return Proposed(tuple(skills.values()), tuple(refused))
+        return SummaryProposals(refused=tuple(refused), malformed=f"no usable skill: {refused[0]}")
+    return SummaryProposals(tuple(skills.values()), tuple(refused))
 
 
-def _skill(draft: Mapping[str, Any], settings: Agents, provenance: Mapping[str, Any]) -> Skill:
+def _skill(draft: Mapping[str, Any], settings: AgentsConfig, provenance: Mapping[str, Any]) -> Skill:
     """A library entry from a draft.
 
     Raises:
-        Malformed: something is missing, empty, too long or of the wrong kind.
+        MalformedAnswer: something is missing, empty, too long or of the wrong kind.
     """
     name, description, body = (_text(draft, key) for key in ("name", "description", "body"))
     snake = re.sub(r"[^a-z0-9_]+", "_", name.lower()).strip("_")
     if not snake:
-        raise Malformed("a name without letters")
+        raise MalformedAnswer("a name without letters")
     if len(description) > MAX_DESCRIPTION:
-        raise Malformed(f"a description of {len(description)} characters")
+        raise MalformedAnswer(f"a description of {len(description)} characters")
     if len(body) > 2 * settings.new_skill_tokens * CHARS_PER_TOKEN:
-        raise Malformed(f"a body of {len(body)} characters, more than twice what was asked for")
+        raise MalformedAnswer(f"a body of {len(body)} characters, more than twice what was asked for")
     found = notes.sections(body)
     if missing := [heading for heading in REQUIRED if heading not in found]:
-        raise Malformed(f"no section `## {missing[0]}`")
+        raise MalformedAnswer(f"no section `## {missing[0]}`")
     tags = draft.get("tags") or []
     tags = tags.split(",") if isinstance(tags, str) else tags
     if not isinstance(tags, (list, tuple)) or not all(isinstance(tag, str) for tag in tags):
-        raise Malformed("tags are not a list of words")
+        raise MalformedAnswer("tags are not a list of words")
     plain = tuple(dict.fromkeys(word for tag in tags if (word := " ".join(re.sub(r"[\[\],]", " ", tag).split()))))
     try:
         return Skill(name=snake, description=description, scope=_scope(draft), tags=plain, body=body, provenance=dict(provenance))
     except ValidationError as error:
-        raise Malformed(f"bad {error.errors()[0]['loc'][0]}: {error.errors()[0]['msg']}") from None
+        raise MalformedAnswer(f"bad {error.errors()[0]['loc'][0]}: {error.errors()[0]['msg']}") from None
 
 
 def _text(draft: Mapping[str, Any], key: str) -> str:
     value = draft.get(key)
     if not isinstance(value, str) or not value.strip():
-        raise Malformed(f"no {'content' if key == 'body' else key}")
+        raise MalformedAnswer(f"no {'content' if key == 'body' else key}")
     return value.strip() if key == "body" else " ".join(value.split())
 
 

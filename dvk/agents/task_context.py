@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dvk.composer import CannotCompose, Captured
+from dvk.composer import CannotCompose, CapturedGraph
 from dvk.records import Backend, Skill, Task, TensorSpec
 from dvk.tasks.sizes import num_bytes, tensor_bytes
 
@@ -19,11 +19,11 @@ SEPARATOR = "\n\n---\n\n"
 
 
 @dataclass(frozen=True)
-class Subject:
+class TaskContext:
     """What the agents work on."""
 
     task: Task
-    captured: Captured | None
+    captured: CapturedGraph | None
     """The operator graph; null where the module cannot be captured, which the compact dialect cannot read."""
     backend: Backend
     cannot: CannotCompose | None = field(default=None, compare=False)
@@ -70,7 +70,7 @@ def fit(texts: Sequence[str], num_tokens: int) -> list[str]:
     return [text if share >= len(text) else cut(text, share // CHARS_PER_TOKEN) for text, share in zip(texts, shares)]
 
 
-def task(subject: Subject, num_tokens: int) -> str:
+def task(subject: TaskContext, num_tokens: int) -> str:
     """The reference's source, and what the judge will hold a candidate to: shapes, dtypes, layouts, other shapes, precision."""
     given = subject.task
     lines = [f"Reference: `{given.entry}`, a {'module' if given.kind == 'module' else 'function'}; device {given.device}."]
@@ -84,7 +84,7 @@ def task(subject: Subject, num_tokens: int) -> str:
     return "\n".join([*lines, "", "```python", cut(given.source.strip(), num_tokens), "```"])
 
 
-def traffic(subject: Subject) -> int:
+def traffic(subject: TaskContext) -> int:
     """Bytes of the task's inputs, weights and results, once each: what a call moves at least. Without a graph, weights are not known."""
     nodes = subject.captured.graph.nodes if subject.captured is not None else ()
     weights = [node for node in nodes if node.op in ("param", "buffer")]

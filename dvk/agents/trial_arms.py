@@ -17,27 +17,27 @@ from typing import Any, TypeVar
 from dvk import crashes
 from dvk.agents import dialects, policy, writers
 from dvk.agents.rollout import sampling
-from dvk.agents.task_context import Subject
+from dvk.agents.task_context import TaskContext
 from dvk.backbone import Backbone, Conversation, Sampling
 from dvk.config import Config
 from dvk.harness.backends import default_device
-from dvk.harness.placement import room
-from dvk.harness.queue import Docket
+from dvk.harness.placement import num_workers
+from dvk.harness.queue import JudgeQueue
 from dvk.records import Skill, Turn, content_hash
 
 K = TypeVar("K")
 
 
 @dataclass(frozen=True)
-class Arm:
+class TrialArm:
     """A task, and the skills it is to be written with, in the order they are shown."""
 
-    subject: Subject
+    subject: TaskContext
     skills: tuple[Skill, ...]
 
 
 def answered(
-    arms: Mapping[K, Arm], backbone: Backbone, config: Config, judging: Docket[Any] | None = None, step: int = 0,
+    arms: Mapping[K, TrialArm], backbone: Backbone, config: Config, judging: JudgeQueue[Any] | None = None, step: int = 0,
 ) -> dict[K, tuple[Turn, ...]]:
     """`trials.samples` judged first turns of every arm, in the order they were drawn.
 
@@ -51,8 +51,8 @@ def answered(
     """
     dialect = dialects.get(backbone.dialect)
     settings = config.rollout
-    court: Docket[Any] = judging if judging is not None else Docket(
-        room(config, default_device()), config, require_kernels=settings.require_kernels)
+    court: JudgeQueue[Any] = judging if judging is not None else JudgeQueue(
+        num_workers(config, default_device()), config, require_kernels=settings.require_kernels)
     asked: dict[str, Conversation] = {}
     askers: dict[str, list[K]] = defaultdict(list)
     turns: dict[tuple[K, int], Turn] = {}
@@ -109,7 +109,7 @@ def _batches(digests: Sequence[str], config: Config) -> list[Sequence[str]]:
     return [digests[first : first + size] for first in range(0, len(digests), size)]
 
 
-def _take(court: Docket[Any], run: object, turns: dict[tuple[K, int], Turn], pending: set[tuple[K, int]], *, wait: bool) -> None:
+def _take(court: JudgeQueue[Any], run: object, turns: dict[tuple[K, int], Turn], pending: set[tuple[K, int]], *, wait: bool) -> None:
     for (whose, place), verdict in court.results(wait=wait):
         if whose is run:  # else of an earlier run that was left
             turns[place] = turns[place].model_copy(update={"verdict": verdict})

@@ -18,21 +18,21 @@ from math import isfinite
 from typing import Any
 
 from dvk.agents import dialects
-from dvk.agents.proposing import Known, Proposal, known, proposals
-from dvk.agents.similar_tasks import nearest
-from dvk.agents.task_context import Subject
-from dvk.agents.trial_arms import Arm, answered
+from dvk.agents.proposing import KnownSkill, Proposal, known, proposals
+from dvk.agents.similar_tasks import most_similar
+from dvk.agents.task_context import TaskContext
+from dvk.agents.trial_arms import TrialArm, answered
 from dvk.backbone import Backbone
 from dvk.config import Config
-from dvk.config import Trials as Settings
-from dvk.distributed import Team
-from dvk.harness.queue import Docket
+from dvk.config import TrialsConfig as Settings
+from dvk.distributed import ProcessGroup
+from dvk.harness.queue import JudgeQueue
 from dvk.records import Skill, Turn
 from dvk.skills import Library
 from dvk.skills.events import Event
-from dvk.stats.effect_size import Gain, Pair, gain
+from dvk.stats.effect_size import Gain, Pair, effect_size
 
-__all__ = ["Proposal", "Trial", "enter", "proposals", "tried", "try_skills", "worths"]
+__all__ = ["Proposal", "Trial", "admit", "proposals", "tried", "try_skills", "summary_rewards"]
 
 ArmKey = tuple[str, tuple[str, ...]]
 """Task id, names of skills in order."""
@@ -65,8 +65,15 @@ class Trial:
 
 
 def try_skills(
-    proposed: Sequence[Proposal], subjects: Mapping[str, Subject], backbone: Backbone, library: Library | None, config: Config,
-    judging: Docket[Any] | None = None, step: int = 0, team: Team | None = None, earlier: Mapping[str, Subject] | None = None,
+    proposed: Sequence[Proposal],
+    subjects: Mapping[str, TaskContext],
+    backbone: Backbone,
+    library: Library | None,
+    config: Config,
+    judging: JudgeQueue[Any] | None = None,
+    step: int = 0,
+    team: ProcessGroup | None = None,
+    earlier: Mapping[str, TaskContext] | None = None,
 ) -> list[Trial]:
     """A trial a proposal, in their order; nothing is written to the library.
 
@@ -92,13 +99,13 @@ def try_skills(
     readable, beside = ({task: subject for task, subject in some.items() if subject.captured is not None or not reads_graph}
                         for some in (subjects, earlier or {}))  # fmt: skip
     found: dict[int, Trial] = {}
-    doubles: dict[int, Known] = {}
+    doubles: dict[int, KnownSkill] = {}
     taken: list[Proposal] = []
     room: Counter[str] = Counter()
-    arms: dict[ArmKey, Arm] = {}
+    arms: dict[ArmKey, TrialArm] = {}
     plans: dict[int, list[tuple[ArmKey, ArmKey]]] = {}
     for position, proposal in enumerate(proposed):
-        if (double := known(proposal, library, taken, settings.alike)) is not None:
+        if (double := known(proposal, library, taken, settings.duplicate_similarity)) is not None:
             doubles[position] = double
         elif proposal.task not in readable:
             found[position] = Trial(proposal, proposal.skill, False, "its task cannot be played here", None)
@@ -108,7 +115,7 @@ def try_skills(
             room[proposal.task] += 1
             taken.append(proposal)
             plans[position] = _planned(proposal, readable, beside, library, config, arms)
-    turns = _answered(arms, backbone, config, judging, step, team or Team())
+    turns = _answered(arms, backbone, config, judging, step, team or ProcessGroup())
     for position, plan in plans.items():
         pairs = {control[0]: list(zip(turns[control], turns[treatment], strict=True)) for control, treatment in plan}
         found[position] = tried(proposed[position], pairs, known_tasks, settings, step)
@@ -120,14 +127,16 @@ def try_skills(
     return [found[position] for position in range(len(proposed))]
 
 
-def tried(proposal: Proposal, pairs: Mapping[str, Sequence[Pair]], subjects: Mapping[str, Subject], settings: Settings, step: int) -> Trial:
+def tried(
+    proposal: Proposal, pairs: Mapping[str, Sequence[Pair]], subjects: Mapping[str, TaskContext], settings: Settings, step: int
+) -> Trial:
     """The outcome of one trial, compared with nobody else's.
 
     Args:
         pairs: control's and treatment's judged turns, by task id.
         subjects: by task id, those of `pairs` among them.
     """
-    measured = gain(pairs, settings.failed, settings.level)
+    measured = effect_size(pairs, settings.failed, settings.level)
     why = refused(measured, proposal.task, settings)
     skill = proposal.skill
     if measured.total is None:
@@ -160,7 +169,12 @@ def refused(measured: Gain, task: str, settings: Settings) -> str:
 
 
 def evidence(
-    measured: Gain, proposal: Proposal, pairs: Mapping[str, Sequence[Pair]], subjects: Mapping[str, Subject], settings: Settings, step: int
+    measured: Gain,
+    proposal: Proposal,
+    pairs: Mapping[str, Sequence[Pair]],
+    subjects: Mapping[str, TaskContext],
+    settings: Settings,
+    step: int,
 ) -> dict[str, Any]:
     """What a skill's record keeps of its trial, as JSON; ratios, bounds one-sided, null where nothing bounds."""
     assert measured.total is not None
@@ -179,20 +193,20 @@ def evidence(
     }  # fmt: skip
 
 
-def worths(trials: Iterable[Trial]) -> dict[str, dict[int, float | None]]:
+def summary_rewards(trials: Iterable[Trial]) -> dict[str, dict[int, float | None]]:
     """Task → sample of its summary → what the best of its skills is worth, as `dvk.learn.assign` takes it.
 
     None where all of a sample's skills were left untried; samples that proposed none are not there.
     """
-    found: dict[str, dict[int, float | None]] = defaultdict(dict)
+    result: dict[str, dict[int, float | None]] = defaultdict(dict)
     for trial in trials:
-        of_task, sample = found[trial.proposal.task], trial.proposal.sample
+        of_task, sample = result[trial.proposal.task], trial.proposal.sample
         known = [worth for worth in (of_task.get(sample), trial.worth) if worth is not None]
         of_task[sample] = max(known, default=None)
-    return dict(found)
+    return dict(result)
 
 
-def enter(library: Library, trials: Sequence[Trial], step: int) -> dict[str, float]:
+def admit(library: Library, trials: Sequence[Trial], step: int) -> dict[str, float]:
     """Put what is admitted into the library, evidence and all, and note what is refused; in one transaction.
 
     Returns:
@@ -219,27 +233,27 @@ def _event(trial: Trial, step: int) -> Event:
 
 
 def _planned(
-    proposal: Proposal, subjects: Mapping[str, Subject], beside: Mapping[str, Subject], library: Library | None, config: Config,
-    arms: dict[ArmKey, Arm],
+    proposal: Proposal, subjects: Mapping[str, TaskContext], beside: Mapping[str, TaskContext], library: Library | None, config: Config,
+    arms: dict[ArmKey, TrialArm],
 ) -> list[tuple[ArmKey, ArmKey]]:
     """Control and treatment on each task of a trial, its own first; the arms are added to `arms`."""
     given = tuple(library.get(name) for name in proposal.given if library is not None and name in library)
     given = given[: config.agents.num_chosen - 1]
     plan = []
-    for task in (proposal.task, *nearest(proposal.task, subjects, config.trials.siblings, config.trials.kin, beside)):
+    for task in (proposal.task, *most_similar(proposal.task, subjects, config.trials.siblings, config.trials.min_similarity, beside)):
         pair = []
         for skills in (given, (*given, proposal.skill)):
             key = (task, tuple(skill.name for skill in skills))
-            arms[key] = Arm(subjects.get(task) or beside[task], skills)
+            arms[key] = TrialArm(subjects.get(task) or beside[task], skills)
             pair.append(key)
         plan.append((pair[0], pair[1]))
     return plan
 
 
 def _answered(
-    arms: Mapping[ArmKey, Arm], backbone: Backbone, config: Config, judging: Docket[Any] | None, step: int, team: Team
+    arms: Mapping[ArmKey, TrialArm], backbone: Backbone, config: Config, judging: JudgeQueue[Any] | None, step: int, team: ProcessGroup
 ) -> dict[ArmKey, tuple[Turn, ...]]:
-    mine = {key: arms[key] for key in team.share(list(arms))}
+    mine = {key: arms[key] for key in team.shard(list(arms))}
     found = answered(mine, backbone, config, judging, step) if mine else {}
     return dict(zip(arms, team.gather([found[key] for key in mine]), strict=True))
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dvk.config import Rewards
+from dvk.config import RewardsConfig
 from dvk.records import Timing, Turn
 from dvk.rewards import rewarded
 
 
-def kept(turns: Sequence[Turn], most: int) -> list[int]:
+def turns_in_budget(turns: Sequence[Turn], most: int) -> list[int]:
     """Positions of the turns that stay in context, ascending."""
     if not turns:
         return []
@@ -18,7 +18,7 @@ def kept(turns: Sequence[Turn], most: int) -> list[int]:
     return sorted(list(dict.fromkeys(order))[:most])
 
 
-def best_window(turns: Sequence[Turn], length: int, settings: Rewards) -> tuple[int, ...]:
+def best_window(turns: Sequence[Turn], length: int, settings: RewardsConfig) -> tuple[int, ...]:
     """Positions of the `length` turns in a row whose rewards add up to most, the earliest of equals.
 
     Sequential test-time scaling goes on from them: Dr.Kernel (arXiv 2602.05885), daVinci-kernel (arXiv 2606.16497). A row may

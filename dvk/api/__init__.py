@@ -61,13 +61,13 @@ def optimize(
         DvkError: the user can fix it; its text says how.
     """
     from dvk.pipelines.optimize import optimize as run
-    from dvk.pipelines.optimize.request import Request
+    from dvk.pipelines.optimize.request import OptimizeRequest
 
     _among("baseline", baselines, ("eager", "compile"))
     config = _config(settings, {"optimize.budget_s": budget_s})
     written = _task(module, inputs, kwargs, config)
     summary = run(
-        Request(
+        OptimizeRequest(
             spec=written.spec if written else str(module), device=written.device if written else None, backend=backend,
             strategy=strategy, backbone=backbone, baselines=tuple(baselines), library=_path(library), out=_path(out), resume=resume,
             argv=_argv("optimize", module), quiet=not _shown(progress),
@@ -100,7 +100,7 @@ def verify(
     Raises:
         DvkError: the user can fix it; its text says how.
     """
-    from dvk.pipelines.verify import Job, Request, jobs_of
+    from dvk.pipelines.verify import VerifyJob, VerifyRequest, jobs_of
     from dvk.pipelines.verify import verify as run
 
     _among("tier", [tier], ("smoke", "search", "claim"))
@@ -118,9 +118,9 @@ def verify(
         given = written.at_home(given)
     elif isinstance(candidate, str) and "\n" in candidate:
         given = candidate
-    jobs = jobs_of(spec, [Path(candidate)]) if given is None else (Job(spec, _name(candidate), given),)
+    jobs = jobs_of(spec, [Path(candidate)]) if given is None else (VerifyJob(spec, _name(candidate), given),)
     with tempfile.TemporaryDirectory(prefix="dvk-verify-") as scratch:
-        request = Request(
+        request = VerifyRequest(
             jobs=jobs, name=_name(reference), backend=backend, tier=tier, device=written.device if written else None,  # type: ignore[arg-type]
             baselines=tuple(b for b in baselines if b != "eager"), backward=backward, workers=1,
             out=_path(out) or Path(scratch) / "run", argv=_argv("verify", reference),
@@ -157,13 +157,13 @@ def evaluate(
     Raises:
         DvkError: the user can fix it; its text says how.
     """
-    from dvk.pipelines.eval import Request
+    from dvk.pipelines.eval import EvalRequest
     from dvk.pipelines.eval import evaluate as run
 
     _among("device", [] if device is None else [device], ("cpu", "cuda"))
     _among("baseline", baselines, ("eager", "compile", "max-autotune"))
     over: Any = tuple(b for b in baselines if b != "eager")
-    request = Request(
+    request = EvalRequest(
         suite=Path(suite), policy=policy, turns=turns, samples=samples, library=_path(library), baselines=over, claim=claim,
         backend=backend, device=device, only=tuple(only), eval_mode=eval_mode, workers=workers, out=_path(out), resume=resume,
         argv=_argv("eval", suite), quiet=not _shown(progress),

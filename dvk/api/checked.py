@@ -16,7 +16,7 @@ from torch import nn
 from dvk.api.written import Written
 from dvk.config import Limits
 from dvk.errors import DvkError, UsageError
-from dvk.sandbox import Channel, Death, call
+from dvk.sandbox import Death, RequestChannel, call
 from dvk.tasks import of_text
 from dvk.tasks.build import build, run_file
 from dvk.tasks.entry import find
@@ -57,7 +57,7 @@ def differs(written: Written, inputs: Sequence[Any], kwargs: Mapping[str, Any], 
     return f"its process ended ({answer.reason})" if isinstance(answer, Death) else answer.value["differs"]
 
 
-def child(channel: Channel) -> None:
+def child(channel: RequestChannel) -> None:
     """Sandbox target: build the file's module, call it, say how its outputs differ."""
     request = channel.receive()
     if request is None:

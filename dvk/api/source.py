@@ -184,11 +184,11 @@ class _File:
     @cached_property
     def codes(self) -> list[CodeType]:
         """All code in the file."""
-        found, pending = [], [compile(self.text, "<text>", "exec", dont_inherit=True)]
+        result, pending = [], [compile(self.text, "<text>", "exec", dont_inherit=True)]
         while pending:
-            found.append(pending.pop())
-            pending += [held for held in found[-1].co_consts if isinstance(held, CodeType)]
-        return found
+            result.append(pending.pop())
+            pending += [held for held in result[-1].co_consts if isinstance(held, CodeType)]
+        return result
 
     def check(self, code: CodeType) -> None:
         """Raises NoSource: the text at the code's place is not what the code was compiled from."""
@@ -263,14 +263,14 @@ def _functions(kind: type) -> Iterator[FunctionType]:
 
 
 def _closure(function: FunctionType) -> dict[str, Any]:
-    found = {}
+    result = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
         try:
-            found[name] = cell.cell_contents
+            result[name] = cell.cell_contents
         except ValueError:  # it is empty
             continue
-    found.pop("__class__", None)
-    return found
+    result.pop("__class__", None)
+    return result
 
 
 def _same(one: CodeType, other: CodeType) -> bool:
@@ -301,16 +301,16 @@ def segment(text: str, node: ast.AST) -> str:
 
 def _assigned(node: ast.ClassDef) -> dict[str, ast.expr | None]:
     """Names that a class body gives values, and the expression where it is a plain assignment."""
-    found: dict[str, ast.expr | None] = {}
+    result: dict[str, ast.expr | None] = {}
     for statement in node.body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             continue
-        found |= {one.id: None for one in ast.walk(statement) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+        result |= {one.id: None for one in ast.walk(statement) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
         if isinstance(statement, ast.Assign):
-            found |= {target.id: statement.value for target in statement.targets if isinstance(target, ast.Name)}
+            result |= {target.id: statement.value for target in statement.targets if isinstance(target, ast.Name)}
         elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            found[statement.target.id] = statement.value
-    return found
+            result[statement.target.id] = statement.value
+    return result
 
 
 def _literally(node: ast.expr | None, value: Any) -> bool:

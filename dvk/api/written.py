@@ -325,13 +325,13 @@ def _named(subject: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[str, A
         bound = signature.bind(*args, **kwargs)
     except (TypeError, ValueError) as error:
         raise UsageError(f"the example inputs do not fit: {error}", "give what the module is called with") from None
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, value in bound.arguments.items():
         kind = signature.parameters[name].kind
         if kind is inspect.Parameter.VAR_POSITIONAL or kind is inspect.Parameter.POSITIONAL_ONLY and kwargs:
             raise UsageError(f"`{name}` cannot be given by name, and other inputs are", "give all inputs by position")
-        found |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
-    return found
+        result |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
+    return result
 
 
 def _keep(drafts: Sequence[_Draft]) -> Path:

@@ -28,8 +28,8 @@ BACKBONES = {
     "hf": "dvk.backbone.hf:open_hf",
     "nano": "dvk.backbone.nano:open_nano",
     "davinci": "dvk.interop.davinci.backbone:open_davinci",
-    "endpoint": "dvk.backbone.endpoint:Endpoint",
-    "scripted": "dvk.backbone.scripted:Scripted",
+    "endpoint": "dvk.backbone.endpoint:EndpointBackbone",
+    "scripted": "dvk.backbone.scripted:ScriptedBackbone",
 }
 """Name before the colon of a backbone's spec → `callable(argument, config, *, device)` that makes one."""
 
@@ -93,7 +93,7 @@ class Completion(Record):
 
 
 @dataclass
-class Usage:
+class TokenUsage:
     """What a backbone has consumed since it was opened; adding is safe from several threads."""
 
     prompt_tokens: int = 0
@@ -121,7 +121,7 @@ class Backbone(Protocol):
     name: str
     """For people and reports, e.g. `hf:Qwen/Qwen3-8B`."""
     dialect: Dialect
-    usage: Usage
+    usage: TokenUsage
 
     def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
         """One completion a conversation, in their order; a conversation that cannot be answered finishes with `error`.
@@ -132,7 +132,7 @@ class Backbone(Protocol):
         ...
 
 
-class Row(NamedTuple):
+class ScoringRow(NamedTuple):
     """Tokens to score."""
 
     prompt: Sequence[int]
@@ -169,7 +169,7 @@ class Trainable(Backbone, Protocol):
         """Token ids of an answer as the model should write it, the token that ends it included."""
         ...
 
-    def logprobs(self, rows: Sequence[Row], temperature: float = 1.0) -> Scores:
+    def logprobs(self, rows: Sequence[ScoringRow], temperature: float = 1.0) -> Scores:
         """Log-probability of each completion token under logits / temperature, as the sampler kept them."""
         ...
 

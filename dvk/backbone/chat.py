@@ -48,7 +48,7 @@ Write a call as
 """
 
 
-class Chat:
+class ChatTemplate:
     """One tokenizer's way of putting conversations."""
 
     def __init__(self, tokenizer: Any, name: str, thinking: bool = False):

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import openai
 
-from dvk.backbone import Completion, Conversation, Dialect, Sampling, Usage
+from dvk.backbone import Completion, Conversation, Dialect, Sampling, TokenUsage
 from dvk.backbone.decoding.seeds import keys_for
 from dvk.config import Config
 from dvk.errors import DvkError, MachineError, UsageError
@@ -24,7 +24,7 @@ from dvk.sandbox.wire import whole
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 
 
-class Endpoint:
+class EndpointBackbone:
     """`endpoint:MODEL`, at the URL of the settings or of $OPENAI_BASE_URL.
 
     Raises:
@@ -42,7 +42,7 @@ class Endpoint:
         known = settings.prompt_usd is not None and settings.completion_usd is not None
         self.prices = (settings.prompt_usd or 0.0, settings.completion_usd or 0.0) if known else None
         """USD of a million prompt and a million completion tokens."""
-        self.usage = Usage(cost_usd=0.0 if known else None)
+        self.usage = TokenUsage(cost_usd=0.0 if known else None)
         self.url = settings.endpoint_url or os.environ.get("OPENAI_BASE_URL")
         key = os.environ.get(settings.api_key_env)
         if not self.url and not key:

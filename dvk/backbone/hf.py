@@ -19,15 +19,15 @@ from typing import Any
 import torch
 from torch.nn import Parameter
 
-from dvk.backbone import Alternative, Completion, Conversation, Row, Sampling, Scores, Usage, scoring
-from dvk.backbone.chat import Chat
+from dvk.backbone import Alternative, Completion, Conversation, Sampling, Scores, ScoringRow, TokenUsage, scoring
+from dvk.backbone.chat import ChatTemplate
 from dvk.backbone.decoding import fallback, forward
 from dvk.backbone.decoding.engine import Engine, Sampled, decoding
 from dvk.backbone.decoding.stops import Stops
 from dvk.backbone.loading import CARD, Loaded, load, pick_device
-from dvk.config import Backbone as Settings
+from dvk.config import BackboneConfig as Settings
 from dvk.config import Config
-from dvk.device_lock import Lane, of_cpu, of_gpu
+from dvk.device_lock import DeviceLock, of_cpu, of_gpu
 from dvk.errors import RunFolderError, UsageError
 from dvk.records import Tokens
 
@@ -37,7 +37,7 @@ SHARED_PARAMETERS = 50_000_000
 """Models above this are written in transformers' own shards."""
 
 
-def open_hf(argument: str, config: Config, *, device: str | None = None) -> Hf:
+def open_hf(argument: str, config: Config, *, device: str | None = None) -> HfBackbone:
     """`hf:PATH-or-name`.
 
     Raises:
@@ -45,10 +45,10 @@ def open_hf(argument: str, config: Config, *, device: str | None = None) -> Hf:
     """
     if not argument:
         raise UsageError("`hf` needs a model", "write hf:FOLDER or hf:NAME, e.g. hf:Qwen/Qwen3-8B")
-    return Hf(load(argument, config.backbone, pick_device(device)), config.backbone, f"hf:{argument}")
+    return HfBackbone(load(argument, config.backbone, pick_device(device)), config.backbone, f"hf:{argument}")
 
 
-class Hf:
+class HfBackbone:
     """A transformers model as a trainable backbone.
 
     Args:
@@ -61,8 +61,8 @@ class Hf:
         self.model, self.tokenizer, self.card = loaded
         self.settings, self.name = settings, name
         self.dialect = self.card.get("dialect", "chat")
-        self.usage = Usage()
-        self.chat = Chat(self.tokenizer, name, settings.thinking)
+        self.usage = TokenUsage()
+        self.chat = ChatTemplate(self.tokenizer, name, settings.thinking)
         inner = forward.unwrapped(self.model)
         self.positions = int(getattr(inner.config, "max_position_embeddings", 0) or 4096)
         """Longest sequence in tokens."""
@@ -75,7 +75,7 @@ class Hf:
         self.pulse: Callable[[], None] | None = None
         """Called now and then while it writes; it may wait for a judge, and what it raises leaves the answers unfinished."""
         self._one_at_a_time = threading.Lock()
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, DeviceLock] = {}
 
     # ------------------------------------------------------------ sampling
 
@@ -105,9 +105,9 @@ class Hf:
         fits = [i for i, prompt in enumerate(prompts) if prompt and len(asked[i]) < self.positions and len(begun[i]) < sampling.max_tokens]
         stops = Stops(self.tokenizer, self.vocabulary, self.end_ids, (*sampling.stop, *self.chat.stop))
         limit = sampling.max_tokens - min((len(begun[i]) for i in fits), default=0)
-        with self._one_at_a_time, self._lane().in_turns(self._rest) as give_way, decoding(self.model):
+        with self._one_at_a_time, self._lane().shared_in_turns(self._rest) as give_way, decoding(self.model):
             drawn = dict(zip(fits, self._sample([asked[i] for i in fits], limit, sampling, stops, give_way)))
-            rows = [Row(prompts[i], (*begun[i], *drawn[i].tokens)[: sampling.max_tokens]) for i in fits]
+            rows = [ScoringRow(prompts[i], (*begun[i], *drawn[i].tokens)[: sampling.max_tokens]) for i in fits]
             told = dict(zip(fits, scoring.alternatives(self.model, rows, self.settings.score_tokens))) if sampling.alternatives else {}
         completions = [self._does_not_fit(prompt) for prompt in asked]
         for i, row in zip(fits, rows):
@@ -121,11 +121,11 @@ class Hf:
         self.usage.add(read, written, time.perf_counter() - began)
         return completions
 
-    def _lane(self) -> Lane:
+    def _lane(self) -> DeviceLock:
         """Of the device that it computes on, where candidates may be timed meanwhile."""
         name = of_gpu(self.model.device.index or 0) if self.model.device.type == "cuda" else of_cpu()
         if name not in self._lanes:
-            self._lanes[name] = Lane(name)
+            self._lanes[name] = DeviceLock(name)
         return self._lanes[name]
 
     def _rest(self) -> None:
@@ -155,7 +155,7 @@ class Hf:
 
     # ------------------------------------------------------------ training
 
-    def logprobs(self, rows: Sequence[Row], temperature: float = 1.0) -> Scores:
+    def logprobs(self, rows: Sequence[ScoringRow], temperature: float = 1.0) -> Scores:
         """Log-probability of each completion token, with gradients where they are enabled."""
         return scoring.logprobs(self.model, rows, temperature, self.settings.score_tokens)
 

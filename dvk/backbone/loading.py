@@ -17,7 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from dvk.backbone import Dialect
-from dvk.config import Backbone as Settings
+from dvk.config import BackboneConfig as Settings
 from dvk.errors import MachineError, UsageError
 
 CARD = "dvk.json"
@@ -84,7 +84,8 @@ def load(argument: str, settings: Settings, device: torch.device) -> Loaded:
 
 
 def folder_of(argument: str, suffixes: tuple[str, ...], otherwise: str) -> Path:
-    """The folder itself, or for a name on the Hub a folder with its files that end so; those on `otherwise`, too, if no weights do.
+    """The folder itself, or for a name on the Hub a folder with its files that end so; those on `by_plain_algorithms`, too, if no weights
+    do.
 
     Raises:
         UsageError, MachineError: as `load`.
@@ -94,12 +95,12 @@ def folder_of(argument: str, suffixes: tuple[str, ...], otherwise: str) -> Path:
     wanted = [f"*{suffix}" for suffix in suffixes]
     try:
         offline = _offline(argument)
-        found = Path(snapshot_download(argument, allow_patterns=wanted, local_files_only=offline))
-        if not any(found.glob(wanted[0])):
-            found = Path(snapshot_download(argument, allow_patterns=[*wanted, f"*{otherwise}"], local_files_only=offline))
+        path = Path(snapshot_download(argument, allow_patterns=wanted, local_files_only=offline))
+        if not any(path.glob(wanted[0])):
+            path = Path(snapshot_download(argument, allow_patterns=[*wanted, f"*{otherwise}"], local_files_only=offline))
     except (OSError, ValueError, HfHubHTTPError) as error:
         raise _explained(error, argument) from error
-    return found
+    return path
 
 
 def _offline(name: str) -> bool:

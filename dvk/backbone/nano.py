@@ -14,7 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen3Config
 
 import dvk
-from dvk.backbone.hf import Hf, write_folder
+from dvk.backbone.hf import HfBackbone, write_folder
 from dvk.backbone.loading import Loaded, load, pick_device
 from dvk.backbone.tokenizer import END, PAD, train_tokenizer
 from dvk.config import Config
@@ -22,7 +22,7 @@ from dvk.errors import DvkError, UsageError
 from dvk.resources import resource
 
 
-class Size(NamedTuple):
+class NanoSize(NamedTuple):
     """Shape of a nano; key heads are shared by groups of query heads, which keeps the cache, and so decoding, small."""
 
     layers: int
@@ -35,15 +35,15 @@ class Size(NamedTuple):
 
 
 PRESETS = {
-    "tiny": Size(2, 96, 3, 1, 32, 256),
-    "5m": Size(4, 256, 4, 2, 64, 1024),
-    "12m": Size(6, 384, 6, 2, 64, 1152),
-    "17m": Size(8, 384, 6, 2, 64, 1280),
+    "tiny": NanoSize(2, 96, 3, 1, 32, 256),
+    "5m": NanoSize(4, 256, 4, 2, 64, 1024),
+    "12m": NanoSize(6, 384, 6, 2, 64, 1152),
+    "17m": NanoSize(8, 384, 6, 2, 64, 1280),
 }
 """By parameters with a vocabulary of 4,096: 0.6 (for tests), 5.0, 11.9 and 16.5 million."""
 
 
-def open_nano(argument: str, config: Config, *, device: str | None = None) -> Hf:
+def open_nano(argument: str, config: Config, *, device: str | None = None) -> HfBackbone:
     """`nano`, the one that ships, or `nano:PATH`.
 
     Raises:
@@ -60,10 +60,10 @@ def open_nano(argument: str, config: Config, *, device: str | None = None) -> Hf
     loaded = load(str(folder), config.backbone, pick_device(device))
     if loaded.card.get("dialect") != "compact":
         raise UsageError(f"`{folder}` is not a nano: its dvk.json does not name the compact dialect", f"open it as hf:{folder}")
-    return Hf(loaded, config.backbone, f"nano:{argument}" if argument else "nano")
+    return HfBackbone(loaded, config.backbone, f"nano:{argument}" if argument else "nano")
 
 
-def configuration(size: Size, tokenizer: Any, positions: int) -> Qwen3Config:
+def configuration(size: NanoSize, tokenizer: Any, positions: int) -> Qwen3Config:
     """The transformers configuration of a nano; embeddings are tied, the vocabulary is the tokenizer's."""
     ids = tokenizer.get_vocab()
     return Qwen3Config(
@@ -74,9 +74,9 @@ def configuration(size: Size, tokenizer: Any, positions: int) -> Qwen3Config:
 
 
 def fresh(
-    texts: Iterable[str], settings: Config, *, size: str | Size = "12m", vocabulary: int = 4096, positions: int = 2048,
+    texts: Iterable[str], settings: Config, *, size: str | NanoSize = "12m", vocabulary: int = 4096, positions: int = 2048,
     seed: int = 0, provenance: dict[str, Any] | None = None, device: str | None = None,
-) -> Hf:  # fmt: skip
+) -> HfBackbone:  # fmt: skip
     """A nano with random weights and a tokenizer trained on `texts`.
 
     Args:
@@ -100,7 +100,7 @@ def fresh(
     # What servers sample by; without it `transformers serve` is greedy at every temperature, and keeps the 50 likeliest.
     model.generation_config.update(do_sample=True, temperature=1.0, top_k=0, top_p=1.0)
     card = {"dialect": "compact", "dvk": dvk.__version__, "provenance": {"size": shape._asdict(), "seed": seed, **(provenance or {})}}
-    return Hf(Loaded(model.to(pick_device(device)), tokenizer, card), settings.backbone, "nano:fresh")
+    return HfBackbone(Loaded(model.to(pick_device(device)), tokenizer, card), settings.backbone, "nano:fresh")
 
 
 def make(folder: Path, texts: Iterable[str], **how: Any) -> Path:

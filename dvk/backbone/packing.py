@@ -80,7 +80,7 @@ def model_folder(path: Path) -> Path:
     """
     if not path.is_dir():
         raise UsageError(f"no such folder: `{path}`", "give a downloaded daVinci-kernel checkpoint")
-    steps = sorted((int(found[1]), step) for step in path.iterdir() if (found := re.fullmatch(r"global_step_(\d+)", step.name)))
+    steps = sorted((int(match[1]), step) for step in path.iterdir() if (match := re.fullmatch(r"global_step_(\d+)", step.name)))
     for top in (path, *(step for _, step in reversed(steps))):
         for place in PLACES:
             if any((top / place / name).is_file() for name in CONFIGS):

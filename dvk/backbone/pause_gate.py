@@ -18,7 +18,7 @@ class OutOfTime(Exception):
     """The search's time is over: the model is asked nothing more, or is no longer waited for."""
 
 
-class Brake:
+class PauseGate:
     """See the module; released at first.
 
     Args:

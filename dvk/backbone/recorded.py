@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 
 from pydantic import Field
 
-from dvk.backbone import Backbone, Completion, Conversation, Dialect, Sampling, Usage
-from dvk.backbone.pause_gate import Brake, OutOfTime
+from dvk.backbone import Backbone, Completion, Conversation, Dialect, Sampling, TokenUsage
+from dvk.backbone.pause_gate import OutOfTime, PauseGate
 from dvk.errors import DvkError, ModelError
 from dvk.records import Record, content_hash
 from dvk.runs import RunFolder
@@ -28,7 +28,7 @@ CLOSE_S = 10.0
 """A model that writes here is let come to its next step before anything else begins."""
 
 
-class Call(Record):
+class RecordedCall(Record):
     """One call of `generate`, answered."""
 
     id: str = Field(description="Content hash of who was asked what: name, conversations, sampling.")
@@ -42,7 +42,7 @@ class Call(Record):
     elapsed_s: float = Field(0.0, description="Seconds since the search began when the answers came.")
 
 
-class Recorded:
+class RecordedBackbone:
     """`backbone`, with its calls in `run`.
 
     Args:
@@ -60,24 +60,24 @@ class Recorded:
         self.backbone, self.run = backbone, run
         self.name: str = backbone.name
         self.dialect: Dialect = backbone.dialect
-        self.usage = Usage(cost_usd=None if backbone.usage.cost_usd is None else 0.0)
+        self.usage = TokenUsage(cost_usd=None if backbone.usage.cost_usd is None else 0.0)
         self.hosted = bool(getattr(backbone, "hosted", False))
         """Another process writes: one that is waited for, and may be left waiting."""
         self.elsewhere = bool(getattr(backbone, "elsewhere", False))
         """Another machine writes: it takes nothing from what is timed here."""
-        self.calls = [Call.model_validate(row) for row in run.read(FILE)]
+        self.calls = [RecordedCall.model_validate(row) for row in run.read(FILE)]
         self.left: Callable[[], float] = lambda: float("inf")
         self.clock: Callable[[], float] = lambda: 0.0
         self.on_ask: Callable[[int], None] = lambda number: None
-        self._known: dict[str, deque[Call]] = {}
+        self._known: dict[str, deque[RecordedCall]] = {}
         for call in self.calls:
             self._known.setdefault(call.id, deque()).append(call)
         self._lock, self._writing = threading.Lock(), threading.Lock()
         self._closed = False
-        self.brake: Brake | None = None
+        self.brake: PauseGate | None = None
         """Of a model that writes in this process, a few tokens at a time."""
         if hasattr(backbone, "pulse"):
-            self.brake = Brake(lambda: self._closed or self.left() <= 0)
+            self.brake = PauseGate(lambda: self._closed or self.left() <= 0)
             backbone.pulse = self.brake.check
 
     def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
@@ -107,7 +107,7 @@ class Recorded:
         if self.brake is not None and self._writing.acquire(timeout=CLOSE_S):
             self._writing.release()
 
-    def _fresh(self, asked: str, conversations: tuple[Conversation, ...], sampling: Sampling) -> Call:
+    def _fresh(self, asked: str, conversations: tuple[Conversation, ...], sampling: Sampling) -> RecordedCall:
         if self.left() <= 0:
             raise OutOfTime
         if self.brake is not None:
@@ -118,7 +118,7 @@ class Recorded:
             if not self.hosted:
                 with self._writing:
                     return self._call(asked, conversations, sampling)
-            answer: queue.SimpleQueue[Call | BaseException] = queue.SimpleQueue()
+            answer: queue.SimpleQueue[RecordedCall | BaseException] = queue.SimpleQueue()
 
             def wait() -> None:
                 try:
@@ -143,11 +143,11 @@ class Recorded:
     def _held_s(self) -> float:
         return self.brake.held_s if self.brake is not None else 0.0
 
-    def _call(self, asked: str, conversations: tuple[Conversation, ...], sampling: Sampling) -> Call:
+    def _call(self, asked: str, conversations: tuple[Conversation, ...], sampling: Sampling) -> RecordedCall:
         usage, began, held = self.backbone.usage, time.perf_counter(), self._held_s()
         before = usage.prompt_tokens, usage.completion_tokens, usage.cost_usd
         completions = self._written(conversations, sampling)
-        call = Call(
+        call = RecordedCall(
             id=asked, conversations=conversations, sampling=sampling, completions=completions,
             prompt_tokens=usage.prompt_tokens - before[0], completion_tokens=usage.completion_tokens - before[1],
             seconds=round(time.perf_counter() - began - (self._held_s() - held), 4), elapsed_s=round(self.clock(), 3),

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from dvk.backbone import Row, Scores
+from dvk.backbone import Scores, ScoringRow
 from dvk.backbone.decoding.forward import ARCHITECTURES, unwrapped
 
 MOST, LEAST = 4, 1e-3
@@ -35,7 +35,7 @@ def micro_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
     return groups
 
 
-def logprobs(model: Any, rows: Sequence[Row], temperature: float, budget: int) -> Scores:
+def logprobs(model: Any, rows: Sequence[ScoringRow], temperature: float, budget: int) -> Scores:
     """Score completions.
 
     Args:
@@ -70,7 +70,7 @@ def logprobs(model: Any, rows: Sequence[Row], temperature: float, budget: int) -
 
 
 @torch.no_grad()
-def alternatives(model: Any, rows: Sequence[Row], budget: int) -> list[list[tuple[int, int, float]]]:
+def alternatives(model: Any, rows: Sequence[ScoringRow], budget: int) -> list[list[tuple[int, int, float]]]:
     """Of each row what else was likely: position in the completion, token id, log-probability there; in the order of positions.
 
     Args:
@@ -84,16 +84,16 @@ def alternatives(model: Any, rows: Sequence[Row], budget: int) -> list[list[tupl
         return torch.stack((values.double(), ids.double()), -1)
 
     device = next(model.parameters()).device
-    found: list[list[tuple[int, int, float]]] = [[] for _ in rows]
+    result: list[list[tuple[int, int, float]]] = [[] for _ in rows]
     for group in micro_batches([len(row.prompt) + len(row.completion) for row in rows], budget):
         flat = _score(model, [rows[i] for i in group], device, take).cpu()
         for i, part in zip(group, flat.split([len(rows[i].completion) for i in group]), strict=True):
             likely = part[..., 0].isfinite().nonzero().tolist()
-            found[i] = [(position, int(part[position, place, 1]), float(part[position, place, 0])) for position, place in likely]
-    return found
+            result[i] = [(position, int(part[position, place, 1]), float(part[position, place, 0])) for position, place in likely]
+    return result
 
 
-def _score(model: Any, rows: Sequence[Row], device: torch.device, take: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+def _score(model: Any, rows: Sequence[ScoringRow], device: torch.device, take: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     """What is taken of all completion tokens of these rows, row after row.
 
     Args:

@@ -17,14 +17,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dvk.backbone import Completion, Conversation, Dialect, Sampling, Usage
+from dvk.backbone import Completion, Conversation, Dialect, Sampling, TokenUsage
 from dvk.config import Config
 from dvk.errors import UsageError
 
 _KEYS = {"answer", "match", "tool_calls", "finish"}
 
 
-class Scripted:
+class ScriptedBackbone:
     """`scripted:FILE`; without a file the last message's text is the answer.
 
     Raises:
@@ -34,7 +34,7 @@ class Scripted:
     def __init__(self, argument: str, config: Config, *, device: str | None = None):
         self.name = f"scripted:{argument}" if argument else "scripted"
         self.dialect: Dialect = "chat"
-        self.usage = Usage()
+        self.usage = TokenUsage()
         self.echoes = not argument
         self.matching: list[tuple[re.Pattern[str], dict[str, Any]]] = []
         self.ordered: deque[dict[str, Any]] = deque()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dvk.backbone import Backbone, Completion, Conversation, Sampling, Usage
+from dvk.backbone import Backbone, Completion, Conversation, Sampling, TokenUsage
 
 
-class Shared:
+class SharedBackbone:
     """One player's view.
 
     Args:
@@ -19,7 +19,7 @@ class Shared:
         self._backbone = backbone
         self.name, self.dialect = backbone.name, backbone.dialect
         self.elsewhere = bool(getattr(backbone, "elsewhere", False))
-        self.usage = Usage()
+        self.usage = TokenUsage()
 
     def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
         """See `Backbone`."""

@@ -92,15 +92,15 @@ class ByLine:
         self._parts: dict[str, list[int]] = {}
 
     def __call__(self, text: str) -> list[int]:
-        found: list[int] = []
+        result: list[int] = []
         for line in _LINE.findall(text):
             ids = self._lines.get(line)
             if ids is None:
                 if len(self._lines) >= REMEMBERED:
                     self._lines.clear()
                 ids = self._lines[line] = [id_ for part in _PART.findall(line) for id_ in self._part(part)]
-            found += ids
-        return found
+            result += ids
+        return result
 
     def _part(self, text: str) -> list[int]:
         ids = self._parts.get(text)

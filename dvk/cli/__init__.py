@@ -11,10 +11,10 @@ import typer
 
 import dvk
 from dvk.cli import convert, doctor, eval, mcp, optimize, serve, sft, skills, train, verify
-from dvk.cli.help import App
+from dvk.cli.help import HelpApp
 from dvk.errors import DvkError
 
-app = App(
+app = HelpApp(
     name="dvk",
     help="Make PyTorch code faster with kernels that are written, proved and remembered.",
     no_args_is_help=True,

@@ -67,10 +67,10 @@ def command(
         raise UsageError(f"unknown baseline: `{unknown[0]}`", "choose compile or max-autotune (eager is always timed)")
 
     from dvk import config as configuration
-    from dvk.pipelines.eval import Request, evaluate
+    from dvk.pipelines.eval import EvalRequest, evaluate
 
     over: Any = tuple(b for b in baseline or () if b != "eager")
-    request = Request(
+    request = EvalRequest(
         suite=suite, policy=policy, turns=turns, samples=samples, iterations=iterations, window=window, library=library,
         no_skills=no_skills, baselines=over, claim=claim, backend=backend, device=device, only=tuple(only or ()), workers=workers,
         eval_mode=eval_mode, hygiene=hygiene, kernelbench=kernelbench, out=out, resume=resume, argv=tuple(sys.argv),
@@ -134,21 +134,21 @@ def lines(summary: dict[str, Any]) -> list[str]:
 
 def _told(summary: dict[str, Any]) -> list[str]:
     """Roofline and cost, a line each."""
-    found = []
+    result = []
     reached = summary.get("roofline") or {}
     if reached.get("num_tasks"):
-        found.append(f"roofline: right candidates reach {100 * reached['mean']:.0f} % of the measured ceilings on average, "
+        result.append(f"roofline: right candidates reach {100 * reached['mean']:.0f} % of the measured ceilings on average, "
                      f"{100 * reached['over_half']:.0f} % of them more than half ({reached['num_tasks']} tasks)")
     elif summary.get("roofline") is not None:
-        found.append("roofline: no ceilings known for these tasks (dvk doctor measures them)")
+        result.append("roofline: no ceilings known for these tasks (dvk doctor measures them)")
     spent = summary.get("cost")
     if spent:
         told = f"cost: {spent['wall_s']:.0f} s, of judging {spent['judge_s']:.0f} s, {spent['num_candidates']} candidates"
         if spent["model_s"] is not None:
             told += f", of the model {spent['model_s']:.0f} s"
             told += f", {spent['prompt_tokens']:,} tokens read, {spent['completion_tokens']:,} written"
-        found.append(told + (f", ${spent['usd']:.2f}" if spent["usd"] is not None else ""))
-    return found
+        result.append(told + (f", ${spent['usd']:.2f}" if spent["usd"] is not None else ""))
+    return result
 
 
 def differences(found: dict[str, Any]) -> list[str]:

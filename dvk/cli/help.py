@@ -5,6 +5,7 @@ Plain text, since rich's help takes as long to start as all else together.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,17 +13,29 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 GROUPS = {
-    "What to run": ("--input", "--also", "--init", "--eval", "--dtype", "--batch", "--tasks", "--validation", "--from", "--data", "--only"),
+    "What to run": (
+        "--input",
+        "--extra-input",
+        "--init",
+        "--eval",
+        "--dtype",
+        "--batch",
+        "--tasks",
+        "--validation",
+        "--from",
+        "--data",
+        "--only",
+    ),
     "Where it runs": ("--device", "--backend", "--judge", "--engine", "--workers"),
     "Run folder and output": ("--out", "--resume", "--json", "--library", "--config", "--set"),
-}  # fmt: skip
+}
 """Headings and the options below them, of all commands; what is in none comes first, as `Options`."""
 
 EXAMPLES = {
     "dvk": ("dvk doctor", "dvk optimize model.py", "dvk optimize pkg.model:Gate --input \"x=float32[64,1024]\"",
             "dvk skills search softmax of long rows"),
     "dvk optimize": ("dvk optimize model.py", "dvk optimize model.py:Gate --eval --budget-s 120 --out runs/gate",
-                     "dvk optimize pkg.model:Gate --init 512 --input \"x=float32[64,1024]\" --also \"x=float32[8,1024]\"",
+                     "dvk optimize pkg.model:Gate --init 512 --input \"x=float32[64,1024]\" --extra-input \"x=float32[8,1024]\"",
                      "dvk optimize model.py --out runs/gate --resume --budget-s 600", "dvk optimize model.py --backbone nano"),
     "dvk verify": ("dvk verify model.py best.py", "dvk verify model.py:Gate new1.py new2.py --baseline compile",
                    "dvk verify model.py best.py --tier claim --json", "dvk verify --batch jobs.jsonl --workers 4 --out runs/batch"),
@@ -70,6 +83,10 @@ Inputs (--input), one for each parameter of forward:
 DTYPE: float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8, bool; SIZE of a scalar tensor: x=float32[]"""
 
 
+FORMER = re.compile(r", --(also|anew)\b")
+"""Earlier names of options, which go on working."""
+
+
 def _ending(context: Any, formatter: Any) -> None:
     path = context.command_path
     if any("--input" in getattr(parameter, "opts", ()) for parameter in context.command.params):
@@ -85,6 +102,7 @@ def _options(context: Any, formatter: Any) -> None:
     for parameter in context.command.get_params(context):
         if (record := parameter.get_help_record(context)) is None:
             continue
+        record = FORMER.sub("", record[0]), record[1]
         if parameter.param_type_name == "argument":
             grouped["Arguments"].append(record)
         else:
@@ -96,7 +114,7 @@ def _options(context: Any, formatter: Any) -> None:
                 formatter.write_dl(records)
 
 
-class Command(TyperCommand):
+class HelpCommand(TyperCommand):
     """See the module."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -108,7 +126,7 @@ class Command(TyperCommand):
         _ending(ctx, formatter)
 
 
-class Group(TyperGroup):
+class HelpGroup(TyperGroup):
     """See the module."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -122,13 +140,13 @@ class Group(TyperGroup):
         _ending(ctx, formatter)
 
 
-class App(typer.Typer):
+class HelpApp(typer.Typer):
     """Its commands have the help of this module."""
 
     def __init__(self, **named: Any):
         settings = {"help_option_names": ["-h", "--help"], **(named.pop("context_settings", None) or {})}
-        super().__init__(**{"cls": Group, "context_settings": settings, **named})
+        super().__init__(**{"cls": HelpGroup, "context_settings": settings, **named})
 
     def command(self, name: str | None = None, **named: Any) -> Callable[[Any], Any]:
         """As of `typer.Typer`."""
-        return super().command(name, **{"cls": Command, **named})
+        return super().command(name, **{"cls": HelpCommand, **named})

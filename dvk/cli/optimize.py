@@ -20,33 +20,40 @@ def command(
     ] = None,
     also: Annotated[
         list[str] | None,
-        typer.Option("--also", help='Another set of inputs that best.py is to be fast for, by what differs: "x=float32[32,1024]; '
-                     'y=float32[32,1]"; or all inputs in order, without names.'),
+        typer.Option(
+            "--extra-input",
+            "--also",
+            help='Another set of inputs that best.py is to be fast for, by what differs: "x=float32[32,1024]; '
+            'y=float32[32,1]"; or all inputs in order, without names.',
+        ),
     ] = None,
     init: Annotated[list[str] | None, typer.Option("--init", help="Constructor argument: 512 or eps=1e-5.")] = None,
     eval_mode: Annotated[bool, typer.Option("--eval", help="Call .eval() on the module first.")] = False,
-    dtype: Annotated[
-        str | None, typer.Option(help="Cast floating inputs and weights: float32, float16, bfloat16.")
-    ] = None,
+    dtype: Annotated[str | None, typer.Option(help="Cast floating inputs and weights: float32, float16, bfloat16.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is a GPU).")] = None,
     backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
     backbone: Annotated[
         str | None,
-        typer.Option(help="Language model that proposes too: nano, nano:PATH, hf:PATH, davinci:PATH, endpoint:MODEL, scripted:FILE, "
-                     "or file.py:Name."),
+        typer.Option(
+            help="Language model that proposes too: nano, nano:PATH, hf:PATH, davinci:PATH, endpoint:MODEL, scripted:FILE, or file.py:Name."
+        ),
     ] = None,
     davinci: Annotated[
         Path | None, typer.Option(help="Checkpoint of daVinci-kernel: its model proposes too, with its bundled skill_library.jsonl.")
     ] = None,
     strategy: Annotated[
         str,
-        typer.Option(help="auto (the composer, and a model beside it if there is one), composer, random; refine, best_of_n, evolve, "
-                     "contrastive, judge and polca have a model write, macro has it name what the composer does; or "
-                     "path/to/file.py:function."),
+        typer.Option(
+            help="auto (the composer, and a model beside it if there is one), composer, random; refine, best_of_n, evolve, "
+            "contrastive, judge and polca have a model write, macro has it name what the composer does; or "
+            "path/to/file.py:function."
+        ),
     ] = "auto",
     baseline: Annotated[list[str] | None, typer.Option(help="Also time against: compile.")] = None,
-    budget_s: Annotated[float | None, typer.Option(
-        help="Seconds the search may take (default: 120); how much loading and confirming the best add is said at the start.")] = None,
+    budget_s: Annotated[
+        float | None,
+        typer.Option(help="Seconds the search may take (default: 120); how much loading and confirming the best add is said at the start."),
+    ] = None,
     library: Annotated[Path | None, typer.Option(help="Skill library (default: $DVK_HOME/skills.db).")] = None,
     judge: Annotated[
         str | None, typer.Option(help="Have a server judge, `dvk serve`: kernelgym:URL ($DVK_JUDGE_TOKEN is its token).")
@@ -61,7 +68,7 @@ def command(
     from dvk import config as configuration
     from dvk.errors import UsageError
     from dvk.pipelines.optimize import optimize
-    from dvk.pipelines.optimize.request import Request
+    from dvk.pipelines.optimize.request import OptimizeRequest
 
     if device not in (None, "cpu", "cuda"):
         raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
@@ -69,7 +76,7 @@ def command(
     if unknown:
         raise UsageError(f"unknown baseline: `{unknown[0]}`", "choose compile (eager is always timed)")
     merged = configuration.load(config, settings or [], {"optimize.budget_s": budget_s, "remote.judge": judge})
-    request = Request(
+    request = OptimizeRequest(
         spec=model, inputs=tuple(inputs or ()), also=tuple(also or ()), init=tuple(init or ()), eval_mode=eval_mode, dtype=dtype,
         device=device, backend=backend, strategy=strategy, baselines=tuple(baseline or ()), library=library, out=out, resume=resume,
         argv=tuple(sys.argv), backbone=backbone, davinci=davinci,

@@ -20,7 +20,7 @@ def command(
     require_kernels: Annotated[
         bool, typer.Option("--require-kernels", help="Refuse candidates that leave any computing to PyTorch's operators.")
     ] = False,
-    anew: Annotated[bool, typer.Option("--anew", help="Judge even what this machine has judged before.")] = False,
+    anew: Annotated[bool, typer.Option("--no-cache", "--anew", help="Judge even what this machine has judged before.")] = False,
     config: Conf = None,
     settings: Settings = None,
 ) -> None:
@@ -31,12 +31,12 @@ def command(
     """
     from dvk import config as configuration
     from dvk.errors import UsageError
-    from dvk.pipelines.serve import Request, serve
+    from dvk.pipelines.serve import ServeRequest, serve
 
     if device not in (None, "cpu", "cuda"):
         raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
     merged = configuration.load(config, settings or [], {"serve.queue": queue})
-    request = Request(
+    request = ServeRequest(
         host=host, port=port, workers=workers, device=device, token_env=token_env,  # type: ignore[arg-type]  # checked above
         open_to_all=no_token, anew=anew, require_kernels=require_kernels,
     )

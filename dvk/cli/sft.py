@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from dvk.cli.help import App
+from dvk.cli.help import HelpApp
 from dvk.cli.options import Conf, Settings
 
-app = App(help="Teach a model the three roles: collect examples, filter and diversify them, fit.", invoke_without_command=True)
+app = HelpApp(help="Teach a model the three roles: collect examples, filter and diversify them, fit.", invoke_without_command=True)
 
 Out = Annotated[Path | None, typer.Option(help="Run folder, the same for all stages (default: runs/sft-sft-TIME).")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
@@ -99,7 +99,7 @@ def run(
     """Call the pipeline and print."""
     from dvk import config as configuration
     from dvk.errors import UsageError
-    from dvk.pipelines.sft.stages import BACKENDS, Request, sft
+    from dvk.pipelines.sft.stages import BACKENDS, SftRequest, sft
 
     unknown = [b for b in backend or [] if b not in BACKENDS]
     if unknown:
@@ -107,7 +107,7 @@ def run(
     suites = [str(folder) for folder in against] if against else None
     merged = configuration.load(config, settings or [], {"collect.tasks": tasks, "fit.epochs": epochs, "diversity.suites": suites})
     chosen = tuple(backend or BACKENDS)
-    request = Request(
+    request = SftRequest(
         stages=stages, data=tuple(data or ()), start=start, backends=chosen, best_steps=best_steps,  # type: ignore[arg-type]  # checked
         workers=workers, out=out, resume=resume, argv=tuple(sys.argv),
     )

@@ -56,13 +56,13 @@ def command(
     """
     from dvk import config as configuration
     from dvk.errors import UsageError
-    from dvk.pipelines.train import Request, train
+    from dvk.pipelines.train import TrainRequest, train
     from dvk.pipelines.train import sweep as sweeping
     from dvk.pipelines.train.ablations import settings_of
 
     if device not in (None, "cpu", "cuda"):
         raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
-    request = Request(start=start, steps=steps, tasks=tasks, validation=validation, library=library, backend=backend, device=device,
+    request = TrainRequest(start=start, steps=steps, tasks=tasks, validation=validation, library=library, backend=backend, device=device,
                       workers=workers, out=out, resume=resume, argv=tuple(sys.argv), quiet=as_json)
     merged = configuration.load(config, settings or [], {**settings_of(ablate or ()), "remote.engine": engine})
     if sweep is not None:

@@ -15,8 +15,8 @@ from dvk.errors import UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from dvk.config import Judge
-    from dvk.pipelines.verify import Row
+    from dvk.config import JudgeConfig
+    from dvk.pipelines.verify import VerifyRow
 
 
 def command(
@@ -51,7 +51,7 @@ def command(
         typer.Option(help="module (its host code runs), plan (trusted code replays its launches) or auto (plan, but beside baselines)."),
     ] = "module",
     profile: Annotated[bool, typer.Option("--profile", help="Say where the time of a call goes, too.")] = False,
-    anew: Annotated[bool, typer.Option("--anew", help="Judge even what this machine has judged before.")] = False,
+    anew: Annotated[bool, typer.Option("--no-cache", "--anew", help="Judge even what this machine has judged before.")] = False,
     judge: Annotated[
         str | None, typer.Option(help="Have a server judge, `dvk serve` or KernelGYM's own: kernelgym:URL ($DVK_JUDGE_TOKEN is its token).")
     ] = None,
@@ -91,7 +91,7 @@ def command(
         raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
 
     from dvk import config as configuration
-    from dvk.pipelines.verify import Request, all_ok, jobs_of, jobs_of_batch, verify
+    from dvk.pipelines.verify import VerifyRequest, all_ok, jobs_of, jobs_of_batch, verify
 
     if batch is not None:
         jobs, name = jobs_of_batch(batch), batch.stem
@@ -99,7 +99,7 @@ def command(
         assert reference is not None
         jobs = jobs_of(reference, candidates or [])
         name = reference.rpartition("/")[2].replace(".py", "").replace(":", "-")
-    request = Request(
+    request = VerifyRequest(
         jobs=jobs,
         name=name,
         backend=backend,
@@ -151,11 +151,11 @@ def _selftest(
         raise typer.Exit(1)
 
 
-def _progress(done: int, total: int, row: Row) -> None:
+def _progress(done: int, total: int, row: VerifyRow) -> None:
     print(f"[{done}/{total}] {row.job.label}: {row.verdict.status.value}", file=sys.stderr, flush=True)
 
 
-def _print(rows: list[Row], judge: Judge) -> None:
+def _print(rows: list[VerifyRow], judge: JudgeConfig) -> None:
     from rich.console import Console
 
     from dvk.harness.profiling.feedback import feedback
@@ -179,11 +179,11 @@ def _print(rows: list[Row], judge: Judge) -> None:
         if row.verdict.timing is not None and (told := words(row.verdict.timing, pairs=judge.claim_pairs, seconds=judge.claim_s)).hint:
             print(f"{row.job.label}: {told.noise or told.sentence}; {told.hint}")
     for row in rows:
-        if (found := profile_of(row.verdict)) is not None:
-            print(f"\n{row.job.label}: {feedback(found)}")
+        if (profile := profile_of(row.verdict)) is not None:
+            print(f"\n{row.job.label}: {feedback(profile)}")
 
 
-def _table(rows: list[Row]) -> Table:
+def _table(rows: list[VerifyRow]) -> Table:
     from rich import box
     from rich.table import Table
 

@@ -6,7 +6,7 @@
     seat      the actor, and what a node says of itself                  (node)
 
 A seat is placed by GPU (a share of one) or, for tasks on a CPU, by CPU, and judges one candidate at a time, so what is in work is
-bounded by the seats. Everything above knows `open_court` alone: the pool and the docket keep their threads, and a thread that
+bounded by the seats. Everything above knows `open_session` alone: the pool and the docket keep their threads, and a thread that
 waited for a process of this machine waits for a seat instead.
 
 Exactly one verdict a submission: a thread asks one seat, and another only after Ray has declared the first dead and thrown away

@@ -51,11 +51,11 @@ class Cluster:
         Raises:
             MachineError: none.
         """
-        found = sum(self.places(device, judges).values())
-        if not found:
+        result = sum(self.places(device, judges).values())
+        if not result:
             what = "GPU" if device == "cuda" else "CPU"
             raise MachineError(f"no node of the Ray cluster `{self.engine}` offers a {what}", f"add one: ray start --num-{what.lower()}s=N")
-        return found
+        return result
 
     def places(self, device: Device, most: int) -> dict[str, int]:
         """By id of a node alive now: `most` a GPU that it has, or at most so many and one a CPU."""

@@ -5,9 +5,9 @@ whole drop-in for a `Plan`. Every module composes: operators without a rule stay
 """
 
 from dvk.composer.capture.batch import capture_many
-from dvk.composer.capture.export import CannotCompose, Captured, capture
+from dvk.composer.capture.export import CannotCompose, CapturedGraph, capture
 from dvk.composer.compose import Composition, Part, Plan, compose, fuse, join, renderer, write
 from dvk.composer.recipes import RECIPES, applicable
 
-__all__ = ["RECIPES", "CannotCompose", "Captured", "Composition", "Part", "Plan", "applicable", "capture", "capture_many", "compose",
+__all__ = ["RECIPES", "CannotCompose", "CapturedGraph", "Composition", "Part", "Plan", "applicable", "capture", "capture_many", "compose",
            "fuse", "join", "renderer", "write"]

@@ -61,10 +61,10 @@ def numbers(kernel: Kernel, schedule: Schedule) -> tuple[str, ...]:
     idle |= {"splits"} if schedule.get("splits") == 1 else set()
     if "depth" in schedule:
         schedule = {**schedule, "depth": depth_of(kernel, schedule)}
-    found = [f"{words[k]} {schedule[k]}" for k in words if k in schedule and schedule[k] and k not in idle]
+    result = [f"{words[k]} {schedule[k]}" for k in words if k in schedule and schedule[k] and k not in idle]
     if schedule.get("xblock", 1) > 1:
-        found.insert(0, f"{'columns' if schedule['kind'] in ('tile',) else 'rows'} {schedule['xblock']}")
-    return tuple(found)
+        result.insert(0, f"{'columns' if schedule['kind'] in ('tile',) else 'rows'} {schedule['xblock']}")
+    return tuple(result)
 
 
 # ------------------------------------------------------------------ Triton
@@ -85,12 +85,12 @@ def _triton_name(kernel: Kernel, schedule: Schedule) -> str:
 
 
 def _named(kernel: Kernel, options: Iterable[Schedule], backend: Backend) -> Algorithms:
-    found: Algorithms = {}
+    result: Algorithms = {}
     for option in options:
-        schedules = found.setdefault(name_of(kernel, option, backend), [])
+        schedules = result.setdefault(name_of(kernel, option, backend), [])
         if all(numbers(kernel, option) != numbers(kernel, o) for o in schedules):
             schedules.append(option)
-    return found
+    return result
 
 
 def _triton_pointwise(kernel: Kernel) -> Algorithms:

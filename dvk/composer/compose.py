@@ -12,18 +12,18 @@ from functools import partial
 from typing import Any
 
 from dvk.composer import recipes
-from dvk.composer.capture.export import CannotCompose, Captured
+from dvk.composer.capture.export import CannotCompose, CapturedGraph
 from dvk.composer.codegen import cpp
 from dvk.composer.codegen.analysis.online import SoftmaxPair, online_pair
 from dvk.composer.codegen.cpp import recurrence
 from dvk.composer.dropin import forward, source_file
 from dvk.composer.fusion import matmul_rules
 from dvk.composer.fusion.build import build
-from dvk.composer.fusion.groups import Group, Partition, output_bases
+from dvk.composer.fusion.groups import FusionGroup, Partition, output_bases
 from dvk.composer.fusion.matmul_rules import is_product, may_join
 from dvk.composer.fusion.partition import partition
 from dvk.composer.ir.loops import Kernel
-from dvk.composer.ir.nodes import Prim
+from dvk.composer.ir.nodes import IRNode
 from dvk.composer.ir.recurrence import RECURRENT, Recurrence
 from dvk.composer.lowering import convolution
 from dvk.composer.lowering.dispatch import PrimGraph, lower
@@ -53,15 +53,15 @@ class Composition:
     def recurrences(self) -> list[Recurrence]:
         """Recurrent layers, each with a function of its own beside the kernels."""
         return [Recurrence(**step.node.kwargs) for step in self.part.schedule
-                if isinstance(step, Prim) and step.node is not None and step.op == RECURRENT]
+                if isinstance(step, IRNode) and step.node is not None and step.op == RECURRENT]
 
     @property
     def ordered(self) -> list[Kernel]:
         """Kernels in launch order."""
-        return [self.kernels[id(step)] for step in self.part.schedule if isinstance(step, Group)]
+        return [self.kernels[id(step)] for step in self.part.schedule if isinstance(step, FusionGroup)]
 
 
-def fuse(task: Task, captured: Captured, names: tuple[str, ...]) -> Composition:
+def fuse(task: Task, captured: CapturedGraph, names: tuple[str, ...]) -> Composition:
     """Apply the graph recipes among `names`, lower and partition."""
     return fuse_graph(captured.graph, names, task.device, task.precision == "tf32")
 
@@ -79,29 +79,29 @@ def fuse_graph(graph: Graph, names: tuple[str, ...], device: str, tf32: bool = F
     strides = forward.layouts(graph, prims)
     kernels: dict[int, Kernel] = {}
     for step in part.schedule:
-        if isinstance(step, Group):
+        if isinstance(step, FusionGroup):
             kernels[id(step)] = build(step, part, f"k{len(kernels)}", strides)
     return Composition(graph, prims, part, kernels)
 
 
-def _may_merge(names: tuple[str, ...], first: Group, second: Group, value: Prim) -> bool:
+def _may_merge(names: tuple[str, ...], first: FusionGroup, second: FusionGroup, value: IRNode) -> bool:
     if is_product(first) or is_product(second):
         return not reads_elsewhere(first) and not reads_elsewhere(second) and may_join(first, second, value)
     if (first.is_windowed or second.is_windowed) and (reads_elsewhere(first) or reads_elsewhere(second)):
         return False
-    if is_own(first) or is_own(second):
+    if is_codegen(first) or is_codegen(second):
         return True
     if first.reduced or second.reduced:
         return "fuse_rowwise" in names
     return "fuse_pointwise" in names or "fuse_epilogue" in names
 
 
-def is_own(group: Group) -> bool:
+def is_codegen(group: FusionGroup) -> bool:
     """The group has work of a family that a recipe of its own allowed."""
     return any(p.attrs.get("own") or p.op == "bounded" for p in group.members)
 
 
-def reads_elsewhere(group: Group) -> bool:
+def reads_elsewhere(group: FusionGroup) -> bool:
     """It reads at computed places, which the loops of products and windows know nothing of."""
     return any(p.op == "gather" for p in group.members)
 
@@ -124,7 +124,7 @@ class Part:
     """A graph fused and scheduled: what one set of inputs is computed by."""
 
     task: Task
-    captured: Captured
+    captured: CapturedGraph
     composition: Composition
     plan: Plan
 
@@ -143,12 +143,14 @@ class Part:
         return forward.inplace_pairs(kernel, made.part, made.prims, output_bases(made.prims)) if self.may_write_over else {}
 
 
-def compose(task: Task, captured: Captured, plan: Plan, backend: Backend, *, skills: tuple[str, ...] = (), title: str = "") -> Candidate:
+def compose(
+    task: Task, captured: CapturedGraph, plan: Plan, backend: Backend, *, skills: tuple[str, ...] = (), title: str = ""
+) -> Candidate:
     """A candidate that executes the plan."""
     return write(task, captured, fuse(task, captured, plan.recipes), plan, backend, skills=skills, title=title)
 
 
-def write(task: Task, captured: Captured, composition: Composition, plan: Plan, backend: Backend, *, skills: tuple[str, ...] = (),
+def write(task: Task, captured: CapturedGraph, composition: Composition, plan: Plan, backend: Backend, *, skills: tuple[str, ...] = (),
           title: str = "") -> Candidate:
     """A candidate from a graph already fused."""
     return join([Part(task, captured, composition, plan)], backend, skills=skills, title=title)
@@ -215,7 +217,7 @@ def distinct(parts: Sequence[Part], backend: Backend) -> list[dict[int, Kernel]]
         return [parts[0].composition.kernels]
     render = renderer(backend)
     known: dict[object, str] = {}
-    found: list[dict[int, Kernel]] = []
+    result: list[dict[int, Kernel]] = []
     number = 0
     for part in parts:
         named: dict[int, Kernel] = {}
@@ -230,8 +232,8 @@ def distinct(parts: Sequence[Part], backend: Backend) -> list[dict[int, Kernel]]
             mine.setdefault(same, name)
             named[key] = replace(kernel, name=name)
         known = {**mine, **known}
-        found.append(named)
-    return found
+        result.append(named)
+    return result
 
 
 def cpp_launch(kernel: Kernel, inputs: list[str], outputs: list[str]) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dvk.composer.ir.effects import draws, is_step, is_view, written
 from dvk.composer.ir.nodes import View
-from dvk.composer.lowering import OWN, RULES, lower
+from dvk.composer.lowering import CODEGEN_RULES, RULES, lower
 from dvk.composer.rewrites import (
     attention,
     batch_norm,
@@ -99,18 +99,55 @@ RECIPES: dict[str, Recipe] = {r.name: r for r in (
 )}
 OWN_FAMILIES = tuple(name for name in RECIPES if name.startswith("own_"))
 """Kernel families that stand in for calls which torch makes well itself: whether they pay is for measurement to say."""
-UNSPOKEN = (*OWN_FAMILIES, "attention", "attention_finite", "common_subexpressions", cudnn.RECIPE, "fold_scale", "huge_pages",
+NOT_IN_DSL = (*OWN_FAMILIES, "attention", "attention_finite", "common_subexpressions", cudnn.RECIPE, "fold_scale", "huge_pages",
             "pack_linears", "recurrent_cells", "recurrent_sequences")
 """Recipes that the compact dialect has no words for…"""
-SPOKEN = {"triton": ("own_matmul",)}
-"""…but in this back end; see `unspoken`."""
-APART = ("recurrent_cells", "recurrent_sequences")
+DSL_BY_BACKEND = {"triton": ("own_matmul",)}
+"""…but in this back end; see `not_in_dsl`."""
+DECOMPOSING = ("recurrent_cells", "recurrent_sequences")
 """Recipes that take operators apart: of the parts, other recipes make more."""
-REDUCING = {"sum", "mean", "amax", "amin", "max", "min", "prod", "var", "std", "var_mean", "std_mean", "linalg_vector_norm", "norm",
-            "pairwise_distance", "binary_cross_entropy", "softmax", "log_softmax",
-            "_softmax", "_log_softmax", "logsumexp", "layer_norm", "rms_norm", "group_norm", "instance_norm", "mse_loss", "l1_loss",
-            "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits", "kl_div", "soft_margin_loss", "cross_entropy_loss",
-            "nll_loss", "nll_loss_nd", "cosine_similarity", "any", "all", "count_nonzero", "nansum", "nanmean"}
+REDUCING_OPERATORS = {
+    "sum",
+    "mean",
+    "amax",
+    "amin",
+    "max",
+    "min",
+    "prod",
+    "var",
+    "std",
+    "var_mean",
+    "std_mean",
+    "linalg_vector_norm",
+    "norm",
+    "pairwise_distance",
+    "binary_cross_entropy",
+    "softmax",
+    "log_softmax",
+    "_softmax",
+    "_log_softmax",
+    "logsumexp",
+    "layer_norm",
+    "rms_norm",
+    "group_norm",
+    "instance_norm",
+    "mse_loss",
+    "l1_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+    "binary_cross_entropy_with_logits",
+    "kl_div",
+    "soft_margin_loss",
+    "cross_entropy_loss",
+    "nll_loss",
+    "nll_loss_nd",
+    "cosine_similarity",
+    "any",
+    "all",
+    "count_nonzero",
+    "nansum",
+    "nanmean",
+}
 PRODUCTS = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
             "conv_transpose3d", "convolution"}
 
@@ -122,10 +159,10 @@ def applicable(graph: Graph, device: str, backend: str, *, but: Collection[str] 
         inexact: those, too, that are exact for finite values alone.
         but: recipes that are not looked for.
     """
-    apart = rewrite(graph, tuple(name for name in APART if name not in but and backend in RECIPES[name].backends), device)
+    apart = rewrite(graph, tuple(name for name in DECOMPOSING if name not in but and backend in RECIPES[name].backends), device)
     operators = [n.op.split(".")[1] for n in apart.nodes if n.op.startswith("aten.")]
     fused = [o for o in operators if o in RULES]
-    found = []
+    result = []
     wanted = [recipe for recipe in RECIPES.values() if recipe.name not in but and (recipe.exact or inexact)]
     owned = _owned(apart, device) if backend != "cuda" and any(recipe.name in OWN_FAMILIES for recipe in wanted) else ()
     for recipe in wanted:
@@ -133,32 +170,32 @@ def applicable(graph: Graph, device: str, backend: str, *, but: Collection[str] 
             continue
         if recipe.name in OWN_FAMILIES:
             if recipe.name in owned:
-                found.append(recipe.name)
+                result.append(recipe.name)
             continue
         if recipe.rewrite is not None:
-            if recipe.rewrite(graph if recipe.name in APART else apart, device) is not None:
-                found.append(recipe.name)
+            if recipe.rewrite(graph if recipe.name in DECOMPOSING else apart, device) is not None:
+                result.append(recipe.name)
         elif recipe.name == "fuse_rowwise" or recipe.name in ("persistent_row", "looped_row", "split_reduction"):
-            if any(o in REDUCING for o in operators):
-                found.append(recipe.name)
+            if any(o in REDUCING_OPERATORS for o in operators):
+                result.append(recipe.name)
         elif recipe.name == "online_softmax":
             if any("softmax" in o or "cross_entropy" in o or o == "logsumexp" for o in operators):
-                found.append(recipe.name)
+                result.append(recipe.name)
         elif recipe.name in ("fuse_epilogue", "inplace_epilogue"):
             if any(o in PRODUCTS for o in operators) and fused:
-                found.append(recipe.name)
+                result.append(recipe.name)
         elif recipe.name == "huge_pages":
             if fused and any(huge_pages.is_large(node.shape, node.dtype) for node in apart.nodes if node.op.startswith("aten.")):
-                found.append(recipe.name)
+                result.append(recipe.name)
         elif recipe.name == cudnn.RECIPE:
             if any(cudnn.measured(node, str) for node in apart.nodes):
-                found.append(recipe.name)
+                result.append(recipe.name)
         elif recipe.name == "cuda_graph":
             if is_static(apart):
-                found.append(recipe.name)
+                result.append(recipe.name)
         elif fused:
-            found.append(recipe.name)
-    return found
+            result.append(recipe.name)
+    return result
 
 
 def inexact(names: Iterable[str]) -> list[str]:
@@ -166,24 +203,24 @@ def inexact(names: Iterable[str]) -> list[str]:
     return [name for name in names if name in RECIPES and not RECIPES[name].exact]
 
 
-def unspoken(backend: str) -> tuple[str, ...]:
+def not_in_dsl(backend: str) -> tuple[str, ...]:
     """Recipes that the compact dialect has no words for."""
-    return tuple(name for name in UNSPOKEN if name not in SPOKEN.get(backend, ()))
+    return tuple(name for name in NOT_IN_DSL if name not in DSL_BY_BACKEND.get(backend, ()))
 
 
 def _owned(graph: Graph, device: str) -> set[str]:
     """Recipes of kernel families of which some operator here would become a kernel, found by trying."""
-    of = {node.name: OWN[operator] for node in graph.nodes
-          if node.op.startswith("aten.") and (operator := node.op.split(".")[1]) in OWN}
+    of = {node.name: CODEGEN_RULES[operator] for node in graph.nodes
+          if node.op.startswith("aten.") and (operator := node.op.split(".")[1]) in CODEGEN_RULES}
     if not of:
         return set()
     without = lower(graph, may_own=lambda recipe: False, device=device).values
-    found = set()
+    result = set()
     for recipe in {recipe for rules in of.values() for recipe in rules}:
         alone = lower(graph, may_own=recipe.__eq__, device=device).values
         if any(recipe in rules and _left(without[name]) and not _left(alone[name]) for name, rules in of.items()):
-            found.add(recipe)
-    return found
+            result.add(recipe)
+    return result
 
 
 def _left(value: object) -> bool:
@@ -219,7 +256,7 @@ def allowed(graph: Graph, names: tuple[str, ...]) -> Callable[[Node], bool]:
         operator = node.op.split(".")[1] if node.op.startswith("aten.") else node.op
         if is_view(node):
             return True
-        if operator in REDUCING:
+        if operator in REDUCING_OPERATORS:
             return "fuse_rowwise" in names
         return "fuse_pointwise" in names or "fuse_rowwise" in names or ("fuse_epilogue" in names and node.name in behind)
 

@@ -15,15 +15,15 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from dvk.config import names
-from dvk.config.judging import Judge, Limits, Optimize
-from dvk.config.learning import Credit, Learning, Objective, Rewards, Trials
-from dvk.config.library import Grooming
-from dvk.config.models import Agents, Backbone, Rollout
-from dvk.config.remote import Remote, Serve
-from dvk.config.searching import Contrastive, Evolve, Polca, Review, Search
+from dvk.config.judging import JudgeConfig, Limits, OptimizeConfig
+from dvk.config.learning import CreditConfig, LearningConfig, ObjectiveConfig, RewardsConfig, TrialsConfig
+from dvk.config.library import LibraryConfig
+from dvk.config.models import AgentsConfig, BackboneConfig, RolloutConfig
+from dvk.config.remote import RemoteConfig, ServeConfig
+from dvk.config.searching import ContrastiveConfig, EvolveConfig, PolcaConfig, ReviewConfig, SearchConfig
 from dvk.config.section import Section
-from dvk.config.teaching import Collect, Diversity, Fit, Speedups
-from dvk.config.training import Training
+from dvk.config.teaching import CollectConfig, DiversityConfig, FitConfig, Speedups
+from dvk.config.training import TrainConfig
 from dvk.errors import UsageError
 
 if sys.version_info >= (3, 11):
@@ -31,13 +31,60 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["Agents", "Backbone", "Collect", "Config", "Contrastive", "Credit", "Diversity", "Evolve", "Fit", "Grooming", "Judge",
-           "Learning", "Limits", "Objective", "Optimize", "Polca", "Remote", "Review", "Rewards", "Rollout", "Search", "Section", "Serve",
-           "Speedups", "Training", "Trials", "changed", "load"]
+__all__ = [
+    "RENAMED",
+    "AgentsConfig",
+    "BackboneConfig",
+    "CollectConfig",
+    "Config",
+    "ContrastiveConfig",
+    "CreditConfig",
+    "DiversityConfig",
+    "EvolveConfig",
+    "FitConfig",
+    "LibraryConfig",
+    "JudgeConfig",
+    "LearningConfig",
+    "Limits",
+    "ObjectiveConfig",
+    "OptimizeConfig",
+    "PolcaConfig",
+    "RemoteConfig",
+    "ReviewConfig",
+    "RewardsConfig",
+    "RolloutConfig",
+    "SearchConfig",
+    "Section",
+    "ServeConfig",
+    "Speedups",
+    "TrainConfig",
+    "TrialsConfig",
+    "changed",
+    "load",
+]
 
 
 _QUOTED = re.compile(r"""\s*(["'])(.*?)\1\s*""")
 _PLAIN = re.compile(r"([^.=]*)")
+
+
+RENAMED = {
+    "trials.kin": "trials.min_similarity",
+    "trials.alike": "trials.duplicate_similarity",
+    "library.alike": "library.duplicate_similarity",
+    "train.dull": "train.skip_after_flat_steps",
+    "train.drawn": "train.oversample",
+    "train.patience": "train.guard_steps",
+    "collect.drawn": "collect.oversample",
+    "rollout.redraws": "rollout.resample_unparsed",
+    "rollout.branches": "rollout.repair_attempts",
+    "credit.even": "credit.normalize_advantages",
+    "learning.patience_s": "learning.barrier_timeout_s",
+    "search.patience": "search.stall_rounds",
+    "search.review.tried": "search.review.history",
+    "search.macro.told": "search.macro.history",
+}
+"""Settings by the names they had in earlier versions."""
 
 
 class Config(Section):
@@ -45,24 +92,24 @@ class Config(Section):
 
     seed: int = Field(0, description="Seeds everything that is not required to be secret.")
     limits: Limits = Limits()
-    judge: Judge = Judge()
-    optimize: Optimize = Optimize()
-    backbone: Backbone = Backbone()
-    agents: Agents = Agents()
-    rollout: Rollout = Rollout()
-    rewards: Rewards = Rewards()
-    credit: Credit = Credit()
-    objective: Objective = Objective()
-    search: Search = Search()
-    learning: Learning = Learning()
-    collect: Collect = Collect()
-    fit: Fit = Fit()
-    train: Training = Training()
-    trials: Trials = Trials()
-    diversity: Diversity = Diversity()
-    library: Grooming = Grooming()
-    remote: Remote = Remote()
-    serve: Serve = Serve()
+    judge: JudgeConfig = JudgeConfig()
+    optimize: OptimizeConfig = OptimizeConfig()
+    backbone: BackboneConfig = BackboneConfig()
+    agents: AgentsConfig = AgentsConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    rewards: RewardsConfig = RewardsConfig()
+    credit: CreditConfig = CreditConfig()
+    objective: ObjectiveConfig = ObjectiveConfig()
+    search: SearchConfig = SearchConfig()
+    learning: LearningConfig = LearningConfig()
+    collect: CollectConfig = CollectConfig()
+    fit: FitConfig = FitConfig()
+    train: TrainConfig = TrainConfig()
+    trials: TrialsConfig = TrialsConfig()
+    diversity: DiversityConfig = DiversityConfig()
+    library: LibraryConfig = LibraryConfig()
+    remote: RemoteConfig = RemoteConfig()
+    serve: ServeConfig = ServeConfig()
 
 
 def load(file: Path | None = None, settings: Sequence[str] = (), flags: dict[str, Any] | None = None) -> Config:
@@ -112,6 +159,8 @@ def _validated(merged: dict[str, Any]) -> Config:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
+        if key in RENAMED:
+            raise UsageError(f"the setting `{key}` was renamed to `{RENAMED[key]}`", f"write `{RENAMED[key]}`") from None
         raise UsageError(f"bad setting `{key}`: {first['msg']}", "see `dvk doctor --settings` for all keys") from None
     names.check(config, Config())
     return config
@@ -135,9 +184,9 @@ def split(setting: str) -> tuple[list[str], str | None]:
         quoted = _QUOTED.match(setting, at)
         plain = _PLAIN.match(setting, at)
         assert plain is not None, "it matches nothing at all, too"
-        found = quoted or plain
-        parts.append((found.group(2) if quoted else found.group(1)).strip())
-        at = found.end()
+        match = quoted or plain
+        parts.append((match.group(2) if quoted else match.group(1)).strip())
+        at = match.end()
         follows = setting[at : at + 1]
         if follows in ("=", ""):
             return parts, setting[at + 1 :] if follows else None

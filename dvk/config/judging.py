@@ -32,7 +32,7 @@ class Limits(Section):
         return "none" if self.trust_references else device
 
 
-class Judge(Section):
+class JudgeConfig(Section):
     """How far and how long the judge looks."""
 
     num_seeds: int = Field(3, ge=1, description="Fresh input draws a shape variant at the search tier.")
@@ -49,14 +49,17 @@ class Judge(Section):
         False, description="Try no NaN, infinity or value near overflow: a candidate that is exact for finite inputs only is ok, too.")
 
 
-class Optimize(Section):
+class OptimizeConfig(Section):
     """How `dvk optimize` searches."""
 
     budget_s: float = Field(120.0, gt=0, description="Wall clock of the search; loading, capture and final confirmation excluded.")
     first_verdict_s: float = Field(
         30.0, gt=0, description="Wall clock of the first verdict where budget_s is less: starting the judge is part of it.")
     also_share: float = Field(
-        0.5, gt=0, description="Wall clock of the search for each `--also`, as a share of budget_s: it starts from what the first found.")
+        0.5,
+        gt=0,
+        description="Wall clock of the search for each `--extra-input`, as a share of budget_s: it starts from what the first found.",
+    )
     inexact: bool = Field(
         False, description="Also use recipes that give NaN or infinity where the original does not, or the other way round, once an input "
         "is not finite. The report names those used.")

@@ -10,7 +10,7 @@ from dvk.config.names import names
 from dvk.config.section import Section
 
 
-class Learning(Section):
+class LearningConfig(Section):
     """The optimizer of `dvk sft fit`, and of `dvk train` but for rate, schedule, warm-up and batch: see `train`."""
 
     rate: float = Field(2e-5, gt=0, description="Peak learning rate; daVinci's SFT uses 2e-5. From zero, nano wants about 3e-3.")
@@ -28,11 +28,11 @@ class Learning(Section):
     sharding: Literal["none", "fsdp"] = Field(
         "none", description="fsdp: several processes hold weights, gradients and optimizer in pieces, in float32, beside a whole copy that "
         "samples; for models that do not fit otherwise.")
-    patience_s: float = Field(
+    barrier_timeout_s: float = Field(
         1800.0, gt=0, description="How long a process of several waits for the others: as long as one may play while another has done.")
 
 
-class Rewards(Section):
+class RewardsConfig(Section):
     """What a turn is worth. Numbers are those of daVinci-kernel (arXiv 2606.16497) unless said otherwise."""
 
     weights: dict[str, float] = Field(
@@ -44,7 +44,7 @@ class Rewards(Section):
     margin: float = Field(0.05, ge=0, description="By how much a milestone must be passed; noise of a search's timing.")
 
 
-class Credit(Section):
+class CreditConfig(Section):
     """From rewards to advantages. Numbers are those of daVinci-kernel's 14B run unless said otherwise."""
 
     advantage: str = Field("leave_one_out", description="How a value is compared with its peers': leave_one_out, grpo, reinforce, or "
@@ -53,7 +53,7 @@ class Credit(Section):
     policy: float = Field(1.0, ge=0, description="Weight of the policy's advantages; 0 leaves the role out.")
     selection: float = Field(0.3, ge=0, description="Weight of the selection's; 0 leaves the role out.")
     summary: float = Field(0.5, ge=0, description="Weight of the summary's; 0 leaves the role out.")
-    even: bool = Field(True, description="Divide a task's policy advantages by their mean size.")
+    normalize_advantages: bool = Field(True, description="Divide a task's policy advantages by their mean size.")
     void: bool = Field(True, description="Leave out turns worth nothing after one that was worth something.")
     profiling_rejection: bool = Field(True, description="Leave out right turns whose kernels do little of the work (PRS).")
     least_coverage: float = Field(0.3, ge=0, le=1, description="Share of device time below which all such turns are left out…")
@@ -68,7 +68,7 @@ class Credit(Section):
                                   "ratios, each at most this; 0: not at all.")
 
 
-class Objective(Section):
+class ObjectiveConfig(Section):
     """The loss of reinforcement learning. Numbers are those of daVinci-kernel's 14B run unless said otherwise."""
 
     clip_low: float = Field(0.2, ge=0, le=1, description="How far below 1 a token's ratio counts (PPO).")
@@ -84,7 +84,7 @@ class Objective(Section):
                         "as with a small model, more learn more from it, and the clip holds them near.")
 
 
-class Trials(Section):
+class TrialsConfig(Section):
     """How a proposed skill is tried before it enters the library. daVinci-kernel (arXiv 2606.16497) makes one greedy run on the
     task it came from, against the sampled first turn that made it look good; its two thresholds are kept, the rest is ours."""
 
@@ -93,10 +93,19 @@ class Trials(Section):
     siblings: int = Field(2, ge=0, description="Other tasks that a skill is also tried on; with the one it came from, three are counted, "
                           "the fewest for which a t-bound is of use.")
     pool: int = Field(64, ge=0, description="Tasks of earlier steps that are remembered for it, the latest on which something was right.")
-    kin: float = Field(0.25, ge=0, le=1, description="Share of operator families in common below which a task is no sibling: what is "
-                       "said of a softmax says nothing of a convolution.")
-    alike: float = Field(0.7, gt=0, le=1, description="Similarity from which a skill is a near-duplicate; the shipped ones reach 0.53, "
-                         "different notes of the teacher 0.64.")
+    min_similarity: float = Field(
+        0.25,
+        ge=0,
+        le=1,
+        description="Share of operator families in common below which a task is no sibling: what is "
+        "said of a softmax says nothing of a convolution.",
+    )
+    duplicate_similarity: float = Field(
+        0.7,
+        gt=0,
+        le=1,
+        description="Similarity from which a skill is a near-duplicate; the shipped ones reach 0.53, different notes of the teacher 0.64.",
+    )
     failed: float = Field(0.5, gt=0, description="Speedup that a wrong answer counts as: having it found wrong costs more than no gain.")
     level: float = Field(0.9, gt=0.5, lt=1, description="Confidence of a bound, one-sided. What enters wrongly is retired later; with "
                          "three tasks, 0.95 would ask for gains that agree within a few per cent.")

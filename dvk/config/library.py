@@ -7,7 +7,7 @@ from pydantic import Field
 from dvk.config.section import Section
 
 
-class Grooming(Section):
+class LibraryConfig(Section):
     """What is kept of a library that grows, and what is learned from its use."""
 
     every: int = Field(10, ge=0, description="Training steps between two groomings; 0: never. Sooner, little more is known.")
@@ -15,7 +15,7 @@ class Grooming(Section):
         50.0, gt=0, description="Training steps after which a trial counts half: the policy that it was made with has changed.")
     level: float = Field(0.95, gt=0, lt=1, description="Of the intervals of gains.")
     least_trials: int = Field(12, ge=2, description="Trials (a task in a step) before a skill may be retired for what it does.")
-    alike: float = Field(
+    duplicate_similarity: float = Field(
         0.65, gt=0, le=1, description="Share of words in common from which two skills with the same recipe are one; "
         "of the seeds, all different, no two share more than 0.44.")
     max_skills: int = Field(

@@ -9,7 +9,7 @@ from pydantic import Field
 from dvk.config.section import Section
 
 
-class Backbone(Section):
+class BackboneConfig(Section):
     """How language models are run, here or by a server."""
 
     temperature: float = Field(1.0, ge=0, description="Divides the logits; 1 samples what the model was trained to say.")
@@ -36,7 +36,7 @@ class Backbone(Section):
     completion_usd: float | None = Field(None, ge=0, description="Price of a million completion tokens; null leaves costs unknown.")
 
 
-class Agents(Section):
+class AgentsConfig(Section):
     """What the three agents are shown and asked for. Counts are those of daVinci-kernel (arXiv 2606.16497) unless said otherwise."""
 
     num_candidates: int = Field(20, ge=0, description="Skills that BM25 offers to the selection agent; 0: no skills at all.")
@@ -57,7 +57,7 @@ class Agents(Section):
         "best window at test time; all of three turns.")
 
 
-class Rollout(Section):
+class RolloutConfig(Section):
     """How much is played for one task, and how. Numbers are those of daVinci-kernel's 14B run unless said otherwise."""
 
     schemes: int = Field(3, ge=0, description="Selections of skills sampled a task (k).")
@@ -79,10 +79,10 @@ class Rollout(Section):
     over_eager: float = Field(1.2, ge=1, description="…and so many times faster than eager PyTorch.")
     temperature: float = Field(1.0, ge=0, description="Of all three agents; 0 is greedy.")
     top_p: float = Field(1.0, gt=0, le=1, description="Nucleus; the learner's probabilities need 1.")
-    redraws: int = Field(
+    resample_unparsed: int = Field(
         0, ge=0, description="Times that a policy's answer that cannot be read is drawn again in the same turn, at a temperature of 1 at "
         "least; by dvk eval and strategies auto and refine. dvk train needs 0: it learns from the first draw.")
-    branches: int | None = Field(
+    repair_attempts: int | None = Field(
         None, ge=0, description="Times that a policy's answer that cannot be read is gone on otherwise from within, the likeliest other "
         "token first, by a model whose weights are here and whose text is looked at line by line, as nano's is. null: 32, in a search "
         "against the clock 4, and with dvk train 0, which it needs: it learns from the first draw.")

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from dvk.config.section import Section
 
 
-class Remote(Section):
+class RemoteConfig(Section):
     """Judges on other machines: a server that speaks KernelGYM's protocol, `dvk serve` included, or the nodes of a Ray cluster."""
 
     judge: str | None = Field(None, description="Who judges: kernelgym:URL; null judges here. `--judge` sets it.")
@@ -23,13 +23,13 @@ class Remote(Section):
     poll_s: float = Field(1.0, gt=0, description="Between two questions for a verdict, where the connection that waited for it was lost.")
 
     @model_validator(mode="after")
-    def _one(self) -> Remote:
+    def _one(self) -> RemoteConfig:
         if self.judge is not None and self.engine is not None:
             raise ValueError("judge and engine exclude each other")
         return self
 
 
-class Serve(Section):
+class ServeConfig(Section):
     """What `dvk serve` holds at a time."""
 
     queue: int = Field(256, ge=1, description="Requests that wait; the next is told to come again. Those of one step of 16 tasks × 16.")

@@ -9,7 +9,7 @@ from pydantic import Field
 from dvk.config.section import Section
 
 
-class Evolve(Section):
+class EvolveConfig(Section):
     """Strategy `evolve`: what a mutation is shown, and which programs live on."""
 
     information: Literal["free", "insight", "full"] = Field(
@@ -22,7 +22,7 @@ class Evolve(Section):
     insights: int = Field(6, ge=0, description="Ideas shown with what came of them, those that changed most: half a page.")
 
 
-class Contrastive(Section):
+class ContrastiveConfig(Section):
     """Strategy `contrastive`: which scored programs are set side by side."""
 
     exemplars: int = Field(2, ge=2, description="Programs compared in a prompt; CUDA-L1: 2.")
@@ -33,16 +33,16 @@ class Contrastive(Section):
         "is drawn a fifth as often as the best.")
 
 
-class Review(Section):
+class ReviewConfig(Section):
     """Strategy `judge`: one change at a time, named by a reviewer."""
 
     branches: int = Field(2, ge=1, description="Programs worked on side by side, so that a model that batches is used; CudaForge: 1.")
     rounds: int = Field(10, ge=1, description="Changes to a program before one is begun anew; CudaForge: 10.")
     repairs: int = Field(3, ge=1, description="Tries at repairing what a change broke before it is undone: most repairs take one or two.")
-    tried: int = Field(5, ge=0, description="Failed changes of the version at hand that are told, or the same are named again.")
+    history: int = Field(5, ge=0, description="Failed changes of the version at hand that are told, or the same are named again.")
 
 
-class Polca(Section):
+class PolcaConfig(Section):
     """Strategy `polca`: a queue by mean score under noise, novelty, a running summary."""
 
     popped: int = Field(5, ge=1, description="Programs taken from the queue a step; POLCA: 5.")
@@ -54,25 +54,25 @@ class Polca(Section):
     summary_tokens: int = Field(400, ge=50, description="The running summary: one page, as much as feedback on one attempt.")
 
 
-class Macro(Section):
+class MacroConfig(Section):
     """Strategy `macro`: a planner names moves, the composer carries them out."""
 
     moves: int = Field(3, ge=1, description="Moves an answer names at most: later ones are named before the first was measured.")
     schedules: int = Field(
         3, ge=1, description="Schedules of a named algorithm measured for a move: who names it says how to compute, not in which blocks.")
     regions: int = Field(12, ge=1, description="Kernels shown, those with moves left that touch most bytes: two pages of a network's.")
-    told: int = Field(12, ge=1, description="Last moves told with what came of them: half a page.")
+    history: int = Field(12, ge=1, description="Last moves told with what came of them: half a page.")
 
 
-class Search(Section):
+class SearchConfig(Section):
     """How the strategies of `dvk optimize` that ask a model search; `refine` and `best_of_n` play rounds of `rollout` instead."""
 
     openings: int = Field(4, ge=1, description="Programs begun from the task alone; those with skills and without by halves.")
     offspring: int = Field(4, ge=1, description="Programs asked for at a time: writing costs about the same as for one, judging does not.")
-    patience: int = Field(
+    stall_rounds: int = Field(
         3, ge=1, description="Rounds in a row without anything new that end the search: a small model repeats itself at times.")
-    evolve: Evolve = Evolve()
-    contrastive: Contrastive = Contrastive()
-    review: Review = Review()
-    polca: Polca = Polca()
-    macro: Macro = Macro()
+    evolve: EvolveConfig = EvolveConfig()
+    contrastive: ContrastiveConfig = ContrastiveConfig()
+    review: ReviewConfig = ReviewConfig()
+    polca: PolcaConfig = PolcaConfig()
+    macro: MacroConfig = MacroConfig()

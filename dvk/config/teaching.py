@@ -11,11 +11,13 @@ MOST_PLAYED = 300
 """Tasks that `dvk sft collect` plays where it is not told how many."""
 
 
-class Collect(Section):
+class CollectConfig(Section):
     """`dvk sft collect`."""
 
     tasks: int = Field(20000, ge=1, description="Generated tasks that the composer writes texts for; 20,000 make about 130M tokens.")
-    drawn: float = Field(5.0, ge=1, description="Tasks generated for each that texts are written for: those with rare operators first.")
+    oversample: float = Field(
+        5.0, ge=1, description="Tasks generated for each that texts are written for: those with rare operators first."
+    )
     favoured: dict[str, float] = Field({}, description="The generator's operators, e.g. slice, and how much likelier tasks with them are "
                                        "written for: what an earlier model errs in.")
     per_task: int = Field(4, ge=1, description="Texts a task: several algorithms and schedules, with notes and without.")
@@ -36,7 +38,7 @@ class Collect(Section):
         return min(self.tasks, MOST_PLAYED) if self.played is None else self.played
 
 
-class Fit(Section):
+class FitConfig(Section):
     """`dvk sft fit`."""
 
     epochs: float = Field(4.0, gt=0, description="Times through the examples; daVinci: 4.")
@@ -64,7 +66,7 @@ class Speedups(Section):
     summary: float = Field(1.2, ge=0, description="What daVinci asks of an episode before it is summarised.")
 
 
-class Diversity(Section):
+class DiversityConfig(Section):
     """Which examples SFT learns from: quality, duplicates, clusters, balance."""
 
     min_speedup: Speedups = Speedups()

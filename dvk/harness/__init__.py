@@ -22,7 +22,7 @@ link, board, memory, slots                                                 what 
 """
 
 from dvk.harness.judge import BASELINES, judge
-from dvk.harness.pool import Pool
-from dvk.harness.session.judge_session import Court
+from dvk.harness.pool import JudgePool
+from dvk.harness.session.judge_session import JudgeSession
 
-__all__ = ["BASELINES", "Court", "Pool", "judge"]
+__all__ = ["BASELINES", "JudgeSession", "JudgePool", "judge"]

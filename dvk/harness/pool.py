@@ -17,19 +17,19 @@ from typing import Literal
 
 from dvk import crashes, machine
 from dvk.config import Config
-from dvk.harness.placement import AnyCourt, elsewhere, open_court
+from dvk.harness.placement import AnyJudgeSession, is_remote, open_session
 from dvk.harness.session import recording
 from dvk.harness.session.concurrency import gpu_for
-from dvk.harness.session.judge_session import Contract, Court
-from dvk.harness.session.memory_admission import Spare, extra_bytes
-from dvk.harness.session.single_flight import Once
+from dvk.harness.session.judge_session import Contract, JudgeSession
+from dvk.harness.session.memory_admission import SpareMemory, extra_bytes
+from dvk.harness.session.single_flight import SingleFlight
 from dvk.harness.session.verdict_cache import Remembered, key
 from dvk.records import Candidate, Task, Tier, Verdict
 
 Job = tuple[Task, Candidate]
 
 
-class Pool:
+class JudgePool:
     """`workers` candidates in work at any time, spread over all GPUs.
 
     Args:
@@ -43,12 +43,12 @@ class Pool:
         self.config = config
         self.remembered = None if config.remote.judge else remembered  # another machine's verdicts are not this one's
         self._keep = False
-        self._spare = Spare(-(-self.workers // max(1, len(machine.gpu_names()))))
+        self._spare = SpareMemory(-(-self.workers // max(1, len(machine.gpu_names()))))
         self._lock = threading.Lock()
-        self._idle: dict[object, list[AnyCourt]] = {}
+        self._idle: dict[object, list[AnyJudgeSession]] = {}
         """Courts that wait for the next `map`, by what they were made for."""
 
-    def __enter__(self) -> Pool:
+    def __enter__(self) -> JudgePool:
         """Within it, processes stay for the next `map`: starting them takes seconds, their GPU contexts most of it. Each counts on as
         many beside it as there are workers, whatever one `map` asks for."""
         self._keep = True
@@ -88,45 +88,45 @@ class Pool:
 
         Args:
             jobs: what to judge.
-            tier, baselines, backward, require_kernels, contract, profile: see `Court`.
+            tier, baselines, backward, require_kernels, contract, profile: see `JudgeSession`.
             first: number of the first worker, where callers share the GPUs among them.
 
         Raises:
             MachineError: no sandbox can be started. Jobs in work are given up.
         """
         jobs = list(jobs)
-        where = elsewhere(self.config)
+        where = is_remote(self.config)
         desk = _Desk(jobs, self._spare, any_size=bool(where))
         if contract != "module" and any(task.device == "cuda" and candidate.backend != "cpp" for task, candidate in jobs):
             self.warm()
         if not where and any(task.device == "cuda" for task, _ in jobs):
             self._spare.look()
-        once: Once[Verdict] = Once()
+        once: SingleFlight[Verdict] = SingleFlight()
         results: queue.SimpleQueue[tuple[int, Verdict] | BaseException | None] = queue.SimpleQueue()
 
         def work(number: int) -> None:
-            court: AnyCourt | None = None
+            court: AnyJudgeSession | None = None
             kind: object = None
             hand = _Hand(gpu_for(jobs[0][0], first + number) if jobs else None)
 
             def judged(task: Task, candidate: Candidate) -> Verdict:
                 nonlocal court, kind
                 if court is not None and court.task.id != task.id:
-                    court.turn_to(task)
+                    court.switch_task(task)
                 elif court is None:
                     gpu = gpu_for(task, first + number)
                     kind = gpu, backward, require_kernels, contract, profile
-                    court = self._again(kind, task) or open_court(
+                    court = self._again(kind, task) or open_session(
                         task, self.config, backward=backward, require_kernels=require_kernels, gpu=gpu, contract=contract, profile=profile)
                 court.sharers = self.workers if self._keep else len(threads)
-                if isinstance(court, Court):
+                if isinstance(court, JudgeSession):
                     court.make_room = self.make_room
                 mine = court
                 flags: dict[str, object] = {"backward": backward, "require_kernels": require_kernels, "contract": contract, **where}
                 if profile:
                     flags["profile"] = profile
                 name = key(task, candidate, tier, baselines, self.config, flags)
-                return once.ask(name, lambda: self._judge(mine, candidate, tier, baselines, name))[0]
+                return once.do(name, lambda: self._judge(mine, candidate, tier, baselines, name))[0]
 
             try:
                 while (job := desk.take(hand)) is not None:
@@ -166,7 +166,7 @@ class Pool:
         finally:
             desk.shut()
 
-    def _again(self, kind: object, task: Task) -> AnyCourt | None:
+    def _again(self, kind: object, task: Task) -> AnyJudgeSession | None:
         """A court of an earlier `map`, at best one that holds this task."""
         with self._lock:
             waiting = self._idle.get(kind, [])
@@ -174,11 +174,11 @@ class Pool:
                 return None
             court = waiting.pop(next((n for n, court in enumerate(waiting) if court.task.id == task.id), -1))
         if court.task.id != task.id:
-            court.turn_to(task)
+            court.switch_task(task)
         return court
 
-    def _rest(self, kind: object, court: AnyCourt) -> None:
-        if not self._keep or court.broken is not None or (isinstance(court, Court) and extra_bytes(court.task)):
+    def _rest(self, kind: object, court: AnyJudgeSession) -> None:
+        if not self._keep or court.broken is not None or (isinstance(court, JudgeSession) and extra_bytes(court.task)):
             court.close()
             return
         with self._lock:
@@ -190,7 +190,7 @@ class Pool:
         if spare is not None:
             spare.close()
 
-    def _judge(self, court: AnyCourt, candidate: Candidate, tier: Tier, baselines: Sequence[str], name: str) -> Verdict:
+    def _judge(self, court: AnyJudgeSession, candidate: Candidate, tier: Tier, baselines: Sequence[str], name: str) -> Verdict:
         if self.remembered is not None and (known := self.remembered.recall(name)) is not None:
             return known
         verdict = court.judge(candidate, tier, baselines)
@@ -216,7 +216,7 @@ class _Desk:
         any_size: judged elsewhere, where memory is not ours to reckon with.
     """
 
-    def __init__(self, jobs: list[Job], spare: Spare, *, any_size: bool = False):
+    def __init__(self, jobs: list[Job], spare: SpareMemory, *, any_size: bool = False):
         self._jobs = jobs
         self._spare = spare
         self._waiting: dict[str, deque[int]] = {}

@@ -16,10 +16,10 @@ from typing import Generic, TypeVar
 
 from dvk import crashes
 from dvk.config import Config
-from dvk.harness.placement import AnyCourt, elsewhere, open_court
+from dvk.harness.placement import AnyJudgeSession, is_remote, open_session
 from dvk.harness.session.concurrency import gpu_for
-from dvk.harness.session.judge_session import Contract, Court
-from dvk.harness.session.single_flight import Once
+from dvk.harness.session.judge_session import Contract, JudgeSession
+from dvk.harness.session.single_flight import SingleFlight
 from dvk.harness.session.verdict_cache import Remembered, key
 from dvk.records import Candidate, Task, Tier, Verdict
 
@@ -28,19 +28,19 @@ JOIN_S = 5.0
 """A worker that still judges when all is closed ends with its candidate; nobody waits longer for it."""
 
 
-def contract_for(device: str) -> Contract:
+def default_contract(device: str) -> Contract:
     """On a GPU by launch plan where a candidate can be reduced to one: ten times as many verdicts a second."""
     return "auto" if device == "cuda" else "module"
 
 
-class Docket(Generic[K]):
+class JudgeQueue(Generic[K]):
     """Judges what is submitted; use as a context manager or `close()` it.
 
     Args:
         workers: candidates in work at any time.
         config: limits and judge settings.
         remembered: verdicts of earlier runs; None judges everything anew.
-        tier, baselines, require_kernels, contract: see `Court`.
+        tier, baselines, require_kernels, contract: see `JudgeSession`.
     """
 
     def __init__(
@@ -53,17 +53,17 @@ class Docket(Generic[K]):
         self.require_kernels = require_kernels
         self.num_pending = 0
         """Submitted, and not yet handed out as a result."""
-        self._once: Once[Verdict] = Once()
+        self._once: SingleFlight[Verdict] = SingleFlight()
         self._results: queue.SimpleQueue[tuple[K, Verdict] | BaseException] = queue.SimpleQueue()
         self._changed = threading.Condition()
         self._waiting: dict[str, deque[tuple[K, Task, Candidate]]] = {}
         self._hands: dict[str, int] = {}
-        self._idle: list[Court] = []
+        self._idle: list[JudgeSession] = []
         """Courts of workers that wait."""
         self._open = True
         self._threads: list[threading.Thread] = []
 
-    def __enter__(self) -> Docket[K]:
+    def __enter__(self) -> JudgeQueue[K]:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -127,7 +127,7 @@ class Docket(Generic[K]):
     # ------------------------------------------------------------ workers
 
     def _work(self, number: int) -> None:
-        court: AnyCourt | None = None
+        court: AnyJudgeSession | None = None
         held: str | None = None
         try:
             while (job := self._take(court, held)) is not None:
@@ -149,20 +149,20 @@ class Docket(Generic[K]):
             if court is not None:
                 court.close()
 
-    def _court(self, court: AnyCourt | None, task: Task, number: int) -> AnyCourt:
+    def _court(self, court: AnyJudgeSession | None, task: Task, number: int) -> AnyJudgeSession:
         """`court`, turned to the task, or a new one."""
         if court is None:
             gpu = gpu_for(task, number)
-            court = open_court(task, self.config, require_kernels=self.require_kernels, gpu=gpu, contract=self.contract)
+            court = open_session(task, self.config, require_kernels=self.require_kernels, gpu=gpu, contract=self.contract)
             court.sharers = self.workers
-            if isinstance(court, Court):
+            if isinstance(court, JudgeSession):
                 court.make_room = self.make_room
         elif court.task.id != task.id:
-            court.turn_to(task)
+            court.switch_task(task)
         return court
 
-    def _verdict(self, court: AnyCourt, task: Task, candidate: Candidate) -> Verdict:
-        flags = {"backward": False, "require_kernels": self.require_kernels, "contract": self.contract, **elsewhere(self.config)}
+    def _verdict(self, court: AnyJudgeSession, task: Task, candidate: Candidate) -> Verdict:
+        flags = {"backward": False, "require_kernels": self.require_kernels, "contract": self.contract, **is_remote(self.config)}
         asked = key(task, candidate, self.tier, self.baselines, self.config, flags=flags)
 
         def judge() -> Verdict:
@@ -174,9 +174,9 @@ class Docket(Generic[K]):
                 self.remembered.remember(asked, verdict)
             return verdict
 
-        return self._once.ask(asked, judge)[0]
+        return self._once.do(asked, judge)[0]
 
-    def _take(self, court: AnyCourt | None, held: str | None) -> tuple[K, Task, Candidate] | None:
+    def _take(self, court: AnyJudgeSession | None, held: str | None) -> tuple[K, Task, Candidate] | None:
         """The next job, of the worker's task `held` if there is one; waits for one; None when closed."""
         with self._changed:
             while self._open:
@@ -189,7 +189,7 @@ class Docket(Generic[K]):
                         self._hands[held] -= 1
                     self._hands[chosen] = self._hands.get(chosen, 0) + 1
                     return self._waiting[chosen].popleft()
-                waits = [court] if isinstance(court, Court) else []
+                waits = [court] if isinstance(court, JudgeSession) else []
                 self._idle += waits
                 self._changed.wait()
                 self._idle = [one for one in self._idle if one not in waits]

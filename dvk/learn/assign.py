@@ -1,7 +1,7 @@
 """From played episodes to rows: each turn's reward, and the advantage it is learned with.
 
 Keys are the episode's own: (task, scheme, rollout, turn). Turns that teach nothing keep a null advantage and become no
-row; why is counted. The learner's own rejection (`credit.kept_by_match`) comes later, when it has scored the rows.
+row; why is counted. The learner's own rejection (`credit.mismatch_mask`) comes later, when it has scored the rows.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dvk import registry
-from dvk.config import Config, Credit
+from dvk.config import Config, CreditConfig
 from dvk.learn import credit
-from dvk.learn.rows import Row
+from dvk.learn.rows import TrainingRow
 from dvk.records import Episode, Trace, Turn, content_hash
 from dvk.rewards import rewarded
 from dvk.rewards.correctness import is_right
 
 REASONS = ("degenerate", "broken", "void", "alike", "coverage")
-"""Why turns teach nothing: the task tells no answers apart, the backbone or the judge failed, see `Credit.void`, peers came to the same,
-see `Credit.profiling_rejection`."""
+"""Why turns teach nothing: the task tells no answers apart, the backbone or the judge failed, see `CreditConfig.void`, peers came to the
+same, see `CreditConfig.profiling_rejection`."""
 Place = tuple[int, int]
 """Position of a trace in its episode, and of a turn in the trace."""
 
@@ -78,16 +78,24 @@ def _written(episode: Episode, traces: Sequence[Trace], found: Mapping[Place, fl
     return episode.model_copy(update={"traces": tuple(made)})
 
 
-def rows(episode: Episode) -> list[Row]:
+def rows(episode: Episode) -> list[TrainingRow]:
     """What the learner sees of an episode with credit: a row a turn that has an advantage, other than 0, and tokens."""
-    found = []
+    result = []
     for trace in episode.traces:
         for number, turn in enumerate(trace.turns):
             if turn.advantage and turn.tokens is not None and turn.tokens.completion:
                 key = (episode.task.id, trace.scheme, trace.rollout, number)
-                found.append(Row.answer(turn.tokens.prompt, turn.tokens.completion, advantage=turn.advantage, logprobs=turn.tokens.logprobs,
-                                        role=trace.role, key=key))  # fmt: skip
-    return found
+                result.append(
+                    TrainingRow.answer(
+                        turn.tokens.prompt,
+                        turn.tokens.completion,
+                        advantage=turn.advantage,
+                        logprobs=turn.tokens.logprobs,
+                        role=trace.role,
+                        key=key,
+                    )
+                )
+    return result
 
 
 def _scaled(advantages: Mapping[Place, float], weight: float) -> dict[Place, float]:
@@ -107,7 +115,7 @@ def _policy(episode: Episode, traces: Sequence[Trace], config: Config, left_out:
             left_out["broken"] += len(trace.turns)
             continue
         rewards = [_reward(turn) for turn in trace.turns]
-        void = credit.voided(rewards) if settings.void else [False] * len(rewards)
+        void = credit.void_mask(rewards) if settings.void else [False] * len(rewards)
         for number, value in enumerate(credit.returns(rewards, settings.gamma)):
             values[position, number] = value
             if void[number]:
@@ -116,8 +124,8 @@ def _policy(episode: Episode, traces: Sequence[Trace], config: Config, left_out:
                 peers[position, number] = number
     found = credit.over_peers(values, peers, advantage)
     alike = _alike(values, peers) if _compares(settings) else set()
-    if settings.even and found:
-        found = dict(zip(found, credit.evened(list(found.values())), strict=True))
+    if settings.normalize_advantages and found:
+        found = dict(zip(found, credit.scale_by_mean_abs(list(found.values())), strict=True))
     kept: dict[Place, float] = {}
     for position, trace in enumerate(traces):
         for number, turn in enumerate(trace.turns):
@@ -132,7 +140,7 @@ def _policy(episode: Episode, traces: Sequence[Trace], config: Config, left_out:
     return kept
 
 
-def _compares(settings: Credit) -> bool:
+def _compares(settings: CreditConfig) -> bool:
     """Advantages are differences between peers: where these came to the same there is nothing to learn."""
     return settings.advantage != "reinforce"
 
@@ -141,14 +149,14 @@ def _alike(values: Mapping[Hashable, float], peers: Mapping[Hashable, Hashable])
     groups: dict[Hashable, list[float]] = defaultdict(list)
     for key, group in peers.items():
         groups[group].append(values[key])
-    return {group for group, of in groups.items() if credit.indistinct(of)}
+    return {group for group, of in groups.items() if credit.has_no_spread(of)}
 
 
 def _covered(episode: Episode, trace: Trace, number: int, turn: Turn, config: Config) -> bool:
     key = (str(config.seed), str(episode.step), episode.task.id, str(trace.scheme), str(trace.rollout), str(number))
     draw = random.Random(content_hash(*key)).random()
     assert turn.verdict is not None
-    return credit.kept_by_coverage(turn.verdict.coverage, draw, config.credit.least_coverage, config.credit.coverage_width)
+    return credit.coverage_mask(turn.verdict.coverage, draw, config.credit.least_coverage, config.credit.coverage_width)
 
 
 def _selection(traces: Sequence[Trace], config: Config) -> dict[Place, float]:
@@ -162,14 +170,14 @@ def _selection(traces: Sequence[Trace], config: Config) -> dict[Place, float]:
     asked = [(p, t) for p, t in enumerate(traces) if t.role == "selection" and t.turns and t.turns[-1].finish != "error"]
     read = [(p, t) for p, t in asked if t.turns[-1].malformed is None and t.scheme in worth]
     values = credit.selections([(frozenset(t.turns[-1].chosen), worth[t.scheme]) for _, t in read], null)
-    found: dict[Place, float] = {(p, 0): value for (p, _), value in zip(read, values, strict=True)}
+    result: dict[Place, float] = {(p, 0): value for (p, _), value in zip(read, values, strict=True)}
     others = [worth[t.scheme] for _, t in read] + ([null] if null is not None else [])
     middle = sum(others) / len(others) if others else 0.0
     for position, trace in asked:
         if trace.turns[-1].malformed is not None:
             base = null if null is not None else middle
-            found[position, 0] = base + _reward(trace.turns[-1]) - middle
-    return found
+            result[position, 0] = base + _reward(trace.turns[-1]) - middle
+    return result
 
 
 def _summary(traces: Sequence[Trace], worth: Mapping[int, float | None], config: Config) -> dict[Place, float]:
@@ -183,7 +191,7 @@ def _summary(traces: Sequence[Trace], worth: Mapping[int, float | None], config:
                 asked.append((position, trace))
                 values.append(value)
     advantage: credit.Advantage = registry.resolve(config.credit.advantage, credit.ADVANTAGES, "advantage")
-    if credit.indistinct(values) and _compares(config.credit):
+    if credit.has_no_spread(values) and _compares(config.credit):
         return {}
     return {(p, 0): a for (p, _), a in zip(asked, advantage(values), strict=True)}
 

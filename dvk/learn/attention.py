@@ -57,9 +57,9 @@ def attend(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Ten
     if row_offsets is None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-        found: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling,
+        result: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling,
                                                                   sliding_window=sliding_window, **others)
-        return found
+        return result
     if (sliding_window is not None and sliding_window < longest_row) or others.get("softcap") is not None:
         raise UsageError("models with sliding-window or soft-capped attention cannot be trained here",
                          "choose a model of the Qwen or Llama families")
@@ -97,8 +97,8 @@ def _padded(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, offsets: torch.Te
             # What pads reads the row's first token: later tokens alone would look at it.
             places = starts[chosen, None] + torch.where(inside, steps, 0)
             padded = [t[places].transpose(1, 2) for t in (q, k, v)]
-            found = F.scaled_dot_product_attention(padded[0], padded[1], padded[2], is_causal=True, scale=scaling).transpose(1, 2)
-            out = out.index_put((places[inside],), found[inside])
+            tensor = F.scaled_dot_product_attention(padded[0], padded[1], padded[2], is_causal=True, scale=scaling).transpose(1, 2)
+            out = out.index_put((places[inside],), tensor[inside])
             done = done | chosen
         width *= 2
     return out

@@ -78,24 +78,24 @@ def over_peers(values: Mapping[Hashable, float], peers: Mapping[Hashable, Hashab
     return {key: a for keys in groups.values() for key, a in zip(keys, advantage([values[k] for k in keys]), strict=True)}
 
 
-def indistinct(values: Sequence[float]) -> bool:
+def has_no_spread(values: Sequence[float]) -> bool:
     """All peers came to the same: their advantages are 0 or noise, and a step need not carry them."""
     return len(values) < 2 or pstdev(values) < SPREAD
 
 
-def evened(advantages: Sequence[float]) -> list[float]:
+def scale_by_mean_abs(advantages: Sequence[float]) -> list[float]:
     """A / mean |A| over a task's policy turns, so that tasks with large speedups do not drown the others (daVinci)."""
     scale = fmean(abs(a) for a in advantages) if advantages else 0.0
     return [a / scale for a in advantages] if scale > 1e-8 else [0.0] * len(advantages)
 
 
-def voided(rewards: Sequence[float]) -> list[bool]:
+def void_mask(rewards: Sequence[float]) -> list[bool]:
     """Turns that are not learned from: worth nothing after an earlier one was worth something (daVinci's void turns)."""
-    found, seen = [], False
+    result, seen = [], False
     for reward in rewards:
-        found.append(seen and reward <= 0)
+        result.append(seen and reward <= 0)
         seen = seen or reward > 0
-    return found
+    return result
 
 
 # ---------------------------------------------------------------- selection and summary
@@ -120,17 +120,17 @@ def selections(schemes: Sequence[tuple[frozenset[str], float]], null: float | No
     for chosen, value in schemes:
         pooled[chosen].append(value)
     mean = {chosen: fmean(values) for chosen, values in pooled.items()}
-    found = []
+    result = []
     for chosen, _ in schemes:
         others = [value for other, value in mean.items() if other != chosen] + ([null] if null is not None else [])
-        found.append(mean[chosen] - fmean(others) if others else 0.0)
-    return found
+        result.append(mean[chosen] - fmean(others) if others else 0.0)
+    return result
 
 
 # ---------------------------------------------------------------- rejection
 
 
-def kept_by_coverage(coverage: float | None, draw: float, least: float = 0.3, width: float = 0.1) -> bool:
+def coverage_mask(coverage: float | None, draw: float, least: float = 0.3, width: float = 0.1) -> bool:
     """Profiling rejection sampling (PRS): keep a right turn with probability clamp((coverage − least) / width, 0, 1).
 
     Args:
@@ -153,7 +153,7 @@ def band(num_tokens: int, least: float, spread: float) -> float:
     return max(least, 3 * spread / math.sqrt(max(1, num_tokens)))
 
 
-def kept_by_match(learner: Sequence[float], sampler: Sequence[float], least: float, spread: float, veto: float) -> bool:
+def mismatch_mask(learner: Sequence[float], sampler: Sequence[float], least: float, spread: float, veto: float) -> bool:
     """Mismatch rejection (MRS): the learner gives the answer about the probability that the sampler drew it with.
 
     Args:

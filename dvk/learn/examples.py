@@ -107,10 +107,10 @@ def files(path: Path) -> list[Path]:
     Raises:
         UsageError: there is none.
     """
-    found = sorted(path.glob("*.jsonl")) if path.is_dir() else [path] if path.is_file() else []
-    if not found:
+    result = sorted(path.glob("*.jsonl")) if path.is_dir() else [path] if path.is_file() else []
+    if not result:
         raise UsageError(f"no examples at `{path}`", "give a .jsonl file, or a folder that holds some")
-    return found
+    return result
 
 
 def lines(path: Path) -> Iterator[tuple[int, bytes]]:

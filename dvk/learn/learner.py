@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from dvk.config import Config, Learning, changed
-from dvk.distributed import Team
+from dvk.config import Config, LearningConfig, changed
+from dvk.distributed import ProcessGroup
 from dvk.errors import DvkError, UsageError
 from dvk.learn import sharded
 from dvk.learn.loss import likelihood
@@ -59,7 +59,7 @@ def sft(scored: Scored) -> tuple[torch.Tensor, dict[str, float]]:
     return likelihood(scored.logprobs, scored.weights, scored.num_targets), {}
 
 
-def rate(step: int, num_steps: int, settings: Learning) -> float:
+def rate(step: int, num_steps: int, settings: LearningConfig) -> float:
     """Learning rate of a step, counted from 0: linear warm-up, then a cosine down to `final_rate` of the peak."""
     warm = max(1, round(settings.warmup * num_steps))
     if step < warm:
@@ -73,7 +73,7 @@ def rate(step: int, num_steps: int, settings: Learning) -> float:
 class Learner:
     """Makes steps; `step_number` counts those made."""
 
-    def __init__(self, model: Any, settings: Learning, num_steps: int, *, compiled: bool = False, start: Any = None):
+    def __init__(self, model: Any, settings: LearningConfig, num_steps: int, *, compiled: bool = False, start: Any = None):
         """Wrap a causal LM for training.
 
         Args:
@@ -120,8 +120,8 @@ class Learner:
 
     @property
     def device(self) -> torch.device:
-        found: torch.device = self.accelerator.device
-        return found
+        result: torch.device = self.accelerator.device
+        return result
 
     def step(self, packs: Sequence[Packs], loss: Loss = sft, temperature: float = 1.0) -> dict[str, float]:
         """One optimizer step over micro-batches.
@@ -174,8 +174,8 @@ class Learner:
         if self._start is None:
             return None
         with self.accelerator.autocast():
-            found: torch.Tensor = self._start(micro, temperature)[0].float()
-        return found
+            tensor: torch.Tensor = self._start(micro, temperature)[0].float()
+        return tensor
 
     @torch.no_grad()
     def evaluate(self, packs: Sequence[Packs]) -> float:
@@ -230,7 +230,7 @@ class Learner:
         self.step_number = state["step"]
 
 
-def opened(config: Config, team: Team) -> Config:
+def opened(config: Config, team: ProcessGroup) -> Config:
     """The settings that a model is opened with to be trained: whole and in one piece it is in float32, where steps of 1e-6 count.
 
     In pieces (`sharded`) and under LoRA what is trained is float32 whatever the model was loaded in.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from dvk.config import Objective
+from dvk.config import ObjectiveConfig
 
 
 def likelihood(logprobs: torch.Tensor, weights: torch.Tensor, num_targets: int) -> torch.Tensor:
@@ -21,7 +21,7 @@ def likelihood(logprobs: torch.Tensor, weights: torch.Tensor, num_targets: int) 
     return -(logprobs * weights).sum() / num_targets
 
 
-def clipped(logprobs: torch.Tensor, old: torch.Tensor, advantages: torch.Tensor, settings: Objective) -> torch.Tensor:
+def clipped(logprobs: torch.Tensor, old: torch.Tensor, advantages: torch.Tensor, settings: ObjectiveConfig) -> torch.Tensor:
     """PPO's loss of each token with asymmetric clipping, and dual clipping of what is bad.
 
     ρ = exp(log π − log π_old);  ℓ = max(−A ρ, −A clip(ρ, 1 − low, 1 + high));  where A < 0: ℓ = min(ℓ, −dual · A)
@@ -38,8 +38,8 @@ def clipped(logprobs: torch.Tensor, old: torch.Tensor, advantages: torch.Tensor,
     """
     ratio = (logprobs - old).exp()
     inside = ratio.clamp(1 - settings.clip_low, 1 + settings.clip_high)
-    found = torch.maximum(-advantages * ratio, -advantages * inside)
-    return torch.where(advantages < 0, torch.minimum(found, -settings.dual * advantages), found)
+    tensor = torch.maximum(-advantages * ratio, -advantages * inside)
+    return torch.where(advantages < 0, torch.minimum(tensor, -settings.dual * advantages), tensor)
 
 
 def divergence(logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
@@ -48,7 +48,7 @@ def divergence(logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
     return torch.expm1(gap) - gap
 
 
-def gathered(losses: torch.Tensor, rows: torch.Tensor, num_targets: int, num_rows: int, settings: Objective) -> torch.Tensor:
+def gathered(losses: torch.Tensor, rows: torch.Tensor, num_targets: int, num_rows: int, settings: ObjectiveConfig) -> torch.Tensor:
     """A micro-batch's share of the step's loss.
 
     Args:

@@ -91,9 +91,9 @@ def literal(text: str) -> Any:
 def named(messages: tuple[dict[str, Any], ...], key: str) -> tuple[str, ...]:
     """Names in the list `key` of the last message's tool call, whether its items are objects or plain names."""
     for item in messages[-1].get("tool_calls") or ():
-        found = item["function"]["arguments"].get(key)
-        if isinstance(found, (list, tuple)):
-            return names(found)
+        result = item["function"]["arguments"].get(key)
+        if isinstance(result, (list, tuple)):
+            return names(result)
     return ()
 
 

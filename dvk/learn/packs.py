@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from dvk.learn.rows import Row, Store
+from dvk.learn.rows import RowStore, TrainingRow
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,7 +60,7 @@ def plan(lengths: np.ndarray, capacity: int, seed: int) -> list[np.ndarray]:
 G = TypeVar("G")
 
 
-def dealt(groups: Sequence[G], rank: int, size: int, at_a_time: int) -> list[list[G]]:
+def deal_packs(groups: Sequence[G], rank: int, size: int, at_a_time: int) -> list[list[G]]:
     """A process's packs, `at_a_time` a micro-batch: as many micro-batches as every other process has, the last perhaps empty.
 
     Args:
@@ -125,14 +125,14 @@ class Packs:
         num_packs, capacity = self.segments.shape
         begins = torch.ones_like(self.segments, dtype=torch.bool)
         begins[:, 1:] = self.segments[:, 1:] != self.segments[:, :-1]
-        found = begins.flatten().nonzero().squeeze(1)
+        tensor = begins.flatten().nonzero().squeeze(1)
         room = num_packs * MOST_ROWS
-        while room < len(found):
+        while room < len(tensor):
             room *= 2
-        return F.pad(found, (0, room + 1 - len(found)), value=num_packs * capacity).to(torch.int32)
+        return F.pad(tensor, (0, room + 1 - len(tensor)), value=num_packs * capacity).to(torch.int32)
 
 
-def from_store(store: Store, groups: Sequence[np.ndarray], capacity: int) -> Packs:
+def from_store(store: RowStore, groups: Sequence[np.ndarray], capacity: int) -> Packs:
     """As `lay_out` for rows of a store, of advantage 1: copies slices, makes no row.
 
     Args:
@@ -159,7 +159,7 @@ def from_store(store: Store, groups: Sequence[np.ndarray], capacity: int) -> Pac
     return Packs(*(torch.from_numpy(a) for a in (ids, positions, segments, targets, weights, old)))
 
 
-def lay_out(groups: Sequence[Sequence[Row]], capacity: int) -> Packs:
+def lay_out(groups: Sequence[Sequence[TrainingRow]], capacity: int) -> Packs:
     """Tensors for groups of rows, a pack a group; no groups make one empty pack.
 
     Raises:

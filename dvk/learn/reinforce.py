@@ -17,21 +17,21 @@ from statistics import fmean
 import numpy as np
 import torch
 
-from dvk.config import Config, Objective
-from dvk.distributed import Team
+from dvk.config import Config, ObjectiveConfig
+from dvk.distributed import ProcessGroup
 from dvk.learn import credit
 from dvk.learn.learner import Learner, Loss, Scored
 from dvk.learn.loss import clipped, divergence, gathered
-from dvk.learn.packs import Packs, dealt, lay_out, plan
-from dvk.learn.rows import Row
+from dvk.learn.packs import Packs, deal_packs, lay_out, plan
+from dvk.learn.rows import TrainingRow
 
-ALONE = Team()
+ALONE = ProcessGroup()
 SPREAD = 0.02
 """Deviation of a token's log-ratio that computing in bfloat16 makes of nothing."""
 
 
 @dataclass(frozen=True)
-class Matched:
+class MatchedRows:
     """Rows with the learner's own log-probabilities, and what was rejected.
 
     Attributes:
@@ -41,13 +41,15 @@ class Matched:
         worst: largest of them.
     """
 
-    rows: list[Row]
+    rows: list[TrainingRow]
     kept: float
     gap: float
     worst: float
 
 
-def match(learner: Learner, rows: Sequence[Row], config: Config, temperature: float = 1.0, team: Team = ALONE) -> Matched:
+def match(
+    learner: Learner, rows: Sequence[TrainingRow], config: Config, temperature: float = 1.0, team: ProcessGroup = ALONE
+) -> MatchedRows:
     """Score rows under the weights as they are, and reject mismatches.
 
     Args:
@@ -65,19 +67,21 @@ def match(learner: Learner, rows: Sequence[Row], config: Config, temperature: fl
         if row.logprobs:
             gaps.append(abs(fmean(a - b for a, b in zip(found, row.logprobs, strict=True))))
         limits = (settings.mismatch, spread, settings.veto)
-        if settings.mismatch_rejection and not credit.kept_by_match(found, row.logprobs, *limits):
+        if settings.mismatch_rejection and not credit.mismatch_mask(found, row.logprobs, *limits):
             continue
         weight = 1.0
         if settings.correction_cap and row.logprobs:
             weight = fmean(credit.corrections(found, row.logprobs, settings.correction_cap))
         kept.append(replace(row, logprobs=found, advantage=row.advantage * weight))
-    return Matched(kept, len(kept) / len(rows) if rows else 1.0, fmean(gaps) if gaps else 0.0, max(gaps, default=0.0))
+    return MatchedRows(kept, len(kept) / len(rows) if rows else 1.0, fmean(gaps) if gaps else 0.0, max(gaps, default=0.0))
 
 
 @torch.no_grad()
-def logprobs(learner: Learner, rows: Sequence[Row], config: Config, temperature: float = 1.0, team: Team = ALONE) -> list[list[float]]:
+def logprobs(
+    learner: Learner, rows: Sequence[TrainingRow], config: Config, temperature: float = 1.0, team: ProcessGroup = ALONE
+) -> list[list[float]]:
     """Log-probabilities of each row's targets under the learner's weights, shape (targets,) a row."""
-    found: list[list[float]] = [[] for _ in rows]
+    result: list[list[float]] = [[] for _ in rows]
     mine: list[tuple[list[int], np.ndarray]] = []
     for groups, packs in micro_batches(rows, config, team=team):
         scored, _ = learner.scorer(packs.to(learner.device), temperature)
@@ -91,11 +95,13 @@ def logprobs(learner: Learner, rows: Sequence[Row], config: Config, temperature:
         at = 0
         for index in group:
             count = sum(rows[index].targets)
-            found[index], at = flat[at : at + count].tolist(), at + count
-    return found
+            result[index], at = flat[at : at + count].tolist(), at + count
+    return result
 
 
-def micro_batches(rows: Sequence[Row], config: Config, seed: int = 0, team: Team = ALONE) -> list[tuple[list[list[int]], Packs]]:
+def micro_batches(
+    rows: Sequence[TrainingRow], config: Config, seed: int = 0, team: ProcessGroup = ALONE
+) -> list[tuple[list[list[int]], Packs]]:
     """Rows laid into micro-batches, this process's share: which rows each pack holds, and the packs.
 
     Args:
@@ -107,11 +113,11 @@ def micro_batches(rows: Sequence[Row], config: Config, seed: int = 0, team: Team
     settings = config.learning
     capacity = max(settings.pack_tokens, max((len(r.ids) for r in rows), default=0))
     groups = [g.tolist() for g in plan(np.asarray([len(r.ids) for r in rows]), capacity, seed)]
-    parts = dealt(groups, team.rank, team.size, settings.micro_packs)
+    parts = deal_packs(groups, team.rank, team.size, settings.micro_packs)
     return [(part, lay_out([[rows[i] for i in group] for group in part], capacity)) for part in parts]
 
 
-def objective(settings: Objective) -> Loss:
+def objective(settings: ObjectiveConfig) -> Loss:
     """The clipped policy gradient as a learner's loss, with `kl` times the divergence from where training began."""
 
     def loss(scored: Scored) -> tuple[torch.Tensor, dict[str, float]]:
@@ -129,7 +135,7 @@ def objective(settings: Objective) -> Loss:
 
 
 def update(
-    learner: Learner, rows: Sequence[Row], config: Config, *, seed: int = 0, temperature: float = 1.0, team: Team = ALONE
+    learner: Learner, rows: Sequence[TrainingRow], config: Config, *, seed: int = 0, temperature: float = 1.0, team: ProcessGroup = ALONE
 ) -> dict[str, float]:
     """Match, and make `objective.passes` optimizer steps, each over all rows that are left.
 
@@ -157,4 +163,4 @@ def update(
     return {**learned, **figures}
 
 
-__all__ = ["Matched", "logprobs", "match", "micro_batches", "objective", "update"]
+__all__ = ["MatchedRows", "logprobs", "match", "micro_batches", "objective", "update"]

@@ -25,7 +25,7 @@ BLOCK_ROWS = 4096
 
 
 @dataclass(frozen=True)
-class Row:
+class TrainingRow:
     """One sequence.
 
     Attributes:
@@ -53,13 +53,13 @@ class Row:
             raise ValueError(f"{len(self.logprobs)} log-probabilities for {sum(self.targets)} targets")
 
     @classmethod
-    def answer(cls, prompt: Sequence[int], completion: Sequence[int], **rest: Any) -> Row:
+    def answer(cls, prompt: Sequence[int], completion: Sequence[int], **rest: Any) -> TrainingRow:
         """A prompt, of which nothing is learned, and its completion, of which everything is."""
         return cls([*prompt, *completion], [False] * len(prompt) + [True] * len(completion), **rest)
 
 
-class Store:
-    """Rows on disk without advantages: what SFT reads. Open with `Store(folder)`, make with `Store.write`."""
+class RowStore:
+    """Rows on disk without advantages: what SFT reads. Open with `Store(folder)`, make with `RowStore.write`."""
 
     def __init__(self, folder: Path):
         """Map the arrays of a finished store.
@@ -81,11 +81,11 @@ class Store:
 
     @classmethod
     def write(cls, folder: Path, rows: Iterable[tuple[Sequence[int] | np.ndarray, Sequence[bool] | np.ndarray]], vocabulary: int,
-              info: Mapping[str, Any] = MappingProxyType({})) -> Store:
-        """Make a store from (ids, targets) pairs; see `Writer`."""
+              info: Mapping[str, Any] = MappingProxyType({})) -> RowStore:
+        """Make a store from (ids, targets) pairs; see `RowStoreWriter`."""
         import numpy as np
 
-        writer = Writer(folder, vocabulary)
+        writer = RowStoreWriter(folder, vocabulary)
         for block in _blocks(rows, BLOCK_ROWS):
             ids, targets = [np.asarray(ids, writer.dtype) for ids, _ in block], [np.asarray(marks, bool) for _, marks in block]
             writer.add(np.concatenate(ids), np.concatenate(targets), np.array([len(row) for row in ids]))
@@ -100,13 +100,13 @@ class Store:
 
         return np.diff(self.starts)
 
-    def row(self, index: int) -> Row:
+    def row(self, index: int) -> TrainingRow:
         """The row with this number, advantage 1."""
         begin, end = self.starts[index], self.starts[index + 1]
-        return Row(self.ids[begin:end].tolist(), self.targets[begin:end].tolist())
+        return TrainingRow(self.ids[begin:end].tolist(), self.targets[begin:end].tolist())
 
 
-class Writer:
+class RowStoreWriter:
     """Makes a store, many rows at a time; it exists only when `finish` has made it whole.
 
     Args:
@@ -136,7 +136,7 @@ class Writer:
         self._lengths.append(lengths)
         self._num_targets += int(targets.sum())
 
-    def finish(self, info: Mapping[str, Any] = MappingProxyType({})) -> Store:
+    def finish(self, info: Mapping[str, Any] = MappingProxyType({})) -> RowStore:
         """The store; `info` is kept in its `store.json`."""
         import numpy as np
 
@@ -148,7 +148,7 @@ class Writer:
                                                             "num_tokens": int(starts[-1]), "num_targets": self._num_targets}))
         shutil.rmtree(self.folder, ignore_errors=True)
         self._aside.rename(self.folder)
-        return Store(self.folder)
+        return RowStore(self.folder)
 
 
 def dtype_for(vocabulary: int) -> str:

@@ -6,8 +6,20 @@
 
 from dvk.composer.algorithms import algorithms, name_of
 from dvk.nanolang.listing.prompt import prompt
-from dvk.nanolang.text.assemble import Unreadable, assemble
-from dvk.nanolang.text.variants import Variant, described, facts, structures, variants
+from dvk.nanolang.text.assemble import ParseError, assemble
+from dvk.nanolang.text.variants import PlanVariant, described, facts, structures, variants
 from dvk.nanolang.text.write import write
 
-__all__ = ["Unreadable", "Variant", "algorithms", "assemble", "described", "facts", "name_of", "prompt", "structures", "variants", "write"]
+__all__ = [
+    "ParseError",
+    "PlanVariant",
+    "algorithms",
+    "assemble",
+    "described",
+    "facts",
+    "name_of",
+    "prompt",
+    "structures",
+    "variants",
+    "write",
+]

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 _HEAD = re.compile(r"(\w+)(?:\[.+\]| wide)?:\s*")
 
 
-class Unreadable(Exception):
+class ParseError(Exception):
     """A text that cannot become a candidate; the message says why.
 
     Args:
@@ -39,13 +39,13 @@ class Unreadable(Exception):
 
 
 @contextmanager
-def about(kernel: str) -> Iterator[None]:
+def error_context(kernel: str) -> Iterator[None]:
     """Who finds a text unreadable here finds it in this kernel."""
     try:
         yield
-    except Unreadable as error:
+    except ParseError as error:
         error.kernel = kernel
         raise
 
 
-__all__ = ["Unreadable", "about"]
+__all__ = ["ParseError", "error_context"]

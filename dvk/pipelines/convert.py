@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dvk import tasks
-from dvk.agents.task_context import Subject
-from dvk.config import Agents
+from dvk.agents.task_context import TaskContext
+from dvk.config import AgentsConfig
 from dvk.errors import DvkError, UsageError
 from dvk.interop.davinci import formats
-from dvk.interop.davinci.dialect import DaVinci
+from dvk.interop.davinci.dialect import DaVinciDialect
 from dvk.interop.davinci.formats import rl, writing
 from dvk.interop.kernelbench.problems import problems as problems_of
 from dvk.learn import examples as ours
@@ -110,11 +110,11 @@ def write_tasks(source: Path, folder: Path) -> int:
     return number
 
 
-def rl_rows(source: Path, problems: list[str]) -> Iterator[rl.Row]:
+def rl_rows(source: Path, problems: list[str]) -> Iterator[rl.ProblemRow]:
     """The problems of a folder of task files, or of a table, each with the question that daVinci-kernel's policy is asked."""
     if source.is_file():
-        for found in problems_of(source):
-            yield row(found.name, found.level or "", found.source, "Model")
+        for problem in problems_of(source):
+            yield row(problem.name, problem.level or "", problem.source, "Model")
         return
     files = [path for path in sorted(source.rglob("*.py")) if not path.name.startswith("_")]
     if not files:
@@ -131,8 +131,8 @@ def rl_rows(source: Path, problems: list[str]) -> Iterator[rl.Row]:
         yield row(path.stem, path.parent.name if path.parent != source else "", task.source, task.entry)
 
 
-def row(name: str, level: str, source: str, entry: str) -> rl.Row:
+def row(name: str, level: str, source: str, entry: str) -> rl.ProblemRow:
     """One problem with its question."""
     task = tasks.of_text(source, entry, name)
-    asked = DaVinci().policy(Subject(task, None, "triton"), (), Agents())
-    return rl.Row(name, level.removeprefix("level"), source, str(asked.messages[0]["content"]), entry)
+    asked = DaVinciDialect().policy(TaskContext(task, None, "triton"), (), AgentsConfig())
+    return rl.ProblemRow(name, level.removeprefix("level"), source, str(asked.messages[0]["content"]), entry)

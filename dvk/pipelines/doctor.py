@@ -102,17 +102,17 @@ def _probe(name: str, request: dict[str, Any], env: dict[str, str] | None = None
 
 def _isolation(gpu: bool) -> dict[str, Any]:
     """What shuts candidates in here, by device, and what is open to them for want of a layer."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     kinds: tuple[Device, ...] = ("cpu", "cuda") if gpu else ("cpu",)
     for kind in kinds:
-        with sandbox.Session(f"{PROBES}:shut_in", PROBE_LIMITS, isolate=kind) as session:
+        with sandbox.SandboxSession(f"{PROBES}:shut_in", PROBE_LIMITS, isolate=kind) as session:
             layers = session.isolation
-        found[kind] = {"layers": layers, "open": lacking.sentences(layers)}
+        result[kind] = {"layers": layers, "open": lacking.sentences(layers)}
     references = lacking.references_sentence()
     if references is None and gpu and (failed := lending.fails(PROBE_LIMITS)) is not None:
         references = f"references that others send to `dvk serve` for a GPU can read this user's files: CUDA fails shut in ({failed})"
-    found["machine"] = {"open": [text for text in (lacking.memory_sentence(), references) if text]}
-    return found
+    result["machine"] = {"open": [text for text in (lacking.memory_sentence(), references) if text]}
+    return result
 
 
 def _compiler() -> dict[str, Any]:
@@ -130,8 +130,8 @@ def _nvcc() -> dict[str, Any] | None:
     path = shutil.which("nvcc")
     if path is None:
         return None
-    found = re.search(r"release (\d+\.\d+)", _output([path, "--version"]))
-    return {"path": path, "version": found.group(1) if found else None}
+    match = re.search(r"release (\d+\.\d+)", _output([path, "--version"]))
+    return {"path": path, "version": match.group(1) if match else None}
 
 
 def _driver() -> str | None:
@@ -158,19 +158,19 @@ def _backends(cpp: dict[str, Any], triton: dict[str, Any]) -> dict[str, dict[str
     """
     device = backends.default_device()
     probes = {"cpp": cpp, "triton": triton}
-    found = {}
+    result = {}
     for name in backends.BACKENDS:
         backend, probe = backends.get(name), probes.get(name, {"works": True})
         lacks = backend.available()
         if lacks is not None and backend.install not in lacks:
             lacks = f"{lacks}: {backend.install}"
         error = lacks or (None if probe["works"] else str(probe["error"]))
-        found[name] = {
+        result[name] = {
             "works": error is None,
             "error": error,
             "untimed": backend.untimed(device) if error is None else None,
         }
-    return found
+    return result
 
 
 def _library(path: Path) -> dict[str, Any]:

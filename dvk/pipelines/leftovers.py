@@ -28,7 +28,7 @@ def honeypot() -> Path:
     return Path("/tmp") / f"{MARK}honeypot-{os.getuid()}"
 
 
-class Watch:
+class LeftoverWatch:
     """Looks for what was not there before."""
 
     def __init__(self) -> None:
@@ -48,11 +48,11 @@ class Watch:
 
 
 @contextmanager
-def watched() -> Iterator[Watch]:
+def watched() -> Iterator[LeftoverWatch]:
     """Lay the honeypot; afterwards remove it and every marked file and segment."""
     shutil.rmtree(honeypot(), ignore_errors=True)
     honeypot().mkdir(mode=0o777)
-    watch = Watch()
+    watch = LeftoverWatch()
     watch.precious.write_text("not yours\n")
     try:
         yield watch
@@ -83,15 +83,15 @@ def _packages() -> list[str]:
 
 
 def _processes(name: str) -> list[str]:
-    found = []
+    result = []
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{entry}/comm") as file:
                 if file.read().startswith(f"{MARK}{name}"[:15]):
-                    found.append(f"process {entry}")
+                    result.append(f"process {entry}")
         except OSError:
             continue
-    return found
+    return result
 
 
 def _segments(name: str, remove: bool = False) -> list[str]:

@@ -36,7 +36,7 @@ NUM_RECENT = 6
 BAR = 32
 
 
-class Live:
+class SearchView:
     """The view of one search; use as a context manager.
 
     Args:
@@ -70,7 +70,7 @@ class Live:
         self._faster: dict[str, tuple[bool, Interval, str]] = {}
         self._recent: deque[tuple[int, str, bool, str]] = deque(maxlen=NUM_RECENT)
 
-    def __enter__(self) -> Live:
+    def __enter__(self) -> SearchView:
         self._start = time.monotonic() - self._offset_s
         self._said = time.monotonic()
         if self._mode == "screen":

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from dvk.sandbox import Channel
+from dvk.sandbox import RequestChannel
 
 CPP_SOURCE = r"""
 #include <omp.h>
@@ -35,12 +35,12 @@ extern "C" int probe(float* x, long n) {
 """
 
 
-def shut_in(channel: Channel) -> None:
+def shut_in(channel: RequestChannel) -> None:
     """Wait until it is looked at."""
     channel.receive()
 
 
-def cpp(channel: Channel) -> None:
+def cpp(channel: RequestChannel) -> None:
     """Compile a tiny OpenMP kernel in `folder` with the words of `compiler`, load it, run it, check it."""
     request = channel.receive() or {}
     folder, compiler = Path(request["folder"]), list(request["compiler"])
@@ -67,7 +67,7 @@ def cpp(channel: Channel) -> None:
     channel.send({"works": True, "num_threads": threads, "compile_s": round(compile_s, 3)})
 
 
-def cpu(channel: Channel) -> None:
+def cpu(channel: RequestChannel) -> None:
     """What torch reaches on all cores: copy, read and write bandwidth over `num_bytes`, matmuls of side `matmul`, operator cost."""
     import torch
 
@@ -136,7 +136,7 @@ def _seconds(work: Callable[[], object], device: str) -> float:
     return begin.elapsed_time(end) / 1e3
 
 
-def cuda(channel: Channel) -> None:
+def cuda(channel: RequestChannel) -> None:
     """What torch sees of the GPUs, what it reaches on the first (see `cpu`), and NVRTC."""
     import torch
 
@@ -198,7 +198,7 @@ def _launches() -> dict[str, float]:
     return {"launch_us": round(_least(many, 5) / 1000 * 1e6, 3), "sync_us": round(_least(one, 200) * 1e6, 3)}
 
 
-def triton(channel: Channel) -> None:
+def triton(channel: RequestChannel) -> None:
     """Run a tiny Triton kernel on `device`; on `cpu` the environment has chosen Triton's interpreter."""
     device = (channel.receive() or {})["device"]
     try:

@@ -26,7 +26,7 @@ from typing import Any, Literal
 from dvk import machine, tasks
 from dvk.config import Config
 from dvk.errors import UsageError
-from dvk.harness import Pool, backends
+from dvk.harness import JudgePool, backends
 from dvk.pipelines import leftovers
 from dvk.records import Backend, Candidate, Device, Status, Task, Tier, Verdict
 from dvk.resources import resource
@@ -53,7 +53,7 @@ _KEYS = {"reference", "device", "backend", "expect", "tier", "backward", "requir
 
 
 @dataclass(frozen=True)
-class Case:
+class RedTeamCase:
     """One of the red team's files."""
 
     path: Path
@@ -91,10 +91,10 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SelftestOutcome:
     """What the judge made of a case."""
 
-    case: Case
+    case: RedTeamCase
     device: Device
     verdict: Verdict
     trace: str = ""
@@ -136,7 +136,7 @@ class Outcome:
         }  # fmt: skip
 
 
-def cases(only: str | None = None) -> list[Case]:
+def cases(only: str | None = None) -> list[RedTeamCase]:
     """The red team's files, an attack before its twin, by reference.
 
     Args:
@@ -155,7 +155,7 @@ def cases(only: str | None = None) -> list[Case]:
     return sorted(chosen, key=lambda case: (case.reference, case.id, case.kind))
 
 
-def read(path: Path, kind: Literal["evil", "honest"]) -> Case:
+def read(path: Path, kind: Literal["evil", "honest"]) -> RedTeamCase:
     """One file's case.
 
     Raises:
@@ -168,7 +168,7 @@ def read(path: Path, kind: Literal["evil", "honest"]) -> Case:
     if unknown := set(pairs) - _KEYS:
         raise ValueError(f"{path}: unknown {sorted(unknown)}")
     flags = {name: pairs.pop(name, "no") == "yes" for name in ("backward", "require_kernels")}
-    return Case(path=path, kind=kind, **flags, **pairs)
+    return RedTeamCase(path=path, kind=kind, **flags, **pairs)
 
 
 def selftest(
@@ -177,8 +177,8 @@ def selftest(
     only: str | None = None,
     device: Device | None = None,
     workers: int | None = None,
-    progress: Callable[[int, int, Outcome], None] | None = None,
-) -> tuple[list[Outcome], list[str]]:
+    progress: Callable[[int, int, SelftestOutcome], None] | None = None,
+) -> tuple[list[SelftestOutcome], list[str]]:
     """Judge every case that this machine can run; outcomes, and the names of the cases left out.
 
     Args:
@@ -195,7 +195,7 @@ def selftest(
     """
     placed = [(case, _place(case, device)) for case in cases(only)]
     runnable = [(case, place) for case, place in placed if place is not None]
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, SelftestOutcome] = {}
     with leftovers.watched() as watch:
         for outcome in _judged(runnable, config, workers):
             outcomes[outcome.case.name] = outcome
@@ -211,7 +211,7 @@ def selftest(
     return [outcomes[case.name] for case, _ in runnable], [case.name for case, place in placed if place is None]
 
 
-def report(outcomes: Sequence[Outcome], left_out: Sequence[str]) -> str:
+def report(outcomes: Sequence[SelftestOutcome], left_out: Sequence[str]) -> str:
     """Caught and missed by class, honest ones accepted and rejected, and each that went wrong, for people."""
     lines = []
     for letter, title in CLASSES.items():
@@ -228,7 +228,7 @@ def report(outcomes: Sequence[Outcome], left_out: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def _judged(placed: Sequence[tuple[Case, Device]], config: Config, workers: int | None) -> Iterator[Outcome]:
+def _judged(placed: Sequence[tuple[RedTeamCase, Device]], config: Config, workers: int | None) -> Iterator[SelftestOutcome]:
     """Outcomes as they come."""
     loaded: dict[tuple[str, Device], Task] = {}
     for group in _groups(placed):
@@ -242,13 +242,13 @@ def _judged(placed: Sequence[tuple[Case, Device]], config: Config, workers: int 
             (loaded[case.reference, place], Candidate(source=case.source, backend=case.backend, title=case.name))
             for case, _ in group
         ]
-        pool = Pool(min(workers or machine.num_cores(), len(jobs)), cautious)
+        pool = JudgePool(min(workers or machine.num_cores(), len(jobs)), cautious)
         judged = pool.map(jobs, tier=first.tier, backward=first.backward, require_kernels=first.require_kernels)
         for position, verdict in judged:
-            yield Outcome(group[position][0], place, verdict)
+            yield SelftestOutcome(group[position][0], place, verdict)
 
 
-def _place(case: Case, device: Device | None) -> Device | None:
+def _place(case: RedTeamCase, device: Device | None) -> Device | None:
     """Where a case is judged; None where this machine, or what was asked, does not suit it."""
     here: Iterable[Device] = [device] if device is not None else [backends.default_device(), "cpu"]
     if backends.get(case.backend).available() is not None and case.backend != "cpp":
@@ -256,9 +256,9 @@ def _place(case: Case, device: Device | None) -> Device | None:
     return next((place for place in here if case.device in (place, "any")), None)
 
 
-def _groups(placed: Sequence[tuple[Case, Device]]) -> list[list[tuple[Case, Device]]]:
+def _groups(placed: Sequence[tuple[RedTeamCase, Device]]) -> list[list[tuple[RedTeamCase, Device]]]:
     """Those that one call of the pool can judge."""
-    groups: dict[tuple[Any, ...], list[tuple[Case, Device]]] = {}
+    groups: dict[tuple[Any, ...], list[tuple[RedTeamCase, Device]]] = {}
     for case, place in placed:
         groups.setdefault((place, case.tier, case.backward, case.require_kernels), []).append((case, place))
     return list(groups.values())
@@ -278,7 +278,7 @@ def _cautious(config: Config, device: Device) -> Config:
     return config.model_copy(update={"limits": lowered})
 
 
-def show_progress(done: int, total: int, outcome: Outcome) -> None:
+def show_progress(done: int, total: int, outcome: SelftestOutcome) -> None:
     """One line on stderr."""
     mark = "ok" if outcome.right else "WRONG"
     print(f"[{done}/{total}] {mark} {outcome.case.name}: {outcome.verdict.status.value}", file=sys.stderr, flush=True)

@@ -19,8 +19,8 @@ from typing import Any, Literal
 from dvk import crashes, machine, tasks
 from dvk.config import Config
 from dvk.errors import TaskError, UsageError
-from dvk.harness import BASELINES, Pool, backends
-from dvk.harness.placement import room
+from dvk.harness import BASELINES, JudgePool, backends
+from dvk.harness.placement import num_workers
 from dvk.harness.session import static
 from dvk.harness.session.verdict_cache import Remembered
 from dvk.interop.kernelgym import remote
@@ -36,7 +36,7 @@ MAX_WORKERS = 16
 
 
 @dataclass(frozen=True)
-class Job:
+class VerifyJob:
     """One comparison to make."""
 
     reference: str
@@ -47,10 +47,10 @@ class Job:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class VerifyRequest:
     """What `dvk verify` was asked."""
 
-    jobs: tuple[Job, ...]
+    jobs: tuple[VerifyJob, ...]
     name: str
     """For the run folder."""
     backend: str = "auto"
@@ -75,10 +75,10 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Row:
+class VerifyRow:
     """One job's outcome."""
 
-    job: Job
+    job: VerifyJob
     backend: str
     verdict: Verdict
     mode: str | None = None
@@ -134,11 +134,11 @@ class Row:
         }
 
 
-Progress = Callable[[int, int, Row], None]
+Progress = Callable[[int, int, VerifyRow], None]
 """Called with the number done, the number in all, and the newest row."""
 
 
-def verify(request: Request, config: Config, progress: Progress | None = None) -> tuple[list[Row], Path]:
+def verify(request: VerifyRequest, config: Config, progress: Progress | None = None) -> tuple[list[VerifyRow], Path]:
     """Judge every job; rows in the order of the jobs, and the run's folder.
 
     Raises:
@@ -163,8 +163,8 @@ def verify(request: Request, config: Config, progress: Progress | None = None) -
             _key(request, job, candidate, device, config.remote.judge or config.remote.engine)
             for job, (candidate, device) in zip(request.jobs, placed, strict=True)
         ]
-        rows: dict[int, Row] = {
-            i: Row(request.jobs[i], placed[i][0].backend, *known[key]) for i, key in enumerate(keys) if key in known
+        rows: dict[int, VerifyRow] = {
+            i: VerifyRow(request.jobs[i], placed[i][0].backend, *known[key]) for i, key in enumerate(keys) if key in known
         }
         missing = [i for i in range(len(request.jobs)) if i not in rows]
         loaded = _load(request, [(i, *placed[i]) for i in missing], config)
@@ -174,7 +174,7 @@ def verify(request: Request, config: Config, progress: Progress | None = None) -
 
         def keep(i: int, verdict: Verdict) -> None:
             task = task_of(i)
-            rows[i] = Row(request.jobs[i], placed[i][0].backend, verdict, task.mode if isinstance(task, Task) else None)
+            rows[i] = VerifyRow(request.jobs[i], placed[i][0].backend, verdict, task.mode if isinstance(task, Task) else None)
             tracebacks.keep(run, request.jobs[i].label, [verdict.traceback])
             beside, package = (task.beside, task.package) if isinstance(task, Task) else ((), "")
             run.append(
@@ -198,7 +198,7 @@ def verify(request: Request, config: Config, progress: Progress | None = None) -
                 keep(i, crashes.verdict(crashes.crashed(found, "loading it"), request.tier))
         playable = [(i, task) for i in missing if isinstance(task := task_of(i), Task)]
         workers = _workers(request, len(missing), config, {device for _, device in placed})
-        pool = Pool(workers, config, None if request.anew else Remembered())
+        pool = JudgePool(workers, config, None if request.anew else Remembered())
         judged = pool.map(
             ((task, placed[i][0]) for i, task in playable), tier=request.tier, baselines=request.baselines, backward=request.backward,
             require_kernels=request.require_kernels, contract=request.contract, profile=request.profile,
@@ -212,7 +212,7 @@ def verify(request: Request, config: Config, progress: Progress | None = None) -
         return [rows[i] for i in range(len(request.jobs))], run.path
 
 
-def all_ok(rows: Sequence[Row]) -> bool:
+def all_ok(rows: Sequence[VerifyRow]) -> bool:
     """Every candidate passed."""
     return all(row.verdict.status is Status.OK for row in rows)
 
@@ -220,16 +220,16 @@ def all_ok(rows: Sequence[Row]) -> bool:
 # ---------------------------------------------------------------- jobs
 
 
-def jobs_of(reference: str, candidates: Sequence[Path]) -> tuple[Job, ...]:
+def jobs_of(reference: str, candidates: Sequence[Path]) -> tuple[VerifyJob, ...]:
     """One job a candidate file.
 
     Raises:
         UsageError: a file that cannot be read.
     """
-    return tuple(Job(reference, str(path), _read(path, "candidate")) for path in candidates)
+    return tuple(VerifyJob(reference, str(path), _read(path, "candidate")) for path in candidates)
 
 
-def jobs_of_batch(path: Path) -> tuple[Job, ...]:
+def jobs_of_batch(path: Path) -> tuple[VerifyJob, ...]:
     """The jobs of a JSONL file: {"reference": path, "candidate": path or "source": text, "name": optional} a line.
 
     Relative paths start from the file's folder.
@@ -258,9 +258,9 @@ def jobs_of_batch(path: Path) -> tuple[Job, ...]:
         reference = str(path.parent / entry["reference"])
         if texts == ["candidate"]:
             file = path.parent / entry["candidate"]
-            jobs.append(Job(reference, str(entry.get("name") or file), _read(file, f"candidate of line {number}")))
+            jobs.append(VerifyJob(reference, str(entry.get("name") or file), _read(file, f"candidate of line {number}")))
         else:
-            jobs.append(Job(reference, str(entry.get("name") or f"line {number}"), entry["source"]))
+            jobs.append(VerifyJob(reference, str(entry.get("name") or f"line {number}"), entry["source"]))
     return tuple(jobs)
 
 
@@ -276,7 +276,7 @@ def _read(path: Path, what: str) -> str:
 # ---------------------------------------------------------------- where each runs
 
 
-def _check(request: Request, there: Sequence[Device] | None) -> None:
+def _check(request: VerifyRequest, there: Sequence[Device] | None) -> None:
     if not request.jobs:
         raise UsageError("nothing to verify", "name at least one candidate file")
     if request.backend not in ("auto", *backends.BACKENDS):
@@ -296,7 +296,7 @@ def _check(request: Request, there: Sequence[Device] | None) -> None:
         raise UsageError(f"the judge has no {request.device}", f"drop --device; it judges on {' and '.join(there)}")
 
 
-def _place(job: Job, request: Request, there: Sequence[Device] | None) -> tuple[Candidate, Device]:
+def _place(job: VerifyJob, request: VerifyRequest, there: Sequence[Device] | None) -> tuple[Candidate, Device]:
     """The candidate with its back end, and the device to compare on, of those a judge elsewhere has."""
     backend: Backend
     if request.backend == "auto":
@@ -315,7 +315,7 @@ def _place(job: Job, request: Request, there: Sequence[Device] | None) -> tuple[
 
 
 def _load(
-    request: Request, missing: Sequence[tuple[int, Candidate, Device]], config: Config
+    request: VerifyRequest, missing: Sequence[tuple[int, Candidate, Device]], config: Config
 ) -> dict[tuple[str, Device], Task | TaskError]:
     """Each reference examined once, or what is wrong with it; where there is but one, that is raised."""
     wanted = dict.fromkeys((request.jobs[i].reference, device) for i, _, device in missing)
@@ -336,14 +336,14 @@ def _load(
     return {(reference, device): load(reference, device) for reference, device in wanted}
 
 
-def _workers(request: Request, num_jobs: int, config: Config, devices: Iterable[Device]) -> int:
+def _workers(request: VerifyRequest, num_jobs: int, config: Config, devices: Iterable[Device]) -> int:
     wanted = request.workers or (
-        min(machine.num_cores(), MAX_WORKERS) if config.remote.engine is None else sum(room(config, device) for device in devices)
+        min(machine.num_cores(), MAX_WORKERS) if config.remote.engine is None else sum(num_workers(config, device) for device in devices)
     )
     return max(1, min(wanted, num_jobs))
 
 
-def _key(request: Request, job: Job, candidate: Candidate, device: Device, judge: str | None) -> str:
+def _key(request: VerifyRequest, job: VerifyJob, candidate: Candidate, device: Device, judge: str | None) -> str:
     """What makes two verdicts the same question; the reference by its text, so that an edited one is judged anew."""
     return content_hash(
         _read(naming.split(job.reference)[0], "reference"),

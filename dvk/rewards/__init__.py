@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dvk import registry
-from dvk.config import Rewards
+from dvk.config import RewardsConfig
 from dvk.records import Turn
 
-Term = Callable[[Turn, Rewards], "float | None"]
+Term = Callable[[Turn, RewardsConfig], "float | None"]
 
 TERMS = {
     "correctness": "dvk.rewards.correctness:correctness",
@@ -25,7 +25,7 @@ TERMS = {
 }
 
 
-def rewarded(turn: Turn, settings: Rewards) -> Turn:
+def rewarded(turn: Turn, settings: RewardsConfig) -> Turn:
     """The turn with its reward and the parts of it.
 
     Args:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dvk.config import Rewards
+from dvk.config import RewardsConfig
 from dvk.records import Status, Turn
 
 
-def correctness(turn: Turn, settings: Rewards) -> float:
+def correctness(turn: Turn, settings: RewardsConfig) -> float:
     """1 for a right candidate, else 0."""
     del settings
     return float(is_right(turn))

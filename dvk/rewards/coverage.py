@@ -5,12 +5,12 @@ It separates a candidate that speeds up the work from one that replaces a neglig
 
 from __future__ import annotations
 
-from dvk.config import Rewards
+from dvk.config import RewardsConfig
 from dvk.records import Turn
 from dvk.rewards.correctness import is_right
 
 
-def coverage(turn: Turn, settings: Rewards) -> float | None:
+def coverage(turn: Turn, settings: RewardsConfig) -> float | None:
     """The share, 0 to 1; 0 for a wrong candidate, None where the judge did not measure it."""
     del settings
     if not is_right(turn):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dvk.config import Rewards
+from dvk.config import RewardsConfig
 from dvk.records import Turn
 from dvk.rewards.correctness import is_right
 
 RIGHT = 0.3
 
 
-def kevin(turn: Turn, settings: Rewards) -> float:
+def kevin(turn: Turn, settings: RewardsConfig) -> float:
     """0.3 · correct + speedup, the speedup as a point estimate and capped; 0 for a wrong kernel."""
     if not is_right(turn):
         return 0.0

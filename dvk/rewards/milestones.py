@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dvk.config import Rewards
+from dvk.config import RewardsConfig
 from dvk.records import Interval, Turn
 from dvk.rewards.correctness import is_right
 
 BASELINES = ("compile", "max-autotune")
 
 
-def milestones(turn: Turn, settings: Rewards) -> float:
+def milestones(turn: Turn, settings: RewardsConfig) -> float:
     """0 for a wrong candidate; 1/3 for a right one, as much again past eager and past every compiled baseline timed beside it."""
     if not is_right(turn):
         return 0.0
@@ -22,5 +22,5 @@ def milestones(turn: Turn, settings: Rewards) -> float:
     return (1 + passed[0] + (passed[0] and passed[1])) / 3
 
 
-def _past(interval: Interval, settings: Rewards) -> bool:
+def _past(interval: Interval, settings: RewardsConfig) -> bool:
     return interval.lo >= 1 + settings.margin

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dvk.config import Rewards
+from dvk.config import RewardsConfig
 from dvk.records import Turn
 from dvk.rewards.correctness import is_right
 
 
-def roofline(turn: Turn, settings: Rewards) -> float | None:
+def roofline(turn: Turn, settings: RewardsConfig) -> float | None:
     """The share of the roofline, 0 to 1; 0 for a wrong candidate, None where the machine's ceilings were not measured."""
     del settings
     if not is_right(turn):

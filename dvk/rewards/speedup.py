@@ -6,11 +6,11 @@ below `least` pays nothing at all.
 
 from __future__ import annotations
 
-from dvk.config import Rewards
+from dvk.config import RewardsConfig
 from dvk.records import Turn
 
 
-def speedup(turn: Turn, settings: Rewards) -> float | None:
+def speedup(turn: Turn, settings: RewardsConfig) -> float | None:
     """The clipped speedup; 0 for a wrong candidate, None for a right one that cannot be timed here."""
     if turn.verdict is None or turn.verdict.timing is None:
         return None if turn.verdict is not None and turn.verdict.untimed_reason else 0.0

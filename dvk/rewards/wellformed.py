@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dvk.config import Rewards
+from dvk.config import RewardsConfig
 from dvk.records import Turn
 
 
-def wellformed(turn: Turn, settings: Rewards) -> float:
+def wellformed(turn: Turn, settings: RewardsConfig) -> float:
     """−1 for an answer that cannot be read or was cut off, else 0; a server's failure is not the model's."""
     del settings
     return -1.0 if turn.malformed is not None and turn.finish != "error" else 0.0

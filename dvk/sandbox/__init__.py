@@ -12,12 +12,12 @@ How: a *zygote* process that has imported torch, run no tensor operation and ope
 *warden* a session; the warden forks the child, watches clock, memory, processes and output, adopts
 every descendant (PR_SET_CHILD_SUBREAPER) and kills them all at the end or when the parent is gone.
 `Session(isolate="cpu" | "cuda")` shuts a child in before the target is imported (`isolate.py`);
-`Session.isolation` says how far this machine let it.
+`SandboxSession.isolation` says how far this machine let it.
 
 Covered, isolated or not: endless loops, crashes, memory hogs and orphans that hoard for them, fork
 bombs, daemons in sessions of their own, output floods, a deleted working folder, folders too deep to
 delete, `os._exit`, kill -9 of the parent, kill -9 of the warden.
-Covered where the layers named in `Session.isolation` are: the network; files outside the session's
+Covered where the layers named in `SandboxSession.isolation` are: the network; files outside the session's
 folder, their permissions included; other sessions' folders and the user's data; memory, signals,
 priorities, affinities and limits of the parent, the warden, the zygote and other sessions; the
 clock, tracing, kernel modules and keyrings; root's powers; secrets in the environment.
@@ -38,8 +38,8 @@ Code of strangers that must read other processes' memory, a judge that runs thei
 in by `Session(shut=True)` (`enclosure.py`).
 """
 
-from dvk.sandbox.channel import Channel
+from dvk.sandbox.channel import RequestChannel
 from dvk.sandbox.launcher import warm
-from dvk.sandbox.session import Death, Message, Session, call
+from dvk.sandbox.session import Death, Message, SandboxSession, call
 
-__all__ = ["Channel", "Death", "Message", "Session", "call", "warm"]
+__all__ = ["RequestChannel", "Death", "Message", "SandboxSession", "call", "warm"]

@@ -10,7 +10,7 @@ from typing import Any
 from dvk.sandbox.wire import Frames, encode, pull
 
 
-class Channel:
+class RequestChannel:
     """Requests in, answers out; blocking, and only for the process that was given it.
 
     Attributes:

@@ -17,13 +17,13 @@ import traceback
 from typing import Any, NamedTuple
 
 from dvk.sandbox import enclosure, isolate, proctree
-from dvk.sandbox.channel import Channel
+from dvk.sandbox.channel import RequestChannel
 
 USER_WIDE_FACTOR = 16
 """RLIMIT_NPROC counts all of a user's tasks, other sessions' too, so it can only be a coarse backstop for bombs."""
 
 
-class Given(NamedTuple):
+class ChildSetup(NamedTuple):
     """What a child is born with."""
 
     warden: int
@@ -40,7 +40,7 @@ class Given(NamedTuple):
     """The namespaces it is in already."""
 
 
-def main(request: dict[str, Any], given: Given) -> int:
+def main(request: dict[str, Any], given: ChildSetup) -> int:
     """Run the session's target as `request` says (see `launcher.Launcher.spawn`); the exit code."""
     os.setsid()
     proctree.prctl(proctree.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -57,7 +57,7 @@ def main(request: dict[str, Any], given: Given) -> int:
     tempfile.tempdir = None
     os.chdir(request["cwd"])
     faulthandler.enable()
-    channel = Channel(socket.socket(fileno=given.protocol), given.descriptors)
+    channel = RequestChannel(socket.socket(fileno=given.protocol), given.descriptors)
     if request["isolate"] != "none":
         reached = isolate.enter(
             request["isolate"], request["home"], request["cwd"], request["environ"], given.layers, request["programs"], request["folders"]

@@ -44,7 +44,7 @@ def become_warden(request: dict[str, Any], control: int, protocol: int, descript
     private = [control, log_read] if around.leash is None else [control, log_read, around.leash]
     pid = os.fork()
     if pid == 0:
-        given = child.Given(own, protocol, log_write, go_read, descriptors, around.layers)
+        given = child.ChildSetup(own, protocol, log_write, go_read, descriptors, around.layers)
         _become_child(request, given, [*private, go_write])
     for descriptor in (protocol, log_write, go_read, *descriptors):
         os.close(descriptor)
@@ -61,7 +61,7 @@ def become_warden(request: dict[str, Any], control: int, protocol: int, descript
     os.execv(sys.executable, [sys.executable, "-ISc", WARDEN, package, json.dumps(order)])
 
 
-def _become_child(request: dict[str, Any], given: child.Given, private: list[int]) -> NoReturn:
+def _become_child(request: dict[str, Any], given: child.ChildSetup, private: list[int]) -> NoReturn:
     code = 1
     try:
         signal.set_wakeup_fd(-1)

@@ -23,7 +23,7 @@ File = tuple[int, int]
 """Device and inode."""
 
 
-class Held:
+class HeldBytes:
     """Bytes by file: `memory` and `disk`; `buffers` of sockets and pipes; `unsized`, files of which a part is mapped that
     may be larger: in memory, on disk."""
 
@@ -33,7 +33,7 @@ class Held:
         self.buffers: dict[File, int] = {}
         self.unsized: tuple[set[File], set[File]] = (set(), set())
 
-    def join(self, other: Held) -> None:
+    def join(self, other: HeldBytes) -> None:
         """Count `other`'s files too; what is known here counts."""
         self.memory = {**other.memory, **self.memory}
         self.disk = {**other.disk, **self.disk}
@@ -43,22 +43,22 @@ class Held:
 
 def memory_devices() -> set[int]:
     """Devices of files that lie in memory and in no folder of the disk."""
-    found = set()
+    result = set()
     for flags in (0, 4):  # MFD_HUGETLB
         try:
             descriptor = os.memfd_create("dvk", flags)
-            found.add(os.fstat(descriptor).st_dev)
+            result.add(os.fstat(descriptor).st_dev)
             os.close(descriptor)
         except OSError:
             pass
     try:
-        found.add(os.stat("/dev/shm").st_dev)
+        result.add(os.stat("/dev/shm").st_dev)
     except OSError:
         pass
-    return found
+    return result
 
 
-def held(pids: Iterable[int], devices: set[int], thorough: bool, most_bytes: int) -> Held:
+def held(pids: Iterable[int], devices: set[int], thorough: bool, most_bytes: int) -> HeldBytes:
     """By processes of ours.
 
     Args:
@@ -67,7 +67,7 @@ def held(pids: Iterable[int], devices: set[int], thorough: bool, most_bytes: int
         thorough: mappings, and descriptors that single threads have for themselves, too; milliseconds each.
         most_bytes: stop counting above it, when memory or disk must be over its limit; the sum of both limits.
     """
-    found = Held()
+    found = HeldBytes()
     total = 0
     for pid in pids:
         for place in _tables(pid) if thorough else (f"/proc/{pid}/fd",):
@@ -100,7 +100,7 @@ def _open_files(place: str) -> Iterator[os.stat_result]:
             continue
 
 
-def _note(found: Held, status: os.stat_result, devices: set[int]) -> int:
+def _note(found: HeldBytes, status: os.stat_result, devices: set[int]) -> int:
     """Bytes that were not counted before."""
     file, kind = (status.st_dev, status.st_ino), status.st_mode & FORMAT
     if kind == REGULAR and status.st_dev in devices:
@@ -116,7 +116,7 @@ def _note(found: Held, status: os.stat_result, devices: set[int]) -> int:
     return new
 
 
-def _note_mappings(found: Held, pid: int, devices: set[int]) -> None:
+def _note_mappings(found: HeldBytes, pid: int, devices: set[int]) -> None:
     try:
         with open(f"/proc/{pid}/maps", "rb") as file:
             lines = [line for line in file if b"(deleted)" in line or b" /dev/shm/" in line]

@@ -89,7 +89,7 @@ def _private() -> frozenset[str]:
 
 def _mapped() -> set[str]:
     """Of finders that are not Python's own: those of editable installs hold the folders of packages in their attributes or module."""
-    found: set[str] = set()
+    result: set[str] = set()
     for finder in sys.meta_path:
         name = getattr(finder, "__module__", None) or type(finder).__module__
         if name.startswith(("_frozen_importlib", "importlib", "_distutils_hack", "six", "dvk")):
@@ -97,8 +97,8 @@ def _mapped() -> set[str]:
         module = sys.modules.get(name)
         for holder in (finder, module):
             for value in list(getattr(holder, "__dict__", {}).values()):
-                found |= set(_paths(value, 3))
-    return found
+                result |= set(_paths(value, 3))
+    return result
 
 
 def _paths(value: Any, depth: int) -> Iterable[str]:

@@ -22,12 +22,12 @@ def sentences(isolation: str) -> list[str]:
     """What `Session.isolation` leaves open; empty where every layer is there."""
     layers = isolation.split("+")
     version = max([int(layer[8:]) for layer in layers if layer.startswith("landlock")], default=0)
-    found = [text for layer, text in ABSENT.items() if layer not in layers and not (layer == "landlock" and version)]
+    result = [text for layer, text in ABSENT.items() if layer not in layers and not (layer == "landlock" and version)]
     if version:
-        found += [text for needed, text in OLD_LANDLOCK.items() if version < needed and not (needed == 6 and "pid" in layers)]
+        result += [text for needed, text in OLD_LANDLOCK.items() if version < needed and not (needed == 6 and "pid" in layers)]
     if "readsall" in layers:
-        found.append("root's right to read all files is kept, since Python or the session's folder could not be read without")
-    return found
+        result.append("root's right to read all files is kept, since Python or the session's folder could not be read without")
+    return result
 
 
 def memory_sentence() -> str | None:

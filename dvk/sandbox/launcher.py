@@ -29,7 +29,7 @@ START_S = 180.0
 """A cold import of torch from a network disk takes a minute."""
 
 
-class Launcher:
+class ZygoteLauncher:
     """One zygote process.
 
     Args:
@@ -38,7 +38,7 @@ class Launcher:
         within: an enclosed zygote that is to start this one, which then shares its enclosure.
     """
 
-    def __init__(self, overrides: Mapping[str, str], shut: bool = False, within: Launcher | None = None):
+    def __init__(self, overrides: Mapping[str, str], shut: bool = False, within: ZygoteLauncher | None = None):
         self._ours, theirs = socket.socketpair()
         self._errors = tempfile.TemporaryFile()
         self._ready = False
@@ -140,7 +140,7 @@ def _absolute(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 _lock = threading.Lock()
-_launchers: OrderedDict[tuple[int, bool, tuple[tuple[str, str], ...]], Launcher] = OrderedDict()
+_launchers: OrderedDict[tuple[int, bool, tuple[tuple[str, str], ...]], ZygoteLauncher] = OrderedDict()
 
 
 def warm(overrides: Mapping[str, str] | None = None) -> None:
@@ -148,7 +148,7 @@ def warm(overrides: Mapping[str, str] | None = None) -> None:
     launcher(overrides or {})
 
 
-def launcher(overrides: Mapping[str, str], shut: bool = False) -> Launcher:
+def launcher(overrides: Mapping[str, str], shut: bool = False) -> ZygoteLauncher:
     """The zygote for `overrides`, started if there is none; `shut`: see `enclosure`.
 
     Raises:
@@ -161,16 +161,16 @@ def launcher(overrides: Mapping[str, str], shut: bool = False) -> Launcher:
             if not sys.platform.startswith("linux"):
                 raise MachineError("the sandbox needs Linux", "run dvk on Linux, in WSL 2 or in a container")
             if shut and first not in _launchers:
-                _launchers[first] = Launcher({}, shut)
+                _launchers[first] = ZygoteLauncher({}, shut)
             if key != first:
-                _launchers[key] = Launcher(overrides, within=_launchers[first] if shut else None)
+                _launchers[key] = ZygoteLauncher(overrides, within=_launchers[first] if shut else None)
         _launchers.move_to_end(key)
         while len(_launchers) > MAX_ZYGOTES:  # less the first enclosed one, whose domain the others share
             _launchers.pop(next(old for old in _launchers if old != first)).stop(wait_s=0)
         return _launchers[key]
 
 
-def discard(overrides: Mapping[str, str], broken: Launcher, shut: bool = False) -> None:
+def discard(overrides: Mapping[str, str], broken: ZygoteLauncher, shut: bool = False) -> None:
     """Forget a zygote that is gone, and those that it started; the next `launcher` starts another."""
     key = (os.getpid(), shut, tuple(sorted(overrides.items())))
     gone = [broken]

@@ -19,7 +19,7 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 
-class Usage:
+class TreeUsage:
     """What a tree uses: its own memory (resident or swapped out, huge pages and page tables included; what was inherited
     from the zygote is not counted again), resident memory that is shared, ids of its processes, and processes and threads
     together."""
@@ -47,13 +47,13 @@ def descendants(root: int) -> list[int]:
     for name in os.listdir("/proc"):
         if name.isdigit() and (parent := _parent(name)) is not None:
             children.setdefault(parent, []).append(int(name))
-    found: list[int] = []
+    result: list[int] = []
     queue = [root]
     while queue:
         below = children.get(queue.pop(), [])
-        found += below
+        result += below
         queue += below
-    return found
+    return result
 
 
 def below(root: int) -> list[int]:
@@ -66,7 +66,7 @@ def parent(pid: int) -> int | None:
     return _parent(str(pid))
 
 
-def usage(root: int, child: int, uncounted: Container[int], inherited_bytes: int, most_tasks: int) -> Usage:
+def usage(root: int, child: int, uncounted: Container[int], inherited_bytes: int, most_tasks: int) -> TreeUsage:
     """Memory and tasks of everything below `root`; cheap enough to poll.
 
     Args:
@@ -91,7 +91,7 @@ def usage(root: int, child: int, uncounted: Container[int], inherited_bytes: int
         tasks += _field(text, b"Threads:")
         if tasks > most_tasks:
             break
-    return Usage(memory, shared, pids, tasks)
+    return TreeUsage(memory, shared, pids, tasks)
 
 
 def processor_ns(pid: int) -> int | None:
@@ -185,14 +185,14 @@ def _reap() -> bool:
 
 def children(pid: int) -> list[int]:
     """Direct children of `pid`, zombies included; empty when it is gone."""
-    found: list[int] = []
+    result: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
-                found += map(int, file.read().split())
+                result += map(int, file.read().split())
     except OSError:
         pass
-    return found
+    return result
 
 
 def _walk(root: int) -> Iterator[int]:

@@ -41,7 +41,7 @@ class Death:
     """The kept tail of what it printed."""
 
 
-class Session:
+class SandboxSession:
     """One child process with its whole tree.
 
     Args:
@@ -232,7 +232,7 @@ class Session:
         death = self._death or self._kill("closed")
         return death.log
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> SandboxSession:
         return self
 
     def __exit__(
@@ -313,6 +313,6 @@ def call(
     isolate: Kind = "none",
 ) -> Message | Death:
     """One request, one answer, closed; waits at most `limits.wall_s`."""
-    with Session(target, limits, env=env, late_env=late_env, cwd=cwd, isolate=isolate) as session:
+    with SandboxSession(target, limits, env=env, late_env=late_env, cwd=cwd, isolate=isolate) as session:
         session.send(request)
         return session.receive(limits.wall_s)

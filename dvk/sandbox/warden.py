@@ -78,9 +78,9 @@ class _Watch:
         self.in_memory_before = proctree.in_memory_files_bytes()
         self.free_before = _free_bytes(self.home)
         self.devices = holdings.memory_devices()
-        self.hidden = holdings.Held()
+        self.hidden = holdings.HeldBytes()
         """What only a thorough look shows."""
-        self.used: proctree.Usage | None = None
+        self.used: proctree.TreeUsage | None = None
         self.used_bytes = 0
         self.ran_ns: int | None = None
         """The child's processor time before `used` was counted."""
@@ -151,7 +151,7 @@ class _Watch:
         self.used_bytes = used.own_bytes + in_files
         return "memory" if self.used_bytes > self.memory_bytes or self._hides(held, on_disk=False) else None
 
-    def _hides(self, held: holdings.Held, on_disk: bool) -> bool:
+    def _hides(self, held: holdings.HeldBytes, on_disk: bool) -> bool:
         """It maps a part of a file whose size cannot be seen, and the machine lost more than it may take since it began."""
         if not held.unsized[on_disk]:
             return False

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from dvk.backbone import Backbone
-from dvk.composer import Captured
+from dvk.composer import CapturedGraph
 from dvk.config import Config
 from dvk.errors import ModelError
 from dvk.records import Backend, Candidate, Skill, Task, Trace, Verdict
@@ -25,11 +25,11 @@ Proposals = Generator[list[Candidate], list["Verdict | None"], None]
 
 
 @dataclass(frozen=True)
-class Problem:
+class SearchProblem:
     """What a strategy is given."""
 
     task: Task
-    captured: Captured | None
+    captured: CapturedGraph | None
     """None, where there is a backbone, for a module that cannot be captured: a general model reads its source."""
     backend: Backend
     skills: tuple[Skill, ...]
@@ -46,7 +46,7 @@ class Problem:
     """What earlier searches on this machine measured of schedules, by class of kernels."""
 
 
-Strategy = Callable[[Problem], Proposals]
+Strategy = Callable[[SearchProblem], Proposals]
 
 STRATEGIES = {
     "auto": "dvk.search.auto:search",
@@ -61,6 +61,6 @@ STRATEGIES = {
     "macro": "dvk.search.macro:search",
 }
 ASK_A_MODEL = frozenset({"refine", "best_of_n", "evolve", "contrastive", "judge", "polca", "macro"})
-"""Strategies that need `Problem.backbone`."""
+"""Strategies that need `SearchProblem.backbone`."""
 ASK_NONE = frozenset({"composer", "random"})
 """Strategies that have no use for one; what is in neither set takes what it is given."""

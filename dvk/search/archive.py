@@ -23,14 +23,14 @@ LEVEL = 1.96
 
 
 @dataclass(eq=False)
-class Program:
+class ArchivedProgram:
     """One attempt with the conversation that made it, where it came from, and all that was measured of it."""
 
     turn: Turn
     """As the model made it; with its first verdict once it has been judged."""
     skills: tuple[Skill, ...] = ()
     """Given when it was written."""
-    parents: tuple[Program, ...] = ()
+    parents: tuple[ArchivedProgram, ...] = ()
     idea: str = ""
     """What it does differently from them, by its author's word."""
     short: str = ""
@@ -91,29 +91,29 @@ class Archive:
     """The programs that were judged, in the order they came."""
 
     def __init__(self) -> None:
-        self.programs: list[Program] = []
+        self.programs: list[ArchivedProgram] = []
 
-    def add(self, program: Program) -> None:
+    def add(self, program: ArchivedProgram) -> None:
         """Take a judged program."""
         self.programs.append(program)
 
     @property
-    def right(self) -> list[Program]:
+    def right(self) -> list[ArchivedProgram]:
         """Correct ones, the fastest first, the earlier of equals first."""
         return sorted((p for p in self.programs if p.right), key=lambda p: -p.score)
 
     @property
-    def wrong(self) -> list[Program]:
+    def wrong(self) -> list[ArchivedProgram]:
         """The others, the nearest to right first, the latest of equals first."""
         return sorted(reversed([p for p in self.programs if not p.right]), key=lambda p: -p.nearness)
 
-    def ranked(self) -> list[Program]:
+    def ranked(self) -> list[ArchivedProgram]:
         """All: right ones by speed, then wrong ones by how near they are."""
         return [*self.right, *self.wrong]
 
-    def unlike(self, number: int, beside: Sequence[Program]) -> list[Program]:
+    def unlike(self, number: int, beside: Sequence[ArchivedProgram]) -> list[ArchivedProgram]:
         """So many right programs that are farthest from those in `beside` and from each other, the farthest first."""
-        chosen: list[Program] = []
+        chosen: list[ArchivedProgram] = []
         left = [program for program in self.right if program not in beside]
         while left and len(chosen) < number:
             farthest = max(left, key=lambda program: gap(program, [*beside, *chosen]))
@@ -122,6 +122,6 @@ class Archive:
         return chosen
 
 
-def gap(program: Program, others: Sequence[Program]) -> float:
+def gap(program: ArchivedProgram, others: Sequence[ArchivedProgram]) -> float:
     """Distance to the nearest of `others`; 1 where there is none."""
     return min((distance(program.text, other.text) for other in others), default=1.0)

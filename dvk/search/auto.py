@@ -22,10 +22,10 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from dvk.backbone import Backbone
-from dvk.backbone.pause_gate import Brake, OutOfTime
+from dvk.backbone.pause_gate import OutOfTime, PauseGate
 from dvk.errors import ModelError
 from dvk.records import Candidate, Verdict
-from dvk.search import Problem, Proposals, composer, refine
+from dvk.search import Proposals, SearchProblem, composer, refine
 
 LEAVE_S = 5.0
 """One that was held ends at its next step, and keeps what it has said."""
@@ -33,7 +33,7 @@ TURN_S = 1.0
 """Shortest turn of a model that is held: some ten of its steps, long beside what it takes to hold it."""
 
 
-def search(problem: Problem) -> Proposals:
+def search(problem: SearchProblem) -> Proposals:
     """See the module."""
     backbone = problem.backbone
     if backbone is None:
@@ -74,7 +74,7 @@ class Side:
 
     def __init__(self, proposals: Proposals, backbone: Backbone | None = None, warn: Callable[[ModelError], None] = lambda error: None):
         self.proposals, self.backbone, self.warn = proposals, backbone, warn
-        self.brake: Brake | None = getattr(backbone, "brake", None)
+        self.brake: PauseGate | None = getattr(backbone, "brake", None)
         self.elsewhere = bool(getattr(backbone, "elsewhere", False))
         self.ended = False
         self._judged_s = 0.0

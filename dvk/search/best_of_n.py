@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dvk.search import Problem, Proposals
+from dvk.search import Proposals, SearchProblem
 from dvk.search.refine import rounds
 
 
-def search(problem: Problem) -> Proposals:
+def search(problem: SearchProblem) -> Proposals:
     """Rounds of single turns, until nothing new comes or time is over."""
     yield from rounds(problem, 1)

@@ -17,12 +17,12 @@ from dvk.composer import fuse, renderer
 from dvk.composer.codegen.analysis.work import does
 from dvk.composer.ir.conv_form import direct_form
 from dvk.composer.ir.loops import READS, Kernel
-from dvk.composer.ir.matmul_form import Form, form_of
+from dvk.composer.ir.matmul_form import MatmulForm, form_of
 from dvk.composer.ir.nodes import BYTES
 from dvk.composer.recipes import RECIPES
 from dvk.records import Candidate, Interval, Verdict
-from dvk.search import Problem
-from dvk.search.tunings import Known, Observed, Tuned
+from dvk.search import SearchProblem
+from dvk.search.tunings import Known, ObservedGain, TunedSchedule
 
 MANY = 4
 """Large tensors that are read, beyond which more make no other class."""
@@ -45,7 +45,7 @@ def class_of(kernel: Kernel) -> str:
     return f"{kind} {widest}, {reads} read{crossing}, 2^{round(math.log2(max(kernel.num_rows, 1)))} rows{length}"
 
 
-def _product(kernel: Kernel, form: Form) -> str:
+def _product(kernel: Kernel, form: MatmulForm) -> str:
     """`product bfloat16, 2^12 × 2^12 of 2^10`: rows, columns and k decide, and which of an operand's dimensions memory walks first."""
     batch, rows, columns = (round(math.log2(max(size, 1))) for size in form.sizes)
     k = kernel.reduced[-1]
@@ -63,10 +63,10 @@ def _crosses(kernel: Kernel) -> bool:
 
 def alike(kernels: Sequence[Kernel]) -> list[list[Kernel]]:
     """Kernels that do the same on the same sizes and types, together; in the order of their first."""
-    found: dict[object, list[Kernel]] = {}
+    result: dict[object, list[Kernel]] = {}
     for kernel in kernels:
-        found.setdefault(work_of(kernel), []).append(kernel)
-    return list(found.values())
+        result.setdefault(work_of(kernel), []).append(kernel)
+    return list(result.values())
 
 
 def work_of(kernel: Kernel) -> object:
@@ -83,7 +83,7 @@ def _walks(kernel: Kernel) -> object:
     return lane and (lane.stride, lane.dilation, lane.places, form.band is not None, form.outputs is not None)  # type: ignore[union-attr]
 
 
-def observed(problem: Problem, tried: Sequence[tuple[Candidate, Verdict]]) -> list[Observed]:
+def observed(problem: SearchProblem, tried: Sequence[tuple[Candidate, Verdict]]) -> list[ObservedGain]:
     """What verdicts say of kernels: those of candidates that differ in the schedule of one, and of those like it, from one with the
     default there.
 
@@ -102,11 +102,11 @@ def observed(problem: Problem, tried: Sequence[tuple[Candidate, Verdict]]) -> li
             mine = [json.dumps(schedule.get(k.name), sort_keys=True) for k in group]
             if base and len(set(mine)) == 1 and (width := math.hypot(_width(timing.speedup), _width(base))) <= WIDE:
                 logs[class_of(group[0]), mine[0]].append((math.log(timing.speedup.value / base.value), width))
-    return [Observed(kind, json.loads(text), math.exp(sum(log for log, _ in found) / len(found)),
+    return [ObservedGain(kind, json.loads(text), math.exp(sum(log for log, _ in found) / len(found)),
                      math.hypot(*(width for _, width in found)) / len(found)) for (kind, text), found in logs.items()]
 
 
-def carried_over(pairs: Sequence[tuple[Kernel, Kernel]], found: Sequence[Observed]) -> Known:
+def carried_over(pairs: Sequence[tuple[Kernel, Kernel]], found: Sequence[ObservedGain]) -> Known:
     """What a search says of kernels, for those of another search that do the same at other sizes: schedules that gained, by class of the
     latter. What lost is not told: it may well win at other sizes.
 
@@ -118,7 +118,7 @@ def carried_over(pairs: Sequence[tuple[Kernel, Kernel]], found: Sequence[Observe
     for kernel, other in pairs:
         gains = sorted((o for o in found if o.kernel == class_of(kernel) and o.gain > 1), key=lambda o: -o.gain)
         if gains:
-            known[class_of(other)] = tuple(Tuned(o.schedule, o.gain, 1, o.width) for o in gains)
+            known[class_of(other)] = tuple(TunedSchedule(o.schedule, o.gain, 1, o.width) for o in gains)
     return known
 
 

@@ -25,7 +25,7 @@ from dvk.composer.compose import Composition, schedule_recipes
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.recipes import OWN_FAMILIES, RECIPES
 from dvk.records import Candidate, Status, Verdict
-from dvk.search import Problem, Proposals
+from dvk.search import Proposals, SearchProblem
 from dvk.search.classes import alike, class_of
 
 MEASURED = (*OWN_FAMILIES, "attention", "attention_finite", "channels_last", "common_subexpressions", "cuda_graph", "cudnn_benchmark",
@@ -54,7 +54,7 @@ class Planner:
         CannotCompose: there is no graph.
     """
 
-    def __init__(self, problem: Problem):
+    def __init__(self, problem: SearchProblem):
         if problem.captured is None:
             raise CannotCompose("there is no operator graph")
         self.problem, self.captured = problem, problem.captured
@@ -124,11 +124,11 @@ class Planner:
         """The plan as a graph; and all that is left to torch, where everything would be: there a kernel stands in for a good library."""
         if "cuda_graph" not in self.order:
             return []
-        found = [(Plan((*plan.recipes, "cuda_graph"), plan.schedules), "as a CUDA graph")]
+        result = [(Plan((*plan.recipes, "cuda_graph"), plan.schedules), "as a CUDA graph")]
         library = tuple(r for r in self.order if r not in MEASURED)
         if set(library) < set(plan.recipes) and not self.fused(library).ordered:
-            found.append((Plan((*library, "cuda_graph")), "left to torch, as a CUDA graph"))
-        return found
+            result.append((Plan((*library, "cuda_graph")), "left to torch, as a CUDA graph"))
+        return result
 
     def without(self, recipes: Sequence[str]) -> bool:
         """Forget some recipes; whether that changes anything."""
@@ -136,7 +136,7 @@ class Planner:
         return self.order != before
 
 
-def search(problem: Problem) -> Proposals:
+def search(problem: SearchProblem) -> Proposals:
     """See the module."""
     planner = Planner(problem)
     structures = planner.structures()

@@ -12,25 +12,25 @@ import math
 from collections import defaultdict
 
 from dvk.agents.briefs import Brief
-from dvk.config import Contrastive
-from dvk.search import Problem, Proposals
-from dvk.search.archive import Archive, Program
+from dvk.config import ContrastiveConfig
+from dvk.search import Proposals, SearchProblem
+from dvk.search.archive import Archive, ArchivedProgram
 from dvk.search.generations import generations
-from dvk.search.writer import Job, Writer
+from dvk.search.writer import ProgramWriter, WriteJob
 
 DRAWS = 64
 """Sets drawn before it is taken that all were compared: with weights, the last unlikely ones are not worth waiting for."""
 
 
-def search(problem: Problem) -> Proposals:
+def search(problem: SearchProblem) -> Proposals:
     """See the module."""
-    writer = Writer(problem, "contrastive")
+    writer = ProgramWriter(problem, "contrastive")
     writer.prose("asks for a comparison in words before code")
     compared: set[frozenset[str]] = set()
     repaired: set[str] = set()
 
-    def following(archive: Archive) -> list[Job]:
-        jobs: list[Job] = []
+    def following(archive: Archive) -> list[WriteJob]:
+        jobs: list[WriteJob] = []
         for number in range(writer.settings.offspring):
             exemplars = draw(archive, writer, compared)
             if exemplars:
@@ -47,7 +47,7 @@ def search(problem: Problem) -> Proposals:
     yield from generations(writer, following)
 
 
-def draw(archive: Archive, writer: Writer, compared: set[frozenset[str]]) -> list[Program]:
+def draw(archive: Archive, writer: ProgramWriter, compared: set[frozenset[str]]) -> list[ArchivedProgram]:
     """Programs of different buckets, the slowest first, that were never compared; empty when there are none. Adds to `compared`."""
     settings, rng = writer.settings.contrastive, writer.rng
     filled = buckets(archive, settings)
@@ -68,10 +68,10 @@ def draw(archive: Archive, writer: Writer, compared: set[frozenset[str]]) -> lis
     return []
 
 
-def buckets(archive: Archive, settings: Contrastive) -> dict[int, list[Program]]:
+def buckets(archive: Archive, settings: ContrastiveConfig) -> dict[int, list[ArchivedProgram]]:
     """Correct, timed programs by the level of their speedup: `bucket` to the power of the level is where it begins."""
-    found: dict[int, list[Program]] = defaultdict(list)
+    result: dict[int, list[ArchivedProgram]] = defaultdict(list)
     for program in reversed(archive.right):
         if program.score:
-            found[math.floor(math.log(program.score) / math.log(settings.bucket))].append(program)
-    return dict(found)
+            result[math.floor(math.log(program.score) / math.log(settings.bucket))].append(program)
+    return dict(result)

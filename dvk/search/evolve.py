@@ -14,20 +14,20 @@ from collections.abc import Sequence
 
 from dvk.agents import feedback
 from dvk.agents.briefs import Brief
-from dvk.config import Evolve
+from dvk.config import EvolveConfig
 from dvk.records import Turn, show_ratio
-from dvk.search import Problem, Proposals
-from dvk.search.archive import Archive, Program, gap
+from dvk.search import Proposals, SearchProblem
+from dvk.search.archive import Archive, ArchivedProgram, gap
 from dvk.search.generations import generations
-from dvk.search.writer import Job, Writer
+from dvk.search.writer import ProgramWriter, WriteJob
 
 
-def search(problem: Problem) -> Proposals:
+def search(problem: SearchProblem) -> Proposals:
     """See the module."""
-    writer = Writer(problem, "evolve")
+    writer = ProgramWriter(problem, "evolve")
     generation = 0
 
-    def following(archive: Archive) -> list[Job]:
+    def following(archive: Archive) -> list[WriteJob]:
         nonlocal generation
         generation += 1
         return children(writer, archive, generation)
@@ -35,7 +35,7 @@ def search(problem: Problem) -> Proposals:
     yield from generations(writer, following)
 
 
-def children(writer: Writer, archive: Archive, generation: int) -> list[Job]:
+def children(writer: ProgramWriter, archive: Archive, generation: int) -> list[WriteJob]:
     """The next generation: the members of the population are parents in turn, from generation to generation."""
     settings = writer.settings
     members = population(archive, settings.evolve)
@@ -57,7 +57,7 @@ def children(writer: Writer, archive: Archive, generation: int) -> list[Job]:
     return jobs
 
 
-def population(archive: Archive, settings: Evolve) -> list[Program]:
+def population(archive: Archive, settings: EvolveConfig) -> list[ArchivedProgram]:
     """Who may be a parent, the fittest first; while nothing is right, those nearest to it."""
     size = 1 if settings.population == "single" else settings.top + settings.diverse
     if not archive.right:
@@ -68,7 +68,7 @@ def population(archive: Archive, settings: Evolve) -> list[Program]:
     return [*top, *archive.unlike(settings.diverse, top)]
 
 
-def examples(archive: Archive, parent: Program, settings: Evolve) -> list[Program]:
+def examples(archive: Archive, parent: ArchivedProgram, settings: EvolveConfig) -> list[ArchivedProgram]:
     """The best program and the one most unlike it and the parent, the slower first: what `full` information adds."""
     best = [program for program in archive.right[:1] if program is not parent]
     other = archive.unlike(1, [parent, *best]) if settings.diverse else []
@@ -92,5 +92,5 @@ def insights(archive: Archive, most: int) -> list[str]:
     return list(dict.fromkeys([*told, *reversed(broke)]))[:most]
 
 
-def _turns(programs: Sequence[Program]) -> tuple[Turn, ...]:
+def _turns(programs: Sequence[ArchivedProgram]) -> tuple[Turn, ...]:
     return tuple(program.turn for program in programs)

@@ -1,4 +1,4 @@
-"""Rounds of writing and judging: what strategies do with a `Writer` and an `Archive`, until time is over or nothing new comes."""
+"""Rounds of writing and judging: what strategies do with a `ProgramWriter` and an `Archive`, until time is over or nothing new comes."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Callable, Generator, Sequence
 
 from dvk.records import Candidate, Status, Verdict
 from dvk.search import Proposals
-from dvk.search.archive import Archive, Program
-from dvk.search.writer import Job, Writer
+from dvk.search.archive import Archive, ArchivedProgram
+from dvk.search.writer import ProgramWriter, WriteJob
 
 Judging = Generator[list[Candidate], list["Verdict | None"], bool]
-Following = Callable[[Archive], list[Job]]
+Following = Callable[[Archive], list[WriteJob]]
 """What is written next, given all that was judged."""
 
 
-def generations(writer: Writer, following: Following) -> Proposals:
+def generations(writer: ProgramWriter, following: Following) -> Proposals:
     """Openings, then whatever `following` asks for, round by round."""
-    archive, patience = Archive(), Patience(writer.settings.patience)
+    archive, patience = Archive(), Patience(writer.settings.stall_rounds)
     jobs = writer.openings(writer.settings.openings)
     while jobs:
         programs = new(writer.write(jobs))
-        if not (yield from judged(writer, programs)):
+        if not (yield from judge_all(writer, programs)):
             return
         for program in programs:
             archive.add(program)
@@ -29,12 +29,14 @@ def generations(writer: Writer, following: Following) -> Proposals:
         jobs = following(archive)
 
 
-def new(written: Sequence[Program | None]) -> list[Program]:
+def new(written: Sequence[ArchivedProgram | None]) -> list[ArchivedProgram]:
     """Without the gaps."""
     return [program for program in written if program is not None]
 
 
-def judged(writer: Writer, programs: Sequence[Program], again: Sequence[tuple[Program, Candidate]] = ()) -> Judging:
+def judge_all(
+    writer: ProgramWriter, programs: Sequence[ArchivedProgram], again: Sequence[tuple[ArchivedProgram, Candidate]] = ()
+) -> Judging:
     """Have programs judged; False when the search is over, because time is or because the reference is broken.
 
     Args:

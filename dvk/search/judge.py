@@ -11,28 +11,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dvk.agents import feedback
-from dvk.agents.briefs import Advice, Brief
-from dvk.agents.dialects import Prose
-from dvk.config import Review
+from dvk.agents.briefs import Brief, ReviewAdvice
+from dvk.agents.dialects import ProseDialect
+from dvk.config import ReviewConfig
 from dvk.records import show_ratio
-from dvk.search import Problem, Proposals
-from dvk.search.archive import Program
-from dvk.search.generations import Patience, judged, new
-from dvk.search.writer import Job, Writer
+from dvk.search import Proposals, SearchProblem
+from dvk.search.archive import ArchivedProgram
+from dvk.search.generations import Patience, judge_all, new
+from dvk.search.writer import ProgramWriter, WriteJob
 
 
-def search(problem: Problem) -> Proposals:
+def search(problem: SearchProblem) -> Proposals:
     """See the module."""
-    writer = Writer(problem, "judge")
+    writer = ProgramWriter(problem, "judge")
     dialect = writer.prose("has a reviewer say in words what to change")
-    settings, patience = writer.settings.review, Patience(writer.settings.patience)
+    settings, patience = writer.settings.review, Patience(writer.settings.stall_rounds)
     branches = [Branch(settings) for _ in range(settings.branches)]
     number = 0
     while True:
         number += 1
         jobs = asked(writer, dialect, branches, number)
         written = writer.write(jobs)
-        if not (yield from judged(writer, new(written))):
+        if not (yield from judge_all(writer, new(written))):
             return
         for branch, program in zip(branches, written, strict=True):
             branch.went(program)
@@ -44,10 +44,10 @@ def search(problem: Problem) -> Proposals:
 class Branch:
     """One program on its way."""
 
-    settings: Review
-    current: Program | None = None
+    settings: ReviewConfig
+    current: ArchivedProgram | None = None
     """The one to be changed next; None: one is to be begun."""
-    best: Program | None = None
+    best: ArchivedProgram | None = None
     """The fastest right one; what a change that failed goes back to."""
     tried: list[str] = field(default_factory=list)
     """Changes of `best` that failed, with what came of each."""
@@ -59,7 +59,7 @@ class Branch:
     """Tries so far at repairing it."""
     rounds: int = 0
 
-    def went(self, program: Program | None) -> None:
+    def went(self, program: ArchivedProgram | None) -> None:
         """Go on after a round.
 
         Args:
@@ -81,7 +81,7 @@ class Branch:
             self.current = self.best = None
             self.tried, self.broke, self.repairs, self.rounds = [], "", 0, 0
 
-    def _wrong(self, program: Program) -> None:
+    def _wrong(self, program: ArchivedProgram) -> None:
         if self.current is not None and not self.current.right:
             self.repairs += 1
         else:
@@ -93,11 +93,11 @@ class Branch:
     def _undone(self, change: str, why: str) -> None:
         """Back to the best; where there is none, to a new beginning."""
         if self.best is not None and change:
-            self.tried = [*self.tried, f"{' '.join(change.split())} ({why})"][-self.settings.tried :] if self.settings.tried else []
+            self.tried = [*self.tried, f"{' '.join(change.split())} ({why})"][-self.settings.history :] if self.settings.history else []
         self.current, self.broke, self.repairs = self.best, "", 0
 
 
-def asked(writer: Writer, dialect: Prose, branches: Sequence[Branch], number: int) -> list[Job]:
+def asked(writer: ProgramWriter, dialect: ProseDialect, branches: Sequence[Branch], number: int) -> list[WriteJob]:
     """A job a branch: a beginning, or the change that the reviewer names now."""
     going = [branch for branch in branches if branch.current is not None]
     advice = iter(review(writer, dialect, going))
@@ -119,7 +119,7 @@ def asked(writer: Writer, dialect: Prose, branches: Sequence[Branch], number: in
     return jobs
 
 
-def review(writer: Writer, dialect: Prose, branches: Sequence[Branch]) -> list[Advice | None]:
+def review(writer: ProgramWriter, dialect: ProseDialect, branches: Sequence[Branch]) -> list[ReviewAdvice | None]:
     """What the reviewer says of each branch's program; None where nothing could be read."""
     questions = []
     for branch in branches:

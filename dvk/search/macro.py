@@ -17,24 +17,24 @@ from collections.abc import Generator, Sequence
 from dvk.agents import planning
 from dvk.agents.feedback import short
 from dvk.agents.planning import Move
-from dvk.agents.reading import Malformed
+from dvk.agents.reading import MalformedAnswer
 from dvk.composer import Plan
 from dvk.records import Candidate, Status, Verdict, show_ratio
-from dvk.search import Problem, Proposals
+from dvk.search import Proposals, SearchProblem
 from dvk.search.composer import Planner, beats, comparable, speed
 from dvk.search.generations import Patience
-from dvk.search.moves import Attempt, Position, Proposed
-from dvk.search.writer import Writer, said
+from dvk.search.moves import PlanAttempt, PlanPosition, ProposedPlans
+from dvk.search.writer import ProgramWriter, turn_record
 
 
-def search(problem: Problem) -> Proposals:
+def search(problem: SearchProblem) -> Proposals:
     """See the module.
 
     Raises:
         UsageError: there is no language model, or one that cannot be asked in words.
         CannotCompose: there is no operator graph.
     """
-    writer = Writer(problem, "macro")
+    writer = ProgramWriter(problem, "macro")
     writer.prose("has a planner name moves by calls of a tool")
     planner = Planner(problem)
     plan, title = planner.structures()[0]
@@ -43,7 +43,7 @@ def search(problem: Problem) -> Proposals:
     if verdict is None or verdict.status is Status.BROKEN_TASK:
         return
     line = Line(writer, planner, opening, Plan(plan.recipes, opening.schedule), verdict)
-    patience = Patience(writer.settings.patience)
+    patience = Patience(writer.settings.stall_rounds)
     while line.goes_on():
         fresh = False
         for move in line.named():
@@ -66,16 +66,16 @@ class Line:
         verdict: what was found of it.
     """
 
-    def __init__(self, writer: Writer, planner: Planner, opening: Candidate, plan: Plan, verdict: Verdict):
+    def __init__(self, writer: ProgramWriter, planner: Planner, opening: Candidate, plan: Plan, verdict: Verdict):
         self.writer, self.planner, self.settings = writer, planner, writer.settings.macro
-        self.proposed = Proposed()
+        self.proposed = ProposedPlans()
         self.told: list[str] = []
         """A line a move or refusal, oldest first."""
         self.proposed.add(plan, opening)
-        self.position = Position(planner, plan, self.proposed)
+        self.position = PlanPosition(planner, plan, self.proposed)
         self.verdict = self.best = verdict
         """Of the plan at hand, and of the fastest."""
-        self.earlier: list[tuple[Position, Verdict]] = []
+        self.earlier: list[tuple[PlanPosition, Verdict]] = []
         """Plans that were the best once, and what was found of them, slowest first."""
 
     def goes_on(self) -> bool:
@@ -88,14 +88,14 @@ class Line:
         """The moves that the planner names now; what is wrong with its answer is told to it the next time."""
         writer, most = self.writer, self.settings.moves
         offered = writer.problem.skills[: writer.agents.num_candidates]
-        last = self.told[-self.settings.told :]
+        last = self.told[-self.settings.history :]
         if hidden := len(self.told) - len(last):
             last.insert(0, f"({hidden} earlier ones are left out)")
         regions = self.position.regions(self.settings.regions)
         best = self.best.timing if self.best is not self.verdict else None
         asked = planning.ask(writer.subject, regions, self.verdict, best, last, offered, most, writer.agents)
         (answer,) = writer.answers("selection", [asked])
-        turn = said(asked, answer)
+        turn = turn_record(asked, answer)
         moves: list[Move] = []
         refused: list[str] = []
         if turn.malformed is None:
@@ -107,7 +107,7 @@ class Line:
                         refused.append(f"{move}: {why}")
                     else:
                         moves.append(move)
-            except Malformed as error:
+            except MalformedAnswer as error:
                 refused.append(f"nothing could be read from your answer: {error}")
             if refused:
                 turn = turn.model_copy(update={"malformed": "; ".join(refused)})
@@ -134,10 +134,10 @@ class Line:
         if better:
             self.earlier.append((self.position, self.verdict))
             self.verdict = self.best = judged[fastest]
-            self.position = Position(self.planner, attempts[fastest].plan, self.proposed)
+            self.position = PlanPosition(self.planner, attempts[fastest].plan, self.proposed)
         return True
 
-    def _found(self, attempts: Sequence[Attempt], judged: Sequence[Verdict], fastest: int) -> str:
+    def _found(self, attempts: Sequence[PlanAttempt], judged: Sequence[Verdict], fastest: int) -> str:
         """What was measured of a move, against the best before it."""
         verdict, changed = judged[fastest], attempts[fastest].changed
         if verdict.timing is None:

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dvk.agents import notes
-from dvk.agents.planning import GRAPH, Move, Region
+from dvk.agents.planning import GRAPH, Move, PlanRegion
 from dvk.composer import Plan
 from dvk.composer.codegen.analysis.work import does
-from dvk.composer.fusion.groups import Group
+from dvk.composer.fusion.groups import FusionGroup
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.recipes import RECIPES
 from dvk.composer.rewrites.edit import packet
@@ -33,7 +33,7 @@ PLAIN = ("pointwise", "row", "column")
 
 
 @dataclass(frozen=True)
-class Attempt:
+class PlanAttempt:
     """One program that a move leads to."""
 
     plan: Plan
@@ -42,7 +42,7 @@ class Attempt:
     """Numbers that the composer chose; empty where it had no choice."""
 
 
-class Proposed:
+class ProposedPlans:
     """What a search has proposed so far, so that no move leads there again."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Proposed:
         return _key(known) in self._plans if isinstance(known, Plan) else known.id in self._programs
 
 
-class Position:
+class PlanPosition:
     """A plan, and the moves that lead on from it.
 
     Args:
@@ -69,7 +69,7 @@ class Position:
         proposed: where no move leads again; attempts are noted there.
     """
 
-    def __init__(self, planner: Planner, plan: Plan, proposed: Proposed):
+    def __init__(self, planner: Planner, plan: Plan, proposed: ProposedPlans):
         self.planner, self.proposed = planner, proposed
         self.composition = planner.fused(plan.recipes)
         self.kernels = self.composition.ordered
@@ -100,20 +100,20 @@ class Position:
             return ""
         return f"not legal there; legal are {', '.join(f'`{kind}`' for kind in kinds)}" if kinds else "nothing is left to try there"
 
-    def attempts(self, move: Move, most: int) -> list[Attempt]:
+    def attempts(self, move: Move, most: int) -> list[PlanAttempt]:
         """New programs that a legal move leads to, the likeliest first, noted as proposed; none where they are all known."""
         region = self._region(move.region)
         assert region is not None, "the move is legal"
-        found: list[Attempt] = []
+        result: list[PlanAttempt] = []
         for plan in self.legal[region][move.kind]:
-            if len(found) == most:
+            if len(result) == most:
                 break
             changed = differences(self.plan.schedules[region], plan.schedules[region]) if region != GRAPH else ""
             candidate = self.planner.candidate(plan, "")
             if self.proposed.add(plan, candidate):
                 title = f"{move.kind} on {region}" + (f": {changed}" if changed else "")
-                found.append(Attempt(plan, candidate.model_copy(update={"title": title}), changed))
-        return found
+                result.append(PlanAttempt(plan, candidate.model_copy(update={"title": title}), changed))
+        return result
 
     def _region(self, name: str) -> str | None:
         """The region a name stands for: any kernel of a group stands for the group."""
@@ -127,7 +127,7 @@ class Position:
     def _toggles(self) -> dict[str, Plan]:
         """The plan with each recipe that it lacks, and without each that it has, where that gives a new program."""
         held = {work_of(kernel): self.plan.schedules[kernel.name] for kernel in self.kernels}
-        found = {}
+        result = {}
         for recipe in self.planner.order:
             if RECIPES[recipe].kind == "schedule":
                 continue
@@ -136,21 +136,21 @@ class Position:
             kernels = self.planner.fused(recipes).ordered
             plan = Plan(recipes, {k.name: dict(held.get(work_of(k)) or self.planner.first(k)) for k in kernels})
             if self.planner.candidate(plan, "") not in self.proposed:
-                found[f"with {recipe}" if recipe in chosen else f"without {recipe}"] = plan
-        return found
+                result[f"with {recipe}" if recipe in chosen else f"without {recipe}"] = plan
+        return result
 
     # ------------------------------------------------------------ what is true
 
-    def regions(self, most: int) -> list[Region]:
+    def regions(self, most: int) -> list[PlanRegion]:
         """The graph, then so many kernels: those with moves left that touch most bytes."""
         legal = self.legal
         groups = sorted((name for name in self.groups if name in legal), key=lambda name: -sum(k.num_bytes for k in self.groups[name]))
         shown = [self._kernels(name, legal[name]) for name in groups[:most]]
-        return [Region(GRAPH, self._whole(len(groups) - len(shown)), {kind: self._why(kind) for kind in legal.get(GRAPH, {})}), *shown]
+        return [PlanRegion(GRAPH, self._whole(len(groups) - len(shown)), {kind: self._why(kind) for kind in legal.get(GRAPH, {})}), *shown]
 
     def _whole(self, hidden: int) -> str:
         calls = Counter(packet(step.node) for step in self.composition.part.schedule
-                        if not isinstance(step, Group) and step.kind == "extern" and step.node is not None and packet(step.node))
+                        if not isinstance(step, FusionGroup) and step.kind == "extern" and step.node is not None and packet(step.node))
         recipes = [name for name in self.plan.recipes if RECIPES[name].kind != "schedule"]
         told = [f"recipes: {', '.join(recipes) or 'none'}", _counted(len(self.kernels), "kernel") + " of our own"]
         told.append("left to PyTorch: " + (", ".join(f"{name} ×{n}" if n > 1 else name for name, n in calls.items()) or "nothing"))
@@ -162,7 +162,7 @@ class Position:
         skill = next((skill for skill in self.planner.problem.skills if skill.recipe == recipe), None)
         return RECIPES[recipe].condition + (f"; pays: {notes.note(skill).when}" if skill is not None else "")
 
-    def _kernels(self, name: str, kinds: Mapping[str, list[Plan]]) -> Region:
+    def _kernels(self, name: str, kinds: Mapping[str, list[Plan]]) -> PlanRegion:
         group = self.groups[name]
         kernel, schedule = group[0], self.plan.schedules[name]
         backend, every = self.planner.problem.backend, sum(k.num_bytes for k in self.kernels) or 1
@@ -173,12 +173,12 @@ class Position:
                  f"now `{way_of(kernel, schedule, backend)}` ({_numbers(schedule)})"]
         if len(group) > 1:
             facts.append(f"{len(group)} alike: {notes.line(', '.join(k.name for k in group))}")
-        return Region(name, "; ".join(facts), {kind: _counted(len(plans), "schedule") + " to try" for kind, plans in kinds.items()})
+        return PlanRegion(name, "; ".join(facts), {kind: _counted(len(plans), "schedule") + " to try" for kind, plans in kinds.items()})
 
     def _computed(self, kernel: Kernel) -> str:
         """The listing's values that are made in a kernel, and by which operations."""
         origins = self.composition.prims.origins
-        group = next(s for s in self.composition.part.schedule if isinstance(s, Group) and self.composition.kernels[id(s)] is kernel)
+        group = next(s for s in self.composition.part.schedule if isinstance(s, FusionGroup) and self.composition.kernels[id(s)] is kernel)
         values = dict.fromkeys(origins[prim] for prim in group.members if prim in origins)
         return f"{', '.join(values)} ({kernel.summary or 'a copy'})"
 
@@ -189,12 +189,12 @@ def ways_of(planner: Planner, kernel: Kernel) -> dict[str, list[Mapping[str, Any
     options = list(planner.options(kernel))
     if backend != "cuda" and kernel.family in PLAIN:
         options += [option for some in algorithms(kernel, backend).values() for option in some]
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    result: dict[str, list[Mapping[str, Any]]] = {}
     for option in options:
-        schedules = found.setdefault(way_of(kernel, option, backend), [])
+        schedules = result.setdefault(way_of(kernel, option, backend), [])
         if option not in schedules:
             schedules.append(option)
-    return found
+    return result
 
 
 def way_of(kernel: Kernel, schedule: Mapping[str, Any], backend: Backend) -> str:

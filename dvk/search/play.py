@@ -13,11 +13,11 @@ from typing import Protocol
 from dvk import crashes
 from dvk.composer import CannotCompose
 from dvk.records import Candidate, Episode, Task, Trace, Turn, Verdict
-from dvk.search import Problem, Proposals, Strategy
+from dvk.search import Proposals, SearchProblem, Strategy
 
 
-class Judging(Protocol):
-    """Where candidates are judged as they come: `dvk.harness.queue.Docket`."""
+class JudgeClient(Protocol):
+    """Where candidates are judged as they come: `dvk.harness.queue.JudgeQueue`."""
 
     workers: int
 
@@ -28,7 +28,7 @@ class Judging(Protocol):
 
 @dataclass
 class _Game:
-    problem: Problem
+    problem: SearchProblem
     strategy: Strategy
     proposals: Proposals | None = None
     batch: list[Candidate] | None = None
@@ -68,7 +68,7 @@ class _Game:
         return Episode(task=self.problem.task, traces=(Trace(role="policy", skills=skills, turns=tuple(self.turns)),))
 
 
-def play(problems: Iterable[Problem], strategy: Strategy, judging: Judging, limit: int) -> Iterator[Episode]:
+def play(problems: Iterable[SearchProblem], strategy: Strategy, judging: JudgeClient, limit: int) -> Iterator[Episode]:
     """An episode a problem, as each ends.
 
     Args:
@@ -101,7 +101,7 @@ def play(problems: Iterable[Problem], strategy: Strategy, judging: Judging, limi
                 yield games.pop(number).episode()
 
 
-def advance(number: int, game: _Game, judging: Judging, limit: int) -> bool:
+def advance(number: int, game: _Game, judging: JudgeClient, limit: int) -> bool:
     """Have the game's next candidates judged; whether there were any."""
     while game.batch is not None and len(game.known) < limit:
         for candidate in game.wanted(limit):

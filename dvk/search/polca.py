@@ -15,33 +15,33 @@ from collections.abc import Sequence
 
 from dvk.agents import summary
 from dvk.agents.briefs import Brief
-from dvk.agents.dialects import Prose
-from dvk.agents.reading import Malformed
+from dvk.agents.dialects import ProseDialect
+from dvk.agents.reading import MalformedAnswer
 from dvk.backbone import Completion
-from dvk.config import Polca
+from dvk.config import PolcaConfig
 from dvk.records import Skill, Trace
-from dvk.search import Problem, Proposals
-from dvk.search.archive import Archive, Program, gap
-from dvk.search.generations import Patience, judged, new
+from dvk.search import Proposals, SearchProblem
+from dvk.search.archive import Archive, ArchivedProgram, gap
+from dvk.search.generations import Patience, judge_all, new
 from dvk.search.repeats import repeat
-from dvk.search.writer import Job, Writer
+from dvk.search.writer import ProgramWriter, WriteJob
 
 TOLD = 3
 """Right programs in the trace that notes are taken from: the slowest, one between and the best, as in a conversation of three turns."""
 
 
-def search(problem: Problem) -> Proposals:
+def search(problem: SearchProblem) -> Proposals:
     """See the module."""
-    writer = Writer(problem, "polca")
-    settings, patience = writer.settings.polca, Patience(writer.settings.patience)
-    archive, memory = Archive(), Memory(writer)
+    writer = ProgramWriter(problem, "polca")
+    settings, patience = writer.settings.polca, Patience(writer.settings.stall_rounds)
+    archive, memory = Archive(), RunningSummary(writer)
     jobs = writer.openings(writer.settings.openings)
-    again: list[Program] = []
+    again: list[ArchivedProgram] = []
     step = 0
     while True:
         programs = admitted(new(writer.write(jobs)), archive, settings.novelty, writer)
         measured = [(program, repeat(program.candidate, len(program.verdicts) + 1)) for program in again]
-        if not (yield from judged(writer, programs, measured)):
+        if not (yield from judge_all(writer, programs, measured)):
             return
         for program in programs:
             archive.add(program)
@@ -54,7 +54,7 @@ def search(problem: Problem) -> Proposals:
         jobs = proposals(writer, memory, popped, step)
 
 
-def proposals(writer: Writer, memory: Memory, popped: Sequence[Program], step: int) -> list[Job]:
+def proposals(writer: ProgramWriter, memory: RunningSummary, popped: Sequence[ArchivedProgram], step: int) -> list[WriteJob]:
     """One job a program taken from the queue; openings while it is empty."""
     if not popped:
         return writer.openings(writer.settings.openings)
@@ -64,10 +64,10 @@ def proposals(writer: Writer, memory: Memory, popped: Sequence[Program], step: i
     ]
 
 
-def admitted(programs: Sequence[Program], archive: Archive, novelty: float, writer: Writer) -> list[Program]:
+def admitted(programs: Sequence[ArchivedProgram], archive: Archive, novelty: float, writer: ProgramWriter) -> list[ArchivedProgram]:
     """Those that are farther than `novelty` from every right program and from each other, to be judged; the others are only kept."""
     right = archive.right
-    net: list[Program] = []
+    net: list[ArchivedProgram] = []
     for program in programs:
         if gap(program, [*right, *net]) > novelty:
             net.append(program)
@@ -76,7 +76,7 @@ def admitted(programs: Sequence[Program], archive: Archive, novelty: float, writ
     return net
 
 
-def uncertain(program: Program, right: Sequence[Program], settings: Polca) -> bool:
+def uncertain(program: ArchivedProgram, right: Sequence[ArchivedProgram], settings: PolcaConfig) -> bool:
     """Whether another measurement could change who leads.
 
     Args:
@@ -91,24 +91,24 @@ def uncertain(program: Program, right: Sequence[Program], settings: Polca) -> bo
     return any(rival.interval[0] <= hi and lo <= rival.interval[1] for rival in rivals if rival.score)
 
 
-class Memory:
+class RunningSummary:
     """The running summary: words, or notes for a model that reads only those."""
 
-    def __init__(self, writer: Writer):
+    def __init__(self, writer: ProgramWriter):
         self.writer = writer
         self.text = ""
         self.notes: tuple[Skill, ...] = ()
-        self._best: Program | None = None
+        self._best: ArchivedProgram | None = None
 
-    def update(self, archive: Archive, new: Sequence[Program]) -> None:
+    def update(self, archive: Archive, new: Sequence[ArchivedProgram]) -> None:
         """Bring it up to date with a step's new programs; it stays as it was where the answer cannot be read."""
-        if isinstance(self.writer.dialect, Prose):
+        if isinstance(self.writer.dialect, ProseDialect):
             if new:
                 self._words(self.writer.dialect, new)
         else:
             self._notes(archive)
 
-    def _words(self, dialect: Prose, new: Sequence[Program]) -> None:
+    def _words(self, dialect: ProseDialect, new: Sequence[ArchivedProgram]) -> None:
         num_tokens = self.writer.settings.polca.summary_tokens
         turns = [program.turn for program in new]
         question = dialect.digest(self.writer.subject, self.text, turns, num_tokens, self.writer.agents)
@@ -128,7 +128,7 @@ class Memory:
         def read(answer: Completion) -> tuple[Skill, ...]:
             found = summary.read(writer.dialect, writer.subject, answer, trace, writer.agents, {"source": "run"})
             if found.malformed:
-                raise Malformed(found.malformed)
+                raise MalformedAnswer(found.malformed)
             return found.skills
 
         question = writer.dialect.summary(writer.subject, trace, (), writer.agents)

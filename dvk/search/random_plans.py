@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 
 from dvk.composer import Plan, renderer
-from dvk.search import Problem, Proposals
+from dvk.search import Proposals, SearchProblem
 from dvk.search.composer import MEASURED, Planner
 
 BATCH = 8
@@ -16,7 +16,7 @@ MAX_PLANS = 512
 """Enough for any budget: the search ends when time does."""
 
 
-def search(problem: Problem) -> Proposals:
+def search(problem: SearchProblem) -> Proposals:
     """Plans without end, as far as the budget reaches."""
     planner = Planner(problem)
     rng = random.Random(problem.config.seed)

@@ -10,22 +10,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 
-from dvk.agents import Subject, dialects, repair
-from dvk.agents.episode_runner import Play, order
-from dvk.agents.rollout import Lost, converse, gone_on
+from dvk.agents import TaskContext, dialects, repair
+from dvk.agents.episode_runner import EpisodeRunner, order
+from dvk.agents.rollout import Unparsed, generate_turns, repair_unparsed
 from dvk.backbone import Backbone
 from dvk.config import Config
 from dvk.errors import UsageError
 from dvk.records import Candidate, Verdict
-from dvk.search import Problem, Proposals
+from dvk.search import Proposals, SearchProblem
 
 
-def search(problem: Problem) -> Proposals:
+def search(problem: SearchProblem) -> Proposals:
     """See the module."""
     yield from rounds(problem, problem.config.rollout.turns)
 
 
-def rounds(problem: Problem, num_turns: int) -> Proposals:
+def rounds(problem: SearchProblem, num_turns: int) -> Proposals:
     """Rounds of conversations of `num_turns` turns.
 
     Raises:
@@ -38,13 +38,13 @@ def rounds(problem: Problem, num_turns: int) -> Proposals:
     # What there is to learn is asked where episodes are kept for learning, not in a search against the clock.
     rollout = problem.config.rollout.model_copy(update={"turns": num_turns, "summaries": 0})
     config = problem.config.model_copy(update={"rollout": rollout})
-    subject = Subject(problem.task, problem.captured, problem.backend)
+    subject = TaskContext(problem.task, problem.captured, problem.backend)
     offered = problem.skills[: config.agents.num_candidates]
     seen: set[str] = set()
     number = 0
     fresh: bool | None = True
     while fresh:
-        play = Play(number, subject, offered, dialect, config, proposer=backbone.name, step=number)
+        play = EpisodeRunner(number, subject, offered, dialect, config, proposer=backbone.name, step=number)
         try:
             fresh = yield from one_round(play, backbone, dialect, config, seen)
         finally:  # time may be over in the middle: what was said so far stays
@@ -57,7 +57,7 @@ def rounds(problem: Problem, num_turns: int) -> Proposals:
 
 
 def one_round(
-    play: Play, backbone: Backbone, dialect: dialects.Dialect, config: Config, seen: set[str]
+    play: EpisodeRunner, backbone: Backbone, dialect: dialects.Dialect, config: Config, seen: set[str]
 ) -> Generator[list[Candidate], list[Verdict | None], bool | None]:
     """Play to the end; whether something new was proposed, None when time is over.
 
@@ -66,13 +66,16 @@ def one_round(
     """
     fresh = False
     asked_before: Counter[str] = Counter()
-    while not play.done:
+    while not play.finished:
         ready = sorted(play.ready, key=lambda talk: order(talk.key))[: config.rollout.batch]
         pairs = [(play, talk) for talk in ready]
-        lost: list[Lost] = []
-        most = repair.tries(config.rollout, repair.TRIES_IN_SEARCH)
+        lost: list[Unparsed] = []
+        most = repair.repair_attempts(config.rollout, repair.TRIES_IN_SEARCH)
         # What can be read is judged before the model goes on with the rest.
-        for answers in (converse(pairs, backbone, dialect, config, play.step, asked_before, lost), gone_on(lost, backbone, dialect, most)):
+        for answers in (
+            generate_turns(pairs, backbone, dialect, config, play.step, asked_before, lost),
+            repair_unparsed(lost, backbone, dialect, most),
+        ):
             made = [(talk, candidate) for _, talk, candidate in answers]
             if not made:
                 continue
@@ -82,5 +85,5 @@ def one_round(
             for (talk, _), verdict in zip(made, verdicts, strict=True):
                 if verdict is None:
                     return None
-                play.judged(talk, verdict)
+                play.on_verdict(talk, verdict)
     return fresh

@@ -35,7 +35,7 @@ _COLUMN = "ALTER TABLE tunings ADD COLUMN width REAL"
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedGain:
     """One schedule of one kernel, measured in one task."""
 
     kernel: str
@@ -48,7 +48,7 @@ class Observed:
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TunedSchedule:
     """What is known of a schedule for a class of kernels."""
 
     schedule: dict[str, Any]
@@ -64,7 +64,7 @@ class Tuned:
         return self.gain * math.exp(self.width)
 
 
-Known = dict[str, tuple[Tuned, ...]]
+Known = dict[str, tuple[TunedSchedule, ...]]
 """Class → what is known of its schedules, best first."""
 
 
@@ -89,13 +89,13 @@ class Tunings:
         gains: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
         for kernel, schedule, gain, width in self._run(query, [(*self.scope, *wanted)]):
             gains[kernel, schedule].append((math.log(gain), width or 0.0))
-        found: dict[str, list[Tuned]] = defaultdict(list)
+        found: dict[str, list[TunedSchedule]] = defaultdict(list)
         for (kernel, schedule), logs in gains.items():
             gain, width = math.exp(sum(log for log, _ in logs) / len(logs)), math.hypot(*(width for _, width in logs)) / len(logs)
-            found[kernel].append(Tuned(json.loads(schedule), gain, len(logs), width))
+            found[kernel].append(TunedSchedule(json.loads(schedule), gain, len(logs), width))
         return {kernel: tuple(sorted(rows, key=lambda one: -one.gain)) for kernel, rows in found.items()}
 
-    def learn(self, task: str, observed: Sequence[Observed]) -> None:
+    def learn(self, task: str, observed: Sequence[ObservedGain]) -> None:
         """Keep what was measured in a task, named by its id."""
         rows = [(*self.scope, one.kernel, json.dumps(one.schedule, sort_keys=True), task, one.gain, one.width) for one in observed]
         self._run("INSERT OR REPLACE INTO tunings VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
@@ -119,4 +119,4 @@ def dumped(known: Known) -> dict[str, Any]:
 
 def loaded(found: dict[str, Any]) -> Known:
     """The opposite of `dumped`."""
-    return {kernel: tuple(Tuned(**one) for one in rows) for kernel, rows in found.items()}
+    return {kernel: tuple(TunedSchedule(**one) for one in rows) for kernel, rows in found.items()}

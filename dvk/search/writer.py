@@ -13,32 +13,32 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
-from dvk.agents import Subject, dialects, policy, repair, selection
+from dvk.agents import TaskContext, dialects, policy, repair, selection
 from dvk.agents.briefs import Brief
-from dvk.agents.dialects import Prose
-from dvk.agents.reading import Malformed
+from dvk.agents.dialects import ProseDialect
+from dvk.agents.reading import MalformedAnswer
 from dvk.agents.rollout import sampling
 from dvk.backbone import Completion, Conversation
 from dvk.errors import UsageError
 from dvk.records import Candidate, Role, Skill, Trace, Turn, content_hash
-from dvk.search import Problem
-from dvk.search.archive import Program
+from dvk.search import SearchProblem
+from dvk.search.archive import ArchivedProgram
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Job:
+class WriteJob:
     """One program to be written."""
 
     asked: Conversation
     title: str
     skills: tuple[Skill, ...] = ()
     """Those the question gives."""
-    parents: tuple[Program, ...] = ()
+    parents: tuple[ArchivedProgram, ...] = ()
 
 
-class Writer:
+class ProgramWriter:
     """See the module.
 
     Args:
@@ -49,12 +49,12 @@ class Writer:
         UsageError: there is no language model.
     """
 
-    def __init__(self, problem: Problem, strategy: str):
+    def __init__(self, problem: SearchProblem, strategy: str):
         if problem.backbone is None:
             raise UsageError("this strategy asks a language model", "add --backbone, e.g. --backbone nano, or choose --strategy composer")
         self.problem, self.strategy, self.backbone = problem, strategy, problem.backbone
         self.dialect = dialects.get(self.backbone.dialect)
-        self.subject = Subject(problem.task, problem.captured, problem.backend)
+        self.subject = TaskContext(problem.task, problem.captured, problem.backend)
         self.settings, self.agents = problem.config.search, problem.config.agents
         self.rng = random.Random(content_hash(str(problem.config.seed), problem.task.id, strategy))
         self._asked_before: Counter[str] = Counter()
@@ -63,7 +63,7 @@ class Writer:
 
     # ------------------------------------------------------------ asking
 
-    def prose(self, why: str) -> Prose:
+    def prose(self, why: str) -> ProseDialect:
         """The dialect, if its models can be told and asked in words.
 
         Args:
@@ -72,7 +72,7 @@ class Writer:
         Raises:
             UsageError: they cannot.
         """
-        if not isinstance(self.dialect, Prose):
+        if not isinstance(self.dialect, ProseDialect):
             speaker = f"`{self.backbone.name}`, which speaks the {self.backbone.dialect} dialect,"
             problem = f"strategy `{self.strategy}` {why}, and {speaker} has no words for it"
             raise UsageError(problem, "choose --strategy refine, best_of_n, evolve or polca; or a general model, e.g. endpoint:MODEL")
@@ -90,18 +90,18 @@ class Writer:
         return [found[i] for i in range(len(questions))]
 
     def told(self, role: Role, questions: Sequence[Conversation], read: Callable[[Completion], T]) -> list[T | None]:
-        """What `read` finds in each answer; None where it raises `Malformed`, or the model failed. All answers are kept."""
-        found: list[T | None] = []
+        """What `read` finds in each answer; None where it raises `MalformedAnswer`, or the model failed. All answers are kept."""
+        result: list[T | None] = []
         for question, answer in zip(questions, self.answers(role, questions) if questions else ()):
-            turn, one = said(question, answer), None
+            turn, one = turn_record(question, answer), None
             if turn.malformed is None:
                 try:
                     one = read(answer)
-                except Malformed as error:
+                except MalformedAnswer as error:
                     turn = turn.model_copy(update={"malformed": str(error)})
             self.keep(role, turn)
-            found.append(one)
-        return found
+            result.append(one)
+        return result
 
     def keep(self, role: Role, turn: Turn, skills: Sequence[Skill] = ()) -> None:
         """Hand a finished turn to whoever keeps the episode."""
@@ -112,20 +112,20 @@ class Writer:
 
     # ------------------------------------------------------------ jobs
 
-    def openings(self, number: int, title: str = "opening") -> list[Job]:
+    def openings(self, number: int, title: str = "opening") -> list[WriteJob]:
         """Programs from the task alone, every second one with the chosen skills."""
         jobs = []
         for one in range(number):
             skills = self._chosen if one % 2 == 0 else ()
             asked = policy.ask(self.dialect, self.subject, skills, (), self.agents)
-            jobs.append(Job(asked, f"{title} {one + 1}", skills))
+            jobs.append(WriteJob(asked, f"{title} {one + 1}", skills))
         return jobs
 
-    def revision(self, brief: Brief, parents: Sequence[Program], title: str, notes: Sequence[Skill] = ()) -> Job:
+    def revision(self, brief: Brief, parents: Sequence[ArchivedProgram], title: str, notes: Sequence[Skill] = ()) -> WriteJob:
         """Another version after `parents`, with the skills that the last of them was given; `notes` come before them."""
         skills = parents[-1].skills[: max(0, self.agents.num_chosen - len(notes))]
         asked = policy.revise(self.dialect, self.subject, (*notes, *skills), brief, self.agents)
-        return Job(asked, title, skills, tuple(parents))
+        return WriteJob(asked, title, skills, tuple(parents))
 
     @cached_property
     def _chosen(self) -> tuple[Skill, ...]:
@@ -141,29 +141,29 @@ class Writer:
             return tuple(self.rng.sample(offered, most))
         asked = self.dialect.selection(self.subject, offered, self.agents)
         (answer,) = self.answers("selection", [asked])
-        turn = said(asked, answer)
+        turn = turn_record(asked, answer)
         if answer.finish == "error":
             self.keep("selection", turn)
             return ()
-        found = selection.read(self.dialect, answer, offered, self.agents)
-        chosen = tuple(skill.name for skill in found.skills)
-        self.keep("selection", turn.model_copy(update={"malformed": found.malformed, "chosen": chosen}))
-        return found.skills
+        selected = selection.read(self.dialect, answer, offered, self.agents)
+        chosen = tuple(skill.name for skill in selected.skills)
+        self.keep("selection", turn.model_copy(update={"malformed": selected.malformed, "chosen": chosen}))
+        return selected.skills
 
     # ------------------------------------------------------------ writing
 
-    def write(self, jobs: Sequence[Job]) -> list[Program | None]:
+    def write(self, jobs: Sequence[WriteJob]) -> list[ArchivedProgram | None]:
         """What the model makes of each, not yet judged, one call for all; None where nothing was read that is new in this search."""
-        made: list[Program | None] = []
+        made: list[ArchivedProgram | None] = []
         settings = self.problem.config
-        most = repair.tries(settings.rollout, repair.TRIES_IN_SEARCH)
+        most = repair.repair_attempts(settings.rollout, repair.TRIES_IN_SEARCH)
         asked = [(self.subject, job.asked) for job in jobs]
         drawn = self.answers("policy", [job.asked for job in jobs]) if jobs else []
         draws = sampling("policy", self.dialect, settings, 0)
         answers = repair.settled(self.backbone, self.dialect, asked, drawn, most, draws)
         for job, (answer, dropped) in zip(jobs, answers, strict=True):
-            turn = said(job.asked, answer).model_copy(update={"redrawn": dropped})
-            idea = self.dialect.idea(answer) if isinstance(self.dialect, Prose) else ""
+            turn = turn_record(job.asked, answer).model_copy(update={"redrawn": dropped})
+            idea = self.dialect.idea(answer) if isinstance(self.dialect, ProseDialect) else ""
             found: Candidate | str = turn.malformed or policy.read(
                 self.dialect, self.subject, answer, self.backbone.name, job.skills, f"{job.title}: {idea}" if idea else job.title)
             if isinstance(found, str):
@@ -176,12 +176,12 @@ class Writer:
                 made.append(None)
                 continue
             self._proposed.add(found.id)
-            short = "" if isinstance(self.dialect, Prose) else answer.text
-            made.append(Program(turn, job.skills, job.parents, idea, short))
+            short = "" if isinstance(self.dialect, ProseDialect) else answer.text
+            made.append(ArchivedProgram(turn, job.skills, job.parents, idea, short))
         return made
 
 
-def said(asked: Conversation, answer: Completion) -> Turn:
+def turn_record(asked: Conversation, answer: Completion) -> Turn:
     """A turn as far as the model made it."""
     failed = f"the backbone failed: {answer.error or 'it does not say why'}" if answer.finish == "error" else None
     return Turn(messages=asked.messages, completion=answer.text, tokens=answer.tokens, finish=answer.finish, malformed=failed)

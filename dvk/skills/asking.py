@@ -102,13 +102,13 @@ longest phrase wins."""
 
 
 def _table() -> dict[tuple[str, ...], tuple[str, ...]]:
-    found: dict[tuple[str, ...], tuple[str, ...]] = {}
+    result: dict[tuple[str, ...], tuple[str, ...]] = {}
     for line in _TOGETHER:
         said, _, looked_for = line.partition(">")
         names = tuple(" ".join(name.split()) for name in (looked_for or said).split("|"))
         for name in said.split("|"):
-            found.setdefault(tuple(name.split()), names)
-    return found
+            result.setdefault(tuple(name.split()), names)
+    return result
 
 
 _NAMES = _table()

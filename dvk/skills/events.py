@@ -64,20 +64,20 @@ def effect(event: Event) -> dict[str, Mapping[str, Any] | None]:
     if event.kind in PUTS:
         return {event.skill: data["skill"]} if "skill" in data else {}
     if event.kind in TAKES:
-        found: dict[str, Mapping[str, Any] | None] = {event.skill: None}
+        result: dict[str, Mapping[str, Any] | None] = {event.skill: None}
         if "kept" in data:
-            found[data["into"]] = data["kept"]
-        return found
+            result[data["into"]] = data["kept"]
+        return result
     return {}
 
 
 def before(event: Event) -> dict[str, Mapping[str, Any] | None]:
     """What the skills that `effect` names were before it: what undoing the event has to put back."""
     data = event.data
-    found = {name: data.get("was") for name in effect(event)}
+    result = {name: data.get("was") for name in effect(event)}
     if "kept" in data:
-        found[data["into"]] = data.get("kept_was")
-    return found
+        result[data["into"]] = data.get("kept_was")
+    return result
 
 
 def replay(events: Iterable[Event], start: Iterable[Skill] = ()) -> dict[str, Skill]:

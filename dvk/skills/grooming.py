@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from dvk.skills.events import CHANGES, HARM, ROOM, Event
 from dvk.skills.likeness import near_duplicates
 from dvk.skills.relations import Relations, learned, related
-from dvk.skills.usage import Known, Usage, remembered, tally
+from dvk.skills.usage import Known, SkillUsage, remembered, tally
 
 if TYPE_CHECKING:
-    from dvk.config.library import Grooming
+    from dvk.config.library import LibraryConfig
     from dvk.records import Skill
     from dvk.skills.library import Library
 
@@ -28,7 +28,7 @@ FORGOTTEN = 10
 
 
 @dataclass(frozen=True)
-class Change:
+class LibraryChange:
     """One thing to do to a library.
 
     Attributes:
@@ -60,8 +60,8 @@ class Change:
 
 
 def plan(
-    skills: Sequence[Skill], usage: Known, settings: Grooming, step: int, relations: Relations | None = None
-) -> list[Change]:
+    skills: Sequence[Skill], usage: Known, settings: LibraryConfig, step: int, relations: Relations | None = None
+) -> list[LibraryChange]:
     """What grooming would do in one round now.
 
     Args:
@@ -72,18 +72,18 @@ def plan(
         relations: what was learned about the skills (`relations.learned`).
     """
     state = {skill.name: skill for skill in skills}
-    known = {name: usage.get((name, "policy"), Usage(name)) for name in state}
+    known = {name: usage.get((name, "policy"), SkillUsage(name)) for name in state}
     changes = _merges(state, known, settings)
     changes += _retirement(state, known, settings, {change.into for change in changes}) or _room(state, known, settings, step)
     return changes + _relations(state, relations or {})
 
 
-def apply(library: Library, changes: Sequence[Change], step: int) -> None:
+def apply(library: Library, changes: Sequence[LibraryChange], step: int) -> None:
     """Carry out `changes`, all or none; LibraryError where another process has changed what they are about."""
     library.record_all(change.event(step) for change in changes)
 
 
-def groom(library: Library, settings: Grooming, step: int | None = None, *, dry: bool = False) -> list[Change]:
+def groom(library: Library, settings: LibraryConfig, step: int | None = None, *, dry: bool = False) -> list[LibraryChange]:
     """Plan until nothing is left to do and, unless `dry`, apply; `step` is by default that of the last event."""
     if dry:
         return _groomed(library, settings, step)[0]
@@ -98,13 +98,13 @@ def is_seed(skill: Skill) -> bool:
     return bool(skill.provenance.get("source") == "seed")
 
 
-def _groomed(library: Library, settings: Grooming, step: int | None) -> tuple[list[Change], int]:
+def _groomed(library: Library, settings: LibraryConfig, step: int | None) -> tuple[list[LibraryChange], int]:
     """What to do until nothing is left, and the step that it is done in."""
     skills, changed = library.list(), library.events(kinds=CHANGES)
     since = None if step is None else int(max(0.0, step - FORGOTTEN * settings.half_life))
     events = sorted([*changed, *library.events(kinds=("given",), since_step=since)], key=lambda event: event.number)
     now = max((event.step for event in events), default=0) if step is None else step
-    done: list[Change] = []
+    done: list[LibraryChange] = []
     while changes := plan(skills, remembered(tally(events, settings, now), skills), settings, now):
         done += changes
         events += [change.event(now) for change in changes]
@@ -113,7 +113,7 @@ def _groomed(library: Library, settings: Grooming, step: int | None) -> tuple[li
     return done, now
 
 
-def _after(skills: Sequence[Skill], changes: Sequence[Change]) -> list[Skill]:
+def _after(skills: Sequence[Skill], changes: Sequence[LibraryChange]) -> list[Skill]:
     """The skills once `changes` are made."""
     state = {skill.name: skill for skill in skills}
     for change in changes:
@@ -124,26 +124,28 @@ def _after(skills: Sequence[Skill], changes: Sequence[Change]) -> list[Skill]:
     return [state[name] for name in sorted(state)]
 
 
-def _merges(state: dict[str, Skill], known: Mapping[str, Usage], settings: Grooming) -> list[Change]:
+def _merges(state: dict[str, Skill], known: Mapping[str, SkillUsage], settings: LibraryConfig) -> list[LibraryChange]:
     changes = []
-    for share, one, other in near_duplicates(state, settings.alike):
+    for share, one, other in near_duplicates(state, settings.duplicate_similarity):
         if one not in state or other not in state or "restored" in (known[one].came, known[other].came):  # somebody wants both
             continue
         stays, goes = sorted((one, other), key=lambda name: (_kept(state[name], settings), *_proved(known[name])), reverse=True)
         if _kept(state[goes], settings):
             continue
         after = _joined(state[stays], state[goes])
-        changes.append(Change("merged", goes, f"{share:.0%} of its words are those of {stays}", stays, after))
+        changes.append(LibraryChange("merged", goes, f"{share:.0%} of its words are those of {stays}", stays, after))
         state[stays] = after
         del state[goes]
         for name, skill in list(state.items()):
             if any(goes in names for names in skill.relations.values()):
                 state[name] = _renamed(skill, goes, stays)
-                changes.append(Change("changed", name, f"{goes} is now {stays}", after=state[name]))
+                changes.append(LibraryChange("changed", name, f"{goes} is now {stays}", after=state[name]))
     return changes
 
 
-def _retirement(state: dict[str, Skill], known: Mapping[str, Usage], settings: Grooming, spared: set[str | None]) -> list[Change]:
+def _retirement(
+    state: dict[str, Skill], known: Mapping[str, SkillUsage], settings: LibraryConfig, spared: set[str | None]
+) -> list[LibraryChange]:
     """The skill that does most harm, if one clearly does any."""
     judged = (known[name] for name in sorted(state) if name not in spared and name not in settings.pinned)
     harmful = [use for use in judged if use.trials >= settings.least_trials and use.hi is not None and use.hi < 0]
@@ -152,10 +154,10 @@ def _retirement(state: dict[str, Skill], known: Mapping[str, Usage], settings: G
     use = min(harmful, key=lambda use: use.hi or 0.0)
     del state[use.skill]
     ends = f"{settings.level:.0%} interval {use.lo:+.3f} to {use.hi:+.3f}"
-    return [Change("retired", use.skill, f"stopped helping: gain {use.gain:+.3f} ({ends}) over {use.trials} trials", cause=HARM)]
+    return [LibraryChange("retired", use.skill, f"stopped helping: gain {use.gain:+.3f} ({ends}) over {use.trials} trials", cause=HARM)]
 
 
-def _room(state: dict[str, Skill], known: Mapping[str, Usage], settings: Grooming, step: int) -> list[Change]:
+def _room(state: dict[str, Skill], known: Mapping[str, SkillUsage], settings: LibraryConfig, step: int) -> list[LibraryChange]:
     """Of what may leave, first what brought least; among equals what was not used for longest. Newcomers last."""
     free = [name for name in state if not _kept(state[name], settings)]
 
@@ -168,27 +170,27 @@ def _room(state: dict[str, Skill], known: Mapping[str, Usage], settings: Groomin
         use = known[name]
         used = "never used" if use.last_used is None else f"last used in step {use.last_used}"
         brought = f"{use.total:+.3f} over {use.trials} trials, {used}"
-        changes.append(Change("retired", name, f"made room: the library is full and it brought least ({brought})", cause=ROOM))
+        changes.append(LibraryChange("retired", name, f"made room: the library is full and it brought least ({brought})", cause=ROOM))
         del state[name]
     return changes
 
 
-def _relations(state: Mapping[str, Skill], relations: Relations) -> list[Change]:
+def _relations(state: Mapping[str, Skill], relations: Relations) -> list[LibraryChange]:
     changes = []
     for name, skill in state.items():
         new = {kind: [other for other in names if other in state] for kind, names in relations.get(name, {}).items()}
         after = related(skill, new)
         if after != skill:
             added = [f"{kind} {other}" for kind, names in new.items() for other in names if other not in skill.relations.get(kind, ())]
-            changes.append(Change("changed", name, f"learned: {', '.join(added)}", after=after))
+            changes.append(LibraryChange("changed", name, f"learned: {', '.join(added)}", after=after))
     return changes
 
 
-def _kept(skill: Skill, settings: Grooming) -> bool:
+def _kept(skill: Skill, settings: LibraryConfig) -> bool:
     return is_seed(skill) or skill.name in settings.pinned
 
 
-def _proved(use: Usage) -> tuple[bool, float, int]:
+def _proved(use: SkillUsage) -> tuple[bool, float, int]:
     """The better the evidence, the larger: a lower end of the gain's interval, then trials."""
     return use.lo is not None, use.lo if use.lo is not None else 0.0, use.trials
 
@@ -219,7 +221,7 @@ def _renamed(skill: Skill, old: str, new: str | None) -> Skill:
     return skill.model_copy(update=update)
 
 
-def usage_table(library: Library, settings: Grooming) -> list[dict[str, Any]]:
+def usage_table(library: Library, settings: LibraryConfig) -> list[dict[str, Any]]:
     """A row for each skill and role that was offered, given or tried, those that brought most first; none where nothing was recorded."""
     counts = library.stats()
     if not counts["events"].get("given") and not counts["num_measured"]:

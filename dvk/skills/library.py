@@ -355,7 +355,7 @@ class Library:
         sql = "SELECT * FROM skills WHERE id IN (SELECT value FROM json_each(?))"
         return {row["id"]: dict(row) for row in self._connection.execute(sql, (json.dumps(ids),))}
 
-    def _snippets(self, ids: Sequence[int], words: Sequence[ranking.Term]) -> dict[int, str]:
+    def _snippets(self, ids: Sequence[int], words: Sequence[ranking.RankedTerm]) -> dict[int, str]:
         """For these rows only: snippet() reads and tokenizes the whole text."""
         body = list(schema.COLUMNS).index("body")
         sql = f"""SELECT rowid, snippet(skills_fts, {body}, ?, ?, '…', {SNIPPET_WORDS})

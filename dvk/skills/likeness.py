@@ -28,10 +28,10 @@ def near_duplicates(skills: Mapping[str, Skill], least: float) -> list[tuple[flo
 
     Two sets of very different size cannot be alike, which spares most of the comparisons.
     """
-    found = []
+    result = []
     said = {name: words(skill) for name, skill in skills.items()}
     for one, other in combinations(sorted(skills), 2):
         small, large = sorted((len(said[one]), len(said[other])))
         if skills[one].recipe == skills[other].recipe and small >= least * large and (share := likeness(said[one], said[other])) >= least:
-            found.append((share, one, other))
-    return sorted(found, key=lambda pair: (-pair[0], pair[1:]))
+            result.append((share, one, other))
+    return sorted(result, key=lambda pair: (-pair[0], pair[1:]))

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dvk.config.library import Grooming
+from dvk.config.library import LibraryConfig
 from dvk.skills.events import Event
 from dvk.skills.relations import related
-from dvk.skills.usage import LIBRARY, USE, Usage, as_evidence, tally
+from dvk.skills.usage import LIBRARY, USE, SkillUsage, as_evidence, tally
 
 if TYPE_CHECKING:
     from dvk.records import Skill
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Difference:
+class LibraryDiff:
     """From one library to another, by name."""
 
     added: list[str]
@@ -30,7 +30,7 @@ class Difference:
 
 
 @dataclass
-class Brought:
+class MergeResult:
     """What `bring` did, by name."""
 
     added: list[str] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Brought:
     """Another text under the same name, left as it was."""
 
 
-def diff(one: Library, other: Library) -> Difference:
+def diff(one: Library, other: Library) -> LibraryDiff:
     """What would make `one` into `other`."""
     before, after = ({skill.name: skill for skill in library.skills()} for library in (one, other))
     changed = {}
@@ -49,10 +49,10 @@ def diff(one: Library, other: Library) -> Difference:
         fields = [key for key in type(before[name]).model_fields if getattr(before[name], key) != getattr(after[name], key)]
         if fields:
             changed[name] = fields
-    return Difference(sorted(after.keys() - before.keys()), sorted(before.keys() - after.keys()), changed)
+    return LibraryDiff(sorted(after.keys() - before.keys()), sorted(before.keys() - after.keys()), changed)
 
 
-def bring(into: Library, source: Library, *, replace: bool = False, step: int = 0, settings: Grooming | None = None) -> Brought:
+def bring(into: Library, source: Library, *, replace: bool = False, step: int = 0, settings: LibraryConfig | None = None) -> MergeResult:
     """Bring the skills of `source` into `into`, in one transaction.
 
     Args:
@@ -64,17 +64,17 @@ def bring(into: Library, source: Library, *, replace: bool = False, step: int = 
         settings: of the statistics that go along.
     """
     label = f"{source.path.resolve().parent.name}/{source.path.name}"
-    known = tally(source.events(), settings or Grooming())
+    known = tally(source.events(), settings or LibraryConfig())
     identity = source.identity()
     theirs = [_told(skill, known.get((skill.name, "policy")), label, identity) for skill in source.skills()]
     with into.writing():  # what another process brings meanwhile must not be lost
         return _bring(into, theirs, label, replace, step)
 
 
-def _bring(into: Library, theirs: list[Skill], label: str, replace: bool, step: int) -> Brought:
+def _bring(into: Library, theirs: list[Skill], label: str, replace: bool, step: int) -> MergeResult:
     from dvk.skills.rows import digest
 
-    done, news = Brought(), []
+    done, news = MergeResult(), []
     there = {skill.name: skill for skill in into.skills()}
     for skill in theirs:
         mine = there.get(skill.name)
@@ -99,7 +99,7 @@ def _event(kind: str, skill: Skill, origin: str, step: int) -> Event:
     return Event(kind, skill.name, step, {"skill": skill.model_dump(mode="json"), "why": f"from {origin}"})
 
 
-def _told(skill: Skill, use: Usage | None, label: str, identity: str) -> Skill:
+def _told(skill: Skill, use: SkillUsage | None, label: str, identity: str) -> Skill:
     """With its use in the source among its evidence, in place of what was said of that before."""
     if use is None or not use.given:
         return skill

@@ -29,7 +29,7 @@ def plays(episode: Episode) -> list[Event]:
     selections = [t for t in episode.traces if t.role == "selection" and t.turns and t.turns[-1].finish != "error"]
     offered = Counter(name for trace in selections for name in trace.skills)
     chosen = Counter(name for trace in selections for name in set(trace.turns[-1].chosen))
-    found = [
+    result = [
         Event("given", name, step, {"role": "selection", "task": task, "offered": times, "chosen": chosen[name]})
         for name, times in offered.items()
     ]
@@ -49,11 +49,11 @@ def plays(episode: Episode) -> list[Event]:
             "gain": worth - without if worth is not None and without is not None else None,
             "won": fastest > 0 and any(_best(trace) == fastest for trace in traces),
         }  # fmt: skip
-        found += _each(traces[0].skills, step, data)
+        result += _each(traces[0].skills, step, data)
     for trace in episode.traces:
         if trace.role == "summary":
-            found += _each(trace.skills, step, {"role": "summary", "task": task, "scheme": trace.scheme})
-    return found
+            result += _each(trace.skills, step, {"role": "summary", "task": task, "scheme": trace.scheme})
+    return result
 
 
 def _each(skills: Sequence[str], step: int, data: dict[str, object]) -> list[Event]:

@@ -42,7 +42,7 @@ _HEAD = "{name tags description}"
 _LABEL = "{name tags}"
 
 
-class Term(NamedTuple):
+class RankedTerm(NamedTuple):
     """One term that at least one skill contains."""
 
     text: str
@@ -50,11 +50,11 @@ class Term(NamedTuple):
     """Rows that contain it; for a common one an estimate."""
 
 
-def rank(connection: sqlite3.Connection, counted: Sequence[Term], limit: int) -> list[tuple[int, float]]:
+def rank(connection: sqlite3.Connection, counted: Sequence[RankedTerm], limit: int) -> list[tuple[int, float]]:
     """The best `limit` rows for what `count` returned: (id, score), best first."""
     if not counted or limit < 1:
         return []
-    rare: list[Term] = []
+    rare: list[RankedTerm] = []
     for term in counted[:MAX_TERMS]:
         if sum(t.num_rows for t in rare) + term.num_rows > MAX_RANKED:
             break
@@ -71,13 +71,13 @@ def rank(connection: sqlite3.Connection, counted: Sequence[Term], limit: int) ->
     return sorted(found.items(), key=lambda item: (-item[1], item[0]))[:limit]
 
 
-def count(connection: sqlite3.Connection, terms: Sequence[str]) -> list[Term]:
+def count(connection: sqlite3.Connection, terms: Sequence[str]) -> list[RankedTerm]:
     """Those of `terms` (as from `terms.terms`) that occur at all, rarest first."""
     rough = len(terms) >= _MANY and _size(connection) > MAX_RANKED
     counted = []
     for term in terms[:MAX_COUNTED]:
         if number := num_rows(connection, f'"{term}"', rough=rough):
-            counted.append(Term(term, number))
+            counted.append(RankedTerm(term, number))
     return sorted(counted, key=lambda term: term.num_rows)
 
 
@@ -116,28 +116,28 @@ def _among(connection: sqlite3.Connection, expression: str, rows: Sequence[int])
     return {row for (row,) in connection.execute(sql, (expression, json.dumps(list(rows))))}
 
 
-def any_of(terms: Sequence[Term]) -> str:
+def any_of(terms: Sequence[RankedTerm]) -> str:
     """The FTS5 expression that matches skills with at least one of `terms`."""
     return " OR ".join(f'"{term.text}"' for term in terms)
 
 
-def _rank_common(connection: sqlite3.Connection, terms: Sequence[Term], limit: int) -> list[tuple[int, float]]:
-    found: dict[int, float] = {}
+def _rank_common(connection: sqlite3.Connection, terms: Sequence[RankedTerm], limit: int) -> list[tuple[int, float]]:
+    result: dict[int, float] = {}
     for expression in _ladder(terms):
         number = num_rows(connection, expression)
         if 0 < number <= MAX_RANKED:
             for row, score in _scored(connection, expression, limit):
-                found.setdefault(row, score)
-        if len(found) >= limit:
-            return list(found.items())
+                result.setdefault(row, score)
+        if len(result) >= limit:
+            return list(result.items())
     sql = "SELECT rowid, -rank AS score FROM skills_fts WHERE skills_fts MATCH ? LIMIT ?"
     first = connection.execute(sql, (any_of(terms), MAX_RANKED)).fetchall()
     for row, score in sorted(first, key=lambda item: -item[1])[:limit]:
-        found.setdefault(row, score)
-    return list(found.items())
+        result.setdefault(row, score)
+    return list(result.items())
 
 
-def _ladder(terms: Sequence[Term]) -> Iterator[str]:
+def _ladder(terms: Sequence[RankedTerm]) -> Iterator[str]:
     """From what matches best to what matches somehow."""
     every = " AND ".join(f'"{term.text}"' for term in terms)
     if len(terms) > 1:
@@ -147,7 +147,7 @@ def _ladder(terms: Sequence[Term]) -> Iterator[str]:
     yield f"{_LABEL} : ({any_of(terms)})"
 
 
-def _telling(connection: sqlite3.Connection, terms: Sequence[Term]) -> Sequence[Term]:
+def _telling(connection: sqlite3.Connection, terms: Sequence[RankedTerm]) -> Sequence[RankedTerm]:
     """Without the terms that more than half of all skills contain: bm25() gives them no weight."""
     return [term for term in terms if 2 * term.num_rows <= _size(connection)]
 

@@ -23,7 +23,7 @@ from dvk.skills.usage import aliases
 from dvk.stats.student_t import student_quantile
 
 if TYPE_CHECKING:
-    from dvk.config.library import Grooming
+    from dvk.config.library import LibraryConfig
     from dvk.records import Skill
 
 Relations = Mapping[str, Mapping[str, Sequence[str]]]
@@ -32,7 +32,7 @@ _OPPOSITE = {"combines": "conflicts", "conflicts": "combines"}
 
 
 @dataclass(frozen=True)
-class Joint:
+class JointEffect:
     """What two skills do together beyond the sum of both.
 
     Attributes:
@@ -56,7 +56,7 @@ class Joint:
         return "conflicts" if self.hi < 0 and self.excess <= -effect else None
 
 
-def learned(skills: Iterable[Skill], events: Sequence[Event], settings: Grooming) -> dict[str, dict[str, list[str]]]:
+def learned(skills: Iterable[Skill], events: Sequence[Event], settings: LibraryConfig) -> dict[str, dict[str, list[str]]]:
     """All that can be said of `skills`: skill → kind → names."""
     there = {skill.name: skill for skill in skills}
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
@@ -72,7 +72,7 @@ def learned(skills: Iterable[Skill], events: Sequence[Event], settings: Grooming
     return {name: dict(kinds) for name, kinds in found.items()}
 
 
-def joints(events: Sequence[Event], settings: Grooming) -> list[Joint]:
+def joints(events: Sequence[Event], settings: LibraryConfig) -> list[JointEffect]:
     """Every pair that was given together often enough, and of which more than their sum can be told, by name.
 
     Plays are y = Σ effect(skill) + excess · [both] + error, one a step, task and set of skills. By Frisch and Waugh the excess is
@@ -93,7 +93,7 @@ def joints(events: Sequence[Event], settings: Grooming) -> list[Joint]:
     left, sizes, _ = np.linalg.svd(effects, full_matrices=False)
     basis = left[:, sizes > 1e-9 * sizes[0]]
     rest, degrees = gains - basis @ (basis.T @ gains), len(plays) - basis.shape[1] - 1
-    found = []
+    result = []
     for one, other in asked:
         both = effects[:, column[one]] * effects[:, column[other]]
         own = both - basis @ (basis.T @ both)
@@ -103,8 +103,8 @@ def joints(events: Sequence[Event], settings: Grooming) -> list[Joint]:
         excess = float(own @ rest) / size
         error = math.sqrt(max(0.0, float(np.sum((rest - excess * own) ** 2))) / degrees / size)
         half = student_quantile(0.5 + settings.joint_level / 2, degrees) * error
-        found.append(Joint(one, other, pairs[one, other], excess, excess - half, excess + half))
-    return found
+        result.append(JointEffect(one, other, pairs[one, other], excess, excess - half, excess + half))
+    return result
 
 
 def related(skill: Skill, new: Mapping[str, Sequence[str]]) -> Skill:

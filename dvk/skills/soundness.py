@@ -36,11 +36,11 @@ def faults(library: Library, recipes: Collection[str]) -> list[str]:
 def _wrong(skill: Skill, recipes: Collection[str]) -> list[str]:
     from dvk.skills import markdown
 
-    found = []
+    result = []
     if skill.recipe is not None and skill.recipe not in recipes:
-        found.append(f"no recipe called {skill.recipe}")
+        result.append(f"no recipe called {skill.recipe}")
     try:
         markdown.parse(markdown.render(skill))
     except LibraryError as error:
-        found.append(error.message.partition(": ")[2] or error.message)
-    return found
+        result.append(error.message.partition(": ")[2] or error.message)
+    return result

@@ -18,7 +18,7 @@ from dvk.skills.events import HARM, PUTS, Event
 from dvk.stats.student_t import student_quantile
 
 if TYPE_CHECKING:
-    from dvk.config.library import Grooming
+    from dvk.config.library import LibraryConfig
     from dvk.records import Skill
 
 USE, LIBRARY = "use", "library"
@@ -26,7 +26,7 @@ USE, LIBRARY = "use", "library"
 
 
 @dataclass(frozen=True)
-class Usage:
+class SkillUsage:
     """What is known about one skill in one role.
 
     Attributes:
@@ -59,7 +59,7 @@ class Usage:
     last_used: int | None = None
 
 
-Known = Mapping[tuple[str, str], Usage]
+Known = Mapping[tuple[str, str], SkillUsage]
 """By skill and role; a skill in the library always has an entry for the policy."""
 
 
@@ -74,7 +74,7 @@ class _Count:
     gains: dict[tuple[int, str], list[float]] = field(default_factory=lambda: defaultdict(list))
 
 
-def tally(events: Sequence[Event], settings: Grooming, step: int | None = None) -> dict[tuple[str, str], Usage]:
+def tally(events: Sequence[Event], settings: LibraryConfig, step: int | None = None) -> dict[tuple[str, str], SkillUsage]:
     """The statistics of every skill that is there after `events`, as of `step`, by default that of the last event.
 
     What was merged into a skill counts for it. What was played before a skill was restored, or added again, does not:
@@ -110,15 +110,15 @@ def aliases(events: Iterable[Event]) -> dict[str, str | None]:
             into[event.skill] = None
         elif event.kind == "merged":
             into[event.skill] = event.data["into"]
-    found: dict[str, str | None] = {}
+    result: dict[str, str | None] = {}
     for name in into:
         at: str | None = name
         seen: set[str] = set()
         while at is not None and into.get(at) != at and at not in seen:
             seen.add(at)
             at = into.get(at)
-        found[name] = at
-    return found
+        result[name] = at
+    return result
 
 
 def estimate(values: Sequence[float], weights: Sequence[float], level: float) -> tuple[float, float | None, float | None]:
@@ -138,23 +138,23 @@ def estimate(values: Sequence[float], weights: Sequence[float], level: float) ->
     return mean, mean - half, mean + half
 
 
-def as_evidence(usage: Usage, label: str, identity: str) -> dict[str, Any]:
+def as_evidence(usage: SkillUsage, label: str, identity: str) -> dict[str, Any]:
     """One entry of a skill's evidence that sums up its use in the library called `label`, which `identity` tells from others so called."""
     kept = ("role", "given", "won", "trials", "gain", "lo", "hi", "total")
     return {USE: label, LIBRARY: identity, **{key: getattr(usage, key) for key in kept}}
 
 
-def remembered(known: Known, skills: Iterable[Skill]) -> dict[tuple[str, str], Usage]:
+def remembered(known: Known, skills: Iterable[Skill]) -> dict[tuple[str, str], SkillUsage]:
     """`known`, where a skill without trials of its own has those that its evidence reports from another library."""
-    found = dict(known)
+    result = dict(known)
     for skill in skills:
-        own = found.get((skill.name, "policy"), Usage(skill.name))
+        own = result.get((skill.name, "policy"), SkillUsage(skill.name))
         entries = [entry for entry in skill.evidence if USE in entry and entry.get("trials")]
         if entries and not own.trials and own.came != "restored":
             best = max(entries, key=lambda entry: entry["trials"])
             told: dict[str, Any] = {key: best.get(key) for key in ("trials", "gain", "lo", "hi")}
-            found[skill.name, "policy"] = replace(own, **told, total=best.get("total") or 0.0)
-    return found
+            result[skill.name, "policy"] = replace(own, **told, total=best.get("total") or 0.0)
+    return result
 
 
 def _births(events: Sequence[Event]) -> dict[str, tuple[int, Event]]:
@@ -175,11 +175,13 @@ def _count(count: _Count, event: Event, spoilt: bool) -> None:
     count.last = event.step if count.last is None else max(count.last, event.step)
 
 
-def _usage(name: str, role: str, count: _Count, birth: Event, now: int, settings: Grooming) -> Usage:
+def _usage(name: str, role: str, count: _Count, birth: Event, now: int, settings: LibraryConfig) -> SkillUsage:
     values = [fmean(gains) for gains in count.gains.values()]
     ages = [max(0, now - step) for step, _ in count.gains]
     newest = min(ages, default=0)  # the mean wants proportions only, and the weights of what is all long past round to 0
     weights = [2 ** (-(age - newest) / settings.half_life) for age in ages]
     gain, lo, hi = estimate(values, weights, settings.level) if values else (None, None, None)
     total = 2 ** (-newest / settings.half_life) * sum(w * x for w, x in zip(weights, values, strict=True))
-    return Usage(name, role, count.offered, count.given, count.won, len(values), gain, lo, hi, total, birth.step, birth.kind, count.last)
+    return SkillUsage(
+        name, role, count.offered, count.given, count.won, len(values), gain, lo, hi, total, birth.step, birth.kind, count.last
+    )

@@ -81,7 +81,7 @@ class _Logs(NamedTuple):
     written: set[tuple[str, str]]
 
 
-def gain(pairs: Mapping[str, Sequence[Pair]], failed: float, level: float) -> Gain:
+def effect_size(pairs: Mapping[str, Sequence[Pair]], failed: float, level: float) -> Gain:
     """What some paired samples, by task, say together.
 
     Args:

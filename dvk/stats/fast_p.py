@@ -29,7 +29,7 @@ Z = 1.959964
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaskOutcome:
     """What one try at one task came to.
 
     Attributes:
@@ -49,7 +49,7 @@ class Outcome:
     regime: str | None = None
 
 
-def is_fast(outcome: Outcome, threshold: float, *, lower: bool = False) -> bool:
+def is_fast(outcome: TaskOutcome, threshold: float, *, lower: bool = False) -> bool:
     """Correct and faster than `threshold` times; 0 asks for correctness alone."""
     if not outcome.correct or threshold == 0:
         return outcome.correct
@@ -57,22 +57,22 @@ def is_fast(outcome: Outcome, threshold: float, *, lower: bool = False) -> bool:
     return speedup is not None and speedup > threshold
 
 
-def best(outcomes: Iterable[Outcome]) -> list[Outcome]:
+def best(outcomes: Iterable[TaskOutcome]) -> list[TaskOutcome]:
     """The best try of every task: correct before wrong, then the fastest. Tasks in the order first met."""
-    found: dict[str, Outcome] = {}
+    result: dict[str, TaskOutcome] = {}
     for outcome in outcomes:
-        held = found.get(outcome.task)
+        held = result.get(outcome.task)
         if held is None or (outcome.correct, outcome.speedup or 0.0) > (held.correct, held.speedup or 0.0):
-            found[outcome.task] = outcome
-    return list(found.values())
+            result[outcome.task] = outcome
+    return list(result.values())
 
 
-def by_task(outcomes: Iterable[Outcome], score: Callable[[Outcome], float]) -> list[float]:
+def by_task(outcomes: Iterable[TaskOutcome], score: Callable[[TaskOutcome], float]) -> list[float]:
     """The mean of `score` over the tries of each task."""
     return list(_task_means(outcomes, score).values())
 
 
-def log_speedup(outcome: Outcome) -> float:
+def log_speedup(outcome: TaskOutcome) -> float:
     """Natural logarithm of the speedup a user would get: one who has no correct, faster candidate keeps the original."""
     return math.log(max(1.0, outcome.speedup)) if outcome.correct and outcome.speedup else 0.0
 
@@ -122,7 +122,7 @@ def _joined(one: tuple[float, float], other: tuple[float, float]) -> tuple[float
     return min(one[0], other[0]), max(one[1], other[1])
 
 
-def summary(outcomes: Sequence[Outcome], thresholds: Sequence[str] = THRESHOLDS) -> dict[str, Any]:
+def summary(outcomes: Sequence[TaskOutcome], thresholds: Sequence[str] = THRESHOLDS) -> dict[str, Any]:
     """Every score of a set of outcomes.
 
     Returns:
@@ -146,9 +146,9 @@ def summary(outcomes: Sequence[Outcome], thresholds: Sequence[str] = THRESHOLDS)
     }
 
 
-def by_group(outcomes: Sequence[Outcome], dimension: str, thresholds: Sequence[str] = THRESHOLDS) -> dict[str, dict[str, Any]]:
+def by_group(outcomes: Sequence[TaskOutcome], dimension: str, thresholds: Sequence[str] = THRESHOLDS) -> dict[str, dict[str, Any]]:
     """`summary` of every value of one dimension, e.g. of every category; outcomes without one are left out."""
-    groups: dict[str, list[Outcome]] = defaultdict(list)
+    groups: dict[str, list[TaskOutcome]] = defaultdict(list)
     for outcome in outcomes:
         value = outcome.groups.get(dimension)
         if value is not None:
@@ -157,7 +157,12 @@ def by_group(outcomes: Sequence[Outcome], dimension: str, thresholds: Sequence[s
 
 
 def difference(
-    first: Sequence[Outcome], second: Sequence[Outcome], score: Callable[[Outcome], float], seed: int = 0, *, share: bool = False
+    first: Sequence[TaskOutcome],
+    second: Sequence[TaskOutcome],
+    score: Callable[[TaskOutcome], float],
+    seed: int = 0,
+    *,
+    share: bool = False,
 ) -> dict[str, Any]:
     """Mean of `score` in `second` minus in `first`, paired by task.
 
@@ -181,7 +186,7 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else math.nan
 
 
-def _task_means(outcomes: Iterable[Outcome], score: Callable[[Outcome], float]) -> dict[str, float]:
+def _task_means(outcomes: Iterable[TaskOutcome], score: Callable[[TaskOutcome], float]) -> dict[str, float]:
     tries: dict[str, list[float]] = defaultdict(list)
     for outcome in outcomes:
         tries[outcome.task].append(score(outcome))

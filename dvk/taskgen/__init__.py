@@ -27,11 +27,11 @@ from pydantic import Field
 from dvk.records import Device, Record, Task, content_hash
 from dvk.taskgen import chains, networks
 from dvk.taskgen.dice import Dice, derived
-from dvk.taskgen.program import Program
+from dvk.taskgen.program import TaskProgram
 from dvk.taskgen.sizes import PROFILES
 from dvk.taskgen.split import Split, collapsed, signature_of, split_of
-from dvk.taskgen.values import Unfit
-from dvk.taskgen.write import Writer
+from dvk.taskgen.values import UnfitOperands
+from dvk.taskgen.write import TaskWriter
 
 Level = Literal["single", "fusion", "network"]
 LEVELS: Mapping[Level, float] = {"single": 0.15, "fusion": 0.6, "network": 0.25}
@@ -96,7 +96,7 @@ def make(seed: int, level: Level, profile: str = "cuda") -> Generated | None:
         dtype = "float32"
         if dice.chance(settings.half):
             dtype = dice.pick(("bfloat16", "float16"))
-        program = Program(dice, settings, dtype)
+        program = TaskProgram(dice, settings, dtype)
         try:
             kind = ""
             if level == "single":
@@ -105,19 +105,19 @@ def make(seed: int, level: Level, profile: str = "cuda") -> Generated | None:
                 chains.fusion(program)
             else:
                 kind = networks.network(program)
-        except Unfit:
+        except UnfitOperands:
             continue
         return _finished(program, level, kind, seed, profile)
     return None
 
 
-def _finished(program: Program, level: Level, kind: str, seed: int, profile: str) -> Generated:
+def _finished(program: TaskProgram, level: Level, kind: str, seed: int, profile: str) -> Generated:
     category = kind or _category(program)
     operators, signature = tuple(program.operators), collapsed(program.families)
     words = [o.replace("_", " ") for o in operators]
     listed = ", ".join(words[:5]) + (f" and {len(words) - 5} more" if len(words) > 5 else "")
     title = f"{f'{kind.replace(chr(95), chr(32)).capitalize()}: {listed}' if kind else listed.capitalize()}."
-    source = Writer(program, title).source()
+    source = TaskWriter(program, title).source()
     name = "_".join([level, *(kind.split() if kind else operators[:3]), content_hash(source)[:6]])
     return Generated(name=name, level=level, category=category, operators=operators, signature=signature, dtype=program.dtype, seed=seed,
                      profile=profile, source=source)
@@ -130,7 +130,7 @@ _CATEGORIES = (
 )
 
 
-def _category(program: Program) -> str:
+def _category(program: TaskProgram) -> str:
     for category, words in _CATEGORIES:
         if any(word in operator if len(word) > 4 else word == operator or operator.startswith(word + "_") for operator in program.operators
                for word in words):

@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 
 from dvk.taskgen.pointwise import ACTIVATIONS, NAMED, bounded, unary
-from dvk.taskgen.program import Program
+from dvk.taskgen.program import TaskProgram
 from dvk.taskgen.sizes import ONE, Shape, same
-from dvk.taskgen.values import Sample, Unfit, Value, deviation, mapped, rms
+from dvk.taskgen.values import Sample, TaskValue, UnfitOperands, deviation, mapped, rms
 
 CHANNEL_RANKS = (4, 5)
 """Ranks whose second dimension is channels."""
 
 
-def channel_dim(x: Value, channels_first: bool) -> int:
+def channel_dim(x: TaskValue, channels_first: bool) -> int:
     """The dimension that weights belong to."""
     return 1 if channels_first and x.rank > 2 else x.rank - 1
 
 
-def weight_shape(program: Program, x: Value, channels_first: bool) -> Shape:
+def weight_shape(program: TaskProgram, x: TaskValue, channels_first: bool) -> Shape:
     """The shape of a learned gain or bias of `x`: mostly one number a channel."""
     dice, at = program.dice, channel_dim(x, channels_first)
     if not x.rank or (x.rank == 1 and dice.chance(0.5)):
@@ -31,7 +31,7 @@ def weight_shape(program: Program, x: Value, channels_first: bool) -> Shape:
     return (ONE, *channel) if len(channel) == x.rank - 1 > 1 and dice.chance(0.2) else channel
 
 
-def weight(program: Program, x: Value, channels_first: bool, role: str) -> Value:
+def weight(program: TaskProgram, x: TaskValue, channels_first: bool, role: str) -> TaskValue:
     """A learned operand for `x`; role: gain, bias or slope."""
     shape = weight_shape(program, x, channels_first)
     if role == "bias":
@@ -39,15 +39,15 @@ def weight(program: Program, x: Value, channels_first: bool, role: str) -> Value
     return program.parameter(shape, 1.0, 0.5, program.dice.pick((("weight", "gain"), ("gamma", "layer_scale"))))
 
 
-def other_input(program: Program, x: Value, kind: str = "normal", names: tuple[str, ...] = ("y", "other", "z")) -> Value:
+def other_input(program: TaskProgram, x: TaskValue, kind: str = "normal", names: tuple[str, ...] = ("y", "other", "z")) -> TaskValue:
     """A further input that broadcasts to `x`: mostly of its own shape.
 
     Raises:
-        Unfit: there are enough inputs.
+        UnfitOperands: there are enough inputs.
     """
     dice = program.dice
     if len(program.inputs) >= 4 or not x.rank:
-        raise Unfit("enough inputs")
+        raise UnfitOperands("enough inputs")
     style = dice.weighted({"same": 5, "row": 1.2, "column": 1.2, "partial": 0.8})
     shape = x.shape
     if style == "row" and x.rank > 1:
@@ -64,42 +64,42 @@ def balanced(a: Sample, b: Sample) -> None:
     """Two terms of a sum must be of like size, or one of them is lost in rounding.
 
     Raises:
-        Unfit: they are not.
+        UnfitOperands: they are not.
     """
     x, y = deviation(a), deviation(b)
     if not 0.08 < x / max(y, 1e-9) < 12:
-        raise Unfit("one term drowns the other")
+        raise UnfitOperands("one term drowns the other")
 
 
 def factors(a: Sample, b: Sample) -> None:
     """Two factors must each vary.
 
     Raises:
-        Unfit: one is all but constant.
+        UnfitOperands: one is all but constant.
     """
     if min(deviation(s) / max(rms(s), 1e-9) for s in (a, b)) < 0.06:
-        raise Unfit("a factor is constant")
+        raise UnfitOperands("a factor is constant")
 
 
-def result_shape(x: Value, y: Value) -> Shape:
+def result_shape(x: TaskValue, y: TaskValue) -> Shape:
     """Shape after broadcasting; `x` has the full one.
 
     Raises:
-        Unfit: they do not broadcast to the shape of `x`.
+        UnfitOperands: they do not broadcast to the shape of `x`.
     """
     if y.rank > x.rank:
-        raise Unfit("of higher rank")
+        raise UnfitOperands("of higher rank")
     for mine, theirs in zip(reversed(x.shape), reversed(y.shape), strict=False):
         if theirs[1:] not in (mine[1:], (1, 1)):
-            raise Unfit("sizes differ")
+            raise UnfitOperands("sizes differ")
     return x.shape
 
 
-def combine(program: Program, x: Value, y: Value, kind: str) -> Value:
+def combine(program: TaskProgram, x: TaskValue, y: TaskValue, kind: str) -> TaskValue:
     """`x kind y`, `y` broadcast; kinds: add sub mul div max min lerp logaddexp addcmul gate.
 
     Raises:
-        Unfit: the result would be degenerate.
+        UnfitOperands: the result would be degenerate.
     """
     dice = program.dice
     shape = result_shape(x, y)
@@ -132,7 +132,7 @@ def combine(program: Program, x: Value, y: Value, kind: str) -> Value:
     if kind in ("max", "min"):
         chosen = sum(a > b for a, b in zip(x.sample, y.sample, strict=True))
         if not 10 <= chosen <= 54:
-            raise Unfit("one side always wins")
+            raise UnfitOperands("one side always wins")
         word, function = ("maximum", max) if kind == "max" else ("minimum", min)
         text = dice.pick((f"torch.{word}({{0}}, {{1}})", f"{{0}}.{word}({{1}})"))
         return program.emit(word, (word,), text, [x, y], mapped(function, x.sample, y.sample), shape=shape)
@@ -151,11 +151,11 @@ def combine(program: Program, x: Value, y: Value, kind: str) -> Value:
     return gated(program, x, y)
 
 
-def _sum_floor(x: Value, y: Value) -> float | None:
+def _sum_floor(x: TaskValue, y: TaskValue) -> float | None:
     return x.floor + y.floor if x.floor is not None and y.floor is not None else None
 
 
-def gated(program: Program, x: Value, y: Value) -> Value:
+def gated(program: TaskProgram, x: TaskValue, y: TaskValue) -> TaskValue:
     """`x` times an activation of `y`."""
     dice = program.dice
     names = {"sigmoid": 3, "silu": 3, "gelu": 2, "tanh": 1, "relu": 1, "gelu_tanh": 1, "hardsigmoid": 0.7, "softplus": 0.4}
@@ -163,7 +163,7 @@ def gated(program: Program, x: Value, y: Value) -> Value:
     return combine(program, x, gate, "mul")
 
 
-def weighted_by(program: Program, x: Value, channels_first: bool) -> Value:
+def weighted_by(program: TaskProgram, x: TaskValue, channels_first: bool) -> TaskValue:
     """A learned gain, bias, bound or both applied to `x`."""
     dice = program.dice
     kind = dice.weighted({"gain": 3, "bias": 4, "both": 2, "addcmul": 0.8, "max": 0.4, "min": 0.4})
@@ -185,7 +185,7 @@ def weighted_by(program: Program, x: Value, channels_first: bool) -> Value:
     return combine(program, x, weight(program, x, channels_first, "bias"), kind)
 
 
-def masked(program: Program, x: Value) -> Value:
+def masked(program: TaskProgram, x: TaskValue) -> TaskValue:
     """`x` where a boolean input says so, else a number or another value."""
     dice = program.dice
     mask = other_input(program, x, "mask", ("mask", "keep"))
@@ -205,16 +205,16 @@ def masked(program: Program, x: Value) -> Value:
     return program.emit("where", ("where",), text, [x, mask], kept)
 
 
-def chosen(program: Program, x: Value, y: Value) -> Value:
+def chosen(program: TaskProgram, x: TaskValue, y: TaskValue) -> TaskValue:
     """Where an input's element is positive one value, else the other."""
     judge = next((v for v, _ in program.dice.shuffled(program.inputs) if v.dtype == x.dtype and same(v.shape, x.shape)), None)
     if judge is None or x is y or not same(x.shape, y.shape):
-        raise Unfit("nothing to choose by")
+        raise UnfitOperands("nothing to choose by")
     balanced(x.sample, y.sample)
     sample = [a if c > 0 else b for a, b, c in zip(x.sample, y.sample, judge.sample, strict=True)]
     return program.emit("choose", ("where",), "torch.where({2} > 0, {0}, {1})", [x, y, judge], sample)
 
 
-def activated(program: Program, x: Value) -> Value:
+def activated(program: TaskProgram, x: TaskValue) -> TaskValue:
     """An activation, by how common they are."""
     return unary(program, x, program.dice.weighted({operator: operator.weight for operator in ACTIVATIONS}))

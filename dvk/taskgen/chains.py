@@ -7,17 +7,17 @@ from functools import partial
 
 from dvk.taskgen import binary, heads, losses, moved, pointwise, reductions, scans, views
 from dvk.taskgen.dice import Dice
-from dvk.taskgen.program import Program
-from dvk.taskgen.sizes import BATCHES, CHANNELS, DEPTHS, HEADS, LENGTHS, SIDES, WIDTHS, Profile, Shape, count, near, up_to, width
-from dvk.taskgen.values import Unfit, Value
+from dvk.taskgen.program import TaskProgram
+from dvk.taskgen.sizes import BATCHES, CHANNELS, DEPTHS, HEADS, LENGTHS, SIDES, WIDTHS, DeviceProfile, Shape, count, near, up_to, width
+from dvk.taskgen.values import TaskValue, UnfitOperands
 
 TRIES = 12
 """Operators drawn for one place before the chain gives up."""
 
-Step = Callable[[Value], Value]
+Step = Callable[[TaskValue], TaskValue]
 
 
-def main_shape(program: Program, profile: Profile, half_range: bool = False) -> tuple[Shape, bool]:
+def main_shape(program: TaskProgram, profile: DeviceProfile, half_range: bool = False) -> tuple[Shape, bool]:
     """Sizes of the main input, and whether its channels come before its space."""
     dice = program.dice
     elements = dice.log_uniform(profile.low, profile.high / (4 if half_range else 1.5))
@@ -78,7 +78,7 @@ def main_kind(dice: Dice) -> str:
 class Chain:
     """A program grown operator by operator along one main value."""
 
-    def __init__(self, program: Program):
+    def __init__(self, program: TaskProgram):
         self.program, self.dice = program, program.dice
         shape, self.channels_first = main_shape(program, program.profile)
         self.x = program.input(shape, self.dice.pick((("x",), ("x",), ("x",), ("inputs",), ("features",), ("hidden_states",))),
@@ -93,7 +93,7 @@ class Chain:
         """Add steps until there are `num` operators or nothing fits.
 
         Raises:
-            Unfit: nothing fits any more and the chain is too short.
+            UnfitOperands: nothing fits any more and the chain is too short.
         """
         while len(self.program.operators) < num and not self.ended:
             self._step(num - len(self.program.operators))
@@ -104,12 +104,12 @@ class Chain:
             try:
                 with self.program.attempt():
                     self.x = step(self.x)
-            except Unfit:
+            except UnfitOperands:
                 continue
             self.values.append(self.x)
             self.ended = kind in ("loss", "total")
             return
-        raise Unfit("nothing fits")
+        raise UnfitOperands("nothing fits")
 
     def drawn(self, left: int) -> tuple[str, Step]:
         """A kind of step and the step."""
@@ -162,7 +162,7 @@ class Chain:
         }
         return kind, steps[kind]
 
-    def _with_number(self, x: Value) -> Value:
+    def _with_number(self, x: TaskValue) -> TaskValue:
         program, dice = self.program, self.dice
         kind = dice.weighted({"scale": 4, "shift": 3, "divide": 1.5, "rsub": 0.8, "both": 1})
         by = dice.pick((0.1, 0.125, 0.25, 0.5, 0.7, 1.5, 2.0, 3.0, dice.number(0.2, 2.5), dice.number(-1.5, -0.3)))
@@ -176,58 +176,58 @@ class Chain:
             return pointwise.shifted(program, pointwise.scaled(program, x, abs(by)), dice.pick((0.1, 0.5, 1.0, -0.5)))
         return pointwise.shifted(program, x, dice.pick((0.1, 0.5, 1.0, 2.0, -0.25, -1.0)))
 
-    def _earlier(self, x: Value) -> Value:
+    def _earlier(self, x: TaskValue) -> TaskValue:
         found = [v for v in self.values if v is not x and [d[1:] for d in v.shape] == [d[1:] for d in x.shape] and v.dtype == x.dtype]
         if not found:
-            raise Unfit("nothing earlier fits")
+            raise UnfitOperands("nothing earlier fits")
         return found[0] if self.dice.chance(0.5) else self.dice.pick(found)
 
-    def _with_earlier(self, x: Value) -> Value:
+    def _with_earlier(self, x: TaskValue) -> TaskValue:
         kind = self.dice.weighted({"add": 6, "mul": 2, "sub": 1, "max": 0.5, "lerp": 0.5, "logaddexp": 0.3, "div": 0.3})
         return binary.combine(self.program, x, self._earlier(x), kind)
 
-    def _with_input(self, x: Value) -> Value:
+    def _with_input(self, x: TaskValue) -> TaskValue:
         kind = self.dice.weighted({"add": 5, "mul": 4, "sub": 2, "max": 0.7, "min": 0.5, "lerp": 0.8, "logaddexp": 0.4, "div": 1,
                                    "gate": 2})
         names = {"add": ("residual", "skip", "y"), "mul": ("scale", "y", "other"), "gate": ("gate", "g")}.get(kind, ("y", "other", "z"))
         other = binary.other_input(self.program, x, "positive" if kind == "div" else "normal", names)
         return binary.combine(self.program, x, other, kind)
 
-    def _softmax(self, x: Value) -> Value:
+    def _softmax(self, x: TaskValue) -> TaskValue:
         if not x.rank:
-            raise Unfit("no rows")
+            raise UnfitOperands("no rows")
         dim = self.dice.weighted({x.rank - 1: 5, (1 if x.rank > 1 else 0): 1.5 if self.channels_first else 0.8, 0: 0.3})
         if x.sample and self.dice.chance(0.25):
             x = pointwise.scaled(self.program, x, self.dice.pick((0.5, 2.0, 3.0)))
         return reductions.softmax(self.program, x, dim, self.dice.chance(0.3))
 
-    def _reduce(self, x: Value) -> Value:
+    def _reduce(self, x: TaskValue) -> TaskValue:
         if not x.rank:
-            raise Unfit("no rows")
+            raise UnfitOperands("no rows")
         dims = reductions.dims_of(self.program, x, self.first())
         kind = self.dice.weighted({"sum": 3, "mean": 3, "amax": 2.5, "amin": 1, "var": 1, "std": 0.8, "norm": 1, "norm1": 0.4,
                                    "logsumexp": 1.5})
         y = reductions.reduce(self.program, x, kind, dims, self.dice.chance(0.35))
         if count(y.shape) < 2:
-            raise Unfit("one number")
+            raise UnfitOperands("one number")
         return y
 
-    def _through_float(self, x: Value) -> Value:
+    def _through_float(self, x: TaskValue) -> TaskValue:
         """Compute a few steps in float32 and come back, as careful half-precision code does."""
         program = self.program
         wide = views.cast(program, x, "float32")
         y = self.dice.pick((lambda v: reductions.any_norm(program, v, self.first()), self._softmax, self._with_number))(wide)
         if any(s.arguments and s.arguments[0] is wide and any(a.origin == "held" for a in s.arguments) for s in program.statements) or any(
                 "self." in s.template for s in program.statements if wide in s.arguments):
-            raise Unfit("weights of another type")
+            raise UnfitOperands("weights of another type")
         return views.cast(program, y, x.dtype)
 
 
-def single(program: Program) -> None:
+def single(program: TaskProgram) -> None:
     """One operator, with what it needs to be safe.
 
     Raises:
-        Unfit: the operator drawn does not suit its input.
+        UnfitOperands: the operator drawn does not suit its input.
     """
     chain = Chain(program)
     dice, x = program.dice, chain.x
@@ -242,7 +242,7 @@ def single(program: Program) -> None:
         steps = _steps_of(chain, kind)
         chain.x = steps(x)
     if len(program.operators) > (2 if kind in ("loss", "halves") else 1):
-        raise Unfit("more than one operator")
+        raise UnfitOperands("more than one operator")
     program.outputs = [chain.x]
 
 
@@ -252,20 +252,20 @@ def _steps_of(chain: Chain, kind: str) -> Step:
         found, step = chain.drawn(1)
         if found == kind:
             return step
-    raise Unfit(f"no {kind} here")
+    raise UnfitOperands(f"no {kind} here")
 
 
-def fusion(program: Program) -> None:
+def fusion(program: TaskProgram) -> None:
     """Two to twelve operators.
 
     Raises:
-        Unfit: no such chain fits the input drawn.
+        UnfitOperands: no such chain fits the input drawn.
     """
     dice = program.dice
     chain = Chain(program)
     chain.grow(dice.weighted({2: 1.5, 3: 3, 4: 3.5, 5: 3.5, 6: 3, 7: 2.5, 8: 2, 9: 1.5, 10: 1, 11: 0.7, 12: 0.5}))
     if len(program.operators) < 2:
-        raise Unfit("too short")
+        raise UnfitOperands("too short")
     program.outputs = [chain.x]
     if dice.chance(0.1) and not chain.ended:
         kept = [v for v in chain.values[1:-1] if v.origin == "value" and v.dtype == chain.x.dtype]

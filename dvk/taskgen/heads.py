@@ -5,37 +5,37 @@ from __future__ import annotations
 import math
 
 from dvk.taskgen.dice import Dice
-from dvk.taskgen.program import Program
+from dvk.taskgen.program import TaskProgram
 from dvk.taskgen.sizes import WIDTHS, Dim, count, up_to
-from dvk.taskgen.values import Sample, Unfit, Value, deviation, rms
+from dvk.taskgen.values import Sample, TaskValue, UnfitOperands, deviation, rms
 
 
-def mixed(program: Program, x: Value, gain: float = 0.577) -> Sample:
+def mixed(program: TaskProgram, x: TaskValue, gain: float = 0.577) -> Sample:
     """What a sum over many weighted elements looks like: normal, with the variance that PyTorch's initial weights give."""
     return program.normal_sample(0.3 if deviation([abs(v) for v in x.sample]) > 0.5 else 0.0, max(gain * rms(x.sample), 1e-6))
 
 
-def affordable(program: Program, work: float) -> None:
+def affordable(program: TaskProgram, work: float) -> None:
     """Refuse a product of too many multiply-adds, or of a half type where those are unusably slow.
 
     Raises:
-        Unfit: it is one.
+        UnfitOperands: it is one.
     """
     if work > program.profile.flops:
-        raise Unfit("too much work")
+        raise UnfitOperands("too much work")
     if program.dtype != "float32" and not program.profile.half_products:
-        raise Unfit("a half product on a CPU")
+        raise UnfitOperands("a half product on a CPU")
 
 
-def linear(program: Program, x: Value, out: Dim | None = None, bias: bool | None = None) -> Value:
+def linear(program: TaskProgram, x: TaskValue, out: Dim | None = None, bias: bool | None = None) -> TaskValue:
     """A linear layer over the last dimension: the module, the function, or a product with a weight."""
     dice = program.dice
     if x.rank < 2 or x.shape[-1].small < 3:
-        raise Unfit("no rows")
+        raise UnfitOperands("no rows")
     if out is None:
         limit = min(4 * x.shape[-1].native, program.profile.flops / max(count(x.shape), 1), 8192)
         if limit < 16:
-            raise Unfit("too much work")
+            raise UnfitOperands("too much work")
         out = program.constant(dice.pick(("HIDDEN", "FEATURES", "OUT_FEATURES", "WIDTH_OUT")), up_to(dice, limit, (16, 32, 48, *WIDTHS)))
     affordable(program, count(x.shape) * out.native)
     bias = dice.chance(0.75) if bias is None else bias
@@ -56,7 +56,7 @@ def linear(program: Program, x: Value, out: Dim | None = None, bias: bool | None
     return program.emit("matmul", ("matmul",), dice.pick(("{0} @ {1}", "torch.matmul({0}, {1})")), [x, weight], sample, shape=shape)
 
 
-def product(program: Program, a: Value, b: Value, text: str | None = None) -> Value:
+def product(program: TaskProgram, a: TaskValue, b: TaskValue, text: str | None = None) -> TaskValue:
     """A batched product of two values, [..., m, k] and [..., k, n]."""
     shape = (*a.shape[:-1], b.shape[-1])
     affordable(program, count(shape) * a.shape[-1].native)
@@ -74,7 +74,7 @@ def _extent(size: Dim, kernel: int, stride: int, padding: int, dilation: int = 1
 
     native, small = after(size.native), after(size.small)
     if native < 1 or small < 1:
-        raise Unfit("nothing left")
+        raise UnfitOperands("nothing left")
     add = 2 * padding - dilation * (kernel - 1)
     if stride == 1:
         return Dim(f"{size.text} {'+' if add > 0 else '-'} {abs(add)}", native, small)
@@ -84,12 +84,12 @@ def _extent(size: Dim, kernel: int, stride: int, padding: int, dilation: int = 1
     return Dim(f"{inside} // {stride} + 1", native, small)
 
 
-def convolution(program: Program, x: Value, out: Dim | None = None, *, kernel: int | None = None, stride: int | None = None,
-                depthwise: bool | None = None, bias: bool | None = None) -> Value:
+def convolution(program: TaskProgram, x: TaskValue, out: Dim | None = None, *, kernel: int | None = None, stride: int | None = None,
+                depthwise: bool | None = None, bias: bool | None = None) -> TaskValue:
     """A convolution of series, maps or volumes."""
     dice, space = program.dice, x.rank - 2
     if space not in (1, 2, 3):
-        raise Unfit("not maps")
+        raise UnfitOperands("not maps")
     channels = x.shape[1]
     kernel = dice.pick((1, 3, 3, 3, 5, 7) if space < 3 else (1, 3)) if kernel is None else kernel
     stride = dice.pick((1, 1, 1, 2)) if stride is None else stride
@@ -101,7 +101,7 @@ def convolution(program: Program, x: Value, out: Dim | None = None, *, kernel: i
     elif out is None:
         limit = program.profile.flops / (count(x.shape) * kernel**space / stride**space)
         if limit < 8:
-            raise Unfit("too much work")
+            raise UnfitOperands("too much work")
         out = program.constant(dice.pick(("CHANNELS_OUT", "OUT_CHANNELS", "FILTERS")), up_to(dice, min(limit, 512), (8, 16, 24, 32, 48, 64,
                 96, 128, 192, 256, 512)))
         groups = "1"
@@ -128,16 +128,16 @@ def grown(size: Dim, stride: int, add: int) -> Dim:
     return Dim(f"{size.text} {'+' if add > 0 else '-'} {abs(add)}", size.native + add, size.small + add)
 
 
-def transposed_convolution(program: Program, x: Value) -> Value:
+def transposed_convolution(program: TaskProgram, x: TaskValue) -> TaskValue:
     """Upsampling by a transposed convolution."""
     dice, space = program.dice, x.rank - 2
     if space not in (1, 2, 3):
-        raise Unfit("not maps")
+        raise UnfitOperands("not maps")
     kernel, stride, padding = dice.pick(((2, 2, 0), (4, 2, 1), (3, 1, 1), (3, 2, 1)))
     channels = x.shape[1]
     limit = program.profile.flops / (count(x.shape) * kernel**space)
     if limit < 4:
-        raise Unfit("too much work")
+        raise UnfitOperands("too much work")
     out = program.constant("CHANNELS_OUT", up_to(dice, min(limit, 128), (4, 8, 16, 24, 32, 48, 64, 96, 128)))
     extents = tuple(grown(d, stride, kernel - 2 * padding - stride) for d in x.shape[2:])
     affordable(program, count(x.shape) * out.native * kernel**space)
@@ -147,16 +147,16 @@ def transposed_convolution(program: Program, x: Value) -> Value:
                         shape=(x.shape[0], out, *extents))
 
 
-def pool(program: Program, x: Value, kind: str | None = None) -> Value:
+def pool(program: TaskProgram, x: TaskValue, kind: str | None = None) -> TaskValue:
     """Max or average pooling over windows, or adaptive averages."""
     dice, space = program.dice, x.rank - 2
     if space not in (1, 2, 3):
-        raise Unfit("not maps")
+        raise UnfitOperands("not maps")
     kind = kind or dice.weighted({"max": 3, "avg": 3, "global": 1.5})
     if kind == "global":
         one = Dim("1", 1, 1)
         if x.tied is False and x.rank == 3 and x.shape[2].native < 2:
-            raise Unfit("one element")
+            raise UnfitOperands("one element")
         text = dice.pick((f"F.adaptive_avg_pool{space}d({{0}}, 1)", f"nn.AdaptiveAvgPool{space}d(1)"))
         total = math.sqrt(count(x.shape[2:]))
         centre = math.fsum(x.sample) / 64
@@ -165,7 +165,7 @@ def pool(program: Program, x: Value, kind: str | None = None) -> Value:
     else:
         kernel, stride, padding = dice.pick(((2, 2, 0), (2, 2, 0), (3, 2, 1), (3, 1, 1)))
         if any(min(size[1:]) < kernel for size in x.shape[2:]):
-            raise Unfit("smaller than a window")
+            raise UnfitOperands("smaller than a window")
         extents = tuple(_extent(size, kernel, stride, padding) for size in x.shape[2:])
         word, title = (f"max_pool{space}d", f"MaxPool{space}d") if kind == "max" else (f"avg_pool{space}d", f"AvgPool{space}d")
         more = f"{kernel}" + ("" if stride == kernel else f", stride={stride}") + (f", padding={padding}" if padding else "")
@@ -178,11 +178,11 @@ def pool(program: Program, x: Value, kind: str | None = None) -> Value:
                         module=module)
 
 
-def attention(program: Program, x: Value) -> Value:
+def attention(program: TaskProgram, x: TaskValue) -> TaskValue:
     """Scaled dot-product attention of [batch, heads, queries, depth] to further inputs, as long as it or of a length of their own."""
     dice = program.dice
     if x.rank != 4 or min(x.shape[-1][1:]) < 3:
-        raise Unfit("no heads")
+        raise UnfitOperands("no heads")
     causal = dice.chance(0.3)
     own = causal or dice.chance(0.3)
     keys = x.shape[2] if own else program.constant("SOURCE", up_to(dice, 1024, (32, 49, 64, 77, 100, 128, 197, 256, 512, 1024)))
@@ -194,11 +194,11 @@ def attention(program: Program, x: Value) -> Value:
     return program.emit("attention", ("scaled_dot_product_attention",), text, [x, key, value], sample)
 
 
-def embedded(program: Program, x: Value) -> Value:
+def embedded(program: TaskProgram, x: TaskValue) -> TaskValue:
     """`x` and a row of a table for each of its places."""
     dice = program.dice
     if x.rank < 2 or x.half:
-        raise Unfit("no rows")
+        raise UnfitOperands("no rows")
     words = program.constant(dice.pick(("WORDS", "ENTRIES", "VOCABULARY")), dice.pick((100, 512, 1000, 4096, 10007, 32000)), 11)
     ids = program.labels(x.shape[:-1], words)
     name = program.module(f"nn.Embedding({words.text}, {x.shape[-1].text})", ("embedding", "table", "positions"))
@@ -207,7 +207,7 @@ def embedded(program: Program, x: Value) -> Value:
     return program.emit("embedding_add", ("embedding", "add"), text, [x, ids], sample)
 
 
-def head(program: Program, x: Value, channels_first: bool) -> Value:
+def head(program: TaskProgram, x: TaskValue, channels_first: bool) -> TaskValue:
     """A product or convolution that suits the layout."""
     dice: Dice = program.dice
     if channels_first and x.rank > 2:

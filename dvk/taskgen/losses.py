@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import math
 
-from dvk.taskgen.program import Program
+from dvk.taskgen.program import TaskProgram
 from dvk.taskgen.reductions import softmax
-from dvk.taskgen.values import Unfit, Value, mapped
+from dvk.taskgen.values import TaskValue, UnfitOperands, mapped
 
 FAMILIES = {"mse": "mse_loss", "l1": "l1_loss", "smooth_l1": "smooth_l1_loss", "huber": "huber_loss", "bce": "bce_logits",
             "soft_margin": "soft_margin_loss", "kl": "kl_div", "cross_entropy": "cross_entropy", "cosine": "cosine_similarity",
             "distance": "pairwise_distance"}
 
 
-def loss(program: Program, x: Value) -> Value:
+def loss(program: TaskProgram, x: TaskValue) -> TaskValue:
     """A loss of `x` against a new input.
 
     Raises:
-        Unfit: `x` is no prediction of any kind.
+        UnfitOperands: `x` is no prediction of any kind.
     """
     dice = program.dice
     if x.rank < 2 or x.half or len(program.inputs) > 3:
-        raise Unfit("no prediction")
+        raise UnfitOperands("no prediction")
     if not x.tied:
         reduction = "none"
     else:
@@ -87,8 +87,8 @@ def _kl(a: float, b: float) -> float:
     return b * (math.log(b) - a) if b > 0 else 0.0
 
 
-def _finished(program: Program, name: str, families: tuple[str, ...], text: str, arguments: list[Value], each: list[float],
-              reduction: str) -> Value:
+def _finished(program: TaskProgram, name: str, families: tuple[str, ...], text: str, arguments: list[TaskValue], each: list[float],
+              reduction: str) -> TaskValue:
     if reduction == "none":
         return program.emit(name, families, text, arguments, each)
     program.whole = True
@@ -97,11 +97,11 @@ def _finished(program: Program, name: str, families: tuple[str, ...], text: str,
     return program.emit(name, families, text, arguments, plausible, shape=())
 
 
-def _by_row(program: Program, x: Value, kind: str) -> Value:
+def _by_row(program: TaskProgram, x: TaskValue, kind: str) -> TaskValue:
     other = program.input(x.shape, ("other", "target", "anchor"))
     if kind == "cosine":
         if x.shape[1].native > 2048:
-            raise Unfit("angles of long rows are all alike")
+            raise UnfitOperands("angles of long rows are all alike")
         sample = program.normal_sample(0.0, 1 / math.sqrt(x.shape[1].native))
         text = program.dice.pick(("F.cosine_similarity({0}, {1}, dim=-1)", "F.cosine_similarity({0}, {1}, dim=1)"))
         return program.emit("cosine_similarity", ("cosine_similarity",), text, [x, other], sample, shape=x.shape[:1])
@@ -111,7 +111,7 @@ def _by_row(program: Program, x: Value, kind: str) -> Value:
                         floor=0.0)
 
 
-def _cross_entropy(program: Program, x: Value, reduction: str) -> Value:
+def _cross_entropy(program: TaskProgram, x: TaskValue, reduction: str) -> TaskValue:
     dice = program.dice
     labels = program.labels(x.shape[:1], x.shape[1])
     smoothing = dice.pick((0.0, 0.0, 0.05, 0.1))

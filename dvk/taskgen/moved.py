@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dvk.taskgen.heads import grown
-from dvk.taskgen.program import Held, Program
+from dvk.taskgen.program import ConstructorItem, TaskProgram
 from dvk.taskgen.sizes import ONE, Dim, Shape
-from dvk.taskgen.values import Unfit, Value, rows, unrowed
+from dvk.taskgen.values import TaskValue, UnfitOperands, rows, unrowed
 
 
-def moved(program: Program, x: Value, channels_first: bool) -> Value:
+def moved(program: TaskProgram, x: TaskValue, channels_first: bool) -> TaskValue:
     """One of these operators, as suits the layout."""
     maps = channels_first and x.rank == 4
     kind = program.dice.weighted({
@@ -19,26 +19,26 @@ def moved(program: Program, x: Value, channels_first: bool) -> Value:
             "resample": resampled, "select": selected, "sort": ordered, "top": largest}[kind](program, x)
 
 
-def _long(x: Value, least: int) -> Dim:
+def _long(x: TaskValue, least: int) -> Dim:
     """The last dimension.
 
     Raises:
-        Unfit: it has fewer elements.
+        UnfitOperands: it has fewer elements.
     """
     length = x.shape[-1] if x.rank else ONE
     if min(length.native, length.small) < least:
-        raise Unfit("too short")
+        raise UnfitOperands("too short")
     return length
 
 
-def padded(program: Program, x: Value) -> Value:
+def padded(program: TaskProgram, x: TaskValue) -> TaskValue:
     """Zeros, or what lies inside, around the last dimension or the last two."""
     dice = program.dice
     _long(x, 4)
     mode = dice.weighted({"constant": 3, "reflect": 1 if x.rank in (3, 4) else 0, "replicate": 1 if x.rank in (3, 4) else 0})
     both = x.rank == 4 and (mode != "constant" or dice.chance(0.6))
     if both and min(x.shape[-2][1:]) < 4:
-        raise Unfit("too short")
+        raise UnfitOperands("too short")
     left, right = dice.between(0, 2), dice.between(1, 2)
     around = [left, right] * (2 if both else 1)
     shape = tuple(grown(d, 1, left + right) if n >= x.rank - len(around) // 2 else d for n, d in enumerate(x.shape))
@@ -47,7 +47,7 @@ def padded(program: Program, x: Value) -> Value:
     return program.emit(f"pad_{mode}", ("pad",), text, [x], x.sample, shape=shape, floor=None if mode == "constant" else x.floor)
 
 
-def flipped(program: Program, x: Value) -> Value:
+def flipped(program: TaskProgram, x: TaskValue) -> TaskValue:
     """One dimension backwards."""
     _long(x, 3)
     dim = program.dice.pick((-1, -1, x.rank - 1, 0))
@@ -56,7 +56,7 @@ def flipped(program: Program, x: Value) -> Value:
     return program.emit("flip", ("flip",), text, [x], turned, floor=x.floor)
 
 
-def rolled(program: Program, x: Value) -> Value:
+def rolled(program: TaskProgram, x: TaskValue) -> TaskValue:
     """One dimension shifted, its end at its beginning."""
     _long(x, 4)
     by, dim = program.dice.pick((1, 1, 2, -1, 3)), program.dice.pick((-1, -1, x.rank - 1, 0))
@@ -65,7 +65,7 @@ def rolled(program: Program, x: Value) -> Value:
     return program.emit("roll", ("roll",), text, [x], turned, floor=x.floor)
 
 
-def repeated(program: Program, x: Value) -> Value:
+def repeated(program: TaskProgram, x: TaskValue) -> TaskValue:
     """Every element of the last dimension twice."""
     length = _long(x, 3)
     text = program.dice.pick(("{0}.repeat_interleave(2, dim=-1)", "torch.repeat_interleave({0}, 2, dim=-1)"))
@@ -73,17 +73,17 @@ def repeated(program: Program, x: Value) -> Value:
                         floor=x.floor)
 
 
-def triangle(program: Program, x: Value) -> Value:
+def triangle(program: TaskProgram, x: TaskValue) -> TaskValue:
     """One side of the diagonal of the last two dimensions, zeros on the other."""
     _long(x, 4)
     if min(x.shape[-2][1:]) < 4:
-        raise Unfit("too short")
+        raise UnfitOperands("too short")
     side = program.dice.pick(("tril", "triu"))
     text = program.dice.pick((f"{{0}}.{side}()", f"torch.{side}({{0}})"))
     return program.emit(side, (side,), text, [x], [v if n % 2 else 0.0 for n, v in enumerate(x.sample)])
 
 
-def shuffled(program: Program, x: Value) -> Value:
+def shuffled(program: TaskProgram, x: TaskValue) -> TaskValue:
     """Channels to places or places to channels."""
     channels, height, width = x.shape[1:]
     if channels.divisible(4) and program.dice.chance(0.6):
@@ -95,17 +95,17 @@ def shuffled(program: Program, x: Value) -> Value:
         text = program.dice.pick(("F.pixel_unshuffle({0}, 2)", "nn.PixelUnshuffle(2)"))
         name = "pixel_unshuffle"
     else:
-        raise Unfit("odd sides")
+        raise UnfitOperands("odd sides")
     module = text if text.startswith("nn.") else ""
     return program.emit(name, (name,), "{m}({0})" if module else text, [x], x.sample, shape=shape, floor=x.floor, module=module)
 
 
-def resampled(program: Program, x: Value) -> Value:
+def resampled(program: TaskProgram, x: TaskValue) -> TaskValue:
     """Twice as many elements along every spatial dimension: the nearest, or between neighbours."""
     space = x.rank - 2
     smooth = {1: "linear", 2: "bilinear"}.get(space)
     if min(min(d[1:]) for d in x.shape[2:]) < 3:
-        raise Unfit("too short")
+        raise UnfitOperands("too short")
     shape = (*x.shape[:2], *(d.times(2) for d in x.shape[2:]))
     if smooth is None or program.dice.chance(0.6):
         text = program.dice.pick(("F.interpolate({0}, scale_factor=2)", "F.interpolate({0}, scale_factor=2, mode='nearest')",
@@ -120,24 +120,24 @@ def resampled(program: Program, x: Value) -> Value:
     return program.emit(name, (name,), "{m}({0})" if module else text, [x], x.sample, shape=shape, floor=x.floor, module=module)
 
 
-def selected(program: Program, x: Value) -> Value:
+def selected(program: TaskProgram, x: TaskValue) -> TaskValue:
     """Elements of the last dimension or the first, by numbers that the module keeps."""
     dice = program.dice
     dim = 0 if x.rank > 1 and dice.chance(0.4) else x.rank - 1
     size = x.shape[dim]
     if min(size[1:]) < 4:
-        raise Unfit("too short")
+        raise UnfitOperands("too short")
     wanted = program.constant("PICKED", max(2, size.native // dice.pick((1, 2, 4))), min(size.small, dice.pick((3, 5, 6))))
     name = program.unique("picked", "index", "chosen")
-    program.held.append(Held(name, f"torch.randint({size.text}, ({wanted.text},))", buffer=True))
-    numbers = Value((wanted,), "int64", x.sample, "held", tied=False, name=f"self.{name}")
+    program.held.append(ConstructorItem(name, f"torch.randint({size.text}, ({wanted.text},))", buffer=True))
+    numbers = TaskValue((wanted,), "int64", x.sample, "held", tied=False, name=f"self.{name}")
     where = dim - x.rank if dim and dice.chance(0.5) else dim
     text = dice.pick((f"torch.index_select({{0}}, {where}, {{1}})", f"{{0}}.index_select({where}, {{1}})"))
     return program.emit("index_select", ("index_select",), text, [x, numbers], x.sample, shape=(*x.shape[:dim], wanted, *x.shape[dim + 1:]),
                         floor=x.floor)
 
 
-def ordered(program: Program, x: Value) -> Value:
+def ordered(program: TaskProgram, x: TaskValue) -> TaskValue:
     """The last dimension sorted."""
     _long(x, 4)
     down = program.dice.chance(0.3)
@@ -147,7 +147,7 @@ def ordered(program: Program, x: Value) -> Value:
                         floor=x.floor)
 
 
-def largest(program: Program, x: Value) -> Value:
+def largest(program: TaskProgram, x: TaskValue) -> TaskValue:
     """The largest part of the last dimension, in order."""
     length = _long(x, 8)
     part = program.dice.pick((2, 4, 8))

@@ -9,14 +9,14 @@ import math
 from collections.abc import Callable
 
 from dvk.taskgen import binary, heads, pointwise, reductions, views
-from dvk.taskgen.program import Program
+from dvk.taskgen.program import TaskProgram
 from dvk.taskgen.sizes import BATCHES, CHANNELS, DEPTHS, HEADS, LENGTHS, SIDES, Dim, Shape, near, up_to
-from dvk.taskgen.values import Unfit, Value
+from dvk.taskgen.values import TaskValue, UnfitOperands
 
 MODELS = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1280, 1536, 2048, 3072, 4096)
 
 
-def _rows(program: Program, per_element: float) -> tuple[Shape, Dim]:
+def _rows(program: TaskProgram, per_element: float) -> tuple[Shape, Dim]:
     """[batch, width] or [batch, tokens, width] such that `per_element` · width multiply-adds an element are affordable."""
     dice, profile = program.dice, program.profile
     width = up_to(dice, min(4096.0, (profile.flops / 16 / per_element) ** 0.5), MODELS)
@@ -30,7 +30,7 @@ def _rows(program: Program, per_element: float) -> tuple[Shape, Dim]:
             5))), inner), inner
 
 
-def _maps(program: Program, per_element: float) -> Value:
+def _maps(program: TaskProgram, per_element: float) -> TaskValue:
     """Feature maps such that `per_element` multiply-adds an element are affordable."""
     dice, profile = program.dice, program.profile
     elements = min(dice.log_uniform(profile.low, profile.high / 8), profile.flops / per_element)
@@ -42,12 +42,12 @@ def _maps(program: Program, per_element: float) -> Value:
                          dice.pick((("x",), ("images",), ("features",))))
 
 
-def _hidden(program: Program, width: Dim, factors: tuple[int, ...] = (1, 2, 3, 4)) -> Dim:
+def _hidden(program: TaskProgram, width: Dim, factors: tuple[int, ...] = (1, 2, 3, 4)) -> Dim:
     factor = program.dice.pick(factors)
     return width if factor == 1 else program.constant(program.dice.pick(("HIDDEN", "INNER")), width.native * factor, width.small * factor)
 
 
-def _extras(program: Program, x: Value, channels_first: bool) -> Value:
+def _extras(program: TaskProgram, x: TaskValue, channels_first: bool) -> TaskValue:
     """Up to two pointwise steps."""
     dice = program.dice
     for _ in range(dice.pick((0, 0, 1, 1, 2))):
@@ -64,12 +64,12 @@ def _extras(program: Program, x: Value, channels_first: bool) -> Value:
                     x = binary.weighted_by(program, x, channels_first)
                 else:
                     x = binary.activated(program, x)
-        except Unfit:
+        except UnfitOperands:
             continue
     return x
 
 
-def mlp(program: Program) -> Value:
+def mlp(program: TaskProgram) -> TaskValue:
     """A few linear layers with activations, perhaps norms, perhaps an ending."""
     dice = program.dice
     shape, width = _rows(program, 6)
@@ -87,7 +87,7 @@ def mlp(program: Program) -> Value:
     return reductions.reduce(program, x, dice.pick(("mean", "sum", "amax")), (x.rank - 1,), dice.chance(0.3)) if ending == "mean" else x
 
 
-def feed_forward(program: Program) -> Value:
+def feed_forward(program: TaskProgram) -> TaskValue:
     """Norm, linear, activation or gate, linear, residual."""
     dice = program.dice
     shape, width = _rows(program, 10)
@@ -108,7 +108,7 @@ def feed_forward(program: Program) -> Value:
     return reductions.any_norm(program, y, False) if dice.chance(0.25) else y
 
 
-def attention(program: Program) -> Value:
+def attention(program: TaskProgram) -> TaskValue:
     """Scores of queries and keys, scaled, biased or masked, softmax, and the weighted values."""
     dice, profile = program.dice, program.profile
     depth = dice.pick(DEPTHS)
@@ -147,7 +147,7 @@ def attention(program: Program) -> Value:
     return _extras(program, y, False)
 
 
-def gate_of_experts(program: Program) -> Value:
+def gate_of_experts(program: TaskProgram) -> TaskValue:
     """A softmax gate over a few outputs, which it weighs and sums."""
     dice = program.dice
     shape, width = _rows(program, 4)
@@ -165,7 +165,7 @@ def gate_of_experts(program: Program) -> Value:
     return binary.combine(program, x, y, "add") if dice.chance(0.4) else y
 
 
-def conv_block(program: Program) -> Value:
+def conv_block(program: TaskProgram) -> TaskValue:
     """Convolutions with norms and activations, perhaps a shortcut, perhaps a pool."""
     dice = program.dice
     x = _maps(program, 700)
@@ -183,7 +183,7 @@ def conv_block(program: Program) -> Value:
     return heads.pool(program, y) if dice.chance(0.35) else y
 
 
-def separable(program: Program) -> Value:
+def separable(program: TaskProgram) -> TaskValue:
     """Depthwise, then pointwise convolution, as mobile networks and ConvNeXt do."""
     dice = program.dice
     x = _maps(program, 300)
@@ -196,7 +196,7 @@ def separable(program: Program) -> Value:
     return binary.combine(program, y, x, "add") if [d[1:] for d in x.shape] == [d[1:] for d in y.shape] else y
 
 
-def squeeze_excite(program: Program) -> Value:
+def squeeze_excite(program: TaskProgram) -> TaskValue:
     """Channel means through a bottleneck to a gate on the channels."""
     dice = program.dice
     x = _maps(program, 60)
@@ -212,7 +212,7 @@ def squeeze_excite(program: Program) -> Value:
     return binary.combine(program, y, x, "add") if dice.chance(0.5) else y
 
 
-def classifier(program: Program) -> Value:
+def classifier(program: TaskProgram) -> TaskValue:
     """Convolution, activation, pooling to one number a channel, and a linear layer."""
     dice = program.dice
     x = _maps(program, 700)
@@ -228,7 +228,7 @@ def classifier(program: Program) -> Value:
     return y if ending == "none" else reductions.softmax(program, y, 1, ending.startswith("log"))
 
 
-def up_and_join(program: Program) -> Value:
+def up_and_join(program: TaskProgram) -> TaskValue:
     """A decoder step: transposed convolution, a skip input joined or added, norm, activation."""
     dice = program.dice
     x = _maps(program, 400)
@@ -239,7 +239,7 @@ def up_and_join(program: Program) -> Value:
     return _extras(program, binary.activated(program, y), True)
 
 
-def modulated(program: Program) -> Value:
+def modulated(program: TaskProgram) -> TaskValue:
     """Norm, then scale and shift from further inputs, gate and residual, as diffusion transformers do."""
     dice = program.dice
     shape, width = _rows(program, 1)
@@ -256,7 +256,7 @@ def modulated(program: Program) -> Value:
     return binary.combine(program, x, y, "add") if dice.chance(0.7) else y
 
 
-def projected_gate(program: Program) -> Value:
+def projected_gate(program: TaskProgram) -> TaskValue:
     """Two projections of one input, one of which gates the other, with a norm before or after."""
     dice = program.dice
     shape, width = _rows(program, 6)
@@ -269,21 +269,21 @@ def projected_gate(program: Program) -> Value:
     return binary.combine(program, x, y, dice.pick(("add", "add", "lerp"))) if dice.chance(0.6) else y
 
 
-NETWORKS: dict[str, tuple[Callable[[Program], Value], float]] = {
+NETWORKS: dict[str, tuple[Callable[[TaskProgram], TaskValue], float]] = {
     "mlp": (mlp, 2.0), "feed_forward": (feed_forward, 2.0), "attention": (attention, 2.0), "experts": (gate_of_experts, 0.8),
     "conv_block": (conv_block, 2.0), "separable": (separable, 1.0), "squeeze_excite": (squeeze_excite, 1.0),
     "classifier": (classifier, 1.0), "decoder": (up_and_join, 0.8), "modulation": (modulated, 1.0), "gate": (projected_gate, 1.2),
 }
 
 
-def network(program: Program) -> str:
+def network(program: TaskProgram) -> str:
     """Write one of the networks; its name.
 
     Raises:
-        Unfit: the parts drawn do not suit one another.
+        UnfitOperands: the parts drawn do not suit one another.
     """
     name = program.dice.weighted({n: weight for n, (_, weight) in NETWORKS.items()})
     program.outputs = [NETWORKS[name][0](program)]
     if len(program.operators) < 3:
-        raise Unfit("too short")
+        raise UnfitOperands("too short")
     return name

@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dvk.taskgen.program import Program
-from dvk.taskgen.values import Unfit, Value, mapped
+from dvk.taskgen.program import TaskProgram
+from dvk.taskgen.values import TaskValue, UnfitOperands, mapped
 
 
 @dataclass(frozen=True)
@@ -117,18 +117,18 @@ ACTIVATIONS = tuple(u for u in UNARY if u.name in {
     "hardtanh", "hardswish", "hardsigmoid", "squared_relu", "quick_gelu", "logsigmoid"})
 
 
-def unary(program: Program, x: Value, operator: Unary) -> Value:
+def unary(program: TaskProgram, x: TaskValue, operator: Unary) -> TaskValue:
     """Apply a named operator, made safe first where its operand may leave its domain.
 
     Raises:
-        Unfit: the result would be degenerate.
+        UnfitOperands: the result would be degenerate.
     """
     dice = program.dice
     if operator.needs:
         x = bounded(program, x, operator.needs)
     sample = mapped(operator.function, x.sample)
     if max(abs(a - b) for a, b in zip(sample, x.sample, strict=True)) < 1e-3 * (max(map(abs, sample)) + 1e-9):
-        raise Unfit("changes nothing")
+        raise UnfitOperands("changes nothing")
     surfaces = [s for s in operator.surfaces if not s.endswith("!")]
     if x.origin == "value" and dice.chance(0.25):
         surfaces = [s for s in operator.surfaces if s.endswith("!")] or surfaces
@@ -141,7 +141,7 @@ def unary(program: Program, x: Value, operator: Unary) -> Value:
                         plain=plain)
 
 
-def bounded(program: Program, x: Value, needs: str) -> Value:
+def bounded(program: TaskProgram, x: TaskValue, needs: str) -> TaskValue:
     """`x`, or something of it that is surely positive (0.05 at least) or nonnegative."""
     dice = program.dice
     floor = -math.inf if x.floor is None else x.floor
@@ -153,7 +153,7 @@ def bounded(program: Program, x: Value, needs: str) -> Value:
     return x
 
 
-def shifted(program: Program, x: Value, by: float) -> Value:
+def shifted(program: TaskProgram, x: TaskValue, by: float) -> TaskValue:
     """`x` plus a number."""
     dice = program.dice
     number = program.number(by) if by > 0 else repr(by)
@@ -164,7 +164,7 @@ def shifted(program: Program, x: Value, by: float) -> Value:
     return program.emit("shift", ("add",), text, [x], [v + by for v in x.sample], floor=floor)
 
 
-def scaled(program: Program, x: Value, by: float) -> Value:
+def scaled(program: TaskProgram, x: TaskValue, by: float) -> TaskValue:
     """`x` times a number."""
     number = program.number(by)
     text = program.dice.pick(("{0} * %s", "%s * {0}", "torch.mul({0}, %s)", "{0}.mul(%s)", "{0} * %s")) % number
@@ -172,29 +172,29 @@ def scaled(program: Program, x: Value, by: float) -> Value:
                         floor=0.0 if x.floor is not None and x.floor >= 0 < by else None)
 
 
-def divided(program: Program, x: Value, by: float) -> Value:
+def divided(program: TaskProgram, x: TaskValue, by: float) -> TaskValue:
     """`x` divided by a positive number."""
     text = program.dice.pick(("{0} / %s", "torch.div({0}, %s)", "{0}.div(%s)")) % program.number(by)
     return program.emit("divide", ("mul",), text, [x], [v / by for v in x.sample],
                         floor=0.0 if x.floor is not None and x.floor >= 0 else None)
 
 
-def subtracted_from(program: Program, x: Value, number: float) -> Value:
+def subtracted_from(program: TaskProgram, x: TaskValue, number: float) -> TaskValue:
     """A number minus `x`."""
     return program.emit("rsub", ("add",), f"{number} - {{0}}", [x], [number - v for v in x.sample])
 
 
-def clamped(program: Program, x: Value) -> Value:
+def clamped(program: TaskProgram, x: TaskValue) -> TaskValue:
     """`x` within one or two bounds that cut off some of it.
 
     Raises:
-        Unfit: it is cut off everywhere or nowhere.
+        UnfitOperands: it is cut off everywhere or nowhere.
     """
     dice, ordered = program.dice, sorted(x.sample)
     low, high = (round(ordered[dice.between(*span)], 2) for span in ((3, 14), (49, 60)))
     kind = dice.weighted({"both": 4, "low": 1.5, "high": 1.5})
     if low == high:
-        raise Unfit("too narrow")
+        raise UnfitOperands("too narrow")
     if kind == "low":
         text = dice.pick((f"{{0}}.clamp(min={low})", f"torch.clamp({{0}}, min={low})", f"{{0}}.clamp_min({low})"))
         return program.emit("clamp_min", ("clamp",), text, [x], [max(v, low) for v in x.sample], floor=low)
@@ -206,7 +206,7 @@ def clamped(program: Program, x: Value) -> Value:
     return program.emit("clamp", ("clamp",), text, [x], [min(max(v, low), high) for v in x.sample], floor=low)
 
 
-def leaky(program: Program, x: Value) -> Value:
+def leaky(program: TaskProgram, x: TaskValue) -> TaskValue:
     """Leaky ReLU with one of the usual slopes, or learned slopes (PReLU), or written out with where."""
     dice = program.dice
     slope = dice.pick((0.01, 0.05, 0.1, 0.2, 0.3))
@@ -227,7 +227,7 @@ def leaky(program: Program, x: Value) -> Value:
     return program.emit("leaky_relu", ("leaky_relu",), "{m}({0})" if module else text, [x], sample, module=module)
 
 
-def power(program: Program, x: Value) -> Value:
+def power(program: TaskProgram, x: TaskValue) -> TaskValue:
     """A positive value to a broken power."""
     x = bounded(program, x, "positive")
     exponent = program.dice.pick((1.5, 0.75, 0.25, 1.25, 2.5))
@@ -235,7 +235,7 @@ def power(program: Program, x: Value) -> Value:
     return program.emit("power", ("mul",), text, [x], mapped(lambda v: math.pow(v, exponent), x.sample), floor=0.0)
 
 
-def shrunk(program: Program, x: Value) -> Value:
+def shrunk(program: TaskProgram, x: TaskValue) -> TaskValue:
     """Soft shrinkage."""
     reach = program.dice.pick((0.1, 0.2, 0.3, 0.5))
     text = program.dice.pick((f"F.softshrink({{0}}, {reach})", f"nn.Softshrink({reach})"))
@@ -244,7 +244,7 @@ def shrunk(program: Program, x: Value) -> Value:
     return program.emit("softshrink", ("softshrink",), "{m}({0})" if module else text, [x], sample, module=module)
 
 
-def shaped(program: Program, x: Value) -> Value:
+def shaped(program: TaskProgram, x: TaskValue) -> TaskValue:
     """Softplus or ELU with numbers of their own."""
     dice = program.dice
     beta = dice.pick((0.5, 1.5, 2.0))

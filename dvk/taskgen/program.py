@@ -1,6 +1,6 @@
 """The program that a generator writes: constants, inputs, weights and statements, before names and style are chosen.
 
-Every operator goes through `emit`, which refuses (`Unfit`) what the samples show to be degenerate.
+Every operator goes through `emit`, which refuses (`UnfitOperands`) what the samples show to be degenerate.
 `attempt` undoes whatever a refused step had already added.
 """
 
@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from dvk.taskgen.dice import Dice
-from dvk.taskgen.sizes import ONE, Dim, Profile, Shape, count, small_of
-from dvk.taskgen.values import Sample, Unfit, Value, checked
+from dvk.taskgen.sizes import ONE, DeviceProfile, Dim, Shape, count, small_of
+from dvk.taskgen.values import Sample, TaskValue, UnfitOperands, checked
 
 HALF = {"float16": "half", "bfloat16": "bfloat16"}
 
@@ -23,8 +23,8 @@ class Statement:
 
     template: str
     """Python with `{0}`, `{1}`… for the arguments."""
-    arguments: tuple[Value, ...]
-    results: tuple[Value, ...]
+    arguments: tuple[TaskValue, ...]
+    results: tuple[TaskValue, ...]
     module: str = ""
     """Constructor of the submodule that the template calls as `{m}`; a module that could stand in an nn.Sequential."""
     plain: str = ""
@@ -32,7 +32,7 @@ class Statement:
 
 
 @dataclass
-class Held:
+class ConstructorItem:
     """Something that the constructor makes."""
 
     name: str
@@ -44,21 +44,21 @@ class Held:
 
 
 @dataclass
-class Program:
+class TaskProgram:
     """What is being written; `families` is its operator sequence."""
 
     dice: Dice
-    profile: Profile
+    profile: DeviceProfile
     dtype: str
     constants: dict[str, Dim] = field(default_factory=dict)
-    inputs: list[tuple[Value, str]] = field(default_factory=list)
-    held: list[Held] = field(default_factory=list)
+    inputs: list[tuple[TaskValue, str]] = field(default_factory=list)
+    held: list[ConstructorItem] = field(default_factory=list)
     scalars: dict[str, float] = field(default_factory=dict)
     """Constructor arguments that are numbers."""
     statements: list[Statement] = field(default_factory=list)
     operators: list[str] = field(default_factory=list)
     families: list[str] = field(default_factory=list)
-    outputs: list[Value] = field(default_factory=list)
+    outputs: list[TaskValue] = field(default_factory=list)
     eval_mode: bool = False
     whole: bool = False
     """Something is reduced to one number: inputs vary in scale from draw to draw."""
@@ -68,12 +68,12 @@ class Program:
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Undo what was added when the block ends in `Unfit`, which goes on."""
+        """Undo what was added when the block ends in `UnfitOperands`, which goes on."""
         kept = (dict(self.constants), list(self.inputs), list(self.held), dict(self.scalars), list(self.statements),
                 list(self.operators), list(self.families), self.eval_mode, self.whole, set(self.names))
         try:
             yield
-        except Unfit:
+        except UnfitOperands:
             (self.constants, self.inputs, self.held, self.scalars, self.statements, self.operators, self.families,
              self.eval_mode, self.whole, self.names) = kept
             raise
@@ -111,15 +111,15 @@ class Program:
 
     def normal_sample(self, varied: float = 0.0, scale: float = 1.0, centre: float = 0.0) -> Sample:
         """Normal numbers; rows differ in scale by up to `varied`."""
-        found: list[float] = []
+        result: list[float] = []
         for _ in range(8):
             factor = scale * (1 + varied * (self.dice.random() - 0.3))
             row = [self.dice.normal() for _ in range(8)]
             mean = sum(row) / 8
-            found += [factor * (v - 0.7 * mean) + centre for v in row]
-        return tuple(found)
+            result += [factor * (v - 0.7 * mean) + centre for v in row]
+        return tuple(result)
 
-    def input(self, shape: Shape, names: Sequence[str] = ("x",), kind: str = "normal") -> Value:
+    def input(self, shape: Shape, names: Sequence[str] = ("x",), kind: str = "normal") -> TaskValue:
         """A forward parameter. Kinds: normal, positive, unit (0 to 1), sign, mask, probabilities."""
         dice, dtype = self.dice, self.dtype
         sizes = ", ".join(d.text for d in shape)
@@ -139,7 +139,7 @@ class Program:
             text = f"torch.rand({sizes}).softmax(-1)"
         else:
             text, sample = self._normal(shape, sizes)
-        value = Value(shape, dtype, sample, "input", floor, name=self.unique(*names))
+        value = TaskValue(shape, dtype, sample, "input", floor, name=self.unique(*names))
         if dtype in HALF:
             text = f"({text}).{HALF[dtype]}()" if " " in text else f"{text}.{HALF[dtype]}()"
         self.inputs.append((value, text))
@@ -159,14 +159,14 @@ class Program:
             return f"torch.randn({sizes}) {'+' if centre > 0 else '-'} {abs(centre)}", self.normal_sample(0.0, 1.0, centre)
         return f"torch.randn({sizes})", self.normal_sample()
 
-    def labels(self, shape: Shape, classes: Dim) -> Value:
+    def labels(self, shape: Shape, classes: Dim) -> TaskValue:
         """Integer targets below `classes`."""
         sizes = ", ".join(d.text for d in shape)
-        value = Value(shape, "int64", self.normal_sample(), "input", name=self.unique("target", "labels"))
+        value = TaskValue(shape, "int64", self.normal_sample(), "input", name=self.unique("target", "labels"))
         self.inputs.append((value, f"torch.randint({classes.text}, ({sizes},))"))
         return value
 
-    def parameter(self, shape: Shape, centre: float, reach: float, names: Sequence[str], buffer: bool | None = None) -> Value:
+    def parameter(self, shape: Shape, centre: float, reach: float, names: Sequence[str], buffer: bool | None = None) -> TaskValue:
         """A drawn weight with values in `centre` ± `reach`: never left at ones or zeros."""
         dice = self.dice
         sizes = ", ".join(d.text for d in shape)
@@ -177,45 +177,45 @@ class Program:
             texts[f"torch.randn({sizes}) * {round(reach / 2, 3)}" + (f" + {centre}" if centre else "")] = 2.0
         buffer = dice.chance(0.12) if buffer is None else buffer
         name = self.unique(*names)
-        self.held.append(Held(name, dice.weighted(texts), buffer=buffer))
+        self.held.append(ConstructorItem(name, dice.weighted(texts), buffer=buffer))
         sample = tuple([low + dice.random() * (high - low) for _ in range(8)] * 8)
         if all(d == ONE for d in shape):
             sample = (low + dice.random() * (high - low),) * 64
         floor = low if low > 0 and "randn" not in self.held[-1].text else None
-        return Value(shape, self.dtype, sample, "held", floor, tied=False, name=f"self.{name}")
+        return TaskValue(shape, self.dtype, sample, "held", floor, tied=False, name=f"self.{name}")
 
     def module(self, constructor: str, names: Sequence[str], after: Sequence[str] = ()) -> str:
         """A submodule; its attribute's text."""
         name = self.unique(*names)
-        self.held.append(Held(name, constructor, tuple(after)))
+        self.held.append(ConstructorItem(name, constructor, tuple(after)))
         return f"self.{name}"
 
     # -------------------------------------------------- operators
 
-    def emit(self, operator: str, families: Sequence[str], template: str, arguments: Sequence[Value], sample: Sequence[float], *,
+    def emit(self, operator: str, families: Sequence[str], template: str, arguments: Sequence[TaskValue], sample: Sequence[float], *,
              shape: Shape | None = None, floor: float | None = None, dtype: str | None = None, tied: bool | None = None,
-             view: bool = False, module: str = "", plain: str = "") -> Value:
+             view: bool = False, module: str = "", plain: str = "") -> TaskValue:
         """Add a statement with one result.
 
         Raises:
-            Unfit: the result is degenerate or too large for the profile.
+            UnfitOperands: the result is degenerate or too large for the profile.
         """
         shape = arguments[0].shape if shape is None else shape
         dtype = arguments[0].dtype if dtype is None else dtype
         if count(shape) > self.profile.high:
-            raise Unfit("too many elements")
+            raise UnfitOperands("too many elements")
         if dtype != "bool":
             sample = checked(sample, dtype)
-        value = Value(shape, dtype, tuple(sample), "view" if view else "value", floor,
+        value = TaskValue(shape, dtype, tuple(sample), "view" if view else "value", floor,
                       any(a.tied for a in arguments) if tied is None else tied)
         self.statements.append(Statement(template, tuple(arguments), (value,), module, plain))
         self.operators.append(operator)
         self.families += families
         return value
 
-    def emit_several(self, template: str, argument: Value, pieces: Sequence[tuple[Shape, Sample]]) -> list[Value]:
+    def emit_several(self, template: str, argument: TaskValue, pieces: Sequence[tuple[Shape, Sample]]) -> list[TaskValue]:
         """Add a statement with several results that are views of one value."""
-        values = [Value(s, argument.dtype, sample, "view", argument.floor, argument.tied) for s, sample in pieces]
+        values = [TaskValue(s, argument.dtype, sample, "view", argument.floor, argument.tied) for s, sample in pieces]
         self.statements.append(Statement(template, (argument,), tuple(values)))
         self.operators.append("chunk")
         return values

@@ -7,9 +7,9 @@ import re
 
 from dvk.taskgen.binary import combine, gated
 from dvk.taskgen.pointwise import shifted
-from dvk.taskgen.program import Program
+from dvk.taskgen.program import TaskProgram
 from dvk.taskgen.sizes import ONE, Dim, Shape, count
-from dvk.taskgen.values import Unfit, Value, mapped, normalised, reduced, rows, spread, unrowed
+from dvk.taskgen.values import TaskValue, UnfitOperands, mapped, normalised, reduced, rows, spread, unrowed
 
 REDUCTIONS = {
     "sum": ("sum",), "mean": ("mean",), "amax": ("amax",), "amin": ("amin",), "var": ("var",), "std": ("var",), "norm": ("norm",),
@@ -18,7 +18,7 @@ REDUCTIONS = {
 """Reduction → families."""
 
 
-def dims_of(program: Program, x: Value, channels_first: bool) -> tuple[int, ...]:
+def dims_of(program: TaskProgram, x: TaskValue, channels_first: bool) -> tuple[int, ...]:
     """Dimensions to reduce, the last (or the spatial ones) most often."""
     dice = program.dice
     choices: dict[tuple[int, ...], float] = {(x.rank - 1,): 5.0}
@@ -30,13 +30,13 @@ def dims_of(program: Program, x: Value, channels_first: bool) -> tuple[int, ...]
         choices[(x.rank - 2, x.rank - 1)] = 1.0
     if x.rank == 4 and channels_first:
         choices[(0, 2, 3)] = 0.8
-    found = dice.weighted(choices)
-    if not all(x.shape[d].small > 1 and x.shape[d].native > 1 for d in found):
-        raise Unfit("nothing to reduce")
-    return found
+    result = dice.weighted(choices)
+    if not all(x.shape[d].small > 1 and x.shape[d].native > 1 for d in result):
+        raise UnfitOperands("nothing to reduce")
+    return result
 
 
-def spelled(program: Program, dims: tuple[int, ...], rank: int) -> str:
+def spelled(program: TaskProgram, dims: tuple[int, ...], rank: int) -> str:
     """The dimensions as people write them: -1 for the last one, a tuple for several."""
     last = program.dice.chance(0.7)
     several = len(dims) > 1 and 0 not in dims
@@ -49,16 +49,16 @@ def without(shape: Shape, dims: tuple[int, ...], keep: bool) -> Shape:
     return tuple(ONE if d in dims else size for d, size in enumerate(shape) if keep or d not in dims)
 
 
-def reduce(program: Program, x: Value, kind: str, dims: tuple[int, ...], keep: bool) -> Value:
+def reduce(program: TaskProgram, x: TaskValue, kind: str, dims: tuple[int, ...], keep: bool) -> TaskValue:
     """Reduce `dims` of `x`.
 
     Raises:
-        Unfit: the result would be degenerate.
+        UnfitOperands: the result would be degenerate.
     """
     dice, first = program.dice, dims == (0,) and x.rank > 1
     number = count(tuple(x.shape[d] for d in dims))
     if kind in ("var", "std") and math.prod(x.shape[d].small for d in dims) < 3:
-        raise Unfit("variance of too little")
+        raise UnfitOperands("variance of too little")
     sample = spread([reduced(dice, kind, row, number) for row in rows(x.sample, first)], first, keep)
     where = spelled(program, dims, x.rank)
     flag = ", keepdim=True" if keep else ""
@@ -79,20 +79,20 @@ def reduce(program: Program, x: Value, kind: str, dims: tuple[int, ...], keep: b
     return program.emit(kind, REDUCTIONS[kind], text, [x], sample, shape=without(x.shape, dims, keep), floor=floor)
 
 
-def reduce_all(program: Program, x: Value) -> Value:
+def reduce_all(program: TaskProgram, x: TaskValue) -> TaskValue:
     """One number of everything.
 
     Raises:
-        Unfit: it would hardly change from one draw of the inputs to the next.
+        UnfitOperands: it would hardly change from one draw of the inputs to the next.
     """
     dice = program.dice
     if not x.tied or x.half:
-        raise Unfit("always the same number")
+        raise UnfitOperands("always the same number")
     kind = dice.weighted({"mean": 4, "sum": 1.5, "norm": 1})
     values = mapped(abs, x.sample) if kind == "norm" else x.sample
     size = math.fsum(values) / len(values)
     if abs(size) < 0.05:
-        raise Unfit("nothing but noise")
+        raise UnfitOperands("nothing but noise")
     program.whole = True
     text = {"mean": dice.pick(("{0}.mean()", "torch.mean({0})")), "sum": dice.pick(("{0}.sum()", "torch.sum({0})")),
             "norm": dice.pick(("{0}.norm()", "torch.linalg.vector_norm({0})"))}[kind]
@@ -100,16 +100,16 @@ def reduce_all(program: Program, x: Value) -> Value:
     return program.emit(f"{kind}_all", REDUCTIONS[kind], text, [x], plausible, shape=(), floor=x.floor if kind == "mean" else None)
 
 
-def softmax(program: Program, x: Value, dim: int, log: bool = False) -> Value:
+def softmax(program: TaskProgram, x: TaskValue, dim: int, log: bool = False) -> TaskValue:
     """Softmax or log-softmax along one dimension.
 
     Raises:
-        Unfit: too short, or too sharp.
+        UnfitOperands: too short, or too sharp.
     """
     dice, first = program.dice, dim == 0 and x.rank > 1
     length = x.shape[dim]
     if length.small < 3 or length.native < 3:
-        raise Unfit("too short")
+        raise UnfitOperands("too short")
     found = []
     for row in rows(x.sample, first):
         peak = max(row)
@@ -125,20 +125,20 @@ def softmax(program: Program, x: Value, dim: int, log: bool = False) -> Value:
                         module=module)
 
 
-def _norm_module(program: Program, constructor: str, affine: bool, bias: bool = True, reach: float = 0.5) -> str:
+def _norm_module(program: TaskProgram, constructor: str, affine: bool, bias: bool = True, reach: float = 0.5) -> str:
     after = ["nn.init.uniform_({}.weight, 0.5, 1.5)"] if affine else []
     if affine and bias:
         after.append(f"nn.init.uniform_({{}}.bias, -{reach}, {reach})")
     return program.module(constructor, ("norm", "ln", "normalize"), after)
 
 
-def layer_norm(program: Program, x: Value) -> Value:
+def layer_norm(program: TaskProgram, x: TaskValue) -> TaskValue:
     """Layer norm over the last dimension, now and then the last two."""
     dice = program.dice
     num = 2 if x.rank > 2 and dice.chance(0.12) and count(x.shape[-2:]) <= 1 << 20 else 1
     sizes = [d.text for d in x.shape[-num:]]
     if x.shape[-1].small < 3:
-        raise Unfit("too short")
+        raise UnfitOperands("too short")
     sample = normalised(x.sample, False)
     one = sizes[0] if num == 1 else f"({', '.join(sizes)})"
     eps = dice.pick(("", "", ", eps=1e-6", ", eps=1e-3"))
@@ -158,16 +158,16 @@ def layer_norm(program: Program, x: Value) -> Value:
                         tied=False)
 
 
-def rms_norm(program: Program, x: Value) -> Value:
+def rms_norm(program: TaskProgram, x: TaskValue) -> TaskValue:
     """RMS norm over the last dimension: the module, the function, or written out."""
     dice, length = program.dice, x.shape[-1]
     if length.small < 3:
-        raise Unfit("too short")
+        raise UnfitOperands("too short")
     found = []
     for row in rows(x.sample, False):
         size = math.sqrt(math.fsum(v * v for v in row) / len(row))
         if size < 1e-3:
-            raise Unfit("nothing to normalise")
+            raise UnfitOperands("nothing to normalise")
         found.append([v / size for v in row])
     sample, eps = unrowed(found, False), dice.pick(("1e-6", "1e-5"))
     form = dice.weighted({"module": 3, "functional": 1, "written": 3})
@@ -183,13 +183,13 @@ def rms_norm(program: Program, x: Value) -> Value:
     return program.emit("rms_norm_written", ("mul", "mean", "add", "rsqrt", "mul"), text, [x, gain], sample, tied=False)
 
 
-def group_norm(program: Program, x: Value) -> Value:
+def group_norm(program: TaskProgram, x: TaskValue) -> TaskValue:
     """Group norm of maps or series."""
     dice, channels = program.dice, x.shape[1]
     fitting = [g for g in (1, 2, 4, 8, 16, 32) if channels.divisible(g) and channels.small >= g]
     groups = dice.pick(fitting)
     if x.rank < 3 or math.prod(d.small for d in x.shape[1:]) // groups < 4:
-        raise Unfit("too little in a group")
+        raise UnfitOperands("too little in a group")
     sample = normalised(x.sample, False)
     if dice.chance(0.75):
         affine = dice.chance(0.8)
@@ -198,11 +198,11 @@ def group_norm(program: Program, x: Value) -> Value:
     return program.emit("group_norm", ("group_norm",), f"F.group_norm({{0}}, {groups})", [x], sample, tied=False)
 
 
-def _absorbs(program: Program, x: Value) -> None:
+def _absorbs(program: TaskProgram, x: TaskValue) -> None:
     """A norm over each channel's own elements undoes a gain or bias of that channel just before it.
 
     Raises:
-        Unfit: there is one.
+        UnfitOperands: there is one.
     """
     made = next(s for s in program.statements if x in s.results) if x.origin != "input" else None
     if made is None:
@@ -211,13 +211,13 @@ def _absorbs(program: Program, x: Value) -> None:
     constructor = next((h.text for h in program.held if called and h.name == called[1]), "")
     biased = constructor.startswith(("nn.Conv", "nn.Linear")) and "bias=False" not in constructor
     if biased or "Norm" in constructor or any(a.origin == "held" for a in made.arguments):
-        raise Unfit("undone by the norm")
+        raise UnfitOperands("undone by the norm")
 
 
-def instance_norm(program: Program, x: Value) -> Value:
+def instance_norm(program: TaskProgram, x: TaskValue) -> TaskValue:
     """Instance norm of maps, series or volumes."""
     if x.rank not in (3, 4, 5) or math.prod(d.small for d in x.shape[2:]) < 4 or not x.shape[0].native > 0:
-        raise Unfit("not maps")
+        raise UnfitOperands("not maps")
     _absorbs(program, x)
     sample, size = normalised(x.sample, False), x.rank - 2
     if program.dice.chance(0.7):
@@ -227,12 +227,12 @@ def instance_norm(program: Program, x: Value) -> Value:
     return program.emit("instance_norm", ("instance_norm",), "F.instance_norm({0})", [x], sample, tied=False)
 
 
-def batch_norm(program: Program, x: Value) -> Value:
+def batch_norm(program: TaskProgram, x: TaskValue) -> TaskValue:
     """Batch norm: mostly in eval mode with drawn statistics, else with those of the batch."""
     dice, channels = program.dice, x.shape[1]
     kind = {2: "1d", 3: "1d", 4: "2d", 5: "3d"}.get(x.rank)
     if kind is None:
-        raise Unfit("not maps")
+        raise UnfitOperands("not maps")
     if dice.chance(0.75):
         program.eval_mode = True
         after = ("nn.init.uniform_({}.weight, 0.5, 1.5)", "nn.init.uniform_({}.bias, -0.5, 0.5)", "{}.running_mean.normal_(0.0, 0.2)",
@@ -241,7 +241,7 @@ def batch_norm(program: Program, x: Value) -> Value:
         return program.emit("batch_norm", ("batch_norm",), f"{module}({{0}})", [x], [1.1 * v + 0.1 for v in x.sample])
     per_channel = math.prod(d.small for i, d in enumerate(x.shape) if i != 1)
     if per_channel < 4 or x.half:
-        raise Unfit("too small a batch")
+        raise UnfitOperands("too small a batch")
     _absorbs(program, x)
     sample = normalised(x.sample, False)
     if dice.chance(0.6):
@@ -250,16 +250,16 @@ def batch_norm(program: Program, x: Value) -> Value:
     return program.emit("batch_norm_train", ("batch_norm",), "F.batch_norm({0}, None, None, training=True)", [x], sample, tied=False)
 
 
-def l2_normalised(program: Program, x: Value, dim: int) -> Value:
+def l2_normalised(program: TaskProgram, x: TaskValue, dim: int) -> TaskValue:
     """Unit vectors along one dimension."""
     length: Dim = x.shape[dim]
     if length.small < 3:
-        raise Unfit("too short")
+        raise UnfitOperands("too short")
     found = []
     for row in rows(x.sample, dim == 0 and x.rank > 1):
         size = math.sqrt(length.native * math.fsum(v * v for v in row) / len(row))
         if size < 1e-3:
-            raise Unfit("nothing to normalise")
+            raise UnfitOperands("nothing to normalise")
         found.append([v / size for v in row])
     where = spelled(program, (dim,), x.rank)
     return program.emit("normalize", ("norm", "clamp", "mul"), program.dice.pick((f"F.normalize({{0}}, dim={where})",
@@ -267,20 +267,20 @@ def l2_normalised(program: Program, x: Value, dim: int) -> Value:
                         [x], unrowed(found, dim == 0 and x.rank > 1), tied=False)
 
 
-def any_norm(program: Program, x: Value, channels_first: bool) -> Value:
+def any_norm(program: TaskProgram, x: TaskValue, channels_first: bool) -> TaskValue:
     """A norm that suits the layout."""
     if channels_first and x.rank >= 3:
         kind = program.dice.weighted({"group": 3, "instance": 2, "batch": 3, "layer": 0.3, "l2": 0.7})
     else:
         kind = program.dice.weighted({"layer": 4, "rms": 4, "l2": 1, "batch": 1.2 if x.rank == 2 else 0})
     if x.rank < 2 or (kind == "l2" and program.whole):
-        raise Unfit("no rows")
+        raise UnfitOperands("no rows")
     if kind == "l2":
         return l2_normalised(program, x, 1 if channels_first else x.rank - 1)
     return {"group": group_norm, "instance": instance_norm, "batch": batch_norm, "layer": layer_norm, "rms": rms_norm}[kind](program, x)
 
 
-def with_statistic(program: Program, x: Value, channels_first: bool) -> Value:
+def with_statistic(program: TaskProgram, x: TaskValue, channels_first: bool) -> TaskValue:
     """`x` against a statistic of its own rows: minus the mean, over the norm, stretched to a range."""
     dice = program.dice
     dims = dims_of(program, x, channels_first)

@@ -6,23 +6,23 @@ import math
 from collections.abc import Sequence
 from itertools import accumulate
 
-from dvk.taskgen.program import Program
-from dvk.taskgen.values import Unfit, Value, deviation, rows, unrowed
+from dvk.taskgen.program import TaskProgram
+from dvk.taskgen.values import TaskValue, UnfitOperands, deviation, rows, unrowed
 
 
-def scan(program: Program, x: Value) -> Value:
+def scan(program: TaskProgram, x: TaskValue) -> TaskValue:
     """A running sum, product, maximum or logarithm of summed exponentials along one dimension.
 
     Raises:
-        Unfit: too short, or it grows too large.
+        UnfitOperands: too short, or it grows too large.
     """
     dice = program.dice
     if not x.rank:
-        raise Unfit("no rows")
+        raise UnfitOperands("no rows")
     dim = dice.weighted({x.rank - 1: 5, max(0, x.rank - 2): 1.5, 0: 0.5})
     length = x.shape[dim]
     if min(length[1:]) < 4:
-        raise Unfit("too short")
+        raise UnfitOperands("too short")
     kind = dice.weighted({"cumsum": 4, "cummax": 1, "cummin": 0.6, "cumprod": 1, "logcumsumexp": 0.8})
     where = dim - x.rank if dim == x.rank - 1 and dice.chance(0.7) else dim
     families: tuple[str, ...] = (kind,)
@@ -40,7 +40,7 @@ def scan(program: Program, x: Value) -> Value:
     return program.emit(kind, families, text, [x], unrowed(found, first), floor=floor)
 
 
-def _walked(program: Program, kind: str, row: Sequence[float], count: int) -> list[float]:
+def _walked(program: TaskProgram, kind: str, row: Sequence[float], count: int) -> list[float]:
     """Eight plausible results along a row of `count` elements distributed as `row`."""
     if kind in ("cummax", "cummin"):
         return list(accumulate(row, max if kind == "cummax" else min))

@@ -60,7 +60,7 @@ def same(a: Shape, b: Shape) -> bool:
 
 
 @dataclass(frozen=True)
-class Profile:
+class DeviceProfile:
     """What a device's tasks look like."""
 
     low: int
@@ -78,10 +78,10 @@ class Profile:
 
 
 PROFILES = {
-    "cpu": Profile(1 << 10, 1 << 22, 1.5e8, 0.12, False),
-    "cuda": Profile(1 << 12, 1 << 26, 4e10, 0.3, True),
+    "cpu": DeviceProfile(1 << 10, 1 << 22, 1.5e8, 0.12, False),
+    "cuda": DeviceProfile(1 << 12, 1 << 26, 4e10, 0.3, True),
     # Frozen tasks: below 100 ms a call on two CPU cores, and still work for a GPU.
-    "neutral": Profile(1 << 16, 1 << 22, 8e8, 0.12, False, wide=False),
+    "neutral": DeviceProfile(1 << 16, 1 << 22, 8e8, 0.12, False, wide=False),
 }
 
 WIDTHS = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1152, 1280, 1536, 2048, 2560, 3072, 4096, 5120, 8192, 16384)

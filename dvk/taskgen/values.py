@@ -19,12 +19,12 @@ SIDE = 8
 Sample = tuple[float, ...]
 
 
-class Unfit(Exception):
+class UnfitOperands(Exception):
     """The operator does not suit its operands here: draw another."""
 
 
 @dataclass(eq=False)
-class Value:
+class TaskValue:
     """One tensor of the program being written."""
 
     shape: Shape
@@ -63,17 +63,17 @@ def checked(sample: Sequence[float], dtype: str) -> Sample:
     """The sample, if a value of that type may hold it.
 
     Raises:
-        Unfit: too large, constant, or hardly anything but one number.
+        UnfitOperands: too large, constant, or hardly anything but one number.
     """
     limit = 60.0 if dtype == "float16" else 300.0
     if any(v != v or abs(v) > limit for v in sample):
-        raise Unfit("too large")
+        raise UnfitOperands("too large")
     spread, size = deviation(sample), rms(sample)
     if spread < 0.04 * size or size < 1e-6 or (dtype == "float16" and size < 2e-3):
-        raise Unfit("constant")
+        raise UnfitOperands("constant")
     common = max(sample, key=sample.count) if len(set(sample)) < 48 else None
     if common is not None and sample.count(common) > 40:
-        raise Unfit("saturated")
+        raise UnfitOperands("saturated")
     return tuple(sample)
 
 
@@ -81,12 +81,12 @@ def mapped(function: Callable[..., float], *samples: Sample) -> list[float]:
     """The function of every number.
 
     Raises:
-        Unfit: it is not defined for one.
+        UnfitOperands: it is not defined for one.
     """
     try:
         return [function(*values) for values in zip(*samples, strict=True)]
     except (ValueError, OverflowError, ZeroDivisionError):
-        raise Unfit("not defined here") from None
+        raise UnfitOperands("not defined here") from None
 
 
 def transposed(sample: Sample) -> Sample:
@@ -138,10 +138,10 @@ def reduced(dice: Dice, operation: str, row: Sample, count: int) -> float:
 
 def normalised(sample: Sample, first: bool) -> Sample:
     """Every row with mean 0 and deviation 1."""
-    found = []
+    result = []
     for row in rows(sample, first):
         mean, sigma = math.fsum(row) / SIDE, deviation(row)
         if sigma < 1e-4 * (1 + abs(mean)):
-            raise Unfit("nothing to normalise")
-        found.append([(v - mean) / sigma for v in row])
-    return unrowed(found, first)
+            raise UnfitOperands("nothing to normalise")
+        result.append([(v - mean) / sigma for v in row])
+    return unrowed(result, first)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dvk.taskgen.binary import combine, gated
-from dvk.taskgen.program import Program
+from dvk.taskgen.program import TaskProgram
 from dvk.taskgen.sizes import ONE, Shape
-from dvk.taskgen.values import Unfit, Value
+from dvk.taskgen.values import TaskValue, UnfitOperands
 
 
-def halves(program: Program, x: Value, dim: int) -> list[Value]:
+def halves(program: TaskProgram, x: TaskValue, dim: int) -> list[TaskValue]:
     """`x` in two equal parts.
 
     Raises:
-        Unfit: its size is odd.
+        UnfitOperands: its size is odd.
     """
     dice, length = program.dice, x.shape[dim]
     if not length.divisible(2) or length.small < 4:
-        raise Unfit("odd")
+        raise UnfitOperands("odd")
     half = length.over(2)
     shape = (*x.shape[:dim], half, *x.shape[dim + 1:])
     where = dim - x.rank if dim == x.rank - 1 and dice.chance(0.7) else dim
@@ -28,7 +28,7 @@ def halves(program: Program, x: Value, dim: int) -> list[Value]:
     return program.emit_several(text, x, [(shape, x.sample), (shape, turned)])
 
 
-def gated_halves(program: Program, x: Value, channels_first: bool) -> Value:
+def gated_halves(program: TaskProgram, x: TaskValue, channels_first: bool) -> TaskValue:
     """GLU and its relatives: one half of the channels times an activation of the other."""
     dim = 1 if channels_first and x.rank > 2 else x.rank - 1
     if program.dice.chance(0.15) and x.shape[dim].divisible(2):
@@ -46,11 +46,11 @@ def gated_halves(program: Program, x: Value, channels_first: bool) -> Value:
     return gated(program, first, second)
 
 
-def transposed(program: Program, x: Value) -> Value:
+def transposed(program: TaskProgram, x: TaskValue) -> TaskValue:
     """Two dimensions swapped, or all of them turned."""
     dice = program.dice
     if x.rank < 2:
-        raise Unfit("one dimension")
+        raise UnfitOperands("one dimension")
     if x.rank == 2:
         a, b, text = 0, 1, dice.pick(("{0}.t()", "{0}.T", "{0}.transpose(0, 1)"))
     else:
@@ -66,10 +66,10 @@ def transposed(program: Program, x: Value) -> Value:
     return program.emit("transpose", (), text, [x], x.sample, shape=tuple(shape), floor=x.floor, view=True)
 
 
-def flattened(program: Program, x: Value) -> Value:
+def flattened(program: TaskProgram, x: TaskValue) -> TaskValue:
     """All dimensions after the first, or after the second, as one."""
     if x.rank < 3:
-        raise Unfit("flat already")
+        raise UnfitOperands("flat already")
     start = program.dice.pick((1, 2)) if x.rank > 3 else 1
     size = x.shape[start]
     for dim in x.shape[start + 1:]:
@@ -78,16 +78,16 @@ def flattened(program: Program, x: Value) -> Value:
     return program.emit("flatten", (), text, [x], x.sample, shape=(*x.shape[:start], size), floor=x.floor, view=True)
 
 
-def reshaped(program: Program, x: Value, text: str, shape: Shape) -> Value:
+def reshaped(program: TaskProgram, x: TaskValue, text: str, shape: Shape) -> TaskValue:
     """A reshape or permutation that the caller spells."""
     return program.emit("reshape", (), text, [x], x.sample, shape=shape, floor=x.floor, view=True)
 
 
-def joined(program: Program, x: Value, y: Value) -> Value:
+def joined(program: TaskProgram, x: TaskValue, y: TaskValue) -> TaskValue:
     """Two values of one shape behind one another along the last dimension or the channels."""
     dice = program.dice
     if x is y or [d[1:] for d in x.shape] != [d[1:] for d in y.shape] or not x.rank or x.dtype != y.dtype:
-        raise Unfit("shapes differ")
+        raise UnfitOperands("shapes differ")
     at = 1 if x.rank > 2 and dice.chance(0.6) else x.rank - 1
     shape = (*x.shape[:at], x.shape[at].times(2), *x.shape[at + 1:])
     where = at - x.rank if at == x.rank - 1 else at
@@ -96,16 +96,16 @@ def joined(program: Program, x: Value, y: Value) -> Value:
     return program.emit("cat", ("cat",), text, [x, y], sample, shape=shape)
 
 
-def sliced(program: Program, x: Value) -> Value:
+def sliced(program: TaskProgram, x: TaskValue) -> TaskValue:
     """A part of the last dimension, or every other element of it."""
     dice, length = program.dice, x.shape[-1] if x.rank else ONE
     if not length.divisible(2) or length.small < 8:
-        raise Unfit("too short")
+        raise UnfitOperands("too short")
     text = dice.pick(("{0}[..., ::2]", "{0}[..., 1::2]", "{0}[..., : {0}.shape[-1] // 2]", "{0}[..., {0}.shape[-1] // 2 :]"))
     return program.emit("slice", (), text, [x], x.sample, shape=(*x.shape[:-1], length.over(2)), floor=x.floor, view=True)
 
 
-def cast(program: Program, x: Value, dtype: str) -> Value:
+def cast(program: TaskProgram, x: TaskValue, dtype: str) -> TaskValue:
     """Another floating type."""
     dice = program.dice
     short = {"float32": "float", "float16": "half", "bfloat16": "bfloat16"}[dtype]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from dvk.taskgen.program import HALF, Program, Statement
-from dvk.taskgen.values import Value
+from dvk.taskgen.program import HALF, Statement, TaskProgram
+from dvk.taskgen.values import TaskValue
 
 LEADING = re.compile(r"^(?:torch\.|F\.|self\.|\{m\}|[\w.]+\(|\(|\[|-)*\{0\}")
 """Templates whose first argument is computed before anything else: another expression may stand there."""
@@ -20,10 +20,10 @@ NAMES = (("h", "z", "u", "v", "w", "r", "s"), ("out", "hidden", "value", "state"
 MODULE_NAMES = ("act", "activation", "layer", "op", "block", "pool", "fn")
 
 
-class Writer:
+class TaskWriter:
     """Writes one program once; all its choices come from the program's dice."""
 
-    def __init__(self, program: Program, title: str):
+    def __init__(self, program: TaskProgram, title: str):
         self.program, self.dice, self.title = program, program.dice, title
         self.uses = Counter(id(v) for s in program.statements for v in s.arguments)
         self.uses.update(id(v) for v in program.outputs)
@@ -103,7 +103,7 @@ class Writer:
     def _modules(self) -> dict[int, str]:
         """Statement → the submodule it calls; neighbours may share an nn.Sequential (empty text: nothing left to do)."""
         program, dice = self.program, self.dice
-        found: dict[int, str] = {}
+        result: dict[int, str] = {}
         statements = program.statements
         position = 0
         while position < len(statements):
@@ -115,17 +115,17 @@ class Writer:
             if run - position > 1 and dice.chance(0.6):
                 name = program.unique("block", "net", "layers", "stack")
                 self.inits.append(f"self.{name} = nn.Sequential({', '.join(s.module for s in statements[position:run])})")
-                found[position] = f"self.{name}"
-                found.update(dict.fromkeys(range(position + 1, run), ""))
+                result[position] = f"self.{name}"
+                result.update(dict.fromkeys(range(position + 1, run), ""))
                 position = run
             elif statements[position].module:
                 name = program.unique(*dice.shuffled(MODULE_NAMES[:3]), *MODULE_NAMES)
                 self.inits.append(f"self.{name} = {statements[position].module}")
-                found[position] = f"self.{name}"
+                result[position] = f"self.{name}"
                 position += 1
             else:
                 position += 1
-        return found
+        return result
 
     # ------------------------------------------------------------ forward
 
@@ -161,7 +161,7 @@ class Writer:
         self._extract(results)
         return "\n".join([*self.lines, f"        return {', '.join(results)}"])
 
-    def _nests(self, number: int, result: Value, modules: dict[int, str], expression: str, nesting: float) -> bool:
+    def _nests(self, number: int, result: TaskValue, modules: dict[int, str], expression: str, nesting: float) -> bool:
         """The value may stand inside the next statement: used there only, once, and first of all."""
         if modules.get(number + 1) == "":
             return True

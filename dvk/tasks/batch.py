@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 from dvk.config import Limits
-from dvk.sandbox import Death, Session
+from dvk.sandbox import Death, SandboxSession
 
 
 def each(target: str, requests: Iterable[dict[str, Any]], limits: Limits, *, per_child: int = 200,
@@ -55,7 +55,7 @@ def _block(target: str, block: list[dict[str, Any]], limits: Limits, env: dict[s
         whole = limits.model_copy(update={"wall_s": limits.wall_s * (len(rest) + 1)})
         # Many small operators: a thread more a core only waits.
         late_env, isolate = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}, limits.reference_isolation("cpu")
-        with Session(target, whole, env=env, late_env=late_env, isolate=isolate) as session:
+        with SandboxSession(target, whole, env=env, late_env=late_env, isolate=isolate) as session:
             session.send({"requests": rest})
             for _ in rest:
                 answer = session.receive(limits.wall_s)

@@ -97,13 +97,13 @@ def imported() -> dict[str, Path]:
 
 def texts_of(files: dict[str, Path]) -> Texts:
     """Of those that are text."""
-    found = []
+    result = []
     for name, file in files.items():
         try:
-            found.append((name, read_source(file)))
+            result.append((name, read_source(file)))
         except UnicodeDecodeError:  # an extension module
             continue
-    return tuple(found)
+    return tuple(result)
 
 
 def holds(folder: Path, texts: Texts) -> bool:
@@ -133,13 +133,13 @@ def _forget(place: _Place) -> None:
 
 def _modules(place: _Place) -> list[tuple[str, Path]]:
     """Name and file of the modules that came from the place."""
-    found = []
+    result = []
     for name, module in list(sys.modules.items()):
         file = vars(module).get("__file__") if isinstance(module, ModuleType) else None  # a lazy one may import when asked
         if isinstance(file, str) and name not in place.before and not name.startswith(PREFIX):
             if any(_is_own(Path(file), Path(root)) for root in place.roots):
-                found.append((name, Path(file)))
-    return found
+                result.append((name, Path(file)))
+    return result
 
 
 def _is_own(file: Path, root: Path) -> bool:

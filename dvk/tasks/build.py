@@ -41,7 +41,7 @@ class CandidateError(Exception):
         self.status = status
 
 
-class Built:
+class BuiltTask:
     """A task's reference, ready to run.
 
     Attributes:
@@ -101,7 +101,7 @@ class Built:
         return _init_arguments(self.task, self.module)
 
 
-def build(task: Task, seed: int = 0) -> Built:
+def build(task: Task, seed: int = 0) -> BuiltTask:
     """Execute the task's file and construct its reference under `seed`, on its device, dtype and mode.
 
     Raises:
@@ -109,7 +109,7 @@ def build(task: Task, seed: int = 0) -> Built:
     """
     module = run_file(task)
     if task.kind == "function":
-        return Built(task, module, entry.as_module(getattr(module, task.entry)), False)
+        return BuiltTask(task, module, entry.as_module(getattr(module, task.entry)), False)
     constructor = getattr(module, task.entry)
     on_device = task.device != "cpu"
     hint = "pass the constructor's arguments with get_init_inputs() or --init" + _signature(constructor)
@@ -124,13 +124,13 @@ def build(task: Task, seed: int = 0) -> Built:
             raise fault(f"{task.entry}() could not be constructed", error, hint) from error
         if getattr(model.forward, "__func__", None) is nn.Module.forward:
             raise TaskError(f"`{task.entry}` has no forward", "define forward(self, …) in the class, with its inputs")
-        built = Built(task, module, model, place)
+        built = BuiltTask(task, module, model, place)
         _initialise_lazy(model, partial(built.inputs, 0))
         return built
     raise AssertionError("unreachable")
 
 
-def build_candidate(source: str, task: Task, built: Built, seed: int = 0) -> nn.Module:
+def build_candidate(source: str, task: Task, built: BuiltTask, seed: int = 0) -> nn.Module:
     """`ModelNew` of `source`, constructed as the reference was, with the reference's weights where they fit.
 
     Weights are copied when names and shapes of the two state_dicts agree (`same_weights`); otherwise

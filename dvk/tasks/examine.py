@@ -17,10 +17,10 @@ from dvk.crashes import text_of
 from dvk.errors import DvkError, MachineError, TaskError
 from dvk.records import Task, content_hash
 from dvk.tasks import beside, entry, packages, searched, variants
-from dvk.tasks.build import Built, build, run_file
+from dvk.tasks.build import BuiltTask, build, run_file
 from dvk.tasks.hygiene import equal
 from dvk.tasks.input_sampler import Call
-from dvk.tasks.precision import Watch, classify
+from dvk.tasks.precision import PrecisionMode, classify
 from dvk.tasks.sizes import num_bytes
 from dvk.tasks.sourcefile import fault
 from dvk.tasks.state import State, generators, restore, seeded, snapshot
@@ -33,14 +33,14 @@ TRIAL_SEEDS = (0, 1, 2)
 SEARCH_S = 10.0  # trying other shapes; enough for slow references, which get fewer
 
 
-class Channel(Protocol):
+class SessionChannel(Protocol):
     """The child's end of a sandbox session."""
 
     def receive(self) -> dict[str, Any] | None: ...
     def send(self, message: dict[str, Any]) -> None: ...
 
 
-def examine(channel: Channel) -> None:
+def examine(channel: SessionChannel) -> None:
     """Sandbox target; see the module's docstring for the messages."""
     request = channel.receive()
     if request is None:
@@ -51,7 +51,7 @@ def examine(channel: Channel) -> None:
         channel.send({"error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}})
 
 
-def _examine(channel: Channel, request: dict[str, Any]) -> None:
+def _examine(channel: SessionChannel, request: dict[str, Any]) -> None:
     if request["device"] == "cuda" and not torch.cuda.is_available():
         raise MachineError("this machine has no usable CUDA device", "use --device cpu, or see what `dvk doctor` says")
     channel.send({"stage": "importing it"})
@@ -97,7 +97,7 @@ def _with_imported(task: Task) -> Task:
     return task.model_copy(update={"id": content_hash(task.id, *contents), "beside": beside.texts_of(files)})
 
 
-def _check_inputs(built: Built, inputs: Named, kept: Named) -> None:
+def _check_inputs(built: BuiltTask, inputs: Named, kept: Named) -> None:
     if not inputs:
         raise TaskError("the example inputs hold no tensor",
                         "let get_inputs() return tensors, or give --input \"x=float32[64,1024]\"")
@@ -114,10 +114,10 @@ def _check_inputs(built: Built, inputs: Named, kept: Named) -> None:
                             "draw from torch's, numpy's or random's global generator; all three are seeded")
 
 
-def _run_twice(built: Built, call: Call, inputs: Named, twin: Call, kept: Named) -> dict[str, Any]:
+def _run_twice(built: BuiltTask, call: Call, inputs: Named, twin: Call, kept: Named) -> dict[str, Any]:
     """What a first call shows of the task; the second, with equal inputs, must agree with it."""
     state = snapshot(built.model)
-    watch = Watch()
+    watch = PrecisionMode()
     unwritten, nesting = noted(inputs), containers(call)
     with seeded(CALL_SEED):
         before = generators()
@@ -147,7 +147,7 @@ def _run_twice(built: Built, call: Call, inputs: Named, twin: Call, kept: Named)
             "precision": classify(watch, [t for _, t in (*outputs, *left)])}
 
 
-def _forward(built: Built, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _forward(built: BuiltTask, args: list[Any], kwargs: dict[str, Any]) -> Any:
     try:
         with torch.no_grad():
             output = built.model(*args, **kwargs)
@@ -183,7 +183,7 @@ def _nan_only(tensor: Any) -> bool:
     return bool(tensor.numel()) and (tensor.is_floating_point() or tensor.is_complex()) and bool(tensor.isnan().all())
 
 
-def _nan_hint(built: Built) -> str:
+def _nan_hint(built: BuiltTask) -> str:
     if built.task.dtype in ("float16", "bfloat16"):
         return f"the values do not survive {built.task.dtype}: try another --dtype or tamer inputs"
     return "choose inputs that it is defined for, or guard it, e.g. with clamp or an eps"
@@ -191,7 +191,7 @@ def _nan_hint(built: Built) -> str:
 
 # ---------------------------------------------------------------- other shapes
 
-def _search_shapes(channel: Channel, built: Built, task: Task) -> None:
+def _search_shapes(channel: SessionChannel, built: BuiltTask, task: Task) -> None:
     indexes = any(spec.dtype.startswith(("int", "uint")) for spec in task.inputs)
     state = snapshot(built.model)
     end = time.monotonic() + SEARCH_S
@@ -207,7 +207,7 @@ def _search_shapes(channel: Channel, built: Built, task: Task) -> None:
                 candidate = variants.variant(name, group, size)
                 # An index that is too large for a smaller size may be missing from one draw, hardly from three.
                 seeds = TRIAL_SEEDS if indexes and size < axis.size else TRIAL_SEEDS[:1]
-                trial = Built(task.model_copy(update={"shape_variants": (candidate,)}), built.module, built.model,
+                trial = BuiltTask(task.model_copy(update={"shape_variants": (candidate,)}), built.module, built.model,
                               built.constructed_on_device)
                 if all(_accepts(trial, name, seed, state) for seed in seeds):
                     channel.send({"variant": candidate.model_dump(mode="json")})
@@ -219,7 +219,7 @@ def _search_shapes(channel: Channel, built: Built, task: Task) -> None:
                 break
 
 
-def _accepts(built: Built, name: str, seed: int, state: State) -> bool:
+def _accepts(built: BuiltTask, name: str, seed: int, state: State) -> bool:
     try:
         args, kwargs = built.inputs(seed, name)
         with seeded(CALL_SEED):

@@ -1,4 +1,4 @@
-"""The small language of `--also`: another set of inputs, told by what differs from the first. Parses only.
+"""The small language of `--extra-input`: another set of inputs, told by what differs from the first. Parses only.
 
     NAME=SPEC; NAME=SPEC; …     those that differ, as `--input` writes them: "x=float32[32,1024]"
     SPEC; SPEC; …               all of them, in order: "float32[32,1024]; float32[32,1]"
@@ -15,7 +15,7 @@ from dvk.errors import TaskError
 from dvk.records import TensorSpec
 from dvk.tasks.specs import FLOATS, INTEGERS, named, parse_input, parse_inputs
 
-HINT = 'write e.g. --also "x=float32[32,1024]", or all inputs in order: --also "float32[32,1024]; float32[32,1]"'
+HINT = 'write e.g. --extra-input "x=float32[32,1024]", or all inputs in order: --extra-input "float32[32,1024]; float32[32,1]"'
 _BETWEEN = re.compile(r""";(?=(?:[^'"]*['"][^'"]*['"])*[^'"]*$)""")
 """A semicolon outside of quotes."""
 
@@ -24,7 +24,7 @@ def specs(text: str, given: Sequence[str], inputs: Sequence[TensorSpec]) -> tupl
     """The whole set as `--input` specs.
 
     Args:
-        text: one `--also`.
+        text: one `--extra-input`.
         given: the `--input` specs of the first set; empty where the file has get_inputs().
         inputs: the first set's tensors, as examined.
 

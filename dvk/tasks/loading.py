@@ -16,7 +16,7 @@ from typing import Any, Literal
 from dvk.config import Limits
 from dvk.errors import DvkError, Exhausted, MachineError, TaskError
 from dvk.records import Device, ShapeVariant, Task, content_hash
-from dvk.sandbox import Death, Session
+from dvk.sandbox import Death, SandboxSession
 from dvk.tasks import naming
 from dvk.tasks.sourcetext import read_source
 from dvk.tasks.specs import parse_dtype, parse_init, parse_inputs
@@ -99,7 +99,7 @@ def _examine(request: dict[str, Any], file: str, limits: Limits) -> Task:
     stage = "starting"
     variants: list[ShapeVariant] = []
     deadline = time.monotonic() + limits.wall_s
-    with Session("dvk.tasks.examine:examine", limits, isolate=limits.reference_isolation(request["device"])) as session:
+    with SandboxSession("dvk.tasks.examine:examine", limits, isolate=limits.reference_isolation(request["device"])) as session:
         session.send(request)
         while True:
             answer = session.receive(max(0.01, deadline - time.monotonic()))

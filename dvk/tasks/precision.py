@@ -29,7 +29,7 @@ _MOVES = ("_to_copy", "to", "clone", "copy_", "view", "_unsafe_view", "reshape",
           "embedding", "empty_like", "empty", "contiguous", "split", "unbind", "as_strided")
 
 
-class Watch(TorchDispatchMode):
+class PrecisionMode(TorchDispatchMode):
     """Notes the dtypes that operators compute in, and whether TF32 may be among them."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Watch(TorchDispatchMode):
         return result
 
 
-def classify(watch: Watch, outputs: list[torch.Tensor]) -> Precision:
+def classify(watch: PrecisionMode, outputs: list[torch.Tensor]) -> Precision:
     """The class of a reference that ran under `watch` and returned `outputs`."""
     if not any(t.dtype.is_floating_point or t.dtype.is_complex for t in outputs):
         return "exact"

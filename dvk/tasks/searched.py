@@ -43,17 +43,17 @@ class Searched:
         Raises:
             TaskError: something was imported from one that isolated processes must not read.
         """
-        found = dict.fromkeys(folder for entry in self._entries() for folder in self._meant(entry))
+        result = dict.fromkeys(folder for entry in self._entries() for folder in self._meant(entry))
         for folder in own:
-            found.pop(folder, None)
-        for folder in [folder for folder in found if importable.refused(folder)]:
+            result.pop(folder, None)
+        for folder in [folder for folder in result if importable.refused(folder)]:
             if (name := _imported_from(folder)) is not None:
                 raise TaskError(
                     f"it imports `{name}` from `{folder}`, which candidates may not read",
                     "move the module into a separate folder beside the file, or install it",
                 )
-            del found[folder]
-        return tuple(found)
+            del result[folder]
+        return tuple(result)
 
     def _entries(self) -> list[str]:
         return [entry for entry in sys.path if isinstance(entry, str) and entry and entry not in self._before]

@@ -83,8 +83,8 @@ def parse_input(text: str) -> InputSpec:
 
 def named(text: str) -> str | None:
     """The name in `NAME=…`, None where there is none."""
-    found = _NAMED.fullmatch(text.strip())
-    return found["name"] if found else None
+    match = _NAMED.fullmatch(text.strip())
+    return match["name"] if match else None
 
 
 def parse_inputs(texts: Sequence[str]) -> list[InputSpec]:

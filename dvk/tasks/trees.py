@@ -45,13 +45,13 @@ def map_tensors(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
 
 def named_tensors(tree: Any, root: str = "") -> Named:
     """Every tensor of `tree` with its path: `x`, `x.0`, `state.mask`; the root alone is `output`."""
-    found: Named = []
+    result: Named = []
     for path, leaf in pytree.tree_flatten_with_path(tree)[0]:
         if isinstance(leaf, torch.Tensor):
             steps = [root] if root else []
             steps += [str(getattr(key, "idx", getattr(key, "key", getattr(key, "name", key)))) for key in path]
-            found.append((".".join(steps) or "output", leaf))
-    return found
+            result.append((".".join(steps) or "output", leaf))
+    return result
 
 
 def named_inputs(args: list[Any], kwargs: dict[str, Any], names: list[str]) -> Named:
@@ -60,10 +60,10 @@ def named_inputs(args: list[Any], kwargs: dict[str, Any], names: list[str]) -> N
     Args:
         names: name of each positional argument.
     """
-    found: Named = []
+    result: Named = []
     for name, value in [*zip(names, args, strict=True), *kwargs.items()]:
-        found += named_tensors(value, name)
-    return found
+        result += named_tensors(value, name)
+    return result
 
 
 def describe(name: str, tensor: torch.Tensor) -> TensorSpec:

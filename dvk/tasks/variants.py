@@ -22,7 +22,7 @@ Members = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
-class Axis:
+class SizeAxis:
     """A size and the sets of input dimensions that may carry it, likeliest set first."""
 
     label: str
@@ -30,29 +30,29 @@ class Axis:
     groups: tuple[Members, ...]
 
 
-def axes(inputs: Sequence[TensorSpec]) -> list[Axis]:
+def axes(inputs: Sequence[TensorSpec]) -> list[SizeAxis]:
     """The axes of a call, batch first, then from the last dimension inwards."""
     lead = next((spec for spec in inputs if spec.shape), None)
     if lead is None:
         return []
-    found = [Axis("batch", lead.shape[0], _distinct(
+    result = [SizeAxis("batch", lead.shape[0], _distinct(
         tuple((s.name, 0) for s in inputs if s.shape and s.shape[0] == lead.shape[0]),
         _everywhere(inputs, lead.shape[0]),
         ((lead.name, 0),)))]
     if any(spec.dtype in ("int16", "int32", "int64", "uint8") for spec in inputs):
-        return found  # integers may index into any other dimension: its size is not free
+        return result  # integers may index into any other dimension: its size is not free
     for back in range(1, len(lead.shape)):
         dimension = len(lead.shape) - back
         size = lead.shape[dimension]
         label = "width" if back == 1 else f"dim{dimension}"
-        found.append(Axis(label, size, _distinct(
+        result.append(SizeAxis(label, size, _distinct(
             tuple((s.name, len(s.shape) - back) for s in inputs if len(s.shape) >= back and s.shape[-back] == size),
             _everywhere(inputs, size),
             ((lead.name, dimension),))))
-    return found
+    return result
 
 
-def sizes(axis: Axis, num_bytes: int, enough: bool) -> Iterator[tuple[str, int]]:
+def sizes(axis: SizeAxis, num_bytes: int, enough: bool) -> Iterator[tuple[str, int]]:
     """Names and sizes to try along an axis.
 
     Args:
@@ -73,7 +73,7 @@ def variant(name: str, members: Members, size: int) -> ShapeVariant:
     return ShapeVariant(name=name, changes=tuple((leaf, dimension, size) for leaf, dimension in members))
 
 
-def safe_to_broadcast(axis: Axis, members: Members) -> bool:
+def safe_to_broadcast(axis: SizeAxis, members: Members) -> bool:
     """Size 1 keeps its meaning: `members` is not one tensor's dimension alone that others would stretch."""
     return len(axis.groups) == 1 or members != axis.groups[-1]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dvk import composer, tasks
-from dvk.backbone import Completion, Conversation, Sampling, Usage
+from dvk.backbone import Completion, Conversation, Sampling, TokenUsage
 from dvk.composer.capture.export import trace
 from dvk.config import Config
 from dvk.records import Interval, Skill, Status, Task, Timing, Turn, Verdict
@@ -36,7 +36,7 @@ def affine() -> Task:
 
 
 @cache
-def captured() -> composer.Captured:
+def captured() -> composer.CapturedGraph:
     """Its graph."""
     return trace(affine())
 
@@ -55,7 +55,7 @@ class Said:
     """A backbone whose answers are a function of the conversation: a text, or a whole completion."""
 
     def __init__(self, answer: Callable[[Conversation], str | Completion], dialect: str = "chat"):
-        self.name, self.dialect, self.usage = "said", dialect, Usage()
+        self.name, self.dialect, self.usage = "said", dialect, TokenUsage()
         self.answer = answer
         self.calls: list[tuple[list[Conversation], Sampling]] = []
 

@@ -8,10 +8,10 @@ import pytest
 
 from dvk.agents import dialects, notes, policy, selection, summary
 from dvk.agents.dialects.examples import EXAMPLES, RULES, TITLES
-from dvk.agents.task_context import Subject
-from dvk.agents.turns import best_timing, kept
+from dvk.agents.task_context import TaskContext
+from dvk.agents.turns import best_timing, turns_in_budget
 from dvk.backbone import Completion
-from dvk.config import Agents, Config
+from dvk.config import AgentsConfig, Config
 from dvk.harness.session import static
 from dvk.records import Candidate, Graph, Node, Skill, Task, Trace
 from dvk.skills import Library
@@ -30,7 +30,7 @@ class Model(nn.Module):
         return F.silu(self.norm(x))
 """
 TASK = Task(id="t", name="norm", source=SOURCE, entry="Model", kind="module")
-HERE = Subject(TASK, None, "cpp")
+HERE = TaskContext(TASK, None, "cpp")
 
 
 def said(text: str, finish: str = "stop") -> Completion:
@@ -54,10 +54,10 @@ def test_candidates_follow_source_and_graph(library: Library) -> None:
     assert [s.name for s in selection.candidates(HERE, library, SETTINGS)] == ["group_norm_silu"]
     softmax = Node(name="v0", op="aten.softmax.int", shape=(2, 3), dtype="float32")
     captured = type("C", (), {"graph": Graph(nodes=(softmax,), outputs={"ref": "v0"})})
-    found = selection.candidates(Subject(TASK, captured, "cpp"), library, SETTINGS)  # type: ignore[arg-type]  # only the graph is read
+    found = selection.candidates(TaskContext(TASK, captured, "cpp"), library, SETTINGS)  # type: ignore[arg-type]  # only the graph is read
     assert {s.name for s in found[:2]} == {"group_norm_silu", "online_softmax"}
-    assert selection.candidates(HERE, library, Agents(num_candidates=0)) == []
-    assert len(selection.candidates(Subject(TASK, captured, "cpp"), library, Agents(num_candidates=1))) == 1  # type: ignore[arg-type]
+    assert selection.candidates(HERE, library, AgentsConfig(num_candidates=0)) == []
+    assert len(selection.candidates(TaskContext(TASK, captured, "cpp"), library, AgentsConfig(num_candidates=1))) == 1  # type: ignore[arg-type]
 
 
 def test_source_words_are_the_names_that_code_uses() -> None:
@@ -111,7 +111,7 @@ def test_skills_are_given_once_and_turns_follow() -> None:
 
 
 def test_a_prompt_keeps_its_budget_and_forgets_thinking() -> None:
-    tight = Agents(prompt_tokens=2500, task_tokens=500, kept_attempts=4)
+    tight = AgentsConfig(prompt_tokens=2500, task_tokens=500, kept_attempts=4)
     turns = [turn(ok(1.0 + n / 10), f"<think>{'hm' * 5000}</think>\n" + f"answer {n} " * 190) for n in range(4)]
     asked = policy.ask(CHAT, HERE, [], turns, tight)
     shown = [message["content"] for message in asked.messages if message["role"] == "assistant"]
@@ -123,7 +123,7 @@ def test_a_prompt_keeps_its_budget_and_forgets_thinking() -> None:
     assert silent.messages[1]["content"] == "(no answer)"
 
 
-def test_an_unreadable_answer_is_told_so() -> None:
+def test_an_unparsable_answer_is_reported_to_the_model() -> None:
     asked = policy.ask(CHAT, HERE, [], [turn(None, "no code", malformed="no fenced block of code")], SETTINGS)
     assert "Nothing could be read from your answer: no fenced block of code." in asked.messages[-1]["content"]
 
@@ -138,7 +138,7 @@ def test_an_unreadable_answer_is_told_so() -> None:
 ])  # fmt: skip
 def test_what_stays_in_context(speeds: list[float], most: int, shown: list[int]) -> None:
     turns = [turn(ok(s) if s else wrong()) for s in speeds]
-    assert kept(turns, most) == shown
+    assert turns_in_budget(turns, most) == shown
     timing = best_timing(turns)
     assert (timing.speedup.value if timing else 0) == max(speeds, default=0)
 
@@ -156,7 +156,7 @@ def test_every_back_end_is_explained_by_an_example(backend: str) -> None:
     text = EXAMPLES[backend]  # type: ignore[index]
     assert static.detect(text) == backend and static.refuse(text) is None
     compile(text, "example", "exec")
-    asked = CHAT.policy(Subject(TASK, None, backend), [], SETTINGS).messages[0]["content"]  # type: ignore[arg-type]
+    asked = CHAT.policy(TaskContext(TASK, None, backend), [], SETTINGS).messages[0]["content"]  # type: ignore[arg-type]
     assert text in asked and RULES[backend] in asked and TITLES[backend] in asked and SOURCE.strip() in asked  # type: ignore[index]
 
 
@@ -194,7 +194,7 @@ def draft(**changes: object) -> dict[str, object]:
     return {"name": "One Sweep!", "description": "d", "scope": "general", "tags": ["a", "b,c", "[d]"], "content": BODY, **changes}
 
 
-def proposed(*drafts: dict[str, object]) -> summary.Proposed:
+def proposed(*drafts: dict[str, object]) -> summary.SummaryProposals:
     trace = Trace(role="policy", turns=(turn(ok(1.0)), turn(ok(2.0))))
     answer = called("update_skill_library", new_skills=list(drafts))
     return summary.read(CHAT, HERE, answer, trace, SETTINGS, {"source": "run", "summary": 3})
@@ -206,7 +206,7 @@ def test_proposals_are_read() -> None:
     assert (first.name, first.scope, first.tags, first.body) == ("one_sweep", "general", ("a", "b c", "d"), BODY)
     assert (second.tags, second.scope) == (("x", "y"), "task_specific/norm")
     assert first.provenance == {"source": "run", "summary": 3} and found.malformed is None and not found.refused
-    assert proposed() == summary.Proposed()
+    assert proposed() == summary.SummaryProposals()
 
 
 @pytest.mark.parametrize(("changes", "why"), [
@@ -247,7 +247,7 @@ def test_the_best_improvement_is_summarised() -> None:
     assert summary.best(traces[1:2], Config().rollout) is None
 
 
-def test_a_summary_is_told_the_whole_conversation_within_its_budget() -> None:
+def test_a_summary_prompt_holds_the_whole_conversation_within_its_budget() -> None:
     turns = [turn(wrong(error="2 elements differ")).model_copy(update={"candidate": Candidate(source="first = 1", backend="cpp")}),
              turn(None, "prose", malformed="no fenced block of code"),
              turn(ok(2.5)).model_copy(update={"candidate": Candidate(source="third = 3", backend="cpp")})]

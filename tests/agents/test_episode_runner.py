@@ -7,8 +7,8 @@ import json
 import pytest
 
 from dvk.agents import dialects
-from dvk.agents.episode_runner import Key, Play, Talk
-from dvk.agents.task_context import Subject
+from dvk.agents.episode_runner import ConversationKey, ConversationState, EpisodeRunner
+from dvk.agents.task_context import TaskContext
 from dvk.backbone import Completion
 from dvk.pipelines.train.validate import greedy
 from dvk.records import Candidate, Episode, Status, Task, Trace
@@ -19,9 +19,9 @@ OFFERED = [make_skill("a"), make_skill("b")]
 CODE = Completion(text=fenced("class ModelNew: ...\n"), finish="stop")
 
 
-def begin(offered: list = OFFERED, **rollout: object) -> Play:
+def begin(offered: list = OFFERED, **rollout: object) -> EpisodeRunner:
     settings = {"schemes": 2, "rollouts": 2, "turns": 3, "summaries": 2, **rollout}
-    return Play(7, Subject(TASK, None, "cpp"), offered, dialects.get("chat"), configured(**settings), proposer="said", step=5)
+    return EpisodeRunner(7, TaskContext(TASK, None, "cpp"), offered, dialects.get("chat"), configured(**settings), proposer="said", step=5)
 
 
 def called(tool: str, **arguments: object) -> Completion:
@@ -32,23 +32,23 @@ def picked(*names: str) -> Completion:
     return called("select_skills", selected_skills=[{"name": name, "reason": ""} for name in names])
 
 
-def answer(play: Play, talk: Talk, said: Completion) -> Candidate | None:
-    play.ask(talk)
-    return play.heard(talk, said)
+def answer(play: EpisodeRunner, talk: ConversationState, said: Completion) -> Candidate | None:
+    play.next_question(talk)
+    return play.on_answer(talk, said)
 
 
-def ready(play: Play, role: str, scheme: int | None = None) -> list[Talk]:
+def ready(play: EpisodeRunner, role: str, scheme: int | None = None) -> list[ConversationState]:
     return [talk for talk in play.ready if talk.key.role == role and talk.key.scheme == scheme]
 
 
-def run(play: Play, talk: Talk, *speeds: float) -> None:
+def run(play: EpisodeRunner, talk: ConversationState, *speeds: float) -> None:
     """Play a policy conversation to such speeds; 0 is a wrong answer."""
     for speed in speeds:
         assert answer(play, talk, CODE) is not None
-        play.judged(talk, ok(speed) if speed else wrong())
+        play.on_verdict(talk, ok(speed) if speed else wrong())
 
 
-def select(play: Play) -> None:
+def select(play: EpisodeRunner) -> None:
     """Both schemes choose: a, and b then a."""
     answer(play, ready(play, "selection", 0)[0], picked("a"))
     answer(play, ready(play, "selection", 1)[0], picked("b", "a"))
@@ -61,13 +61,17 @@ def by_key(episode: Episode) -> dict[tuple, Trace]:
 def test_schemes_and_the_null_scheme() -> None:
     play = begin()
     assert [talk.key for talk in play.ready] == [
-        Key(7, "selection", 0, 0), Key(7, "selection", 1, 0), Key(7, "policy", None, 0), Key(7, "policy", None, 1)]
+        ConversationKey(7, "selection", 0, 0),
+        ConversationKey(7, "selection", 1, 0),
+        ConversationKey(7, "policy", None, 0),
+        ConversationKey(7, "policy", None, 1),
+    ]
     select(play)
     assert [(t.key.scheme, t.key.rollout, [s.name for s in t.skills]) for t in play.ready if t.key.role == "policy"] == [
         (None, 0, []), (None, 1, []), (0, 0, ["a"]), (0, 1, ["a"]), (1, 0, ["b", "a"]), (1, 1, ["b", "a"])]
     for talk in list(play.ready):
         run(play, talk, 1.0, 0, 1.1)
-    assert play.done
+    assert play.finished
     episode = play.episode()
     assert (episode.task, episode.step) == (TASK, 5)
     traces = by_key(episode)
@@ -97,7 +101,7 @@ def test_without_a_null_scheme_a_malformed_choice_costs_no_task(said: Completion
     assert by_key(play.episode())["selection", 0, 0].turns[0].malformed
 
 
-def test_the_controls_of_the_selection_agent_ask_nobody() -> None:
+def test_selection_controls_need_no_model() -> None:
     many = [make_skill(name) for name in "abcdefgh"]
     given = {name: begin(many, selector=name, schemes=3) for name in ("bm25", "random")}
     chosen = {name: [tuple(s.name for s in t.skills) for t in play.ready if t.key.scheme is not None] for name, play in given.items()}
@@ -130,16 +134,16 @@ def test_a_choice_of_nothing_is_played() -> None:
     ({}, 6), ({"null_scheme": False}, 4), ({"schemes": 0}, 2), ({"schemes": 0, "null_scheme": False}, 2)])
 def test_with_nothing_to_choose_from_as_much_is_played_without_skills(settings: dict[str, object], without: int) -> None:
     play = begin(offered=[], **settings)
-    assert [talk.key for talk in play.ready] == [Key(7, "policy", None, n) for n in range(without)]
+    assert [talk.key for talk in play.ready] == [ConversationKey(7, "policy", None, n) for n in range(without)]
 
 
-def test_unreadable_answers_cost_a_turn_and_are_told() -> None:
+def test_unparsable_answers_cost_a_turn_and_are_reported() -> None:
     play = begin(offered=[], schemes=0, rollouts=1)
     (talk,) = play.ready
     for _ in range(2):
         assert answer(play, talk, Completion(text="I cannot", finish="stop")) is None
     run(play, talk, 1.0)
-    assert play.done
+    assert play.finished
     turns = play.episode().traces[0].turns
     assert [turn.malformed for turn in turns] == ["no fenced block of code"] * 2 + [None]
     assert "Nothing could be read from your answer: no fenced block of code" in turns[1].messages[-1]["content"]
@@ -150,9 +154,9 @@ def test_a_failed_answer_ends_its_conversation_alone() -> None:
     play = begin(offered=[], schemes=0)
     first, second = play.ready
     assert answer(play, first, Completion(text="", finish="error", error="no route")) is None
-    assert not play.done and play.ready == [second]
+    assert not play.finished and play.ready == [second]
     run(play, second, 1.0, 1.0, 1.0)
-    assert play.done
+    assert play.finished
     turn = play.episode().traces[0].turns[0]
     assert (turn.finish, turn.malformed) == ("error", "the backbone failed: no route")
 
@@ -161,8 +165,8 @@ def test_a_broken_reference_ends_a_conversation() -> None:
     play = begin(offered=[], schemes=0, rollouts=1)
     (talk,) = play.ready
     answer(play, talk, CODE)
-    play.judged(talk, wrong(Status.BROKEN_TASK))
-    assert play.done and len(play.episode().traces[0].turns) == 1
+    play.on_verdict(talk, wrong(Status.BROKEN_TASK))
+    assert play.finished and len(play.episode().traces[0].turns) == 1
 
 
 SKILL = {"name": "new_one", "description": "d", "scope": "general", "tags": ["x"],
@@ -177,12 +181,12 @@ def test_the_best_improvement_is_summarised_and_its_skills_bear_its_keys() -> No
         assert not ready(play, "summary", 1), "a summary waits until all has been played"
         run(play, talk, 1.0, 0, {(1, 0): 3.0, (0, 1): 1.5}.get((scheme, rollout), 1.1))
     talks = ready(play, "summary", 1)
-    assert [talk.key for talk in talks] == [Key(7, "summary", 1, 0), Key(7, "summary", 1, 1)]
-    asked = play.ask(talks[0]).messages[-1]["content"]
+    assert [talk.key for talk in talks] == [ConversationKey(7, "summary", 1, 0), ConversationKey(7, "summary", 1, 1)]
+    asked = play.next_question(talks[0]).messages[-1]["content"]
     assert "3.00×" in asked and "1.50×" not in asked and "Do b in one sweep" in asked
-    play.heard(talks[0], called("update_skill_library", new_skills=[SKILL, {**SKILL, "name": ""}]))
+    play.on_answer(talks[0], called("update_skill_library", new_skills=[SKILL, {**SKILL, "name": ""}]))
     answer(play, talks[1], Completion(text="nothing", finish="stop"))
-    assert play.done
+    assert play.finished
     (skill,) = play.episode().proposed_skills
     assert skill.name == "new_one"
     assert skill.provenance == {"source": "run", "task": "t", "step": 5, "scheme": 1, "rollout": 0, "summary": 0}
@@ -194,7 +198,7 @@ def test_the_best_improvement_is_summarised_and_its_skills_bear_its_keys() -> No
 def test_no_summary_when_none_is_due(settings: dict[str, object]) -> None:
     play = begin(offered=[], schemes=0, rollouts=1, **settings)
     run(play, play.ready[0], 1.0, 0, 3.0)
-    assert play.done
+    assert play.finished
 
 
 def test_test_time_scaling_goes_on_from_the_best_window() -> None:
@@ -203,14 +207,14 @@ def test_test_time_scaling_goes_on_from_the_best_window() -> None:
     (talk,) = play.ready
     speeds = [0, 3.0, 0, 2.0, 1.0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
     for number, speed in enumerate(speeds):
-        asked = play.ask(talk)
+        asked = play.next_question(talk)
         shown = [message["content"] for message in asked.messages if message["role"] == "assistant"]
         assert len(shown) == min(number, 4)
         if number >= 5:
             assert [f"answer {n}" in text for n, text in zip((1, 2, 3, 4), shown, strict=True)] == [True] * 4
-        assert play.heard(talk, Completion(text=f"answer {number}\n" + CODE.text, finish="stop")) is not None
-        play.judged(talk, ok(speed) if speed else wrong())
-    assert play.done and len(talk.turns) == 14 == 5 + 9 * (5 - 4)
+        assert play.on_answer(talk, Completion(text=f"answer {number}\n" + CODE.text, finish="stop")) is not None
+        play.on_verdict(talk, ok(speed) if speed else wrong())
+    assert play.finished and len(talk.turns) == 14 == 5 + 9 * (5 - 4)
 
 
 def test_the_window_is_the_earliest_of_the_best() -> None:
@@ -219,9 +223,9 @@ def test_the_window_is_the_earliest_of_the_best() -> None:
     run(play, talk, 0, 2.0, 2.0)
     assert talk.window == (1,) and talk.iteration == 2 and [turn.verdict for turn in talk.context] == [talk.turns[1].verdict]
     run(play, talk, 1.5, 3.0)
-    assert talk.window == (4,) and talk.since == 5 and not play.done
+    assert talk.window == (4,) and talk.since == 5 and not play.finished
     run(play, talk, 1.0, 1.0)
-    assert play.done and len(talk.turns) == 3 + 2 * (3 - 1)
+    assert play.finished and len(talk.turns) == 3 + 2 * (3 - 1)
 
 
 def test_turns_are_news_once_complete() -> None:
@@ -229,7 +233,7 @@ def test_turns_are_news_once_complete() -> None:
     (talk,) = play.ready
     answer(play, talk, CODE)
     assert play.news == []
-    play.judged(talk, ok(1.0))
+    play.on_verdict(talk, ok(1.0))
     assert [(key, turn.verdict is not None) for key, turn in play.news] == [(talk.key, True)]
 
 

@@ -8,8 +8,8 @@ import shutil
 import pytest
 
 from dvk import nanolang
-from dvk.agents import Subject, dialects, notes, play, policy, selection, summary
-from dvk.agents.dialects.nano import Compact
+from dvk.agents import TaskContext, dialects, notes, policy, run_episode, selection, summary
+from dvk.agents.dialects.nano import CompactDialect
 from dvk.backbone import Completion, Conversation
 from dvk.composer import Plan, applicable
 from dvk.config import Config
@@ -21,8 +21,8 @@ DIALECT = dialects.get("compact")
 SETTINGS = Config().agents
 
 
-def here() -> Subject:
-    return Subject(affine(), captured(), "cpp")
+def here() -> TaskContext:
+    return TaskContext(affine(), captured(), "cpp")
 
 
 def listing() -> str:
@@ -68,7 +68,7 @@ def test_a_choice_is_read(answer: str, chosen: list[str], malformed: str | None)
 
 # ---------------------------------------------------------------- policy
 
-def test_a_policy_is_given_notes_then_told_in_a_word() -> None:
+def test_a_policy_gets_notes_first_and_one_word_later() -> None:
     error = "`output`: 7 of 99 elements are off, worst at [1, 2]: 3.5 instead of 4 (rms 1)"
     turns = [turn(wrong(error=error), "TEXT 1"), turn(ok(1.3), "TEXT 2"), turn(None, "TEXT 3", malformed="no `run`")]
     asked = policy.ask(DIALECT, here(), OFFERED[:1], turns, SETTINGS)
@@ -99,7 +99,7 @@ def test_a_cut_text_is_not_read() -> None:
 TRACE = Trace(role="policy", turns=(turn(ok(1.0), "TEXT 1"), turn(wrong(Status.TIMEOUT), "TEXT 2"), turn(ok(2.0), "TEXT 3")))
 
 
-def test_a_summary_is_told_what_was_tried() -> None:
+def test_a_summary_prompt_lists_the_attempts() -> None:
     asked = content(DIALECT.summary(here(), TRACE, OFFERED[:1], SETTINGS))
     assert asked == (f"{listing()}\nskill a\nwhen On long rows\ndo Do a in one sweep\n"
                      "try 1 ok 1.00\nTEXT 1\ntry 2 timeout\nTEXT 2\ntry 3 ok 2.00\nTEXT 3\nlearn 2")
@@ -113,7 +113,7 @@ def test_a_note_becomes_a_skill_that_reads_as_the_note() -> None:
     assert second.name == "b" and first.tags[:1] == ("relu",) and "TEXT 3" in first.body and "from 1.00× to 2.00×" in first.body
     back = parse(render(first))
     assert notes.note(back) == notes.note(first)
-    assert summary.read(DIALECT, here(), said("none"), TRACE, SETTINGS, {}) == summary.Proposed()
+    assert summary.read(DIALECT, here(), said("none"), TRACE, SETTINGS, {}) == summary.SummaryProposals()
     assert summary.read(DIALECT, here(), said("do it"), TRACE, SETTINGS, {}).malformed
     assert [s.name for s in summary.read(DIALECT, here(), said("skill a\nwhen b\ndo c\n" * 3), TRACE, SETTINGS, {}).skills] == ["a"]
 
@@ -151,11 +151,11 @@ def test_an_episode_is_judged_for_real() -> None:
         return answers[sum(message["role"] == "assistant" for message in conversation.messages)]
 
     backbone = Said(answer, dialect="compact")
-    (trace,) = play(here(), backbone, None, configured(turns=3)).traces
+    (trace,) = run_episode(here(), backbone, None, configured(turns=3)).traces
     first, second, third = trace.turns
     assert first.malformed and second.verdict is not None and second.verdict.status is Status.MISMATCH
     assert third.verdict is not None and third.verdict.status is Status.OK and third.verdict.timing is not None
     told = [message["content"] for message in third.messages if message["role"] == "user"]
     assert told[1].startswith("unread ") and told[2].startswith("wrong ") and told[2].endswith("\nagain")
-    assert all(sampling.max_tokens == Compact.longest["policy"] for _, sampling in backbone.calls)
+    assert all(sampling.max_tokens == CompactDialect.longest["policy"] for _, sampling in backbone.calls)
     assert isinstance(third, Turn) and third.candidate is not None and third.candidate.proposer == "said"

@@ -7,9 +7,9 @@ import random
 import pytest
 
 from dvk.agents import dialects
-from dvk.agents.task_context import Subject
-from dvk.agents.teacher.played import Attempt, Taught, teach
-from dvk.config import Agents
+from dvk.agents.task_context import TaskContext
+from dvk.agents.teacher.played import Taught, TeacherAttempt, teach
+from dvk.config import AgentsConfig
 
 from .conftest import affine, captured, make_skill, ok, turn
 
@@ -18,10 +18,10 @@ USUAL = "as usual"
 
 def taught(kind: str, speeds: dict[str, float], seed: int = 0) -> list[Taught]:
     """Of attempts by name with these speedups, the usual one first; the others are what notes of their names lead to."""
-    subject = Subject(affine(), captured(), "cpp")
+    subject = TaskContext(affine(), captured(), "cpp")
     skills = {name: None if name == USUAL else make_skill(name) for name in speeds}
-    played = [(Attempt(name, name, skill=skills[name]), turn(ok(speed), name)) for name, speed in speeds.items()]
-    return [one for one in teach(subject, played, random.Random(seed), dialects.get("compact"), Agents()) if one.kind == kind]
+    played = [(TeacherAttempt(name, name, skill=skills[name]), turn(ok(speed), name)) for name, speed in speeds.items()]
+    return [one for one in teach(subject, played, random.Random(seed), dialects.get("compact"), AgentsConfig()) if one.kind == kind]
 
 
 def summaries(speeds: dict[str, float], seed: int = 0) -> list[Taught]:

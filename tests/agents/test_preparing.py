@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from dvk.agents import Subject
+from dvk.agents import TaskContext
 from dvk.agents.preparing import place, prepare
 from dvk.config import Config
 from dvk.errors import DvkError
@@ -32,7 +32,7 @@ def test_every_file_has_its_finding_in_its_place(tmp_path, monkeypatch):
         paths.append(tmp_path / f"{name}.py")
         paths[-1].write_text(text)
     found = list(prepare(paths, "cpu", "cpp", Config(), workers=2, kept=True))
-    assert [type(one) for one in (found[1], found[2], found[3])] == [Subject] * 3
+    assert [type(one) for one in (found[1], found[2], found[3])] == [TaskContext] * 3
     assert isinstance(found[0], DvkError) and isinstance(found[4], DvkError)
     assert [one.task.name for one in found[1:4]] == ["b", "c", "d"]
     assert found[1].captured is not None and found[2].captured is None
@@ -54,7 +54,7 @@ def test_every_file_has_its_finding_in_its_place(tmp_path, monkeypatch):
     assert repaired == found[1]
 
 
-def test_what_was_kept_is_of_the_files_beside_it_as_they_lie_now(tmp_path, monkeypatch):
+def test_cached_tasks_depend_on_the_current_local_imports(tmp_path, monkeypatch):
     monkeypatch.setenv("DVK_HOME", str(tmp_path / "home"))
     path = tmp_path / "model.py"
     path.write_text("from scales import SCALE\n" + GOOD.format(scale="SCALE"))

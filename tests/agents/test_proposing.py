@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dvk.agents import notes
-from dvk.agents.proposing import Known, Proposal, known, proposals, similarity
+from dvk.agents.proposing import KnownSkill, Proposal, known, proposals, similarity
 from dvk.records import Episode, Skill, Task, Trace
 from dvk.skills import Library
 from tests.agents.conftest import make_skill
@@ -55,7 +55,7 @@ def test_what_the_library_has_is_not_new(library: Library) -> None:
     found = known(Proposal(REWORDED, "t", 0), library, [], 0.7)
     assert found is not None and "online_rows" in found.why and found.earlier is None
     taken = noted("online_rows", "few rows", "split them over threads")
-    assert known(Proposal(taken, "t", 0), library, [], 0.7) == Known("the library has a skill of the name online_rows")
+    assert known(Proposal(taken, "t", 0), library, [], 0.7) == KnownSkill("the library has a skill of the name online_rows")
     assert known(Proposal(REWORDED, "t", 0), library, [], 1.0) is None
 
 

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from dvk.agents import reading, tools
-from dvk.agents.reading import Malformed
+from dvk.agents.reading import MalformedAnswer
 
 TOOL = tools.select_skills(3)
 PICKED = [{"name": "a", "reason": "it's fast"}, {"name": "b", "reason": 'says "so"'}]
@@ -83,7 +83,7 @@ def test_the_servers_own_calls_come_first() -> None:
         calls = ({"id": "1", "type": "function", "function": {"name": "select_skills", "arguments": given}}, {"function": {"name": "x"}})
         assert reading.arguments("ignored", calls, TOOL) == ARGUMENTS
     for calls in (({},), ({"function": {"name": 3}},), ({"function": {"name": "select_skills", "arguments": "{"}},)):
-        with pytest.raises(Malformed):
+        with pytest.raises(MalformedAnswer):
             reading.arguments("", calls, TOOL)
 
 
@@ -95,7 +95,7 @@ def test_text_stays_text() -> None:
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_cannot_be_read_says_why(name: str) -> None:
     text, why = BROKEN[name]
-    with pytest.raises(Malformed, match=why.replace("(", r"\(")):
+    with pytest.raises(MalformedAnswer, match=why.replace("(", r"\(")):
         reading.arguments(text, (), TOOL)
 
 
@@ -129,7 +129,7 @@ def test_code_is_found(text: str, wanted: str) -> None:
     (f"<think>```python\n{MODEL}```", True, "empty answer"),
 ])  # fmt: skip
 def test_no_code_says_why(text: str, complete: bool, why: str) -> None:
-    with pytest.raises(Malformed, match=why):
+    with pytest.raises(MalformedAnswer, match=why):
         reading.code(text, complete)
 
 
@@ -158,7 +158,7 @@ def test_nothing_but_malformed_is_ever_raised() -> None:
             try:
                 attempt()
                 read += 1
-            except Malformed as error:
+            except MalformedAnswer as error:
                 assert str(error)
                 refused += 1
     assert read > 500 and refused > 500

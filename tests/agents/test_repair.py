@@ -9,20 +9,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from dvk.agents import Subject, dialects, policy
-from dvk.agents.episode_runner import Play
+from dvk.agents import TaskContext, dialects, policy
+from dvk.agents.episode_runner import EpisodeRunner
 from dvk.agents.preparing import prepare
-from dvk.agents.reading import Malformed
-from dvk.agents.repair import Beginnings, Unread, mended, settled
-from dvk.backbone import Alternative, Completion, Conversation, Sampling, Usage, open_backbone
+from dvk.agents.reading import MalformedAnswer
+from dvk.agents.repair import Prefixes, UnparsedAnswer, repair, settled
+from dvk.backbone import Alternative, Completion, Conversation, Sampling, TokenUsage, open_backbone
 from dvk.backbone.pause_gate import OutOfTime
-from dvk.config import Agents, Config
+from dvk.config import AgentsConfig, Config
 from dvk.records import Candidate, Skill, Status, Tokens, Verdict
 from dvk.resources import resource
 from dvk.search.refine import one_round
 from tests.agents.conftest import affine, configured
 
-HERE = Subject(affine(), None, "cpp")
+HERE = TaskContext(affine(), None, "cpp")
 QUESTION = Conversation(messages=({"role": "user", "content": "write"},))
 HOW = Sampling(temperature=0.0)
 
@@ -38,7 +38,7 @@ class Speller:
     name, dialect = "speller", "compact"
 
     def __init__(self, endings: Mapping[str, str], likely: Mapping[str, Mapping[str, float]]):
-        self.endings, self.likely, self.usage = endings, likely, Usage()
+        self.endings, self.likely, self.usage = endings, likely, TokenUsage()
         self.calls: list[list[str]] = []
 
     def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
@@ -58,19 +58,19 @@ class Speller:
 class Spelling(dialects.get("compact").__class__):  # type: ignore[misc]  # a class by name
     """Answers are right without an x, which shows where it stands."""
 
-    def policy(self, subject: Subject, skills: Sequence[Skill], settings: Agents) -> Conversation:
+    def policy(self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
         return QUESTION
 
-    def read_policy(self, subject: Subject, answer: Completion) -> Candidate:
+    def read_policy(self, subject: TaskContext, answer: Completion) -> Candidate:
         if "x" in answer.text:
-            raise Malformed("there is an x", answer.text.index("x") + 1)
+            raise MalformedAnswer("there is an x", answer.text.index("x") + 1)
         return Candidate(source=answer.text, backend="cpp", proposer="")
 
 
 def search(speller: Speller, most: int, number: int = 1) -> list[tuple[int, str, int]]:
     first = [policy.reply(Spelling(), HERE, answer) for answer in speller.generate([QUESTION] * number, HOW)]
     return [(place, answer.text, dropped) for place, answer, dropped in
-            mended(speller, Spelling(), [Unread(HERE, QUESTION, answer) for answer in first], most, HOW)]
+            repair(speller, Spelling(), [UnparsedAnswer(HERE, QUESTION, answer) for answer in first], most, HOW)]
 
 
 def test_the_likeliest_other_beginning_comes_first_and_what_follows_the_fault_is_left_alone() -> None:
@@ -86,7 +86,7 @@ def test_a_beginning_of_a_beginning_costs_both() -> None:
     assert speller.calls == [[""], ["x"], ["a"], ["b"], ["ac"]], "0.5, 0.3, 0.5 * 0.5"
 
 
-def test_what_cannot_be_mended_stays_as_it_was() -> None:
+def test_an_unrepairable_answer_stays_as_it_was() -> None:
     speller = Speller({"": "xx", "a": "ax"}, {"": {"a": 0.5}})
     assert search(speller, 9) == [(0, "xx", 1)], "nothing is left after one"
     assert search(speller, 0) == [(0, "xx", 0)]
@@ -114,25 +114,25 @@ def test_a_gpu_writes_several_tries_of_each_at_a_time() -> None:
 
 
 def test_without_alternatives_or_a_place_there_is_nothing_to_try() -> None:
-    left = Beginnings()
-    left.refuse(Completion(text="x", finish="stop"))
+    left = Prefixes()
+    left.add_alternatives(Completion(text="x", finish="stop"))
     answer = Speller({"": "x"}, {"": {"a": 0.5}}).answer("", HOW.model_copy(update={"alternatives": True}))
-    left.refuse(policy.Reply(**dict(answer), task=HERE.task.id, found="no place"))
-    assert left.next() == []
-    left.refuse(policy.reply(Spelling(), HERE, answer))
-    left.refuse(policy.reply(Spelling(), HERE, answer))
-    assert left.next(2) == [((ord("a"),), pytest.approx(math.log(2)))] and left.next() == [], "each is given out once"
+    left.add_alternatives(policy.Reply(**dict(answer), task=HERE.task.id, found="no place"))
+    assert left.pop_likeliest() == []
+    left.add_alternatives(policy.reply(Spelling(), HERE, answer))
+    left.add_alternatives(policy.reply(Spelling(), HERE, answer))
+    assert left.pop_likeliest(2) == [((ord("a"),), pytest.approx(math.log(2)))] and left.pop_likeliest() == [], "each is given out once"
 
 
 @pytest.mark.slow
-def test_most_texts_of_nano_that_cannot_be_read_are_mended() -> None:
+def test_most_unparsable_programs_of_nano_are_repaired() -> None:
     """Eight held-out tasks whose first Triton answer, of the nano that was measured, could not be read."""
     names = ("fusion_abs_amax_sub_025e31", "fusion_leaky_relu_exp2_chunk_a4f773", "fusion_masked_fill_layer_norm_slice_92b9b1",
              "fusion_normalize_slice_glu_c106f5", "fusion_scale_scale_softmax_e6a703", "fusion_softmax_cat_amin_6fc8fd",
              "single_cosine_similarity_6ec1f4", "single_cosine_similarity_950804")
     dialect, config, nano = dialects.get("compact"), Config(), open_backbone("nano", device="cpu")
     folder = Path(resource("data", "tasks", "heldout"))
-    subjects = [one for one in prepare([folder / f"{name}.py" for name in names], "cpu", "triton", config) if isinstance(one, Subject)]
+    subjects = [one for one in prepare([folder / f"{name}.py" for name in names], "cpu", "triton", config) if isinstance(one, TaskContext)]
     questions = [dialect.policy(subject, (), config.agents) for subject in subjects]
     how = Sampling(temperature=0.0, max_tokens=1024)
     answers = settled(nano, dialect, list(zip(subjects, questions, strict=True)), nano.generate(questions, how), 16, how)
@@ -141,7 +141,7 @@ def test_most_texts_of_nano_that_cannot_be_read_are_mended() -> None:
 
 
 def test_an_answer_that_was_read_for_one_task_is_read_for_another() -> None:
-    other = Subject(affine().model_copy(update={"id": "another"}), None, "cpp")
+    other = TaskContext(affine().model_copy(update={"id": "another"}), None, "cpp")
     answer = policy.reply(Spelling(), HERE, Completion(text="fine", finish="stop"))
     again = policy.reply(Spelling(), other, answer)
     assert isinstance(again, policy.Reply) and again.task == "another" and policy.reply(Spelling(), HERE, answer) is answer
@@ -158,7 +158,7 @@ class Two(Speller):
         return [Completion(text="fine", finish="stop"), *found[1:]] if first else found
 
 
-def two(limit: int = 99) -> tuple[Two, Play]:
+def two(limit: int = 99) -> tuple[Two, EpisodeRunner]:
     class Limited(Two):
         def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
             if len(self.calls) >= limit:
@@ -166,7 +166,9 @@ def two(limit: int = 99) -> tuple[Two, Play]:
             return super().generate(conversations, sampling)
 
     settings = configured(rollouts=2, turns=1)
-    return Limited({"": "xx", "a": "ax", "b": "bb"}, {"": {"a": 0.5, "b": 0.3}}), Play(0, HERE, (), Spelling(), settings, proposer="two")
+    return Limited({"": "xx", "a": "ax", "b": "bb"}, {"": {"a": 0.5, "b": 0.3}}), EpisodeRunner(
+        0, HERE, (), Spelling(), settings, proposer="two"
+    )
 
 
 def test_what_can_be_read_is_judged_before_the_model_goes_on_with_the_rest() -> None:

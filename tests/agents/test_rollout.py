@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from dvk.agents import Subject, play, play_many
+from dvk.agents import TaskContext, run_episode, run_episodes
 from dvk.agents.dialects.examples import EXAMPLES
-from dvk.agents.episode_runner import Key
+from dvk.agents.episode_runner import ConversationKey
 from dvk.agents.rollout import Judging
-from dvk.backbone import Completion, Conversation, Sampling, Usage, open_backbone
+from dvk.backbone import Completion, Conversation, Sampling, TokenUsage, open_backbone
 from dvk.harness import judge
-from dvk.harness.queue import Docket
+from dvk.harness.queue import JudgeQueue
 from dvk.records import Candidate, Status, Turn
 from dvk.skills import Library
 from tests.agents.conftest import QUICK, Said, affine, configured, fenced, make_skill, source
@@ -25,8 +25,8 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g
 RIGHT, WRONG = fenced(source("good/torch_affine")), fenced(source("bad/one_element"))
 
 
-def here() -> Subject:
-    return Subject(affine(), None, "cpp")
+def here() -> TaskContext:
+    return TaskContext(affine(), None, "cpp")
 
 
 def turn_number(conversation: Conversation) -> int:
@@ -39,7 +39,7 @@ def test_real_feedback_on_a_real_failure_leads_to_the_next_turn(tmp_path: Path) 
              {"match": "The task:", "answer": fenced(source("bad/cpp_tail_left_out"))}]
     script = tmp_path / "script.jsonl"
     script.write_text("\n".join(map(json.dumps, lines)))
-    (trace,) = play(here(), open_backbone(f"scripted:{script}", QUICK), None, QUICK).traces
+    (trace,) = run_episode(here(), open_backbone(f"scripted:{script}", QUICK), None, QUICK).traces
     first, second = trace.turns
     assert first.verdict is not None and first.verdict.status is Status.MISMATCH
     assert second.verdict is not None and second.verdict.status is Status.OK and second.verdict.timing is not None
@@ -60,9 +60,9 @@ def test_many_tasks_with_all_three_roles(library: Library) -> None:
         return WRONG if turn_number(conversation) == 0 else RIGHT
 
     backbone = Said(answer)
-    heard: list[tuple[Key, Turn]] = []
+    heard: list[tuple[ConversationKey, Turn]] = []
     config = configured(schemes=1, rollouts=2, turns=2, batch=4)
-    episodes = list(play_many([here(), here()], backbone, library, config, step=3, on_turn=lambda key, turn: heard.append((key, turn))))
+    episodes = list(run_episodes([here(), here()], backbone, library, config, step=3, on_turn=lambda key, turn: heard.append((key, turn))))
     assert len(episodes) == 2
     for episode in episodes:
         keys = [(trace.role, trace.scheme, trace.rollout) for trace in episode.traces]
@@ -71,7 +71,7 @@ def test_many_tasks_with_all_three_roles(library: Library) -> None:
             assert [turn.verdict and turn.verdict.status for turn in trace.turns] == [Status.MISMATCH, Status.OK]
         for trace in episode.traces[3:]:
             assert [turn.finish for turn in trace.turns] == ["error"] and trace.skills == ("relu_sweep",)
-    told: dict[Key, list[Turn]] = {}
+    told: dict[ConversationKey, list[Turn]] = {}
     for key, turn in heard:
         told.setdefault(key, []).append(turn)
     assert {key.position for key in told} == {0, 1} and sum(map(len, told.values())) == 2 * (1 + 4 + 2)
@@ -82,14 +82,14 @@ def test_many_tasks_with_all_three_roles(library: Library) -> None:
 def test_equal_questions_are_drawn_apart() -> None:
     """Backbones tell equal prompts apart within a call; across calls the seed has to."""
     backbone = Said(lambda _: "nothing to read")
-    list(play_many([here()], backbone, None, configured(rollouts=5, turns=1, batch=2)))
+    list(run_episodes([here()], backbone, None, configured(rollouts=5, turns=1, batch=2)))
     asked = [(json.dumps(c.messages), sampling.seed, n) for conversations, sampling in backbone.calls for n, c in enumerate(conversations)]
     assert len(asked) == 5 and len(set(asked)) == 5
     again = Said(lambda _: "nothing to read")
-    list(play_many([here()], again, None, configured(rollouts=5, turns=1, batch=2)))
+    list(run_episodes([here()], again, None, configured(rollouts=5, turns=1, batch=2)))
     assert [sampling.seed for _, sampling in again.calls] == [sampling.seed for _, sampling in backbone.calls]
     other = Said(lambda _: "nothing to read")
-    list(play_many([here()], other, None, configured(rollouts=5, turns=1, batch=2), step=1))
+    list(run_episodes([here()], other, None, configured(rollouts=5, turns=1, batch=2), step=1))
     assert not {sampling.seed for _, sampling in other.calls} & {sampling.seed for _, sampling in backbone.calls}
 
 
@@ -101,7 +101,7 @@ def test_answers_are_written_while_others_are_judged() -> None:
             pending.append(judging.num_pending)
             return RIGHT
 
-        episodes = list(play_many([here()] * 3, Said(answer), None, configured(turns=2, batch=1), judging=judging))
+        episodes = list(run_episodes([here()] * 3, Said(answer), None, configured(turns=2, batch=1), judging=judging))
         assert len(episodes) == 3 and max(pending) > 0
         assert judging.num_pending == 0
         (verdict,) = {turn.verdict.model_dump_json() for e in episodes for trace in e.traces for turn in trace.turns if turn.verdict}
@@ -114,7 +114,7 @@ class Rubbish:
     name, dialect = "rubbish", "chat"
 
     def __init__(self, luck: int) -> None:
-        self.usage, self.luck = Usage(), luck
+        self.usage, self.luck = TokenUsage(), luck
         self.calls: list[tuple[int, Sampling]] = []
 
     def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
@@ -124,15 +124,15 @@ class Rubbish:
 
 
 def test_what_cannot_be_read_is_drawn_again_in_the_same_turn() -> None:
-    (turn,) = play(here(), Rubbish(1), None, configured(turns=1)).traces[0].turns
+    (turn,) = run_episode(here(), Rubbish(1), None, configured(turns=1)).traces[0].turns
     assert turn.malformed and turn.verdict is None and turn.redrawn == 0
     backbone = Rubbish(1)
-    (turn,) = play(here(), backbone, None, configured(turns=1, redraws=3)).traces[0].turns
+    (turn,) = run_episode(here(), backbone, None, configured(turns=1, resample_unparsed=3)).traces[0].turns
     assert turn.verdict is not None and turn.verdict.status is Status.OK and turn.redrawn == 1 and turn.completion == RIGHT
     (_, first), (_, second) = backbone.calls
     assert (first.temperature, second.temperature) == (0.0, 1.0) and first.seed != second.seed
     hot = Rubbish(10**9)
-    (turn,) = play(here(), hot, None, configured(turns=1, redraws=2, temperature=1.0)).traces[0].turns
+    (turn,) = run_episode(here(), hot, None, configured(turns=1, resample_unparsed=2, temperature=1.0)).traces[0].turns
     assert turn.malformed and turn.redrawn == 2 and turn.completion == f"rubbish {hot.calls[-1][1].seed} 0"
     assert [sampling.temperature for _, sampling in hot.calls] == [1.0] * 3 and len({sampling.seed for _, sampling in hot.calls}) == 3
 
@@ -140,8 +140,8 @@ def test_what_cannot_be_read_is_drawn_again_in_the_same_turn() -> None:
 def test_answers_of_a_call_are_drawn_again_in_one_call_and_alike_under_one_seed() -> None:
     def played(seed: int) -> tuple[list[int], list[tuple[str, int]]]:
         backbone = Rubbish(3)
-        config = configured(turns=1, redraws=4, rollouts=6).model_copy(update={"seed": seed})
-        turns = [turn for trace in play(here(), backbone, None, config).traces for turn in trace.turns]
+        config = configured(turns=1, resample_unparsed=4, rollouts=6).model_copy(update={"seed": seed})
+        turns = [turn for trace in run_episode(here(), backbone, None, config).traces for turn in trace.turns]
         return [number for number, _ in backbone.calls], [(turn.completion, turn.redrawn) for turn in turns]
 
     asked, turns = played(0)
@@ -153,7 +153,7 @@ def test_answers_of_a_call_are_drawn_again_in_one_call_and_alike_under_one_seed(
 
 def test_a_failed_backbone_is_not_asked_again() -> None:
     backbone = Said(lambda _: Completion(text="", finish="error", error="down"))
-    (turn,) = play(here(), backbone, None, configured(turns=2, redraws=3)).traces[0].turns
+    (turn,) = run_episode(here(), backbone, None, configured(turns=2, resample_unparsed=3)).traces[0].turns
     assert turn.finish == "error" and turn.redrawn == 0 and len(backbone.calls) == 1
 
 
@@ -167,28 +167,28 @@ def test_an_interrupt_leaves_nothing_behind() -> None:
 
     heard: list[Turn] = []
     with pytest.raises(KeyboardInterrupt):
-        list(play_many([here()], Said(answer), None, QUICK, on_turn=lambda _, turn: heard.append(turn)))
+        list(run_episodes([here()], Said(answer), None, QUICK, on_turn=lambda _, turn: heard.append(turn)))
     assert [turn.verdict and turn.verdict.status for turn in heard] == [Status.MISMATCH]
     assert threading.active_count() == before
 
 
 def test_a_run_that_is_left_does_not_disturb_the_next() -> None:
     with Judging(1, QUICK) as judging:
-        left = play_many([here(), here()], Said(lambda c: RIGHT if c else ""), None, configured(turns=1, batch=1), judging=judging)
+        left = run_episodes([here(), here()], Said(lambda c: RIGHT if c else ""), None, configured(turns=1, batch=1), judging=judging)
         assert next(left).traces
         left.close()
-        episode = play(here(), Said(lambda _: WRONG), None, configured(turns=1), judging=judging)
+        episode = run_episode(here(), Said(lambda _: WRONG), None, configured(turns=1), judging=judging)
         assert [turn.verdict and turn.verdict.status for turn in episode.traces[0].turns] == [Status.MISMATCH]
 
 
-def test_without_a_graph_the_compact_dialect_plays_nothing() -> None:
+def test_the_compact_dialect_needs_a_graph() -> None:
     backbone = Said(lambda _: "", dialect="compact")
-    (episode,) = play_many([here()], backbone, None, QUICK)
+    (episode,) = run_episodes([here()], backbone, None, QUICK)
     assert episode.traces == () and episode.task == affine() and not backbone.calls
 
 
-def test_a_docket_hands_out_what_it_was_given() -> None:
-    with Docket[str](2, QUICK) as docket:
+def test_a_judge_queue_returns_every_submission() -> None:
+    with JudgeQueue[str](2, QUICK) as docket:
         assert docket.results(wait=True) == []
         for name, text in [("right", "good/torch_affine"), ("wrong", "bad/one_element"), ("raises", "bad/raises")]:
             docket.submit(name, affine(), Candidate(source=source(text), backend="cpp"))
@@ -202,9 +202,9 @@ def test_a_machine_that_cannot_judge_is_an_error(monkeypatch: pytest.MonkeyPatch
     def broken(*_: object, **__: object) -> None:
         raise OSError("no more processes")
 
-    monkeypatch.setattr("dvk.harness.session.attempt.Session", broken)
+    monkeypatch.setattr("dvk.harness.session.attempt.SandboxSession", broken)
     with pytest.raises(OSError, match="no more processes"):
-        play(here(), Said(lambda _: RIGHT), None, QUICK)
+        run_episode(here(), Said(lambda _: RIGHT), None, QUICK)
 
 
 @needs_compiler

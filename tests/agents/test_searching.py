@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from dvk.agents import Subject, dialects, policy, tools
+from dvk.agents import TaskContext, dialects, policy, tools
 from dvk.agents.briefs import Brief
-from dvk.agents.dialects import Prose, searching
-from dvk.agents.reading import Malformed
+from dvk.agents.dialects import ProseDialect, searching
+from dvk.agents.reading import MalformedAnswer
 from dvk.agents.task_context import CHARS_PER_TOKEN, traffic
 from dvk.backbone import Completion
-from dvk.composer import Captured
+from dvk.composer import CapturedGraph
 from dvk.config import Config
 from dvk.records import Candidate, Graph, Node, Task, TensorSpec, Turn, Verdict
 from tests.agents.conftest import fenced, make_skill, ok, turn, wrong
@@ -21,7 +21,7 @@ from tests.agents.conftest import fenced, make_skill, ok, turn, wrong
 DIALECT = dialects.get("chat")
 SETTINGS = Config().agents
 TASK = Task(id="t", name="t", source="class Model: ...", entry="Model", kind="module")
-HERE = Subject(TASK, None, "cpp")
+HERE = TaskContext(TASK, None, "cpp")
 
 
 def version(verdict: Verdict, source: str = "class ModelNew: ...\n") -> Turn:
@@ -33,7 +33,7 @@ def said(text: str, **fields: Any) -> Completion:
 
 
 def test_who_speaks_in_words() -> None:
-    assert isinstance(DIALECT, Prose) and not isinstance(dialects.get("compact"), Prose)
+    assert isinstance(DIALECT, ProseDialect) and not isinstance(dialects.get("compact"), ProseDialect)
 
 
 def test_a_revision_is_the_policys_question_and_the_versions() -> None:
@@ -86,7 +86,7 @@ def test_one_change_is_read(change: str, read: str) -> None:
 
 @pytest.mark.parametrize("change", ["", '["a", "b"]', "[]", "1. a\n2. b", "- a\n  more\n- b", "* a\n\n* b"])
 def test_no_change_and_several_are_malformed(change: str) -> None:
-    with pytest.raises(Malformed, match="no change|instead of one"):
+    with pytest.raises(MalformedAnswer, match="no change|instead of one"):
         searching.read_advice(said("", tool_calls=call(change)))
 
 
@@ -95,7 +95,7 @@ def test_a_summary_is_words_within_its_budget() -> None:
     assert "\n\ntiles pay\n\n" in asked and "at most 50 words" in asked and "1.20×" in asked
     assert searching.read_digest(said("<think>hm</think>\nTiles pay.\n```python\nx\n```\n"), 100) == "Tiles pay."
     assert len(searching.read_digest(said("word " * 1000), 100)) < 400
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedAnswer):
         searching.read_digest(said("```\nonly code\n```"), 100)
 
 
@@ -103,8 +103,10 @@ def test_a_reviewer_knows_what_has_to_move() -> None:
     spec = TensorSpec(name="x", dtype="bfloat16", shape=(1000, 1000), strides=(1000, 1))
     weight = Node(name="p0", op="param", shape=(1000, 250), dtype="float32")
     drawn = Node(name="v0", op="aten.relu.default", shape=(1000, 1000), dtype="float32")
-    captured = Captured(graph=Graph(nodes=(weight, drawn), outputs=None), arguments=(), config_hash="")
-    subject = Subject(TASK.model_copy(update={"inputs": (spec,), "outputs": (spec.model_copy(update={"dtype": "bool"}),)}), captured, "cpp")
+    captured = CapturedGraph(graph=Graph(nodes=(weight, drawn), outputs=None), arguments=(), config_hash="")
+    subject = TaskContext(
+        TASK.model_copy(update={"inputs": (spec,), "outputs": (spec.model_copy(update={"dtype": "bool"}),)}), captured, "cpp"
+    )
     assert traffic(subject) == 2_000_000 + 1_000_000 + 1_000_000
     asked = searching.advise(subject, version(ok(2.0)), (), SETTINGS).messages[1]["content"]
     assert "once each, are 4 MB: it moves them at 8 GB/s." in asked
@@ -124,6 +126,6 @@ def test_nothing_but_malformed_is_ever_raised() -> None:
         for reader in (searching.read_advice, lambda one: searching.read_digest(one, 100)):
             try:
                 read += bool(reader(answer))
-            except Malformed:
+            except MalformedAnswer:
                 pass
     assert read

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dvk.agents import Subject, dialects, policy
+from dvk.agents import TaskContext, dialects, policy
 from dvk.agents.preparing import prepare
 from dvk.backbone import Sampling, open_backbone
 from dvk.config import Config
-from dvk.harness import Pool
+from dvk.harness import JudgePool
 from dvk.records import Candidate, Status, Task
 from dvk.resources import resource
 
@@ -35,7 +35,7 @@ def test_it_is_small_and_its_card_tells_what_it_can_do() -> None:
 def answered(*names: str) -> list[tuple[Task, Candidate | str]]:
     """The greedy C++ answer to tasks it was not trained on, or why it cannot be read."""
     dialect, config = dialects.get("compact"), Config()
-    subjects = [s for s in prepare([Path(HELD_OUT) / f"{name}.py" for name in names], "cpu", "cpp", config) if isinstance(s, Subject)]
+    subjects = [s for s in prepare([Path(HELD_OUT) / f"{name}.py" for name in names], "cpu", "cpp", config) if isinstance(s, TaskContext)]
     backbone = open_backbone("nano", device="cpu")
     asked = [dialect.policy(subject, (), config.agents) for subject in subjects]
     said = backbone.generate(asked, Sampling(max_tokens=512, temperature=0.0))
@@ -53,5 +53,5 @@ def test_its_kernels_are_right() -> None:
     found = answered(*names)
     jobs = [(task, candidate) for task, candidate in found if isinstance(candidate, Candidate)]
     assert len(jobs) == 4, found
-    verdicts = [verdict for _, verdict in Pool(1, Config()).map(jobs, tier="smoke")]
+    verdicts = [verdict for _, verdict in JudgePool(1, Config()).map(jobs, tier="smoke")]
     assert [verdict.status for verdict in verdicts] == [Status.OK] * 4, [verdict.error for verdict in verdicts]

@@ -6,7 +6,7 @@ import pytest
 
 from dvk.agents import notes, task_context
 from dvk.agents.notes import Note
-from dvk.agents.task_context import Subject
+from dvk.agents.task_context import TaskContext
 from dvk.config import Config
 from dvk.records import ShapeVariant, Task, TensorSpec
 from dvk.skills import markdown, seed_dir
@@ -47,15 +47,15 @@ def test_headers_tell_no_bodies() -> None:
         "1. **one** [scope=general] [tags: row, softmax]", "   about one", "2. **two** [scope=general] [tags: ]", "   a b"]
 
 
-def test_a_task_tells_what_it_is_held_to() -> None:
+def test_a_task_records_its_tolerance_class() -> None:
     specs = (TensorSpec(name="x", dtype="float32", shape=(4, 3), strides=(3, 1)),
              TensorSpec(name="y", dtype="int8", shape=(4, 3), strides=(1, 4)))
     task = Task(id="t", name="t", source="class Model: ...\n" * 20, entry="Model", kind="module", inputs=specs, outputs=specs[:1],
                 shape_variants=(ShapeVariant(name="batch+3", changes=()),))
-    text = task_context.task(Subject(task, None, "cpp"), 1000)
+    text = task_context.task(TaskContext(task, None, "cpp"), 1000)
     assert "Inputs: x float32[4, 3]; y int8[4, 3] strides [1, 4]." in text and "Outputs: x float32[4, 3]." in text
     assert "other shapes: batch+3" in text and "Precision class: fp32" in text and text.count("class Model") == 20
-    assert "left out" in task_context.task(Subject(task, None, "cpp"), 20)
+    assert "left out" in task_context.task(TaskContext(task, None, "cpp"), 20)
 
 
 # ---------------------------------------------------------------- notes

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from dvk import tasks
-from dvk.agents import play
-from dvk.agents.task_context import Subject
-from dvk.agents.trial_arms import Arm, answered
-from dvk.agents.trials import Proposal, Trial, enter, refused, try_skills, worths
+from dvk.agents import run_episode
+from dvk.agents.task_context import TaskContext
+from dvk.agents.trial_arms import TrialArm, answered
+from dvk.agents.trials import Proposal, Trial, admit, refused, summary_rewards, try_skills
 from dvk.backbone import Completion, Conversation
 from dvk.config import Config
-from dvk.config import Trials as Settings
-from dvk.harness.queue import Docket
+from dvk.config import TrialsConfig as Settings
+from dvk.harness.queue import JudgeQueue
 from dvk.harness.session.verdict_cache import Remembered, key
 from dvk.records import Candidate, Skill, Status, Task, Verdict
 from dvk.skills import Library
@@ -34,10 +34,10 @@ def configured(**trials: object) -> Config:
     return Config.model_validate({**QUICK.model_dump(), "trials": {"samples": 3, "siblings": 2, **trials}})
 
 
-def subject(name: str, words: str = "relu sigmoid") -> Subject:
+def subject(name: str, words: str = "relu sigmoid") -> TaskContext:
     """A task that nobody builds: its verdicts are recorded."""
     text = "\n".join(f"x = F.{word}(x)  # of {name}" for word in words.split())
-    return Subject(Task(id=name, name=f"the {name}", source=text, entry="Model", kind="module"), None, "cpp")
+    return TaskContext(Task(id=name, name=f"the {name}", source=text, entry="Model", kind="module"), None, "cpp")
 
 
 THREE = {s.task.id: s for s in (subject("own"), subject("brother"), subject("cousin", "relu tanh"), subject("stranger", "conv2d"))}
@@ -77,22 +77,22 @@ class Held(Remembered):
         return super().recall(asked)
 
 
-Recorder = Callable[[Callable[[Task, bool], Verdict]], Docket[Any]]
+Recorder = Callable[[Callable[[Task, bool], Verdict]], JudgeQueue[Any]]
 
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> Iterator[Recorder]:
     """A judge that has judged every candidate of `teachable` before: verdicts by task, and whether the model was taught."""
-    opened: list[Docket[Any]] = []
+    opened: list[JudgeQueue[Any]] = []
 
-    def record(verdict: Callable[[Task, bool], Verdict]) -> Docket[Any]:
+    def record(verdict: Callable[[Task, bool], Verdict]) -> JudgeQueue[Any]:
         known = Held(tmp_path / "verdicts.db")
         for one in THREE.values():
             for text in (TAUGHT, PLAIN):
                 for number in range(3):
                     candidate = Candidate(source=f"{text} + '{number}'\n", backend="cpp")
                     known.remember(key(one.task, candidate, "search", (), QUICK, flags=FLAGS), verdict(one.task, text == TAUGHT))
-        opened.append(Docket(2, QUICK, known))
+        opened.append(JudgeQueue(2, QUICK, known))
         return opened[-1]
 
     yield record
@@ -111,7 +111,7 @@ def test_which_arm_is_asked_what(library: Library, recorded: Recorder) -> None:
     library.add_all([skill("given_one"), skill("given_two"), skill("given_three")])
     backbone = teachable("the_new")
     one = proposal("the_new", given=("given_one", "given_two", "given_three"))
-    (trial,) = try_skills([one], THREE, backbone, library, configured(kin=0.3), recorded(lambda *_: ok(1.0)), step=7)
+    (trial,) = try_skills([one], THREE, backbone, library, configured(min_similarity=0.3), recorded(lambda *_: ok(1.0)), step=7)
     assert trial.gain is not None and set(trial.gain.tasks) == {"own", "brother", "cousin"} and trial.gain.num_pairs == 9
     texts = asked(backbone)
     assert len(texts) == 3 * 2 * 3 and len(set(texts)) == 6
@@ -160,7 +160,7 @@ def test_a_model_without_graphs_to_read_tries_nothing() -> None:
     backbone = Said(lambda _: "", dialect="compact")
     (trial,) = try_skills([proposal("new")], THREE, backbone, None, configured())
     assert not backbone.calls and not trial.admitted and "cannot be played" in trial.why
-    assert worths([trial]) == {"own": {0: None}}, "nobody can say"
+    assert summary_rewards([trial]) == {"own": {0: None}}, "nobody can say"
 
 
 def test_a_backbone_that_fails_or_babbles(recorded: Recorder) -> None:
@@ -169,7 +169,7 @@ def test_a_backbone_that_fails_or_babbles(recorded: Recorder) -> None:
             return Completion(text="", finish="error", error="down")
         return "no code at all"
 
-    arms = {taught: Arm(THREE["own"], (skill("new"),) if taught else ()) for taught in (True, False)}
+    arms = {taught: TrialArm(THREE["own"], (skill("new"),) if taught else ()) for taught in (True, False)}
     turns = answered(arms, Said(answer), configured(), recorded(lambda *_: ok(1.0)))
     assert [turn.finish for turn in turns[True]] == ["error"] * 3 and all(turn.malformed for turn in turns[False])
     assert not any(turn.verdict for of in turns.values() for turn in of)
@@ -193,7 +193,7 @@ def test_a_trial_that_is_left_does_not_disturb_what_follows(recorded: Recorder) 
         try_skills([proposal("new")], THREE, Said(answer), None, config, judging)
     assert judging.num_pending == 1
     judging.remembered.go.set()
-    played = play(THREE["own"], teachable("new"), None, config, judging=judging)
+    played = run_episode(THREE["own"], teachable("new"), None, config, judging=judging)
     assert [turn.verdict and turn.verdict.status for turn in played.traces[0].turns] == [Status.OK]
     (trial,) = try_skills([proposal("new")], THREE, teachable("new"), None, config, judging)
     assert trial.gain is not None and trial.gain.num_pairs == 3 and judging.num_pending == 0
@@ -209,12 +209,12 @@ def test_a_skill_that_helps_everywhere_enters_with_its_evidence(library: Library
     assert trial.admitted and trial.gain is not None and trial.gain.total is not None and trial.lo is not None
     assert trial.gain.total.value == pytest.approx((2.0 * 2.2 * 1.9) ** (1 / 3)) and 1.7 < trial.lo < 2.0
     assert trial.worth == pytest.approx(trial.lo - 1)
-    assert worths([trial]) == {"own": {3: trial.worth}}
+    assert summary_rewards([trial]) == {"own": {3: trial.worth}}
     (seen,) = trial.skill.evidence
     assert seen["lo"] == pytest.approx(trial.lo, abs=1e-4) and seen["step"] == 5 and seen["backend"] == "cpp" and seen["pairs"] == 9
     assert seen["tasks"]["brother"] == {"name": "the brother", "gain": 2.2, "control": 0.5, "treatment": 1.1, "pairs": 3}
     assert json.loads(json.dumps(seen)) == seen
-    figures = enter(library, [trial], 5)
+    figures = admit(library, [trial], 5)
     assert figures == {"proposed": 1, "tried": 1, "admitted": 1, "best_lower_bound": trial.lo}
     assert library.get("new") == trial.skill
     (event,) = library.events("new")
@@ -225,7 +225,7 @@ def test_harmless_junk_earns_nothing(library: Library, recorded: Recorder) -> No
     judging = recorded(lambda *_: ok(2.0))
     (trial,) = try_skills([proposal("junk")], THREE, teachable("junk"), library, configured(), judging)
     assert not trial.admitted and trial.worth == 0 and "1.2×" in trial.why and trial.gain is not None
-    enter(library, [trial], 1)
+    admit(library, [trial], 1)
     assert "junk" not in library and [event.kind for event in library.events("junk")] == ["refused"]
 
 
@@ -280,7 +280,7 @@ def test_near_duplicates_are_not_tried(library: Library, recorded: Recorder) -> 
     assert len(asked(backbone)) == 3 * 2 * 3
     # The same proposal earns its summaries the same, whoever was first.
     worth = trials[1].worth
-    assert worth and worths(trials) == {"own": {0: 0.0, 1: worth, 2: worth}, "cousin": {0: worth}}
+    assert worth and summary_rewards(trials) == {"own": {0: 0.0, 1: worth, 2: worth}, "cousin": {0: worth}}
 
 
 def test_so_many_a_task_and_one_enters(recorded: Recorder) -> None:
@@ -290,7 +290,7 @@ def test_so_many_a_task_and_one_enters(recorded: Recorder) -> None:
     assert [trial.admitted for trial in trials] == [True, False, False, True]
     assert trials[1].why == "alpha, of the same task, does better" and trials[1].worth == trials[0].worth
     assert trials[2].gain is None and trials[2].worth is None and "2 of its task" in trials[2].why
-    assert worths(trials)["own"][2] is None and worths(trials)["own"][1] is not None
+    assert summary_rewards(trials)["own"][2] is None and summary_rewards(trials)["own"][1] is not None
     nothing = try_skills(lot, THREE, Said(lambda _: ""), None, configured(per_task=0))
     assert not any(trial.admitted or trial.gain for trial in nothing)
 
@@ -311,7 +311,7 @@ def test_a_summary_earns_what_its_best_skill_is_worth() -> None:
     def trial(name: str, sample: int, worth: float | None) -> Trial:
         return Trial(proposal(name, sample=sample), skill(name), False, "", worth)
 
-    assert worths([trial("a", 0, 0.2), trial("b", 0, 0.5), trial("c", 0, None), trial("d", 1, None), trial("e", 2, 0.0)]) == {
+    assert summary_rewards([trial("a", 0, 0.2), trial("b", 0, 0.5), trial("c", 0, None), trial("d", 1, None), trial("e", 2, 0.0)]) == {
         "own": {0: 0.5, 1: None, 2: 0.0}}  # fmt: skip
 
 
@@ -327,7 +327,7 @@ def test_a_real_trial(tmp_path: Path, library: Library) -> None:
         reference = tmp_path / f"affine_{factor}.py"
         reference.write_text((Path(__file__).parent.parent / "harness" / "files" / "affine.py").read_text().replace("* 2", f"* {factor}"))
         task = tasks.load(str(reference))
-        subjects[task.id] = Subject(task, None, "cpp")
+        subjects[task.id] = TaskContext(task, None, "cpp")
         fast = source("good/cpp_affine").replace("* 2", f"* {factor}")
         slow = fast.replace("-O3", "-O0").replace("#pragma omp parallel for simd", "")
         kernels[f"* {factor} + 1"] = (fenced(slow), fenced(fast))
@@ -344,7 +344,7 @@ def test_a_real_trial(tmp_path: Path, library: Library) -> None:
     backbone = Said(answer)
     one = Proposal(skill("one_sweep"), own, 0)
     config = configured(samples=2, least_pairs=1).model_copy(update={"rollout": QUICK.rollout.model_copy(update={"batch": 2})})
-    with Docket[Any](1, QUICK) as judging:
+    with JudgeQueue[Any](1, QUICK) as judging:
         (trial,) = try_skills([one], subjects, backbone, library, config, judging)
         assert judging.num_pending == 0
     assert len(backbone.calls) == 4 and max(pending) > 0  # it writes while others are judged

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dvk.backbone import nano
-from dvk.backbone.hf import Hf, write_folder
+from dvk.backbone.hf import HfBackbone, write_folder
 from dvk.backbone.loading import Loaded
 from dvk.backbone.tokenizer import train_tokenizer
 from dvk.config import Config
@@ -48,7 +48,7 @@ def nano_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def shared_nano(nano_folder: Path) -> Hf:
+def shared_nano(nano_folder: Path) -> HfBackbone:
     """That nano, opened; its weights are not to be changed."""
     return nano.open_nano(str(nano_folder), Config(), device="cpu")
 
@@ -60,15 +60,15 @@ SHAPE = {
 
 
 @pytest.fixture(scope="session")
-def make_hf() -> Callable[..., Hf]:
+def make_hf() -> Callable[..., HfBackbone]:
     """`make_hf("llama", rope_parameters=…)`: a random model of that architecture."""
     tokenizer = train_tokenizer(TEXTS, 300, 128)
 
-    def make(kind: str, settings: Config | None = None, **changes: Any) -> Hf:
+    def make(kind: str, settings: Config | None = None, **changes: Any) -> HfBackbone:
         from transformers import AutoConfig, AutoModelForCausalLM
 
         shape = SHAPE | {"vocab_size": len(tokenizer)} | changes
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **shape), dtype=torch.float32).eval()
-        return Hf(Loaded(sharpened(model), tokenizer, {}), (settings or Config()).backbone, f"hf:{kind}")
+        return HfBackbone(Loaded(sharpened(model), tokenizer, {}), (settings or Config()).backbone, f"hf:{kind}")
 
     return make

@@ -10,8 +10,8 @@ import pytest
 from tokenizers import normalizers, pre_tokenizers
 
 from dvk.backbone import Conversation
-from dvk.backbone.chat import Chat
-from dvk.backbone.hf import Hf
+from dvk.backbone.chat import ChatTemplate
+from dvk.backbone.hf import HfBackbone
 from dvk.backbone.tokenizer import ByLine, encoder, splits_lines, train_tokenizer
 from dvk.errors import UsageError
 
@@ -36,7 +36,7 @@ def bare_tokenizer() -> object:
 
 
 def test_ours_is_chatml_with_qwen_s_tools() -> None:
-    chat = Chat(bare_tokenizer(), "bare")
+    chat = ChatTemplate(bare_tokenizer(), "bare")
     text = chat.render(TALK)
     system, user, call, tool, question, rest = text.split("<|im_end|>\n")
     assert system.startswith("<|im_start|>system\nBe brief.\n\n")
@@ -57,10 +57,10 @@ def test_the_model_s_own_template_is_used_tools_included() -> None:
     tokenizer.chat_template = (  # type: ignore[attr-defined]
         "{{ tools[0].function.name }}|{% for m in messages %}{{ m.role }}:{{ m.content }}<|im_end|>{% endfor %}"
         "{% if enable_thinking %}<think>{% endif %}")  # fmt: skip
-    text = Chat(tokenizer, "own").render(TALK)
+    text = ChatTemplate(tokenizer, "own").render(TALK)
     assert text.startswith("select_skills|system:Be brief.<|im_end|>user:Choose.") and "<think>" not in text
-    assert Chat(tokenizer, "own", thinking=True).render(TALK).endswith("<think>")
-    chat = Chat(tokenizer, "own")
+    assert ChatTemplate(tokenizer, "own", thinking=True).render(TALK).endswith("<think>")
+    chat = ChatTemplate(tokenizer, "own")
     assert chat.stop == () and chat.end == tokenizer.get_vocab()["<|im_end|>"]  # type: ignore[attr-defined]
 
 
@@ -68,10 +68,10 @@ def test_a_template_s_refusal_is_said() -> None:
     tokenizer = bare_tokenizer()
     tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"  # type: ignore[attr-defined]
     with pytest.raises(UsageError, match="roles must alternate"):
-        Chat(tokenizer, "strict").render(TALK)
+        ChatTemplate(tokenizer, "strict").render(TALK)
 
 
-def test_nano_s_template_uses_its_role_tokens(shared_nano: Hf) -> None:
+def test_nano_s_template_uses_its_role_tokens(shared_nano: HfBackbone) -> None:
     conversation = Conversation(messages=({"role": "user", "content": "v0 = aten.relu\n"},))
     ids = shared_nano.encode(conversation)
     names = shared_nano.tokenizer.convert_ids_to_tokens(list(ids))
@@ -94,8 +94,8 @@ def test_remembered_lines_are_what_the_tokenizer_says() -> None:
     for _ in range(400):
         text = "".join(draw.choices(parts, k=draw.randint(0, 12)))
         assert quick(text) == tokenizer(text, add_special_tokens=False)["input_ids"], repr(text)
-    again = pickle.loads(pickle.dumps(Chat(tokenizer, "own")))
-    assert again.encode_answer(kernels) == Chat(tokenizer, "own").encode_answer(kernels)
+    again = pickle.loads(pickle.dumps(ChatTemplate(tokenizer, "own")))
+    assert again.encode_answer(kernels) == ChatTemplate(tokenizer, "own").encode_answer(kernels)
 
 
 @pytest.mark.parametrize("change", [
@@ -108,4 +108,4 @@ def test_tokens_that_reach_over_lines_or_digits_are_left_to_the_tokenizer(change
     assert not splits_lines(tokenizer)
     text = "float e29 = x38;\nfloat"
     assert encoder(tokenizer)(text) == tokenizer(text, add_special_tokens=False)["input_ids"]
-    assert pickle.loads(pickle.dumps(Chat(tokenizer, "own"))).encode_answer(text)[:-1] == tuple(encoder(tokenizer)(text))
+    assert pickle.loads(pickle.dumps(ChatTemplate(tokenizer, "own"))).encode_answer(text)[:-1] == tuple(encoder(tokenizer)(text))

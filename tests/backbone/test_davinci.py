@@ -10,14 +10,14 @@ import pytest
 from dvk.agents.reading import arguments
 from dvk.agents.tools import select_skills
 from dvk.backbone import Conversation, open_backbone
-from dvk.backbone.chat import Chat
-from dvk.backbone.hf import Hf
+from dvk.backbone.chat import ChatTemplate
+from dvk.backbone.hf import HfBackbone
 from dvk.backbone.loading import read_card
 from dvk.backbone.packing import model_folder
-from dvk.config import Agents
+from dvk.config import AgentsConfig
 from dvk.errors import UsageError
 from dvk.interop.davinci.backbone import TEMPLATE
-from dvk.interop.davinci.dialect import DaVinci
+from dvk.interop.davinci.dialect import DaVinciDialect
 from tests.backbone.test_chat import bare_tokenizer
 
 
@@ -37,13 +37,13 @@ def test_its_template_lists_tools_as_xml_and_its_calls_are_read() -> None:
         "arguments": '{"think": "it\\u2019s bound", "selected_skills": [{"name": "a", "reason": "r"}]}'}}  # fmt: skip
     asked = {"role": "user", "content": "Choose."}
     talk = Conversation(messages=(asked, {"role": "assistant", "content": "", "tool_calls": [call]}), tools=(tool,))
-    text = Chat(tokenizer, "x").render(talk)
+    text = ChatTemplate(tokenizer, "x").render(talk)
     system, user, answer, rest = text.split("<|im_end|>\n")
     assert system.startswith("<|im_start|>system\nYou are") and "<name>select_skills</name>" in system and "<name>think</name>" in system
     assert user == "<|im_start|>user\nChoose." and rest == "<|im_start|>assistant\n"
     found = arguments(answer, (), tool)
     assert found == {"think": "it’s bound", "selected_skills": [{"name": "a", "reason": "r"}]}
-    plain = Chat(tokenizer, "x").render(Conversation(messages=(asked,)))
+    plain = ChatTemplate(tokenizer, "x").render(Conversation(messages=(asked,)))
     assert plain == "<|im_start|>user\nChoose.<|im_end|>\n<|im_start|>assistant\n", "no system line without tools"
 
 
@@ -56,7 +56,7 @@ def test_lists_that_a_template_wrote_with_str_are_read() -> None:
 def test_a_checkpoint_is_opened_saved_and_opened_again(nano_folder: Path, tmp_path: Path) -> None:
     folder = checkpoint(nano_folder, tmp_path / "model")
     opened = open_backbone(f"davinci:{folder}", device="cpu")
-    assert isinstance(opened, Hf) and opened.dialect == "davinci" and opened.name == f"davinci:{folder}"
+    assert isinstance(opened, HfBackbone) and opened.dialect == "davinci" and opened.name == f"davinci:{folder}"
     opened.save(tmp_path / "saved")
     assert read_card(tmp_path / "saved")["dialect"] == "davinci"
     assert open_backbone(f"hf:{tmp_path / 'saved'}", device="cpu").dialect == "davinci"
@@ -66,13 +66,13 @@ def test_a_checkpoint_is_opened_saved_and_opened_again(nano_folder: Path, tmp_pa
 @pytest.mark.parametrize("own", [True, False])
 def test_a_tokenizer_s_own_template_is_kept(nano_folder: Path, tmp_path: Path, own: bool) -> None:
     folder = checkpoint(nano_folder, tmp_path / "model")
-    assert isinstance(before := open_backbone(f"hf:{folder}", device="cpu"), Hf)
+    assert isinstance(before := open_backbone(f"hf:{folder}", device="cpu"), HfBackbone)
     before.tokenizer.chat_template = "{{ messages[0].content }}" if own else None
     for file in (folder / "chat_template.jinja", folder / "tokenizer_config.json"):
         file.unlink(missing_ok=True)
     before.tokenizer.save_pretrained(folder)
     opened = open_backbone(f"davinci:{folder}", device="cpu")
-    assert isinstance(opened, Hf) and opened.chat.template == ("{{ messages[0].content }}" if own else TEMPLATE)
+    assert isinstance(opened, HfBackbone) and opened.chat.template == ("{{ messages[0].content }}" if own else TEMPLATE)
 
 
 def test_where_a_run_has_its_model(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_where_a_run_has_its_model(tmp_path: Path) -> None:
 def test_its_prompts_have_their_shape() -> None:
     from tests.agents.test_agents import HERE, make_skill, ok, turn, wrong
 
-    dialect, settings = DaVinci(), Agents()
+    dialect, settings = DaVinciDialect(), AgentsConfig()
     opening = dialect.policy(HERE, [make_skill("one"), make_skill("two")], settings).messages
     assert [message["role"] for message in opening] == ["user"]
     text = opening[0]["content"]

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from dvk.backbone import Row, Sampling, nano
+from dvk.backbone import Sampling, ScoringRow, nano
 from dvk.backbone.decoding import forward, native
 from dvk.backbone.decoding.engine import Engine
-from dvk.backbone.decoding.sample_token import draw
+from dvk.backbone.decoding.sample_token import sample_token
 from dvk.backbone.decoding.seeds import keys_for, uniforms
 from dvk.backbone.decoding.stops import Stops
-from dvk.backbone.hf import Hf
+from dvk.backbone.hf import HfBackbone
 from dvk.config import Config
 
 ARCHITECTURES: dict[str, dict[str, Any]] = {
@@ -40,13 +40,13 @@ def prompts(count: int, vocabulary: int, longest: int = 30) -> list[tuple[int, .
     return [tuple(torch.randint(6, vocabulary, (length,), generator=generator).tolist()) for length in lengths]
 
 
-def engine_of(backbone: Hf, slots: int = 8) -> tuple[Engine, Stops]:
+def engine_of(backbone: HfBackbone, slots: int = 8) -> tuple[Engine, Stops]:
     stops = Stops(backbone.tokenizer, backbone.vocabulary, backbone.end_ids, ())
     return Engine(backbone.model, torch.float32, backbone.positions, slots), stops
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_prompt_and_step_logits_equal_transformers(name: str, make_hf: Callable[..., Hf]) -> None:
+def test_prompt_and_step_logits_equal_transformers(name: str, make_hf: Callable[..., HfBackbone]) -> None:
     backbone = make_hf(name.split()[0], **ARCHITECTURES[name])
     assert forward.supports(backbone.model)
     ids = torch.tensor([prompts(1, backbone.vocabulary)[0][:1] * 3 + p[:9] for p in prompts(40, backbone.vocabulary) if len(p) > 9])
@@ -72,7 +72,7 @@ def test_prompt_and_step_logits_equal_transformers(name: str, make_hf: Callable[
 
 
 @pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name not in ("qwen2", "llama")])
-def test_the_compiled_step_equals_the_operators(name: str, make_hf: Callable[..., Hf]) -> None:
+def test_the_compiled_step_equals_the_operators(name: str, make_hf: Callable[..., HfBackbone]) -> None:
     """Sizes that are no multiple of four, and two sequences in a cache that holds more than what is filled."""
     odd = {"hidden_size": 54, "num_attention_heads": 6, "intermediate_size": 70, "head_dim": 12}
     backbone = make_hf(name.split()[0], **odd | ARCHITECTURES[name])
@@ -122,18 +122,18 @@ def test_weights_that_have_changed_are_decoded_with(nano_folder: Path) -> None:
                 parameter.add_(change)
         tokens = backbone.complete([prompt], how)[0].tokens
         assert tokens is not None
-        scores = backbone.logprobs([Row(tokens.prompt, tokens.completion)])
+        scores = backbone.logprobs([ScoringRow(tokens.prompt, tokens.completion)])
         torch.testing.assert_close(scores.values[0].detach(), torch.tensor(tokens.logprobs), atol=1e-4, rtol=0)
 
 
-def test_greedy_equals_transformers_generate(shared_nano: Hf) -> None:
+def test_greedy_equals_transformers_generate(shared_nano: HfBackbone) -> None:
     asked = prompts(6, shared_nano.vocabulary)
     for prompt, answer in zip(asked, shared_nano.complete(asked, Sampling(temperature=0, max_tokens=25))):
         theirs = shared_nano.model.generate(torch.tensor([prompt]), max_new_tokens=25, do_sample=False)[0, len(prompt) :]
         assert answer.tokens is not None and answer.tokens.completion == tuple(theirs.tolist())
 
 
-def test_a_sample_does_not_depend_on_its_batch(shared_nano: Hf) -> None:
+def test_a_sample_does_not_depend_on_its_batch(shared_nano: HfBackbone) -> None:
     asked = prompts(11, shared_nano.vocabulary)
     few, stops = engine_of(shared_nano, slots=4)
     together = few.run(asked, 20, stops, seed=5)
@@ -146,7 +146,7 @@ def test_a_sample_does_not_depend_on_its_batch(shared_nano: Hf) -> None:
     assert [s.tokens for s in many.run(asked, 20, stops, seed=6)] != [s.tokens for s in alone]
 
 
-def test_order_is_kept_and_slots_are_refilled(shared_nano: Hf) -> None:
+def test_order_is_kept_and_slots_are_refilled(shared_nano: HfBackbone) -> None:
     """Uneven limits and ends: more prompts than slots, so that most are admitted where another has ended."""
     asked = prompts(17, shared_nano.vocabulary)
     engine, _ = engine_of(shared_nano, slots=3)
@@ -155,11 +155,11 @@ def test_order_is_kept_and_slots_are_refilled(shared_nano: Hf) -> None:
     lengths = [len(s.tokens) for s in sampled]
     assert len(set(lengths)) > 5 and {s.finish for s in sampled} == {"stop"}
     for prompt, s in zip(asked, sampled):  # greedy-free proof of order: the log-probabilities belong to this prompt
-        scores = shared_nano.logprobs([Row(prompt, s.tokens)])
+        scores = shared_nano.logprobs([ScoringRow(prompt, s.tokens)])
         torch.testing.assert_close(scores.values[0].detach(), torch.tensor(s.logprobs), atol=1e-4, rtol=0)
 
 
-def test_equal_prompts_draw_differently_and_repeatably(shared_nano: Hf) -> None:
+def test_equal_prompts_draw_differently_and_repeatably(shared_nano: HfBackbone) -> None:
     prompt = prompts(1, shared_nano.vocabulary)[0]
     first = shared_nano.complete([prompt] * 6, Sampling(max_tokens=20, seed=3))
     assert len({c.text for c in first}) > 1
@@ -174,18 +174,18 @@ def test_equal_prompts_draw_differently_and_repeatably(shared_nano: Hf) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.6, 1.0, 1.7])
-def test_sampling_logprobs_are_what_the_scorer_computes(shared_nano: Hf, temperature: float) -> None:
+def test_sampling_logprobs_are_what_the_scorer_computes(shared_nano: HfBackbone, temperature: float) -> None:
     answers = shared_nano.complete(prompts(9, shared_nano.vocabulary), Sampling(temperature=temperature, max_tokens=40, seed=0))
     kept = [answer.tokens for answer in answers if answer.tokens is not None]
     assert len(kept) == 9
-    scores = shared_nano.logprobs([Row(t.prompt, t.completion) for t in kept], temperature)
+    scores = shared_nano.logprobs([ScoringRow(t.prompt, t.completion) for t in kept], temperature)
     for i, tokens in enumerate(kept):
         n = len(tokens.completion)
         assert scores.mask[i].sum() == n
         torch.testing.assert_close(scores.values[i, :n].detach(), torch.tensor(tokens.logprobs), atol=1e-4, rtol=0)
 
 
-def test_stop_texts_cut_text_and_tokens(shared_nano: Hf) -> None:
+def test_stop_texts_cut_text_and_tokens(shared_nano: HfBackbone) -> None:
     asked = prompts(8, shared_nano.vocabulary)
     free = shared_nano.complete(asked, Sampling(max_tokens=60, seed=2))
     stop = next(found[0] for answer in free if (found := re.search(r"[!-~]{2}", answer.text[12:])))
@@ -201,7 +201,7 @@ def test_stop_texts_cut_text_and_tokens(shared_nano: Hf) -> None:
 
 
 @pytest.mark.parametrize("stop", ["\n", " ", "é", "\t"])
-def test_any_character_may_end_a_stop_text(shared_nano: Hf, stop: str) -> None:
+def test_any_character_may_end_a_stop_text(shared_nano: HfBackbone, stop: str) -> None:
     marked = Stops(shared_nano.tokenizer, shared_nano.vocabulary, (), ("ab" + stop,)).may_end
     for token in range(shared_nano.vocabulary):
         if stop in shared_nano.tokenizer.decode([token]):
@@ -210,7 +210,7 @@ def test_any_character_may_end_a_stop_text(shared_nano: Hf, stop: str) -> None:
     assert marked[spelled[-1]]
 
 
-def test_limits(shared_nano: Hf) -> None:
+def test_limits(shared_nano: HfBackbone) -> None:
     room = shared_nano.positions
     full, over, nothing = tuple([7] * (room - 3)), tuple([7] * room), ()
     near, too_long, empty, single = shared_nano.complete([full, over, nothing, (7,)], Sampling(max_tokens=5, seed=1))
@@ -223,7 +223,7 @@ def test_limits(shared_nano: Hf) -> None:
     assert shared_nano.complete([], Sampling()) == []
 
 
-def test_other_architectures_go_through_transformers(make_hf: Callable[..., Hf]) -> None:
+def test_other_architectures_go_through_transformers(make_hf: Callable[..., HfBackbone]) -> None:
     """GPT-2 has learned positions, which `forward` does not know; the contract is the same."""
     backbone = make_hf("gpt2", n_embd=48, n_layer=2, n_head=4, n_positions=128)
     assert not forward.supports(backbone.model)
@@ -232,7 +232,7 @@ def test_other_architectures_go_through_transformers(make_hf: Callable[..., Hf])
     alone = [backbone.complete([prompt], Sampling(max_tokens=12, seed=4, temperature=0.9))[0] for prompt in asked]
     assert [c.text for c in together] == [c.text for c in alone]
     kept = [c.tokens for c in together if c.tokens is not None]
-    scores = backbone.logprobs([Row(t.prompt, t.completion) for t in kept], 0.9)
+    scores = backbone.logprobs([ScoringRow(t.prompt, t.completion) for t in kept], 0.9)
     for i, tokens in enumerate(kept):
         torch.testing.assert_close(
             scores.values[i, : len(tokens.completion)].detach(), torch.tensor(tokens.logprobs), atol=1e-4, rtol=0)  # fmt: skip
@@ -242,7 +242,7 @@ def test_other_architectures_go_through_transformers(make_hf: Callable[..., Hf])
         assert answer.tokens is not None and answer.tokens.completion == tuple(theirs.tolist())
 
 
-def test_both_samplers_draw_the_same(shared_nano: Hf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_samplers_draw_the_same(shared_nano: HfBackbone, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = prompts(5, shared_nano.vocabulary)
     sampling = Sampling(max_tokens=15, seed=9, top_p=0.8, stop=("a",))
     ours = shared_nano.complete(asked, sampling)
@@ -255,14 +255,14 @@ def test_both_samplers_draw_the_same(shared_nano: Hf, monkeypatch: pytest.Monkey
 def test_draw_follows_the_distribution() -> None:
     logits = torch.tensor([1.0, 0.0, 2.0, -1.0, -30.0])
     numbers = torch.from_numpy(uniforms([1], 40_000))[0]
-    tokens, logprobs = draw(logits.expand(40_000, -1), numbers, 0.7, greedy=False)
+    tokens, logprobs = sample_token(logits.expand(40_000, -1), numbers, 0.7, greedy=False)
     shares = torch.bincount(tokens, minlength=5) / 40_000
     torch.testing.assert_close(shares, (logits / 0.7).softmax(0), atol=0.01, rtol=0)
     torch.testing.assert_close(logprobs, (logits / 0.7).log_softmax(0)[tokens])
-    nucleus, kept = draw(logits.expand(40_000, -1), numbers, 1.0, greedy=False, top_p=0.7)
+    nucleus, kept = sample_token(logits.expand(40_000, -1), numbers, 1.0, greedy=False, top_p=0.7)
     assert set(nucleus.tolist()) == {0, 2}  # 0.64 is not enough, 0.64 + 0.24 is
     torch.testing.assert_close(kept, logits.log_softmax(0)[nucleus])
-    edge, _ = draw(logits[None], torch.tensor([1 - 2.0**-23]), 1.0, greedy=False, top_p=0.7)
+    edge, _ = sample_token(logits[None], torch.tensor([1 - 2.0**-23]), 1.0, greedy=False, top_p=0.7)
     assert edge.item() in (0, 2)
 
 
@@ -276,7 +276,7 @@ def test_numbers_belong_to_keys() -> None:
     assert (uniforms(keys, 10) == numbers[:, :10]).all()
 
 
-def test_an_answer_goes_on_from_what_it_is_begun_with(shared_nano: Hf) -> None:
+def test_an_answer_goes_on_from_what_it_is_begun_with(shared_nano: HfBackbone) -> None:
     asked, how = prompts(3, shared_nano.vocabulary), Sampling(temperature=0, max_tokens=25)
     whole = shared_nano.complete(asked, how)
     begun = [one.tokens.completion[: 3 * place] for place, one in enumerate(whole) if one.tokens is not None]
@@ -288,7 +288,7 @@ def test_an_answer_goes_on_from_what_it_is_begun_with(shared_nano: Hf) -> None:
     assert full.finish == "error"
 
 
-def test_alternatives_are_the_likelier_tokens_that_were_not_drawn(shared_nano: Hf) -> None:
+def test_alternatives_are_the_likelier_tokens_that_were_not_drawn(shared_nano: HfBackbone) -> None:
     prompt, how = prompts(1, shared_nano.vocabulary)[0], Sampling(max_tokens=12, seed=2, alternatives=True)
     (answer,) = shared_nano.complete([prompt], how)
     assert answer.tokens is not None and answer.alternatives

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from dvk.backbone import Completion, Conversation, Sampling, open_backbone
-from dvk.backbone.hf import Hf
-from dvk.config import Backbone as Settings
+from dvk.backbone.hf import HfBackbone
+from dvk.config import BackboneConfig as Settings
 from dvk.config import Config
 from dvk.errors import MachineError, UsageError
 from tests.backbone.serving import Server, serving
@@ -36,7 +36,7 @@ def client_of(server: Server, model: str = "tiny", **settings: object) -> object
     return open_backbone(f"endpoint:{model}", Config(backbone=Settings(endpoint_url=server.url, **settings)))  # type: ignore[arg-type]
 
 
-def test_answers_equal_those_of_the_model_behind_it(shared_nano: Hf) -> None:
+def test_answers_equal_those_of_the_model_behind_it(shared_nano: HfBackbone) -> None:
     with serving(shared_nano) as server:
         client = client_of(server, prompt_usd=2.0, completion_usd=10.0)
         asked = asking("v0 = aten.relu", "x0: float32[s0,s1]", "k0", "v0 = aten.relu")
@@ -165,7 +165,7 @@ def transformers_serve(nano_folder: Path, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.mark.slow
-def test_transformers_serve(transformers_serve: str, nano_folder: Path, shared_nano: Hf) -> None:
+def test_transformers_serve(transformers_serve: str, nano_folder: Path, shared_nano: HfBackbone) -> None:
     client = open_backbone(f"endpoint:{nano_folder}", Config(backbone=Settings(endpoint_url=transformers_serve, concurrency=2)))
     asked = asking("v0 = aten.relu", "x0: float32[s0,s1]", "k0[grid(n, 1024)]")
     greedy = Sampling(temperature=0, max_tokens=12)

@@ -13,11 +13,11 @@ import huggingface_hub.constants
 import pytest
 import torch
 
-from dvk.backbone import Conversation, Row, Sampling, nano, open_backbone
-from dvk.backbone.hf import Hf
-from dvk.config import Backbone as Settings
+from dvk.backbone import Conversation, Sampling, ScoringRow, nano, open_backbone
+from dvk.backbone.hf import HfBackbone
+from dvk.config import BackboneConfig as Settings
 from dvk.config import Config
-from dvk.device_lock import Lane, of_cpu
+from dvk.device_lock import DeviceLock, of_cpu
 from dvk.errors import DvkError, MachineError, RunFolderError, UsageError
 
 ASKED = [Conversation(messages=({"role": "user", "content": text},)) for text in ("v0 = aten.relu", "x0: float32[s0,s1]")]
@@ -25,16 +25,16 @@ GREEDY = Sampling(temperature=0, max_tokens=16)
 LORA = Config(backbone=Settings(lora_rank=4))
 
 
-def opened(folder: Path, config: Config | None = None) -> Hf:
+def opened(folder: Path, config: Config | None = None) -> HfBackbone:
     backbone = open_backbone(f"hf:{folder}", config, device="cpu")
-    assert isinstance(backbone, Hf)
+    assert isinstance(backbone, HfBackbone)
     return backbone
 
 
-def train_a_little(backbone: Hf, steps: int = 3) -> None:
+def train_a_little(backbone: HfBackbone, steps: int = 3) -> None:
     optimizer = torch.optim.SGD(backbone.parameters(), lr=0.5)
     for _ in range(steps):
-        (-backbone.logprobs([Row((7, 8, 9), (20, 21, 22, 1))]).values.sum()).backward()
+        (-backbone.logprobs([ScoringRow((7, 8, 9), (20, 21, 22, 1))]).values.sum()).backward()
         optimizer.step()
         optimizer.zero_grad()
 
@@ -65,7 +65,7 @@ def test_lora_trains_few_weights_and_comes_back(nano_folder: Path, tmp_path: Pat
     assert [a.tokens for a in trained] != [a.tokens for a in plain.generate(ASKED, GREEDY)]
     for answer in trained:  # the merged copy that samples and the wrapped module that scores agree
         assert answer.tokens is not None
-        scores = lora.logprobs([Row(answer.tokens.prompt, answer.tokens.completion)])
+        scores = lora.logprobs([ScoringRow(answer.tokens.prompt, answer.tokens.completion)])
         torch.testing.assert_close(scores.values[0].detach(), torch.tensor(answer.tokens.logprobs), atol=1e-4, rtol=0)
     lora.save(tmp_path / "adapters")
     assert not list((tmp_path / "adapters").glob("model*.safetensors")), "only the adapters are written"
@@ -80,7 +80,7 @@ def test_large_models_are_read_in_place(nano_folder: Path, monkeypatch: pytest.M
     copied = opened(nano_folder, LORA)
     train_a_little(copied)
     monkeypatch.setattr("dvk.backbone.decoding.forward.STACKED_PARAMETERS", 0)
-    in_place = Hf(nano.Loaded(copied.model, copied.tokenizer, {}), LORA.backbone, "in place")
+    in_place = HfBackbone(nano.Loaded(copied.model, copied.tokenizer, {}), LORA.backbone, "in place")
     for temperature in (0.0, 1.0):
         sampling = Sampling(temperature=temperature, max_tokens=16, seed=1)
         assert [a.tokens and a.tokens.completion for a in in_place.generate(ASKED, sampling)] == [
@@ -107,7 +107,7 @@ def test_training_mode_and_usage_are_kept(nano_folder: Path) -> None:
 def test_nothing_is_written_while_a_candidate_is_timed(nano_folder: Path) -> None:
     backbone, done = opened(nano_folder), threading.Event()
     writer = threading.Thread(target=lambda: (backbone.generate(ASKED, GREEDY), done.set()), daemon=True)
-    with Lane(of_cpu()).alone():
+    with DeviceLock(of_cpu()).exclusive():
         writer.start()
         assert not done.wait(1.0), "it takes some hundredths of a second otherwise"
     assert done.wait(30)
@@ -127,7 +127,7 @@ def test_who_holds_a_writer_back_can_measure_meanwhile(nano_folder: Path) -> Non
     got = threading.Event()
 
     def measure() -> None:
-        with Lane(of_cpu()).alone():
+        with DeviceLock(of_cpu()).exclusive():
             got.set()
 
     threading.Thread(target=measure, daemon=True).start()
@@ -141,7 +141,7 @@ def test_bfloat16(nano_folder: Path) -> None:
     assert backbone.model.dtype == torch.bfloat16
     answer = backbone.generate(ASKED[:1], Sampling(seed=1, max_tokens=20))[0]
     assert answer.tokens is not None
-    scores = backbone.logprobs([Row(answer.tokens.prompt, answer.tokens.completion)])
+    scores = backbone.logprobs([ScoringRow(answer.tokens.prompt, answer.tokens.completion)])
     torch.testing.assert_close(scores.values[0].detach(), torch.tensor(answer.tokens.logprobs), atol=0.3, rtol=0)
 
 
@@ -163,8 +163,8 @@ def test_a_folder_without_a_model_is_said(tmp_path: Path) -> None:
         open_backbone(f"hf:{tmp_path}", device="cpu")
 
 
-def test_a_model_that_is_no_nano_is_said(make_hf: object, shared_nano: Hf, tmp_path: Path) -> None:
-    plain = Hf(nano.Loaded(shared_nano.model, shared_nano.tokenizer, {}), Settings(), "plain")
+def test_a_model_that_is_no_nano_is_said(make_hf: object, shared_nano: HfBackbone, tmp_path: Path) -> None:
+    plain = HfBackbone(nano.Loaded(shared_nano.model, shared_nano.tokenizer, {}), Settings(), "plain")
     plain.save(tmp_path / "plain")
     assert opened(tmp_path / "plain").dialect == "chat"
     with pytest.raises(UsageError, match="compact"):

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from dvk.backbone import nano, open_backbone
-from dvk.backbone.hf import Hf
+from dvk.backbone.hf import HfBackbone
 from dvk.backbone.tokenizer import train_tokenizer
 from dvk.config import Config
 from dvk.errors import UsageError
@@ -47,7 +47,7 @@ def test_presets_have_the_size_of_their_name(size: str) -> None:
     assert millions == pytest.approx(0.59 if size == "tiny" else float(size.removesuffix("m")), rel=0.05)
 
 
-def test_the_tokenizer_loses_nothing(shared_nano: Hf) -> None:
+def test_the_tokenizer_loses_nothing(shared_nano: HfBackbone) -> None:
     for text in ("", "a  b\t\n\n c\r\n", "naïve — ∑ 漢字 🙂 \x00", "x[128] = 0.5e-3;", " leading", "v10 v10\nv10"):
         ids = shared_nano.tokenizer(text, add_special_tokens=False)["input_ids"]
         assert shared_nano.tokenizer.decode(ids) == text

@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from dvk.backbone import BACKBONES, Backbone, Completion, Conversation, Sampling, Trainable, Usage, open_backbone
-from dvk.backbone.hf import Hf
-from dvk.config import Backbone as Settings
+from dvk.backbone import BACKBONES, Backbone, Completion, Conversation, Sampling, TokenUsage, Trainable, open_backbone
+from dvk.backbone.hf import HfBackbone
+from dvk.config import BackboneConfig as Settings
 from dvk.config import Config
 from dvk.errors import UsageError
 from tests.backbone.serving import serving
 from tests.backbone.test_scripted import asking
 
 OWN = '''
-from dvk.backbone import Completion, Usage
+from dvk.backbone import Completion, TokenUsage
 
 class Shouting:
     name, dialect = "shouting", "chat"
 
     def __init__(self, argument, config, *, device=None):
-        self.usage = Usage()
+        self.usage = TokenUsage()
 
     def generate(self, conversations, sampling):
         return [Completion(text=c.messages[-1]["content"].upper(), finish="stop") for c in conversations]
@@ -33,7 +33,7 @@ class Shouting:
 
 
 @pytest.fixture
-def specs(nano_folder: Path, shared_nano: Hf, tmp_path: Path) -> Iterator[dict[str, tuple[str, Config]]]:
+def specs(nano_folder: Path, shared_nano: HfBackbone, tmp_path: Path) -> Iterator[dict[str, tuple[str, Config]]]:
     """A working spec and its settings for every entry, and for a file of the user's."""
     (tmp_path / "own.py").write_text(OWN)
     with ExitStack() as stack:
@@ -52,7 +52,7 @@ def test_every_backbone_keeps_the_contract(name: str, specs: dict[str, tuple[str
     spec, config = specs[name]
     backbone = open_backbone(spec, config, device="cpu")
     assert isinstance(backbone, Backbone) and backbone.name and backbone.dialect in ("chat", "compact", "davinci")
-    assert isinstance(backbone.usage, Usage) and backbone.usage.completion_tokens == 0
+    assert isinstance(backbone.usage, TokenUsage) and backbone.usage.completion_tokens == 0
     asked = asking("aa", "v0 = aten.relu", "x0", "aa")
     sampling = Sampling(temperature=0, max_tokens=8)
     together = backbone.generate(asked, sampling)
@@ -90,7 +90,7 @@ def test_the_package_loads_nothing_heavy() -> None:
 def test_usage_adds_from_many_threads() -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    usage = Usage()
+    usage = TokenUsage()
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: usage.add(1, 2, 0.5, 0.25), range(400)))
     assert (usage.prompt_tokens, usage.completion_tokens, usage.seconds, usage.cost_usd) == (400, 800, 200.0, 100.0)

@@ -7,14 +7,19 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from dvk.backbone import Row, scoring
-from dvk.backbone.hf import Hf
+from dvk.backbone import ScoringRow, scoring
+from dvk.backbone.hf import HfBackbone
 
-ROWS = [Row((7, 8, 9), (10, 11)), Row((0, 0, 12), (0, 0, 0, 13, 1)), Row((20,), (1,)), Row(tuple(range(6, 46)), (5, 0, 1))]
+ROWS = [
+    ScoringRow((7, 8, 9), (10, 11)),
+    ScoringRow((0, 0, 12), (0, 0, 0, 13, 1)),
+    ScoringRow((20,), (1,)),
+    ScoringRow(tuple(range(6, 46)), (5, 0, 1)),
+]
 """With pad and end tokens as contents: what counts is told by lengths."""
 
 
-def plain(backbone: Hf, row: Row, temperature: float) -> torch.Tensor:
+def plain(backbone: HfBackbone, row: ScoringRow, temperature: float) -> torch.Tensor:
     """One row, no padding, straight from the definition."""
     text = torch.tensor([[*row.prompt, *row.completion]])
     logprobs = (backbone.model(text).logits[0, :-1] / temperature).log_softmax(-1)
@@ -25,7 +30,7 @@ def plain(backbone: Hf, row: Row, temperature: float) -> torch.Tensor:
 @pytest.mark.parametrize("kind", ["qwen3", "gpt2"])
 @pytest.mark.parametrize("budget", [1, 30, 10_000])
 def test_scores_and_gradients_equal_the_definition(
-    kind: str, budget: int, make_hf: Callable[..., Hf], monkeypatch: pytest.MonkeyPatch
+    kind: str, budget: int, make_hf: Callable[..., HfBackbone], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scoring, "HEAD_LOGITS", 900)  # three tokens at once, so that the head's pieces meet
     changes = {"n_embd": 48, "n_layer": 2, "n_head": 4, "n_positions": 128} if kind == "gpt2" else {"head_dim": 16}
@@ -58,8 +63,8 @@ def test_micro_batches_keep_the_budget() -> None:
     assert [1] in groups and [3, 5] in groups and len(groups) == 3
 
 
-def test_empty_rows_are_refused(shared_nano: Hf) -> None:
-    for row in (Row((), (1,)), Row((1,), ())):
+def test_empty_rows_are_refused(shared_nano: HfBackbone) -> None:
+    for row in (ScoringRow((), (1,)), ScoringRow((1,), ())):
         with pytest.raises(ValueError, match="at least one"):
             shared_nano.logprobs([row])
     assert shared_nano.logprobs([]).values.shape[0] == 0

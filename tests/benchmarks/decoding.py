@@ -16,10 +16,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from dvk.agents import Subject, dialects
+from dvk.agents import TaskContext, dialects
 from dvk.backbone import Backbone, Conversation, Sampling, open_backbone
 from dvk.composer.capture.batch import CannotCompose, capture_many
-from dvk.config import Agents, load
+from dvk.config import AgentsConfig, load
 from dvk.records import Task
 from dvk.tasks.sourcetext import read_source
 
@@ -29,7 +29,7 @@ def conversations(folder: Path, backend: str) -> list[Conversation]:
     dialect = dialects.get("compact")
     tasks = [Task(id=path.stem, name=path.stem, path=str(path), source=read_source(path), entry="Model", kind="module")
              for path in sorted(folder.rglob("[!_]*.py"))]  # fmt: skip
-    found = [dialect.policy(Subject(tasks[index], captured, backend), (), Agents())  # type: ignore[arg-type]
+    found = [dialect.policy(TaskContext(tasks[index], captured, backend), (), AgentsConfig())  # type: ignore[arg-type]
              for index, captured in capture_many(tasks) if not isinstance(captured, CannotCompose)]  # fmt: skip
     return sorted(found, key=lambda one: str(one.messages))
 

@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import Any
 
 from dvk import nanolang
-from dvk.agents import Subject, dialects, policy, repair
+from dvk.agents import TaskContext, dialects, policy, repair
 from dvk.agents.preparing import prepare
 from dvk.agents.teacher.advice import Advice, given, how, say
 from dvk.agents.teacher.lessons import skill
 from dvk.backbone import Conversation, Sampling, open_backbone
 from dvk.composer import CannotCompose, Plan
-from dvk.config import Agents, Config
+from dvk.config import AgentsConfig, Config
 from dvk.harness.backends import default_device
 from dvk.nanolang.text.variants import full
 from dvk.nanolang.text.write import fused, write
@@ -80,19 +80,19 @@ def part(text: str, kernel: str) -> str:
     return re.sub(r"\bz\d+\b", lambda found: numbers.setdefault(found[0], f"z{len(numbers)}"), "\n".join(kept))
 
 
-def texts(subject: Subject, base: Plan, kernel: str, option: list[dict[str, Any]]) -> frozenset[str]:
+def texts(subject: TaskContext, base: Plan, kernel: str, option: list[dict[str, Any]]) -> frozenset[str]:
     """What the composer writes when that kernel is computed so."""
     assert subject.captured is not None
     found = set()
     for schedule in option:
         try:
             found.add(write(subject.captured, Plan(base.recipes, {**base.schedules, kernel: schedule}), subject.backend).strip())
-        except (CannotCompose, nanolang.Unreadable):
+        except (CannotCompose, nanolang.ParseError):
             continue
     return frozenset(found)
 
 
-def contradicting(subject: Subject, rng: random.Random) -> tuple[list[Advice], list[Right]] | None:
+def contradicting(subject: TaskContext, rng: random.Random) -> tuple[list[Advice], list[Right]] | None:
     """Two advices on one kernel and what follows each; None where no kernel can be computed in two ways."""
     captured, backend = subject.captured, subject.backend
     assert captured is not None
@@ -128,9 +128,9 @@ def main() -> None:
     config = Config()
     dialect = dialects.get("compact")
     rng = random.Random(0)
-    cases: list[tuple[str, Subject, Conversation, Right]] = []
+    cases: list[tuple[str, TaskContext, Conversation, Right]] = []
 
-    def prompts(subject: Subject) -> Iterator[tuple[str, Subject, Conversation, Right]]:
+    def prompts(subject: TaskContext) -> Iterator[tuple[str, TaskContext, Conversation, Right]]:
         found = contradicting(subject, rng)
         if found is None or not all(right.follows(text) for right in found[1] for text in right.texts[right.way]):
             return
@@ -138,12 +138,17 @@ def main() -> None:
             for unseen in (False, True):
                 words, pair = "new words" if unseen else "known words", "new pair" if advice.unseen else "known pair"
                 note = skill(say(advice, rng, unseen=unseen))
-                yield f"{'first' if number == 0 else 'second'}, {words}, {pair}", subject, dialect.policy(subject, [note], Agents()), right
-            yield "without", subject, dialect.policy(subject, (), Agents()), right
+                yield (
+                    f"{'first' if number == 0 else 'second'}, {words}, {pair}",
+                    subject,
+                    dialect.policy(subject, [note], AgentsConfig()),
+                    right,
+                )
+            yield "without", subject, dialect.policy(subject, (), AgentsConfig()), right
 
     paths = sorted(asked.folder.rglob("[!_]*.py"))
     for subject in prepare(paths, default_device(), asked.backend, config, workers=asked.workers, kept=True):
-        if isinstance(subject, Subject) and subject.captured is not None:
+        if isinstance(subject, TaskContext) and subject.captured is not None:
             for _ in range(asked.draws):
                 try:
                     cases += prompts(subject)
@@ -153,7 +158,7 @@ def main() -> None:
     how = Sampling(temperature=0.0, max_tokens=1024)
     drawn = backbone.generate([question for _, _, question, _ in cases], how)
     asking = [(subject, question) for _, subject, question, _ in cases]
-    settled = repair.settled(backbone, dialect, asking, drawn, repair.tries(config.rollout), how)
+    settled = repair.settled(backbone, dialect, asking, drawn, repair.repair_attempts(config.rollout), how)
     answers = [answer for answer, _ in settled]
     follows: dict[str, list[float]] = defaultdict(list)
     rows = []

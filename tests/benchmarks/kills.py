@@ -27,9 +27,9 @@ from typing import Any
 
 import torch
 
-from dvk.agents import Subject
-from dvk.pipelines.train.state import LIBRARY, State, newest
-from dvk.pipelines.train.task_sampler import Draw
+from dvk.agents import TaskContext
+from dvk.pipelines.train.state import LIBRARY, TrainState, newest
+from dvk.pipelines.train.task_sampler import TaskSampler
 from dvk.runs import RunFolder
 from tests.pipelines import world
 
@@ -41,7 +41,7 @@ WRITING_S = 0.1
 """About how long that takes."""
 
 
-def digests(state: State) -> dict[str, str]:
+def digests(state: TrainState) -> dict[str, str]:
     """Hashes of all that a checkpoint is to bring back, from what is in memory and in the run's library."""
     return {
         "weights": digest(state.backbone.model.state_dict()), "optimizer": digest(state.learner.optimizer.state_dict()),
@@ -85,19 +85,19 @@ def library(path: Path, *, times: bool = True) -> str:
 
 def child(out: Path, steps: int) -> None:
     """A training that notes, before a checkpoint counts, what is in it."""
-    keep, draw = State.keep, Draw.step
+    keep, draw = TrainState.keep, TaskSampler.step
 
-    def noted(self: State, *given: Any) -> None:
+    def noted(self: TrainState, *given: Any) -> None:
         self.step += 1
         (out.parent / f"noted_{self.step}.json").write_text(json.dumps(digests(self)))
         self.step -= 1
         keep(self, *given)
 
-    def begun(self: Draw, step: int) -> list[Subject]:
+    def begun(self: TaskSampler, step: int) -> list[TaskContext]:
         print("begun", flush=True)
         return draw(self, step)
 
-    State.keep, Draw.step = noted, begun  # type: ignore[method-assign]
+    TrainState.keep, TaskSampler.step = noted, begun  # type: ignore[method-assign]
     world.run(out.parent, out, steps)
 
 
@@ -134,7 +134,7 @@ def restored(out: Path) -> tuple[int, bool]:
         return 0, True
     with RunFolder.open(out, command="train", name=world.request(out.parent, out, 1).start.replace("/", "_").replace(":", "-"), argv=(),
                         config=world.CONFIG, resume=True) as run, \
-            State.restore(run, "", None, 1, world.CONFIG) as state:
+            TrainState.restore(run, "", None, 1, world.CONFIG) as state:
         noted = json.loads((out.parent / f"noted_{state.step}.json").read_text())
         return state.step, digests(state) == noted
 

@@ -17,13 +17,13 @@ from typing import Any
 import torch
 
 from dvk.backbone import Sampling
-from dvk.backbone.hf import Hf
+from dvk.backbone.hf import HfBackbone
 from dvk.backbone.loading import Loaded, new_adapters
 from dvk.backbone.tokenizer import train_tokenizer
 from dvk.config import Config
 from dvk.learn.learner import Learner
 from dvk.learn.packs import lay_out
-from dvk.learn.rows import Row
+from dvk.learn.rows import TrainingRow
 
 VOCABULARY = 151_936
 """Qwen3-8B's, as are the other numbers (its config.json on the Hub)."""
@@ -70,14 +70,14 @@ def main() -> None:
     began = time.perf_counter()
     base = new_adapters(model(asked.layers, asked.width, device), asked.rank, 32.0)
     tokenizer = train_tokenizer(["def forward(self, x): return x"] * 50, 400, 40_960)
-    backbone = Hf(Loaded(base, tokenizer, {}), config.backbone, "random")
+    backbone = HfBackbone(Loaded(base, tokenizer, {}), config.backbone, "random")
     found: dict[str, Any] = {
         "parameters": sum(p.numel() for p in base.parameters()), "trained": sum(p.numel() for p in backbone.parameters()),
         "built_s": round(time.perf_counter() - began, 1), "weights_gb": used(device)}  # fmt: skip
 
     draw = random.Random(0)
     ids = [draw.randrange(400) for _ in range(asked.pack)]
-    row = Row.answer(ids[: asked.pack // 4], ids[asked.pack // 4 :])
+    row = TrainingRow.answer(ids[: asked.pack // 4], ids[asked.pack // 4 :])
     packs = [lay_out([[row]], asked.pack) for _ in range(max(1, asked.batch // asked.pack))]
     learner = Learner(base, config.learning, asked.steps)
     seconds, losses = [], []

@@ -30,7 +30,7 @@ from typing import Any
 from dvk import machine, tasks
 from dvk.cluster import connection as connecting
 from dvk.config import Config
-from dvk.harness import Pool
+from dvk.harness import JudgePool
 from dvk.harness.remote.node_pool import seats_of
 from dvk.records import Candidate, Task, Tier
 from dvk.sandbox import proctree
@@ -57,7 +57,7 @@ def cluster(num_nodes: int) -> Iterator[Any]:
 
 
 def judged(
-    pool: Pool, task: Task, tier: Tier, first: int, count: int, killed: Any = None
+    pool: JudgePool, task: Task, tier: Tier, first: int, count: int, killed: Any = None
 ) -> tuple[Counter[int], Counter[str], list[float]]:
     """How often each submission was answered, the statuses, and when each answer came; `killed` is called in the middle."""
     jobs = [(task, Candidate(source=CPP.replace("NUMBER_HERE", str(first + i)), backend="cpp")) for i in range(count)]
@@ -88,7 +88,7 @@ def measure(num_nodes: int, tier: Tier, count: int, rows: int, kill: bool) -> di
         path = Path(folder) / "reference.py"
         path.write_text(REFERENCE.format(rows=rows, shift=1.0))
         task = tasks.load(str(path))
-        pool = Pool(num_nodes, config)
+        pool = JudgePool(num_nodes, config)
         judged(pool, task, tier, 1, num_nodes)  # starts every node's processes
         answered, statuses, ends = judged(pool, task, tier, 1000, count, (lambda: lose(next(iter(made.worker_nodes)))) if kill else None)
         told = {

@@ -56,7 +56,7 @@ def work(files: list[Path], options: argparse.Namespace) -> None:
     from dvk.config import load
     from dvk.errors import DvkError
     from dvk.pipelines.optimize import optimize
-    from dvk.pipelines.optimize.request import Request
+    from dvk.pipelines.optimize.request import OptimizeRequest
 
     rows = options.out / "rows.jsonl"
     done = {json.loads(line)["name"] for line in rows.read_text().splitlines()} if rows.exists() else set()
@@ -66,7 +66,7 @@ def work(files: list[Path], options: argparse.Namespace) -> None:
             continue
         began = time.monotonic()
         device = "cuda" if options.gpus else "cpu"
-        request = Request(
+        request = OptimizeRequest(
             str(path),
             device=device,
             baselines=() if options.no_compile else ("compile",),

@@ -22,5 +22,5 @@ LIBRARY = "v0 = torch.mul(x0, 0.5)\nreturn v0"
     (USUAL.replace("e0", "e1"), "other"),
     (LIBRARY, "other structure"),
 ])  # fmt: skip
-def test_an_answer_is_told_by_its_difference(answer: str, found: str) -> None:
+def test_an_answer_is_reported_by_its_difference(answer: str, found: str) -> None:
     assert kind(answer, USUAL, frozenset({LIBRARY})) == found

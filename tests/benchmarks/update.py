@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dvk.backbone import Trainable, open_backbone
 from dvk.config import Config, changed
-from dvk.distributed import Team
+from dvk.distributed import ProcessGroup
 from dvk.learn.assign import rows
 from dvk.learn.learner import Learner
 from dvk.learn.reinforce import update
@@ -35,7 +35,7 @@ def main() -> None:
     given = parser.parse_args()
     config = changed(Config(), {"objective.passes": given.passes, "learning.rate": given.rate, "learning.schedule": "constant",
                                 "learning.warmup": 0.0, "learning.precision": "fp32"})
-    with Team.join(config.learning.patience_s) as team:
+    with ProcessGroup.join(config.learning.barrier_timeout_s) as team:
         backbone = open_backbone(given.model, config)
         assert isinstance(backbone, Trainable)
         learner = Learner(backbone.model, config.learning, given.updates * given.passes)
@@ -46,7 +46,7 @@ def main() -> None:
             figures = update(learner, learned, config, seed=number, temperature=config.rollout.temperature, team=team)
             seconds = time.perf_counter() - began
             norm = sum(float(p.detach().double().square().sum()) for p in learner.model.parameters()) ** 0.5
-            if team.chief:
+            if team.is_main:
                 print(json.dumps({"update": number, "processes": team.size, "seconds": round(seconds, 3), "weights": norm, **figures}))
 
 

@@ -19,11 +19,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dvk import nanolang, tasks
-from dvk.agents import Subject, dialects, policy
+from dvk.agents import TaskContext, dialects, policy
 from dvk.backbone import Sampling, open_backbone
 from dvk.composer import CannotCompose, Plan
 from dvk.composer.capture.batch import trace_quickly
-from dvk.config import Agents, Config
+from dvk.config import AgentsConfig, Config
 from dvk.errors import DvkError
 from dvk.nanolang.text.variants import described
 from dvk.pipelines.sft.collect import DEVICES
@@ -33,12 +33,12 @@ from dvk.stats.fast_p import interval
 KINDS = ("usual", "other numbers", "other structure", "other", "unreadable")
 
 
-def subjects(folder: Path, every: int, backend: Backend, config: Config) -> Iterator[Subject]:
+def subjects(folder: Path, every: int, backend: Backend, config: Config) -> Iterator[TaskContext]:
     """Every so many-th task of a folder, listed as for the back end's device."""
     for path in sorted(folder.rglob("[!_]*.py"))[::every]:
         try:
             task = tasks.load(str(path), device="cpu", limits=config.limits)
-            yield Subject(task, trace_quickly(task, kernels=DEVICES[backend]), backend)
+            yield TaskContext(task, trace_quickly(task, kernels=DEVICES[backend]), backend)
         except (CannotCompose, DvkError) as error:
             print(f"{path.stem}: {error}", file=sys.stderr)
 
@@ -68,7 +68,7 @@ def main() -> None:
     asked = parser.parse_args()
     config, dialect = Config(), dialects.get("compact")
     cases = list(subjects(asked.folder, asked.every, asked.backend, config))
-    questions = [dialect.policy(subject, (), Agents()) for subject in cases]
+    questions = [dialect.policy(subject, (), AgentsConfig()) for subject in cases]
     answers = open_backbone(asked.policy, config).generate(questions, Sampling(temperature=0.0, max_tokens=config.backbone.max_tokens))
     found, rows = [], []
     for subject, question, answer in zip(cases, questions, answers, strict=True):

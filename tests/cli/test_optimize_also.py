@@ -1,4 +1,4 @@
-"""`dvk optimize --also` as a user has it: real kernels, the real judge, one drop-in."""
+"""`dvk optimize --extra-input` as a user has it: real kernels, the real judge, one drop-in."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ALSO = "x=float32[768,512]; y=float32[768,512]"
 @pytest.mark.timeout(900)  # two confirmations at least, of five sets of processes each
 def test_one_drop_in_for_two_sets_of_inputs(tmp_path: Path) -> None:
     (tmp_path / "chain.py").write_text(CHAIN)
-    done = dvk("chain.py", "--also", ALSO, "--out", "run", "--json", *QUICK, cwd=tmp_path)
+    done = dvk("chain.py", "--extra-input", ALSO, "--out", "run", "--json", *QUICK, cwd=tmp_path)
     summary = json.loads(done.stdout)
     rows = {row["inputs"]: row for row in summary["shapes"]}
     assert list(rows) == [f"x float32[{n}, 512], y float32[{n}, 512]" for n in (512, 768)]
@@ -45,6 +45,6 @@ def test_one_drop_in_for_two_sets_of_inputs(tmp_path: Path) -> None:
     ("z=float32[8,512]", "no parameter `z`"), ("x", "of the inputs")])
 def test_mistakes_exit_2_with_a_hint(tmp_path: Path, also: str, words: str) -> None:
     (tmp_path / "chain.py").write_text(CHAIN)
-    done = dvk("chain.py", "--also", also, "--out", "run", cwd=tmp_path, exits=2)
-    assert words in done.stderr and "hint:" in done.stderr and f"--also `{also}`" in done.stderr
+    done = dvk("chain.py", "--extra-input", also, "--out", "run", cwd=tmp_path, exits=2)
+    assert words in done.stderr and "hint:" in done.stderr and f"--extra-input `{also}`" in done.stderr
     assert not (tmp_path / "run").exists()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dvk.config import Grooming
+from dvk.config import LibraryConfig
 from dvk.skills import Library, markdown
 from dvk.skills.grooming import groom
 from tests.cli import warm
@@ -225,7 +225,7 @@ def test_prune_says_what_and_why_and_can_be_undone(dvk: Dvk, played: Path) -> No
 
 
 def test_pruning_takes_settings(dvk: Dvk, played: Path) -> None:
-    cautious = ("--set", "library.least_trials=15", "--set", "library.alike=1", "--set", 'library.pinned=["twin"]')
+    cautious = ("--set", "library.least_trials=15", "--set", "library.duplicate_similarity=1", "--set", 'library.pinned=["twin"]')
     assert "nothing to do" in dvk.ok("prune", "--dry-run", *cautious, "--library", played)
     full = json.loads(dvk.ok("prune", "--json", "--dry-run", *cautious, "--set", "library.max_skills=2", "--library", played))
     assert [row["skill"] for row in full["changes"]] == ["worse"] and "made room" in full["changes"][0]["why"]
@@ -234,7 +234,7 @@ def test_pruning_takes_settings(dvk: Dvk, played: Path) -> None:
 
 def test_history_of_a_skill_even_of_one_that_is_gone(dvk: Dvk, played: Path) -> None:
     with Library.open(played) as library:
-        groom(library, Grooming())
+        groom(library, LibraryConfig())
     events = json.loads(dvk.ok("history", "worse", "--json", "--library", played))
     assert [event["kind"] for event in events] == ["admitted", *["given"] * 14, "retired"]
     assert events[-1]["data"]["was"]["name"] == "worse" and events[-1]["step"] == 14

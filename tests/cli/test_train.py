@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import dvk.pipelines.train as pipeline
 from dvk.cli import app, main
 from dvk.config import Config
-from dvk.pipelines.train import Request
+from dvk.pipelines.train import TrainRequest
 from dvk.pipelines.train import sweep as sweeping
 
 
@@ -37,9 +37,9 @@ def test_what_cannot_be_is_refused(
 
 
 def test_ablations_become_settings_and_win_over_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[Request, Config]] = []
+    asked: list[tuple[TrainRequest, Config]] = []
 
-    def train(request: Request, config: Config) -> dict[str, Any]:
+    def train(request: TrainRequest, config: Config) -> dict[str, Any]:
         asked.append((request, config))
         return {"run": "r", "steps": 1, "checkpoint": "c", "skills": 0}
 

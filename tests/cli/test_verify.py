@@ -11,7 +11,7 @@ import pytest
 
 from dvk import machine
 from dvk.config import Config
-from dvk.pipelines.verify import MAX_WORKERS, Request, _workers
+from dvk.pipelines.verify import MAX_WORKERS, VerifyRequest, _workers
 from tests.cli import warm
 
 FILES = Path(__file__).resolve().parents[1] / "harness" / "files"
@@ -86,7 +86,7 @@ def test_batch_is_resumed_where_it_stopped(tmp_path):
     assert "--resume" in dvk(*args, cwd=tmp_path, exits=2).stderr
 
 
-def test_what_a_reference_imports_from_beside_it_is_read_anew(tmp_path):
+def test_local_imports_of_a_reference_are_reloaded(tmp_path):
     inputs = "def get_inputs():\n    return [torch.ones(4, 4)]\n"
     model = "class {}(torch.nn.Module):\n    def forward(self, x):\n        return {}\n"
     (tmp_path / "model.py").write_text("import torch\nfrom ops_here import act\n" + model.format("Model", "act(x)") + inputs)
@@ -183,7 +183,7 @@ def test_batch_lines_that_cannot_be_read(line, text, tmp_path):
 
 
 def test_candidates_in_work_are_as_many_as_the_cores_and_no_more_than_there_are(monkeypatch):
-    asked = Request(jobs=(), name="many")
+    asked = VerifyRequest(jobs=(), name="many")
     monkeypatch.setattr(machine, "num_cores", lambda: 12)
     assert _workers(asked, 100, Config(), {"cpu"}) == 12
     assert _workers(asked, 5, Config(), {"cpu"}) == 5

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from dvk.composer.codegen.cuda.scalar import PRELUDE
-from dvk.composer.codegen.cuda.writer import Function
+from dvk.composer.codegen.cuda.writer import CudaFunction
 
 _folder = tempfile.TemporaryDirectory()
 
@@ -133,7 +133,7 @@ def prelude() -> str:
     return text
 
 
-def library(texts: Sequence[str], functions: Sequence[Function], aligned: bool = True) -> ctypes.CDLL:
+def library(texts: Sequence[str], functions: Sequence[CudaFunction], aligned: bool = True) -> ctypes.CDLL:
     """One shared object with all kernels; names are unique among them."""
     runs = [
         f'extern "C" void emu_{f.name}(void** a) {{ emulator::run({f.name}, a, {f.grid}, {f.threads}, '

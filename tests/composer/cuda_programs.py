@@ -12,10 +12,10 @@ import torch
 
 from dvk.composer.capture.export import trace_module
 from dvk.composer.codegen import cuda as renderer
-from dvk.composer.codegen.cuda.writer import Function
+from dvk.composer.codegen.cuda.writer import CudaFunction
 from dvk.composer.dropin.forward import HostWriter, held_name, layouts
 from dvk.composer.fusion.build import build
-from dvk.composer.fusion.groups import Group
+from dvk.composer.fusion.groups import FusionGroup
 from dvk.composer.fusion.partition import partition
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.lowering.dispatch import lower
@@ -34,7 +34,7 @@ class Program:
         self.prims = lower(self.graph, device=device)
         self.part = partition(self.prims)
         strides = layouts(self.graph, self.prims)
-        groups = [s for s in self.part.schedule if isinstance(s, Group)]
+        groups = [s for s in self.part.schedule if isinstance(s, FusionGroup)]
         plain = {id(g): build(g, self.part, f"k{n}", strides) for n, g in enumerate(groups)}
         self.kernels: list[Kernel] = list(plain.values())
         count = min(max(len(renderer.schedules(k)) for k in self.kernels), most)
@@ -56,7 +56,7 @@ class Variant:
             self.schedules[kernel.name] = options[min(number, len(options) - 1)]
         host = HostWriter(program.graph, program.prims, program.part, kernels,
                           lambda k, i, o: renderer.launch(k, self.schedules[k.name], i, o), False, program.device).program()
-        self.functions: list[Function] = [f for k in self.kernels for f in renderer.functions(k, self.schedules[k.name])[0]]
+        self.functions: list[CudaFunction] = [f for k in self.kernels for f in renderer.functions(k, self.schedules[k.name])[0]]
         self.texts = [renderer.render(k, self.schedules[k.name]) for k in self.kernels]
         bound = [f"{held_name(node)} = found(self, {node.target!r})" for node in host.weights]
         body = "\n".join(f"    {line}" for line in [*bound, "_dvk_values = {}", *host.lines, f"return {host.result}"])

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from dvk.composer import applicable, fuse
-from dvk.composer.capture.export import Captured, trace_module
+from dvk.composer.capture.export import CapturedGraph, trace_module
 from dvk.composer.codegen import cpp
 from dvk.composer.codegen.cpp import recurrence
 from dvk.composer.compose import Composition, Plan, compose, cpp_launch
@@ -48,7 +48,7 @@ class Function(nn.Module):
         return self.function(*args)
 
 
-def capture(model: nn.Module | Callable[..., Any], *args: Any) -> Captured:
+def capture(model: nn.Module | Callable[..., Any], *args: Any) -> CapturedGraph:
     """The graph of a module or function, arguments named x0, x1, …"""
     module = model if isinstance(model, nn.Module) else Function(model)
     return trace_module(module, list(args), [f"x{n}" for n in range(len(args))])
@@ -74,7 +74,7 @@ class Program:
         *args: Any,
         recipes: tuple[str, ...] | Callable[[Graph], tuple[str, ...]] = usual,
         choose: Chooser = cpp.default_schedule,
-        captured: Captured | None = None,
+        captured: CapturedGraph | None = None,
     ):
         self.module = model if isinstance(model, nn.Module) else Function(model)
         self.args = args

@@ -19,7 +19,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from dvk.composer import applicable
-from dvk.composer.lowering.dispatch import OWN, RULES, register_rules
+from dvk.composer.lowering.dispatch import CODEGEN_RULES, RULES, register_rules
 from tests.composer.programs import Program, compiled, differences, leaves
 
 Shape = tuple[int, ...]
@@ -180,7 +180,7 @@ def _every(graph: Any) -> tuple[str, ...]:
 def rules() -> list[str]:
     """Operators that some rule lowers."""
     register_rules()
-    return sorted({*RULES, *OWN} - {*UNDEFINED})
+    return sorted({*RULES, *CODEGEN_RULES} - {*UNDEFINED})
 
 
 def quiet() -> None:

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from dvk.composer import Plan, applicable, compose
-from dvk.composer.recipes import unspoken
+from dvk.composer.recipes import not_in_dsl
 from dvk.nanolang import structures
 from dvk.records import Task
 from tests.cli import warm
@@ -228,7 +228,7 @@ class Causal(nn.Module):
 
 
 @pytest.mark.parametrize("fill", [-INF, -1e9])
-def test_a_mask_that_is_held_is_looked_at_once_and_again_when_it_changes(fill: float) -> None:
+def test_a_stored_mask_is_inspected_once_and_after_each_change(fill: float) -> None:
     program = compiled([Program(Causal(fill), randn(2, 10, 24))])[0]
     module = program.module
     seen = []
@@ -327,4 +327,4 @@ def test_the_search_proposes_it_and_the_judge_finds_it_right(tmp_path: Path) -> 
 def test_texts_that_a_model_learns_have_none_of_it() -> None:
     captured = capture(lambda q, k, v: weighed(scores(q, k), v), *heads(2, 3))
     assert not any({"attention", "own_gathers", "common_subexpressions"} & set(names) for names in structures(captured, "triton"))
-    assert not any(set(names) & set(unspoken("cpp")) for names in structures(captured, "cpp"))
+    assert not any(set(names) & set(not_in_dsl("cpp")) for names in structures(captured, "cpp"))

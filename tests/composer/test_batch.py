@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dvk.composer import CannotCompose, Captured, Plan, compose
+from dvk.composer import CannotCompose, CapturedGraph, Plan, compose
 from dvk.composer.capture.batch import capture_many, doubtful, trace_fake, trace_quickly
 from dvk.composer.capture.export import trace
 from dvk.config import Limits
@@ -30,7 +30,7 @@ def test_equal_to_capture() -> None:
     assert list(many) == list(range(len(tasks)))
     for index, one in enumerate(tasks):
         slow, quick = trace(one), many[index]
-        assert isinstance(quick, Captured)
+        assert isinstance(quick, CapturedGraph)
         assert quick.graph.listing() == slow.graph.listing()
         assert quick == slow, one.source
 
@@ -116,7 +116,7 @@ def test_a_death_costs_one_task() -> None:
            written("return torch.from_numpy(x.numpy())")]
     sources = [fine, bad[0], fine, bad[1], bad[2], fine, bad[3], fine]
     found = [captured for _, captured in capture_many((task(s) for s in sources), Limits(wall_s=12.0), per_child=8)]
-    assert [isinstance(f, Captured) for f in found] == [s == fine for s in sources]
+    assert [isinstance(f, CapturedGraph) for f in found] == [s == fine for s in sources]
     reasons = [str(f) for f in found if isinstance(f, CannotCompose)]
     assert "exit 3" in reasons[0] and "timeout" in reasons[1] and "SIGKILL" in reasons[2] and "numpy" in reasons[3]
 
@@ -129,7 +129,7 @@ def test_what_is_generated_is_captured_and_composed(device: str) -> None:
     found = [captured for _, captured in capture_many([g.task() for g in made], LIMITS)]
     good = 0
     for one, captured in zip(made, found, strict=True):
-        if isinstance(captured, Captured):
+        if isinstance(captured, CapturedGraph):
             assert signature_of(captured.graph.signature()) == one.signature, one.source
             compose(one.task(), captured, Plan(FUSED), "triton" if device == "cuda" else "cpp")
             good += 1

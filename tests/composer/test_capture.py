@@ -13,7 +13,7 @@ from torch import nn
 
 from dvk.composer import CannotCompose
 from dvk.composer import capture as capture_task
-from dvk.composer.capture.export import Captured, trace_module
+from dvk.composer.capture.export import CapturedGraph, trace_module
 from dvk.composer.ir.effects import written
 from dvk.composer.lowering.dispatch import pinned
 from dvk.config import Limits
@@ -21,11 +21,11 @@ from dvk.tasks import load
 from tests.composer.programs import Function, Program, capture, compiled, differences, drop_in
 
 
-def operators(captured: Captured) -> list[str]:
+def operators(captured: CapturedGraph) -> list[str]:
     return [n.op.split(".")[1] for n in captured.graph.nodes if n.op.startswith("aten.")]
 
 
-def by_target(captured: Captured) -> dict[str | None, Any]:
+def by_target(captured: CapturedGraph) -> dict[str | None, Any]:
     return {n.target: n for n in captured.graph.nodes if n.target is not None}
 
 
@@ -65,7 +65,7 @@ def test_shapes_dtypes_and_strides_are_recorded() -> None:
 
 def test_a_captured_graph_survives_json() -> None:
     captured = capture(Held(), torch.randn(2, 4))
-    again = Captured.model_validate(json.loads(json.dumps(captured.model_dump(mode="json"))))
+    again = CapturedGraph.model_validate(json.loads(json.dumps(captured.model_dump(mode="json"))))
     assert again.graph.listing() == captured.graph.listing() and again.config_hash == captured.config_hash
 
 

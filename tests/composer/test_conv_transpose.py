@@ -98,7 +98,7 @@ def test_every_schedule_of_a_block_agrees_and_is_one_kernel(name: str) -> None:
     check({f"{o}": first.under(lambda k, o=o: o) for o in options})
 
 
-def test_the_form_has_phases_beside_the_walk() -> None:
+def test_the_form_has_phases_next_to_the_window() -> None:
     doubled, half = direct_form(block("doubled").kernels[0]), direct_form(block("odd window").kernels[0])
     assert doubled is not None and half is not None and half.band is not None
     assert (doubled.lane.var.size, doubled.lane.places, doubled.num_free) == (40, 1, 12)

@@ -115,9 +115,9 @@ def test_the_emulator_sees_an_element_that_no_thread_writes_and_threads_that_par
     text = 'extern "C" __global__ void parted(float* o0) { if (threadIdx.x < 3) __syncthreads(); o0[threadIdx.x] = 1.0f; }'
     code = f"""
 import torch
-from dvk.composer.codegen.cuda.writer import Function
+from dvk.composer.codegen.cuda.writer import CudaFunction
 from tests.composer import cuda_emulator
-function = Function("parted", {text!r} + " // __shared__", ("o0",), 1, 8)
+function = CudaFunction("parted", {text!r} + " // __shared__", ("o0",), 1, 8)
 cuda_emulator.launcher(cuda_emulator.library([function.text], [function]), "parted")(torch.zeros(8))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
@@ -243,7 +243,7 @@ class Recorder(types.ModuleType):
         def launch(grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int, args: tuple[torch.Tensor, ...]) -> None:
             self.launches.append((grid, block, shared_bytes))
             body = source.partition(cuda.PRELUDE)[2]
-            function = writer.Function(name, body, (), grid[0], block[0])
+            function = writer.CudaFunction(name, body, (), grid[0], block[0])
             cuda_emulator.launcher(cuda_emulator.library([body], [function]), name)(*args)
 
         return launch

@@ -230,7 +230,7 @@ def test_runs_hooks_of_children(block: Counting, register: str, called_before: b
 
 
 @torch.no_grad()
-def test_runs_hooks_of_its_own_and_global_ones(block: Counting) -> None:
+def test_runs_module_hooks_and_global_hooks(block: Counting) -> None:
     x, seen = torch.randn(4, 8), []
     block.new.register_forward_hook(lambda module, args, result: result * 0)
     was, got = block.fused(x)
@@ -350,7 +350,7 @@ def test_replace_converts_a_live_model(block: Counting, capfd: pytest.CaptureFix
     alone = namespace.Model().eval()
     assert isinstance(block.module.replace(alone), block.module.ModelNew) and "1 replaced (the model itself)" in capfd.readouterr().err
     block.module.replace(nn.ReLU())
-    assert "0 replaced (no `Model`), 0 left" in capfd.readouterr().err
+    assert "0 replaced (no `NativeModel`), 0 left" in capfd.readouterr().err
 
 
 TWO = "import torch\nfrom torch import nn\n\n\nclass Model(nn.Module):\n{init}\n    def forward(self, {params}):\n{body}\n"

@@ -125,7 +125,7 @@ def test_what_is_not_understood_stays_a_call() -> None:
 
 
 @pytest.mark.parametrize("mode", ["nearest", "bilinear"])
-def test_a_factor_beside_the_one_of_the_sizes_stays_a_call(mode: str) -> None:
+def test_a_factor_other_than_that_of_the_sizes_stays_a_call(mode: str) -> None:
     """PyTorch's loops for CPUs leave the factor aside there."""
     x = torch.randn(1, 2, 7, 7)
     made = [Program(lambda x, by=by: F.interpolate(x, scale_factor=by, mode=mode) + 1, x) for by in (1.05, 2.1, 2.0)]

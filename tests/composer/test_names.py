@@ -15,11 +15,11 @@ import torch.nn.functional as F
 from dvk import nanolang
 from dvk.composer import Plan, applicable
 from dvk.nanolang import frame
-from dvk.nanolang.lint.bounds import beyond
-from dvk.nanolang.lint.order import too_early
-from dvk.nanolang.lint.scopes import undeclared
+from dvk.nanolang.lint.bounds import out_of_bounds
+from dvk.nanolang.lint.order import use_before_definition
+from dvk.nanolang.lint.scopes import undeclared_name
 from dvk.nanolang.listing.symbolic import Names
-from dvk.nanolang.parse_error import Unreadable
+from dvk.nanolang.parse_error import ParseError
 from dvk.nanolang.text import expand
 from dvk.records import Task
 from tests.nanolang.compact_cases import rand
@@ -65,9 +65,9 @@ KNOWN = {"s0", "x0", "v0", "cdiv", "least", "expf", "SQRT_HALF"}
     ("float ex0 = x0[i0];", "float ex0 = x0[i1", None),
     ("float a0 = 0;", "auto f = [](float z) { return z; };", None),
 ])  # fmt: skip
-def test_what_nothing_declares_is_told(old: str, new: str, said: str | None) -> None:
+def test_undeclared_names_are_reported(old: str, new: str, said: str | None) -> None:
     assert old in KERNEL
-    assert undeclared(KERNEL.replace(old, new) if old else KERNEL, KNOWN) == said
+    assert undeclared_name(KERNEL.replace(old, new) if old else KERNEL, KNOWN) == said
 
 
 @pytest.mark.parametrize("line", [
@@ -81,14 +81,14 @@ def test_what_nothing_declares_is_told(old: str, new: str, said: str | None) -> 
 def test_the_rest_of_the_language_is_left_to_the_compiler(line: str) -> None:
     source = f"{frame.cpp_prelude({'s0': 8})}\nvoid k0(const float* x0, float* v0) {{\n{line}\n}}"
     assert subprocess.run(["g++", "-fsyntax-only", "-w", "-x", "c++", "-"], input=source, text=True).returncode == 0
-    assert undeclared(line, KNOWN) is None and beyond(line, {"s0": 8}, {"x0": 8, "v0": 8}) is None
+    assert undeclared_name(line, KNOWN) is None and out_of_bounds(line, {"s0": 8}, {"x0": 8, "v0": 8}) is None
 
 
 @pytest.mark.parametrize("text", [
     "", "}", "{" * 60_000, "for (" * 20_000, "float a0", "#define a b", "a\\", "float float;", "(" * 60_000, "if",
 ])  # fmt: skip
 def test_what_cannot_be_followed_is_left_to_the_compiler(text: str) -> None:
-    assert undeclared(text, KNOWN) is None
+    assert undeclared_name(text, KNOWN) is None
 
 
 def softmax(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -96,17 +96,17 @@ def softmax(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_the_compiler_refuses_whatever_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiler_rejects_what_lint_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines of composed texts left out, doubled, moved, words of one put in another: g++ agrees with each reason."""
     graph = captured(Function(softmax), [rand(12, 40), rand(40)])
     sizes, rng, told, silent = Names(graph.graph).values, random.Random(0), [], 0
-    monkeypatch.setattr(expand, "undeclared", lambda body, known: told.append(undeclared(body, known)))
+    monkeypatch.setattr(expand, "undeclared_name", lambda body, known: told.append(undeclared_name(body, known)))
     good = nanolang.write(graph, Plan(tuple(applicable(graph.graph, "cpu", "cpp"))), "cpp")
     for _ in range(60):
         told.clear()
         try:
             native = expand.expand(graph, broken(good, rng), "cpp").native
-        except nanolang.Unreadable:
+        except nanolang.ParseError:
             continue
         if not any(told):
             silent += 1
@@ -177,15 +177,15 @@ def run(x0):
     ("    x = tl", "    if s0 > 9:\n        j = 1\n" + "".join(f"    elif s0 > {i}:\n        j = 2\n" for i in range(1300)) + "    x = tl",
      None),
 ])  # fmt: skip
-def test_what_is_read_too_early_is_told(old: str, new: str, said: str | None) -> None:
+def test_use_before_definition_is_reported(old: str, new: str, said: str | None) -> None:
     assert old in TRITON
-    found = too_early(ast.parse(TRITON.replace(old, new) if old else TRITON), {"tl", "torch", "s0"})
+    found = use_before_definition(ast.parse(TRITON.replace(old, new) if old else TRITON), {"tl", "torch", "s0"})
     assert found == ((said, "k0" if said.startswith("kernel") else None) if said is not None else None)
 
 
 def test_a_loop_s_names_are_gone_behind_it_only_where_triton_forgets_them() -> None:
     text = TRITON.replace("tl.store(v0 + x, e0)", "tl.store(v0 + x, e0, rmask)").replace(" range(", " tl.static_range(")
-    assert too_early(ast.parse(text), {"s0"}) is None
+    assert use_before_definition(ast.parse(text), {"s0"}) is None
 
 
 def test_such_texts_are_unreadable() -> None:
@@ -203,7 +203,7 @@ def test_such_texts_are_unreadable() -> None:
     ]:  # fmt: skip
         assert nanolang.assemble(task, graph, text, backend).backend == backend  # type: ignore[arg-type]
         assert old in text
-        with pytest.raises(nanolang.Unreadable, match=re.escape(why)):
+        with pytest.raises(nanolang.ParseError, match=re.escape(why)):
             nanolang.assemble(task, graph, text.replace(old, new), backend)  # type: ignore[arg-type]
 
 
@@ -226,4 +226,4 @@ return v9
     ("k1", "e1", "    e1 = tl.load(v1)"), ("k2", "e7", "    tl.store(v3, e0)"), ("k5", None, "return v9"),
 ])  # fmt: skip
 def test_a_text_is_read_up_to_where_it_shows_to_be_wrong(kernel: str | None, name: str | None, last: str) -> None:
-    assert TEXT[: Unreadable("", kernel, name).shown_by(TEXT)].splitlines()[-1] == last
+    assert TEXT[: ParseError("", kernel, name).shown_by(TEXT)].splitlines()[-1] == last

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from dvk.composer import applicable
-from dvk.composer.recipes import unspoken
+from dvk.composer.recipes import not_in_dsl
 from dvk.nanolang import structures
 from tests.composer.programs import Program, capture, compiled, differences
 
@@ -127,4 +127,4 @@ def test_only_alike_linears_are_joined_and_texts_that_a_model_learns_have_none_o
     captured = capture(Mixed(), randn(3, 4))
     assert "pack_linears" not in applicable(captured.graph, "cpu", "cpp")
     captured = capture(Projected(attention), randn(5, 12))
-    assert not any(set(names) & set(unspoken("cpp")) for names in structures(captured, "cpp"))
+    assert not any(set(names) & set(not_in_dsl("cpp")) for names in structures(captured, "cpp"))

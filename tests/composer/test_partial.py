@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from dvk.composer import Plan, applicable, compose
-from dvk.composer.capture.export import Captured, trace_call
+from dvk.composer.capture.export import CapturedGraph, trace_call
 from dvk.composer.ir.errors import CannotCompose
 from dvk.composer.lowering.convolution import PRODUCTS
 from dvk.records import Task
@@ -109,7 +109,7 @@ class Made:
         torch.manual_seed(0)
         self.model = self.reference.Model().train(training)
         before = {key: value.clone() for key, value in self.model.state_dict().items()}
-        self.captured: Captured = trace_call(self.model, list(args), {}, ["x", "mask"][: len(args)])
+        self.captured: CapturedGraph = trace_call(self.model, list(args), {}, ["x", "mask"][: len(args)])
         assert all(torch.equal(value, before[key]) for key, value in self.model.state_dict().items()), "capturing changes no state"
         task = Task(id=name, name=name, source=source, entry="Model", kind="module")
         recipes = tuple(r for r in applicable(self.captured.graph, "cpu", "cpp") if r not in PRODUCTS)
@@ -187,7 +187,7 @@ def test_hooks_on_what_is_left_stay_and_others_end_the_program(zoo: Made) -> Non
 
 def test_the_graph_of_parts_is_listed_and_kept_as_data(zoo: Made) -> None:
     graph = zoo.captured.graph
-    assert Captured.model_validate(zoo.captured.model_dump(mode="json")).graph == graph
+    assert CapturedGraph.model_validate(zoo.captured.model_dump(mode="json")).graph == graph
     listing = graph.listing()
     assert "left(" in listing and "expect(" in listing
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from dvk.composer.fusion.groups import Group
+from dvk.composer.fusion.groups import FusionGroup
 from dvk.composer.fusion.partition import MAX_MEMBERS
 from dvk.composer.ir.nodes import View
 from tests.composer.programs import Program, compiled, differences, fused, out_of_bounds
@@ -121,7 +121,7 @@ def test_schedule_runs_everything_after_what_it_reads() -> None:
     composition = fused(lambda x: (lambda y: (y.roll(1, 0) + y, (y * 2).flip(0) - y.sum(1, keepdim=True)))(x.softmax(0)), r(5, 6))
     done: set[int] = set()
     for step in composition.part.schedule:
-        members = step.members if isinstance(step, Group) else [step]
+        members = step.members if isinstance(step, FusionGroup) else [step]
         inside = {id(m) for m in members}
         for member in members:
             for operand in member.operands:

@@ -167,7 +167,7 @@ def remembered(self: Any, x: torch.Tensor) -> torch.Tensor:
     return x * CACHE[str(len(x))]
 
 
-def test_a_cache_beside_the_module_that_is_full_after_one_call_is_no_change() -> None:
+def test_a_module_level_cache_filled_by_the_first_call_is_not_a_state_change() -> None:
     CACHE.clear()
     assert [n.args[1] for n in capture(Held(remembered), torch.randn(3)).graph.nodes if n.op == "aten.mul.Tensor"] == [1.5]
 

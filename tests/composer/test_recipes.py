@@ -390,7 +390,7 @@ DROPPING = {"scaled_dot_product_attention", "rrelu_with_noise", "rrelu_with_nois
 """Operators that draw where they are given a probability or train."""
 
 
-def test_whoever_draws_random_numbers_is_known_to() -> None:
+def test_modules_that_draw_random_numbers_are_detected() -> None:
     seeded = set()
     for schema in torch._C._jit_get_all_schemas():
         name = schema.name.removeprefix("aten::")
@@ -402,7 +402,7 @@ def test_whoever_draws_random_numbers_is_known_to() -> None:
     assert {name for name in seeded if not draws(Node(name="v0", op=f"aten.{name}.default"))} <= {"rrelu", "rrelu_", *DROPPING}
 
 
-def test_what_draws_random_numbers_runs_though_nobody_reads_it() -> None:
+def test_a_random_operator_runs_even_when_its_result_is_unused() -> None:
     def draws(x: torch.Tensor) -> torch.Tensor:
         torch.normal(x, 1.0)
         return F.dropout(x, 0.5) * 2
@@ -490,7 +490,7 @@ def test_channels_last_needs_a_2d_convolution() -> None:
     assert "channels_last" not in proposed(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), torch.randn(2, 3))
 
 
-def test_epilogue_writes_over_a_library_result_only_when_nobody_else_reads_it() -> None:
+def test_an_epilogue_overwrites_a_library_result_only_without_other_readers() -> None:
     fc = nn.Linear(6, 6)
 
     class Twice(nn.Module):

@@ -12,7 +12,7 @@ from torch import nn
 
 from dvk.composer import CannotCompose, Plan, applicable, compose
 from dvk.composer.ir.effects import draws
-from dvk.composer.recipes import unspoken
+from dvk.composer.recipes import not_in_dsl
 from dvk.nanolang import structures
 from tests.composer.programs import TASK, Program, capture, compiled, differences, drop_in
 
@@ -266,7 +266,7 @@ def test_sequences_are_for_cpp_and_texts_that_a_model_learns_have_none_of_it() -
         compose(TASK, captured, Plan(("recurrent_sequences",)), "triton")
     cells = capture(nn.LSTMCell(4, 9), randn(3, 4))
     assert all("recurrent_cells" in applicable(cells.graph, *where) for where in (("cuda", "triton"), ("cuda", "cuda"), ("cpu", "cpp")))
-    assert not any(set(names) & set(unspoken("cpp")) for graph in (captured, cells) for names in structures(graph, "cpp"))
+    assert not any(set(names) & set(not_in_dsl("cpp")) for graph in (captured, cells) for names in structures(graph, "cpp"))
 
 
 @pytest.mark.parametrize("trains", [True, False])

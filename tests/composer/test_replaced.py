@@ -174,7 +174,7 @@ def test_a_class_is_itself_though_it_was_called(text: tuple[str, str]) -> None:
     ("C = 1\ndef set_c(to):\n    global C\n    C = to\n\n\nset_c(2)", "x * C"), ("f = torch.tanh  # 2", "f(x)"),
     ("def f(x):\n    return x\n\n\nclass Base(nn.Module):\n    g = functools.partialmethod(f, 2)", "g(x)"),
 ], ids=lambda text: text[0][:30])  # fmt: skip
-def test_what_the_file_holds_beside_it_counts(text: tuple[str, str]) -> None:
+def test_module_level_state_of_the_file_counts(text: tuple[str, str]) -> None:
     one = HEAD + text[0] + NET.format(text[1]).replace("Net(nn.Module)", "Net(Base)" if "Base" in text[0] else "Net(nn.Module)")
     other = one.replace("torch.tanh  # 2", "torch.sin").replace("nn.Sequential(nn.ReLU())", "nn.Sequential()").replace("2", "5")
     other = other.replace("float35", "float32")

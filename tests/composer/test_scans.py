@@ -82,7 +82,7 @@ def test_work_around_a_scan_is_one_kernel_with_it(across: bool) -> None:
     check(made)
 
 
-def test_a_scan_beside_others_is_another_kernel() -> None:
+def test_a_scan_next_to_other_kernels_is_a_separate_kernel() -> None:
     x = torch.randn(6, 40)
     made: Made = [
         ("both ways", Program(lambda x: x.cumsum(1) + x.flip(1).cumsum(1).flip(1), x)),

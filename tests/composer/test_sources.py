@@ -118,7 +118,7 @@ def test_what_shares_the_memory_of_weights_does_not_keep_it(make: Any) -> None:
 
 @pytest.mark.usefixtures("captures")
 @torch.no_grad()
-def test_what_is_dropped_is_made_anew_and_stays_for_graphs_of_others() -> None:
+def test_a_dropped_buffer_is_recreated_and_stays_for_other_graphs() -> None:
     held, x = nano.dvk_held(lambda weight: 3 * weight), torch.ones(5)
     mine, other = Scaled(held), Scaled(held)
     other.weight = mine.weight

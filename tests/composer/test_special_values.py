@@ -148,7 +148,7 @@ def test_products_under_every_schedule() -> None:
     check({name: case for name, case in PRODUCTS.items() if name not in LEFT})
 
 
-def test_an_infinity_beside_padded_weights_stays_with_torch() -> None:
+def test_an_infinity_next_to_padded_weights_stays_with_torch() -> None:
     for name in LEFT:
         assert not set(own(capture(PRODUCTS[name].function, *PRODUCTS[name].args).graph)) & {"own_transposed", "own_transposed_finite"}
 

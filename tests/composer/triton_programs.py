@@ -16,7 +16,7 @@ from dvk.composer.capture.export import trace_module
 from dvk.composer.codegen import triton as renderer
 from dvk.composer.dropin.forward import HostWriter, layouts
 from dvk.composer.fusion.build import build
-from dvk.composer.fusion.groups import Group
+from dvk.composer.fusion.groups import FusionGroup
 from dvk.composer.fusion.partition import partition
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.lowering.dispatch import lower
@@ -38,7 +38,7 @@ class Program:
         self.prims = lower(self.graph, device=device)
         self.part = partition(self.prims)
         strides = layouts(self.graph, self.prims)
-        groups = [s for s in self.part.schedule if isinstance(s, Group)]
+        groups = [s for s in self.part.schedule if isinstance(s, FusionGroup)]
         self.kernels: dict[int, Kernel] = {id(g): build(g, self.part, f"k{n}", strides) for n, g in enumerate(groups)}
         self.device = device
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from dvk import tasks
 from dvk.config import Config
-from dvk.harness import Pool
+from dvk.harness import JudgePool
 from dvk.harness.session.verdict_cache import Remembered
 from dvk.records import Candidate, Task, Verdict
 
@@ -124,7 +124,7 @@ def main() -> None:
     parser.add_argument("--contract", default="auto", choices=["auto", "module", "plan"])
     options = parser.parse_args()
     config = Config.model_validate({"judge": {"settled": options.settled}})
-    with tempfile.TemporaryDirectory() as folder, Pool(options.workers, config, Remembered(Path(folder) / "verdicts.db")) as pool:
+    with tempfile.TemporaryDirectory() as folder, JudgePool(options.workers, config, Remembered(Path(folder) / "verdicts.db")) as pool:
         pool.warm()
 
         def load(number: int) -> Task:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from dvk.sandbox import Channel
+from dvk.sandbox import RequestChannel
 
 X = torch.ones(4, 4)
 FOLDER = os.path.join(os.path.dirname(torch.__file__), "lib")
@@ -26,7 +26,7 @@ CALLS: dict[str, Any] = {
 }
 
 
-def serve(channel: Channel) -> None:
+def serve(channel: RequestChannel) -> None:
     """Make each call that is asked for and say so."""
     with torch.no_grad():
         while (order := channel.receive()) is not None:

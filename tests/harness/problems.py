@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from dvk.harness.checking.case import Case, Outcome
+from dvk.harness.checking.case import Case, Comparison
 from dvk.harness.checking.case_keys import plan
 from dvk.harness.checking.cases import Cases
 from dvk.harness.transport.calls import call, describe, in_mode
@@ -55,7 +55,7 @@ def made(cases: Cases) -> list[Case]:
     return [case for key in cases.keys if (case := cases.get(key)) is not None]
 
 
-def judged(cases: Cases, case: Case, function: Function) -> Outcome:
+def judged(cases: Cases, case: Case, function: Function) -> Comparison:
     """What becomes of `function(model, *args)`, the reference's module under the case's weights, on one case."""
     cases.use(case.key.weights)
     args, kwargs = map_tensors(torch.clone, (case.args, case.kwargs))
@@ -64,7 +64,7 @@ def judged(cases: Cases, case: Case, function: Function) -> Outcome:
     return cases.check(case, *describe(result))
 
 
-def refusals(cases: Cases, function: Function, first: bool = False) -> dict[str, Outcome]:
+def refusals(cases: Cases, function: Function, first: bool = False) -> dict[str, Comparison]:
     """By input set, the outcomes of those that refuse `function`; with `first`, only the first of them is sought."""
     found = {}
     for case in made(cases):

@@ -8,10 +8,10 @@ import shutil
 import torch
 
 from dvk.harness.profiling.profile import _own_libraries, profile_call
-from dvk.sandbox import Channel
+from dvk.sandbox import RequestChannel
 
 
-def looks(channel: Channel) -> None:
+def looks(channel: RequestChannel) -> None:
     """Own libraries and coverage before a library of its own is loaded, and own libraries after."""
     import _ctypes
 

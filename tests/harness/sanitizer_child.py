@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import types
 
-from dvk.sandbox import Channel
+from dvk.sandbox import RequestChannel
 
 
-def run(channel: Channel) -> None:
+def run(channel: RequestChannel) -> None:
     import torch
 
     request = channel.receive()

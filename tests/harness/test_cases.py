@@ -15,7 +15,7 @@ from dvk.harness.checking.case_keys import LARGE_BYTES, plan, reduced
 from dvk.harness.checking.cases import Cases
 from dvk.harness.checking.compare import same_bits
 from dvk.harness.checking.input_families import ARGUED, FAMILIES
-from dvk.harness.checking.rounding_noise import Shake
+from dvk.harness.checking.rounding_noise import RoundingNoise
 from dvk.harness.checking.weight_sets import INTEGERS
 from dvk.harness.processes.referee import firsts
 from dvk.harness.transport import memory_budget
@@ -59,8 +59,8 @@ def test_a_batch_is_not_made_smaller_than_what_indexes_it(highest: int, reduced_
 
 def test_referees_that_share_a_gpu_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 30, 80 << 30))
-    assert memory_budget.rooms("cuda", 1) == (8 << 30, 4 << 30)
-    assert memory_budget.rooms("cuda", 10) == (2 << 30, 1 << 30)
+    assert memory_budget.budgets("cuda", 1) == (8 << 30, 4 << 30)
+    assert memory_budget.budgets("cuda", 10) == (2 << 30, 1 << 30)
 
 
 def test_families_of_a_large_problem_come_in_a_smaller_batch() -> None:
@@ -104,7 +104,7 @@ def test_a_reference_that_refuses_the_smaller_batch_gets_the_native_one() -> Non
         ("return (x.softmax(1) * (x.log_softmax(1) - x.flip(0).log_softmax(1))).sum(1)", "[torch.randn(64, 32)]", "small", "inexact"),
     ],
 )
-def test_a_family_is_left_out_where_nobody_should_be_judged(forward: str, inputs: str, family: str, reason: str) -> None:
+def test_an_input_family_unfit_for_judging_is_skipped(forward: str, inputs: str, family: str, reason: str) -> None:
     cases = cases_of(model(forward, inputs))
     seen = {case.key.family for case in made(cases)}
     assert "native" in seen and (family in seen) == (reason == "")
@@ -180,7 +180,7 @@ def test_rounding_in_other_places_is_never_refused(name: str, seed: int) -> None
     for case in made(cases):
         cases.use(case.key.weights)
         with in_mode(cases.built.model, case.key.other_mode):
-            result = call(cases.built.model, case.args, case.kwargs, case.seed, under=Shake(seed))
+            result = call(cases.built.model, case.args, case.kwargs, case.seed, under=RoundingNoise(seed))
         cases.use(case.key.weights)
         outcome = cases.check(case, *describe(result))
         assert outcome.ok, outcome.text

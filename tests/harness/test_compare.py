@@ -8,18 +8,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dvk.harness.checking.compare import SHARE, TINY, Expected, errors, row_length, same_bits, scales, structure, values
-from dvk.harness.checking.rounding_noise import coarsened
+from dvk.harness.checking.compare import SHARE, TINY, ExpectedLeaf, errors, row_length, same_bits, scales, structure, values
+from dvk.harness.checking.rounding_noise import with_low_bits_cleared
 from dvk.harness.checking.tolerance import UNKNOWN, Sums, class_of
 from dvk.harness.transport.calls import describe
 from tests.harness.problems import Function, cases_of, judged, made, model, refusals
 
 
-def expected(truth: torch.Tensor, precision: str = "fp32", dtype: torch.dtype = torch.float32) -> Expected:
+def expected(truth: torch.Tensor, precision: str = "fp32", dtype: torch.dtype = torch.float32) -> ExpectedLeaf:
     """An output that the reference computed exactly, up to rounding it to `dtype`."""
     same = truth.to(dtype)
     scale, rms, finite = scales(same)
-    want = Expected("y", same, truth, scale, rms, finite=finite, wide=precision == "fp64")
+    want = ExpectedLeaf("y", same, truth, scale, rms, finite=finite, wide=precision == "fp64")
     own = errors(same, truth, want)
     want.admitted = class_of(precision, {str(dtype).removeprefix("torch.")}).tolerance(own, UNKNOWN, Sums())
     return want
@@ -30,7 +30,7 @@ def expected(truth: torch.Tensor, precision: str = "fp32", dtype: torch.dtype = 
 
 def difference(got: object, want: object, exact_strides: bool = False) -> str:
     leaves, text = describe(want)
-    found = structure(*describe(got), [Expected(f"leaf{i}", leaf) for i, leaf in enumerate(leaves)], text, exact_strides=exact_strides)
+    found = structure(*describe(got), [ExpectedLeaf(f"leaf{i}", leaf) for i, leaf in enumerate(leaves)], text, exact_strides=exact_strides)
     return found.text if found is not None else ""
 
 
@@ -144,7 +144,7 @@ def test_infinities_have_their_places_and_signs() -> None:
 
 
 def test_exact_types_are_compared_exactly() -> None:
-    want = Expected("i", torch.arange(6).reshape(2, 3))
+    want = ExpectedLeaf("i", torch.arange(6).reshape(2, 3))
     assert values(torch.arange(6).reshape(2, 3), want)[1] is None
     _, wrong = values(torch.tensor([[0, 1, 2], [3, 9, 5]]), want)
     assert wrong is not None and "1 of 6 elements differ, first at [1, 1]: 9 instead of 4" in wrong.text
@@ -168,7 +168,7 @@ def test_same_bits_knows_nan_and_dtype() -> None:
 
 
 def tf32(x: torch.Tensor) -> torch.Tensor:
-    return coarsened(x, 11)
+    return with_low_bits_cleared(x, 11)
 
 
 def half(x: torch.Tensor) -> torch.Tensor:
@@ -197,7 +197,7 @@ def test_who_rounds_less_often_than_the_reference_is_right(dtype: torch.dtype) -
         return t.to(dtype).double()
 
     truth = network(lambda t: t, lambda t: t)
-    want = Expected("output", truth, scale=scales(truth)[0])
+    want = ExpectedLeaf("output", truth, scale=scales(truth)[0])
     own = errors(network(rounded, rounded), truth, want)
     admitted = class_of("half", {str(dtype).removeprefix("torch.")}).tolerance(own, UNKNOWN, Sums())
     assert errors(network(rounded, lambda t: t), truth, want).within(admitted)
@@ -218,8 +218,8 @@ def test_in_tf32_a_batch_norm_may_be_folded_into_its_convolution(coarse: Callabl
         return torch.relu(conv(torch.relu(inner + centre), w2) - 1)
 
     truth = network(lambda t: t, False)
-    want = Expected("output", truth, scale=scales(truth)[0])
-    own, lower = errors(network(tf32, False), truth, want), errors(network(lambda t: coarsened(t, 8), False), truth, want)
+    want = ExpectedLeaf("output", truth, scale=scales(truth)[0])
+    own, lower = errors(network(tf32, False), truth, want), errors(network(lambda t: with_low_bits_cleared(t, 8), False), truth, want)
     admitted = class_of("tf32", set()).tolerance(own, lower, Sums(elements=truth.numel()))
     assert errors(network(coarse, True), truth, want).within(admitted) is fits
 

@@ -15,7 +15,7 @@ from dvk.config import Limits
 from dvk.harness.backends.cpp import sanitizer_env
 from dvk.harness.toolchain.cpp_sanitize import report
 from dvk.records import Task
-from dvk.sandbox import Death, Message, Session
+from dvk.sandbox import Death, Message, SandboxSession
 from tests.harness.conftest import FILES
 from tests.tasks.shrink import TASKS, shrink
 
@@ -32,7 +32,7 @@ WRONG = {
 
 
 def judged(source: str, env: dict[str, str]) -> tuple[Message | Death, str]:
-    with Session("tests.harness.sanitizer_child:run", LIMITS, env=env) as session:
+    with SandboxSession("tests.harness.sanitizer_child:run", LIMITS, env=env) as session:
         session.send({"source": source})
         answer = session.receive(100)
         return answer, session.log() if isinstance(answer, Message) else answer.log
@@ -45,7 +45,7 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_is_told_by_line(env: dict[str, str], name: str) -> None:
+def test_problems_are_reported_by_line(env: dict[str, str], name: str) -> None:
     (old, new), said = WRONG[name]
     source = AFFINE.replace(old, new)
     assert source != AFFINE

@@ -66,7 +66,7 @@ def test_nothing_is_asked_where_many_are_off(monkeypatch: pytest.MonkeyPatch) ->
     cases = of("indices")
     case = cases.fresh(0)
     case.sensitivity = [Sensitivity()]
-    monkeypatch.setattr(type(cases.reference), "disturbed", lambda *_: pytest.fail("a run of the reference for nothing"))
+    monkeypatch.setattr(type(cases.reference), "with_noise", lambda *_: pytest.fail("a run of the reference for nothing"))
     assert not judged(cases, case, lambda m, x: 1 - m(x)).ok
 
 

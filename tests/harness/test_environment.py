@@ -63,9 +63,9 @@ def test_extensions_are_compiled_once_and_outside_of_the_candidate_s_time(
 
 
 def test_only_extensions_are_compiled_beforehand() -> None:
-    plain = environment.given(Candidate(source="import torch\n", backend="cpp"), "cpu", QUICK.limits, QUICK)
+    plain = environment.runner_environment(Candidate(source="import torch\n", backend="cpp"), "cpu", QUICK.limits, QUICK)
     assert (plain.build, plain.failed, plain.line, plain.env) == (None, None, None, {})
-    triton = environment.given(Candidate(source="import triton\n", backend="triton"), "cpu", QUICK.limits, QUICK)
+    triton = environment.runner_environment(Candidate(source="import triton\n", backend="triton"), "cpu", QUICK.limits, QUICK)
     assert triton.line is None and triton.env == {"TRITON_INTERPRET": "1"}, "the interpreter launches nothing"
 
 
@@ -75,7 +75,7 @@ def test_a_kept_build_lies_in_the_next_process_s_folder(dvk_home: Path) -> None:
         made.mkdir(parents=True)
         (made / "provided.so").write_bytes(b"library")
         assert extension.keep("key", made.parent.parent) and extension.kept("key") and not extension.kept("other")
-        given = environment.Given(build="key")
+        given = environment.RunnerEnvironment(build="key")
         given.furnish(folder)
         assert (Path(folder) / "torch_extensions" / "py" / "provided" / "provided.so").read_bytes() == b"library"
     assert resources.home() == dvk_home
@@ -101,7 +101,7 @@ ninja: stopped"""
     (CompileError("k.cu(2): error: what", "k.cu(2): error: what\nmore"), "k.cu(2): error: what"),
     (subprocess.CalledProcessError(1, ["g++"], stderr=b"a.cpp:4:2: error: 'q' was not declared\n"), "'q' was not declared"),
 ])  # fmt: skip
-def test_the_compiler_s_first_error_is_told(error: BaseException, said: str) -> None:
+def test_the_first_compiler_error_is_reported(error: BaseException, said: str) -> None:
     assert said in (compiler_says(error) or "")
     assert failure(error)["status"] == "compile_error" and failure(error)["stage"] == "compile"
 

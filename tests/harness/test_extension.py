@@ -91,7 +91,7 @@ def test_what_needs_all_headers_gets_them(toolbox: Path, tmp_path: Path) -> None
 
 @needs_ninja
 @pytest.mark.slow
-def test_errors_are_told_and_other_calls_go_through(toolbox: Path, tmp_path: Path) -> None:
+def test_errors_are_reported_and_other_calls_go_through(toolbox: Path, tmp_path: Path) -> None:
     def compiled(text: str, *flags: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "x.cpp").write_text(text)
         return subprocess.run([toolbox / "bin" / "g++", *flags, "x.cpp"], cwd=tmp_path, capture_output=True, text=True)

@@ -158,7 +158,7 @@ def test_every_way_of_changing_weights_leaves_the_same_values(way: str) -> None:
     assert not rewrite(module, {"elsewhere": torch.zeros(1)}, way)
 
 
-def test_a_candidate_meets_every_way_in_an_order_of_its_own() -> None:
+def test_each_candidate_gets_all_weight_changes_in_a_different_order() -> None:
     orders = [[next(order) for _ in range(1 + len(WAYS))] for order in (ways() for _ in range(12))]
     assert all(order[0] == "load" and set(order[1:]) == set(WAYS) for order in orders)
     assert len({tuple(order) for order in orders}) > 1
@@ -167,7 +167,7 @@ def test_a_candidate_meets_every_way_in_an_order_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("each", "until", "grows"), [(1 << 20, 1000, True), (1 << 20, 16, False), (0, 1000, False), (1 << 12, 1000, False)]
 )
-def test_memory_that_grows_for_ever_is_told_from_a_pool(each: int, until: int, grows: bool) -> None:
+def test_a_leak_is_distinguished_from_a_pool(each: int, until: int, grows: bool) -> None:
     candidate, reference = Footprint(), Footprint()
 
     def call() -> None:
@@ -180,7 +180,7 @@ def test_memory_that_grows_for_ever_is_told_from_a_pool(each: int, until: int, g
     assert (text is not None) is grows and (text is None or "1,024 KiB a call" in text)
 
 
-def test_small_outputs_that_are_all_held_are_counted() -> None:
+def test_small_retained_outputs_are_counted() -> None:
     candidate, reference = Footprint(), Footprint()
 
     def call() -> None:

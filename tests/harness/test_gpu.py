@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from dvk import machine, tasks
-from dvk.harness import Pool, judge
+from dvk.harness import JudgePool, judge
 from dvk.records import Status
 from tests.harness.conftest import FILES, candidate
 
@@ -42,7 +42,7 @@ def test_a_broken_context_ends_one_candidate_only(quick):
 
 
 @pytest.mark.parametrize("contract", ["module", "plan"])
-def test_a_write_beside_an_input_is_a_verdict(quick, contract):
+def test_an_out_of_bounds_write_near_an_input_is_a_verdict(quick, contract):
     good = candidate("good/triton_affine")
     behind = good.source.replace("mask=mask)\n\n", "mask=mask)\n    tl.store(x + n + tl.arange(0, 4), 1.0)\n\n")
     assert behind != good.source
@@ -52,7 +52,7 @@ def test_a_write_beside_an_input_is_a_verdict(quick, contract):
     assert "outside its tensors" in (verdicts[0].error or "")
 
 
-def test_a_write_beside_an_output_is_a_verdict_where_launches_are_replayed(quick):
+def test_an_out_of_bounds_write_near_an_output_is_a_verdict_in_replayed_launches(quick):
     good = candidate("good/triton_affine")
     unmasked = good.source.replace("* 2 + 1, mask=mask)", "* 2 + 1)")
     assert unmasked != good.source
@@ -109,5 +109,5 @@ def test_convolutions_are_held_to_tf32(quick):
 
 def test_many_share_one_gpu(quick):
     task = gpu_task("affine")
-    found = dict(Pool(4, quick).map([(task, candidate("good/triton_affine")) for _ in range(6)]))
+    found = dict(JudgePool(4, quick).map([(task, candidate("good/triton_affine")) for _ in range(6)]))
     assert all(v.status is Status.OK and v.timing for v in found.values()), [v.error for v in found.values()]

@@ -19,7 +19,7 @@ def test_tensors_lie_apart_and_aligned() -> None:
 
 
 @pytest.mark.parametrize("start", ["paint", "flood"])
-def test_writes_beside_a_tensor_show(start: str) -> None:
+def test_out_of_bounds_writes_show(start: str) -> None:
     bands = Bands(SIZES)
     block = torch.zeros(bands.size, dtype=torch.uint8)
     getattr(bands, start)(block)

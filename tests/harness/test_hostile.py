@@ -6,7 +6,7 @@ import pytest
 
 from dvk import tasks
 from dvk.config import Config
-from dvk.harness.session.judge_session import Court
+from dvk.harness.session.judge_session import JudgeSession
 from dvk.records import Candidate, Status, Task, Verdict
 from tests.harness import hostile
 
@@ -34,13 +34,13 @@ def task(tmp_path_factory) -> Task:
     return tasks.load(str(file))
 
 
-def judge(court: Court, source: str, tier: str = "smoke") -> Verdict:
+def judge(court: JudgeSession, source: str, tier: str = "smoke") -> Verdict:
     verdict = court.judge(Candidate(source=source, backend="cpp"), tier)  # type: ignore[arg-type]  # one of its names
     assert verdict is not None
     return verdict
 
 
-def problem(court: Court, name: str) -> str | None:
+def problem(court: JudgeSession, name: str) -> str | None:
     """What is wrong with the judgement of one answer."""
     session = court._referee._session
     verdict = judge(court, SOURCES[name], "search" if name.endswith("late") else "smoke")
@@ -65,7 +65,7 @@ def test_there_are_more_than_two_hundred() -> None:
 
 
 def test_what_ended_the_judge_is_a_verdict(task) -> None:
-    with Court(task, CONFIG) as court:
+    with JudgeSession(task, CONFIG) as court:
         assert judge(court, HONEST).status is Status.OK
         assert {name: found for name in QUICK if (found := problem(court, name))} == {}
         assert judge(court, HONEST).status is Status.OK
@@ -74,7 +74,7 @@ def test_what_ended_the_judge_is_a_verdict(task) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_every_answer_ends_in_one_verdict(task, part: int) -> None:
-    with Court(task, CONFIG) as court:
+    with JudgeSession(task, CONFIG) as court:
         assert judge(court, HONEST).status is Status.OK
         found = {}
         for number, name in enumerate(list(SOURCES)[part::4]):

@@ -8,7 +8,7 @@ import torch
 from dvk.harness.checking.compare import same_bits
 from dvk.harness.checking.input_domains import Domain
 from dvk.harness.checking.input_families import ARGUED, FACTOR, FAMILIES, LARGEST_HALF, MOST_STRAYS, NONFINITE, STRAYS, derive, kind_of
-from dvk.harness.checking.rounding_noise import coarsened
+from dvk.harness.checking.rounding_noise import with_low_bits_cleared
 from tests.harness.problems import cases_of, made, model
 
 ANY = Domain()
@@ -70,7 +70,7 @@ def test_zero_mean_has_the_native_size() -> None:
 def test_integers_are_exact_in_every_format() -> None:
     assert set(derived("integers", SIGNED).unique().tolist()) == {-1, 0, 1}
     assert set(derived("integers", POSITIVE).unique().tolist()) == {0, 1}
-    assert torch.equal(coarsened(derived("integers", SIGNED), 2), derived("integers", SIGNED))
+    assert torch.equal(with_low_bits_cleared(derived("integers", SIGNED), 2), derived("integers", SIGNED))
 
 
 def test_scales() -> None:

@@ -9,9 +9,9 @@ from functools import cache
 import pytest
 
 from dvk import tasks
-from dvk.harness import Pool, judge
+from dvk.harness import JudgePool, judge
 from dvk.harness.profiling.record import coverage, profile_of
-from dvk.harness.session.judge_session import Court
+from dvk.harness.session.judge_session import JudgeSession
 from dvk.records import Candidate, Status, Verdict
 from tests.harness.conftest import QUICK, candidate, task
 
@@ -114,7 +114,7 @@ def test_other_strides_are_reported_and_refused_on_request():
 
 
 @pytest.mark.parametrize(("reference", "name", "status", "text"), BAD)
-def test_bad_candidates_are_told_why(reference, name, status, text):
+def test_bad_candidates_get_a_reason(reference, name, status, text):
     verdict = verdicts(reference, False)[name]
     assert (verdict.status.value, text in (verdict.error or "")) == (status, True), verdict.error
 
@@ -134,7 +134,7 @@ def test_nuisances_that_compute_correctly_are_ok(name, quick):
     assert ("zzz" in verdict.log) == (name == "flood")
 
 
-def test_each_candidate_gets_a_process_of_its_own(quick):
+def test_each_candidate_gets_a_fresh_process(quick):
     names = [
         "good/torch_affine",
         "bad/one_element",
@@ -172,7 +172,7 @@ def test_a_candidate_that_turns_wrong_while_it_is_timed(quick):
 
 
 @pytest.mark.alone
-def test_faster_and_slower_are_told_apart(quick):
+def test_faster_and_slower_are_distinguished(quick):
     names = ["good/without_sleep", "good/longer_sleep"]
     fast, slow = judge(task("slow"), [candidate(name) for name in names], config=quick)
     assert fast.timing is not None and fast.faster and fast.timing.speedup.lo > 2
@@ -181,7 +181,7 @@ def test_faster_and_slower_are_told_apart(quick):
 
 
 def test_deadline_leaves_candidates_out(quick):
-    with Court(task("affine"), quick) as court:
+    with JudgeSession(task("affine"), quick) as court:
         assert court.judge(candidate("good/torch_affine"), "smoke") is not None
         began = time.monotonic()
         assert court.judge(candidate("evil/endless"), "smoke", deadline=began + 1) is None
@@ -196,7 +196,7 @@ def test_broken_reference_is_not_the_candidates_fault(quick):
 
 
 def test_a_profile_is_part_of_the_verdict_where_asked_for(quick):
-    with Court(task("affine"), quick, profile=True) as court:
+    with JudgeSession(task("affine"), quick, profile=True) as court:
         right, wrong = (court.judge(candidate(name), tier="smoke") for name in ("good/torch_affine", "bad/one_element"))
     assert right is not None and wrong is not None
     found = profile_of(right)
@@ -208,7 +208,7 @@ def test_a_profile_is_part_of_the_verdict_where_asked_for(quick):
 
 def test_pool_judges_in_parallel_and_tells_which(quick):
     names = ["good/torch_affine", "bad/one_element", "evil/segfault", "bad/no_model_new"]
-    found = dict(Pool(2, quick).map([(task("affine"), candidate(n)) for n in names], tier="smoke"))
+    found = dict(JudgePool(2, quick).map([(task("affine"), candidate(n)) for n in names], tier="smoke"))
     assert [found[i].status.value for i in range(4)] == ["ok", "mismatch", "launch_error", "rejected"]
 
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-from dvk.harness import Pool
+from dvk.harness import JudgePool
 from dvk.harness.launch_plans.plan import PlanMismatch
-from dvk.harness.remote.node import Kind, Seat
+from dvk.harness.remote.node import Seat, SeatConfig
 from dvk.harness.session import recording, slowdown
 from dvk.harness.session.attempt import RefereeDied
 from dvk.harness.session.concurrency import PER_GPU
-from dvk.harness.session.judge_session import Court
-from dvk.harness.session.verdicts import Measured, crowded, of_death
-from dvk.harness.transport.memory_budget import let_go
+from dvk.harness.session.judge_session import JudgeSession
+from dvk.harness.session.verdicts import ProcessFindings, crowded, of_death
+from dvk.harness.transport.memory_budget import release_cached
 from dvk.records import Status, Task, Verdict
 from dvk.sandbox import Death, Message
 from tests.harness.conftest import QUICK, candidate, task
@@ -31,13 +31,13 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_referee_and_reference_serve_the_next_task() -> None:
-    with Court(task("affine"), QUICK) as court:
+    with JudgeSession(task("affine"), QUICK) as court:
         first = court.judge(candidate("good/torch_affine"))
         pids = court._referee.session.pid, court._arms["reference"].pid
-        court.turn_to(task("linear"))
+        court.switch_task(task("linear"))
         second = court.judge(candidate("good/torch_linear"))
         assert pids == (court._referee.session.pid, court._arms["reference"].pid)
-        court.turn_to(task("affine"))
+        court.switch_task(task("affine"))
         third = court.judge(candidate("good/torch_linear"))
     assert first is not None and second is not None and third is not None
     assert (first.status, second.status) == (Status.OK, Status.OK), (first.error, second.error)
@@ -49,18 +49,18 @@ def test_referee_and_reference_serve_the_next_task() -> None:
 @pytest.mark.parametrize(("times", "status"), [(slowdown.LOOKS, Status.OK), (slowdown.LOOKS + 1, Status.CHEAT)])
 def test_who_slows_the_reference_does_it_in_every_process(monkeypatch: pytest.MonkeyPatch, times: int, status: Status) -> None:
     slowed = iter(["the reference is slow"] * times)
-    monkeypatch.setattr(Court, "_slowed", lambda *_: next(slowed, None))
-    with Court(task("affine"), QUICK) as court:
+    monkeypatch.setattr(JudgeSession, "_slowed", lambda *_: next(slowed, None))
+    with JudgeSession(task("affine"), QUICK) as court:
         verdict = court.judge(candidate("good/torch_affine"))
     assert verdict is not None and verdict.status is status and next(slowed, None) is None
 
 
 def test_a_reference_that_ended_meanwhile_is_started_again() -> None:
-    with Court(task("affine"), QUICK) as court:
+    with JudgeSession(task("affine"), QUICK) as court:
         court.judge(candidate("good/torch_affine"))
         ended = court._arms["reference"]
         ended.close()
-        court.turn_to(task("linear"))
+        court.switch_task(task("linear"))
         verdict = court.judge(candidate("good/torch_linear"))
         assert verdict is not None and verdict.status is Status.OK, verdict
         assert court._arms["reference"].pid != ended.pid
@@ -104,9 +104,9 @@ GONE = {"status": "launch_error", "gone": True}
 
 
 @pytest.fixture
-def court(monkeypatch: pytest.MonkeyPatch) -> Court:
+def court(monkeypatch: pytest.MonkeyPatch) -> JudgeSession:
     monkeypatch.setattr(recording, "launch_plan", lambda *_: ({}, "", "pid+seccomp"))
-    made = Court(task("affine"), QUICK, contract="plan")
+    made = JudgeSession(task("affine"), QUICK, contract="plan")
     started: list[Player] = []
 
     def add_arms(names: list[str], deadline: float | None) -> None:
@@ -119,27 +119,27 @@ def court(monkeypatch: pytest.MonkeyPatch) -> Court:
     return made
 
 
-def played(court: Court, *answers: dict[str, Any]) -> Measured:
+def played(court: JudgeSession, *answers: dict[str, Any]) -> ProcessFindings:
     court._referee = Referee(*answers)  # type: ignore[assignment]
     found = court._replayed(candidate("good/triton_affine"), None)
     assert found is not None and not court._referee.answers  # type: ignore[attr-defined]
     return found
 
 
-def test_what_ends_a_fresh_player_was_the_candidate(court: Court) -> None:
+def test_what_ends_a_fresh_player_was_the_candidate(court: JudgeSession) -> None:
     found = played(court, dict(GONE))
     assert found.findings["status"] == "launch_error" and "(exit 0)" in found.findings["error"] and found.log == "log of exit 0"
     assert "player" not in court._arms and len(court.started) == 1  # type: ignore[attr-defined]
 
 
-def test_what_ends_a_player_that_served_before_may_have_been_another(court: Court) -> None:
+def test_what_ends_a_player_that_served_before_may_have_been_another(court: JudgeSession) -> None:
     played(court, {"status": "ok"})
     found = played(court, dict(GONE), {"status": "ok"})
     assert found.findings["status"] == "ok" and len(court.started) == 2  # type: ignore[attr-defined]
     assert "(exit 2)" in played(court, dict(GONE), dict(GONE)).findings["error"]
 
 
-def test_a_plan_that_is_not_what_the_gpu_does_says_nothing_of_the_candidate(court: Court) -> None:
+def test_a_plan_that_is_not_what_the_gpu_does_says_nothing_of_the_candidate(court: JudgeSession) -> None:
     wrong = {"status": "launch_error", "error": f"{PlanMismatch.__name__}: aten.mul.Tensor returned other strides"}
     assert PlanMismatch.__name__ in played(court, dict(wrong)).findings["error"], "asked for plans alone, that is what can be said"
     court.contract = "auto"
@@ -148,14 +148,14 @@ def test_a_plan_that_is_not_what_the_gpu_does_says_nothing_of_the_candidate(cour
 
 
 @pytest.mark.parametrize(("status", "kept"), [("ok", True), ("mismatch", True), ("launch_error", True), ("cheat", False)])
-def test_a_player_is_kept_unless_it_is_out_of_step(court: Court, status: str, kept: bool) -> None:
+def test_a_player_is_kept_unless_it_is_out_of_step(court: JudgeSession, status: str, kept: bool) -> None:
     played(court, {"status": status})
     assert ("player" in court._arms) is kept
 
 
 def test_processes_stay_for_the_next_map_within_a_pool() -> None:
     jobs = [(task("affine"), candidate("good/torch_affine")), (task("linear"), candidate("good/torch_linear"))]
-    with Pool(1, QUICK) as pool:
+    with JudgePool(1, QUICK) as pool:
         first = dict(pool.map(jobs, tier="smoke"))
         ((court,),) = pool._idle.values()
         pid = court._referee.session.pid
@@ -171,10 +171,10 @@ def test_who_finds_the_memory_of_a_shared_gpu_taken_is_judged_again(sharers: int
     """At once, and when those at work may have ended; what others hold without need is asked back each time."""
     taken = Verdict(status=Status.LAUNCH_ERROR, tier="search", stage="check", error="AcceleratorError: CUDA error: out of memory")
     answers = [taken] * times + [Verdict(status=Status.MISMATCH, tier="search", stage="check", error="off by one")]
-    monkeypatch.setattr(Court, "_judge", lambda *_: answers.pop(0))
+    monkeypatch.setattr(JudgeSession, "_judge", lambda *_: answers.pop(0))
     monkeypatch.setattr("dvk.harness.session.verdicts.CROWDED_S", (0.0, 0.01))
     asked = []
-    with Court(task("affine").model_copy(update={"device": "cuda"}), QUICK) as court:
+    with JudgeSession(task("affine").model_copy(update={"device": "cuda"}), QUICK) as court:
         court.sharers, court.make_room = sharers, lambda: asked.append(True)
         verdict = court.judge(candidate("good/torch_affine"))
     again = 0 if sharers == 1 else min(times, 2)
@@ -182,7 +182,7 @@ def test_who_finds_the_memory_of_a_shared_gpu_taken_is_judged_again(sharers: int
     assert (verdict.status is Status.MISMATCH) is (again == times)
 
 
-def test_a_judge_that_died_once_beside_full_memory_has_not_died_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_judge_death_under_full_memory_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = Verdict(status=Status.LAUNCH_ERROR, tier="search", stage="check", error="CUDA out of memory")
     answers: list[Any] = [taken, RefereeDied("of a signal"), taken.model_copy(update={"error": "an illegal address"})]
 
@@ -191,8 +191,8 @@ def test_a_judge_that_died_once_beside_full_memory_has_not_died_twice(monkeypatc
             raise found
         return found
 
-    monkeypatch.setattr(Court, "_judge", judge)
-    with Court(task("affine").model_copy(update={"device": "cuda"}), QUICK) as court:
+    monkeypatch.setattr(JudgeSession, "_judge", judge)
+    with JudgeSession(task("affine").model_copy(update={"device": "cuda"}), QUICK) as court:
         court.sharers = 2
         verdict = court.judge(candidate("good/torch_affine"))
     assert verdict is not None and verdict.error == "an illegal address"
@@ -200,7 +200,7 @@ def test_a_judge_that_died_once_beside_full_memory_has_not_died_twice(monkeypatc
 
 @pytest.mark.parametrize("broken", [None, "the reference ended its process: exit 1 before any candidate ran"])
 def test_a_judge_whose_last_words_are_of_full_memory_is_asked_again(broken: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def judge(court: Court, *_: Any) -> Verdict:
+    def judge(court: JudgeSession, *_: Any) -> Verdict:
         if deaths:
             court.broken = broken
             raise deaths.pop()
@@ -208,9 +208,9 @@ def test_a_judge_whose_last_words_are_of_full_memory_is_asked_again(broken: str 
 
     log = "Traceback\ntorch.OutOfMemoryError: CUDA out of memory.\nException ignored in atexit\n"
     deaths = [RefereeDied("exit 1", Death("exit 1", log)) for _ in range(2)]
-    monkeypatch.setattr(Court, "_judge", judge)
+    monkeypatch.setattr(JudgeSession, "_judge", judge)
     monkeypatch.setattr("dvk.harness.session.verdicts.CROWDED_S", (0.0, 0.01))
-    with Court(task("affine").model_copy(update={"device": "cuda"}), QUICK) as court:
+    with JudgeSession(task("affine").model_copy(update={"device": "cuda"}), QUICK) as court:
         court.sharers = 2
         verdict = court.judge(candidate("good/torch_affine"))
     assert verdict is not None and verdict.status is Status.MISMATCH
@@ -220,19 +220,19 @@ def test_a_judge_that_dies_twice_leaves_its_last_words(monkeypatch: pytest.Monke
     def judge(*_: Any) -> Verdict:
         raise RefereeDied("exit 1", Death("exit 1", "CUDA out of memory\nTraceback\nAssertionError: no such order\n"))
 
-    monkeypatch.setattr(Court, "_judge", judge)
-    with Court(task("affine"), QUICK) as court:
+    monkeypatch.setattr(JudgeSession, "_judge", judge)
+    with JudgeSession(task("affine"), QUICK) as court:
         verdict = court.judge(candidate("good/torch_affine"))
     assert verdict is not None and verdict.error is not None and verdict.error.endswith("exit 1 (AssertionError: no such order)")
 
 
 @pytest.mark.gpu
 def test_memory_that_is_not_used_is_given_back() -> None:
-    let_go()
+    release_cached()
     before = torch.cuda.memory_reserved()
     used, unused = (torch.empty(2 << 30, dtype=torch.uint8, device="cuda") for _ in range(2))
     del unused
-    let_go()
+    release_cached()
     assert 2 << 30 <= torch.cuda.memory_reserved() < before + (3 << 30) and used.numel()  # what others left may go, too
 
 
@@ -241,12 +241,12 @@ def test_a_process_that_used_too_much_of_the_machines_own_memory_was_not_crowded
     assert "out of memory" in said and not crowded(said)
 
 
-def test_a_player_that_finds_no_memory_is_not_the_candidates_doing(court: Court, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_player_that_finds_no_memory_is_not_the_candidates_doing(court: JudgeSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(court, "_add_arms", lambda names, _: court._left_out.update(dict.fromkeys(names, "CUDA out of memory.")))
     assert crowded(played(court).findings["error"])
 
 
-def test_courts_of_a_pool_that_keeps_them_share_with_all_of_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_judge_sessions_of_a_pool_that_keeps_them_share_with_all_of_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """dvk serve maps one candidate at a time, in as many threads."""
     made: list[Any] = []
 
@@ -255,30 +255,30 @@ def test_courts_of_a_pool_that_keeps_them_share_with_all_of_its_workers(monkeypa
         made.append(SimpleNamespace(task=task, broken=None, judge=lambda *_: passing, close=lambda: None))
         return made[-1]
 
-    monkeypatch.setattr("dvk.harness.pool.open_court", open_court)
-    with Pool(4, QUICK) as pool:
+    monkeypatch.setattr("dvk.harness.pool.open_session", open_court)
+    with JudgePool(4, QUICK) as pool:
         list(pool.map([(task("affine"), candidate("good/torch_affine"))]))
-    list(Pool(4, QUICK).map([(task("affine"), candidate("good/torch_affine"))]))
+    list(JudgePool(4, QUICK).map([(task("affine"), candidate("good/torch_affine"))]))
     assert [court.sharers for court in made] == [4, 1]
 
 
 def test_a_seat_that_sees_one_gpu_of_many_shares_with_those_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Court, "judge", lambda court, *_: (court.sharers, court.gpus))
+    monkeypatch.setattr(JudgeSession, "judge", lambda court, *_: (court.sharers, court.gpus))
     on_gpu = task("affine").model_copy(update={"device": "cuda"})
-    given = Kind(QUICK), on_gpu, candidate("good/torch_affine"), "smoke", ()
+    given = SeatConfig(QUICK), on_gpu, candidate("good/torch_affine"), "smoke", ()
     assert [Seat().judge(*given, seats, None) for seats in (3, 8 * PER_GPU)] == [(3, 1), (8 * PER_GPU, 8)]  # type: ignore[comparison-overlap]
 
 
 def test_a_reference_that_found_it_taken_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(court: Court, _: Any) -> None:
+    def start(court: JudgeSession, _: Any) -> None:
         tried.append(court.broken)
         court.broken = "the reference failed: CUDA error: out of memory"
         raise RefereeDied("before it was ready")
 
     tried: list[str | None] = []
-    monkeypatch.setattr(Court, "_start", start)
+    monkeypatch.setattr(JudgeSession, "_start", start)
     monkeypatch.setattr("dvk.harness.session.verdicts.CROWDED_S", (0.0, 0.01))
-    with Court(task("affine").model_copy(update={"device": "cuda"}), QUICK) as court:
+    with JudgeSession(task("affine").model_copy(update={"device": "cuda"}), QUICK) as court:
         court.sharers = 2
         verdict = court.judge(candidate("good/torch_affine"))
     assert tried == [None] * 3 and verdict is not None and verdict.status is Status.BROKEN_TASK
@@ -286,16 +286,16 @@ def test_a_reference_that_found_it_taken_is_tried_again(monkeypatch: pytest.Monk
 
 def test_what_replays_a_graph_itself_is_timed_from_end_to_end() -> None:
     """A plan leaves out the host's time, for which it is there."""
-    with Court(task("affine").model_copy(update={"device": "cuda"}), QUICK, contract="auto") as court:
+    with JudgeSession(task("affine").model_copy(update={"device": "cuda"}), QUICK, contract="auto") as court:
         plain = candidate("good/triton_affine")
         court._recorded = {}  # as of an open task
         assert court._plannable(plain)
         assert not court._plannable(plain.model_copy(update={"source": f"{plain.source}\n# torch.cuda.CUDAGraph()"}))
 
 
-def test_beside_baselines_host_code_counts() -> None:
+def test_with_baselines_host_time_counts() -> None:
     """What is replayed from a graph has none, and torch.compile's own would be left out nowhere."""
-    made = Court(task("affine"), QUICK, contract="auto")
+    made = JudgeSession(task("affine"), QUICK, contract="auto")
     made._recorded = {}
     assert made._plannable(candidate("good/triton_affine"))
     made.baselines = ("compile",)

@@ -13,7 +13,7 @@ import pytest
 
 from dvk.harness.provenance import disable_ops, libraries
 from dvk.harness.supervision import elf
-from dvk.sandbox import Death, Message, Session
+from dvk.sandbox import Death, Message, SandboxSession
 from tests.harness.conftest import QUICK
 
 pytestmark = pytest.mark.skipif(platform.machine() not in disable_ops.TRAP, reason="no trap is known for this machine")
@@ -44,7 +44,7 @@ def without_code(path: Path) -> Path:
     return path
 
 
-def number(session: Session, path: Path) -> Message | Death:
+def number(session: SandboxSession, path: Path) -> Message | Death:
     session.send({"call": str(path)})
     return session.receive(30)
 
@@ -59,12 +59,12 @@ def test_libraries_of_kernels_go_and_others_stay(tmp_path: Path) -> None:
     copy = without_code(Path(shutil.copy(foreign, home / "mine.so")))
     assert elf.section(str(foreign), b".nv_fatbin") and not elf.section(str(plain), b".nv_fatbin")
     for mapped in (foreign, copy):
-        with Session(TARGET, QUICK.limits) as session:
+        with SandboxSession(TARGET, QUICK.limits) as session:
             everything = (foreign, plain, own, everybodys, copy)
             assert all(isinstance(number(session, path), Message) for path in everything)
-            taken = libraries.withdraw(session.pid, str(home))
+            taken = libraries.disable_libraries(session.pid, str(home))
             assert {span.path for span in taken if span.path.startswith(str(tmp_path))} == {str(foreign), str(copy)}
-            assert libraries.withdraw(session.pid, str(home), taken) == taken
+            assert libraries.disable_libraries(session.pid, str(home), taken) == taken
             assert all(isinstance(number(session, path), Message) for path in (plain, own, everybodys))
             session.send({"call": "softmax"})
             assert isinstance(session.receive(30), Message), "PyTorch's operators are another matter, and tensors are made and freed"
@@ -72,7 +72,7 @@ def test_libraries_of_kernels_go_and_others_stay(tmp_path: Path) -> None:
             assert isinstance(death, Death) and death.reason == "signal SIGTRAP"
 
 
-def test_a_process_that_is_gone_is_nobodys_error() -> None:
-    with Session(TARGET, QUICK.limits) as session:
+def test_a_process_that_has_ended_raises_no_error() -> None:
+    with SandboxSession(TARGET, QUICK.limits) as session:
         pid = session.pid
-    assert libraries.withdraw(pid, "/nowhere") == frozenset()
+    assert libraries.disable_libraries(pid, "/nowhere") == frozenset()

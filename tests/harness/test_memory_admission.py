@@ -10,7 +10,7 @@ import pytest
 from dvk import machine
 from dvk.harness.pool import Job, _Desk, _Hand
 from dvk.harness.session.concurrency import WORKER_BYTES
-from dvk.harness.session.memory_admission import PLAIN_BYTES, Spare, extra_bytes
+from dvk.harness.session.memory_admission import PLAIN_BYTES, SpareMemory, extra_bytes
 from dvk.records import Candidate, Task, TensorSpec
 
 GIB = 1 << 30
@@ -26,10 +26,10 @@ def jobs(*tasks: Task, each: int = 3) -> list[Job]:
 
 
 @pytest.fixture
-def spare(monkeypatch: pytest.MonkeyPatch) -> Spare:
+def spare(monkeypatch: pytest.MonkeyPatch) -> SpareMemory:
     """Of 60 GiB for four workers."""
     monkeypatch.setattr(machine, "gpu_free_bytes", lambda: (60 * GIB, 70 * GIB))
-    found = Spare(4)
+    found = SpareMemory(4)
     found.look()
     return found
 
@@ -41,7 +41,7 @@ def test_what_a_task_takes_is_several_times_its_tensors() -> None:
     assert extra_bytes(task("a", 16, 4, 2048, 2048, dtype="bool")) == 0 == extra_bytes(task("a", 16, 4, 2048, 2048, device="cpu"))
 
 
-def test_as_many_as_there_is_memory_for_and_one_in_any_case(spare: Spare) -> None:
+def test_as_many_as_there_is_memory_for_and_one_in_any_case(spare: SpareMemory) -> None:
     left = 60 * GIB - 4 * WORKER_BYTES
     assert spare.granted("0", left // 2) and spare.granted("0", left // 2) and not spare.granted("0", 1)
     assert spare.granted("0", 0) and spare.granted("1", 2 * left) and not spare.granted("1", 1)
@@ -50,7 +50,7 @@ def test_as_many_as_there_is_memory_for_and_one_in_any_case(spare: Spare) -> Non
     assert spare.granted("0", left // 2) and not spare.granted("0", 1)
 
 
-def test_workers_take_what_there_is_memory_for(spare: Spare) -> None:
+def test_workers_take_what_there_is_memory_for(spare: SpareMemory) -> None:
     huge, large, small = task("huge", 64, 4, 2048, 2048), task("large", 24, 4, 2048, 2048), task("small", 8)
     desk = _Desk(jobs(huge, large, small), spare)
     hands = [_Hand("0") for _ in range(4)]
@@ -63,7 +63,7 @@ def test_workers_take_what_there_is_memory_for(spare: Spare) -> None:
 @pytest.mark.parametrize("free", [0, 8, 80])
 def test_everything_is_taken_once_and_never_too_much_at_a_time(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
     monkeypatch.setattr(machine, "gpu_free_bytes", lambda: (free * GIB,))
-    spare = Spare(8)
+    spare = SpareMemory(8)
     spare.look()
     tasks = [task(f"t{n}", n, 4, 1024, 1024) for n in (1, 20, 64, 200, 400, 30, 50)]
     wanted = jobs(*tasks, each=6)
@@ -93,7 +93,7 @@ def test_everything_is_taken_once_and_never_too_much_at_a_time(monkeypatch: pyte
     assert most <= max(0, free * GIB - 8 * WORKER_BYTES)
 
 
-def test_who_waits_goes_when_nothing_is_left(spare: Spare) -> None:
+def test_who_waits_goes_when_nothing_is_left(spare: SpareMemory) -> None:
     huge = task("huge", 64, 4, 2048, 2048)
     desk = _Desk(jobs(huge, each=1) + jobs(task("also", 64, 4, 2048, 2048), each=1), spare)
     first, second = _Hand("0"), _Hand("0")

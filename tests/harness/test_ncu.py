@@ -115,13 +115,13 @@ def test_counters_join_the_profile() -> None:
         KernelTime(name="other", origin="library", count=1, device_ms=1, share=0.5),
     )
     raw = Profile(device="cuda", num_calls=3, wall_ms=2.1, device_ms=2, host_ms=0.1, coverage=0.5, kernels=kernels)
-    found = ncu.with_counters(raw, ncu.Result({"scale": {"dram_percent": 80.0, "stall": "long_scoreboard"}}))
+    found = ncu.with_counters(raw, ncu.NcuResult({"scale": {"dram_percent": 80.0, "stall": "long_scoreboard"}}))
     assert found.kernels[0].counters["dram_percent"] == 80.0 and found.kernels[1].counters == {} and found.counters_missing is None
     assert "stall long_scoreboard" in feedback(found)
     spelled = "void at::<unnamed>::scale<float, 4>(float *, int)", "void at::<unnamed>::scale<half, 4>(half *, int)"
-    assert ncu.with_counters(raw, ncu.Result({spelled[0]: {"x": 1.0}})).kernels[0].counters == {"x": 1.0}
-    assert ncu.with_counters(raw, ncu.Result({name: {"x": 1.0} for name in spelled})).kernels[0].counters == {}
-    assert ncu.with_counters(raw, ncu.Result(reason="no")).counters_missing == "no"
+    assert ncu.with_counters(raw, ncu.NcuResult({spelled[0]: {"x": 1.0}})).kernels[0].counters == {"x": 1.0}
+    assert ncu.with_counters(raw, ncu.NcuResult({name: {"x": 1.0} for name in spelled})).kernels[0].counters == {}
+    assert ncu.with_counters(raw, ncu.NcuResult(reason="no")).counters_missing == "no"
 
 
 # ---------------------------------------------------------------- a candidate under it

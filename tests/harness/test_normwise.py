@@ -5,20 +5,20 @@ from __future__ import annotations
 import torch
 
 from dvk.harness.checking import compare, normwise
-from dvk.harness.checking.compare import Expected
+from dvk.harness.checking.compare import ExpectedLeaf
 from dvk.harness.checking.tolerance import Errors, class_of
 
 FP32 = class_of("fp32", {"float32"})
 
 
-def made(size: int = 256) -> tuple[torch.Tensor, torch.Tensor, Expected]:
+def made(size: int = 256) -> tuple[torch.Tensor, torch.Tensor, ExpectedLeaf]:
     """Operands of a product with a few large elements, and what the judge expects of it."""
     torch.manual_seed(3)
     a, b = torch.randn(size, size), torch.randn(size, size)
     a[::37, 5], b[7, ::41] = 200.0, -150.0
     truth = (a.double() @ b.double()).float()
     scale, rms, finite = compare.scales(truth)
-    return a, b, Expected("output", truth, None, scale, rms, Errors(5e-6, 3e-5), Errors(2e-7, 2e-6), Errors(2e-4, 3e-3), finite=finite)
+    return a, b, ExpectedLeaf("output", truth, None, scale, rms, Errors(5e-6, 3e-5), Errors(2e-7, 2e-6), Errors(2e-4, 3e-3), finite=finite)
 
 
 def strassen(a: torch.Tensor, b: torch.Tensor, levels: int) -> torch.Tensor:

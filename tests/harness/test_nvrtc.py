@@ -38,7 +38,7 @@ def test_one_text_for_several_architectures(tmp_path: Path) -> None:
     assert b".target sm_90" in ptx.image and b".entry scale" in ptx.image and ptx.kernels == {}
 
 
-def test_spilled_registers_are_told(tmp_path: Path) -> None:
+def test_spilled_registers_are_reported(tmp_path: Path) -> None:
     text = """
     extern "C" __global__ void __launch_bounds__(1024) many(const float* x, float* y) {
       float v[96];
@@ -54,7 +54,7 @@ def test_spilled_registers_are_told(tmp_path: Path) -> None:
     assert kernel["spill_bytes"] > 0 and 0 < kernel["registers"] <= 64
 
 
-def test_what_is_wrong_is_told_with_its_line(tmp_path: Path) -> None:
+def test_errors_are_reported_with_their_line(tmp_path: Path) -> None:
     text = SOURCE.replace("2.0f * x", "2.0f * missing")
     with pytest.raises(CompileError) as caught:
         compile_cuda(text, ("sm_90",), folder=tmp_path, name="mine.cu")
@@ -68,7 +68,7 @@ def test_what_is_wrong_is_told_with_its_line(tmp_path: Path) -> None:
     assert "sm_12" in refused.value.message and "sm_90" in refused.value.hint
 
 
-def test_a_second_time_comes_from_the_cache_and_a_damaged_entry_is_made_anew(tmp_path: Path) -> None:
+def test_the_second_build_is_cached_and_a_damaged_entry_is_rebuilt(tmp_path: Path) -> None:
     first = compile_cuda(SOURCE, ("sm_90",), folder=tmp_path)["sm_90"]
     again = compile_cuda(SOURCE, ("sm_90",), folder=tmp_path)["sm_90"]
     assert again.cached and again.seconds == 0 and (again.image, again.kernels) == (first.image, first.kernels)
@@ -128,8 +128,8 @@ def test_a_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(nvrtc, "_candidates", lambda major: iter(()))
     assert nvrtc.find() is None
     with pytest.raises(MachineError) as caught:
-        nvrtc.Library()
+        nvrtc.NvrtcLibrary()
     assert "pip install nvidia-cuda-nvrtc" in caught.value.hint
     (tmp_path / "libnvrtc.so.99").write_bytes(b"not a library")
     with pytest.raises(MachineError, match="cannot be loaded"):
-        nvrtc.Library(tmp_path / "libnvrtc.so.99")
+        nvrtc.NvrtcLibrary(tmp_path / "libnvrtc.so.99")

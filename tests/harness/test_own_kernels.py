@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dvk.harness import judge
-from dvk.harness.provenance.own_kernels import Own
-from dvk.harness.supervision.runner_client import Failed
+from dvk.harness.provenance.own_kernels import KernelProvenance
+from dvk.harness.supervision.runner_client import CandidateFailed
 from dvk.records import Candidate, Status
 from tests.harness.conftest import QUICK, candidate, task
 
@@ -30,7 +30,7 @@ class ModelNew(nn.Module):
 
 def planned(*operators: str) -> None:
     unused: Any = None
-    Own(unused, unused, "", unused, False).planned(operators)
+    KernelProvenance(unused, unused, "", unused, False).prove_plan(operators)
 
 
 def test_a_plan_of_kernels_copies_and_views_is_its_own() -> None:
@@ -40,7 +40,7 @@ def test_a_plan_of_kernels_copies_and_views_is_its_own() -> None:
 
 @pytest.mark.parametrize("name", ["aten.mm.default", "aten.mul.Tensor", "aten.relu_.default"])
 def test_a_plan_that_calls_what_computes_is_not(name: str) -> None:
-    with pytest.raises(Failed, match=name) as refused:
+    with pytest.raises(CandidateFailed, match=name) as refused:
         planned("aten.empty.memory_format", name)
     assert refused.value.status is Status.REJECTED
 

@@ -28,7 +28,7 @@ def test_the_file_tells_whose_code_it_is(path: str, owner: str) -> None:
     assert pc_sampling._owner(path, HOME) == owner
 
 
-def test_who_waits_for_a_thread_is_told_from_who_reads() -> None:
+def test_waiting_for_a_thread_is_distinguished_from_reading() -> None:
     if syscalls.number("futex") is None:
         pytest.skip("no numbers of system calls for this machine")
     (read, write), over = os.pipe(), threading.Event()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from dvk.harness.launch_plans.cuda_graph import Captured
+from dvk.harness.launch_plans.cuda_graph import GraphedCall
 from dvk.harness.processes import player as players
 from dvk.harness.processes.runner import serve_orders
 from dvk.harness.transport import call_template
@@ -105,9 +105,9 @@ def test_a_plan_begins_on_the_native_inputs_wherever_the_last_one_failed(desk: D
     assert desk.ask("inputs", variant="native", **offer("native")) == {"inputs": True}, "a bad plan is no reason to end"
 
 
-def test_what_breaks_in_timed_calls_is_told(desk: Desk) -> None:
+def test_errors_in_timed_calls_are_reported(desk: Desk) -> None:
     desk.build("native")
-    desk.player._reference, desk.player._candidate = _raise("an illegal memory access"), Captured(None, [], [], [])  # type: ignore[arg-type]
+    desk.player._reference, desk.player._candidate = _raise("an illegal memory access"), GraphedCall(None, [], [], [])  # type: ignore[arg-type]
     desk.link.send({"do": "rounds", "sync": True, "buffers": []})
     assert desk.link.wait() == b"e"
     assert desk.link.receive()["failed"]["status"] == "launch_error"
@@ -122,7 +122,7 @@ def test_with_a_broken_context_it_says_so_and_ends(desk: Desk, monkeypatch: pyte
     assert not desk.thread.is_alive()
 
 
-def test_after_a_write_beside_a_tensor_nobody_knows_what_it_hit(desk: Desk) -> None:
+def test_after_an_out_of_bounds_write_all_tensors_are_unknown(desk: Desk) -> None:
     desk.build("native")
     body = "        y = torch.empty_like(x)\n        y.as_strided((36,), (1,)).fill_(1)\n        return y\n"
     made = replay(HEADER + MODULE + body, torch.zeros(4, 8))

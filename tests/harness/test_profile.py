@@ -16,16 +16,16 @@ import torch
 from dvk.config import Config
 from dvk.harness.profiling import profile as profiling
 from dvk.harness.profiling.feedback import MAX_LINES, feedback
-from dvk.harness.profiling.occupancy import Limits, occupancy
+from dvk.harness.profiling.occupancy import MultiprocessorLimits, occupancy
 from dvk.harness.profiling.profile import profile_call
 from dvk.harness.profiling.record import KernelTime, Profile, against
-from dvk.harness.profiling.trace import Launch, busy_us, device_limits, launches
+from dvk.harness.profiling.trace import KernelExecution, busy_us, device_limits, launches
 from dvk.harness.timing.roofline import Ceilings
 from dvk.sandbox import Message, call
 
 FILES = Path(__file__).parent / "files"
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-H100 = Limits(capability=(9, 0), num_multiprocessors=132, threads=2048, registers=65536, shared_bytes=233472)
+H100 = MultiprocessorLimits(capability=(9, 0), num_multiprocessors=132, threads=2048, registers=65536, shared_bytes=233472)
 
 
 # ---------------------------------------------------------------- CPU
@@ -234,12 +234,12 @@ def test_names_are_compared_whole_and_borrowed_names_do_not_help() -> None:
 
 
 def test_overlap_counts_once() -> None:
-    def at(start: float, length: float) -> Launch:
-        return Launch("k", "own", start, length)
+    def at(start: float, length: float) -> KernelExecution:
+        return KernelExecution("k", "own", start, length)
 
     assert busy_us([at(0, 10), at(5, 10), at(6, 1), at(20, 5)]) == 20
     assert busy_us([]) == 0
 
 
-def test_limits_that_are_not_told() -> None:
+def test_limits_that_are_not_reported() -> None:
     assert device_limits([]) is None and device_limits([{"id": 0}]) is None

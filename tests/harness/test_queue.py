@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from dvk.harness import queue
-from dvk.harness.queue import Docket
-from dvk.harness.session.judge_session import Court
+from dvk.harness.queue import JudgeQueue
+from dvk.harness.session.judge_session import JudgeSession
 from dvk.records import Status, Verdict
 from tests.harness.conftest import QUICK, candidate, task
 
@@ -23,9 +23,9 @@ def test_closing_waits_once_however_many_judge(monkeypatch: pytest.MonkeyPatch) 
         over.wait(10.0)
 
     court = SimpleNamespace(task=task("affine"), sharers=1, judge=judge, close=lambda: None)
-    monkeypatch.setattr(queue, "open_court", lambda *_, **__: court)
+    monkeypatch.setattr(queue, "open_session", lambda *_, **__: court)
     monkeypatch.setattr(queue, "JOIN_S", 0.2)
-    docket = Docket[int](6, QUICK)
+    docket = JudgeQueue[int](6, QUICK)
     good = candidate("good/cpp_affine")
     for number in range(6):
         docket.submit(number, court.task, good.model_copy(update={"source": f"{good.source}\n# {number}\n"}))
@@ -37,12 +37,12 @@ def test_closing_waits_once_however_many_judge(monkeypatch: pytest.MonkeyPatch) 
     over.set()
 
 
-def test_courts_that_wait_make_room_and_judge_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_judge_sessions_release_memory_and_judge_on(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = []
-    monkeypatch.setattr(Court, "judge", lambda *_: Verdict(status=Status.MISMATCH, tier="search", stage="check", error="off by one"))
-    monkeypatch.setattr(Court, "close", lambda court: closed.append(court))
+    monkeypatch.setattr(JudgeSession, "judge", lambda *_: Verdict(status=Status.MISMATCH, tier="search", stage="check", error="off by one"))
+    monkeypatch.setattr(JudgeSession, "close", lambda court: closed.append(court))
     about, good = task("affine"), candidate("good/cpp_affine")
-    with Docket[str](2, QUICK) as docket:
+    with JudgeQueue[str](2, QUICK) as docket:
         docket.submit("first", about, good)
         assert [name for name, _ in docket.results(wait=True)] == ["first"]
         limit = time.monotonic() + 5.0

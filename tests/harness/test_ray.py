@@ -19,13 +19,13 @@ import pytest
 
 from dvk import config as configuration
 from dvk.cluster import connection as connecting
-from dvk.config import Config, Remote
+from dvk.config import Config, RemoteConfig
 from dvk.errors import MachineError, UsageError
-from dvk.harness import Pool
-from dvk.harness.placement import elsewhere, open_court, room
-from dvk.harness.queue import Docket
-from dvk.harness.remote.node import Kind
-from dvk.harness.remote.node_pool import FAILURES, Place, Seats, seats_of
+from dvk.harness import JudgePool
+from dvk.harness.placement import is_remote, num_workers, open_session
+from dvk.harness.queue import JudgeQueue
+from dvk.harness.remote.node import SeatConfig
+from dvk.harness.remote.node_pool import FAILURES, Seats, SeatSlot, seats_of
 from dvk.harness.remote.ray import want_of
 from dvk.harness.session.verdict_cache import Remembered, keepable
 from dvk.records import Candidate, Status, Task, Verdict
@@ -78,11 +78,11 @@ def test_a_gpu_is_shared_by_as_many_as_the_settings_say() -> None:
     assert want_of("cpu", Config()).share == 1.0
 
 
-def test_verdicts_of_this_machine_are_not_told_apart() -> None:
-    assert elsewhere(Config()) == {} and room(Config(), "cpu") == 2
+def test_verdicts_of_one_machine_share_a_key() -> None:
+    assert is_remote(Config()) == {} and num_workers(Config(), "cpu") == 2
 
 
-def test_what_nobody_judged_to_its_end_is_not_remembered() -> None:
+def test_an_unfinished_judgement_is_not_cached() -> None:
     lost = Verdict(status=Status.LAUNCH_ERROR, tier="search", stage="check", error="its judges were lost")
     assert not keepable(lost) and keepable(lost.model_copy(update={"machine": "m"}))
 
@@ -95,16 +95,18 @@ def test_a_number_of_threads_that_the_node_did_not_set_is_taken_back() -> None:
         assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env).stdout.strip() == left
 
 
-def test_free_seats_of_a_node_that_was_lost_are_nobodys_next_one() -> None:
+def test_free_seats_of_a_lost_node_are_not_given_out() -> None:
     killed: list[Any] = []
     ray = SimpleNamespace(remote=lambda made: made, is_initialized=lambda: True, kill=killed.append)
     known = Seats(SimpleNamespace(ray=ray, engine="ray"))  # type: ignore[arg-type]  # what it asks of a cluster here
     want = want_of("cpu", Config())
-    places = [Place(number, want, node, free) for number, (node, free) in enumerate((("a", False), ("a", True), ("a", False), ("b", True)))]
+    places = [
+        SeatSlot(number, want, node, free) for number, (node, free) in enumerate((("a", False), ("a", True), ("a", False), ("b", True)))
+    ]
     known._places += places
     known.lose(places[0], "its node died")
     assert killed == [0, 1] and known.num_lost == 1
-    assert known.take(want, Kind(Config()), "task", before=places[1]) is places[3]
+    assert known.take(want, SeatConfig(Config()), "task", before=places[1]) is places[3]
     known.lose(places[2])
     assert killed == [0, 1, 2] and known.num_lost == 1
 
@@ -129,10 +131,10 @@ def test_seats_that_die_together_while_they_start_are_one_failure() -> None:
         return known
 
     with pytest.raises(MachineError, match="no such command"):
-        together().take(want, Kind(Config()), "task")
+        together().take(want, SeatConfig(Config()), "task")
     assert len(started) == 2 * FAILURES - 1
     good[0] = True
-    assert together().take(want, Kind(Config()), "task").node == "b"
+    assert together().take(want, SeatConfig(Config()), "task").node == "b"
 
 
 # ---------------------------------------------------------------- a cluster of three nodes, one CPU each
@@ -147,7 +149,7 @@ def nodes() -> Iterator[Any]:
 @pytest.fixture
 def config(nodes: Any) -> Config:
     """Settings that name it."""
-    return QUICK.model_copy(update={"remote": Remote(engine=nodes.address)})
+    return QUICK.model_copy(update={"remote": RemoteConfig(engine=nodes.address)})
 
 
 @pytest.fixture
@@ -190,11 +192,11 @@ def wanted(count: int) -> list[str]:
 
 @pytest.mark.slow
 def test_candidates_are_judged_on_several_nodes(nodes: Any, config: Config, affine: Task) -> None:
-    assert room(config, "cpu") == 3
+    assert num_workers(config, "cpu") == 3
     with pytest.raises(MachineError, match="offers a GPU"):
-        room(config, "cuda")
+        num_workers(config, "cuda")
     jobs = [(affine, one) for one in distinct(9)]
-    answers = list(Pool(3, config).map([*jobs, jobs[0]], tier="smoke"))
+    answers = list(JudgePool(3, config).map([*jobs, jobs[0]], tier="smoke"))
     assert sorted(position for position, _ in answers) == list(range(10))
     found = dict(answers)
     assert found[9] is found[0], "equal candidates are judged once"
@@ -204,7 +206,7 @@ def test_candidates_are_judged_on_several_nodes(nodes: Any, config: Config, affi
 
 @pytest.mark.slow
 def test_timed_verdicts_and_deadlines(config: Config, affine: Task) -> None:
-    with open_court(affine, config) as court:
+    with open_session(affine, config) as court:
         timed = court.judge(candidate(GOOD))
         assert timed is not None and timed.status is Status.OK and timed.timing is not None
         assert court.judge(candidate(GOOD), deadline=time.monotonic()) is None
@@ -213,20 +215,20 @@ def test_timed_verdicts_and_deadlines(config: Config, affine: Task) -> None:
 @pytest.mark.slow
 def test_one_verdict_cache_for_all_nodes(config: Config, affine: Task, tmp_path: Path) -> None:
     jobs = [(affine, one) for one in distinct(3)]
-    first = dict(Pool(3, config, Remembered(tmp_path / "v.db")).map(jobs, tier="smoke"))
-    again = dict(Pool(3, config, Remembered(tmp_path / "v.db")).map(jobs, tier="smoke"))
+    first = dict(JudgePool(3, config, Remembered(tmp_path / "v.db")).map(jobs, tier="smoke"))
+    again = dict(JudgePool(3, config, Remembered(tmp_path / "v.db")).map(jobs, tier="smoke"))
     assert not any(verdict.cached for verdict in first.values()) and all(verdict.cached for verdict in again.values())
-    here = dict(Pool(1, QUICK, Remembered(tmp_path / "v.db")).map(jobs[:1], tier="smoke"))
+    here = dict(JudgePool(1, QUICK, Remembered(tmp_path / "v.db")).map(jobs[:1], tier="smoke"))
     assert not here[0].cached, "another set of machines, other verdicts"
 
 
 @pytest.mark.slow
 def test_a_killed_actor_is_replaced(nodes: Any, config: Config, affine: Task) -> None:
-    list(Pool(1, config).map([(affine, candidate(GOOD))], tier="smoke"))
+    list(JudgePool(1, config).map([(affine, candidate(GOOD))], tier="smoke"))
     before = seats(config).num_lost
     for node in seated(nodes):
         kill(seat_under(node) or 0)
-    found = dict(Pool(3, config).map([(affine, one) for one in distinct(6)], tier="smoke"))
+    found = dict(JudgePool(3, config).map([(affine, one) for one in distinct(6)], tier="smoke"))
     assert statuses(found) == wanted(6) and seats(config).num_lost > before
 
 
@@ -262,7 +264,7 @@ def test_where_another_made_the_connection_our_seats_end_and_it_stays(nodes: Any
 
     ray.init(nodes.address, log_to_driver=False, logging_level="ERROR")
     try:
-        list(Pool(1, config).map([(affine, candidate(GOOD))], tier="smoke"))
+        list(JudgePool(1, config).map([(affine, candidate(GOOD))], tier="smoke"))
         assert any(seat_under(node) for node in nodes.worker_nodes)
         connecting.close()
         limit = time.monotonic() + 30
@@ -321,7 +323,7 @@ def test_a_node_killed_in_mid_run_loses_nothing_and_counts_nothing_twice(nodes: 
     found: Counter[int] = Counter()
     verdicts: dict[int, Verdict] = {}
     victim: list[Any] = []
-    with Docket[int](3, config, tier="smoke") as docket:
+    with JudgeQueue[int](3, config, tier="smoke") as docket:
         for position, one in enumerate(distinct(count)):
             docket.submit(position, affine, one)
         while docket.num_pending:

@@ -12,7 +12,7 @@ import pytest
 from dvk.config import Config
 from dvk.harness import backends
 from dvk.pipelines import selftest
-from dvk.pipelines.selftest import Case, Outcome
+from dvk.pipelines.selftest import RedTeamCase, SelftestOutcome
 from dvk.resources import resource
 
 KERNELS = Path(__file__).parent.parent / "kernels"
@@ -91,14 +91,14 @@ def marks(name: str) -> tuple[pytest.MarkDecorator, ...]:
 
 
 @cache
-def outcomes_of(names: frozenset[str]) -> dict[str, Outcome]:
+def outcomes_of(names: frozenset[str]) -> dict[str, SelftestOutcome]:
     """Judged together, as users do it."""
     outcomes, _ = selftest.selftest(CONFIG, only=",".join(names), device="cpu", workers=2)
     return {outcome.case.name: outcome for outcome in outcomes}
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name, marks=marks(case.name)) for case in HERE])
-def test_the_judge_is_not_fooled(case: Case) -> None:
+def test_the_judge_is_not_fooled(case: RedTeamCase) -> None:
     if "SOURCE" in case.source:
         backends.require(case.backend)
     together = next((names for names in (QUICK, SLOWER) if case.name in names), {case.name})

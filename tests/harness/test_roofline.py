@@ -28,7 +28,7 @@ def test_floor_is_what_binds() -> None:
     assert floor_ms(3e9, Ceilings(device="cuda", copy_gbps=3000)) == pytest.approx(1.0)
 
 
-def test_too_quick_is_told_and_says_why() -> None:
+def test_an_impossible_time_is_reported_with_its_reason() -> None:
     why = impossible(0.5, 3.0, 3.2e9, CACHE, GPU)
     assert why is not None and "0.5 ms" in why and "3200 GB/s" in why
 

@@ -14,11 +14,11 @@ import torch
 
 from dvk.harness.supervision import runner_client as peers
 from dvk.harness.supervision.retained_outputs import on_board
-from dvk.harness.supervision.runner_client import Failed, Interfered, Peer
+from dvk.harness.supervision.runner_client import CandidateFailed, Interfered, RunnerClient
 from dvk.harness.transport import call_template, process_memory
 from dvk.harness.transport.lent_tensors import Board, layout_of
 from dvk.harness.transport.link import Gone
-from dvk.sandbox import Session
+from dvk.sandbox import SandboxSession
 from tests.harness.conftest import QUICK, task
 
 SHAPE = (64, 301)
@@ -27,14 +27,14 @@ HONEST = "class ModelNew(torch.nn.Module):\n    def forward(self, x):\n        r
 
 
 @contextmanager
-def runner(source: str) -> Iterator[tuple[Peer, Board]]:
+def runner(source: str) -> Iterator[tuple[RunnerClient, Board]]:
     """A candidate of the task `affine`, with a board of ones."""
     board = Board([layout_of(torch.ones(SHAPE))], "cpu")
     board.put([torch.ones(SHAPE)])
     ours, theirs = socket.socketpair()
-    session = Session("dvk.harness.processes.runner:serve", QUICK.limits, descriptors=[theirs.fileno()], isolate="cpu")
+    session = SandboxSession("dvk.harness.processes.runner:serve", QUICK.limits, descriptors=[theirs.fileno()], isolate="cpu")
     theirs.close()
-    peer = Peer("candidate", ours.detach(), session.pid, "cpu")
+    peer = RunnerClient("candidate", ours.detach(), session.pid, "cpu")
     try:
         built = {"on_device": False, "training": True}
         peer.build(task("affine"), "import torch, time, threading\n" + source, board, call_template.empty([torch.ones(1)], {}), **built)
@@ -53,7 +53,7 @@ def test_outputs_are_read_from_its_memory():
         assert torch.equal(output, torch.full(SHAPE, 2.0))
         board.put([torch.full(SHAPE, 3.0)])
         peer.enter([layout_of(output)])
-        shot, (timed,) = peer.shoot(1, True, lambda: None)
+        shot, (timed,) = peer.time_call(1, True, lambda: None)
         peer.leave()
         assert torch.equal(timed, torch.full(SHAPE, 6.0))
         assert 0 < shot.inner_ms < 1000 and shot.gap_ms >= 0
@@ -86,7 +86,7 @@ def test_what_it_holds_is_read_again_after_later_calls(monkeypatch, source, chan
         seen = set()
         for number in range(12):
             seen |= peer.overwritten()
-            peer.shoot(1, True, lambda number=number: board.put([torch.full(SHAPE, float(number))]))
+            peer.time_call(1, True, lambda number=number: board.put([torch.full(SHAPE, float(number))]))
         peer.leave()
         assert seen == changed
 
@@ -117,12 +117,12 @@ def test_what_runs_while_it_is_stopped_is_seen_when_it_does_so_more_often_than_a
                 pass
             os.killpg(peer.pid, signal.SIGSTOP)
 
-        peer.shoot(1, False, lay)
+        peer.time_call(1, False, lay)
         for _ in range(19):
-            peer.shoot(2, False, lambda: None)
-        peer.shoot(2, False, lay)
+            peer.time_call(2, False, lambda: None)
+        peer.time_call(2, False, lay)
         with pytest.raises(Interfered, match="ran while it was stopped"):
-            peer.shoot(3, False, lay)
+            peer.time_call(3, False, lay)
 
 
 def test_a_changed_input_is_seen():
@@ -144,7 +144,7 @@ def test_work_after_the_bell_is_seen_unfinished(pause):
         for number in range(5):
             board.put([torch.full(SHAPE, float(number + 7))])
             try:
-                _, (output,) = peer.shoot(1, True, lambda: None)
+                _, (output,) = peer.time_call(1, True, lambda: None)
             except Interfered as error:
                 assert "still changed" in str(error)
                 break
@@ -160,7 +160,7 @@ def test_stamps_outside_the_judges_own_are_refused_and_short_ones_show():
     with runner(forged.format(shift="+ 10**12")) as (peer, _):
         peer.enter([layout_of(torch.empty(SHAPE))])
         with pytest.raises(Interfered, match="stamps"):
-            peer.shoot(1, True, lambda: None)
+            peer.time_call(1, True, lambda: None)
     hidden = (
         "import dvk.harness.processes.runner as runner\nreal = time.perf_counter_ns\nticks = [0]\n"
         "class ModelNew(torch.nn.Module):\n    def forward(self, x):\n        begin = real()\n        time.sleep(0.02)\n"
@@ -168,7 +168,7 @@ def test_stamps_outside_the_judges_own_are_refused_and_short_ones_show():
     )
     with runner(hidden) as (peer, _):
         peer.enter([layout_of(torch.empty(SHAPE))])
-        shot, _ = peer.shoot(1, True, lambda: None)
+        shot, _ = peer.time_call(1, True, lambda: None)
         assert shot.inner_ms < 5 and shot.gap_ms > 15
 
 
@@ -181,21 +181,21 @@ def test_an_absurd_claim_is_refused_before_anything_is_allocated():
         peer.ask("call", seed=1)
         for lie in ({"shape": [1 << 30, 1 << 9]}, {"shape": [-1]}, {"dtype": "nn"}, {"strides": ["x"]}, {"address": 12}):
             claim = {"layout": "torch.strided", "device": "cpu", "dtype": "float32", "shape": [4], "strides": [1], "address": 1 << 20}
-            with pytest.raises((Interfered, Failed)):
+            with pytest.raises((Interfered, CandidateFailed)):
                 peer.fetch([{**claim, **lie}], most_bytes=1 << 20)
 
 
-def test_an_ended_runner_is_gone_and_an_error_is_told():
+def test_an_ended_runner_and_a_failing_order_raise_different_errors():
     with runner("import os\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        os._exit(0)\n") as (peer, _):
         with pytest.raises(Gone):
             peer.ask("call", seed=1)
     with runner("class ModelNew(torch.nn.Module):\n    def forward(self, x):\n        raise ValueError('no')\n") as (peer, _):
-        with pytest.raises(Failed, match="ValueError: no") as caught:
+        with pytest.raises(CandidateFailed, match="ValueError: no") as caught:
             peer.ask("call", seed=1)
         assert caught.value.status.value == "launch_error"
         peer.enter([layout_of(torch.empty(SHAPE))])
-        with pytest.raises(Failed, match="ValueError: no"):
-            peer.shoot(1, True, lambda: None)
+        with pytest.raises(CandidateFailed, match="ValueError: no"):
+            peer.time_call(1, True, lambda: None)
 
 
 def test_who_is_killed_before_its_outputs_are_read_has_not_interfered():
@@ -207,7 +207,7 @@ def test_who_is_killed_before_its_outputs_are_read_has_not_interfered():
                 peer.enter([layout_of(output)])
                 real = peer.link.wait
 
-                def wait(peer: Peer = peer, real: Callable[[], bytes] = real) -> bytes:
+                def wait(peer: RunnerClient = peer, real: Callable[[], bytes] = real) -> bytes:
                     if (byte := real()) == b"d":
                         killed(peer)
                     return byte
@@ -216,10 +216,10 @@ def test_who_is_killed_before_its_outputs_are_read_has_not_interfered():
             else:
                 killed(peer)
             with pytest.raises(Gone):
-                peer.shoot(1, True, lambda: None) if timed else peer.fetch(answer["leaves"], most_bytes=1 << 20)
+                peer.time_call(1, True, lambda: None) if timed else peer.fetch(answer["leaves"], most_bytes=1 << 20)
 
 
-def killed(peer: Peer) -> None:
+def killed(peer: RunnerClient) -> None:
     """The runner, from outside, for good."""
     os.kill(peer.pid, signal.SIGKILL)
     assert process_memory.ended(peer.pid, within_s=5)

@@ -19,7 +19,7 @@ import pytest
 from dvk import records
 from dvk.config import Config
 from dvk.harness.session import verdict_cache
-from dvk.harness.session.single_flight import Once
+from dvk.harness.session.single_flight import SingleFlight
 from dvk.harness.session.verdict_cache import Remembered, keepable, key
 from dvk.records import Candidate, Interval, ShapeVariant, Status, Task, Timing, Verdict
 
@@ -77,7 +77,7 @@ def test_honest_negatives_are_kept(status: str) -> None:
     assert keepable(failed(status)) and Status(status)
 
 
-def test_questions_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_different_questions_have_different_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     def asked(**changes: Any) -> str:
         facts: dict[str, Any] = {
             "task": TASK, "candidate": CANDIDATE, "tier": "search", "baselines": ("compile", "graph"), "config": Config(), "flags": {"k": 1}
@@ -235,7 +235,7 @@ def test_a_damaged_file_is_set_aside(tmp_path: Path, damage: Callable[[Path], No
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-def test_a_file_that_vanishes_is_made_anew(tmp_path: Path) -> None:
+def test_a_deleted_file_is_created_again(tmp_path: Path) -> None:
     cache = Remembered(tmp_path / "verdicts.db")
     cache.remember("a", verdict())
     for path in tmp_path.iterdir():
@@ -252,7 +252,7 @@ def test_no_place_to_write_is_no_error(tmp_path: Path) -> None:
     assert cache.recall("a") is None and len(cache) == 0
 
 
-def test_somebody_elses_table_is_left_alone(tmp_path: Path) -> None:
+def test_a_foreign_table_is_left_alone(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "verdicts.db") as connection:
         connection.execute("CREATE TABLE verdicts (mine TEXT)")
         connection.execute("INSERT INTO verdicts VALUES ('kept')")
@@ -274,7 +274,7 @@ def test_a_verdict_with_fields_we_do_not_know_counts_as_none(tmp_path: Path) -> 
 # ---------------------------------------------------------------- once
 
 def test_equal_questions_at_once_are_answered_once() -> None:
-    once: Once[int] = Once()
+    once: SingleFlight[int] = SingleFlight()
     calls: list[str] = []
     found: list[tuple[int, bool]] = []
 
@@ -284,7 +284,7 @@ def test_equal_questions_at_once_are_answered_once() -> None:
         return int(name)
 
     threads = [
-        threading.Thread(target=lambda n=n: found.append(once.ask(str(n % 2), lambda: work(str(n % 2))))) for n in range(12)
+        threading.Thread(target=lambda n=n: found.append(once.do(str(n % 2), lambda: work(str(n % 2))))) for n in range(12)
     ]
     began = time.monotonic()
     for thread in threads:
@@ -293,11 +293,11 @@ def test_equal_questions_at_once_are_answered_once() -> None:
         thread.join(10)
     assert sorted(calls) == ["0", "1"] and sorted(value for value, _ in found) == [0] * 6 + [1] * 6
     assert sum(mine for _, mine in found) == 2 and time.monotonic() - began < 5
-    assert once.ask("1", lambda: 99) == (1, False)
+    assert once.do("1", lambda: 99) == (1, False)
 
 
 def test_after_a_failure_another_works() -> None:
-    once: Once[int] = Once()
+    once: SingleFlight[int] = SingleFlight()
     attempts: list[int] = []
     outcomes: list[object] = []
 
@@ -310,7 +310,7 @@ def test_after_a_failure_another_works() -> None:
 
     def ask() -> None:
         try:
-            outcomes.append(once.ask("a", work)[0])
+            outcomes.append(once.do("a", work)[0])
         except RuntimeError as error:
             outcomes.append(str(error))
 

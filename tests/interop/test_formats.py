@@ -123,7 +123,7 @@ def test_seed_records(tmp_path: Path) -> None:
     assert made.round_speedups == () and made.speedup == 2.6, "the first round was not told, and may have been right"
 
 
-def test_rounds_that_nobody_told_of_are_not_wrong(tmp_path: Path) -> None:
+def test_rounds_without_a_report_are_not_errors(tmp_path: Path) -> None:
     row = coldstart_row()
     row["messages"] = [{**said, "content": "Try again."} if number == 2 else said for number, said in enumerate(row["messages"])]
     said = row["messages"][:4]

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from dvk.config import Config, Remote
+from dvk.config import Config, RemoteConfig
 from dvk.errors import MachineError, UsageError
-from dvk.harness.placement import open_court
-from dvk.interop.kernelgym import Evaluation, Result
+from dvk.harness.placement import open_session
+from dvk.interop.kernelgym import Evaluation, EvaluationResult
 from dvk.interop.kernelgym.answers import result_of
-from dvk.interop.kernelgym.client import Client, Refused
+from dvk.interop.kernelgym.client import Client, RequestRefused
 from dvk.interop.kernelgym.readings import NoVerdict, verdict_of
 from dvk.interop.kernelgym.remote import as_model
 from dvk.records import Candidate, Interval, Status, Task, Timing, Verdict
@@ -53,11 +53,11 @@ def ok(**changes: Any) -> Verdict:
 
 def test_a_whole_verdict_comes_back_as_it_was():
     for verdict in (ok(), Verdict(status=Status.MISMATCH, tier="claim", stage="check", error="worst at [1]")):
-        answer = Result.model_validate_json(result_of("a", verdict, whole=True).model_dump_json())
+        answer = EvaluationResult.model_validate_json(result_of("a", verdict, whole=True).model_dump_json())
         assert verdict_of(answer, "search", 1.0, ours=True) == verdict
     with pytest.raises(NoVerdict, match="unknown baseline"):
         refused = {"status": "failed", "error_code": "VALIDATION_ERROR", "error_message": "unknown baseline"}
-        verdict_of(Result(task_id="a", **refused), "search", 1.0, ours=True)
+        verdict_of(EvaluationResult(task_id="a", **refused), "search", 1.0, ours=True)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_whole_verdict_comes_back_as_it_was():
     ],
     ids=lambda value: value.status.value if isinstance(value, Verdict) else "",
 )
-def test_what_its_trainer_is_told(verdict, wanted):
+def test_what_the_trainer_prints(verdict, wanted):
     found = result_of("a", verdict)
     assert (found.status, found.compiled, found.correctness, found.decoy_kernel, found.error_code) == wanted
     timed = verdict.status is Status.OK
@@ -90,12 +90,12 @@ def test_speedup_over_the_baseline_that_was_asked_for():
 
 
 def test_what_its_server_does_not_prove_is_not_claimed():
-    found = verdict_of(Result(task_id="a", **RIGHT), "search", 3.0)
+    found = verdict_of(EvaluationResult(task_id="a", **RIGHT), "search", 3.0)
     assert found.status is Status.OK and found.timing.speedup.value == 1.55 and not found.timing.speedup.known and not found.faster
     assert str(found.timing.speedup) == "1.55× [unknown]" and found.num_checks == 5 and found.machine == "H100"
     assert "no interval" in found.health[0] and found.coverage is None and found.tolerance is None
-    assert verdict_of(Result(task_id="a", **RIGHT), "smoke", 3.0).timing is None
-    assert verdict_of(Result(task_id="a", **{**RIGHT, "speedup": 0}), "search", 3.0).untimed_reason
+    assert verdict_of(EvaluationResult(task_id="a", **RIGHT), "smoke", 3.0).timing is None
+    assert verdict_of(EvaluationResult(task_id="a", **{**RIGHT, "speedup": 0}), "search", 3.0).untimed_reason
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_what_its_server_does_not_prove_is_not_claimed():
     ],
 )
 def test_its_failures(changes, status, text):
-    found = verdict_of(Result(task_id="a", **{**RIGHT, **changes}), "search", 1.0)
+    found = verdict_of(EvaluationResult(task_id="a", **{**RIGHT, **changes}), "search", 1.0)
     assert found.status.value == status and text in found.error and found.timing is None
 
 
@@ -120,7 +120,7 @@ def test_its_failures(changes, status, text):
 ])  # fmt: skip
 def test_a_server_at_fault_says_nothing_of_the_candidate(changes):
     with pytest.raises(NoVerdict):
-        verdict_of(Result(task_id="a", **{**RIGHT, **changes}), "search", 1.0)
+        verdict_of(EvaluationResult(task_id="a", **{**RIGHT, **changes}), "search", 1.0)
 
 
 def test_an_entry_of_another_name_travels_as_model():
@@ -176,7 +176,7 @@ class Server:
         threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     def config(self, **settings: Any) -> Config:
-        return Config(remote=Remote(**{"judge": self.judge, "poll_s": 0.01, "timeout_s": 20.0, **settings}))
+        return Config(remote=RemoteConfig(**{"judge": self.judge, "poll_s": 0.01, "timeout_s": 20.0, **settings}))
 
     def client(self, **settings: Any) -> Client:
         return Client(self.judge, self.config(**settings).remote)
@@ -202,7 +202,7 @@ ASK = {"task_id": "a1"}
 def test_the_request_has_the_documented_fields_and_the_answer_is_a_verdict(server, monkeypatch):
     monkeypatch.setenv("DVK_JUDGE_TOKEN", "sesame")
     gym = server(lambda number, method, path, body: (200, {"task_id": body["task_id"], **RIGHT}))
-    with open_court(TASK, gym.config()) as court:
+    with open_session(TASK, gym.config()) as court:
         found = court.judge(NEW, "search", ("compile",))
     ((method, path, body, shown),) = gym.seen
     assert (method, path, shown) == ("POST", "/evaluate", "Bearer sesame")
@@ -215,7 +215,7 @@ def test_what_only_dvk_serve_gives_is_not_asked_of_others(server):
     gym = server(lambda *_: (200, RIGHT))
     for task, tier in ((TASK, "claim"), (TASK.model_copy(update={"input_specs": ("x=float32[3]",)}), "search")):
         with pytest.raises(UsageError, match="dvk serve"):
-            open_court(task, gym.config()).judge(NEW, tier)
+            open_session(task, gym.config()).judge(NEW, tier)
     assert not gym.seen
 
 
@@ -244,7 +244,7 @@ def test_one_that_answers_later_is_polled_and_one_that_forgot_is_asked_again(ser
     assert paths == ["/evaluate", "/status/a1", "/status/a1", "/evaluate", "/status/a1", "/results/a1"]
 
 
-def test_what_failed_is_told_even_where_no_result_is_kept(server):
+def test_failures_are_reported_even_without_a_result_file(server):
     answers = iter([(202, {"task_id": "a1", "status": "pending"}), (200, {"status": "timeout"}), (404, {})])
     assert server(lambda *_: next(answers)).client().evaluate(ASK).status == "timeout"
 
@@ -252,7 +252,7 @@ def test_what_failed_is_told_even_where_no_result_is_kept(server):
 @pytest.mark.parametrize(("answer", "error", "text"), [
     ((401, {"detail": "no"}), UsageError, "token"), ((404, {}), UsageError, "no KernelGYM server"),
     ((500, {"detail": "boom"}), MachineError, "boom"), ((200, [1, 2]), UsageError, "no KernelGYM result"),
-    ((422, {"detail": [{"loc": ["body", "kernel_code"], "msg": "long"}]}), Refused, "long"),
+    ((422, {"detail": [{"loc": ["body", "kernel_code"], "msg": "long"}]}), RequestRefused, "long"),
 ])  # fmt: skip
 def test_what_cannot_pass_by_itself_is_said(server, answer, error, text):
     gym = server(lambda *_: answer)
@@ -263,7 +263,7 @@ def test_what_cannot_pass_by_itself_is_said(server, answer, error, text):
 
 def test_a_candidate_that_the_server_does_not_take_is_rejected(server):
     gym = server(lambda *_: (422, {"detail": [{"loc": ["body", "kernel_code"], "msg": "too long"}]}))
-    assert open_court(TASK, gym.config()).judge(NEW).status is Status.REJECTED
+    assert open_session(TASK, gym.config()).judge(NEW).status is Status.REJECTED
 
 
 def test_waiting_ends(server):
@@ -276,9 +276,9 @@ def test_waiting_ends(server):
 @pytest.mark.parametrize("judge", ["http://here", "kernelgym:", "kernelgym:here", "kernelgym:ftp://here", "ray://x"])
 def test_not_a_judge(judge):
     with pytest.raises(UsageError, match="unknown judge"):
-        open_court(TASK, Config(remote=Remote(judge=judge)))
+        open_session(TASK, Config(remote=RemoteConfig(judge=judge)))
 
 
-def test_nobody_there():
+def test_no_server():
     with pytest.raises(MachineError, match="cannot be reached"):
-        open_court(TASK, Config(remote=Remote(judge="kernelgym:http://127.0.0.1:1", retries=0))).judge(NEW)
+        open_session(TASK, Config(remote=RemoteConfig(judge="kernelgym:http://127.0.0.1:1", retries=0))).judge(NEW)

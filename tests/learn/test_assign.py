@@ -41,7 +41,7 @@ UNREAD = Turn(malformed="nothing to read", tokens=TOKENS)
 
 def config(**credit: Any) -> Config:
     rewards = {"weights": {"speedup": 1.0, "format": 0.2}}
-    return Config.model_validate({"rewards": rewards, "credit": {"even": False, **credit}})
+    return Config.model_validate({"rewards": rewards, "credit": {"normalize_advantages": False, **credit}})
 
 
 def advantages(episode: Episode, role: str) -> list[list[float | None]]:
@@ -62,7 +62,7 @@ def test_a_turn_is_compared_with_the_same_turn_of_all_schemes() -> None:
 
 def test_even_scales_a_task() -> None:
     played = Episode(task=TASK, traces=(trace("policy", None, 0, ok(5.0)), trace("policy", None, 1, ok(1.0))))
-    assert advantages(assign(played, config(even=True)).episode, "policy") == [[1.0], [-1.0]]
+    assert advantages(assign(played, config(normalize_advantages=True)).episode, "policy") == [[1.0], [-1.0]]
 
 
 def test_what_teaches_nothing_is_counted() -> None:
@@ -77,7 +77,7 @@ def test_what_teaches_nothing_is_counted() -> None:
 
 
 @pytest.mark.parametrize("fault", [Turn(malformed="down", finish="error", tokens=TOKENS), broken_task()], ids=["backbone", "judge"])
-def test_nobody_is_blamed_for_a_machine_s_fault(fault: Turn) -> None:
+def test_a_machine_fault_is_not_blamed_on_a_candidate(fault: Turn) -> None:
     fine = [trace("policy", None, n, ok(2.0), ok(2.0)) for n in range(3)]
     assert not rows(assign(Episode(task=TASK, traces=(*fine, trace("policy", None, 3, ok(2.0), fault))), config()).episode)
     played = Episode(task=TASK, traces=(
@@ -89,7 +89,7 @@ def test_nobody_is_blamed_for_a_machine_s_fault(fault: Turn) -> None:
     assert advantages(found.episode, "selection") == [[pytest.approx(0.3)]], "3 with it, 2 without, times 0.3"
 
 
-def test_without_a_baseline_nobody_needs_peers() -> None:
+def test_without_a_baseline_no_peers_are_needed() -> None:
     alone = Episode(task=TASK, traces=(trace("policy", None, 0, ok(2.0)), trace("summary", None, 0, Turn(tokens=TOKENS))))
     found = assign(alone, config(advantage="reinforce"), {0: 1.4})
     assert advantages(found.episode, "policy") == [[2.0]] and advantages(found.episode, "summary") == [[pytest.approx(0.7)]]

@@ -42,11 +42,11 @@ def settings(**changes: Any) -> Config:
 
 
 @pytest.fixture(scope="module")
-def outcome(made: list[Example]) -> diversity.Outcome:
+def outcome(made: list[Example]) -> diversity.DiversityResult:
     return diversity.diversify(made, settings(cluster_cap=8))
 
 
-def test_every_row_is_kept_or_rejected_once(made: list[Example], outcome: diversity.Outcome) -> None:
+def test_every_row_is_kept_or_rejected_once(made: list[Example], outcome: diversity.DiversityResult) -> None:
     assert Counter(row.id for row in made) == Counter(row.id for row in [*outcome.kept, *(row for row, _, _ in outcome.rejected)])
     assert len(made) == outcome.report["num_rows"] == len(outcome.kept) + sum(outcome.report["reasons"].values())
     assert outcome.report["num_kept"] == len(outcome.kept) > COUNT // 4
@@ -56,7 +56,7 @@ def test_every_row_is_kept_or_rejected_once(made: list[Example], outcome: divers
     assert [positions[id(row)] for row in outcome.kept] == sorted(positions[id(row)] for row in outcome.kept)
 
 
-def test_the_order_of_the_input_does_not_matter(made: list[Example], outcome: diversity.Outcome) -> None:
+def test_the_order_of_the_input_does_not_matter(made: list[Example], outcome: diversity.DiversityResult) -> None:
     shuffled = made[:]
     random.Random(1).shuffle(shuffled)
     again = diversity.diversify(shuffled, settings(cluster_cap=8))
@@ -67,7 +67,7 @@ def test_the_order_of_the_input_does_not_matter(made: list[Example], outcome: di
     )
 
 
-def test_the_seed_matters_only_where_there_is_a_choice(made: list[Example], outcome: diversity.Outcome) -> None:
+def test_the_seed_matters_only_where_there_is_a_choice(made: list[Example], outcome: diversity.DiversityResult) -> None:
     other = diversity.diversify(made, settings(cluster_cap=8).model_copy(update={"seed": 1}))
     kept, same = {row.id for row in outcome.kept}, {row.id for row in other.kept}
     assert kept != same and len(kept & same) > 0.8 * len(kept)
@@ -77,7 +77,7 @@ def test_the_seed_matters_only_where_there_is_a_choice(made: list[Example], outc
     }
 
 
-def test_no_two_kept_rows_are_near_duplicates(outcome: diversity.Outcome) -> None:
+def test_no_two_kept_rows_are_near_duplicates(outcome: diversity.DiversityResult) -> None:
     text, _ = sketched(outcome.kept)
     alike = [facts(row).alike for row in outcome.kept]
     groups: dict[int, list[int]] = {}
@@ -88,7 +88,7 @@ def test_no_two_kept_rows_are_near_duplicates(outcome: diversity.Outcome) -> Non
     assert not [(a, b) for a, b in pairs if (text[a] == text[b]).mean() >= 0.9]
 
 
-def test_of_near_duplicates_the_faster_one_stays(made: list[Example], outcome: diversity.Outcome) -> None:
+def test_of_near_duplicates_the_faster_one_stays(made: list[Example], outcome: diversity.DiversityResult) -> None:
     by_id = {row.id: row for row in made}
     duplicates = [(row, detail) for row, reason, detail in outcome.rejected if reason == "duplicate"]
     assert len(duplicates) > 30
@@ -97,7 +97,7 @@ def test_of_near_duplicates_the_faster_one_stays(made: list[Example], outcome: d
         assert (kept.speedup or 0) >= (row.speedup or 0) and kept.kind == row.kind and kept.skills == row.skills
 
 
-def test_limits_hold(outcome: diversity.Outcome) -> None:
+def test_limits_hold(outcome: diversity.DiversityResult) -> None:
     assert max(outcome.report["clusters"]["after"]["largest"]) <= 8 < max(outcome.report["clusters"]["before"]["largest"])
     kept = [facts(row) for row in outcome.kept]
     for name, lists in {
@@ -111,7 +111,7 @@ def test_limits_hold(outcome: diversity.Outcome) -> None:
 
 
 @pytest.mark.parametrize("target", [50, 200])
-def test_a_target_is_met_and_balanced(made: list[Example], outcome: diversity.Outcome, target: int) -> None:
+def test_a_target_is_met_and_balanced(made: list[Example], outcome: diversity.DiversityResult, target: int) -> None:
     small = diversity.diversify(made, settings(target=target))
     assert len(small.kept) == target
     for facet in ("kind", "operator", "skill"):
@@ -155,7 +155,7 @@ def test_nothing_and_next_to_nothing(made: list[Example]) -> None:
 # ---------------------------------------------------------------- files
 
 
-def test_run_writes_what_diversify_says(made: list[Example], outcome: diversity.Outcome, tmp_path: Path) -> None:
+def test_run_writes_what_diversify_says(made: list[Example], outcome: diversity.DiversityResult, tmp_path: Path) -> None:
     half = len(made) // 2
     examples.write(tmp_path / "in" / "a.jsonl", made[:half])
     examples.write(tmp_path / "in" / "b.jsonl", made[half:])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dvk.config import Diversity
+from dvk.config import DiversityConfig
 from dvk.errors import UsageError
 from dvk.learn.diversity import balance, capping, contamination, duplicates, filter, lexing, signatures, sketches, steps
 from dvk.learn.diversity.methods import density, linkage
@@ -150,7 +150,7 @@ def blocks() -> tuple[np.ndarray, np.ndarray]:
 def test_clusters_are_the_groups_in_any_order(labels: Any) -> None:
     near, groups = blocks()
     for order in (np.arange(len(groups)), np.random.default_rng(4).permutation(len(groups))):
-        found = labels(near[np.ix_(order, order)], Diversity())
+        found = labels(near[np.ix_(order, order)], DiversityConfig())
         assert len(set(zip(found.tolist(), groups[order].tolist()))) == len(set(found.tolist())) == 5
 
 
@@ -168,7 +168,7 @@ def test_linkage_is_the_textbook_algorithm() -> None:
             if best < 0.6:
                 break
             clusters[i] += clusters.pop(j)
-        found = linkage.labels(near.astype(np.float32), Diversity(similar=0.6))
+        found = linkage.labels(near.astype(np.float32), DiversityConfig(similar=0.6))
         assert sorted(sorted(np.flatnonzero(found == label).tolist()) for label in set(found.tolist())) == sorted(map(sorted, clusters))
 
 
@@ -207,11 +207,11 @@ def test_farthest_first_takes_one_of_each_before_a_second_of_any() -> None:
 def test_a_skill_that_is_everywhere_is_cut_to_its_share() -> None:
     skills = [("common",)] * 400 + [(f"rare_{number % 40}",) for number in range(120)]
     rows = [facts(one(kind="policy_with_skills", skills=names, quality={"n": n})) for n, names in enumerate(skills)]
-    choice = balance.choose(rows, list(range(len(rows))), Diversity())
+    choice = balance.choose(rows, list(range(len(rows))), DiversityConfig())
     taken = [skills[position][0] for position in choice.taken]
     assert sum(name != "common" for name in taken) == 120 and taken.count("common") == 30
     assert {why for why, _ in choice.refused.values()} == {"skill_share"} and choice.shares["skill"] == 0.2
-    two = balance.choose(rows[398:402], [0, 1, 2, 3], Diversity())
+    two = balance.choose(rows[398:402], [0, 1, 2, 3], DiversityConfig())
     assert two.shares["skill"] == 0.5 and len(two.taken) == 4, "few skills allow larger shares"
 
 
@@ -249,7 +249,7 @@ def said(text: str) -> tuple[dict[str, str]]:
     ({"kind": "summary", "code": "", "messages": said("Do not use Triton atomics here; write two kernels.")}, None),
 ])  # fmt: skip
 def test_reasons(fields: dict[str, Any], reason: str | None) -> None:
-    found = filter.reason(one(**fields), Diversity(), {"a", "b", "c"})
+    found = filter.reason(one(**fields), DiversityConfig(), {"a", "b", "c"})
     assert (found and found[0]) == reason
 
 
@@ -259,7 +259,7 @@ def test_what_is_far_below_the_best_of_its_task() -> None:
         one(speedup=s, code=f"code {n} of {s}", kind="policy_with_skills" if given else "policy", skills=given, task=ExampleTask(id=task))
         for n, (s, task, given) in enumerate(table)
     ]
-    assert set(filter.slower_than_best(list(map(facts, rows)), Diversity())) == {2}
+    assert set(filter.slower_than_best(list(map(facts, rows)), DiversityConfig())) == {2}
 
 
 # ---------------------------------------------------------------- contamination

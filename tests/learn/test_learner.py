@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from dvk.config import Config, Learning, changed
-from dvk.distributed import Team
+from dvk.config import Config, LearningConfig, changed
+from dvk.distributed import ProcessGroup
 from dvk.errors import DvkError, UsageError
 from dvk.learn.learner import Learner, Scored, opened, rate
 from dvk.learn.packs import Packs, lay_out
-from dvk.learn.rows import Row
+from dvk.learn.rows import TrainingRow
 from dvk.learn.scoring import Scorer
 from tests.learn.tiny import tiny
 
-ROWS = [Row.answer(list(range(3, 9)), [11, 12, 13]), Row.answer([9, 4], [40, 41, 42, 43, 2]), Row.answer([5], [6])]
-SETTINGS = Learning(rate=1e-2, precision="fp32", warmup=0.1)
+ROWS = [TrainingRow.answer(list(range(3, 9)), [11, 12, 13]), TrainingRow.answer([9, 4], [40, 41, 42, 43, 2]), TrainingRow.answer([5], [6])]
+SETTINGS = LearningConfig(rate=1e-2, precision="fp32", warmup=0.1)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -47,7 +47,7 @@ def test_gradients_do_not_depend_on_how_logits_are_cut(monkeypatch: pytest.Monke
 
 
 def test_a_pack_without_targets_scores_nothing() -> None:
-    row = Row([1, 2, 3], [False, False, False])
+    row = TrainingRow([1, 2, 3], [False, False, False])
     logprobs, entropies = Scorer(tiny())(lay_out([[row]], 8))
     assert logprobs.shape == entropies.shape == (0,)
 
@@ -76,9 +76,9 @@ def test_weights_that_steps_would_not_move_are_refused() -> None:
 
 def test_what_is_trained_whole_is_opened_in_float32() -> None:
     whole = Config()
-    assert opened(whole, Team()).backbone.dtype == "float32"
-    for settings, team in (({"backbone.lora_rank": 4}, Team()), ({"backbone.dtype": "bfloat16"}, Team()),
-                           ({"learning.sharding": "fsdp"}, Team(size=2))):  # fmt: skip
+    assert opened(whole, ProcessGroup()).backbone.dtype == "float32"
+    for settings, team in (({"backbone.lora_rank": 4}, ProcessGroup()), ({"backbone.dtype": "bfloat16"}, ProcessGroup()),
+                           ({"learning.sharding": "fsdp"}, ProcessGroup(size=2))):  # fmt: skip
         other = changed(whole, settings)
         assert opened(other, team) == other
 
@@ -113,7 +113,7 @@ def test_a_step_that_is_not_finite_changes_nothing() -> None:
 
 
 def test_advantages_weigh_and_turn_around() -> None:
-    packs = lay_out([[Row.answer([5], [6], advantage=-1.0)]], 8)
+    packs = lay_out([[TrainingRow.answer([5], [6], advantage=-1.0)]], 8)
     model = tiny()
     learner = Learner(model, SETTINGS, 100)
 
@@ -127,8 +127,8 @@ def test_advantages_weigh_and_turn_around() -> None:
 
 
 def test_the_schedule() -> None:
-    settings = Learning(rate=1.0, warmup=0.1, final_rate=0.1)
+    settings = LearningConfig(rate=1.0, warmup=0.1, final_rate=0.1)
     rates = [rate(i, 100, settings) for i in range(100)]
     assert rates[0] == pytest.approx(0.1) and rates[9] == 1.0 and max(rates) == 1.0
     assert all(a >= b for a, b in zip(rates[9:], rates[10:], strict=False)) and rates[-1] == pytest.approx(0.1, abs=0.01)
-    assert rate(50, 100, Learning(rate=1.0, schedule="constant")) == 1.0
+    assert rate(50, 100, LearningConfig(rate=1.0, schedule="constant")) == 1.0

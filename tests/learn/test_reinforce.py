@@ -11,7 +11,7 @@ import torch
 from dvk.config import Config
 from dvk.learn.learner import Learner
 from dvk.learn.reinforce import logprobs, match, micro_batches, update
-from dvk.learn.rows import Row
+from dvk.learn.rows import TrainingRow
 from tests.learn.tiny import tiny
 
 CONFIG = Config.model_validate({"learning": {"rate": 3e-3, "precision": "fp32", "pack_tokens": 64, "micro_packs": 1, "warmup": 0.0,
@@ -23,7 +23,7 @@ def learner() -> Learner:
 
 
 @torch.no_grad()
-def sampled(of: Learner, count: int, temperature: float = 1.0) -> list[Row]:
+def sampled(of: Learner, count: int, temperature: float = 1.0) -> list[TrainingRow]:
     """Answers drawn token by token, with the probabilities they were drawn with."""
     draw = torch.Generator().manual_seed(0)
     rows = []
@@ -35,7 +35,7 @@ def sampled(of: Learner, count: int, temperature: float = 1.0) -> list[Row]:
             token = int(torch.multinomial(scores.exp(), 1, generator=draw))
             logs.append(float(scores[token]))
             ids.append(token)
-        rows.append(Row.answer(prompt, ids[3:], advantage=1.0 if number % 2 else -1.0, logprobs=logs))
+        rows.append(TrainingRow.answer(prompt, ids[3:], advantage=1.0 if number % 2 else -1.0, logprobs=logs))
     return rows
 
 
@@ -111,7 +111,7 @@ def test_nothing_left_changes_nothing() -> None:
 
 
 def test_rows_longer_than_a_pack_are_not_lost() -> None:
-    rows = [Row.answer([1] * 50, [2] * 40), Row.answer([1], [2])]
+    rows = [TrainingRow.answer([1] * 50, [2] * 40), TrainingRow.answer([1], [2])]
     found = micro_batches(rows, CONFIG)
     assert sorted(i for groups, _ in found for group in groups for i in group) == [0, 1]
 

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from dvk.config import Config
-from dvk.distributed import Team
+from dvk.distributed import ProcessGroup
 from dvk.errors import DvkError
 from dvk.learn.assign import assign, rows
 from dvk.learn.learner import Learner
-from dvk.learn.packs import dealt
+from dvk.learn.packs import deal_packs
 from dvk.learn.reinforce import update
-from dvk.learn.rows import Row
+from dvk.learn.rows import TrainingRow
 from dvk.records import Episode, Interval, Status, Task, Timing, Tokens, Trace, Turn, Verdict
 from tests.learn.tiny import tiny
 from tests.together import together
@@ -51,21 +51,21 @@ def recorded() -> list[Episode]:
     return episodes
 
 
-def learned(config: Config, given: list[Row], steps: int = 2) -> dict[str, Any]:
+def learned(config: Config, given: list[TrainingRow], steps: int = 2) -> dict[str, Any]:
     """Figures of some updates, and the weights after them."""
-    with Team.join(60) as team:
+    with ProcessGroup.join(60) as team:
         learner = Learner(tiny(seed=4), config.learning, 10)
         figures = [update(learner, given, config, seed=step, team=team) for step in range(steps)]
         return {"figures": figures, "weights": [p.detach().clone() for p in learner.model.parameters()]}
 
 
-def interrupted(config: Config, given: list[Row], folder: str) -> dict[str, Any]:
+def interrupted(config: Config, given: list[TrainingRow], folder: str) -> dict[str, Any]:
     """As `learned`, but the second step is made by a learner that was restored after the first."""
-    with Team.join(60) as team:
+    with ProcessGroup.join(60) as team:
         first = Learner(tiny(seed=4), config.learning, 10)
         update(first, given, config, seed=0, team=team)
         first.save(Path(folder))
-        team.wait()
+        team.barrier()
         model = tiny(seed=5)
         model.load_state_dict(first.model.state_dict())
         second = Learner(model, config.learning, 10)
@@ -92,9 +92,9 @@ def test_a_restored_step_of_two_is_the_same_one(tmp_path: Path, sharding: str) -
         Learner(tiny(seed=4), config.learning, 10).restore(tmp_path / "state")
 
 
-def halves(given: list[Row]) -> dict[str, Any]:
+def halves(given: list[TrainingRow]) -> dict[str, Any]:
     """Small steps of a model in bfloat16: how far the pieces went, and what the whole model shows of it."""
-    with Team.join(60) as team:
+    with ProcessGroup.join(60) as team:
         config = sharded(CONFIG, "fsdp")
         learner = Learner(tiny(seed=4).to(torch.bfloat16), config.learning.model_copy(update={"precision": "bf16", "rate": 1e-5}), 10)
         before = [p.full_tensor() for p in learner.scorer.parameters()]
@@ -134,7 +134,7 @@ def test_an_update_on_recorded_episodes(tmp_path: Path, aggregate: str, sharding
 
 @pytest.mark.slow
 def test_fewer_packs_than_processes(tmp_path: Path) -> None:
-    given = [Row.answer([5, 6], [7, 8, 9], logprobs=(-4.0,) * 3)]
+    given = [TrainingRow.answer([5, 6], [7, 8, 9], logprobs=(-4.0,) * 3)]
     alone = learned(CONFIG, given, 1)
     one, other = together(learned, CONFIG, given, 1, folder=tmp_path)
     assert one["figures"][0]["loss"] == pytest.approx(alone["figures"][0]["loss"], abs=1e-6) and one["figures"] == other["figures"]
@@ -144,7 +144,7 @@ def test_fewer_packs_than_processes(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_rows_are_rejected_by_all_or_none(tmp_path: Path) -> None:
     config = CONFIG.model_copy(update={"credit": CONFIG.credit.model_copy(update={"mismatch_rejection": True})})
-    given = [Row.answer([5, n], [7, 8, 9, 10][: 2 + n % 3], logprobs=(-4.1,) * (2 + n % 3), advantage=1.0) for n in range(9)]
+    given = [TrainingRow.answer([5, n], [7, 8, 9, 10][: 2 + n % 3], logprobs=(-4.1,) * (2 + n % 3), advantage=1.0) for n in range(9)]
     given.append(replace(given[0], logprobs=()))
     one, other = together(learned, config, given, 1, folder=tmp_path)
     assert one["figures"] == other["figures"] and one["figures"][0]["rows"] >= 1 and one["figures"][0]["kept"] < 1
@@ -152,7 +152,7 @@ def test_rows_are_rejected_by_all_or_none(tmp_path: Path) -> None:
 
 def test_packs_are_dealt_evenly() -> None:
     for count in range(1, 12):
-        shares = [dealt(list(range(count)), rank, 3, 2) for rank in range(3)]
+        shares = [deal_packs(list(range(count)), rank, 3, 2) for rank in range(3)]
         assert len({len(share) for share in shares}) == 1, "every process makes as many micro-batches"
         assert sorted(pack for share in shares for part in share for pack in part) == list(range(count))
         assert all(len(part) <= 2 for share in shares for part in share)

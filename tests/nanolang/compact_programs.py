@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dvk.composer.capture.export import Captured, trace_module
+from dvk.composer.capture.export import CapturedGraph, trace_module
 from dvk.composer.codegen import cpp
 from dvk.composer.runtime import guards, nano
 from dvk.nanolang import frame
@@ -31,7 +31,7 @@ _numbers = itertools.count()
 _folder = tempfile.TemporaryDirectory()
 
 
-def captured(model: nn.Module, args: list[Any], names: list[str] | None = None) -> Captured:
+def captured(model: nn.Module, args: list[Any], names: list[str] | None = None) -> CapturedGraph:
     """The graph of a live module."""
     if isinstance(model, Function):
         names = [f"x{n}" for n in range(len(args))]
@@ -42,7 +42,7 @@ def captured(model: nn.Module, args: list[Any], names: list[str] | None = None) 
 class CppText:
     """A compact C++ text about a live module."""
 
-    def __init__(self, model: nn.Module, graph: Captured, text: str):
+    def __init__(self, model: nn.Module, graph: CapturedGraph, text: str):
         self.model, self.graph = model, graph
         self.prefix = f"m{next(_numbers)}_"
         whole = expand(graph, text, "cpp")
@@ -98,7 +98,7 @@ def compiled(texts: Iterable[CppText]) -> list[CppText]:
     return texts
 
 
-def candidate(source: str, graph: Captured, text: str, backend: Backend, entry: str = "Model", device: str = "cpu") -> ModuleType:
+def candidate(source: str, graph: CapturedGraph, text: str, backend: Backend, entry: str = "Model", device: str = "cpu") -> ModuleType:
     """The assembled drop-in, imported from a file: Triton reads the source of what it compiles."""
     kind = "module" if isinstance(getattr(run_source(source), entry), type) else "function"
     task = Task(id="test", name="test", source=source, entry=entry, kind=kind, device=device)  # type: ignore[arg-type]

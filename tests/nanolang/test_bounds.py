@@ -10,7 +10,7 @@ import torch
 
 from dvk import nanolang
 from dvk.composer import Plan, applicable
-from dvk.nanolang.lint.bounds import beyond, elements
+from dvk.nanolang.lint.bounds import elements, out_of_bounds
 from dvk.records import Task
 from tests.nanolang.compact_cases import CASES, rand
 from tests.nanolang.compact_programs import Function, captured
@@ -57,9 +57,9 @@ KERNEL = """\
     ("z0[u0]", "z0[" + "x0[" * 3000 + "0" + "]" * 3001, None),
     ("z0[u0]", "z0[" + "9" * 4000 + " * " + "9" * 4000 + "]", None),
 ])  # fmt: skip
-def test_only_what_is_certain_is_told(old: str, new: str, said: str | None) -> None:
+def test_only_certain_errors_are_reported(old: str, new: str, said: str | None) -> None:
     assert old in KERNEL
-    assert beyond(KERNEL.replace(old, new) if old else KERNEL, SIZES, EXTENTS) == said
+    assert out_of_bounds(KERNEL.replace(old, new) if old else KERNEL, SIZES, EXTENTS) == said
 
 
 @pytest.mark.parametrize("text", [
@@ -67,7 +67,7 @@ def test_only_what_is_certain_is_told(old: str, new: str, said: str | None) -> N
 ])  # fmt: skip
 def test_hostile_texts_neither_fail_nor_take_long(text: str) -> None:
     began = time.process_time()
-    assert beyond(text, SIZES, EXTENTS) is None
+    assert out_of_bounds(text, SIZES, EXTENTS) is None
     assert time.process_time() - began < 5
 
 
@@ -89,7 +89,7 @@ def test_such_a_text_is_unreadable() -> None:
         ("s1 - 1]", "s1]", "`v0[405]`, which has 405 elements"),
     ]:  # fmt: skip
         assert old in text
-        with pytest.raises(nanolang.Unreadable, match=re.escape(f"kernel k0 reaches {why}")):
+        with pytest.raises(nanolang.ParseError, match=re.escape(f"kernel k0 reaches {why}")):
             nanolang.assemble(task, graph, text.replace(old, new), "cpp")
     # What a call makes may be of another size than the listing says: nothing is known of it.
     assert nanolang.assemble(task, graph, text.replace("k0:", "v0 = torch.zeros(s0, 1000)\nk0:").replace("s1 - 1]", "s1]"), "cpp")
@@ -107,5 +107,5 @@ def test_an_index_that_is_moved_behind_the_end_is_found(name: str) -> None:
     nanolang.assemble(task, graph, text, "cpp")
     found = re.search(r"^ +(v\d+)\[(?=[^\]]*\] = )", text, re.MULTILINE)
     if found is not None and f"\n{found[1]} = " not in f"\n{text}":  # nothing is known of a call's result
-        with pytest.raises(nanolang.Unreadable, match="reaches `v"):
+        with pytest.raises(nanolang.ParseError, match="reaches `v"):
             nanolang.assemble(task, graph, f"{text[: found.end()]}1000000000 + {text[found.end() :]}", "cpp")

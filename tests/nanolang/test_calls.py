@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from dvk import nanolang
-from dvk.nanolang.lint.calls import Calls
+from dvk.nanolang.lint.calls import HostCalls
 from dvk.nanolang.listing.symbolic import Names, symbolic
 from dvk.records import Task
 from tests.nanolang.compact_cases import rand
@@ -21,10 +21,10 @@ GRAPH = captured(Function(lambda x, w: F.linear(x, w).exp()), [rand(4, 6), rand(
 
 
 @pytest.fixture
-def calls() -> Calls:
+def calls() -> HostCalls:
     """Of a graph of x0 f32[4,6] and x1 f32[8,6]."""
     names = Names(GRAPH.graph)
-    found = Calls({n.name: n for n in symbolic(GRAPH.graph, names).nodes}, names.values)
+    found = HostCalls({n.name: n for n in symbolic(GRAPH.graph, names).nodes}, names.values)
     found.listed("x0")
     found.listed("x1")
     return found
@@ -35,7 +35,7 @@ def calls() -> Calls:
     ("torch.ops.aten.sort.default(x0, 0)[1]", (4, 6)), ("torch.cat([x0, x1], 0) * 2.0", (12, 6)), ("x0.new_empty((s0, 2*s1))", (4, 12)),
     ("torch.matmul(x0, x1.t()).contiguous()", (4, 8)), ("-x0 / 3", (4, 6)), ("torch.ops.aten.softmax.int(x0, 1, torch.float64)", (4, 6)),
 ])  # fmt: skip
-def test_shapes_of_results_are_known(calls: Calls, value: str, shape: tuple[int, ...]) -> None:
+def test_shapes_of_results_are_known(calls: HostCalls, value: str, shape: tuple[int, ...]) -> None:
     assert calls.assigned("v0", value) is None
     assert calls.shape("v0") == shape
     assert calls.assigned("v0", "lambda: 0") is None
@@ -50,7 +50,7 @@ def test_shapes_of_results_are_known(calls: Calls, value: str, shape: tuple[int,
     ("torch.ops.aten.sort.default(x0, x1)", "Expected a value of type"),
     ("torch.ops.aten.bss.default(x0, x1)", "there is no torch.ops.aten.bss.default"), ("torch.ops.aten.add.two(x0, x0)", "there is no"),
 ])  # fmt: skip
-def test_what_cannot_be_called_so_is_told(calls: Calls, value: str, said: str) -> None:
+def test_a_call_that_does_not_fit_is_reported(calls: HostCalls, value: str, said: str) -> None:
     why = calls.assigned("v0", value)
     assert why is not None and re.search(said, why), why
 
@@ -64,7 +64,7 @@ def test_what_cannot_be_called_so_is_told(calls: Calls, value: str, said: str) -
     "1 // 0", "2**9**9", "9" * 4000 + "*x0", "x0.numpy()", "x0.item()", "(", "(" * 9000,
     "x0[x0 > 0]", "x0.expand(" + "999999999, " * 8 + "4, 6)", "F.__builtins__['open']('made')", "torch.sum.__call__(x0)",
 ])  # fmt: skip
-def test_nothing_is_told_of_what_is_not_followed_and_nothing_of_it_is_run(calls: Calls, value: str, tmp_path: Path,
+def test_lint_skips_what_it_cannot_follow_and_runs_none_of_it(calls: HostCalls, value: str, tmp_path: Path,
                                                                          monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     began = time.process_time()
@@ -73,7 +73,7 @@ def test_nothing_is_told_of_what_is_not_followed_and_nothing_of_it_is_run(calls:
     assert time.process_time() - began < 5 and not list(tmp_path.iterdir())
 
 
-def test_what_the_rules_of_torch_assert_ends_nothing(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_rules_of_torch_assert_ends_nothing(calls: HostCalls, monkeypatch: pytest.MonkeyPatch) -> None:
     # Seen in PyTorch 2.11: 'weight' must be 2-D, got 4-D.
     def embedding(weight: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
         raise AssertionError("'weight' must be 1-D") if weight.dim() != 1 else KeyError(indices)
@@ -83,7 +83,7 @@ def test_what_the_rules_of_torch_assert_ends_nothing(calls: Calls, monkeypatch: 
     assert calls.assigned("v0", "F.embedding(x0[0], x1)") is None and calls.shape("v0") is None
 
 
-def test_what_is_changed_in_place_is_no_longer_known(calls: Calls) -> None:
+def test_what_is_changed_in_place_is_no_longer_known(calls: HostCalls) -> None:
     assert calls.assigned("z0", "x0.t_()") is None
     assert calls.shape("x0") is None and calls.shape("x1") == (8, 6)
     assert calls.assigned("x1['a", "3']") is None
@@ -96,14 +96,14 @@ def test_such_a_text_is_unreadable(backend: str) -> None:
               "triton": "k0[1, 1]:\n    x = tl.arange(0, pow2(s0*s2))\n    tl.store(v1 + x, tl.exp(tl.load(v0 + x, x < s0*s2)), x < s0*s2)"}
     text = f"v0 = F.linear(x0, x1)\n{kernel[backend]}\nreturn v1"
     assert nanolang.assemble(task, GRAPH, text, backend).backend == backend  # type: ignore[arg-type]
-    with pytest.raises(nanolang.Unreadable, match=r"`v0 = F.linear\(x1, x0, x0\)` cannot be run: "):
+    with pytest.raises(nanolang.ParseError, match=r"`v0 = F.linear\(x1, x0, x0\)` cannot be run: "):
         nanolang.assemble(task, GRAPH, text.replace("F.linear(x0, x1)", "F.linear(x1, x0, x0)"), backend)  # type: ignore[arg-type]
     # A kernel reads what the call really makes.
-    with pytest.raises(nanolang.Unreadable, match=r"kernel k0 reaches `v0\[31\]`, which has 24 elements"):
+    with pytest.raises(nanolang.ParseError, match=r"kernel k0 reaches `v0\[31\]`, which has 24 elements"):
         nanolang.assemble(task, GRAPH, text.replace("F.linear(x0, x1)", "torch.exp(x0)"), backend)  # type: ignore[arg-type]
 
 
-def test_hostile_lists_of_calls_do_not_take_long(calls: Calls) -> None:
+def test_hostile_lists_of_calls_do_not_take_long(calls: HostCalls) -> None:
     began = time.process_time()
     for _ in range(2000):
         assert calls.assigned("v0", "torch.matmul(x0, x1.t())") is None

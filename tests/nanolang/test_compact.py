@@ -15,7 +15,7 @@ from dvk import nanolang
 from dvk.agents.teacher.advice import Advice, follow
 from dvk.composer import Plan, applicable
 from dvk.composer.ir.symint import as_cpp, named, over
-from dvk.nanolang import Unreadable, algorithms, prompt, structures, variants, write
+from dvk.nanolang import ParseError, algorithms, prompt, structures, variants, write
 from dvk.nanolang.text.write import fused
 from dvk.records import Task
 from tests.composer.programs import differences, run_source
@@ -268,7 +268,7 @@ def test_malformed_texts_say_why(change: tuple[str, str], reason: str) -> None:
     graph = captured(run_source(SOURCE).Model(24), [rand(5, 24)])
     assert nanolang.assemble(TASK, graph, GOOD, "cpp", proposer="nano", title="mine").proposer == "nano"
     assert change[0] in GOOD
-    with pytest.raises(Unreadable, match=reason):
+    with pytest.raises(ParseError, match=reason):
         nanolang.assemble(TASK, graph, GOOD.replace(*change), "cpp")
 
 
@@ -279,7 +279,7 @@ RUBBISH = ["", "\n\n", "k0:", "k0[1, 2]:\n  x", "}{", "k0:\n\treturn x0\n  retur
 @pytest.mark.parametrize("backend", ["cpp", "triton"])
 def test_rubbish_is_unreadable(text: str, backend: str) -> None:
     graph = captured(run_source(SOURCE).Model(24), [rand(5, 24)])
-    with pytest.raises(Unreadable):
+    with pytest.raises(ParseError):
         nanolang.assemble(TASK, graph, text, backend)  # type: ignore[arg-type]
 
 
@@ -296,7 +296,7 @@ def test_broken_texts_never_raise_anything_else() -> None:
             try:
                 nanolang.assemble(TASK, graph, broken, backend)  # type: ignore[arg-type]
                 outcomes.add("candidate")
-            except Unreadable as error:
+            except ParseError as error:
                 outcomes.add("unreadable")
                 assert str(error)
     assert outcomes == {"candidate", "unreadable"}
@@ -335,7 +335,7 @@ def test_variants_cover_the_algorithms_and_say_so(backend: str) -> None:
 
 
 @pytest.mark.parametrize(("rows", "dtype", "own"), [(64, torch.float32, True), (64, torch.float16, True), (512, torch.float64, False)])
-def test_products_are_its_own_where_they_are_modelled_to_pay(rows: int, dtype: torch.dtype, own: bool) -> None:
+def test_matmuls_are_generated_where_the_cost_model_says_so(rows: int, dtype: torch.dtype, own: bool) -> None:
     graph = captured(Function(lambda x, w: F.linear(x, w)), [torch.zeros(rows, rows, dtype=dtype), torch.zeros(rows, rows, dtype=dtype)])
     first, *others = variants(graph, "triton", random.Random(0), 8)
     assert ("own products" in first.tags) == own

@@ -17,9 +17,9 @@ pytest.importorskip("triton")
 
 from dvk import nanolang
 from dvk.composer.lowering.dispatch import walk_refs
-from dvk.nanolang.lint.live_elements import Needs
-from dvk.nanolang.lint.reach import amiss
-from dvk.nanolang.lint.touched import Touched
+from dvk.nanolang.lint.live_elements import LiveElements
+from dvk.nanolang.lint.reach import access_error
+from dvk.nanolang.lint.touched import TouchedElements
 from dvk.records import Task
 from tests.nanolang.compact_cases import rand
 from tests.nanolang.compact_programs import Function, captured
@@ -57,7 +57,7 @@ return OUT"""
     # What of x is not used may be read or not, and places that are not known are left alone.
     ("(y * s1 + x + s2), ", "(y * s1 + x + s2 - s2 * (a2 < 9).to(tl.int32)), ", None),
 ])  # fmt: skip
-def test_what_is_left_out_is_told(old: str, new: str, said: str | None) -> None:
+def test_omissions_are_reported(old: str, new: str, said: str | None) -> None:
     graph = captured(Function(gated), [rand(9, 192), rand(64)], ["x0", "x1"])
     text = ROWS.replace("OUT", graph.graph.nodes[-1].name)
     assert old in text
@@ -66,7 +66,7 @@ def test_what_is_left_out_is_told(old: str, new: str, said: str | None) -> None:
     if said is None:
         assert nanolang.assemble(TASK, graph, text.replace(old, new), "triton").backend == "triton"
     else:
-        with pytest.raises(nanolang.Unreadable, match=said):
+        with pytest.raises(nanolang.ParseError, match=said):
             nanolang.assemble(TASK, graph, text.replace(old, new), "triton")
 
 
@@ -89,12 +89,12 @@ def roll(x: torch.Tensor) -> torch.Tensor:
 ])  # fmt: skip
 def test_what_must_be_read(function: Callable[..., Any], shape: tuple[int, ...], needed: Callable[[int], bool]) -> None:
     graph = captured(Function(function), [rand(*shape)], ["x0"]).graph
-    found = Needs(graph).of(next(n.name for n in graph.nodes if n.op == "input"))
+    found = LiveElements(graph).of(next(n.name for n in graph.nodes if n.op == "input"))
     assert found is not None and found.tolist() == [needed(i) for i in range(len(found))]
 
 
-def touch(head: str, body: str, tensors: dict[str, int | None], sizes: dict[str, int] | None = None) -> Touched:
-    touched = Touched()
+def touch(head: str, body: str, tensors: dict[str, int | None], sizes: dict[str, int] | None = None) -> TouchedElements:
+    touched = TouchedElements()
     touched.by(head, textwrap.dedent(body).split("\n"), sizes or {}, tensors)
     return touched
 
@@ -108,11 +108,11 @@ def test_all_programs_and_steps_count() -> None:
 
 
 @pytest.mark.parametrize(("masked", "said"), [("x < 300", "reaches `x0[100]`, which has 100 elements"), ("x < 100", None)])
-def test_what_one_program_of_many_reaches_is_told(masked: str, said: str | None) -> None:
+def test_an_out_of_bounds_access_of_one_program_is_reported(masked: str, said: str | None) -> None:
     body = f"    x = tl.program_id(0) * 64 + tl.arange(0, 64)\n    tl.store(v0 + x, tl.load(x0 + x, {masked}), x < 100)"
     tensors: dict[str, int | None] = {"x0": 100, "v0": 100}
-    assert amiss("30, 1", body.split("\n"), {}, tensors) is None, "three programs that are masked or stay inside"
-    assert Touched().by("30, 1", body.split("\n"), {}, tensors) == said
+    assert access_error("30, 1", body.split("\n"), {}, tensors) is None, "three programs that are masked or stay inside"
+    assert TouchedElements().by("30, 1", body.split("\n"), {}, tensors) == said
 
 
 @pytest.mark.parametrize("body", [
@@ -197,6 +197,6 @@ def test_right_texts_are_left_alone(function: Callable[..., Any], text: str) -> 
 def test_costs_are_bounded_for_a_whole_text(text: str) -> None:
     graph = captured(Function(torch.exp), [rand(4, 8)], ["x0"])
     began = time.process_time()
-    with suppress(nanolang.Unreadable):
+    with suppress(nanolang.ParseError):
         nanolang.assemble(TASK, graph, text, "triton")
     assert time.process_time() - began < 5

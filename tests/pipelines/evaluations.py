@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dvk.pipelines.eval.request import EPISODES, ROWS, SUMMARY, Unplayed
-from dvk.pipelines.eval.rows import Row, rows_for
+from dvk.pipelines.eval.rows import EvalRow, rows_for
 from dvk.records import Candidate, Episode, Interval, Status, Task, Timing, Trace, Turn, Verdict
 from dvk.runs import RunFolder
 
@@ -41,13 +41,13 @@ def on_gpu(one: Episode, *regimes: str) -> Episode:
 
 
 def rows(*episodes: Episode, unplayed: dict[str, str] | None = None, again: dict[tuple[str, int], Verdict] | None = None,
-         levels: dict[str, str] | None = None) -> list[Row]:
+         levels: dict[str, str] | None = None) -> list[EvalRow]:
     """As an evaluation makes them."""
     missing = [Unplayed(name=name, error=why) for name, why in (unplayed or {}).items()]
     return rows_for(episodes, missing, again or {}, {name: {"level": level} for name, level in (levels or {}).items()})
 
 
-def finished(path: Path, found: list[Row], policy: str = "composer") -> Path:
+def finished(path: Path, found: list[EvalRow], policy: str = "composer") -> Path:
     """A run folder with such results."""
     run = RunFolder(path, {}, -1)
     run.write_text(ROWS, "".join(row.model_dump_json() + "\n" for row in found))

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from dvk.agents import Subject
+from dvk.agents import TaskContext
 from dvk.composer import Plan, applicable, compose
 from dvk.composer.capture.blocks import block_of
-from dvk.composer.capture.export import Captured, trace
+from dvk.composer.capture.export import CapturedGraph, trace
 from dvk.config import Limits
 from dvk.harness.profiling.blocks import WHOLE, block_times, measured
 from dvk.pipelines.optimize import blocks
@@ -50,11 +50,11 @@ def task(source: str = SOURCE) -> Task:
 
 
 @pytest.fixture(scope="module")
-def captured() -> Captured:
+def captured() -> CapturedGraph:
     return trace(task())
 
 
-def won(captured: Captured, proposer: str = "composer") -> Turn:
+def won(captured: CapturedGraph, proposer: str = "composer") -> Turn:
     made = compose(task(), captured, Plan(tuple(applicable(captured.graph, "cpu", "cpp"))), "cpp")
     return Turn(candidate=made.model_copy(update={"proposer": proposer}))
 
@@ -71,9 +71,9 @@ def test_whose_an_operator_is() -> None:
         "encoder.layers.1", "encoder.layers.1", "encoder", "head", "stages.0", "", "", ""]
 
 
-def test_alike_blocks_are_one_row_and_all_is_counted_once(captured: Captured) -> None:
+def test_alike_blocks_are_one_row_and_all_is_counted_once(captured: CapturedGraph) -> None:
     assert blocks.names(captured) == NAMES
-    told = blocks.rows(Subject(task(), captured, "cpp"), won(captured), TIMES)
+    told = blocks.rows(TaskContext(task(), captured, "cpp"), won(captured), TIMES)
     assert [(row["name"], row["count"], row["operators"]) for row in told] == [("blocks.0", 3, 15), ("head", 1, 2), (blocks.REST, 1, 2)]
     assert [(row["ms"], row["share"]) for row in told] == [(7.0, 0.7), (1.0, 0.1), (2.0, 0.2)]
     groups = blocks.fuse(task(), captured, won(captured).candidate.recipes).part.schedule  # type: ignore[union-attr]
@@ -82,12 +82,12 @@ def test_alike_blocks_are_one_row_and_all_is_counted_once(captured: Captured) ->
     assert 0 < told[0]["bytes_after"] < told[0]["bytes"]
 
 
-def test_what_is_not_known_is_left_open(captured: Captured) -> None:
-    told = blocks.rows(Subject(task(), captured, "cpp"), won(captured, "nano"), {})
+def test_what_is_not_known_is_left_open(captured: CapturedGraph) -> None:
+    told = blocks.rows(TaskContext(task(), captured, "cpp"), won(captured, "nano"), {})
     assert len(told) == 3 and all(row[key] is None for row in told for key in ("ms", "share", "kernels", "calls", "bytes_after"))
-    assert blocks.rows(Subject(task(), None, "cpp"), None, {}) == []
+    assert blocks.rows(TaskContext(task(), None, "cpp"), None, {}) == []
     lone = trace(task(SOURCE.replace("range(3)", "range(0)")))
-    assert blocks.names(lone) == [] == blocks.rows(Subject(task(), lone, "cpp"), None, {})
+    assert blocks.names(lone) == [] == blocks.rows(TaskContext(task(), lone, "cpp"), None, {})
 
 
 def test_time_is_where_it_is_spent() -> None:
@@ -129,8 +129,8 @@ def test_blocks_are_timed_in_a_child() -> None:
     assert block_times(task(SOURCE.replace("x.exp()", "os._exit(3)")), NAMES, Limits(wall_s=120.0)) == {}
 
 
-def test_the_report_has_them(captured: Captured, tmp_path: Path) -> None:
-    told = blocks.rows(Subject(task(), captured, "cpp"), won(captured), TIMES)
+def test_the_report_has_them(captured: CapturedGraph, tmp_path: Path) -> None:
+    told = blocks.rows(TaskContext(task(), captured, "cpp"), won(captured), TIMES)
     page, text = write(tmp_path, episode(turns()), SUMMARY | {"blocks": told}, BEST)
     first = page.table("Block")[1]
     assert first[:4] == ["blocks.0 and 2 alike", "7 ms", "70.0 %", "15"] and "kernels" in first[4] and " → " in first[5]

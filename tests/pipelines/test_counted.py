@@ -7,13 +7,13 @@ import time
 
 from rich.console import Console
 
-from dvk.pipelines.report.counted import Counted
-from dvk.pipelines.train.live import Live
+from dvk.pipelines.report.counted import WordCount
+from dvk.pipelines.train.live import TrainingView
 
 
 def test_a_pipe_gets_plain_lines_with_an_estimate() -> None:
     out = io.StringIO()
-    with Counted("tasks", console=Console(file=out), every_s=0.05) as shown:
+    with WordCount("tasks", console=Console(file=out), every_s=0.05) as shown:
         line = shown.add_task("play", total=20, completed=10)
         time.sleep(0.15)
         assert "play: 10 of 20 tasks" in out.getvalue() and "left" not in out.getvalue(), "what was done before tells no speed"
@@ -25,7 +25,7 @@ def test_a_pipe_gets_plain_lines_with_an_estimate() -> None:
 
 def test_little_is_said_and_nothing_in_quiet() -> None:
     out = io.StringIO()
-    for shown in (Counted("tasks", console=Console(file=out)), Counted("tasks", console=Console(file=out), quiet=True, every_s=0.01)):
+    for shown in (WordCount("tasks", console=Console(file=out)), WordCount("tasks", console=Console(file=out), quiet=True, every_s=0.01)):
         with shown:
             shown.advance(shown.add_task("play", total=2))
             time.sleep(0.05)
@@ -34,13 +34,13 @@ def test_little_is_said_and_nothing_in_quiet() -> None:
 
 def test_a_terminal_gets_a_bar() -> None:
     out = io.StringIO()
-    with Counted("tasks", console=Console(file=out, force_terminal=True, width=80), every_s=0.01) as shown:
+    with WordCount("tasks", console=Console(file=out, force_terminal=True, width=80), every_s=0.01) as shown:
         shown.advance(shown.add_task("play", total=2))
     assert "1/2 tasks" in out.getvalue() and "of 2 tasks" not in out.getvalue()
 
 
 def test_training_says_what_a_step_is_at_and_what_is_left() -> None:
-    live = Live(10, quiet=True)
+    live = TrainingView(10, quiet=True)
     live.stage("playing", 3)
     assert live.line().startswith("step 4 of 10, playing, ") and "left" not in live.line()
     live.step({"step": 4.0})
@@ -49,7 +49,7 @@ def test_training_says_what_a_step_is_at_and_what_is_left() -> None:
 
 
 def test_training_in_a_pipe_is_not_silent(capfd) -> None:  # type: ignore[no-untyped-def]
-    live = Live(2)
+    live = TrainingView(2)
     live._every_s = 0.05
     with live:
         live.stage("preparing tasks", 0)

@@ -13,21 +13,21 @@ from typing import Any
 
 import pytest
 
-from dvk.agents import Subject
-from dvk.backbone import Usage
+from dvk.agents import TaskContext
+from dvk.backbone import TokenUsage
 from dvk.cli.eval import differences as told
-from dvk.config import Config, Rollout
+from dvk.config import Config, RolloutConfig
 from dvk.errors import RunFolderError, UsageError
-from dvk.harness.queue import Docket
+from dvk.harness.queue import JudgeQueue
 from dvk.interop.kernelbench import results as kernelbench_results
-from dvk.pipelines.eval import Request, evaluate, playing, recorded, suites
+from dvk.pipelines.eval import EvalRequest, evaluate, playing, recorded, suites
 from dvk.pipelines.eval.comparing import compare
 from dvk.pipelines.eval.kernelbench_ids import results
 from dvk.pipelines.eval.progress import Progress
 from dvk.pipelines.eval.request import EPISODES, Unplayed
-from dvk.pipelines.eval.rows import Row, rows_for
+from dvk.pipelines.eval.rows import EvalRow, rows_for
 from dvk.pipelines.eval.spending import Meter
-from dvk.pipelines.eval.suites import Problem
+from dvk.pipelines.eval.suites import SuiteTask
 from dvk.records import Candidate, Episode, Status, Task, Verdict
 from dvk.runs import RunFolder
 from tests.agents.conftest import configured, make_skill
@@ -49,7 +49,7 @@ def get_init_inputs():
 """
 
 
-class Known(Docket[Any]):
+class Known(JudgeQueue[Any]):
     """A judge for whom everything is right, and as fast as its source is long."""
 
     def __init__(self) -> None:
@@ -66,8 +66,8 @@ class Known(Docket[Any]):
         return found
 
 
-def subject(name: str) -> Subject:
-    return Subject(Task(id=f"id-{name}", name=name, source="", entry="Model", kind="module"), None, "cpp")
+def subject(name: str) -> TaskContext:
+    return TaskContext(Task(id=f"id-{name}", name=name, source="", entry="Model", kind="module"), None, "cpp")
 
 
 # ---------------------------------------------------------------- judged again
@@ -92,7 +92,7 @@ def test_a_record_of_other_tasks_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_run_folder_of_kernelbench_is_played(tmp_path: Path) -> None:
-    problems = [Problem("7_Net", Path("7_Net.py"), {"level": "level2"}), Problem("8_Op", Path("8_Op.py"), {"level": "level2"})]
+    problems = [SuiteTask("7_Net", Path("7_Net.py"), {"level": "level2"}), SuiteTask("8_Op", Path("8_Op.py"), {"level": "level2"})]
     for sample, text in enumerate(["class ModelNew: pass", "import triton  # ModelNew"]):
         (tmp_path / f"level_2_problem_7_sample_{sample}_kernel.py").write_text(text)
     found = list(recorded.play(map(subject, ["7_Net", "8_Op"]), problems, f"kernelbench:{tmp_path}", Known()))
@@ -106,7 +106,7 @@ def test_a_run_folder_of_kernelbench_is_played(tmp_path: Path) -> None:
 
 def test_results_are_what_its_analysis_reads(tmp_path: Path) -> None:
     """Sample 0 of every problem, and baselines in the same order: its script pairs them by place."""
-    problems = [Problem(n, Path(n), {"level": "level1"}) for n in ("10_Z", "2_A", "3_B", "4_C")]
+    problems = [SuiteTask(n, Path(n), {"level": "level1"}) for n in ("10_Z", "2_A", "3_B", "4_C")]
     broken = Verdict(status=Status.COMPILE_ERROR, tier="search", stage="compile", error="no such header")
     third = episode("3_B", [1.0])
     third = third.model_copy(update={"traces": (third.traces[0].model_copy(update={
@@ -129,7 +129,7 @@ def test_results_are_what_its_analysis_reads(tmp_path: Path) -> None:
 
 
 def test_a_folder_a_level(tmp_path: Path) -> None:
-    problems = [Problem("1_A", Path("a"), {"level": "level1"}), Problem("1_B", Path("b"), {"level": "level3"})]
+    problems = [SuiteTask("1_A", Path("a"), {"level": "level1"}), SuiteTask("1_B", Path("b"), {"level": "level3"})]
     written = kernelbench_results.write(tmp_path, results(problems, [episode("1_A", [1.0]), episode("1_B", [1.0])], {}, {}))
     assert [path.parent.name for path in written] == ["level1", "level3"]
     assert set(kernelbench_results.kernels(tmp_path)) == {(1, 1), (3, 1)} and (tmp_path / "level3/baseline_compile.json").is_file()
@@ -164,7 +164,7 @@ def test_a_comparison_is_paired_by_task(tmp_path: Path) -> None:
 def test_no_ratio_is_taken_of_times_of_two_kinds(tmp_path: Path) -> None:
     def side(name: str, speedup: float, *regimes: str, known: bool = True) -> Path:
         found = rows(*(on_gpu(episode(f"t{n}", [speedup]), regime) for n, regime in enumerate(regimes)), episode("t9", [None]))
-        return finished(tmp_path / name, found if known else [Row.model_validate(
+        return finished(tmp_path / name, found if known else [EvalRow.model_validate(
             {**row.model_dump(), "turns": [{k: v for k, v in turn.model_dump().items() if k != "regime"} for turn in row.turns]})
             for row in found])  # fmt: skip
 
@@ -208,7 +208,7 @@ def test_an_evaluation_that_has_not_ended_can_be_compared(tmp_path: Path) -> Non
 ])  # fmt: skip
 def test_choices_that_do_not_go_together_are_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        evaluate(Request(suite=Path("nowhere"), **given), Config())
+        evaluate(EvalRequest(suite=Path("nowhere"), **given), Config())
 
 
 @pytest.mark.parametrize("policy", ["refine:x", "best_of_n:x"])
@@ -229,8 +229,8 @@ def test_without_a_library_the_model_of_a_strategy_is_given_no_skills(monkeypatc
     monkeypatch.setattr(playing, "retrieve", lambda *_: (make_skill("a"),))
 
     def skills(library: Path | None) -> set[tuple[str, ...]]:
-        request = Request(suite=Path("x"), policy=policy, turns=6, library=library)
-        subject, few = Subject(TASK, CAPTURED, "cpp"), configured(schemes=1, rollouts=2)
+        request = EvalRequest(suite=Path("x"), policy=policy, turns=6, library=library)
+        subject, few = TaskContext(TASK, CAPTURED, "cpp"), configured(schemes=1, rollouts=2)
         played = list(playing.play_strategy([subject], request, few, Judge(), counting()))  # type: ignore[arg-type]  # tests' own
         return {turn.candidate.skills for one in played for turn in one.traces[0].turns if turn.candidate is not None}
 
@@ -242,7 +242,7 @@ def test_a_policy_that_is_not_there_leaves_no_run(tmp_path: Path, policy: str) -
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "a.py").write_text("")
     with pytest.raises(UsageError, match="/nope"):
-        evaluate(Request(suite=tmp_path / "tasks", policy=policy, device="cpu", out=tmp_path / "run"), Config())
+        evaluate(EvalRequest(suite=tmp_path / "tasks", policy=policy, device="cpu", out=tmp_path / "run"), Config())
     assert not (tmp_path / "run").exists()
 
 
@@ -273,9 +273,9 @@ def get_init_inputs():
 def test_tasks_are_played_in_the_mode_that_is_asked_for(tmp_path: Path, eval_mode: bool) -> None:
     """Also where the other mode has been prepared before."""
     (tmp_path / "a.py").write_text(DROPS)
-    request = Request(suite=tmp_path, eval_mode=eval_mode)
+    request = EvalRequest(suite=tmp_path, eval_mode=eval_mode)
     ((_, subject),) = playing.subjects(suites.read(tmp_path), request, Config(), "cpu", "cpp")
-    assert isinstance(subject, Subject) and subject.captured is not None
+    assert isinstance(subject, TaskContext) and subject.captured is not None
     mode = "eval" if eval_mode else "train"
     assert subject.task.mode == mode and subject.captured.graph.training == (not eval_mode)
     known = playing.facts(subject, None)
@@ -290,12 +290,12 @@ def test_costs_add_up_over_processes(tmp_path: Path) -> None:
     run = RunFolder(tmp_path, {}, -1)
     for _ in range(2):
         with Meter(run) as meter:
-            usage = Usage()
+            usage = TokenUsage()
             meter.of(usage)
             usage.add(100, 10, 1.5)
             meter.note()
             usage.add(50, 5, 0.5, 0.25)
-    found = meter.total([Row(task="a"), *rows(episode("b", [1.0, 2.0]))])
+    found = meter.total([EvalRow(task="a"), *rows(episode("b", [1.0, 2.0]))])
     assert (found["prompt_tokens"], found["completion_tokens"], found["model_s"], found["usd"]) == (300, 30, 4.0, 0.5)
     assert found["num_candidates"] == 2 and found["judge_s"] == 4.0 and found["tokens_per_task"] == 15.0
     silent = RunFolder(tmp_path / "composer", {}, -1)
@@ -324,8 +324,8 @@ def test_composer_and_model_side_by_side(tmp_path: Path) -> None:
     """Two tasks at a time share one model, and each is told what it used itself."""
     for name, width in (("one", "96"), ("two", "80")):
         (tmp_path / f"{name}.py").write_text(SOURCE.replace("96", width))
-    config = Config().model_copy(update={"rollout": Rollout(schemes=0, rollouts=2, turns=1)})
-    found = evaluate(Request(suite=tmp_path, policy="auto:nano", turns=4, device="cpu", out=tmp_path / "run"), config)
+    config = Config().model_copy(update={"rollout": RolloutConfig(schemes=0, rollouts=2, turns=1)})
+    found = evaluate(EvalRequest(suite=tmp_path, policy="auto:nano", turns=4, device="cpu", out=tmp_path / "run"), config)
     assert found["fast_p"]["0"] == 1.0 and found["cost"]["completion_tokens"] > 0
     episodes = [json.loads(line) for line in (tmp_path / "run" / EPISODES).read_text().splitlines()]
     for played in episodes:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from dvk.config import Config
-from dvk.pipelines.eval import Request, retime
+from dvk.pipelines.eval import EvalRequest, retime
 from dvk.pipelines.eval.kernelbench_ids import results
 from dvk.pipelines.eval.progress import Progress
-from dvk.pipelines.eval.suites import Problem
+from dvk.pipelines.eval.suites import SuiteTask
 from dvk.records import Episode, Verdict
 from tests.pipelines.evaluations import episode, on_gpu, verdict
 
@@ -38,14 +38,14 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> Judged:
             found = [None if tier == "claim" and c.source in wrong else speeds.get(c.source, 1.5) for _, c in jobs]
             return [(n, verdict(speed).model_copy(update={"tier": tier})) for n, speed in enumerate(found)]
 
-    monkeypatch.setattr("dvk.harness.Pool", Pool)
+    monkeypatch.setattr("dvk.harness.JudgePool", Pool)
     return asked, speeds, wrong
 
 
 def again(
     folder: Path, episodes: list[Episode], known: Mapping[tuple[str, int], Verdict] | None = None, **asked: Any
 ) -> list[dict[str, Any]]:
-    request = Request(suite=folder, **{"baselines": ("compile",), **asked})
+    request = EvalRequest(suite=folder, **{"baselines": ("compile",), **asked})
     with Progress(len(episodes)) as progress:
         return list(retime.time_again(episodes, dict(known or {}), request, Config(), progress, 1))
 
@@ -70,7 +70,7 @@ def test_a_graph_counts_where_it_is_shown_to_be_faster_from_end_to_end(tmp_path:
         ("search", "auto", ("compile",), ["2_B 0 0", "4_D 0 0", "3_C 0 0"]),
     ]
     assert found["1_A"]["verdict"].timing.speedup.value == 1.8 and len(found) == 5
-    problems = [Problem(name, Path("a"), {"level": "1"}) for name in found]
+    problems = [SuiteTask(name, Path("a"), {"level": "1"}) for name in found]
     verdicts = {(name, 0): row["verdict"] for name, row in found.items()}
     made = results(problems, TWO_WAYS, {}, verdicts, {(name, 0): row["candidate"] for name, row in found.items()})
     assert {one.file: one.source for one in made} == {"1_A.py": "1_A 0 2", "2_B.py": "2_B 0 0", "3_C.py": "3_C 0 0", "4_D.py": "4_D 0 0",

@@ -14,7 +14,7 @@ from dvk.interop.kernelbench.problems import problem
 from dvk.interop.tables import write_parquet
 from dvk.pipelines.eval.kernelbench_ids import numbers
 from dvk.pipelines.eval.layouts import from_settings, from_tests
-from dvk.pipelines.eval.suites import Problem, read, settled
+from dvk.pipelines.eval.suites import SuiteTask, read, settled
 from dvk.runs import RunFolder
 
 SOURCE = "import torch\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x + 1\n"
@@ -98,7 +98,7 @@ def test_bad_folders_say_what_to_do(folder: Path) -> None:
         read(folder / "empty")
 
 
-def test_names_that_levels_share_are_told_apart(tmp_path: Path) -> None:
+def test_names_shared_by_levels_are_distinguished(tmp_path: Path) -> None:
     put(tmp_path, level2__7_Net_py=SOURCE, level3__7_Net_py=SOURCE, level3__8_Other_py=SOURCE)
     found = read(tmp_path)
     assert [p.name for p in found] == ["level2/7_Net", "level3/7_Net", "8_Other"]
@@ -111,7 +111,7 @@ def test_a_checkout_of_kernelbench_is_its_levels(tmp_path: Path) -> None:
 
 
 def test_problems_without_numbers_are_numbered_in_their_order() -> None:
-    found = numbers([Problem("x", Path("x"), {"level": "easy"}), Problem("y", Path("y"), {"level": "hard"}), Problem("z", Path("z"))])
+    found = numbers([SuiteTask("x", Path("x"), {"level": "easy"}), SuiteTask("y", Path("y"), {"level": "hard"}), SuiteTask("z", Path("z"))])
     assert found == {"z": (1, 1), "x": (2, 1), "y": (3, 1)}
 
 

@@ -14,15 +14,15 @@ from dvk.config import Config
 from dvk.harness.session.concurrency import gpu_for
 from dvk.harness.timing.roofline import Ceilings
 from dvk.pipelines.eval.flops import flop_ms
-from dvk.pipelines.eval.hygiene import flagged
+from dvk.pipelines.eval.hygiene import hygiene_flags
 from dvk.pipelines.eval.page import profile, render
 from dvk.pipelines.eval.playing import played, workers_for
-from dvk.pipelines.eval.request import HYGIENE, Request
-from dvk.pipelines.eval.rows import Measured, Row, best_of, tries, winner
+from dvk.pipelines.eval.request import HYGIENE, EvalRequest
+from dvk.pipelines.eval.rows import EvalMeasurement, EvalRow, best_of, tries, winner
 from dvk.pipelines.eval.tables import of_roofline, summarise
 from dvk.records import Claim, Graph, Interval, Node, Task
 from dvk.runs import RunFolder
-from dvk.stats.fast_p import Outcome
+from dvk.stats.fast_p import TaskOutcome
 from tests.pipelines.evaluations import episode, on_gpu, rows, verdict
 
 EPISODES = [episode("a", [None, 1.3], [1.1, 1.6]), episode("b", [0.9, 0.95], [None, None]), episode("c", [None, None], [None, None])]
@@ -121,7 +121,7 @@ def test_one_task_has_no_interval() -> None:
 
 
 def test_the_curve_of_fast_p() -> None:
-    points = dict(profile([Outcome("a", True, 1.3), Outcome("b", True, 0.7), Outcome("c", False)]))
+    points = dict(profile([TaskOutcome("a", True, 1.3), TaskOutcome("b", True, 0.7), TaskOutcome("c", False)]))
     assert points[0.5] == pytest.approx(2 / 3) and points[1.25] == pytest.approx(1 / 3) and points[1.3] == 0.0
 
 
@@ -132,7 +132,7 @@ def test_a_task_that_was_never_played_is_right_nowhere() -> None:
 
 
 def test_untimed_is_right_and_nothing_more() -> None:
-    row = Row(task="a", turns=(Measured(), Measured(correct=True)))
+    row = EvalRow(task="a", turns=(EvalMeasurement(), EvalMeasurement(correct=True)))
     found = summarise([row])
     assert found["fast_p"]["0"] == 1.0 and found["fast_p"]["0.8"] == 0.0 and found["num_untimed"] == 1
 
@@ -197,7 +197,7 @@ def test_totals_with_and_without_the_flagged_tasks(tmp_path: Path) -> None:
     worthless = episode("c", [1.5], health=("accepts zeros: on every kind of inputs tried",))
     told_apart = episode("d", [1.5], health=("accepts zeros: on native inputs; told apart by zero_mean",))
     made = rows(episode("a", [9.0]), episode("b", [None]), worthless, told_apart)
-    which = flagged(made, run)
+    which = hygiene_flags(made, run)
     assert set(which) == {"a", "c"}
     found = summarise(made, flagged=which)
     assert found["fast_p"]["1"] == 0.75 and found["hygiene"]["clean"]["fast_p"]["1"] == 0.5 and found["hygiene"]["num_flagged"] == 2
@@ -215,7 +215,7 @@ def test_every_gpu_has_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "gpu_names", lambda: ("a", "b", "c", "d"))
     monkeypatch.setattr(machine, "num_cores", lambda: 64)
     monkeypatch.setattr(machine, "gpu_free_bytes", lambda: (79 << 30,) * 4)
-    request, judges = Request(suite=Path("x")), 10
+    request, judges = EvalRequest(suite=Path("x")), 10
     assert workers_for(request, Config(), "cuda") == 4 * judges and workers_for(request, Config(), "cpu") == 2
     two = Config.model_validate({"rollout": {"judges": 2}})
     assert workers_for(request, two, "cuda") == 8 and workers_for(request, two, "cpu") == 2
@@ -225,13 +225,13 @@ def test_every_gpu_has_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert workers_for(request, Config(), "cuda") == 4
     task = Task(id="t", name="t", source="", entry="Model", kind="module", device="cuda")
     assert len({gpu_for(task, number) for number in range(4 * judges)}) == 4
-    assert workers_for(Request(suite=Path("x"), workers=3), Config(), "cuda") == 3
+    assert workers_for(EvalRequest(suite=Path("x"), workers=3), Config(), "cuda") == 3
 
 
 def test_one_sample_is_greedy_and_several_are_drawn() -> None:
     config = Config()
-    assert played(Request(suite=Path("x")), config).rollout.temperature == 0.0
-    several = played(Request(suite=Path("x"), samples=4, turns=2), config).rollout
+    assert played(EvalRequest(suite=Path("x")), config).rollout.temperature == 0.0
+    several = played(EvalRequest(suite=Path("x"), samples=4, turns=2), config).rollout
     assert several.temperature == config.rollout.temperature and (several.rollouts, several.turns) == (4, 2)
-    scaled = played(Request(suite=Path("x"), turns=6, iterations=10, window=5), config)
+    scaled = played(EvalRequest(suite=Path("x"), turns=6, iterations=10, window=5), config)
     assert (scaled.rollout.iterations, scaled.rollout.window) == (10, 5) and scaled.agents.kept_attempts == 6

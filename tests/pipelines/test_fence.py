@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from dvk import tasks
-from dvk.agents import Subject, dialects, play_many
+from dvk.agents import TaskContext, dialects, run_episodes
 from dvk.composer import CannotCompose
 from dvk.config import Config
 from dvk.errors import MachineError, TaskError
-from dvk.harness import Pool, pool, queue
-from dvk.harness.queue import Docket
-from dvk.harness.session.judge_session import Court
+from dvk.harness import JudgePool, pool, queue
+from dvk.harness.queue import JudgeQueue
+from dvk.harness.session.judge_session import JudgeSession
 from dvk.pipelines import verify
-from dvk.pipelines.eval import Request, evaluate, suites
+from dvk.pipelines.eval import EvalRequest, evaluate, suites
 from dvk.records import Candidate, Episode, Graph, Status, Task, Verdict
-from dvk.search import Problem, Proposals
+from dvk.search import Proposals, SearchProblem
 from dvk.search.play import play
 from dvk.skills import Library
 from tests.agents.conftest import QUICK, Said, affine, fenced, source
@@ -75,7 +75,7 @@ class Judge:
         return [(self.waiting.pop(), ok())]
 
 
-def failing(problem: Problem) -> Proposals:
+def failing(problem: SearchProblem) -> Proposals:
     """Raises before its first candidate, after it, or not at all, as the task is called."""
     if problem.task.name == "at once":
         raise TypeError("list indices must be integers")
@@ -88,7 +88,7 @@ def failing(problem: Problem) -> Proposals:
         raise MachineError("no compiler", "install one")
 
 
-def test_a_strategy_that_raises_ends_its_own_task() -> None:
+def test_a_strategy_that_raises_ends_only_its_task() -> None:
     problems: list[Any] = [SimpleNamespace(task=a_task(name), skills=()) for name in ("at once", "well", "later", "cannot", "fine")]
     found = {episode.task.name: episode.traces[0].turns for episode in play(problems, failing, Judge(), limit=9)}
     assert set(found) == {"at once", "well", "later", "cannot", "fine"}
@@ -132,8 +132,8 @@ WANTED = [Status.OK, Status.BROKEN_TASK, Status.OK, Status.BROKEN_TASK, Status.O
 
 def test_an_error_in_judging_is_its_candidates_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (queue, pool):
-        monkeypatch.setattr(module, "open_court", Sick)
-    with Docket[int](1, QUICK) as docket:
+        monkeypatch.setattr(module, "open_session", Sick)
+    with JudgeQueue[int](1, QUICK) as docket:
         for number, (task, candidate) in enumerate(JOBS):
             docket.submit(number, task, candidate)
         found: dict[int, Verdict] = {}
@@ -141,32 +141,32 @@ def test_an_error_in_judging_is_its_candidates_verdict(monkeypatch: pytest.Monke
             found |= dict(docket.results(wait=True))
     assert [found[n].status for n in range(len(JOBS))] == WANTED
     assert "dvk failed while judging it: ValueError: a bug of the judge" in str(found[1].error) and "in judge" in found[1].traceback
-    pooled = dict(Pool(1, QUICK).map(JOBS))
+    pooled = dict(JudgePool(1, QUICK).map(JOBS))
     assert [pooled[n].status for n in range(len(JOBS))] == WANTED and pooled[3].traceback
-    with Docket[int](1, QUICK) as docket:
+    with JudgeQueue[int](1, QUICK) as docket:
         docket.submit(0, a_task("one"), Candidate(source="machine", backend="cpp"))
         with pytest.raises(MachineError):
             docket.results(wait=True)
 
 
-def test_an_error_in_a_prompt_or_an_answer_ends_its_own_task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    dialect, named = dialects.get("chat"), lambda name: Subject(affine().model_copy(update={"name": name}), None, "cpp")
+def test_an_error_in_a_prompt_or_an_answer_ends_only_its_task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    dialect, named = dialects.get("chat"), lambda name: TaskContext(affine().model_copy(update={"name": name}), None, "cpp")
     asks, reads = dialect.policy, dialect.read_policy
 
-    def policy(subject: Subject, *rest: Any) -> Any:
+    def policy(subject: TaskContext, *rest: Any) -> Any:
         return [][1] if subject.task.name == "unasked" else asks(subject, *rest)
 
-    def read(subject: Subject, answer: Any) -> Any:
+    def read(subject: TaskContext, answer: Any) -> Any:
         return {}["text"] if subject.task.name == "unread" else reads(subject, answer)
 
     monkeypatch.setattr(type(dialect), "policy", lambda _, *given: policy(*given))
     monkeypatch.setattr(type(dialect), "read_policy", lambda _, *given: read(*given))
-    monkeypatch.setattr(Court, "judge", ok)
+    monkeypatch.setattr(JudgeSession, "judge", ok)
     monkeypatch.setattr("dvk.agents.rollout.selection.candidates", lambda subject, *_: [][2] if subject.task.name == "unoffered" else [])
     said = Said(lambda conversation: fenced(source("good/torch_affine")))
     subjects = [named(name) for name in ("unasked", "good", "unread", "unoffered", "fine")]
     with Library.open(tmp_path / "skills.db", create=True) as library:
-        found = {episode.task.name: episode for episode in play_many(subjects, said, library, QUICK)}
+        found = {episode.task.name: episode for episode in run_episodes(subjects, said, library, QUICK)}
     assert len(found) == 5
     for name in ("good", "fine"):
         assert [turn.verdict and turn.verdict.status for turn in found[name].traces[0].turns] == [Status.OK] * QUICK.rollout.turns
@@ -197,18 +197,18 @@ def test_one_bad_reference_of_several_is_a_verdict(tmp_path: Path, monkeypatch: 
         return a_task(Path(spec).stem)
 
     monkeypatch.setattr(verify.tasks, "load", load)
-    monkeypatch.setattr(pool, "open_court", Sick)
+    monkeypatch.setattr(pool, "open_session", Sick)
     jobs = []
     for name in ("good", "bad", "odd", "fine"):
         (tmp_path / f"{name}.py").write_text("")
-        jobs.append(verify.Job(str(tmp_path / f"{name}.py"), name, f"# {name}"))
-    asked = verify.Request(jobs=tuple(jobs), name="batch", tier="smoke", device="cpu", workers=1, out=tmp_path / "run", anew=True)
+        jobs.append(verify.VerifyJob(str(tmp_path / f"{name}.py"), name, f"# {name}"))
+    asked = verify.VerifyRequest(jobs=tuple(jobs), name="batch", tier="smoke", device="cpu", workers=1, out=tmp_path / "run", anew=True)
     rows, run = verify.verify(asked, QUICK)
     assert [row.verdict.status for row in rows] == [Status.OK, Status.BROKEN_TASK, Status.BROKEN_TASK, Status.OK]
     assert rows[1].verdict.error == "it holds NaN" and "KeyError" in str(rows[2].verdict.error)
     assert [path.name for path in (run / "tracebacks").iterdir()] == ["odd.txt"]
     with pytest.raises(TaskError):
-        verify.verify(verify.Request(jobs=(jobs[1],), name="one", tier="smoke", device="cpu", out=tmp_path / "other"), QUICK)
+        verify.verify(verify.VerifyRequest(jobs=(jobs[1],), name="one", tier="smoke", device="cpu", out=tmp_path / "other"), QUICK)
 
 
 # ---------------------------------------------------------------- whole evaluations
@@ -237,7 +237,7 @@ def test_an_evaluation_ends_whatever_its_tasks_do(tmp_path: Path, sick_rule: Non
     for path in FILES.glob("*.py"):
         shutil.copy(path, suite)
     config: Config = QUICK
-    summary = evaluate(Request(suite=suite, turns=1, device="cpu", out=tmp_path / "run"), config)
+    summary = evaluate(EvalRequest(suite=suite, turns=1, device="cpu", out=tmp_path / "run"), config)
     rows = {row["task"]: row for row in map(json.loads, (tmp_path / "run" / "results.jsonl").read_text().splitlines())}
     assert set(rows) == {*ODD, "foreach", "where_bools"}
     assert rows["good"]["status"] == "ok" and rows["good"]["error"] is None
@@ -258,7 +258,7 @@ def test_an_evaluation_ends_whatever_its_tasks_do(tmp_path: Path, sick_rule: Non
         (run / name).unlink()
     manifest = run / "run.json"
     manifest.write_text(manifest.read_text().replace('"done"', '"running"'))
-    again = evaluate(Request(suite=suite, turns=1, device="cpu", out=run, resume=True), config)
+    again = evaluate(EvalRequest(suite=suite, turns=1, device="cpu", out=run, resume=True), config)
     assert again["num_tasks"] == summary["num_tasks"]
 
 
@@ -266,7 +266,7 @@ def test_an_evaluation_ends_whatever_its_tasks_do(tmp_path: Path, sick_rule: Non
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def test_a_search_ends_with_what_was_found_before(tmp_path: Path, sick_rule: None, capfd: pytest.CaptureFixture[str]) -> None:
     from dvk.pipelines.optimize import optimize
-    from dvk.pipelines.optimize.request import Request as Asked
+    from dvk.pipelines.optimize.request import OptimizeRequest as Asked
 
     (tmp_path / "sick.py").write_text(ODD["sick"])
     summary = optimize(Asked(str(tmp_path / "sick.py"), device="cpu", out=tmp_path / "run", quiet=False),

@@ -18,14 +18,14 @@ from pathlib import Path
 
 import pytest
 
-from dvk.pipelines.live import Live
+from dvk.pipelines.live import SearchView
 from dvk.records import Status, Turn
 from tests.pipelines.searches import bad, candidate, ok
 
 TOP = Path(__file__).resolve().parents[2]
 PRELUDE = """
 import sys, time
-from dvk.pipelines.live import Live
+from dvk.pipelines.live import SearchView
 from dvk.records import Status, Turn
 from tests.pipelines.searches import bad, candidate, ok
 """
@@ -212,7 +212,7 @@ def test_a_dumb_terminal_gets_plain_lines() -> None:
 
 def test_plain_lines_are_improvements_only() -> None:
     out = io.StringIO()
-    with Live(60, file=out) as live:
+    with SearchView(60, file=out) as live:
         live.stage("capturing")
         for number, speedup in enumerate([0.9, 1.5, 1.2, None, 1.7, 1.7], start=1):
             live.trying(f"idea {number}")
@@ -225,7 +225,7 @@ def test_plain_lines_are_improvements_only() -> None:
 def test_plain_silence_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dvk.pipelines.live.HEARTBEAT_S", 0.3)
     out = io.StringIO()
-    with Live(60, file=out) as live:
+    with SearchView(60, file=out) as live:
         live.stage("compiling torch.compile")
         time.sleep(1.0)
     lines = out.getvalue().splitlines()
@@ -235,7 +235,7 @@ def test_plain_silence_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_was_judged_before_is_counted_in_silence() -> None:
     out = io.StringIO()
-    with Live(60, file=out) as live:
+    with SearchView(60, file=out) as live:
         live.resumed([judged(1, 2.0), judged(2, None)])
         assert live.best is not None and live.best.value == 2.0 and out.getvalue() == ""
         live.judged(judged(3, 1.5))
@@ -247,7 +247,7 @@ def test_what_was_judged_before_is_counted_in_silence() -> None:
 def test_it_says_who_is_proposing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dvk.pipelines.live.HEARTBEAT_S", 0.2)
     out = io.StringIO()
-    with Live(60, file=out, several=True) as live:
+    with SearchView(60, file=out, several=True) as live:
         live.stage("searching")
         live.asking("nano", 4)
         live.trying("idea 1", "composer")
@@ -265,14 +265,14 @@ def test_it_says_who_is_proposing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_quiet_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    with Live(60, quiet=True) as live:
+    with SearchView(60, quiet=True) as live:
         live.judged(judged(1, 2.0))
     assert capfd.readouterr() == ("", "")
     assert live.best is not None and live.best.value == 2.0
 
 
 def test_stdout_is_never_written(capfd: pytest.CaptureFixture[str]) -> None:
-    with Live(60) as live:
+    with SearchView(60) as live:
         live.judged(judged(1, 2.0))
     out, err = capfd.readouterr()
     assert out == "" and "2.00×" in err
@@ -282,7 +282,7 @@ def test_a_reader_that_went_away_does_not_stop_the_search() -> None:
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "w") as out:
-        with Live(60, file=out) as live:
+        with SearchView(60, file=out) as live:
             live.judged(judged(1, 1.5))
             live.judged(judged(2, 1.9))
         assert live.best is not None and live.best.value == 1.9
@@ -290,7 +290,7 @@ def test_a_reader_that_went_away_does_not_stop_the_search() -> None:
 
 
 def test_a_confirmation_replaces_the_search_s_word() -> None:
-    with Live(60, quiet=True) as live:
+    with SearchView(60, quiet=True) as live:
         live.judged(judged(1, 2.4))
         live.judged(judged(2, 2.3))
         live.judged(judged(1, 2.1, tier="claim"))
@@ -304,13 +304,13 @@ def test_a_confirmation_replaces_the_search_s_word() -> None:
 
 
 def test_an_interval_that_reaches_one_is_no_best() -> None:
-    with Live(60, quiet=True) as live:
+    with SearchView(60, quiet=True) as live:
         live.judged(judged(1, 1.02))
         assert live.best is None
 
 
 def test_a_resumed_run_goes_on_counting() -> None:
-    with Live(60, quiet=True, elapsed_s=40) as live:
+    with SearchView(60, quiet=True, elapsed_s=40) as live:
         assert 40 <= live.elapsed_s < 42
 
 

@@ -28,7 +28,7 @@ def test_each_step_has_one_row(tmp_path: Path, steps: list[int], checkpoint: int
         assert run.read(FILE) == [{"step": step, "x": step / 3} for step in expected]
 
 
-def test_without_a_row_in_the_checkpoint_its_own_stays(tmp_path: Path) -> None:
+def test_without_a_row_in_the_checkpoint_the_module_keeps_its_own(tmp_path: Path) -> None:
     with opened(tmp_path / "run") as run:
         Metrics(run).write([{"step": 1}, {"step": 2, "x": 1.0}, {"step": 3}])
         rewind(run, 2, None)

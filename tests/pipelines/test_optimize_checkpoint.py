@@ -13,7 +13,7 @@ from dvk.config import Config
 from dvk.errors import LibraryError, UsageError
 from dvk.interop.davinci.skills import imported
 from dvk.pipelines.optimize.checkpoint import with_checkpoint
-from dvk.pipelines.optimize.request import Request
+from dvk.pipelines.optimize.request import OptimizeRequest
 from dvk.skills import Library
 from tests.cli import warm
 from tests.skills.test_snapshots import put
@@ -38,16 +38,16 @@ def get_init_inputs():
 
 def test_the_checkpoint_is_backbone_and_library(tmp_path):
     (tmp_path / "config.json").touch()
-    found = with_checkpoint(Request(spec="m.py"), tmp_path)
+    found = with_checkpoint(OptimizeRequest(spec="m.py"), tmp_path)
     assert found.backbone == f"davinci:{tmp_path}" and found.library is None, "an SFT checkpoint bundles none"
     put(tmp_path / "skill_library.jsonl", "fused_softmax", "other")
-    found = with_checkpoint(Request(spec="m.py"), tmp_path)
+    found = with_checkpoint(OptimizeRequest(spec="m.py"), tmp_path)
     assert found.library is not None and found.library.parent == resources.home() / "davinci"
     with Library.open(found.library) as library:
         assert [skill.name for skill in library.list()] == ["fused_softmax", "other"]
-    assert with_checkpoint(Request(spec="m.py", library=tmp_path / "mine.db"), tmp_path).library == tmp_path / "mine.db"
+    assert with_checkpoint(OptimizeRequest(spec="m.py", library=tmp_path / "mine.db"), tmp_path).library == tmp_path / "mine.db"
     with pytest.raises(UsageError, match="own backbone"):
-        with_checkpoint(Request(spec="m.py", backbone="nano"), tmp_path)
+        with_checkpoint(OptimizeRequest(spec="m.py", backbone="nano"), tmp_path)
 
 
 def test_a_library_is_made_once_and_another_content_is_another(tmp_path):

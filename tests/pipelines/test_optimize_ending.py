@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from dvk import tasks
-from dvk.agents import Subject
+from dvk.agents import TaskContext
 from dvk.cli.optimize import command, lines
 from dvk.composer import Plan, applicable, compose
 from dvk.config import Config
 from dvk.errors import RunFolderError
 from dvk.pipelines.optimize import clock, optimize, session
 from dvk.pipelines.optimize.credit import credited
-from dvk.pipelines.optimize.request import Request
+from dvk.pipelines.optimize.request import OptimizeRequest
 from dvk.records import Candidate, Claim, Interval, Status, Timing, Verdict
 from dvk.search.composer import MEASURED
 from tests.agents.conftest import make_skill
@@ -69,10 +69,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[s
     monkeypatch.setattr(session, "capture", captured)
 
     def run(court: Court, *, budget_s: float = 120.0, resume: bool = False, quiet: bool = True) -> dict[str, Any]:
-        monkeypatch.setattr(session, "open_court", court)
+        monkeypatch.setattr(session, "open_session", court)
         config = Config()
         config = config.model_copy(update={"optimize": config.optimize.model_copy(update={"budget_s": budget_s})})
-        request = Request(spec=str(tmp_path / "model.py"), out=tmp_path / "run", device="cpu", quiet=quiet, resume=resume)
+        request = OptimizeRequest(spec=str(tmp_path / "model.py"), out=tmp_path / "run", device="cpu", quiet=quiet, resume=resume)
         return optimize(request, config)
 
     return run
@@ -225,7 +225,7 @@ def test_skills_are_credited_where_their_recipe_is_in_the_winner(tmp_path: Path)
     skills = [make_skill("works", recipe=works[0]), make_skill("idle", recipe="pack_linears")]
     both = (*recipes, "pack_linears")  # there are no linear layers to pack
     made = compose(task, graph, Plan(both), "cpp", skills=("works", "idle"))
-    subject = Subject(task, graph, "cpp")
+    subject = TaskContext(task, graph, "cpp")
     assert credited(subject, skills, made) == ["works"]
     written = made.model_copy(update={"proposer": "a model"})
     assert credited(subject, skills, written) == ["works", "idle"], "a model's text is its own"

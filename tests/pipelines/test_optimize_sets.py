@@ -1,4 +1,4 @@
-"""`dvk optimize --also`: a search for each set of inputs and one drop-in, by a court whose clock we make up."""
+"""`dvk optimize --extra-input`: a search for each set of inputs and one drop-in, by a court whose clock we make up."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import pytest
 import torch
 
 from dvk import tasks
-from dvk.composer import Captured
+from dvk.composer import CapturedGraph
 from dvk.config import Config, Limits
 from dvk.errors import DvkError
 from dvk.pipelines.optimize import optimize, session
-from dvk.pipelines.optimize.request import Request
+from dvk.pipelines.optimize.request import OptimizeRequest
 from dvk.records import Candidate, Claim, Interval, Status, Task, Timing, Verdict
 
 MODEL = """
@@ -56,7 +56,7 @@ def loaded(spec: str, **options: Any) -> Task:
 
 
 @cache
-def captured(task: Task, limits: Limits) -> Captured:
+def captured(task: Task, limits: Limits) -> CapturedGraph:
     """Likewise."""
     return _capture(task, limits)
 
@@ -106,8 +106,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[s
     monkeypatch.setattr(session, "capture", captured)
 
     def run(made: Made, *also: str, **options: Any) -> dict[str, Any]:
-        monkeypatch.setattr(session, "open_court", made)
-        asked = Request(spec=str(tmp_path / "model.py"), also=also, out=tmp_path / "run", device="cpu", quiet=True, **options)
+        monkeypatch.setattr(session, "open_session", made)
+        asked = OptimizeRequest(spec=str(tmp_path / "model.py"), also=also, out=tmp_path / "run", device="cpu", quiet=True, **options)
         return optimize(asked, Config())
 
     return run
@@ -164,7 +164,7 @@ def test_sets_that_fall_in_turns_are_given_up_after_as_many_drop_ins_as_a_set_ha
 ) -> None:
     texts: list[str] = []
     said: list[str] = []
-    monkeypatch.setattr(session.Live, "stage", lambda self, text: said.append(text))
+    monkeypatch.setattr(session.SearchView, "stage", lambda self, text: said.append(text))
 
     def clock(rows: int, candidate: Candidate, tier: str) -> float:
         if tier == "search":
@@ -211,7 +211,7 @@ def test_another_set_starts_with_the_schedule_that_was_best(run: Callable[..., d
 
 
 @pytest.mark.slow
-def test_equal_kernels_are_told_once(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_equal_kernels_are_listed_once(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text("import torch\ndef f(x):\n    return torch.tanh(x) * 2\n")
     summary = run(Made(lambda rows, candidate, tier: 2.0), "x=float32[64,32]", inputs=("x=float32[32,64]",))
     assert [row["same_kernels_as"] for row in summary["shapes"]] == [None, "x float32[32, 64]"]
@@ -258,7 +258,7 @@ def test_ctrl_c_while_confirming_keeps_what_one_search_found(run: Callable[..., 
 
 
 @pytest.mark.parametrize(("also", "options", "says"), [
-    (("x=float32[8,63]",), {}, "--also `x=float32[8,63]`: Model failed"),
+    (("x=float32[8,63]",), {}, "--extra-input `x=float32[8,63]`: Model failed"),
     (("y=float32[8,64]",), {}, "no parameter `y`"),
     ((OTHER, "float32[8,64]"), {}, "given already: x float32[8, 64]"),
     (("x=float32[32,64]",), {}, "given already"),

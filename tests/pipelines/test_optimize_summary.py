@@ -8,18 +8,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from dvk.agents import Subject
+from dvk.agents import TaskContext
 from dvk.backbone import Completion, Conversation, Sampling
-from dvk.backbone.recorded import Recorded
+from dvk.backbone.recorded import RecordedBackbone
 from dvk.config import Config
 from dvk.pipelines.optimize import summary
-from dvk.pipelines.optimize.session import Session
+from dvk.pipelines.optimize.session import SearchSession
 from dvk.records import Candidate, Claim, Episode, Interval, Task, Trace, Turn, Verdict
 from dvk.runs import RunFolder
 from dvk.search.repeats import repeat
 from tests.agents.conftest import Said, fenced, make_skill, ok, wrong
 
-SUBJECT = Subject(Task(id="t", name="t", source="class Model: ...", entry="Model", kind="module"), None, "cpp")
+SUBJECT = TaskContext(Task(id="t", name="t", source="class Model: ...", entry="Model", kind="module"), None, "cpp")
 CODE = "class ModelNew: number = {}\n"
 
 
@@ -39,12 +39,12 @@ def claim(turn: Turn) -> Turn:
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Iterator[Recorded]:
+def model(tmp_path: Path) -> Iterator[RecordedBackbone]:
     """It was asked for a selection, then twice for code, then for advice."""
     answers = {"which?": "a", "one": fenced(CODE.format(1)), "two": fenced(CODE.format(2)), "why?": "Memory."}
     said = Said(lambda conversation: answers[conversation.messages[-1]["content"]])
     with RunFolder.open(tmp_path / "run", command="optimize", name="m", argv=[], config=Config(), resume=False) as run:
-        backbone = Recorded(said, run)
+        backbone = RecordedBackbone(said, run)
         backbone.clock = iter([3.0, 4.0, 5.0]).__next__
         backbone.generate([question("which?", "select_skills")], Sampling())
         backbone.generate([question("one"), question("two")], Sampling())
@@ -52,7 +52,7 @@ def model(tmp_path: Path) -> Iterator[Recorded]:
         yield backbone
 
 
-def test_answers_nobody_kept_are_kept(model: Recorded) -> None:
+def test_answers_that_were_not_recorded_are_recorded_now(model: RecordedBackbone) -> None:
     first = judged(CODE.format(1), ok(1.5), at=6.0, title="idea", skills=("a",))
     composed = judged("composed", ok(1.2), proposer="composer")
     made = summary.episode(SUBJECT, [composed, first, claim(first)], [make_skill("a")], [], model)
@@ -67,7 +67,7 @@ def test_answers_nobody_kept_are_kept(model: Recorded) -> None:
     assert why.turns[0].candidate is None and why.turns[0].malformed is None, "nobody says that it was to be code"
 
 
-def test_kept_conversations_are_not_kept_twice(model: Recorded) -> None:
+def test_kept_conversations_are_not_kept_twice(model: RecordedBackbone) -> None:
     call = model.calls[1]
     pending = Turn(messages=call.conversations[0].messages, completion=call.completions[0].text, finish="stop",
                    candidate=Candidate(source=CODE.format(1), backend="cpp", proposer="said"), elapsed_s=77.0)
@@ -110,7 +110,7 @@ def test_measurements_of_one_program_are_one_candidate_that_is_as_fast_as_their_
 
     lucky, steady, last = (judged(f"program {name}", timed(speedup)) for name, speedup in (("a", 1.8), ("b", 1.5), ("c", 1.2)))
     turns = [lucky, steady, again(lucky, 2, 1.25), last, again(lucky, 3, 1.2)]
-    promising = Session.promising.fget(SimpleNamespace(turns=turns))  # type: ignore[attr-defined]  # a property
+    promising = SearchSession.promising.fget(SimpleNamespace(turns=turns))  # type: ignore[attr-defined]  # a property
     assert promising == [steady, lucky, last], "each once, in its own words"
     assert summary.outcome(turns, None, False, "why", None)["num_candidates"] == 3
     (row,) = summary.proposers([turns[0], turns[2], turns[4]])
@@ -133,7 +133,7 @@ def test_why_nothing_was_read() -> None:
 def test_a_failed_server_is_no_candidate(tmp_path: Path) -> None:
     said = Said(lambda conversation: Completion(text="", finish="error", error="too long"))
     with RunFolder.open(tmp_path / "run", command="optimize", name="m", argv=[], config=Config(), resume=False) as run:
-        backbone = Recorded(said, run)
+        backbone = RecordedBackbone(said, run)
         backbone.generate([question("one")], Sampling())
         (_, talk) = summary.episode(SUBJECT, [], [], [], backbone).traces
     assert talk.turns[0].malformed == "the backbone failed: too long" and talk.turns[0].finish == "error"
@@ -181,7 +181,7 @@ def test_a_best_candidate_that_is_refused_when_judged_again_is_named_so() -> Non
 
 
 def refuted(turns: list[Turn]) -> Turn | None:
-    return Session.refuted.fget(SimpleNamespace(turns=turns))  # type: ignore[attr-defined,no-any-return]  # a property
+    return SearchSession.refuted.fget(SimpleNamespace(turns=turns))  # type: ignore[attr-defined,no-any-return]  # a property
 
 
 def test_what_is_said_of_a_refuted_search_is_of_its_best_candidate() -> None:
@@ -206,5 +206,5 @@ def test_what_is_said_of_a_refuted_search_is_of_its_best_candidate() -> None:
 ])  # fmt: skip
 def test_what_is_worth_confirming(turns: list[tuple[float, float, float]], confirmed: list[float]) -> None:
     judged_so = SimpleNamespace(turns=[undecided(*figures) for figures in turns])
-    promising = Session.promising.fget(judged_so)  # type: ignore[attr-defined]  # a property
+    promising = SearchSession.promising.fget(judged_so)  # type: ignore[attr-defined]  # a property
     assert [turn.verdict.timing.speedup.value for turn in promising] == confirmed

@@ -231,7 +231,7 @@ def test_without_compile_there_is_no_compile(tmp_path: Path) -> None:
     assert "no longer in the library" in page.text
 
 
-def test_only_the_policy_is_told(tmp_path: Path) -> None:
+def test_only_the_policy_sees_feedback(tmp_path: Path) -> None:
     made = episode(turns(3)[:3])
     summary_trace = made.traces[0].model_copy(update={"role": "summary"})
     page, _ = write(tmp_path, made.model_copy(update={"traces": (*made.traces, summary_trace)}), NOTHING)

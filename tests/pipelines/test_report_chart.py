@@ -12,7 +12,7 @@ from dvk.records import Status, Turn
 from tests.pipelines.searches import bad, candidate, episode, ok, turns
 
 
-def drawn(made: list[Turn], compile_speedup: float | None = None) -> tuple[ElementTree.Element, list[attempts.Attempt]]:
+def drawn(made: list[Turn], compile_speedup: float | None = None) -> tuple[ElementTree.Element, list[attempts.ReportAttempt]]:
     told = attempts.gather(episode(made))
     return ElementTree.fromstring(chart.draw(told, compile_speedup, None)), told
 

@@ -12,12 +12,12 @@ from dvk.cli import app
 from dvk.config import Config
 from dvk.errors import UsageError
 from dvk.pipelines import leftovers, selftest
-from dvk.pipelines.selftest import Case, Outcome
+from dvk.pipelines.selftest import RedTeamCase, SelftestOutcome
 from dvk.records import Interval, Status, Timing, Verdict
 
 
-def case(expect: str, kind: str = "evil") -> Case:
-    return Case(path=Path("D06_x.py"), kind=kind, reference="x", device="any", backend="cpp", expect=expect)  # type: ignore[arg-type]
+def case(expect: str, kind: str = "evil") -> RedTeamCase:
+    return RedTeamCase(path=Path("D06_x.py"), kind=kind, reference="x", device="any", backend="cpp", expect=expect)  # type: ignore[arg-type]
 
 
 def verdict(status: str = "ok", lo: float | None = 1.0, health: tuple[str, ...] = ()) -> Verdict:
@@ -47,13 +47,13 @@ def verdict(status: str = "ok", lo: float | None = 1.0, health: tuple[str, ...] 
     ],
 )
 def test_what_counts_as_caught(expect: str, found: Verdict, right: bool) -> None:
-    assert Outcome(case(expect), "cpu", found).right is right
+    assert SelftestOutcome(case(expect), "cpu", found).right is right
 
 
 def test_an_honest_one_is_right_when_it_is_ok() -> None:
-    assert Outcome(case("ok", "honest"), "cpu", verdict("ok", 40.0)).right
-    assert not Outcome(case("ok", "honest"), "cpu", verdict("mismatch")).right
-    assert not Outcome(case("refused"), "cpu", verdict("mismatch"), trace="/tmp/x").right
+    assert SelftestOutcome(case("ok", "honest"), "cpu", verdict("ok", 40.0)).right
+    assert not SelftestOutcome(case("ok", "honest"), "cpu", verdict("mismatch")).right
+    assert not SelftestOutcome(case("refused"), "cpu", verdict("mismatch"), trace="/tmp/x").right
 
 
 def test_reading_a_case(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_it_judges_and_reports() -> None:
     assert {name.split("/")[1][:3] for name in left_out} == {"G17"}
     text = selftest.report(outcomes, left_out)
     assert "caught 1 of 1 attacks, accepted 1 of 1 honest kernels; 2 files need another device" in text
-    missed = [Outcome(outcomes[0].case, "cpu", verdict("ok", 9.0)), Outcome(outcomes[1].case, "cpu", verdict("mismatch"))]
+    missed = [SelftestOutcome(outcomes[0].case, "cpu", verdict("ok", 9.0)), SelftestOutcome(outcomes[1].case, "cpu", verdict("mismatch"))]
     assert "MISSED  evil/G16" in selftest.report(missed, []) and "REJECTED  honest/G16" in selftest.report(missed, [])
 
 

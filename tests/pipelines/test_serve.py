@@ -19,12 +19,12 @@ from typing import Any
 
 import pytest
 
-from dvk.config import Config, Serve
+from dvk.config import Config, ServeConfig
 from dvk.errors import MachineError, UsageError
-from dvk.interop.kernelgym import Evaluation, Result
-from dvk.pipelines.serve import Request, serve
+from dvk.interop.kernelgym import Evaluation, EvaluationResult
+from dvk.pipelines.serve import ServeRequest, serve
 from dvk.pipelines.serve.addresses import local
-from dvk.pipelines.serve.desk import Closed, Desk, Full, Taken
+from dvk.pipelines.serve.desk import QueueClosed, QueueFull, RequestQueue, TaskIdTaken
 from dvk.pipelines.serve.judging import asked_of, candidate_source
 from dvk.sandbox.proctree import descendants
 from tests.cli import warm
@@ -106,7 +106,7 @@ def test_documented_request_and_answer(gym):
     assert gym.ask("GET", "/results/right-1")[:2] == (200, found)
 
 
-def test_what_is_wrong_is_told_in_the_same_fields(gym):
+def test_errors_use_the_same_fields(gym):
     untimed = {"run_performance": False}
     found = gym.evaluate(WRONG, "wrong-1", **untimed)
     assert (found["status"], found["compiled"], found["correctness"]) == ("completed", True, False)
@@ -264,15 +264,15 @@ class Bell:
         self.order: list[str] = []
         self.rings = threading.Semaphore(0)
 
-    def __call__(self, request: Evaluation, number: int) -> Result:
+    def __call__(self, request: Evaluation, number: int) -> EvaluationResult:
         self.order.append(request.task_id)
         assert self.rings.acquire(timeout=10)
         if request.kernel_code == "broken":
             raise MachineError("no compiler", "install one")
-        return Result(task_id=request.task_id, status="completed")
+        return EvaluationResult(task_id=request.task_id, status="completed")
 
 
-def ask(desk: Desk, request: Evaluation) -> threading.Event:
+def ask(desk: RequestQueue, request: Evaluation) -> threading.Event:
     ended = threading.Event()
     desk.submit(request, ended.set)
     return ended
@@ -280,12 +280,12 @@ def ask(desk: Desk, request: Evaluation) -> threading.Event:
 
 def test_the_urgent_come_first_and_equal_requests_are_one():
     bell = Bell()
-    with Desk(Serve(queue=4), 1, bell) as desk:
+    with RequestQueue(ServeConfig(queue=4), 1, bell) as desk:
         first = ask(desk, evaluation("first"))
         wait_for(lambda: bell.order)
         others = [ask(desk, evaluation(name, priority=name)) for name in ("low", "normal", "high")]
         again = ask(desk, evaluation("first"))
-        with pytest.raises(Taken):
+        with pytest.raises(TaskIdTaken):
             ask(desk, evaluation("first", uuid="other"))
         assert desk.position(desk.find("low")) == 2 and desk.num_waiting == 3
         for _ in range(4):
@@ -299,11 +299,11 @@ def test_the_urgent_come_first_and_equal_requests_are_one():
 
 def test_the_queue_is_bounded_and_so_is_what_is_kept():
     bell = Bell()
-    with Desk(Serve(queue=1, kept=2), 1, bell) as desk:
+    with RequestQueue(ServeConfig(queue=1, kept=2), 1, bell) as desk:
         events = [ask(desk, evaluation("a"))]
         wait_for(lambda: bell.order)
         events.append(ask(desk, evaluation("b")))
-        with pytest.raises(Full):
+        with pytest.raises(QueueFull):
             ask(desk, evaluation("c"))
         bell.rings.release()
         wait_for(lambda: len(bell.order) == 2)
@@ -316,13 +316,13 @@ def test_the_queue_is_bounded_and_so_is_what_is_kept():
 def test_a_broken_machine_fails_the_task_and_says_so_until_it_works_again():
     bell = Bell()
     bell.rings.release(2)
-    with Desk(Serve(), 1, bell) as desk:
+    with RequestQueue(ServeConfig(), 1, bell) as desk:
         assert ask(desk, evaluation("a").model_copy(update={"kernel_code": "broken"})).wait(10)
         entry = desk.find("a")
         assert entry.result.status == "failed" and entry.result.error_code == "SYSTEM_ERROR" and desk.failed == "no compiler"
         assert ask(desk, evaluation("b")).wait(10) and desk.failed is None
         desk.close()
-        with pytest.raises(Closed):
+        with pytest.raises(QueueClosed):
             ask(desk, evaluation("c"))
 
 
@@ -341,16 +341,16 @@ def test_without_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "fastapi", None)
     monkeypatch.delitem(sys.modules, "dvk.pipelines.serve.app", raising=False)
     with pytest.raises(MachineError, match="pip install 'dvk\\[serve\\]'"):
-        serve(Request(port=0), Config())
+        serve(ServeRequest(port=0), Config())
 
 
-def test_nobody_is_let_in_from_outside_without_a_token(monkeypatch):
+def test_remote_access_needs_a_token(monkeypatch):
     monkeypatch.delenv("DVK_JUDGE_TOKEN", raising=False)
     assert local("127.0.0.1") and local("::1") and local("localhost") and not local("0.0.0.0") and not local("judge.example")
     with pytest.raises(UsageError, match="anybody"):
-        serve(Request(host="0.0.0.0", port=0), Config())
+        serve(ServeRequest(host="0.0.0.0", port=0), Config())
     with pytest.raises(UsageError, match="cannot listen"):
-        serve(Request(host="203.0.113.1", port=0, open_to_all=True), Config())
+        serve(ServeRequest(host="203.0.113.1", port=0, open_to_all=True), Config())
 
 
 # ---------------------------------------------------------------- on a GPU

@@ -8,7 +8,7 @@ from dvk import tasks
 from dvk.config import Config
 from dvk.errors import Exhausted, TaskError
 from dvk.interop.kernelgym import Evaluation
-from dvk.pipelines.serve.judging import Judging
+from dvk.pipelines.serve.judging import JudgeService
 
 
 @pytest.mark.parametrize(("error", "looked"), [(TaskError("wrong", "right it"), [1, 1, 2, 2]), (Exhausted("slow", "wait"), [1, 2, 3, 4])])
@@ -20,7 +20,7 @@ def test_a_failure_is_kept_unless_it_may_pass_or_is_refreshed(monkeypatch, error
         raise error
 
     monkeypatch.setattr(tasks, "load", load)
-    judging, found = Judging(Config(), 1), []
+    judging, found = JudgeService(Config(), 1), []
     for refresh in (False, False, True, False):
         asked = Evaluation(task_id="a", reference_code="r", kernel_code="k", backend="cpp", force_refresh=refresh)
         answer = judging.answer(asked, 0)

@@ -10,10 +10,10 @@ import pytest
 
 from dvk.config import Config
 from dvk.harness import backends
-from dvk.interop.kernelgym import Evaluation, Result
+from dvk.interop.kernelgym import Evaluation, EvaluationResult
 from dvk.interop.kernelgym.fields import ENDED
 from dvk.pipelines.serve import enclosed
-from dvk.pipelines.serve.judging import Judging
+from dvk.pipelines.serve.judging import JudgeService
 from dvk.sandbox import enclosure
 
 FILES = Path(__file__).parents[1] / "harness" / "files"
@@ -83,19 +83,19 @@ peek()
 
 
 @pytest.fixture(scope="module")
-def judging() -> Iterator[Judging]:
-    with Judging(CONFIG, 1, "cpu") as judging:
+def judging() -> Iterator[JudgeService]:
+    with JudgeService(CONFIG, 1, "cpu") as judging:
         yield judging
 
 
-def ask(judging: Judging, attack: str = "", built: str = "pass", called: str = "pass") -> Result:
+def ask(judging: JudgeService, attack: str = "", built: str = "pass", called: str = "pass") -> EvaluationResult:
     source = REFERENCE.format(attack=attack, built=built, called=called)
     result = judging.answer(Evaluation(task_id="a", reference_code=source, kernel_code=CANDIDATE, backend="cpp"), 0)
     assert result.status in ENDED
     return result
 
 
-def fine(result: Result) -> bool:
+def fine(result: EvaluationResult) -> bool:
     return bool(result.compiled and result.correctness)
 
 
@@ -114,7 +114,7 @@ needs_landlock = pytest.mark.skipif(not enclosure.works(), reason="this kernel h
 
 
 @needs_landlock
-def test_a_reference_reaches_no_more_than_a_candidate(judging: Judging, tmp_path: Path) -> None:
+def test_a_reference_reaches_no_more_than_a_candidate(judging: JudgeService, tmp_path: Path) -> None:
     attack, written = peeks(tmp_path)
     result = ask(judging, attack, built="peek()", called="peek()")
     assert fine(result), result.error_message
@@ -122,7 +122,7 @@ def test_a_reference_reaches_no_more_than_a_candidate(judging: Judging, tmp_path
 
 
 @pytest.mark.slow
-def test_candidates_whose_processes_start_otherwise_are_judged(judging: Judging) -> None:
+def test_candidates_whose_processes_start_otherwise_are_judged(judging: JudgeService) -> None:
     """Triton's interpreter needs a variable before anything is imported; the judge must reach into that process, too."""
     asked = Evaluation(task_id="a", reference_code=(FILES / "affine.py").read_text(), backend="triton",
                        kernel_code=(FILES / "good" / "triton_affine.py").read_text())
@@ -142,7 +142,7 @@ def test_a_reference_reaches_no_more_than_a_candidate_on_a_gpu(tmp_path: Path, c
     reference = (FILES / "affine.py").read_text()
     reference = f"import os, socket\n{attack}\n{reference}"
     asked = {"tier": "search", "contract": contract}
-    with Judging(config, 1, "cuda") as judging:
+    with JudgeService(config, 1, "cuda") as judging:
         for number, kernel in enumerate(("triton_affine", "cuda_affine")):
             code = (FILES / "good" / f"{kernel}.py").read_text()
             result = judging.answer(Evaluation(task_id=f"a{number}", reference_code=reference, kernel_code=code, dvk=asked), 0)
@@ -171,7 +171,7 @@ def test_a_server_says_where_a_gpu_cannot_be_shut_in(monkeypatch: pytest.MonkeyP
     "sys.stdout.write('x' * (1 << 24))",
     "kept = [bytearray(b'x' * (64 << 20)) for _ in range(40)]",
 ])  # fmt: skip
-def test_one_that_attacks_gets_one_answer_and_the_next_is_judged(judging: Judging, attack: str, where: str) -> None:
+def test_one_that_attacks_gets_one_answer_and_the_next_is_judged(judging: JudgeService, attack: str, where: str) -> None:
     result = ask(judging, **{where: attack})
     assert result.error_message or fine(result) == ("stdout" in attack), result
     assert fine(ask(judging))

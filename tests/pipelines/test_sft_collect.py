@@ -25,9 +25,9 @@ from dvk.learn.diversity import filter
 from dvk.learn.examples import read
 from dvk.pipelines.sft import episodes as playing
 from dvk.pipelines.sft import stages
-from dvk.pipelines.sft.collect import Block, render, varied
+from dvk.pipelines.sft.collect import RenderBlock, render, varied
 from dvk.pipelines.sft.episodes import at_a_time
-from dvk.pipelines.sft.stages import BACKENDS, Request, sft
+from dvk.pipelines.sft.stages import BACKENDS, SftRequest, sft
 from dvk.taskgen import generate, make
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +38,7 @@ CONFIG = Config.model_validate({"seed": 3, "collect": {"tasks": 3, "played": 1, 
 @pytest.fixture(scope="module")
 def collected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("sft") / "run"
-    told = sft(Request(stages=("collect",), backends=("cpp",), workers=1, out=folder), CONFIG)
+    told = sft(SftRequest(stages=("collect",), backends=("cpp",), workers=1, out=folder), CONFIG)
     return folder, told["collect"]
 
 
@@ -102,10 +102,10 @@ def test_summaries_learn_what_made_a_conversation_faster(collected: tuple[Path, 
 
 
 @pytest.mark.slow
-def test_going_on_plays_nothing_twice(collected: tuple[Path, dict[str, Any]]) -> None:
+def test_resuming_repeats_no_episode(collected: tuple[Path, dict[str, Any]]) -> None:
     folder, _ = collected
     before = (folder / playing.EPISODES).read_text(), sorted(p.stat().st_mtime_ns for p in (folder / "collect").rglob("*.jsonl"))
-    told = sft(Request(stages=("collect",), backends=("cpp",), workers=1, out=folder, resume=True), CONFIG)["collect"]
+    told = sft(SftRequest(stages=("collect",), backends=("cpp",), workers=1, out=folder, resume=True), CONFIG)["collect"]
     assert told["tasks"] == 3 and told["played_played"] == 1
     assert ((folder / playing.EPISODES).read_text(), sorted(p.stat().st_mtime_ns for p in (folder / "collect").rglob("*.jsonl"))) == before
 
@@ -113,7 +113,7 @@ def test_going_on_plays_nothing_twice(collected: tuple[Path, dict[str, Any]]) ->
 @pytest.mark.slow
 def test_diversify_takes_both_kinds(collected: tuple[Path, dict[str, Any]]) -> None:
     folder, _ = collected
-    told = sft(Request(stages=("filter", "diversify"), out=folder, resume=True), CONFIG)
+    told = sft(SftRequest(stages=("filter", "diversify"), out=folder, resume=True), CONFIG)
     assert told["filter"]["kept"] and told["diversify"]["num_rows"] == told["filter"]["kept"]
     given = {e.id for path in (folder / "collect").rglob("*.jsonl") if path.name != "blocks.jsonl" for e in read(path)}
     kept = {e.id for e in read(folder / "diversify" / "kept.jsonl")}
@@ -147,7 +147,7 @@ def test_what_is_played_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(stages, "default_device", lambda: "cpu")
     config = Config.model_validate({"collect": {"tasks": 20}})
     for number, backend in enumerate(BACKENDS):
-        sft(Request(stages=("collect",), backends=(backend,), out=tmp_path / str(number)), config)
+        sft(SftRequest(stages=("collect",), backends=(backend,), out=tmp_path / str(number)), config)
     assert asked == [20], "Triton's texts cannot be timed here"
     said = capfd.readouterr().err.splitlines()
     assert said == ["writing texts for 20 tasks, then playing 0 others", "writing texts for 20 tasks, then playing 20 others"]
@@ -156,7 +156,7 @@ def test_what_is_played_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.slow
 def test_ctrl_c_waits_for_no_block_that_was_not_begun(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "dvk", "sft", "collect", "--out", "run", "--tasks", "500", "--backend", "cpp", "--workers", "1",
-               "--set", "collect.mutants=0", "--set", "collect.drawn=1"]  # fmt: skip
+               "--set", "collect.mutants=0", "--set", "collect.oversample=1"]  # fmt: skip
     process = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.DEVNULL,
                                stdout=subprocess.DEVNULL, start_new_session=True,
                                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # tests in the background ignore it
@@ -171,7 +171,7 @@ def test_ctrl_c_waits_for_no_block_that_was_not_begun(tmp_path: Path) -> None:
 
 def test_nothing_collected_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nothing was collected"):
-        sft(Request(stages=("diversify",), out=tmp_path / "empty"), CONFIG)
+        sft(SftRequest(stages=("diversify",), out=tmp_path / "empty"), CONFIG)
 
 
 @pytest.mark.parametrize("free_gib, asked, given", [
@@ -190,7 +190,7 @@ def test_listings_for_a_gpu_lie_as_on_one(tmp_path: Path, monkeypatch: pytest.Mo
     assert attention is not None and "scaled_dot_product_attention" in attention.source
     monkeypatch.setattr("dvk.taskgen.generate", lambda *given, **named: [attention])
     for backend, lies in (("triton", True), ("cpp", False)):
-        block = Block(0, 1, 1, backend, 3, 2, 0, 0, 0.0, 0.0, (), str(tmp_path))  # type: ignore[arg-type]
+        block = RenderBlock(0, 1, 1, backend, 3, 2, 0, 0, 0.0, 0.0, (), str(tmp_path))  # type: ignore[arg-type]
         render(block)
         listings = [str(row.messages[0]["content"]) for row in read(block.path)]
         assert listings and all(("@" in listing) is lies for listing in listings), backend

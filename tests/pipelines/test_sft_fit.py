@@ -181,7 +181,7 @@ def test_quality_that_cannot_be_measured_is_said_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_checkpoints_are_measured_beside_the_training(fitted: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+def test_checkpoints_are_measured_while_training_goes_on(fitted: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     """A model that writes nonsense is right on no task; a process that has no checkpoint says so."""
     config = settings(quality_tasks=1)
     with opened(tmp_path / "run", config) as run, Quality(run, config, ("cpp",)) as quality:
@@ -228,7 +228,7 @@ def test_tokens_are_made_in_one_pass_as_they_are_defined(fitted: tuple[Path, dic
     assert made[0].info["too_long"] + made[1].info["too_long"] > 0 and "summary" in made[0].info["by_kind"] | made[1].info["by_kind"]
 
 
-def test_tokens_are_made_once_and_anew_when_either_half_is_missing(fitted: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+def test_tokens_are_cached_and_rebuilt_when_either_file_is_missing(fitted: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     chat = trainable(f"nano:{fitted[1]['checkpoint']}", Config()).chat
     tokens.tokenise(tmp_path, examples(), chat, settings(), "o", 1)
     again = tokens.tokenise(tmp_path, InMemory(), chat, settings(), "o", 1)[0]

@@ -21,8 +21,8 @@ from dvk.learn.examples import Example, read
 from dvk.nanolang import prompt
 from dvk.pipelines.sft.collect import renderings
 from dvk.pipelines.sft.executing import executed
-from dvk.pipelines.sft.families import Text, family_of, layouts, sample, texts
-from dvk.pipelines.sft.filtering import Voucher, reference, sifted
+from dvk.pipelines.sft.families import FamilyText, family_of, layouts, sample, texts
+from dvk.pipelines.sft.filtering import Voucher, filter_examples, reference
 from dvk.pipelines.sft.gate import EXECUTED, decided, gate, summary
 from dvk.pipelines.sft.offsets import HIGHEST, drawn, shifted
 from dvk.pipelines.sft.stages import refuse_ungated, sources
@@ -37,8 +37,8 @@ def opened(folder: Path, *, resume: bool = True) -> RunFolder:
     return RunFolder.open(folder, command="sft", name="test", argv=("dvk",), config=CONFIG, resume=resume)
 
 
-def text(number: int, family: str, task: str) -> Text:
-    return Text(f"id{number}", family, "cpp", task, "fusion", number, f"code {number}")
+def text(number: int, family: str, task: str) -> FamilyText:
+    return FamilyText(f"id{number}", family, "cpp", task, "fusion", number, f"code {number}")
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +90,9 @@ def test_the_filter_keeps_what_passed_and_says_why_not(gated: tuple[Path, dict[s
     folder, _, spoilt = gated
     shutil.copytree(folder, tmp_path / "run")
     with opened(tmp_path / "run") as run:
-        told = sifted(run, sources(run), CONFIG, 1)
+        told = filter_examples(run, sources(run), CONFIG, 1)
         given = list(read(sources(run)[0]))
-        assert sifted(run, sources(run), CONFIG, 1) == told, "what is finished is used again"
+        assert filter_examples(run, sources(run), CONFIG, 1) == told, "what is finished is used again"
     kept = list(read(tmp_path / "run" / "filter" / "kept.jsonl"))
     left_out = [json.loads(line) for line in (tmp_path / "run" / "filter" / "rejected.jsonl").read_text().splitlines()]
     assert told["rows"] == len(given) == len(kept) + len(left_out) and told["kept"] == len(kept) > 0
@@ -116,7 +116,7 @@ def test_a_suite_s_tasks_are_left_out(gated: tuple[Path, dict[str, Any], str], t
         suite = {"suites": (str(tmp_path / "suite"),), **({"contaminated_operators": 99} if by_source else {"contaminated": 1.0})}
         config = CONFIG.model_copy(update={"diversity": CONFIG.diversity.model_copy(update=suite),
                                            "collect": CONFIG.collect.model_copy(update={"executed": 0})})
-        told = sifted(run, sources(run), config, 1)
+        told = filter_examples(run, sources(run), config, 1)
     lines = [json.loads(line) for line in (tmp_path / "run" / "filter" / "rejected.jsonl").read_text().splitlines()]
     left_out = [row for row in lines if row["reason"] == "contaminated"]
     assert left_out and {row["example"]["task"]["id"] for row in left_out} == {longest.task.id}
@@ -128,7 +128,7 @@ def test_a_suite_s_tasks_are_left_out(gated: tuple[Path, dict[str, Any], str], t
 def test_a_missing_suite_is_the_user_s_to_mend(gated: tuple[Path, dict[str, Any], str], tmp_path: Path) -> None:
     config = CONFIG.model_copy(update={"diversity": CONFIG.diversity.model_copy(update={"suites": (str(tmp_path / "none"),)})})
     with opened(gated[0]) as run, pytest.raises(UsageError, match="no Python files in suite"):
-        sifted(run, sources(run), config, 1)
+        filter_examples(run, sources(run), config, 1)
 
 
 def test_what_was_never_put_to_the_gate_is_not_learned_from_unasked(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_what_was_never_put_to_the_gate_is_not_learned_from_unasked(tmp_path: Pa
         refuse_ungated(run, changed(CONFIG, {"collect.executed": 0}))
 
 
-def test_texts_that_nobody_executed_are_not_admitted() -> None:
+def test_programs_that_were_not_executed_are_not_admitted() -> None:
     found = [text(n, f"family {n % 3}", f"task {n}") for n in range(9)]
     families = decided(found, [{"family": "family 0", "wrong": None}, {"family": "family 1", "wrong": None},
                                {"family": "family 1", "wrong": "mismatch: off"}])
@@ -168,7 +168,7 @@ def test_mutants_are_of_families_and_not_executed() -> None:
     assert families["family"]["texts"] == 2 and families["family"]["refused"] is None and families["rare"]["refused"] is not None
 
 
-def test_a_text_is_executed_only_where_values_lie_as_it_was_told() -> None:
+def test_a_program_runs_only_with_the_strides_it_was_written_for() -> None:
     """A GPU's attention answers in another layout than a CPU's: who reads the one as the other is right, on the other."""
     task = attention("float32", 16)
     listings = {kernels: prompt(trace_quickly(task, kernels).graph, "cpu", "cpp") for kernels in ("cpu", "cuda")}  # type: ignore[arg-type]
@@ -197,7 +197,7 @@ def test_listings_that_begin_elsewhere_are_the_same_graph(gated: tuple[Path, dic
 
 
 @pytest.mark.slow
-def test_what_was_executed_itself_needs_nobody_s_word(gated: tuple[Path, dict[str, Any], str]) -> None:
+def test_an_executed_program_needs_no_voucher(gated: tuple[Path, dict[str, Any], str]) -> None:
     example = next(read(gated[0] / "collect" / "renderings"))
     families = {str(family_of(example.model_dump())): "wrong"}
     assert Voucher(families)(example) == ("family", "wrong") and Voucher({})(example) == ("family", "its family is not known to the gate")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dvk import nanolang
-from dvk.composer import Captured, Plan
+from dvk.composer import CapturedGraph, Plan
 from dvk.composer.capture.batch import trace_quickly
 from dvk.nanolang.text.variants import described
 from dvk.pipelines.sft.mutants import Mutants
@@ -17,7 +17,7 @@ from dvk.taskgen import generate, signature_of, split_of
 from dvk.tasks.build import build
 from tests.nanolang.compact_programs import CppText, compiled
 
-Pair = tuple[Any, Captured, Captured]
+Pair = tuple[Any, CapturedGraph, CapturedGraph]
 
 
 def value(operand: Any, values: dict[str, Any]) -> Any:
@@ -27,7 +27,7 @@ def value(operand: Any, values: dict[str, Any]) -> Any:
     return [value(v, values) for v in operand] if isinstance(operand, (list, tuple)) else operand
 
 
-def interpreted(graph: Captured, model: torch.nn.Module, args: list[Any]) -> Any:
+def interpreted(graph: CapturedGraph, model: torch.nn.Module, args: list[Any]) -> Any:
     """The graph, operator by operator."""
     given, values = iter(args), dict[str, Any]()
     for node in graph.graph.nodes:

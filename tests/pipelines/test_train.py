@@ -11,22 +11,22 @@ import pytest
 import torch
 
 from dvk import nanolang, tasks
-from dvk.agents import Subject, dialects
+from dvk.agents import TaskContext, dialects
 from dvk.backbone import open_backbone
 from dvk.backbone.nano import make
 from dvk.cluster import connection
 from dvk.composer.capture.export import trace
 from dvk.config import Config, changed
-from dvk.distributed import Team
+from dvk.distributed import ProcessGroup
 from dvk.errors import DvkError, UsageError
 from dvk.learn.examples import Example, ExampleTask
 from dvk.learn.learner import rate
 from dvk.learn.sources import InMemory
 from dvk.pipelines.sft.fit import fit
-from dvk.pipelines.train import Request, check, train
+from dvk.pipelines.train import TrainRequest, check, train
 from dvk.pipelines.train.figures import Guards, played
-from dvk.pipelines.train.state import State, copy_library, held_beside, newest
-from dvk.pipelines.train.task_sampler import Draw
+from dvk.pipelines.train.state import TrainState, copy_library, held_beside, newest
+from dvk.pipelines.train.task_sampler import TaskSampler
 from dvk.records import Episode, Trace, Turn
 from dvk.runs import RunFolder
 from dvk.skills import Library
@@ -70,7 +70,7 @@ def taught(problems: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     found: list[Example] = []
     for path in sorted(problems.glob("*.py")):
         task = tasks.load(str(path), device="cpu", limits=CONFIG.limits)
-        subject = Subject(task, trace(task), "cpp")
+        subject = TaskContext(task, trace(task), "cpp")
         assert subject.captured is not None
         asked = dialect.policy(subject, (), CONFIG.agents)
         texts = sorted({v.text for v in nanolang.variants(subject.captured, "cpp", random.Random(0), 12)}, key=len)[:2]
@@ -83,8 +83,8 @@ def taught(problems: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
         return f"nano:{fit(run, InMemory(found * 8), 'nano-from-zero', CONFIG)['checkpoint']}"
 
 
-def request(start: str, problems: Path, out: Path, steps: int = 2, **rest: Any) -> Request:
-    return Request(start=start, steps=steps, tasks=problems, backend="cpp", device="cpu", workers=1, out=out, quiet=True, **rest)
+def request(start: str, problems: Path, out: Path, steps: int = 2, **rest: Any) -> TrainRequest:
+    return TrainRequest(start=start, steps=steps, tasks=problems, backend="cpp", device="cpu", workers=1, out=out, quiet=True, **rest)
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_it_plays_learns_and_keeps(whole: Path, taught: str) -> None:
+def test_training_generates_updates_and_saves(whole: Path, taught: str) -> None:
     rows = metrics(whole)
     assert [row["step"] for row in rows] == [1, 2]
     assert rows[0]["rate"] == pytest.approx(5e-4) and rows[0]["kl"] < 1e-9, "it rises in two steps, and where it began is no way off"
@@ -119,7 +119,7 @@ def test_it_plays_learns_and_keeps(whole: Path, taught: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_step_judged_on_a_cluster_of_its_own(taught: str, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_judged_on_a_fresh_cluster(taught: str, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray", reason="there is no Ray for this Python")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # else it leaves a token in the user's folder
     monkeypatch.setenv("DVK_HOME", str(tmp_path / "home"))  # nothing is known from runs before
@@ -141,15 +141,15 @@ def test_a_killed_run_ends_where_the_uninterrupted_one_does(whole: Path, taught:
     class Killed(BaseException):
         pass
 
-    cut, step = tmp_path / "cut", Draw.step
+    cut, step = tmp_path / "cut", TaskSampler.step
 
-    def dies(self: Draw, number: int) -> list[Subject]:
+    def dies(self: TaskSampler, number: int) -> list[TaskContext]:
         if number == 1:
             raise Killed
         return step(self, number)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Draw, "step", dies)
+        patch.setattr(TaskSampler, "step", dies)
         with pytest.raises(Killed):
             train(request(taught, problems, cut), CONFIG)
     # What the first run judged is known, so equal candidates earn the same in both.
@@ -165,12 +165,12 @@ def test_a_killed_run_ends_where_the_uninterrupted_one_does(whole: Path, taught:
 
 
 def test_a_step_s_tasks_are_a_function_of_the_seed(problems: Path, tmp_path: Path) -> None:
-    draws = [Draw(CONFIG, "cpp", "cpu", tmp_path, problems), Draw(CONFIG, "cpp", "cpu", tmp_path)]
+    draws = [TaskSampler(CONFIG, "cpp", "cpu", tmp_path, problems), TaskSampler(CONFIG, "cpp", "cpu", tmp_path)]
     draws[1].pool = draws[0].pool  # read once
     names = [[[s.task.name for s in draw.step(step)] for step in range(3)] for draw in draws]
     assert names[0] == names[1] and all(set(step) == {"chain_40", "chain_56"} for step in names[0])
     with pytest.raises(UsageError, match="can be played"):
-        Draw(CONFIG, "cpp", "cpu", tmp_path, tmp_path / "nowhere")
+        TaskSampler(CONFIG, "cpp", "cpu", tmp_path, tmp_path / "nowhere")
 
 
 def test_a_library_is_copied_whole(tmp_path: Path) -> None:
@@ -186,11 +186,11 @@ def test_a_resumed_run_is_held_near_where_it_began(tmp_path: Path) -> None:
     start = f"nano:{make(tmp_path / 'tiny', ['k0[1, 4]:'], size='tiny', vocabulary=320)}"
     config = changed(CONFIG, {"objective.passes": 2, "train.warmup": 3})
     with RunFolder.open(tmp_path / "r", command="train", name="t", argv=(), config=config, resume=False) as run:
-        with State.restore(run, start, None, 2, config) as state, torch.no_grad():
+        with TrainState.restore(run, start, None, 2, config) as state, torch.no_grad():
             next(state.backbone.parameters()).add_(1.0)
             state.write({})
             state.keep({"step": 1}, 100)
-        with State.restore(run, start, None, 2, config) as state:
+        with TrainState.restore(run, start, None, 2, config) as state:
             assert state.step == 1 and state.learner._start is not None
             began = open_backbone(start, device="cpu")
             kept, held, first = (next(model.parameters()) for model in (state.backbone, state.learner._start, began))  # type: ignore[attr-defined]
@@ -198,29 +198,29 @@ def test_a_resumed_run_is_held_near_where_it_began(tmp_path: Path) -> None:
             rates = [rate(update, state.learner.num_steps, state.learner.settings) for update in range(8)]
     assert rates == pytest.approx([1e-3 * min(1.0, number / 6) for number in range(1, 9)]), "three steps of two updates"
     with pytest.raises(UsageError, match="whole model"):
-        held_beside(start, changed(config, {"learning.sharding": "fsdp"}), Team(size=2))
+        held_beside(start, changed(config, {"learning.sharding": "fsdp"}), ProcessGroup(size=2))
     with pytest.raises(UsageError, match="which training began with"):
-        held_beside(f"nano:{tmp_path / 'gone'}", config, Team())
+        held_beside(f"nano:{tmp_path / 'gone'}", config, ProcessGroup())
 
 
-def test_who_is_held_near_another_is_compared_in_its_own_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_divergence_from_a_reference_policy_is_computed_in_its_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dvk.backbone.loading.FP32_PARAMETERS", 0)  # every model is a large one
     start = f"nano:{make(tmp_path / 'tiny', ['k0[1, 4]:'], size='tiny', vocabulary=320)}"
     assert open_backbone(start, CONFIG, device="cpu").model.dtype is torch.bfloat16  # type: ignore[attr-defined]
-    assert held_beside(start, CONFIG, Team()).dtype is torch.float32
+    assert held_beside(start, CONFIG, ProcessGroup()).dtype is torch.float32
 
 
 def test_a_model_without_weights_is_refused(tmp_path: Path) -> None:
     with RunFolder.open(tmp_path / "r", command="train", name="t", argv=(), config=CONFIG, resume=False) as run, \
             pytest.raises(UsageError, match="cannot be trained"):
-        State.restore(run, "scripted", None, 1, CONFIG)
+        TrainState.restore(run, "scripted", None, 1, CONFIG)
 
 
-@pytest.mark.parametrize("name", ["redraws", "branches"])
+@pytest.mark.parametrize("name", ["resample_unparsed", "repair_attempts"])
 def test_answers_drawn_again_are_not_learnt_from(tmp_path: Path, name: str) -> None:
     config = Config.model_validate({"rollout": {name: 1}})
     with pytest.raises(UsageError, match=f"rollout.{name}"):
-        train(Request(out=tmp_path / "run"), config)
+        train(TrainRequest(out=tmp_path / "run"), config)
     assert not (tmp_path / "run").exists()
 
 

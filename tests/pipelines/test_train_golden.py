@@ -13,7 +13,7 @@ import pytest
 
 from dvk.config import changed
 from dvk.pipelines.metrics import Metrics
-from dvk.pipelines.train.state import State
+from dvk.pipelines.train.state import TrainState
 from dvk.skills import Library
 from tests.benchmarks import kills
 from tests.pipelines import world
@@ -59,8 +59,11 @@ def test_the_trajectory_is_the_golden_one(whole: tuple[Path, dict[str, Any]]) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("owner", "name", "call"), [(Metrics, "write", 3), (State, "keep", 2), (State, "write", 1), (Metrics, "write", 1)],
-                         ids=["between checkpoint and row", "before the checkpoint counts", "in the first step", "before the first step"])
+@pytest.mark.parametrize(
+    ("owner", "name", "call"),
+    [(Metrics, "write", 3), (TrainState, "keep", 2), (TrainState, "write", 1), (Metrics, "write", 1)],
+    ids=["between checkpoint and row", "before the checkpoint counts", "in the first step", "before the first step"],
+)
 def test_whenever_it_is_interrupted_it_goes_on_alike(
     owner: Any, name: str, call: int, whole: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,7 +88,7 @@ def test_whenever_it_is_interrupted_it_goes_on_alike(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_kill_costs_nothing_but_the_step_at_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_kill_loses_only_the_current_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = kills.trial(tmp_path, count=1, seed=1)
     assert told["ok"] and told["kills"] == 1, f"{told}\n{capsys.readouterr().out}"
 

@@ -17,7 +17,7 @@ from dvk.pipelines.train import page
 from dvk.pipelines.train.figures import churned, played
 from dvk.records import Episode, Task, Trace, Turn
 from dvk.runs import RunFolder
-from dvk.skills.grooming import Change
+from dvk.skills.grooming import LibraryChange
 from tests.pipelines.pages import Page
 
 GOLDEN = Path(__file__).parent / "files" / "golden" / "trajectory.json"
@@ -113,7 +113,7 @@ def test_labels_keep_apart() -> None:
     assert curves.TOP - curves.LINE <= places[0] and places[-1] <= curves.BOTTOM + 20
 
 
-def test_roles_are_told_apart() -> None:
+def test_roles_are_distinguished() -> None:
     """A scheme is worth the mean over its conversations of the best turn; untried summaries count for nothing."""
     def trace(role: str, scheme: int | None, rollout: int, *turns: Turn) -> Trace:
         return Trace(role=role, scheme=scheme, rollout=rollout, turns=turns)  # type: ignore[arg-type]
@@ -129,6 +129,10 @@ def test_roles_are_told_apart() -> None:
 
 
 def test_churn_is_counted_by_kind() -> None:
-    assert churned([Change("retired", "a", "w"), Change("retired", "b", "w"), Change("merged", "c", "w", into="d")]) == {
-        "retired": 2.0, "merged": 1.0, "changed": 0.0,
-    }  # fmt: skip
+    assert churned(
+        [LibraryChange("retired", "a", "w"), LibraryChange("retired", "b", "w"), LibraryChange("merged", "c", "w", into="d")]
+    ) == {
+        "retired": 2.0,
+        "merged": 1.0,
+        "changed": 0.0,
+    }

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 from dvk.cli import app
 from dvk.config import Config, changed
 from dvk.errors import DvkError, RunFolderError, UsageError
-from dvk.pipelines.train import Request, comparing, sweep, validations
+from dvk.pipelines.train import TrainRequest, comparing, sweep, validations
 from dvk.pipelines.train.ablations import ABLATIONS, settings_of
-from dvk.pipelines.train.comparing import Arm
-from dvk.stats.fast_p import Outcome
+from dvk.pipelines.train.comparing import PolicyOutcomes
+from dvk.stats.fast_p import TaskOutcome
 from tests.pipelines import world
 
 FILE = """
@@ -87,15 +87,15 @@ def test_a_malformed_file_says_what_is_wrong(tmp_path: Path, text: str, problem:
 # ---------------------------------------------------------------- the comparison
 
 
-def outcomes(*speeds: float | None) -> list[Outcome]:
-    return [Outcome(f"t{n}", speed is not None, speed, speed) for n, speed in enumerate(speeds)]
+def outcomes(*speeds: float | None) -> list[TaskOutcome]:
+    return [TaskOutcome(f"t{n}", speed is not None, speed, speed) for n, speed in enumerate(speeds)]
 
 
 def test_differences_are_paired_by_task() -> None:
     """A task's luck is common to both arms: every task gains the same, so the interval of the gain has no width."""
     speeds = [0.6, 1.1, 1.4, 2.0, 3.1]
-    first, second = Arm("a", outcomes(*speeds)), Arm("b", outcomes(*(max(1.0, s) * 1.25 for s in speeds)))
-    rows = comparing.compared([first, second, Arm("c", [])])
+    first, second = PolicyOutcomes("a", outcomes(*speeds)), PolicyOutcomes("b", outcomes(*(max(1.0, s) * 1.25 for s in speeds)))
+    rows = comparing.compared([first, second, PolicyOutcomes("c", [])])
     gain = rows[1]["differences"]["speedup"]
     assert all(gain[end] == pytest.approx(1.25) for end in ("value", "lo", "hi")) and gain["num_tasks"] == 5
     assert rows[0]["scores"]["fast_1.2"]["value"] == pytest.approx(0.6)
@@ -105,12 +105,12 @@ def test_differences_are_paired_by_task() -> None:
 
 
 def test_the_table_shows_ends_and_signs() -> None:
-    rows = comparing.compared([Arm("a", outcomes(None, 1.1, 1.3)), Arm("b|c", outcomes(1.6, 1.1, 1.3), "stopped: x")])
+    rows = comparing.compared([PolicyOutcomes("a", outcomes(None, 1.1, 1.3)), PolicyOutcomes("b|c", outcomes(1.6, 1.1, 1.3), "stopped: x")])
     lines = comparing.markdown(rows).splitlines()
     assert lines[0].startswith("|  | tasks | fast_1 |") and len(lines) == 5 and len({line.count(" | ") for line in lines}) == 1
     assert "66.7 % [0.0, 100.0]" in lines[2] and "b\\|c (stopped: x)" in lines[3] and "+33.3 pp [-29.1, +100.0]" in lines[4]
     assert comparing.shown("speedup", {"value": math.exp(0.1), "lo": 1.0, "hi": 1.2}) == "1.105× [1.000, 1.200]"
-    lines = comparing.markdown(comparing.compared([Arm("a", outcomes(1.1)), Arm("b", outcomes(1.3))])).splitlines()
+    lines = comparing.markdown(comparing.compared([PolicyOutcomes("a", outcomes(1.1)), PolicyOutcomes("b", outcomes(1.3))])).splitlines()
     assert "| 100.0 % |" in lines[2] and "| +100.0 pp |" in lines[4] and "[" not in "".join(lines), "of one task"
 
 
@@ -120,7 +120,7 @@ def test_validations_are_read_back(tmp_path: Path) -> None:
     row = {"task": "i", "name": "n", "status": "ok", "correct": True, "speedup": 1.5, "lo": 1.4}
     for step, speed in ((0, 1.0), (9, 1.2), (10, 1.5)):
         (tmp_path / "validation" / f"step_{step:06d}.jsonl").write_text(json.dumps({**row, "speedup": speed}) + "\n")
-    assert validations.latest(tmp_path) == (10, [Outcome("i", True, 1.5, 1.4)]) and validations.initial(tmp_path)[0].speedup == 1.0
+    assert validations.latest(tmp_path) == (10, [TaskOutcome("i", True, 1.5, 1.4)]) and validations.initial(tmp_path)[0].speedup == 1.0
 
 
 # ---------------------------------------------------------------- running
@@ -130,11 +130,11 @@ def test_validations_are_read_back(tmp_path: Path) -> None:
 def test_a_sweep_trains_each_once_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import dvk.pipelines.train as pipeline
 
-    monkeypatch.setattr(pipeline, "Docket", world.Recorded)
+    monkeypatch.setattr(pipeline, "JudgeQueue", world.Recorded)
     trained: list[str] = []
     real = sweep.train
 
-    def seen(request: Request, config: Config) -> dict[str, Any]:
+    def seen(request: TrainRequest, config: Config) -> dict[str, Any]:
         assert request.out is not None
         trained.append(request.out.parent.name)
         if trained == ["full", "frozen"]:
@@ -164,5 +164,5 @@ def test_a_sweep_of_several_processes_is_refused(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UsageError, match="2 were started"):
-        sweep.sweep(written(tmp_path, FILE), Request(out=tmp_path / "out"), Config())
+        sweep.sweep(written(tmp_path, FILE), TrainRequest(out=tmp_path / "out"), Config())
     assert not (tmp_path / "out").exists()

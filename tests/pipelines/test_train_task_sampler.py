@@ -9,30 +9,30 @@ from pathlib import Path
 
 import pytest
 
-from dvk.agents import Subject
-from dvk.agents.similar_tasks import Pool
-from dvk.composer import Captured
+from dvk.agents import TaskContext
+from dvk.agents.similar_tasks import SimilarTasks
+from dvk.composer import CapturedGraph
 from dvk.config import Config
 from dvk.errors import DvkError
-from dvk.pipelines.train.task_sampler import Draw
+from dvk.pipelines.train.task_sampler import TaskSampler
 from dvk.records import Episode, Graph, Node, Status, Task, Trace, Turn, Verdict
 
-CONFIG = Config.model_validate({"seed": 3, "train": {"tasks_per_step": 4, "dull": 2}, "trials": {"pool": 3}})
+CONFIG = Config.model_validate({"seed": 3, "train": {"tasks_per_step": 4, "skip_after_flat_steps": 2}, "trials": {"pool": 3}})
 
 
-def subject(name: str) -> Subject:
+def subject(name: str) -> TaskContext:
     task = Task(id=name, name=name, source="x", entry="Model", kind="module")
     graph = Graph(nodes=(Node(name="v0", op="aten.relu.default"),), outputs=None)
-    return Subject(task, Captured(graph=graph, arguments=("x",), config_hash=""), "cpp")
+    return TaskContext(task, CapturedGraph(graph=graph, arguments=("x",), config_hash=""), "cpp")
 
 
-def drawing(tmp_path: Path, count: int = 10, **rest: object) -> Draw:
-    draw = Draw(CONFIG, "cpp", "cpu", tmp_path, **rest)  # type: ignore[arg-type]  # a test's own keywords
+def drawing(tmp_path: Path, count: int = 10, **rest: object) -> TaskSampler:
+    draw = TaskSampler(CONFIG, "cpp", "cpu", tmp_path, **rest)  # type: ignore[arg-type]  # a test's own keywords
     draw.pool = [subject(f"t{n}") for n in range(count)]
     return draw
 
 
-def episode(of: Subject, *rewards: float, status: Status = Status.OK, health: tuple[str, ...] = ()) -> Episode:
+def episode(of: TaskContext, *rewards: float, status: Status = Status.OK, health: tuple[str, ...] = ()) -> Episode:
     error = "" if status is Status.OK else "off"
     verdict = Verdict(status=status, tier="search", stage="done" if not error else "check", error=error, num_checks=1, health=health,
                       untimed_reason="" if error else "no clock")  # fmt: skip
@@ -40,11 +40,11 @@ def episode(of: Subject, *rewards: float, status: Status = Status.OK, health: tu
     return Episode(task=of.task, traces=tuple(Trace(role="policy", rollout=n, turns=(turn,)) for n, turn in enumerate(turns)))
 
 
-def names(subjects: list[Subject]) -> list[str]:
+def names(subjects: list[TaskContext]) -> list[str]:
     return [s.task.id for s in subjects]
 
 
-def steps(draw: Draw, count: int) -> Iterator[list[str]]:
+def steps(draw: TaskSampler, count: int) -> Iterator[list[str]]:
     for step in range(count):
         yield names(draw.step(step))
 
@@ -102,7 +102,7 @@ def test_memory_brings_back_what_would_have_come(tmp_path: Path) -> None:
 
 
 def test_earlier_tasks_are_those_with_something_right() -> None:
-    pool, subjects = Pool(3), {name: subject(name) for name in "abcdef"}
+    pool, subjects = SimilarTasks(3), {name: subject(name) for name in "abcdef"}
     pool.add([episode(subjects[name], 0.5, status=Status.OK if name in "abce" else Status.MISMATCH) for name in "abcde"], subjects)
     assert list(pool.subjects) == ["b", "c", "e"]
     pool.add([episode(subjects["b"], 0.5), episode(subjects["f"], 0.5)], subjects)
@@ -114,6 +114,6 @@ def test_generated_tasks_are_the_same_drawn_ahead_or_not(tmp_path: Path) -> None
     found = []
     for ahead in (True, False):
         train = CONFIG.train.model_copy(update={"tasks_per_step": 2, "ahead": ahead})
-        with Draw(CONFIG.model_copy(update={"train": train}), "cpp", "cpu", tmp_path / str(ahead), num_steps=2) as draw:
+        with TaskSampler(CONFIG.model_copy(update={"train": train}), "cpp", "cpu", tmp_path / str(ahead), num_steps=2) as draw:
             found.append(list(steps(draw, 2)))
     assert found[0] == found[1] and all(len(set(step)) == 2 for step in found[0])

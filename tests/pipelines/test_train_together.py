@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from dvk.backbone import open_backbone
-from dvk.distributed import Team
+from dvk.distributed import ProcessGroup
 from dvk.pipelines.sft.fit import fit
 from dvk.pipelines.train import train
 from dvk.pipelines.train.state import newest
-from dvk.pipelines.train.task_sampler import Draw
+from dvk.pipelines.train.task_sampler import TaskSampler
 from dvk.records import Episode
 from dvk.skills import Library
 from tests.pipelines import test_sft_fit as fitting
@@ -35,14 +35,14 @@ class Killed(BaseException):
 
 def cut(home: str) -> None:
     """Ends as the second step begins."""
-    going = Draw.step
+    going = TaskSampler.step
 
-    def dies(self: Draw, step: int) -> Any:
+    def dies(self: TaskSampler, step: int) -> Any:
         if step == 1:
             raise Killed
         return going(self, step)
 
-    Draw.step = dies  # type: ignore[method-assign]  # this process ends here
+    TaskSampler.step = dies  # type: ignore[method-assign]  # this process ends here
     world.run(Path(home), Path(home) / "run")
 
 
@@ -52,7 +52,10 @@ def resumed(home: str) -> Any:
 
 def fitted(folder: str) -> Any:
     config = fitting.settings()
-    with Team.join(120) as team, team.folder(Path(folder), command="sft", name="t", argv=("dvk",), config=config, resume=True) as run:
+    with (
+        ProcessGroup.join(120) as team,
+        team.folder(Path(folder), command="sft", name="t", argv=("dvk",), config=config, resume=True) as run,
+    ):
         return fit(run, fitting.examples(), "nano-from-zero", config, team=team)
 
 

@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from dvk.agents import dialects, policy, writers
-from dvk.agents.writers import Writers, settled, widened
+from dvk.agents.writers import RayBackbone, settled, widened
 from dvk.agents.writers import writers as driving
-from dvk.agents.writers.writer import Opened, Writer, Written
+from dvk.agents.writers.writer import GeneratedAnswers, ModelActor, OpenedModel
 from dvk.agents.writers.writers import parts
 from dvk.backbone import Backbone, Completion, Conversation, Sampling, Trainable, nano, open_backbone
 from dvk.backbone.packing import files
@@ -25,7 +25,7 @@ from dvk.cluster import connection as cluster
 from dvk.config import Config, changed
 from dvk.errors import DvkError, MachineError, UsageError
 from dvk.harness.remote.ray import MODEL_SHARE, want_of
-from dvk.pipelines.eval import Request, evaluate
+from dvk.pipelines.eval import EvalRequest, evaluate
 from dvk.pipelines.eval.request import EPISODES
 from dvk.records import Candidate, Episode
 from tests import clusters
@@ -75,9 +75,9 @@ def test_equal_questions_stay_together() -> None:
     assert parts(ASKED[:1], 3) == [[0]] and parts([], 3) == []
 
 
-def sent(spec: str, config: Config) -> tuple[Writer, Opened | DvkError]:
+def sent(spec: str, config: Config) -> tuple[ModelActor, OpenedModel | DvkError]:
     """A writer that a model was sent to, as an actor's driver does, in small pieces."""
-    writer = Writer()
+    writer = ModelActor()
     for name, path in files(spec):
         data = path.read_bytes()
         for at in range(0, len(data), 50_000):
@@ -88,11 +88,11 @@ def sent(spec: str, config: Config) -> tuple[Writer, Opened | DvkError]:
 def test_a_model_arrives_whole_and_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     writer, told = sent(SPEC, world.CONFIG)
-    assert isinstance(told, Opened) and told.dialect == "compact" and list(tmp_path.iterdir()) == []
+    assert isinstance(told, OpenedModel) and told.dialect == "compact" and list(tmp_path.iterdir()) == []
     here = open_backbone(SPEC, world.CONFIG, device="cpu")
     for sampling in (GREEDY, DRAWN):
         before, written = here.usage.completion_tokens, writer.write(ASKED, sampling)
-        assert isinstance(written, Written) and written.answers == here.generate(ASKED, sampling)
+        assert isinstance(written, GeneratedAnswers) and written.answers == here.generate(ASKED, sampling)
         assert written.completion_tokens == here.usage.completion_tokens - before > 0
 
 
@@ -101,7 +101,7 @@ def test_candidates_are_read_where_they_are_written(tmp_path: Path) -> None:
     questions = [policy.ask(dialect, subject, (), (), world.CONFIG.agents) for subject in subjects]
     writer, _ = sent(SPEC, world.CONFIG)
     written = writer.write(questions, GREEDY.model_copy(update={"max_tokens": 200}), subjects)
-    assert isinstance(written, Written)
+    assert isinstance(written, GeneratedAnswers)
     for subject, other, answer in zip(subjects, reversed(subjects), written.answers, strict=True):
         assert isinstance(answer, policy.Reply) and isinstance(answer.found, Candidate)
         plain = Completion(text=answer.text, tokens=answer.tokens, finish=answer.finish)
@@ -110,7 +110,7 @@ def test_candidates_are_read_where_they_are_written(tmp_path: Path) -> None:
         assert policy.read(dialect, other, answer, "p", (), "t") != policy.read(dialect, subject, answer, "p", (), "t")
     too_long = Conversation(messages=({"role": "user", "content": "x = relu(y)\n" * 2000},))
     failed = writer.write([too_long], GREEDY, subjects[:1])
-    assert isinstance(failed, Written) and failed.answers[0].finish == "error"
+    assert isinstance(failed, GeneratedAnswers) and failed.answers[0].finish == "error"
 
 
 def test_adapters_take_their_model_with_them(tmp_path: Path) -> None:
@@ -124,9 +124,9 @@ def test_adapters_take_their_model_with_them(tmp_path: Path) -> None:
     (tmp_path / "tuned" / "learner.pt").write_bytes(b"the optimizer's")
     assert not [name for name, _ in files(f"hf:{tmp_path / 'tuned'}") if name.endswith(".pt")]
     writer, told = sent(f"hf:{tmp_path / 'tuned'}", Config())
-    assert isinstance(told, Opened), told
+    assert isinstance(told, OpenedModel), told
     written = writer.write(ASKED, DRAWN)
-    assert isinstance(written, Written) and texts(written.answers) == texts(tuned.generate(ASKED, DRAWN))
+    assert isinstance(written, GeneratedAnswers) and texts(written.answers) == texts(tuned.generate(ASKED, DRAWN))
     assert texts(written.answers) != texts(open_backbone(f"hf:{base}", device="cpu").generate(ASKED, DRAWN))
 
 
@@ -137,7 +137,7 @@ def test_a_model_that_is_not_there_is_missed_by_the_driver() -> None:
 
 def test_what_a_node_cannot_open_comes_back_as_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    writer = Writer()
+    writer = ModelActor()
     (tmp_path / "full").write_text("")
     writer._folder = tmp_path / "full"  # a file: nothing can be written under it
     writer.take("0/config.json", b"{}")
@@ -175,25 +175,25 @@ class Dying:
     def wait(self, asked: list[Question], timeout: float) -> tuple[list[Question], list[Question]]:
         return ([one for one in asked if one.what == "open"] or asked)[:1], []
 
-    def get(self, asked: Question) -> Opened | Written:
+    def get(self, asked: Question) -> OpenedModel | GeneratedAnswers:
         if asked.node == "a" and asked.what == self.at:
             raise self.exceptions.ActorDiedError
         if asked.what == "open":
-            return Opened(asked.node, "compact")
-        return Written([Completion(text=asked.node, finish="stop")] * len(asked.given[0]), 1, 1, 0.0)
+            return OpenedModel(asked.node, "compact")
+        return GeneratedAnswers([Completion(text=asked.node, finish="stop")] * len(asked.given[0]), 1, 1, 0.0)
 
 
 @pytest.mark.parametrize(("at", "problem"), [("open", "no model can be opened"), ("write", "while they wrote the same answers")])
 def test_actors_that_die_again_and_again_are_given_up(at: str, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Dying(monkeypatch, at, {"a": 2})
     with pytest.raises(MachineError, match=problem):
-        Writers(SPEC, Config.model_validate({"remote": {"engine": "ray"}}), "cpu").generate(ASKED, GREEDY)
+        RayBackbone(SPEC, Config.model_validate({"remote": {"engine": "ray"}}), "cpu").generate(ASKED, GREEDY)
     assert all(actor in cluster.killed for actor in cluster.begun) and len(cluster.begun) >= 2 * driving.ATTEMPTS - 1
 
 
 def test_idle_actors_of_a_node_that_was_lost_are_given_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     Dying(monkeypatch, "write", {"a": 2 * driving.ATTEMPTS, "b": 1})
-    writers = Writers(SPEC, Config.model_validate({"remote": {"engine": "ray"}}), "cpu")
+    writers = RayBackbone(SPEC, Config.model_validate({"remote": {"engine": "ray"}}), "cpu")
     while not all(hand.node for hand in writers._hands):
         writers._go_on()
     assert texts(writers.generate(ASKED[:1], GREEDY)) == ["b"] and writers.num_lost == 1
@@ -208,10 +208,10 @@ def nodes() -> Iterator[Any]:
         yield made
 
 
-class Slow(Writer):
+class Slow(ModelActor):
     """Takes long enough to be killed meanwhile."""
 
-    def write(self, *given: Any, **named: Any) -> Written | DvkError:
+    def write(self, *given: Any, **named: Any) -> GeneratedAnswers | DvkError:
         time.sleep(0.4)
         return super().write(*given, **named)
 
@@ -221,9 +221,9 @@ class Loss:
 
     def __init__(self, nodes: Any, patch: pytest.MonkeyPatch, after: int):
         self.victim, self.seen, self.rounds = None, [], 0
-        going = Writers._go_on
+        going = RayBackbone._go_on
 
-        def loses(this: Writers) -> None:
+        def loses(this: RayBackbone) -> None:
             self.seen = [*self.seen, this] if this not in self.seen else self.seen
             mine = this._cluster.ray.get_runtime_context().get_node_id()
             writing = [hand.place[0] for hand in this._hands if hand.part is not None and hand.place[0] != mine]
@@ -233,8 +233,8 @@ class Loss:
                 clusters.kill(clusters.raylet(self.victim))
             going(this)
 
-        patch.setattr(driving, "Writer", Slow)
-        patch.setattr(Writers, "_go_on", loses)
+        patch.setattr(driving, "ModelActor", Slow)
+        patch.setattr(RayBackbone, "_go_on", loses)
 
     @property
     def num_lost(self) -> int:
@@ -247,7 +247,7 @@ def test_it_says_the_same_there_and_learns(nodes: Any) -> None:
     here = open_backbone(SPEC, config, device="cpu")
     assert isinstance(here, Trainable)
     with writers.opened(SPEC, config, "cpu") as there:
-        assert isinstance(there, Backbone) and isinstance(there, Writers) and there.dialect == "compact" and there.name == here.name
+        assert isinstance(there, Backbone) and isinstance(there, RayBackbone) and there.dialect == "compact" and there.name == here.name
         assert widened(config, there).rollout.batch == 2 * config.rollout.batch
         for sampling in (GREEDY, DRAWN):
             assert texts(there.generate(ASKED, sampling)) == texts(here.generate(ASKED, sampling))
@@ -275,7 +275,7 @@ def test_eval_with_a_node_killed_in_mid_run(nodes: Any, tmp_path: Path, monkeypa
 
     def played(name: str, config: Config) -> list[Episode]:
         out = tmp_path / name
-        told = evaluate(Request(suite=suite, policy=SPEC, backend="cpp", device="cpu", out=out), config)
+        told = evaluate(EvalRequest(suite=suite, policy=SPEC, backend="cpp", device="cpu", out=out), config)
         assert told["num_tasks"] == 4 and told["cost"]["completion_tokens"] > 0
         return [Episode.model_validate_json(line) for line in (out / EPISODES).read_text().splitlines()]
 

@@ -25,15 +25,15 @@ import torch
 from safetensors.torch import load_file
 
 from dvk import nanolang, tasks
-from dvk.agents import Subject, play_many, trials
-from dvk.backbone import Completion, Conversation, Sampling, Usage, nano
+from dvk.agents import TaskContext, run_episodes, trials
+from dvk.backbone import Completion, Conversation, Sampling, TokenUsage, nano
 from dvk.composer.capture.export import trace
 from dvk.config import Config
-from dvk.harness.queue import Docket
+from dvk.harness.queue import JudgeQueue
 from dvk.learn.examples import Example, ExampleTask
 from dvk.learn.sources import InMemory
 from dvk.pipelines.sft.fit import fit
-from dvk.pipelines.train import Request, train
+from dvk.pipelines.train import TrainRequest, train
 from dvk.records import Candidate, Episode, Interval, Skill, Status, Task, Timing, Verdict, content_hash
 from dvk.runs import RunFolder
 from dvk.skills import Library
@@ -69,7 +69,7 @@ CONFIG = Config.model_validate({
 })  # fmt: skip
 
 
-class Recorded(Docket[Any]):
+class Recorded(JudgeQueue[Any]):
     """A judge whose verdicts are known, at once and in the order asked."""
 
     def __init__(self, *given: Any, **named: Any):
@@ -104,7 +104,7 @@ class Teacher:
     name, dialect = "teacher", "compact"
 
     def __init__(self, texts: dict[str, list[str]]):
-        self.usage, self.texts, self.said = Usage(), texts, []
+        self.usage, self.texts, self.said = TokenUsage(), texts, []
         self.rng = random.Random(0)
 
     def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
@@ -144,21 +144,21 @@ def library(path: Path) -> Path:
     return path
 
 
-def subjects(folder: Path) -> list[Subject]:
+def subjects(folder: Path) -> list[TaskContext]:
     """The tasks as they are played."""
     found = []
     for path in sorted(folder.glob("*.py")):
         task = tasks.load(str(path), device="cpu", limits=CONFIG.limits)
-        found.append(Subject(task, trace(task), "cpp"))
+        found.append(TaskContext(task, trace(task), "cpp"))
     return found
 
 
-def request(home: Path, out: Path, steps: int) -> Request:
+def request(home: Path, out: Path, steps: int) -> TrainRequest:
     """`dvk train` in this world; tasks and library lie in `home`."""
     known, files = home / "begin.db", problems(home / "tasks")
     if not known.exists():
         library(known)
-    return Request(start=f"nano:{MODEL}", steps=steps, tasks=files, validation=files, library=known, backend="cpp", device="cpu",
+    return TrainRequest(start=f"nano:{MODEL}", steps=steps, tasks=files, validation=files, library=known, backend="cpp", device="cpu",
                    workers=1, out=out, resume=True, quiet=True)
 
 
@@ -166,13 +166,13 @@ def run(home: Path, out: Path, steps: int = STEPS, config: Config = CONFIG) -> d
     """Train here; one thread, so that sums are added in one order."""
     import dvk.pipelines.train as pipeline
 
-    real, threads = pipeline.Docket, torch.get_num_threads()
-    pipeline.Docket = Recorded  # type: ignore[misc]
+    real, threads = pipeline.JudgeQueue, torch.get_num_threads()
+    pipeline.JudgeQueue = Recorded  # type: ignore[misc]
     torch.set_num_threads(1)
     try:
         return train(request(home, out, steps), config)
     finally:
-        pipeline.Docket = real  # type: ignore[misc]
+        pipeline.JudgeQueue = real  # type: ignore[misc]
         torch.set_num_threads(threads)
 
 
@@ -198,16 +198,16 @@ def teach(out: Path) -> None:
         teacher = Teacher(texts)
         with Library.open(library(home / "begin.db")) as known, Recorded(1, CONFIG) as judging:
             for step in range(14):
-                episodes = list(play_many(played, teacher, known, CONFIG, judging=judging, step=step))
+                episodes = list(run_episodes(played, teacher, known, CONFIG, judging=judging, step=step))
                 tried = trials.try_skills(trials.proposals(episodes), {s.task.id: s for s in played}, teacher, known, CONFIG, judging, step)
                 if step >= 6:  # so that it also knows how to select from three
-                    trials.enter(known, tried, step)
+                    trials.admit(known, tried, step)
         found = []
         for messages, text in teacher.said:
             said = (*messages, {"role": "assistant", "content": text})
             found.append(Example.new(kind="policy", messages=said, task=ExampleTask(id="w"), origin="world", backend="cpp"))
         print(len(found), "answers,", len({e.model_dump_json() for e in found}), "different")
-        shape = nano.Size(2, 48, 2, 1, 32, 128)
+        shape = nano.NanoSize(2, 48, 2, 1, 32, 128)
         texts_said = [str(m["content"]) for e in found for m in e.messages]
         base = nano.make(home / "base", texts_said, size=shape, vocabulary=400, positions=1024, seed=0)
         with RunFolder.open(home / "fit", command="sft", name="w", argv=(), config=CONFIG, resume=False) as fitted:

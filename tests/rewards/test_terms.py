@@ -6,13 +6,13 @@ import inspect
 
 import pytest
 
-from dvk.config import Rewards
+from dvk.config import RewardsConfig
 from dvk.errors import UsageError
 from dvk.records import Interval, Status, Timing, Turn, Verdict
 from dvk.registry import resolve
 from dvk.rewards import TERMS, rewarded
 
-SETTINGS = Rewards()
+SETTINGS = RewardsConfig()
 
 
 def turn(lo: float | None = None, value: float | None = None, *, status: Status = Status.OK, coverage: float | None = None,
@@ -30,7 +30,7 @@ def turn(lo: float | None = None, value: float | None = None, *, status: Status 
                                 error=None if right else "wrong", coverage=coverage))
 
 
-def part(name: str, of: Turn, settings: Rewards = SETTINGS) -> float | None:
+def part(name: str, of: Turn, settings: RewardsConfig = SETTINGS) -> float | None:
     found: float | None = resolve(name, TERMS, "reward term")(of, settings)
     return found
 
@@ -50,7 +50,7 @@ def test_every_part_is_nothing_for_nothing(name: str) -> None:
 def test_noise_earns_nothing_and_the_cap_holds() -> None:
     assert part("speedup", turn(1.5, 2.5)) == 1.5, "the lower end"
     assert part("speedup", turn(40.0)) == 6.0
-    assert part("speedup", turn(0.9), Rewards(least=1.0)) == 0.0
+    assert part("speedup", turn(0.9), RewardsConfig(least=1.0)) == 0.0
     assert part("kevin", turn(1.5, 2.5)) == pytest.approx(2.8)
 
 
@@ -64,7 +64,7 @@ def test_roofline_and_coverage_are_silent_where_unmeasured() -> None:
     assert part("coverage", turn(2.0, coverage=0.7)) == 0.7 and part("coverage", turn(2.0)) is None
 
 
-def test_an_answer_nobody_can_read_costs() -> None:
+def test_an_unparsable_answer_costs_reward() -> None:
     unread = turn(malformed="no code")
     assert part("format", unread) == -1.0 and part("format", unread.model_copy(update={"finish": "error"})) == 0.0
 
@@ -75,4 +75,4 @@ def test_the_sum_is_kept_with_its_parts() -> None:
     assert found.reward == 0.5 + 1.0 + 0.25
     assert rewarded(turn(malformed="no code"), SETTINGS).reward == pytest.approx(-0.2)
     with pytest.raises(UsageError, match="reward term"):
-        rewarded(WRONG, Rewards(weights={"charm": 1.0}))
+        rewarded(WRONG, RewardsConfig(weights={"charm": 1.0}))

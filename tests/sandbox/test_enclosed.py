@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from dvk.config import Limits
-from dvk.sandbox import Message, Session, enclosure
+from dvk.sandbox import Message, SandboxSession, enclosure
 from tests.sandbox.test_session import ROOT, gone, parent_of
 
 LIMITS = Limits(wall_s=60, memory_bytes=1 << 30, num_processes=60, output_bytes=4096)
 PARENT = """
 import time
 from dvk.config import Limits
-from dvk.sandbox import Session
-sessions = [Session("tests.sandbox.enclosed:waits", Limits(), shut=True, env=env, isolate=kind)
+from dvk.sandbox import SandboxSession
+sessions = [SandboxSession("tests.sandbox.enclosed:waits", Limits(), shut=True, env=env, isolate=kind)
             for env, kind in (({}, "none"), ({"OTHER": "1"}, "cpu"))]
 print(*(session.pid for session in sessions), *(session.home for session in sessions), flush=True)
 time.sleep(600)
@@ -35,8 +35,8 @@ def children_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_that_judges_reads_a_candidate_whose_environment_differs() -> None:
     """And no process outside, whose memory and settings neither of them reaches."""
     with (
-        Session("tests.sandbox.enclosed:judges", LIMITS, shut=True) as judge,
-        Session("tests.sandbox.enclosed:holds", LIMITS, shut=True, env={"OTHER": "1"}, isolate="cpu") as candidate,
+        SandboxSession("tests.sandbox.enclosed:judges", LIMITS, shut=True) as judge,
+        SandboxSession("tests.sandbox.enclosed:holds", LIMITS, shut=True, env={"OTHER": "1"}, isolate="cpu") as candidate,
     ):
         held = candidate.receive(30)
         assert isinstance(held, Message)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dvk.config import Limits
-from dvk.sandbox import Death, Message, Session
+from dvk.sandbox import Death, Message, SandboxSession
 from tests.sandbox.test_session import ROOT, gone
 
 LIMITS = Limits(wall_s=60, memory_bytes=1 << 30, num_processes=60, output_bytes=4096)
@@ -26,7 +26,7 @@ def children_find_the_tests(monkeypatch):
 
 
 def end_of(name: str) -> Death | Message:
-    with Session(f"tests.sandbox.hoards:{name}", LIMITS, isolate="cpu") as session:
+    with SandboxSession(f"tests.sandbox.hoards:{name}", LIMITS, isolate="cpu") as session:
         child, home = session.pid, Path(session.home)
         answer = session.receive(40)
     assert gone(child) and not home.exists()

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from dvk.config import Limits
-from dvk.sandbox import Death, Message, Session, launcher, variables
+from dvk.sandbox import Death, Message, SandboxSession, launcher, variables
 from tests.sandbox.test_session import ROOT, below, gone
 
 LIMITS = Limits(wall_s=60, memory_bytes=1 << 30, num_processes=60, output_bytes=4096)
@@ -32,7 +32,7 @@ def children_find_the_tests(monkeypatch):
 
 
 def start(kind, **arguments):
-    return Session("tests.sandbox.isolated:does", LIMITS, isolate=kind, **arguments)
+    return SandboxSession("tests.sandbox.isolated:does", LIMITS, isolate=kind, **arguments)
 
 
 @pytest.fixture(params=KINDS)
@@ -80,8 +80,8 @@ def test_an_ordinary_child_is_not_isolated(free):
     assert do(free, "status", ["Seccomp", "NoNewPrivs"])["result"] == {"Seccomp": "0", "NoNewPrivs": "0"}
 
 
-def test_level_is_told_before_the_target_runs():
-    with Session("tests.sandbox.no_such_module:function", LIMITS, isolate="cpu") as session:
+def test_the_level_is_known_before_the_target_runs():
+    with SandboxSession("tests.sandbox.no_such_module:function", LIMITS, isolate="cpu") as session:
         assert session.isolation != ""
         death = session.receive(10)
     assert isinstance(death, Death) and death.reason == "exit 1" and "no_such_module" in death.log
@@ -129,7 +129,7 @@ def test_one_hears_of_isolation_at_any_time():
     with start("cpu") as session:
         assert do(session, "pid")["result"] > 0
         assert session.isolation not in ("", "none")
-    with Session("tests.sandbox.targets:forever", LIMITS, isolate="cpu") as session:
+    with SandboxSession("tests.sandbox.targets:forever", LIMITS, isolate="cpu") as session:
         os.kill(session.pid, signal.SIGKILL)
         assert session.isolation == "" or session.isolation.startswith(("user", "pid", "net", "landlock", "rlimits"))
         assert session.receive(10) == Death("signal SIGKILL", "")
@@ -218,7 +218,7 @@ def test_executes_nothing_where_no_program_may_be(kind):
         assert "result" in do(session, "read", "/etc/passwd")
 
 
-def test_reads_the_system_but_nobodys_data(session, free):
+def test_the_sandbox_reads_the_system_and_no_user_data(session, free):
     assert "result" in do(session, "read", "/etc/passwd")
     assert "result" in do(session, "read", os.__file__)
     assert "result" in do(session, "read", launcher.__file__)
@@ -349,7 +349,7 @@ def test_environment_holds_no_secrets(monkeypatch):
         assert do(trusted, "environ")["result"]["HF_TOKEN"] == "xyzzy"
 
 
-def test_no_descriptors_but_its_own(session):
+def test_a_child_has_only_its_descriptors(session):
     assert do(session, "kinds_of_descriptors")["result"] == ["/dev/null", "pipe", "pipe", "socket"]
 
 
@@ -358,7 +358,7 @@ def test_no_descriptors_but_its_own(session):
     ("name", "reason"), [("memory", "memory"), ("orphans_memory", "memory"), ("fork_bomb", "processes"), ("segfault", "signal SIGSEGV")]
 )
 def test_limits_hold_inside(kind, name, reason):
-    with Session(f"tests.sandbox.targets:{name}", LIMITS, isolate=kind) as session:
+    with SandboxSession(f"tests.sandbox.targets:{name}", LIMITS, isolate=kind) as session:
         death = session.receive(15)
     assert isinstance(death, Death) and death.reason == reason
     assert gone(session.pid)
@@ -389,7 +389,7 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("kind", "refuse", "layer"), REFUSALS)
 def test_a_layer_that_is_lacking_is_not_claimed(kind, refuse, layer, tmp_path):
-    with Session("tests.sandbox.isolated:enters", LIMITS) as session:
+    with SandboxSession("tests.sandbox.isolated:enters", LIMITS) as session:
         session.send({"kind": kind, "refuse": refuse})
         level = session.receive(10).value["level"]
         if not layer:
@@ -438,16 +438,16 @@ def only_landlock_is_left(session, folder):
 ORDINARY = """
 import json, os
 from dvk.config import Limits
-from dvk.sandbox import Session
+from dvk.sandbox import SandboxSession
 
 def do(session, deed, *arguments):
     session.send({"do": deed, "with": arguments})
     return session.receive(30).value
 
 found = {"user": os.getuid()}
-with Session("tests.sandbox.isolated:does", Limits()) as judge:
+with SandboxSession("tests.sandbox.isolated:does", Limits()) as judge:
     for kind in ("cpu", "cuda"):
-        with Session("tests.sandbox.isolated:does", Limits(), isolate=kind) as session:
+        with SandboxSession("tests.sandbox.isolated:does", Limits(), isolate=kind) as session:
             found[kind] = session.isolation
             deeds = [("at_home",), ("compile_and_load",), ("write", "/tmp/dvk-ordinary"), ("kill", judge.pid, 0)]
             found[kind + " deeds"] = [do(session, *deed) for deed in deeds]

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from dvk.config import Limits
-from dvk.sandbox import Message, Session, scratch
+from dvk.sandbox import Message, SandboxSession, scratch
 from tests.sandbox.test_session import ROOT
 
 
@@ -39,7 +39,7 @@ def test_a_link_is_no_folder(tmp_path):
 def test_depth_is_no_obstacle(monkeypatch):
     """Deeper than Python recurses, than a process has descriptors, than a path may be long."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    with Session("tests.sandbox.targets:digs", Limits(), isolate="cpu") as session:
+    with SandboxSession("tests.sandbox.targets:digs", Limits(), isolate="cpu") as session:
         assert session.receive(30) == Message({"depth": 3000})
         home = Path(session.home)
         assert home.is_dir()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dvk.config import Limits
-from dvk.sandbox import Death, Message, Session, call, launcher, wire
+from dvk.sandbox import Death, Message, SandboxSession, call, launcher, wire
 from dvk.sandbox.zygote import GRACE_S
 
 LIMITS = Limits(wall_s=20, memory_bytes=1 << 29, num_processes=60, output_bytes=4096)
@@ -43,7 +43,7 @@ def gone(pid: int, within_s: float = 5.0) -> bool:
 
 
 def test_requests_and_answers():
-    with Session(target("echo"), LIMITS) as session:
+    with SandboxSession(target("echo"), LIMITS) as session:
         for number in (1, 2):
             session.send({"number": number})
             answer = session.receive(10)
@@ -74,7 +74,7 @@ def test_starting_is_cheap_once_warm():
     call(target("tensor"), {}, LIMITS)
     start = time.perf_counter()
     for _ in range(5):
-        Session(target("echo"), LIMITS).close()
+        SandboxSession(target("echo"), LIMITS).close()
     assert (time.perf_counter() - start) / 5 < 0.5  # a fresh interpreter with torch needs more than one second
 
 
@@ -100,7 +100,7 @@ def test_descriptors_arrive_in_order():
         files.append(os.memfd_create(f"file{number}"))
         os.write(files[-1], str(number).encode())
     open_before = len(os.listdir("/proc/self/fd"))
-    with Session(target("descriptors"), LIMITS, descriptors=files[:2]) as session:
+    with SandboxSession(target("descriptors"), LIMITS, descriptors=files[:2]) as session:
         expected = ["0", "1"]
         for start, stop, bulk in ((2, 3, ""), (3, 3, ""), (3, 102, "x" * 3_000_000)):
             session.send({"bulk": bulk}, files[start:stop])
@@ -111,11 +111,11 @@ def test_descriptors_arrive_in_order():
     for file in files:
         os.close(file)
     with pytest.raises(OSError):
-        Session(target("descriptors"), LIMITS, descriptors=files[:1])
+        SandboxSession(target("descriptors"), LIMITS, descriptors=files[:1])
 
 
 def test_given_working_folder_stays(tmp_path):
-    with Session(target("echo"), LIMITS, cwd=tmp_path) as session:
+    with SandboxSession(target("echo"), LIMITS, cwd=tmp_path) as session:
         session.send({})
         answer = session.receive(10)
         assert isinstance(answer, Message) and answer.value["cwd"] == str(tmp_path)
@@ -140,7 +140,7 @@ def test_given_working_folder_stays(tmp_path):
 )
 def test_death_has_a_reason(name, reason, log):
     start = time.monotonic()
-    with Session(target(name), LIMITS) as session:
+    with SandboxSession(target(name), LIMITS) as session:
         child = session.pid
         death = session.receive(15)
     assert isinstance(death, Death) and death.reason == reason
@@ -150,13 +150,13 @@ def test_death_has_a_reason(name, reason, log):
 
 @pytest.mark.parametrize("name", ["forever", "ignores_signals"])
 def test_receive_times_out_and_kills(name):
-    with Session(target(name), LIMITS) as session:
+    with SandboxSession(target(name), LIMITS) as session:
         assert session.receive(0.3) == Death("timeout", "")
         assert gone(session.pid)
 
 
-def test_waiting_kills_nobody():
-    with Session(target("echo"), LIMITS) as session:
+def test_waiting_is_not_a_timeout():
+    with SandboxSession(target("echo"), LIMITS) as session:
         assert session.wait(0.2) is None
         session.send({"number": 1})
         assert isinstance(session.wait(10), Message)
@@ -164,25 +164,25 @@ def test_waiting_kills_nobody():
 
 
 def test_wall_clock_of_the_session_is_kept_by_the_warden():
-    with Session(target("forever"), Limits(wall_s=0.4)) as session:
+    with SandboxSession(target("forever"), Limits(wall_s=0.4)) as session:
         assert session.receive(10) == Death("timeout", "")
 
 
 def test_last_words_come_before_the_death():
-    with Session(target("answers_and_dies"), LIMITS) as session:
+    with SandboxSession(target("answers_and_dies"), LIMITS) as session:
         assert session.receive(10) == Message({"last": "words"})
         assert session.receive(10) == Death("signal SIGKILL", "")
 
 
 def test_output_flood_keeps_the_tail_only():
-    with Session(target("flood"), LIMITS) as session:
+    with SandboxSession(target("flood"), LIMITS) as session:
         assert session.receive(10) == Message({"done": True})
         log = session.close()
     assert len(log) == LIMITS.output_bytes and log.endswith("the end")
 
 
 def test_log_is_read_while_the_child_lives():
-    with Session(target("prints"), LIMITS) as session:
+    with SandboxSession(target("prints"), LIMITS) as session:
         for text in ("first", "second"):
             session.send({"text": text})
             session.receive(10)
@@ -190,12 +190,12 @@ def test_log_is_read_while_the_child_lives():
 
 
 def test_deleted_working_folder():
-    with Session(target("deletes_cwd"), LIMITS) as session:
+    with SandboxSession(target("deletes_cwd"), LIMITS) as session:
         assert session.receive(10) == Message({"gone": True})
 
 
 def test_daemons_in_their_own_session_die_too():
-    with Session(target("daemon"), LIMITS) as session:
+    with SandboxSession(target("daemon"), LIMITS) as session:
         answer = session.receive(10)
         assert isinstance(answer, Message)
         assert not gone(answer.value["daemon"], within_s=0.2)
@@ -204,7 +204,7 @@ def test_daemons_in_their_own_session_die_too():
 
 @pytest.mark.parametrize("kind", ["none", "cpu", "cuda"])
 def test_settling_leaves_the_child_alone(kind):
-    with Session("tests.sandbox.isolated:does", LIMITS, isolate=kind) as session:
+    with SandboxSession("tests.sandbox.isolated:does", LIMITS, isolate=kind) as session:
         assert session.settle() == 0
         for deed in ("start_process", "start_orphan", "start_threads"):
             session.send({"do": deed})
@@ -221,7 +221,7 @@ def test_settling_leaves_the_child_alone(kind):
 
 def test_settling_ends_a_race():
     """What forks on and on, each time in a session of its own, has nowhere to go."""
-    with Session(target("hydra"), LIMITS) as session:
+    with SandboxSession(target("hydra"), LIMITS) as session:
         assert session.receive(10) == Message({"running": True})
         assert session.settle() > 0
         time.sleep(0.2)
@@ -257,7 +257,7 @@ def test_twenty_sessions_leave_nothing(kind):
     descriptors, homes, zygote = os.listdir("/proc/self/fd"), set(), 0
     file = os.memfd_create("shared")
     for number in range(20):
-        session = Session(target("prints" if number % 2 else "daemon"), LIMITS, isolate=kind, descriptors=[file])
+        session = SandboxSession(target("prints" if number % 2 else "daemon"), LIMITS, isolate=kind, descriptors=[file])
         zygote = parent_of(session._warden)
         homes.add(session.home)
         if number % 5 == 0:
@@ -275,7 +275,7 @@ def test_twenty_sessions_leave_nothing(kind):
 def test_sessions_of_a_zygote_that_is_kept_no_longer_live_on(monkeypatch):
     monkeypatch.setattr(launcher, "MAX_ZYGOTES", 1)
     patient = LIMITS.model_copy(update={"wall_s": 90})
-    with Session(target("echo"), patient, env={"DVK_TEST_OWN": "first"}) as session:
+    with SandboxSession(target("echo"), patient, env={"DVK_TEST_OWN": "first"}) as session:
         zygote = parent_of(session._warden)
         call(target("echo"), {}, LIMITS, env={"DVK_TEST_OWN": "second"})
         time.sleep(GRACE_S + 2)
@@ -290,13 +290,13 @@ def parent_of(pid: int) -> int:
 
 
 def test_a_fork_does_not_answer_for_its_parent():
-    with Session(target("forks_and_answers_twice"), LIMITS) as session:
+    with SandboxSession(target("forks_and_answers_twice"), LIMITS) as session:
         assert session.receive(10) == Message({"pid": session.pid})
         assert isinstance(session.receive(10), Death)
 
 
-def test_killing_the_warden_frees_nobody():
-    with Session(target("kills_warden"), LIMITS) as session:
+def test_killing_the_warden_kills_its_children():
+    with SandboxSession(target("kills_warden"), LIMITS) as session:
         answer = session.receive(10)
         assert isinstance(answer, Message)
         assert session.receive(10) == Death("closed", "")
@@ -306,7 +306,7 @@ def test_killing_the_warden_frees_nobody():
 
 def test_stopping_the_warden_does_not_stop_the_parent(monkeypatch):
     monkeypatch.setattr("dvk.sandbox.session.GRACE_S", 0.5)
-    with Session(target("stops_warden"), LIMITS) as session:
+    with SandboxSession(target("stops_warden"), LIMITS) as session:
         assert session.receive(0.5) == Death("timeout", "")
         assert gone(session.pid)
 
@@ -314,10 +314,10 @@ def test_stopping_the_warden_does_not_stop_the_parent(monkeypatch):
 PARENT = """
 import sys, time
 from dvk.config import Limits
-from dvk.sandbox import Session
+from dvk.sandbox import SandboxSession
 if __name__ == "__main__":
-    first = Session("tests.sandbox.targets:daemon", Limits())
-    second = Session("tests.sandbox.targets:forever", Limits())
+    first = SandboxSession("tests.sandbox.targets:daemon", Limits())
+    second = SandboxSession("tests.sandbox.targets:forever", Limits())
     daemon = first.receive(60).value["daemon"]
     print(daemon, first.pid, second.pid, first._warden, second._warden, first.home, flush=True)
     time.sleep(1000)

@@ -8,15 +8,15 @@ import pytest
 
 from dvk.agents.dialects.examples import EXAMPLES
 from dvk.records import Candidate, Interval, Status, Timing, Turn, Verdict
-from dvk.search.archive import Archive, Program, gap
+from dvk.search.archive import Archive, ArchivedProgram, gap
 from dvk.search.novelty import distance
 from tests.agents.conftest import ok, wrong
 from tests.search.writing import program
 
 
-def made(source: str, *verdicts: Verdict) -> Program:
+def made(source: str, *verdicts: Verdict) -> ArchivedProgram:
     candidate = Candidate(source=source, backend="cpp")
-    return Program(Turn(candidate=candidate, verdict=verdicts[0]), verdicts=list(verdicts))
+    return ArchivedProgram(Turn(candidate=candidate, verdict=verdicts[0]), verdicts=list(verdicts))
 
 
 def timed(value: float, lo: float, hi: float) -> Verdict:

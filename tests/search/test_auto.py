@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from dvk.backbone import Completion, Conversation, Sampling
-from dvk.backbone.pause_gate import Brake, OutOfTime
+from dvk.backbone.pause_gate import OutOfTime, PauseGate
 from dvk.errors import MachineError
 from dvk.records import Candidate, Trace, Verdict
-from dvk.search import Problem, Proposals, auto, composer
+from dvk.search import Proposals, SearchProblem, auto, composer
 from tests.agents.conftest import Said, configured, fenced, make_skill, ok
 from tests.search.test_refine import CAPTURED, TASK
 
@@ -23,7 +23,7 @@ def two(monkeypatch: pytest.MonkeyPatch) -> list[list[Verdict | None]]:
     """A composer of two batches, 3 and 2; what it is told."""
     told: list[list[Verdict | None]] = []
 
-    def proposals(problem: Problem) -> Proposals:
+    def proposals(problem: SearchProblem) -> Proposals:
         for sources in (("c1", "c2", "c3"), ("c4", "c5")):
             told.append((yield [Candidate(source=s, backend="cpp", proposer="composer") for s in sources]))
 
@@ -46,10 +46,10 @@ class Timed(Said):
         return super().generate(conversations, sampling)
 
 
-def problem(backbone: Any, traces: list[Trace] | None = None) -> Problem:
+def problem(backbone: Any, traces: list[Trace] | None = None) -> SearchProblem:
     config = configured(schemes=0, rollouts=2, turns=2)
     keep = traces.append if traces is not None else lambda trace: None
-    return Problem(TASK, CAPTURED, "cpp", (make_skill("a"),), config, backbone, keep)
+    return SearchProblem(TASK, CAPTURED, "cpp", (make_skill("a"),), config, backbone, keep)
 
 
 def took(seconds: float) -> Verdict:
@@ -114,7 +114,7 @@ class Stepping(Timed):
     def __init__(self, steps: int):
         super().__init__(0.0)
         self.steps, self.done, self.over = steps, 0, threading.Event()
-        self.brake = Brake(self.over.is_set)
+        self.brake = PauseGate(self.over.is_set)
 
     def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
         for _ in range(self.steps):
@@ -128,7 +128,7 @@ class Stepping(Timed):
         self.over.set()
 
 
-def test_a_model_in_this_process_is_held_while_something_is_timed(two: list, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_in_this_process_is_paused_during_timing(two: list, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "TURN_S", 0.05)
     model = Stepping(10**6)
     wrote: list[int] = []
@@ -144,7 +144,7 @@ def test_a_model_in_this_process_is_held_while_something_is_timed(two: list, mon
     assert model.over.is_set() and not [t for t in threading.enumerate() if t.name == "proposing"], "it ends with the search"
 
 
-def test_what_is_held_is_finished_later(two: list, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paused_work_is_finished_later(two: list, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "TURN_S", 0.02)
     order = play(auto.search(problem(Stepping(8))), lambda _: took(0.03), 50)
     assert [one for one in order if one != "m"] == ["c1", "c2", "c3", "c4", "c5"] and order[0] == "c1"

@@ -17,16 +17,16 @@ from dvk.composer.recipes import RECIPES
 from dvk.config import Config
 from dvk.records import Candidate, Interval, Skill, Status, Timing, Verdict
 from dvk.registry import resolve
-from dvk.search import ASK_A_MODEL, STRATEGIES, Problem
+from dvk.search import ASK_A_MODEL, STRATEGIES, SearchProblem
 from dvk.search.composer import MEASURED, Planner, search
 from tests.agents.conftest import Said, fenced
 from tests.search.test_macro import legal, named
 from tests.tasks.shrink import TASKS, shrunken
 
 
-def problem(name: str, folder: Path, skills: tuple[Skill, ...] = ()) -> Problem:
+def problem(name: str, folder: Path, skills: tuple[Skill, ...] = ()) -> SearchProblem:
     task = tasks.load(str(shrunken(TASKS / "examples" / f"{name}.py", folder)))
-    return Problem(task, trace(task), "cpp", skills, Config())
+    return SearchProblem(task, trace(task), "cpp", skills, Config())
 
 
 def verdict(speedup: float) -> Verdict:
@@ -35,7 +35,7 @@ def verdict(speedup: float) -> Verdict:
     return Verdict(status=Status.OK, tier="search", stage="done", timing=timing)
 
 
-def play(given: Problem, score) -> list[Candidate]:
+def play(given: SearchProblem, score) -> list[Candidate]:
     """Run a strategy on a made-up clock; every candidate it proposed, in order."""
     proposals = search(given)
     seen: list[Candidate] = []
@@ -78,12 +78,12 @@ def test_a_measured_recipe_is_kept_only_where_it_won(conv):
     assert "channels_last" in play(conv, faster_in_channels_last)[-1].recipes
 
 
-def written(text: str, tmp_path: Path) -> Problem:
+def written(text: str, tmp_path: Path) -> SearchProblem:
     file = tmp_path / "task.py"
     file.write_text(f"import torch\nimport torch.nn.functional as F\n\n\ndef f(x):\n    return {text}\n\n\ndef get_inputs():\n"
                     "    return [torch.randn(2, 3, 8, 8)]\n", encoding="utf-8")
     task = tasks.load(f"{file}:f")
-    return Problem(task, trace(task), "cpp", (), Config())
+    return SearchProblem(task, trace(task), "cpp", (), Config())
 
 
 def test_what_stands_in_for_a_library_call_is_measured_against_it(tmp_path):
@@ -159,7 +159,7 @@ def test_where_all_is_left_to_torch_the_model_stays_as_it_is(tmp_path, text):
     path = tmp_path / "sorts.py"
     path.write_text(f"import torch\n\n\n{text}\n\ndef get_inputs():\n    return [torch.rand(4, 9)]\n")
     task = tasks.load(str(path))
-    planner = Planner(Problem(task, trace(task), "cpp", (), Config()))
+    planner = Planner(SearchProblem(task, trace(task), "cpp", (), Config()))
     candidate = planner.candidate(*planner.structures()[0])
     assert candidate.recipes == () and "dvk_plain" not in candidate.source
     made: dict[str, Any] = {"__name__": "sorts"}

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from dvk.backbone.endpoint import Endpoint
-from dvk.backbone.recorded import FILE, TRACEBACK, Recorded
+from dvk.backbone.endpoint import EndpointBackbone
+from dvk.backbone.recorded import FILE, TRACEBACK, RecordedBackbone
 from dvk.config import Config
 from dvk.errors import ModelError
 from dvk.runs import RunFolder
-from dvk.search import Problem, Proposals, auto, composer, refine
+from dvk.search import Proposals, SearchProblem, auto, composer, refine
 from tests.agents.conftest import Said, configured, fenced, make_skill
 from tests.backbone.failing import FAILURES, failing
 from tests.search.test_auto import play, took, two
@@ -31,14 +31,14 @@ def run(tmp_path: Path) -> Iterator[RunFolder]:
         yield made
 
 
-def problem(backbone: Recorded, warned: list[ModelError]) -> Problem:
+def problem(backbone: RecordedBackbone, warned: list[ModelError]) -> SearchProblem:
     config = configured(schemes=0, rollouts=2, turns=2)
-    return Problem(TASK, CAPTURED, "cpp", (make_skill("a"),), config, backbone, lambda trace: None, warned.append)
+    return SearchProblem(TASK, CAPTURED, "cpp", (make_skill("a"),), config, backbone, lambda trace: None, warned.append)
 
 
-def endpoint(url: str, run: RunFolder, timeout_s: float = 5.0) -> Recorded:
+def endpoint(url: str, run: RunFolder, timeout_s: float = 5.0) -> RecordedBackbone:
     settings = Config().backbone.model_copy(update={"endpoint_url": url, "retries": 0, "timeout_s": timeout_s})
-    return Recorded(Endpoint("m", Config().model_copy(update={"backbone": settings})), run)
+    return RecordedBackbone(EndpointBackbone("m", Config().model_copy(update={"backbone": settings})), run)
 
 
 @pytest.mark.parametrize("failure", FAILURES)
@@ -69,7 +69,7 @@ def test_a_model_in_this_process_that_raises_leaves_a_traceback(two: list, run: 
         raise RuntimeError("CUDA error: an illegal memory access\nand more")
 
     warned: list[ModelError] = []
-    order = play(auto.search(problem(Recorded(Said(fail), run), warned)), lambda _: took(1.0), 50)
+    order = play(auto.search(problem(RecordedBackbone(Said(fail), run), warned)), lambda _: took(1.0), 50)
     assert order == ["c1", "c2", "c3", "c4", "c5"]
     assert "RuntimeError: CUDA error: an illegal memory access" in warned[0].message and "and more" not in warned[0].message
     assert "Traceback" in (run.path / TRACEBACK).read_text()
@@ -88,7 +88,7 @@ def test_a_server_on_this_machine_that_hangs_leaves_half_of_the_time(two: list, 
 
 
 def test_without_the_composer_the_failure_is_an_error(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(problem: Problem) -> Proposals:
+    def none(problem: SearchProblem) -> Proposals:
         yield from ()
 
     monkeypatch.setattr(composer, "search", none)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dvk.backbone import Conversation, open_backbone
-from dvk.harness import Court
+from dvk.harness import JudgeSession
 from dvk.records import Candidate, Status, Trace, Verdict
 from dvk.search.judge import Branch
 from dvk.search.repeats import repeat
@@ -74,7 +74,7 @@ def test_an_error_comes_before_speed() -> None:
     assert "tile it" not in told and "faster" not in asked(repair)
 
 
-def test_a_change_that_did_not_pay_is_undone_and_told() -> None:
+def test_a_change_without_gain_is_undone_and_reported() -> None:
     numbers = iter(range(100))
 
     def write(text: str) -> str:
@@ -88,7 +88,7 @@ def test_a_change_that_did_not_pay_is_undone_and_told() -> None:
     assert "\n\nsplit rows\n" in written(model)[2]
 
 
-def test_several_changes_are_none_and_the_findings_are_told_instead() -> None:
+def test_several_changes_count_as_none_and_the_findings_are_shown_instead() -> None:
     kept: list[Trace] = []
     numbers = iter(range(100))
     for change in (["tile", "unroll"], "1. tile it\n2. unroll it", "", "- tile\n- unroll"):
@@ -99,7 +99,7 @@ def test_several_changes_are_none_and_the_findings_are_told_instead() -> None:
     assert set(reviews) == {"it names 2 changes instead of one", "it names no change"}
 
 
-def test_branches_go_side_by_side_and_begin_anew() -> None:
+def test_branches_run_side_by_side_and_restart() -> None:
     numbers = iter(range(1, 100))
     model = team(lambda text: advice("tile"), lambda text: program(float(number := next(numbers)), number=number))
     batches = list(play("judge", problem(model, review={"branches": 2, "rounds": 2}), batches=4))
@@ -122,7 +122,7 @@ def test_repairs_have_an_end() -> None:
     assert branch.current is branch.best is faster and branch.tried == []
 
 
-def test_a_script_plays_both(tmp_path: Path) -> None:
+def test_a_script_answers_both_roles(tmp_path: Path) -> None:
     """The shipped fake, its answers chosen by what each prompt says."""
     lines = [
         {"match": "exactly this change.*unroll by four", "answer": fenced(program(3.0, 2))},
@@ -157,7 +157,7 @@ def test_a_real_error_is_reviewed_and_a_repeat_is_measured(tmp_path: Path) -> No
         verdicts.append(court.judge(candidate, "search"))
         return verdicts[-1]
 
-    with Court(affine(), QUICK) as court:
+    with JudgeSession(affine(), QUICK) as court:
         list(play("judge", given, judge, batches=2))
         again = court.judge(repeat(Candidate(source=source("good/cpp_affine"), backend="cpp"), 2), "search")
     assert [v.status for v in verdicts[:2] if v is not None] == [Status.MISMATCH, Status.OK]

@@ -12,15 +12,15 @@ import pytest
 
 from dvk.agents import planning, tools
 from dvk.agents.planning import Move
-from dvk.agents.reading import Malformed
+from dvk.agents.reading import MalformedAnswer
 from dvk.backbone import Completion, Conversation
-from dvk.composer import CannotCompose, Captured, Plan
+from dvk.composer import CannotCompose, CapturedGraph, Plan
 from dvk.errors import UsageError
-from dvk.harness import Court
+from dvk.harness import JudgeSession
 from dvk.records import Candidate, Graph, Node, Status, Task, Trace, Verdict
-from dvk.search import Problem
+from dvk.search import SearchProblem
 from dvk.search.composer import Planner
-from dvk.search.moves import Position, Proposed, way_of, ways_of
+from dvk.search.moves import PlanPosition, ProposedPlans, way_of, ways_of
 from tests.agents.conftest import QUICK, Said, affine, captured, make_skill, ok, wrong
 from tests.search.writing import asked, play
 
@@ -45,19 +45,19 @@ GRAPH = Graph(outputs=ref("v2"), nodes=(
 TASK = Task(id="t", name="t", source="class Model: ...", entry="Model", kind="module")
 
 
-def problem(backbone: Said | None, kept: list[Trace] | None = None, **macro: object) -> Problem:
-    search = {"patience": 2, "macro": macro}
+def problem(backbone: Said | None, kept: list[Trace] | None = None, **macro: object) -> SearchProblem:
+    search = {"stall_rounds": 2, "macro": macro}
     config = QUICK.model_copy(update={"search": type(QUICK.search).model_validate(search)})
     keep = kept.append if kept is not None else lambda trace: None
     skills = (make_skill("lay", recipe="inplace_epilogue", body="## When it pays\nOn large results.\n\n## Key Idea\nWrite over them.\n"),)
-    given = Captured(graph=GRAPH, arguments=("x",), config_hash="")
-    return Problem(TASK, given, "cpp", skills, config, backbone, keep)  # type: ignore[arg-type]  # a test's own backbone
+    given = CapturedGraph(graph=GRAPH, arguments=("x",), config_hash="")
+    return SearchProblem(TASK, given, "cpp", skills, config, backbone, keep)  # type: ignore[arg-type]  # a test's own backbone
 
 
-def position(recipes: tuple[str, ...] | None = None) -> Position:
+def position(recipes: tuple[str, ...] | None = None) -> PlanPosition:
     planner = Planner(problem(None))
     plan = planner.structures()[0][0] if recipes is None else Plan(recipes)
-    return Position(planner, plan, Proposed())
+    return PlanPosition(planner, plan, ProposedPlans())
 
 
 def named(*moves: tuple[str, str]) -> str:
@@ -115,7 +115,7 @@ def test_what_a_server_parsed_is_read() -> None:
     ('{"name": "plan_moves", "arguments": {"think": ""}}', "`moves` is missing"),
 ])  # fmt: skip
 def test_answers_without_a_move_are_malformed(text: str, why: str) -> None:
-    with pytest.raises(Malformed, match=re.escape(why)):
+    with pytest.raises(MalformedAnswer, match=re.escape(why)):
         planning.read(Completion(text=text, finish="stop"), 3)
 
 
@@ -160,11 +160,11 @@ def test_a_recipe_is_put_on_and_taken_off_and_kernels_keep_their_schedules() -> 
     at = position()
     kernel = at.kernels[0]
     split = ways_of(at.planner, kernel)["row split"][0]
-    at = Position(at.planner, Plan(at.plan.recipes, {kernel.name: split}), at.proposed)
+    at = PlanPosition(at.planner, Plan(at.plan.recipes, {kernel.name: split}), at.proposed)
     (added,) = at.attempts(Move("with inplace_epilogue", "graph"), 1)
     assert set(added.candidate.recipes) - set(at.plan.recipes) <= {"inplace_epilogue", "split_reduction"}
     assert added.plan.schedules[kernel.name] == split
-    after = Position(at.planner, added.plan, at.proposed)
+    after = PlanPosition(at.planner, added.plan, at.proposed)
     assert "without inplace_epilogue" in after._toggled and "with inplace_epilogue" not in after._toggled
 
 
@@ -204,7 +204,7 @@ def test_a_move_that_pays_is_kept_and_the_next_starts_there() -> None:
     assert "own_matmul" in asked(questions(model)[2]).partition("### graph")[2].partition("\n- ")[0]
 
 
-def test_a_time_on_the_device_is_not_held_against_one_from_end_to_end() -> None:
+def test_device_times_are_not_compared_with_end_to_end_times() -> None:
     def judge(candidate: Candidate) -> Verdict:
         found = ok(1.0 + ("own_matmul" in candidate.recipes))
         assert found.timing is not None
@@ -216,14 +216,16 @@ def test_a_time_on_the_device_is_not_held_against_one_from_end_to_end() -> None:
     assert told(questions(model)[1])[0].endswith("2.00× [1.96, 2.04], timed in another way than the best and not comparable; undone")
 
 
-def test_an_algorithm_is_measured_in_a_few_schedules_and_the_fastest_told() -> None:
+def test_an_algorithm_is_measured_in_a_few_schedules_and_the_fastest_is_reported() -> None:
     speeds = iter([1.0, 1.1, 1.3])
     model = says(named(("row split", "k0")))
     opening, split = play("macro", problem(model, schedules=2), lambda _: ok(next(speeds)))
     assert len({c.id for c in (*opening, *split)}) == 3 and all(c.schedule["k0"]["parallel"] == "inner" for c in split)
     (line,) = told(questions(model)[1])
     assert line.startswith("`row split` on `k0`: 1.30× ") and line.endswith("the best of 2); kept")
-    assert Position(Planner(problem(None)), Plan(split[1].recipes, split[1].schedule), Proposed()).plan.schedules == split[1].schedule
+    assert (
+        PlanPosition(Planner(problem(None)), Plan(split[1].recipes, split[1].schedule), ProposedPlans()).plan.schedules == split[1].schedule
+    )
 
 
 def test_moves_of_one_answer_are_tried_in_turn_and_refused_where_the_plan_has_changed() -> None:
@@ -237,7 +239,7 @@ def test_moves_of_one_answer_are_tried_in_turn_and_refused_where_the_plan_has_ch
     assert kept[0].turns[0].malformed is None, "it was legal when it was named"
 
 
-def test_illegal_moves_are_told_and_counted_and_the_others_made() -> None:
+def test_illegal_moves_are_reported_and_counted_and_the_others_made() -> None:
     kept: list[Trace] = []
     model = says(named(("row split", "k7"), ("row serial", "k0"), ("fly", "graph")))
     batches = list(play("macro", problem(model, kept), lambda _: ok(1.0)))
@@ -249,7 +251,7 @@ def test_illegal_moves_are_told_and_counted_and_the_others_made() -> None:
     assert malformed is not None and "k7" in malformed and "fly" in malformed
 
 
-def test_nothing_readable_is_told_and_ends_the_search_after_a_while() -> None:
+def test_unparsable_answers_are_reported_and_end_the_search_after_a_while() -> None:
     kept: list[Trace] = []
     model = says("split the rows", "do it")
     assert len(list(play("macro", problem(model, kept), lambda _: ok(1.0)))) == 1
@@ -259,14 +261,14 @@ def test_nothing_readable_is_told_and_ends_the_search_after_a_while() -> None:
     assert len(list(play("macro", problem(failing), lambda _: ok(1.0)))) == 1 and len(failing.calls) == 2
 
 
-def test_wrong_programs_are_told_and_never_kept() -> None:
+def test_wrong_programs_are_reported_and_never_kept() -> None:
     verdicts = iter([ok(1.0), wrong(error="worst at [0, 3]: 1.5 instead of 2")])
     model = says(named(("row serial", "k0")))
     list(play("macro", problem(model), lambda _: next(verdicts)))
     assert told(questions(model)[1]) == ["`row serial` on `k0`: wrong [0, 3] 1.5 not 2; undone"]
 
 
-def test_where_the_best_plan_is_spent_an_earlier_one_is_gone_on_from_until_nothing_is_left() -> None:
+def test_search_resumes_from_earlier_plans_until_none_is_left() -> None:
     model = Said(lambda conversation: named(legal(conversation)[0]))
     seen: list[str] = []
 
@@ -283,7 +285,7 @@ def test_where_the_best_plan_is_spent_an_earlier_one_is_gone_on_from_until_nothi
 
 def test_few_regions_and_few_lines_are_shown() -> None:
     model = Said(lambda conversation: named(legal(conversation)[0]))
-    list(play("macro", problem(model, told=2, regions=1, moves=1), lambda _: ok(1.0), batches=6))
+    list(play("macro", problem(model, history=2, regions=1, moves=1), lambda _: ok(1.0), batches=6))
     assert told(questions(model)[-1])[0].endswith("earlier ones are left out)") and len(told(questions(model)[-1])) == 3
 
 
@@ -318,14 +320,14 @@ def test_moves_on_the_real_judge() -> None:
     given = replace(problem(model, schedules=1), task=affine(), captured=captured())
     verdicts: list[Verdict | None] = []
 
-    def judged(court: Court) -> Callable[[Candidate], Verdict | None]:
+    def judged(court: JudgeSession) -> Callable[[Candidate], Verdict | None]:
         def judge(candidate: Candidate) -> Verdict | None:
             verdicts.append(court.judge(candidate, "search"))
             return verdicts[-1]
 
         return judge
 
-    with Court(affine(), QUICK) as court:
+    with JudgeSession(affine(), QUICK) as court:
         list(play("macro", given, judged(court), batches=3))
     assert len(verdicts) == 3 and all(verdict is not None and verdict.status is Status.OK for verdict in verdicts)
     lines = told(questions(model)[-1])

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from dvk.records import Candidate, Interval, Status, Task, Timing, Verdict
-from dvk.search import Problem, Proposals
+from dvk.search import Proposals, SearchProblem
 from dvk.search.play import play
 
 
@@ -18,7 +18,7 @@ def candidate(text: str) -> Candidate:
     return Candidate(source=text, backend="cpp")
 
 
-def climb(given: Problem) -> Proposals:
+def climb(given: SearchProblem) -> Proposals:
     """Goes on from the better of two, three times."""
     best = 0
     for _ in range(3):
@@ -70,7 +70,7 @@ def test_the_limit_ends_a_game() -> None:
 
 
 def test_a_strategy_without_proposals_ends_at_once() -> None:
-    def none(given: Problem) -> Proposals:
+    def none(given: SearchProblem) -> Proposals:
         return
         yield []
 

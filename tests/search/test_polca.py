@@ -9,7 +9,7 @@ from dataclasses import replace
 from dvk import nanolang
 from dvk.backbone import Conversation
 from dvk.composer import Plan, applicable
-from dvk.config import Polca
+from dvk.config import PolcaConfig
 from dvk.records import Candidate, Trace, Verdict
 from dvk.search.polca import uncertain
 from dvk.search.repeats import original, repeat
@@ -17,7 +17,7 @@ from tests.agents.conftest import Said, affine, captured, fenced, ok
 from tests.search.test_archive import made, timed
 from tests.search.writing import asked, play, problem, program, shown, writing
 
-SETTINGS = Polca()
+SETTINGS = PolcaConfig()
 
 
 def test_only_what_could_lead_is_measured_again() -> None:

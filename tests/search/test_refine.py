@@ -8,25 +8,25 @@ from pathlib import Path
 import pytest
 
 from dvk.backbone import Completion, Conversation
-from dvk.composer import Captured
+from dvk.composer import CapturedGraph
 from dvk.errors import UsageError
 from dvk.records import Candidate, Graph, Node, Task, Verdict
 from dvk.registry import resolve
-from dvk.search import ASK_A_MODEL, STRATEGIES, Problem
+from dvk.search import ASK_A_MODEL, STRATEGIES, SearchProblem
 from tests.agents.conftest import Said, configured, fenced, make_skill, ok, wrong
 
 TASK = Task(id="t", name="t", source="class Model: ...", entry="Model", kind="module")
 VECTOR = {"shape": (8,), "dtype": "float32", "strides": (1,)}
 NODES = (Node(name="x0", op="input", target="x", **VECTOR), Node(name="v0", op="aten.relu.default", args=({"ref": "x0"},), **VECTOR))
-CAPTURED = Captured(graph=Graph(nodes=NODES, outputs={"ref": "v0"}), arguments=("x",), config_hash="")
+CAPTURED = CapturedGraph(graph=Graph(nodes=NODES, outputs={"ref": "v0"}), arguments=("x",), config_hash="")
 
 
-def problem(backbone: Said | None, **rollout: object) -> Problem:
+def problem(backbone: Said | None, **rollout: object) -> SearchProblem:
     config = configured(**{"schemes": 1, "rollouts": 2, "turns": 2, **rollout})
-    return Problem(TASK, CAPTURED, "cpp", (make_skill("a"),), config, backbone)  # type: ignore[arg-type]  # a test's own backbone
+    return SearchProblem(TASK, CAPTURED, "cpp", (make_skill("a"),), config, backbone)  # type: ignore[arg-type]  # a test's own backbone
 
 
-def play(name: str, given: Problem, judge: Callable[[Candidate], Verdict | None], batches: int = 50) -> list[list[Candidate]]:
+def play(name: str, given: SearchProblem, judge: Callable[[Candidate], Verdict | None], batches: int = 50) -> list[list[Candidate]]:
     """Run a strategy to its end, at most some batches."""
     proposals = resolve(name, STRATEGIES, "strategy")(given)
     seen: list[list[Candidate]] = []
@@ -53,7 +53,7 @@ def counting() -> Said:
 
 
 @pytest.mark.parametrize("name", sorted(ASK_A_MODEL))
-def test_without_a_model_the_user_is_told(name: str) -> None:
+def test_without_a_model_the_user_gets_an_error(name: str) -> None:
     with pytest.raises(UsageError, match="asks a language model"):
         play(name, problem(None), lambda _: ok(1.0))
 
@@ -92,12 +92,12 @@ def test_same_answers_same_proposals() -> None:
     assert [[c.id for c in batch] for batch in first] == [[c.id for c in batch] for batch in second]
 
 
-def test_what_a_script_plays(tmp_path: Path) -> None:
+def test_scripted_answers(tmp_path: Path) -> None:
     """The shipped fake is enough to run a search."""
     from dvk.backbone import open_backbone
 
     script = tmp_path / "script.jsonl"
     script.write_text('{"match": "", "answer": "```python\\nclass ModelNew: ...\\n```"}\n')
     config = configured(schemes=0)
-    given = Problem(TASK, CAPTURED, "cpp", (), config, open_backbone(f"scripted:{script}", config))
+    given = SearchProblem(TASK, CAPTURED, "cpp", (), config, open_backbone(f"scripted:{script}", config))
     assert [c.source for batch in play("refine", given, lambda _: ok(1.0)) for c in batch][:1] == ["class ModelNew: ...\n"]

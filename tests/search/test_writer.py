@@ -6,15 +6,15 @@ import pytest
 
 from dvk.backbone import Completion, Conversation
 from dvk.records import Status, Trace
-from dvk.search.generations import judged, new
-from dvk.search.writer import Writer
+from dvk.search.generations import judge_all, new
+from dvk.search.writer import ProgramWriter
 from tests.agents.conftest import Said, fenced, wrong
 from tests.search.writing import play, problem, program, writing
 
 
 def test_a_question_asked_again_is_sampled_again_and_its_neighbour_is_not() -> None:
     model = writing(lambda text: program(1.0))
-    writer = Writer(problem(model), "evolve")
+    writer = ProgramWriter(problem(model), "evolve")
     first, second = (Conversation(messages=({"role": "user", "content": text},)) for text in "ab")
     writer.answers("policy", [first, first])  # told apart by the backbone: it is one call
     writer.answers("policy", [second, first])
@@ -24,7 +24,7 @@ def test_a_question_asked_again_is_sampled_again_and_its_neighbour_is_not() -> N
 
 
 def test_answers_are_matched_to_their_questions() -> None:
-    writer = Writer(problem(Said(lambda conversation: str(conversation.messages[0]["content"]))), "evolve")
+    writer = ProgramWriter(problem(Said(lambda conversation: str(conversation.messages[0]["content"]))), "evolve")
     asked = [Conversation(messages=({"role": "user", "content": text},)) for text in "abc"]
     writer.answers("policy", [asked[1]])
     assert [answer.text for answer in writer.answers("policy", asked)] == ["a", "b", "c"]
@@ -36,10 +36,10 @@ def test_answers_are_matched_to_their_questions() -> None:
 ])  # fmt: skip
 def test_every_answer_is_kept_and_only_new_programs_go_on(answer: str | Completion, why: str | None) -> None:
     kept: list[Trace] = []
-    writer = Writer(problem(Said(lambda _: answer), kept=kept), "evolve")
+    writer = ProgramWriter(problem(Said(lambda _: answer), kept=kept), "evolve")
     written = writer.write(writer.openings(2))
     assert len(written) == 2 and len(new(written)) == (why is None)
-    waiting = judged(writer, new(written))
+    waiting = judge_all(writer, new(written))
     if why is None:
         next(waiting)
         waiting.close()  # time is over while it is judged

@@ -9,14 +9,14 @@ import re
 from collections.abc import Callable, Iterator
 
 from dvk.backbone import Conversation
-from dvk.composer import Captured
+from dvk.composer import CapturedGraph
 from dvk.records import Candidate, Graph, Skill, Status, Task, Trace, Verdict
 from dvk.registry import resolve
-from dvk.search import STRATEGIES, Problem
+from dvk.search import STRATEGIES, SearchProblem
 from tests.agents.conftest import QUICK, Said, fenced, ok, wrong
 
 TASK = Task(id="t", name="t", source="class Model: ...", entry="Model", kind="module")
-CAPTURED = Captured(graph=Graph(nodes=(), outputs=None), arguments=(), config_hash="")
+CAPTURED = CapturedGraph(graph=Graph(nodes=(), outputs=None), arguments=(), config_hash="")
 BODIES = ("for i in range(n): y[i] = x[i]", "while n: n -= 1", "y = torch.relu(x).sum(dim=1, keepdim=True)",
           "with torch.no_grad(): return F.linear(x, w) if b is None else x @ w + b", "return {k: v ** 2 for k, v in table.items()}",
           "assert x.is_contiguous() and y.stride(0) == 1; z = [a for a in x]", "try: lib.go(x.data_ptr(), n)\n  except OSError: raise",
@@ -40,14 +40,14 @@ def believed(candidate: Candidate) -> Verdict:
     return ok(float(speed[1]))
 
 
-def problem(backbone: Said, skills: tuple[Skill, ...] = (), kept: list[Trace] | None = None, **search: object) -> Problem:
+def problem(backbone: Said, skills: tuple[Skill, ...] = (), kept: list[Trace] | None = None, **search: object) -> SearchProblem:
     config = QUICK.model_copy(update={"search": type(QUICK.search).model_validate({"openings": 2, "offspring": 2, **search})})
     keep = kept.append if kept is not None else lambda trace: None
-    return Problem(TASK, CAPTURED, "cpp", skills, config, backbone, keep)  # type: ignore[arg-type]  # a test's own backbone
+    return SearchProblem(TASK, CAPTURED, "cpp", skills, config, backbone, keep)  # type: ignore[arg-type]  # a test's own backbone
 
 
 def play(
-    name: str, given: Problem, judge: Callable[[Candidate], Verdict | None] = believed, batches: int = 30
+    name: str, given: SearchProblem, judge: Callable[[Candidate], Verdict | None] = believed, batches: int = 30
 ) -> Iterator[list[Candidate]]:
     """The batches of a strategy, to its end or to so many."""
     proposals = resolve(name, STRATEGIES, "strategy")(given)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from dvk.config import Grooming
+from dvk.config import LibraryConfig
 from dvk.records import Skill
 from dvk.skills import Library, schema, seed_dir
 from dvk.skills.grooming import groom
@@ -199,7 +199,7 @@ def test_what_a_user_writes_while_grooming_plans_stays(library: Library, make: M
     library.add_all([make("a", "the same words"), make("b", "the same words")])
     edited = make("b", "mine")
     with just_before_its_changes(library, monkeypatch, lambda other: other.add(edited, replace=True)):
-        groom(library, Grooming())
+        groom(library, LibraryConfig())
     assert library.get("b") == edited
 
 

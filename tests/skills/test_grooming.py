@@ -11,24 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from dvk.config import Grooming
+from dvk.config import LibraryConfig
 from dvk.errors import LibraryError
 from dvk.records import Skill
 from dvk.skills import Library, seeds
 from dvk.skills.events import Event, replay
-from dvk.skills.grooming import Change, apply, groom, plan
+from dvk.skills.grooming import LibraryChange, apply, groom, plan
 from dvk.skills.likeness import likeness, near_duplicates, words
 from dvk.skills.merging import bring, diff
 from dvk.skills.relations import joints, learned, related
-from dvk.skills.usage import Usage, tally
+from dvk.skills.usage import SkillUsage, tally
 
 Make = Callable[..., Skill]
-SETTINGS = Grooming()
+SETTINGS = LibraryConfig()
 
 
-def used(name: str, gain: float, half: float, trials: int = 20, **more: object) -> tuple[tuple[str, str], Usage]:
+def used(name: str, gain: float, half: float, trials: int = 20, **more: object) -> tuple[tuple[str, str], SkillUsage]:
     fields = {"trials": trials, "gain": gain, "lo": gain - half, "hi": gain + half, "total": gain * trials, **more}
-    return (name, "policy"), Usage(name, **fields)  # type: ignore[arg-type]
+    return (name, "policy"), SkillUsage(name, **fields)  # type: ignore[arg-type]
 
 
 def play(skills: Sequence[str], gain: float, step: int) -> list[Event]:
@@ -46,12 +46,12 @@ def test_skills_that_stopped_helping_are_retired_on_evidence_alone(make: Make) -
         used("bad", -0.10, 0.09), used("few", -0.5, 0.1, trials=11), used("good", 0.1, 0.05), used("open", -0.10, 0.10),
         used("pinned", -0.5, 0.1), used("seed", -0.2, 0.1),
     ])  # fmt: skip
-    (worst,) = plan(skills, known, Grooming(pinned=("pinned",), alike=1.0), step=100)
+    (worst,) = plan(skills, known, LibraryConfig(pinned=("pinned",), duplicate_similarity=1.0), step=100)
     assert (worst.kind, worst.skill) == ("retired", "seed"), "one a round"
     assert "-0.200" in worst.why and "-0.300 to -0.100" in worst.why and "20 trials" in worst.why
-    (second,) = plan(skills[:-1], known, Grooming(pinned=("pinned",), alike=1.0), step=100)
+    (second,) = plan(skills[:-1], known, LibraryConfig(pinned=("pinned",), duplicate_similarity=1.0), step=100)
     assert second.skill == "bad"
-    assert plan(skills[1:-1], known, Grooming(pinned=("pinned",), alike=1.0), step=100) == []
+    assert plan(skills[1:-1], known, LibraryConfig(pinned=("pinned",), duplicate_similarity=1.0), step=100) == []
 
 
 def test_near_duplicates_become_the_one_with_better_evidence(make: Make) -> None:
@@ -73,7 +73,7 @@ def test_seeds_and_pinned_skills_are_not_merged_away(make: Make) -> None:
     known = dict([used("copy", 0.5, 0.1)])
     changes = plan([copy, seed], known, SETTINGS, step=1)
     assert [(change.skill, change.into) for change in changes] == [("copy", "seed")]
-    assert plan([seed, pinned], known, Grooming(pinned=("pinned",)), step=1) == []
+    assert plan([seed, pinned], known, LibraryConfig(pinned=("pinned",)), step=1) == []
     three = plan([copy, make("copz"), make("copx")], known, SETTINGS, step=1)
     assert [(change.skill, change.into) for change in three] == [("copx", "copy"), ("copz", "copy")]
 
@@ -92,7 +92,7 @@ def test_room_is_made_by_what_brought_least(make: Make) -> None:
     ])  # fmt: skip
 
     def gone(most: int) -> list[str]:
-        settings = Grooming(max_skills=most, pinned=("pinned",), alike=1.0)
+        settings = LibraryConfig(max_skills=most, pinned=("pinned",), duplicate_similarity=1.0)
         return [change.skill for change in plan(skills, known, settings, step=100)]
 
     assert gone(7) == [] and gone(6) == ["weak"]
@@ -106,7 +106,7 @@ def test_likeness_is_jaccards(make: Make) -> None:
 
 
 def test_no_two_seeds_are_near_duplicates() -> None:
-    assert near_duplicates({skill.name: skill for skill in seeds.load()}, SETTINGS.alike) == []
+    assert near_duplicates({skill.name: skill for skill in seeds.load()}, SETTINGS.duplicate_similarity) == []
 
 
 # ---------------------------------------------------------------- apply
@@ -117,18 +117,18 @@ def test_grooming_a_library_is_events_that_can_be_replayed_and_undone(library: L
     for step in range(1, 15):
         library.record_all([*play(["bad"], -0.2 + 0.01 * (step % 3), step), *play(["good"], 0.2, step), *play(["twin_2"], 0.1, step)])
     before = {skill.name: skill for skill in library.list()}
-    dry = groom(library, Grooming(alike=0.85), dry=True)
+    dry = groom(library, LibraryConfig(duplicate_similarity=0.85), dry=True)
     assert len(library) == 4
-    changes = groom(library, Grooming(alike=0.85))
+    changes = groom(library, LibraryConfig(duplicate_similarity=0.85))
     assert changes == dry and [(change.kind, change.skill) for change in changes] == [("merged", "twin"), ("retired", "bad")]
     assert library.names() == ["good", "twin_2"]
     assert replay(library.events()) == {skill.name: skill for skill in library.list()}
     retired = library.events("bad")[-1]
     assert (retired.kind, retired.step) == ("retired", 14) and "stopped helping" in retired.data["why"]
-    assert groom(library, Grooming(alike=0.85)) == [], "all is done"
+    assert groom(library, LibraryConfig(duplicate_similarity=0.85)) == [], "all is done"
     library.restore("bad", step=15)
     assert library.get("bad") == before["bad"]
-    assert groom(library, Grooming(alike=0.85)) == [], "what somebody brought back is judged anew"
+    assert groom(library, LibraryConfig(duplicate_similarity=0.85)) == [], "what somebody brought back is judged anew"
 
 
 def test_a_merged_skill_that_was_restored_stays(library: Library, make: Make) -> None:
@@ -142,10 +142,12 @@ def test_a_harmful_skill_does_not_take_its_company_with_it(library: Library, mak
     library.add_all([make("harmful", "one thing"), make("company", "another matter"), make("second", "a third one")])
     for step in range(20):
         library.record_all([*play(["harmful", "company"], -0.4 - 0.01 * (step % 2), step), *play(["second"], -0.1, step + 100)])
-    assert [change.skill for change in groom(library, Grooming(alike=0.95), dry=True)] == ["company", "second"], "nothing tells them apart"
+    assert [change.skill for change in groom(library, LibraryConfig(duplicate_similarity=0.95), dry=True)] == ["company", "second"], (
+        "nothing tells them apart"
+    )
     for step in range(20, 40):
         library.record_all(play(["harmful"], -0.6, step))
-    assert [change.skill for change in groom(library, Grooming(alike=0.95))] == ["harmful", "second"]
+    assert [change.skill for change in groom(library, LibraryConfig(duplicate_similarity=0.95))] == ["harmful", "second"]
     use = tally(library.events(), SETTINGS)["company", "policy"]
     assert (use.given, use.trials) == (20, 0)
 
@@ -154,7 +156,7 @@ def test_a_skill_that_made_room_leaves_its_company_what_they_brought(library: Li
     library.add_all([make("good", "one thing"), make("weak", "another matter")])
     for step in range(3):
         library.record_all([*play(["good", "weak"], 0.2, step), *play(["good"], 0.3, step + 10)])
-    assert [change.skill for change in groom(library, Grooming(alike=0.95, max_skills=1))] == ["weak"]
+    assert [change.skill for change in groom(library, LibraryConfig(duplicate_similarity=0.95, max_skills=1))] == ["weak"]
     use = tally(library.events(), SETTINGS)["good", "policy"]
     assert (use.given, use.trials) == (6, 6)
     retired = library.events("weak")[-1]
@@ -165,11 +167,11 @@ def test_a_skill_that_made_room_leaves_its_company_what_they_brought(library: Li
 def test_no_room_is_made_where_retirement_makes_it(library: Library, make: Make) -> None:
     library.add_all([make("bad", "one thing"), make("idle", "another matter")])
     library.record_all([event for step in range(14) for event in play(["bad"], -0.2, step)])
-    changes = groom(library, Grooming(alike=0.95, max_skills=1))
+    changes = groom(library, LibraryConfig(duplicate_similarity=0.95, max_skills=1))
     assert [change.skill for change in changes] == ["bad"] and library.names() == ["idle"]
 
 
-def test_what_is_long_past_retires_nobody(library: Library, make: Make) -> None:
+def test_old_evidence_retires_no_skill(library: Library, make: Make) -> None:
     library.add(make("bad"))
     library.record_all([event for step in range(14) for event in play(["bad"], -0.2, step)])
     assert [change.kind for change in groom(library, SETTINGS, 500, dry=True)] == ["retired"]
@@ -178,7 +180,7 @@ def test_what_is_long_past_retires_nobody(library: Library, make: Make) -> None:
 
 def test_a_plan_that_no_longer_holds_is_refused_whole(library: Library, make: Make) -> None:
     library.add_all([make("a"), make("b")])
-    changes = [Change("retired", "a", "test"), Change("merged", "b", "test", "gone", make("gone"))]
+    changes = [LibraryChange("retired", "a", "test"), LibraryChange("merged", "b", "test", "gone", make("gone"))]
     with pytest.raises(LibraryError):
         apply(library, changes, step=1)
     assert library.names() == ["a", "b"]
@@ -214,7 +216,7 @@ def test_a_third_skill_is_not_taken_for_the_twos_doing(make: Make, excess: float
     assert learned([make(name) for name in effects], events, SETTINGS) == said
 
 
-def test_nothing_is_said_where_nothing_can_be_told(make: Make) -> None:
+def test_without_evidence_nothing_is_reported(make: Make) -> None:
     skills = [make("a"), make("b")]
     together = joint_plays({"a": 0.1, "b": 0.2}, [["a", "b"]], 0.5)
     assert learned(skills, together, SETTINGS) == {}, "never given without each other"
@@ -249,9 +251,9 @@ def test_learned_relations_do_not_make_a_seed_an_edited_one(library: Library, ma
 def test_grooming_writes_down_what_it_learned(library: Library, make: Make) -> None:
     library.add_all([make("a", "one thing"), make("b", "quite another matter")])
     library.record_all([e for e in joint_plays({"a": 0.1, "b": 0.2}, [["a"], ["b"], ["a", "b"]], 0.3) if e.kind == "given"])
-    changes = groom(library, Grooming(alike=0.95))
+    changes = groom(library, LibraryConfig(duplicate_similarity=0.95))
     assert [(change.skill, change.why) for change in changes] == [("a", "learned: combines b"), ("b", "learned: combines a")]
-    assert library.get("a").relations == {"combines": ("b",)} and groom(library, Grooming(alike=0.95)) == []
+    assert library.get("a").relations == {"combines": ("b",)} and groom(library, LibraryConfig(duplicate_similarity=0.95)) == []
 
 
 # ---------------------------------------------------------------- two libraries

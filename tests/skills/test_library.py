@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dvk.config import Grooming
+from dvk.config import LibraryConfig
 from dvk.errors import LibraryError
 from dvk.records import Skill
 from dvk.skills import Library, default_path, schema
@@ -151,7 +151,7 @@ def test_add_refuses_a_taken_name_and_replaces_on_request(library: Library, make
     assert "newword" in library.get("a").body and "again" not in library.get("c").body
 
 
-def test_what_is_known_about_a_skill_survives_its_own_export(library: Library, make: Make, tmp_path: Path) -> None:
+def test_evidence_of_a_skill_survives_its_export(library: Library, make: Make, tmp_path: Path) -> None:
     from dvk.skills.exchange import export_to, import_from
 
     known = {"provenance": {"source": "seed"}, "evidence": ({"speedup": 2.0},)}
@@ -262,7 +262,7 @@ def test_one_value_that_is_no_json_is_named(library: Library, make: Make) -> Non
         connection.execute("INSERT INTO events (kind, skill, step, time, data) VALUES ('given', 'a', 1, '', 'oops')")
     assert faults(library, ()) == ["event 3 (given a) is damaged: its data is no JSON object"]
     assert len(library.events("b")) == 1
-    for read in (library.events, lambda: library.events("a"), lambda: groom(library, Grooming())):
+    for read in (library.events, lambda: library.events("a"), lambda: groom(library, LibraryConfig())):
         with pytest.raises(LibraryError, match="event 3"):
             read()
     with sqlite3.connect(library.path) as connection:

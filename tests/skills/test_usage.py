@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from dvk.config import Grooming
+from dvk.config import LibraryConfig
 from dvk.records import Candidate, Episode, Interval, Skill, Status, Task, Timing, Trace, Turn, Verdict
 from dvk.skills import Library
 from dvk.skills.events import Event
 from dvk.skills.plays import plays
-from dvk.skills.usage import Usage, aliases, as_evidence, estimate, remembered, tally
+from dvk.skills.usage import SkillUsage, aliases, as_evidence, estimate, remembered, tally
 
 Make = Callable[..., Skill]
-EVEN = Grooming(half_life=1e9)
+EVEN = LibraryConfig(half_life=1e9)
 
 
 def added(*names: str, step: int = 0) -> list[Event]:
@@ -39,20 +39,20 @@ def test_mean_and_interval_are_students() -> None:
 def test_old_trials_count_less() -> None:
     # Weights 1/2, 1, 1: mean 0.25/2.5; worth 2.5²/2.25 = 2.7778 trials; variance 0.03/1.6; error √(0.01875/2.7778) = 0.0821584.
     events = added("a") + [given("a", 0, 0.3), given("a", 10, 0.0, "t"), given("a", 10, 0.1, "u")]
-    use = tally(events, Grooming(half_life=10))["a", "policy"]
+    use = tally(events, LibraryConfig(half_life=10))["a", "policy"]
     assert use.gain == pytest.approx(0.1) and use.total == pytest.approx(0.25)
     assert use.lo == pytest.approx(0.1 - 4.8615 * 0.0821584, abs=2e-4)  # t(0.975; 1.7778)
-    later = tally(events, Grooming(half_life=10), step=20)["a", "policy"]
+    later = tally(events, LibraryConfig(half_life=10), step=20)["a", "policy"]
     assert later.gain == pytest.approx(0.1) and later.total == pytest.approx(0.125), "all have aged alike"
-    assert tally(events, Grooming(half_life=10), step=0)["a", "policy"].total == pytest.approx(0.4), "nothing is worth more than now"
+    assert tally(events, LibraryConfig(half_life=10), step=0)["a", "policy"].total == pytest.approx(0.4), "nothing is worth more than now"
 
 
 @pytest.mark.parametrize("half_life", [1.0, 1e-300])
 def test_what_is_long_past_is_no_division_by_zero(half_life: float) -> None:
     events = added("a") + [given("a", 5, gain, task) for gain, task in ((0.3, "t"), (0.1, "u"))] + [given("b", 5000)]
-    use = tally(events, Grooming(half_life=half_life))["a", "policy"]
+    use = tally(events, LibraryConfig(half_life=half_life))["a", "policy"]
     assert use.gain == pytest.approx(0.2) and use.lo is not None and use.total == 0.0
-    older = tally(events + [given("a", 0, 9.0)], Grooming(half_life=1e-3))["a", "policy"]
+    older = tally(events + [given("a", 0, 9.0)], LibraryConfig(half_life=1e-3))["a", "policy"]
     assert older.gain == pytest.approx(0.2), "beside newer trials it counts nothing"
 
 
@@ -79,7 +79,7 @@ def test_roles_are_counted_apart() -> None:
     found = tally(events, EVEN)
     assert found["a", "policy"].given == 1 and found["a", "summary"].given == 1
     assert (found["a", "selection"].offered, found["a", "selection"].given, found["a", "selection"].gain) == (6, 1, None)
-    assert found["never", "policy"] == Usage("never", came="added")
+    assert found["never", "policy"] == SkillUsage("never", came="added")
 
 
 def test_a_merged_skill_counts_for_the_one_it_became() -> None:
@@ -95,7 +95,7 @@ def test_a_merged_skill_counts_for_the_one_it_became() -> None:
 
 
 def test_use_elsewhere_is_remembered_until_there_is_use_here(make: Make) -> None:
-    use = Usage("a", given=30, won=4, trials=20, gain=-0.1, lo=-0.2, hi=-0.05, total=-2.0)
+    use = SkillUsage("a", given=30, won=4, trials=20, gain=-0.1, lo=-0.2, hi=-0.05, total=-2.0)
     skill = make("a", evidence=({"speedup": 2.0}, as_evidence(use, "run/skills.db", "id")))
     known = remembered(tally(added("a"), EVEN), [skill])
     assert (known["a", "policy"].trials, known["a", "policy"].hi) == (20, -0.05)

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from dvk.records import Candidate, Interval, Status, Timing, Turn, Verdict
-from dvk.stats.effect_size import Pair, bounds, gain
+from dvk.stats.effect_size import Pair, bounds, effect_size
 from tests.agents.conftest import ok, wrong
 
 T90 = {1: 3.0776835, 2: 1.8856181, 3: 1.6377444}
@@ -53,7 +53,7 @@ def test_bounds_by_hand() -> None:
 def test_tasks_are_counted_not_samples() -> None:
     """Means of ln 2, ln 2 and 0 over tasks, however many samples each has."""
     pairs = {"a": [pair(1, 2)] * 8, "b": [pair(2, 4)], "c": [pair(3, 3), pair(1, 2), pair(2, 1)]}
-    found = gain(pairs, 0.5, 0.9)
+    found = effect_size(pairs, 0.5, 0.9)
     assert found.unit == "tasks" and found.num_pairs == 12 and found.num_failed == found.num_unmeasured == 0
     middle = 2 * math.log(2) / 3
     half = T90[2] * math.log(2) / 3  # standard deviation ln 2 / √3, over √3
@@ -64,16 +64,16 @@ def test_tasks_are_counted_not_samples() -> None:
 
 
 def test_a_single_task_is_counted_by_samples_and_says_so() -> None:
-    found = gain({"a": [pair(1, 2), pair(1, 4)]}, 0.5, 0.9)
+    found = effect_size({"a": [pair(1, 2), pair(1, 4)]}, 0.5, 0.9)
     assert found.unit == "samples" and found.total is not None
     half = T90[1] * math.log(2) / 2  # standard deviation ln 2 / √2, over √2
     assert found.total.lo == pytest.approx(math.exp(1.5 * math.log(2) - half))
     same = (heard(sharp(1), "slow"), heard(sharp(2), "fast"))
-    assert gain({"a": [same] * 8}, 0.5, 0.9).total == (pytest.approx(2), 0.0, math.inf)  # one answer an arm: nothing bounds it
+    assert effect_size({"a": [same] * 8}, 0.5, 0.9).total == (pytest.approx(2), 0.0, math.inf)  # one answer an arm: nothing bounds it
 
 
 def test_failures_count_alike_in_both_arms() -> None:
-    found = gain({"a": [(FAILED, heard(sharp(2))), (heard(sharp(2)), UNREAD)]}, 0.5, 0.9)
+    found = effect_size({"a": [(FAILED, heard(sharp(2))), (heard(sharp(2)), UNREAD)]}, 0.5, 0.9)
     assert found.total is not None and found.total.value == pytest.approx(1) and found.num_pairs == 2
     assert found.tasks["a"].control == found.tasks["a"].treatment == pytest.approx(1)  # √(0.5 · 2)
 
@@ -82,17 +82,17 @@ def test_what_is_left_out_is_counted() -> None:
     broken, untimed = heard(wrong(Status.BROKEN_TASK)), heard(ok(None))
     down = heard(None, finish="error", malformed="the backbone failed")
     fine, fooled = heard(sharp(2)), heard(sharp(9).model_copy(update={"health": ("degenerate: …",)}))
-    found = gain({"a": [(FAILED, UNREAD), (fine, broken), (untimed, fine), (fine, down), (down, FAILED), (fine, fooled)]}, 0.5, 0.9)
+    found = effect_size({"a": [(FAILED, UNREAD), (fine, broken), (untimed, fine), (fine, down), (down, FAILED), (fine, fooled)]}, 0.5, 0.9)
     assert (found.num_pairs, found.num_failed, found.num_unmeasured) == (0, 1, 5)
     assert found.total is None and not found.tasks
-    both = gain({"a": [(FAILED, UNREAD)], "b": [pair(1, 2), pair(1, 2)]}, 0.5, 0.9)
+    both = effect_size({"a": [(FAILED, UNREAD)], "b": [pair(1, 2), pair(1, 2)]}, 0.5, 0.9)
     assert set(both.tasks) == {"b"} and both.unit == "samples" and both.num_failed == 1
 
 
 def test_the_judges_clock_is_part_of_the_error() -> None:
     """Three tasks whose gains agree exactly: what is left is how well each was timed."""
     timed = (heard(ok(1.0)), heard(ok(2.0)))  # each ± 2 % at 95 %
-    found = gain({name: [timed] for name in "abc"}, 0.5, 0.9)
+    found = effect_size({name: [timed] for name in "abc"}, 0.5, 0.9)
     sigma = math.log(1.02 / 0.98) / 3.92
     assert found.total is not None
     assert found.total.lo == pytest.approx(2 * math.exp(-T90[2] * math.sqrt(2 * sigma**2 / 3)))

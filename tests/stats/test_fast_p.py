@@ -7,12 +7,12 @@ import math
 
 import pytest
 
-from dvk.stats.fast_p import Outcome, best, by_group, difference, gap_interval, interval, log_speedup, share_interval, summary
+from dvk.stats.fast_p import TaskOutcome, best, by_group, difference, gap_interval, interval, log_speedup, share_interval, summary
 
 OUTCOMES = [
-    Outcome("a", True, 1.25, 1.19, {"level": "single"}), Outcome("b", True, 0.8, 0.7, {"level": "single"}),
-    Outcome("c", False, groups={"level": "fusion"}), Outcome("d", True, 2.0, 1.9, {"level": "fusion"}),
-    Outcome("e", True, groups={"level": "fusion"}),
+    TaskOutcome("a", True, 1.25, 1.19, {"level": "single"}), TaskOutcome("b", True, 0.8, 0.7, {"level": "single"}),
+    TaskOutcome("c", False, groups={"level": "fusion"}), TaskOutcome("d", True, 2.0, 1.9, {"level": "fusion"}),
+    TaskOutcome("e", True, groups={"level": "fusion"}),
 ]
 
 
@@ -26,15 +26,21 @@ def test_fast_p_counts_failures_as_not_fast() -> None:
 
 
 def test_tries_of_a_task_are_averaged_first() -> None:
-    tries = [Outcome("a", True, 2.0), Outcome("a", False), Outcome("a", False), Outcome("a", False), Outcome("b", True, 2.0)]
+    tries = [
+        TaskOutcome("a", True, 2.0),
+        TaskOutcome("a", False),
+        TaskOutcome("a", False),
+        TaskOutcome("a", False),
+        TaskOutcome("b", True, 2.0),
+    ]
     found = summary(tries)
     assert found["fast_p"]["1"] == pytest.approx((0.25 + 1.0) / 2) and found["num_tries"] == 5
     assert [o.correct for o in best(tries)] == [True, True]
-    assert best([Outcome("a", True, 0.5), Outcome("a", True, 1.5), Outcome("a", False)])[0].speedup == 1.5
+    assert best([TaskOutcome("a", True, 0.5), TaskOutcome("a", True, 1.5), TaskOutcome("a", False)])[0].speedup == 1.5
 
 
 def test_groups() -> None:
-    found = by_group([*OUTCOMES, Outcome("f", True)], "level")
+    found = by_group([*OUTCOMES, TaskOutcome("f", True)], "level")
     assert {k: v["num_tasks"] for k, v in found.items()} == {"fusion": 3, "single": 2}
 
 
@@ -65,7 +71,7 @@ def test_the_interval_of_a_share_covers_near_its_ends_too() -> None:
 
 
 def test_a_share_that_did_not_change_may_still_differ_elsewhere() -> None:
-    same = [Outcome(str(i), True, 1.5) for i in range(8)]
+    same = [TaskOutcome(str(i), True, 1.5) for i in range(8)]
     gap = difference(same, same, lambda o: float(o.correct), share=True)
     end = 1.959964**2 / (8 + 1.959964**2)
     assert (gap["value"], gap["lo"], gap["hi"]) == (0.0, pytest.approx(-end), pytest.approx(end))
@@ -81,15 +87,15 @@ def test_a_share_that_did_not_change_may_still_differ_elsewhere() -> None:
 
 def test_one_task_says_nothing_of_others() -> None:
     assert interval([]) is None and interval([1.0]) is None
-    found = summary([Outcome("a", True, 2.0), Outcome("a", False)])
+    found = summary([TaskOutcome("a", True, 2.0), TaskOutcome("a", False)])
     assert set(found["fast_p_interval"].values()) == {None} and found["geomean_kept_interval"] is None
-    gap = difference([Outcome("a", True, 1.0)], [Outcome("a", True, 2.0)], log_speedup)
+    gap = difference([TaskOutcome("a", True, 1.0)], [TaskOutcome("a", True, 2.0)], log_speedup)
     assert gap["value"] == pytest.approx(math.log(2)) and gap["lo"] is gap["hi"] is None
 
 
 def test_differences_are_paired() -> None:
-    first = [Outcome(str(i), True, 1.0 + 0.01 * i) for i in range(200)]
-    second = [Outcome(str(i), True, (1.0 + 0.01 * i) * 1.05) for i in range(150)]
+    first = [TaskOutcome(str(i), True, 1.0 + 0.01 * i) for i in range(200)]
+    second = [TaskOutcome(str(i), True, (1.0 + 0.01 * i) * 1.05) for i in range(150)]
     found = difference(first, second, log_speedup)
     assert found["num_tasks"] == 150
     assert found["value"] == pytest.approx(math.log(1.05)) and found["hi"] - found["lo"] < 1e-6

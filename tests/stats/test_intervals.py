@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dvk.harness.timing.overhead import allowance, judged
+from dvk.harness.timing.overhead import corrected_ms, handshake_allowance_ms
 from dvk.stats.intervals import median_interval, median_ratio, process_interval, ratio_interval, settled
 from dvk.stats.student_t import student_quantile, student_tail
 
@@ -36,7 +36,7 @@ def test_interval_of_a_process_holds_the_ratio_as_often_as_it_says(count: int) -
     assert 0.75 <= sum(i.lo <= 2.0 <= i.hi for i in lower) / len(lower) <= 0.85
 
 
-def test_identical_arms_are_not_told_apart() -> None:
+def test_identical_arms_are_not_distinguished() -> None:
     draws = random.Random(1)
     assert sum(ratio_interval(*pairs(draws, 1.0, 30)).lo > 1 for _ in range(400)) <= 20  # 2.5 % are allowed
 
@@ -142,8 +142,8 @@ def test_equal_arms_are_charged_alike(gap: Callable[[random.Random], float], cou
     ratios = []
     for _ in range(300):
         gaps = [[gap(draws) for _ in range(count)] for _ in range(2)]
-        allowed = allowance([5.0] * count, gaps[0])
-        ours, theirs = (median_interval(judged([5.0] * count, g, allowed))[0] for g in gaps)
+        allowed = handshake_allowance_ms([5.0] * count, gaps[0])
+        ours, theirs = (median_interval(corrected_ms([5.0] * count, g, allowed))[0] for g in gaps)
         ratios.append(ours / theirs)
     assert all(0.99 < ratio < 1.01 for ratio in ratios)
 
@@ -153,20 +153,20 @@ def test_hidden_work_is_charged(gap: Callable[[random.Random], float]) -> None:
     draws = random.Random(3)
     for _ in range(200):
         theirs = [gap(draws) for _ in range(40)]
-        allowed = allowance([1.0] * 40, theirs)
-        told = judged([0.001] * 40, [gap(draws) + 0.999 for _ in range(40)], allowed)
+        allowed = handshake_allowance_ms([1.0] * 40, theirs)
+        told = corrected_ms([0.001] * 40, [gap(draws) + 0.999 for _ in range(40)], allowed)
         assert median_interval(told)[0] > 0.97
 
 
-def test_neither_few_calls_nor_noise_of_its_own_hide_work() -> None:
+def test_neither_few_calls_nor_noise_hide_work() -> None:
     draws = random.Random(4)
-    allowed = allowance([1.0] * 40, [spin_gap(draws) for _ in range(40)])
+    allowed = handshake_allowance_ms([1.0] * 40, [spin_gap(draws) for _ in range(40)])
     for noise in (0.0, 40.0):
         gaps = [1.0 + (noise if number % 5 < 2 else 0.0) for number in range(40)]
-        assert median_interval(judged([0.0] * 40, gaps, allowed))[0] > 0.97
+        assert median_interval(corrected_ms([0.0] * 40, gaps, allowed))[0] > 0.97
 
 
 def test_a_candidate_is_never_paid() -> None:
-    assert judged([2.0] * 30, [0.0] * 30, allowance([1.0] * 30, [1.0] * 30)) == [2.0] * 30
+    assert corrected_ms([2.0] * 30, [0.0] * 30, handshake_allowance_ms([1.0] * 30, [1.0] * 30)) == [2.0] * 30
     with pytest.raises(ValueError):
-        judged([math.nan] * 30, [1.0] * 30, 0.1)
+        corrected_ms([math.nan] * 30, [1.0] * 30, 0.1)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dvk.composer.capture.batch import capture_many
-from dvk.composer.capture.export import CannotCompose, Captured
+from dvk.composer.capture.export import CannotCompose, CapturedGraph
 from dvk.records import Task, content_hash
 from dvk.taskgen import signature_of
 from tests.tasks.shrink import TASKS
@@ -51,7 +51,7 @@ def files() -> list[Path]:
     return sorted(FOLDER.glob("*/*/*.py"))
 
 
-def captured() -> dict[Path, Captured | CannotCompose]:
+def captured() -> dict[Path, CapturedGraph | CannotCompose]:
     """Every file's graph at its native sizes, without memory for its tensors."""
     paths = files()
     tasks = [Task(id=content_hash(text), name=path.stem, source=text, entry="Model", kind="module")
@@ -59,10 +59,10 @@ def captured() -> dict[Path, Captured | CannotCompose]:
     return {paths[index]: found for index, found in capture_many(tasks)}
 
 
-def rows(found: dict[Path, Captured | CannotCompose]) -> list[dict[str, object]]:
+def rows(found: dict[Path, CapturedGraph | CannotCompose]) -> list[dict[str, object]]:
     """The index of what was captured."""
     return [{"name": path.stem, "half": path.parts[-3], "level": path.parts[-2],
-             "signature": list(signature_of(one.graph.signature())) if isinstance(one, Captured) else None}
+             "signature": list(signature_of(one.graph.signature())) if isinstance(one, CapturedGraph) else None}
             for path, one in found.items()]
 
 

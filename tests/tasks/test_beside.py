@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dvk.harness.session.judge_session import Court
+from dvk.harness.session.judge_session import JudgeSession
 from dvk.records import Candidate, Status, Task, content_hash
 from dvk.tasks import load
 from dvk.tasks.build import build
@@ -41,7 +41,7 @@ def value(task: Task) -> float:
 
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize(("line", "name"), [("from ops_here import act", "ops_here.py"), ("from pack.inner import act", "pack/inner.py")])
-def test_the_id_tells_what_is_imported_from_beside(tmp_path: Path, line: str, name: str, lazy: bool) -> None:
+def test_the_id_covers_local_imports(tmp_path: Path, line: str, name: str, lazy: bool) -> None:
     first, second, third = (load(str(write(tmp_path, factor, line, name, lazy))) for factor in (2, 3, 2))
     assert first.id == third.id != second.id
     assert third.beside == ((name, (tmp_path / name).read_text()),)
@@ -56,7 +56,7 @@ def test_what_is_not_imported_or_installed_changes_no_id(tmp_path: Path, install
     assert task.beside == () and task.id == content_hash(path.read_text(), "Model", "init", "False None cpu")
 
 
-def test_a_module_without_a_file_of_its_own_does_no_harm(tmp_path: Path) -> None:
+def test_a_module_without_a_file_does_no_harm(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "ops.zip", "w") as ops:
         ops.writestr("zipped.py", "def act(x):\n    return x * 2\n")
     line = f"import sys; sys.path.append(r'{tmp_path}/ops.zip'); from zipped import act"
@@ -69,14 +69,14 @@ def test_what_was_examined_is_built_whatever_became_of_the_folder(tmp_path: Path
     assert [value(task) for task in [*tasks, tasks[0]]] == [2, 3, 5, 2]
 
 
-def test_candidates_run_beside_a_folder_that_they_cannot_read(tmp_path: Path) -> None:
+def test_candidates_run_next_to_a_folder_that_they_cannot_read(tmp_path: Path) -> None:
     """The next task of the same court has another text under the same name."""
-    with Court(load(str(write(tmp_path, 2))), QUICK) as court:
+    with JudgeSession(load(str(write(tmp_path, 2))), QUICK) as court:
         first = court.judge(Candidate(source=TWICE, backend="cpp"), "smoke")
         assert first is not None and first.status is Status.OK, first
         if "landlock" in first.isolation and str(tmp_path).startswith("/tmp/"):
             peeking = court.judge(Candidate(source=PEEKS.format(str(tmp_path)) + TWICE, backend="cpp"), "smoke")
             assert peeking is not None and peeking.status is Status.OK, peeking
-        court.turn_to(load(str(write(tmp_path, 3))))
+        court.switch_task(load(str(write(tmp_path, 3))))
         second = court.judge(Candidate(source=TWICE, backend="cpp"), "smoke")
     assert second is not None and second.status is Status.MISMATCH, second

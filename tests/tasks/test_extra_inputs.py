@@ -1,4 +1,4 @@
-"""`--also`: a set of inputs told by what differs from the first, and drawn as the first is."""
+"""`--extra-input`: a set of inputs told by what differs from the first, and drawn as the first is."""
 
 from __future__ import annotations
 

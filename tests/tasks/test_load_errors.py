@@ -165,7 +165,7 @@ def test_memory_hog(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("raised", "passing"), [
     ("RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')", True), ("MemoryError()", True), ("ValueError('wrong')", False),
 ])  # fmt: skip
-def test_what_the_machines_load_may_have_decided_is_told_apart(tmp_path: Path, raised: str, passing: bool) -> None:
+def test_verdicts_that_load_may_have_decided_are_marked(tmp_path: Path, raised: str, passing: bool) -> None:
     path = tmp_path / "model.py"
     path.write_text(f"import torch\ndef f(x): raise {raised}\n" + INPUTS)
     assert isinstance(refuse(path), Exhausted) == passing

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dvk.errors import TaskError
-from dvk.harness.session.judge_session import Court
+from dvk.harness.session.judge_session import JudgeSession
 from dvk.records import Candidate, Status
 from dvk.sandbox import importable
 from dvk.tasks import load
@@ -61,7 +61,7 @@ def test_a_folder_that_the_file_puts_on_its_path_goes_with_the_task(tmp_path: Pa
     task = load(str(model(tmp_path, how.format(folder) + "\nfrom far_act import act")))
     assert task.folders == (str(folder),)
     source = CANDIDATE.format(lines="from far_act import act", call="act(x)")
-    with Court(task, QUICK) as court:
+    with JudgeSession(task, QUICK) as court:
         verdict = court.judge(Candidate(source=source, backend="cpp"), "smoke")
     assert verdict is not None and verdict.status is Status.OK, verdict
 
@@ -87,14 +87,14 @@ def get_init_inputs():
 """
 
 
-def test_a_relative_folder_is_meant_from_beside_the_file(tmp_path: Path) -> None:
+def test_a_relative_folder_is_resolved_from_the_file(tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "mylib_far.py").write_text(ACT)
     (tmp_path / "model.py").write_text(CASE)
     task = load(str(tmp_path / "model.py"))
     assert task.folders == (str(tmp_path / "lib"),)
     source = CANDIDATE.format(lines="from mylib_far import act", call="act(x).softmax(-1)")
-    with Court(task, QUICK) as court:
+    with JudgeSession(task, QUICK) as court:
         verdict = court.judge(Candidate(source=source, backend="cpp"), "smoke")
     assert verdict is not None and verdict.status is Status.OK, verdict
 
@@ -110,7 +110,7 @@ def test_only_the_folder_is_shown(tmp_path: Path) -> None:
     tries = f"[r'{folder}/.env', r'{folder.parent}/other', r'{folder}/runs/mine/run.json', r'{folder}/runs/mine/best.py']"
     peeks = f"from far_act import act\nfor path in {tries}:\n    try: open(path)\n"
     peeks += "    except PermissionError: continue\n    raise RuntimeError(path)"
-    with Court(task, QUICK) as court:
+    with JudgeSession(task, QUICK) as court:
         verdict = court.judge(Candidate(source=CANDIDATE.format(lines=peeks, call="act(x)"), backend="cpp"), "smoke")
     assert verdict is not None
     if "landlock" in verdict.isolation:
@@ -132,12 +132,12 @@ def test_a_private_folder_is_refused_in_one_sentence(tmp_path: Path, monkeypatch
 
 PROGRAM = """
 import json, sys
-from dvk.harness.session.judge_session import Court
+from dvk.harness.session.judge_session import JudgeSession
 from dvk.records import Candidate
 from dvk.tasks import load
 from tests.harness.conftest import QUICK
 task = load(sys.argv[1])
-with Court(task, QUICK) as court:
+with JudgeSession(task, QUICK) as court:
     verdicts = [court.judge(Candidate(source=open(path).read(), backend="cpp"), "search") for path in sys.argv[2:]]
 print(json.dumps([[v.status, v.error] for v in verdicts]))
 """

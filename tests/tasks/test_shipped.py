@@ -10,7 +10,7 @@ import torch
 
 from dvk.records import Task
 from dvk.tasks import load
-from dvk.tasks.build import Built, build
+from dvk.tasks.build import BuiltTask, build
 from dvk.tasks.state import restore, seeded, snapshot
 from dvk.tasks.trees import named_inputs, named_tensors
 from tests.tasks.shrink import TASKS, shipped, shrink, shrunken
@@ -18,7 +18,7 @@ from tests.tasks.shrink import TASKS, shipped, shrink, shrunken
 STEMS = {path.stem: path for path in shipped()}
 
 
-def outputs(built: Built, args: list, kwargs: dict) -> list[torch.Tensor]:
+def outputs(built: BuiltTask, args: list, kwargs: dict) -> list[torch.Tensor]:
     with torch.no_grad(), seeded(0):
         return [tensor for _, tensor in named_tensors(built.model(*args, **kwargs))]
 

@@ -10,52 +10,52 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from dvk import registry
-from dvk.agents.briefs import Advice, Brief
-from dvk.agents.task_context import Subject
+from dvk.agents.briefs import Brief, ReviewAdvice
+from dvk.agents.task_context import TaskContext
 from dvk.backbone import Completion, Conversation
-from dvk.config import Agents
+from dvk.config import AgentsConfig
 from dvk.records import Candidate, Role, Skill, Timing, Trace, Turn, Verdict
 
 DIALECTS = {
-    "chat": "dvk.agents.dialects.chat:Chat",
-    "compact": "dvk.agents.dialects.nano:Compact",
-    "davinci": "dvk.interop.davinci.dialect:DaVinci",
+    "chat": "dvk.agents.dialects.chat:ChatDialect",
+    "compact": "dvk.agents.dialects.nano:CompactDialect",
+    "davinci": "dvk.interop.davinci.dialect:DaVinciDialect",
 }
 
 
 class Dialect(Protocol):
-    """Pure: equal arguments, equal prompts. All `read_` methods raise `reading.Malformed` with the reason, and nothing else."""
+    """Pure: equal arguments, equal prompts. All `read_` methods raise `reading.MalformedAnswer` with the reason, and nothing else."""
 
     reads_graph: bool
     """It shows tasks as operator graphs: a task without one cannot be played."""
     longest: Mapping[Role, int]
     """Tokens that the longest sensible answer of a role takes; asked for even where the configuration would allow more."""
 
-    def selection(self, subject: Subject, skills: Sequence[Skill], settings: Agents) -> Conversation:
+    def selection(self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
         """Ask which of `skills`, numbered from 1, to write the kernel with."""
 
-    def read_selection(self, answer: Completion, names: Sequence[str], settings: Agents) -> list[str]:
+    def read_selection(self, answer: Completion, names: Sequence[str], settings: AgentsConfig) -> list[str]:
         """Names as answered, `names` being those offered, in order."""
 
     def write_selection(self, names: Sequence[str], reasons: Mapping[str, str], think: str) -> str:
         """The answer that chooses the keys of `reasons`, of `names` offered: what training data says, and `read_selection` reads."""
 
-    def policy(self, subject: Subject, skills: Sequence[Skill], settings: Agents) -> Conversation:
+    def policy(self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
         """Ask for a first candidate, under `skills` or under none."""
 
-    def read_policy(self, subject: Subject, answer: Completion) -> Candidate:
+    def read_policy(self, subject: TaskContext, answer: Completion) -> Candidate:
         """The candidate in an answer."""
 
     def write_policy(self, text: str) -> str:
         """The answer that gives `text`, a whole file or a compact text."""
 
-    def feedback(self, verdict: Verdict | None, malformed: str | None, best: Timing | None, settings: Agents) -> str:
+    def feedback(self, verdict: Verdict | None, malformed: str | None, best: Timing | None, settings: AgentsConfig) -> str:
         """What the policy is told of its last answer; one of `verdict` and `malformed` is given."""
 
-    def summary(self, subject: Subject, trace: Trace, skills: Sequence[Skill], settings: Agents) -> Conversation:
+    def summary(self, subject: TaskContext, trace: Trace, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
         """Ask what there is to learn from a policy's conversation, which was given `skills`."""
 
-    def read_summary(self, subject: Subject, answer: Completion, trace: Trace, settings: Agents) -> list[dict[str, Any]]:
+    def read_summary(self, subject: TaskContext, answer: Completion, trace: Trace, settings: AgentsConfig) -> list[dict[str, Any]]:
         """Proposed skills as fields of `Skill` (name, description, scope, tags, body), unchecked."""
 
     def write_summary(self, skills: Sequence[Skill], think: str) -> str:
@@ -63,19 +63,19 @@ class Dialect(Protocol):
 
 
 @runtime_checkable
-class Prose(Dialect, Protocol):
+class ProseDialect(Dialect, Protocol):
     """A dialect whose models can be told and asked in words: versions side by side, a review, a running summary."""
 
-    def revise(self, subject: Subject, skills: Sequence[Skill], brief: Brief, settings: Agents) -> Conversation:
+    def revise(self, subject: TaskContext, skills: Sequence[Skill], brief: Brief, settings: AgentsConfig) -> Conversation:
         """Ask for another candidate in the light of earlier ones; read by `read_policy`."""
 
-    def advise(self, subject: Subject, turn: Turn, tried: Sequence[str], settings: Agents) -> Conversation:
+    def advise(self, subject: TaskContext, turn: Turn, tried: Sequence[str], settings: AgentsConfig) -> Conversation:
         """Ask for exactly one change of a judged version, other than those `tried`: a repair, or if it is right a speed-up."""
 
-    def read_advice(self, answer: Completion) -> Advice:
+    def read_advice(self, answer: Completion) -> ReviewAdvice:
         """The one change."""
 
-    def digest(self, subject: Subject, before: str, turns: Sequence[Turn], num_tokens: int, settings: Agents) -> Conversation:
+    def digest(self, subject: TaskContext, before: str, turns: Sequence[Turn], num_tokens: int, settings: AgentsConfig) -> Conversation:
         """Ask for the running summary `before` to be brought up to date with `turns`, in about `num_tokens` tokens."""
 
     def read_digest(self, answer: Completion, num_tokens: int) -> str:

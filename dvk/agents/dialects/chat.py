@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dvk.agents import feedback, reading, task_context, tools
-from dvk.agents.briefs import Advice, Brief
+from dvk.agents.briefs import Brief, ReviewAdvice
 from dvk.agents.dialects import searching
 from dvk.agents.dialects.examples import EXAMPLES, RULES, TITLES
-from dvk.agents.task_context import SEPARATOR, Subject
+from dvk.agents.task_context import SEPARATOR, TaskContext
 from dvk.agents.turns import speedup
 from dvk.backbone import Completion, Conversation
-from dvk.config import Agents
+from dvk.config import AgentsConfig
 from dvk.records import Candidate, Role, Skill, Timing, Trace, Turn, Verdict
 
 SELECT = """\
@@ -77,7 +77,7 @@ The judge's findings on your last version:
 {wish} Answer with the whole improved file, again in one fenced block ```python that defines `ModelNew`."""
 
 
-class Chat:
+class ChatDialect:
     """See the module."""
 
     reads_graph = False
@@ -85,18 +85,18 @@ class Chat:
 
     # ------------------------------------------------------------ selection
 
-    def selection(self, subject: Subject, skills: Sequence[Skill], settings: Agents) -> Conversation:
+    def selection(self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
         system = SELECT.format(backend=TITLES[subject.backend], most=settings.num_chosen)
         asked = f"## Task\n\n{task_context.task(subject, settings.task_tokens)}\n\n## Skills\n\n{task_context.headers(skills)}\n\n" \
                 f"Call `select_skills` with at most {settings.num_chosen} of these names."
         return conversation(system, asked, tools.select_skills(settings.num_chosen))
 
-    def read_selection(self, answer: Completion, names: Sequence[str], settings: Agents) -> list[str]:
+    def read_selection(self, answer: Completion, names: Sequence[str], settings: AgentsConfig) -> list[str]:
         tool = tools.select_skills(settings.num_chosen)
         chosen = reading.arguments(answer.text, answer.tool_calls, tool)["selected_skills"]
         found = [item.get("name") if isinstance(item, Mapping) else item for item in chosen]
         if not all(isinstance(name, str) for name in found):
-            raise reading.Malformed("a selected skill without a name")
+            raise reading.MalformedAnswer("a selected skill without a name")
         return [str(name).strip() for name in found]
 
     def write_selection(self, names: Sequence[str], reasons: Mapping[str, str], think: str) -> str:
@@ -104,20 +104,20 @@ class Chat:
 
     # ------------------------------------------------------------ policy
 
-    def policy(self, subject: Subject, skills: Sequence[Skill], settings: Agents) -> Conversation:
+    def policy(self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
         given = _SKILLS.format(bodies=task_context.bodies(skills, settings.skills_tokens)) if skills else ""
         asked = _WRITE.format(
             backend=TITLES[subject.backend], rules=RULES[subject.backend], example=EXAMPLES[subject.backend], entry=subject.task.entry,
             task=task_context.task(subject, settings.task_tokens), skills=given)
         return conversation(None, asked)
 
-    def read_policy(self, subject: Subject, answer: Completion) -> Candidate:
+    def read_policy(self, subject: TaskContext, answer: Completion) -> Candidate:
         return Candidate(source=reading.code(answer.text, answer.finish != "length"), backend=subject.backend)
 
     def write_policy(self, text: str) -> str:
         return f"```python\n{text.strip()}\n```"
 
-    def feedback(self, verdict: Verdict | None, malformed: str | None, best: Timing | None, settings: Agents) -> str:
+    def feedback(self, verdict: Verdict | None, malformed: str | None, best: Timing | None, settings: AgentsConfig) -> str:
         if verdict is None:
             found = searching.NOTHING_READ.format(why=malformed or "it is empty")
             return _AGAIN.format(found=task_context.cut(found, settings.feedback_tokens), wish="Give the code.")
@@ -126,7 +126,7 @@ class Chat:
 
     # ------------------------------------------------------------ summary
 
-    def summary(self, subject: Subject, trace: Trace, skills: Sequence[Skill], settings: Agents) -> Conversation:
+    def summary(self, subject: TaskContext, trace: Trace, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
         system = SUMMARISE.format(backend=TITLES[subject.backend], most=settings.num_new_skills, length=settings.new_skill_tokens)
         given = task_context.bodies(skills, settings.summary_tokens // 4) if skills else "None."
         fixed = f"## Task\n\n{task_context.task(subject, settings.task_tokens)}\n\n## Skills given\n\n{given}"
@@ -139,11 +139,11 @@ class Chat:
         asked = f"{fixed}\n\n## What was tried\n\n{played}\n\n{wish}"
         return conversation(system, asked, tools.update_skill_library(settings.num_new_skills))
 
-    def read_summary(self, subject: Subject, answer: Completion, trace: Trace, settings: Agents) -> list[dict[str, Any]]:
+    def read_summary(self, subject: TaskContext, answer: Completion, trace: Trace, settings: AgentsConfig) -> list[dict[str, Any]]:
         tool = tools.update_skill_library(settings.num_new_skills)
         proposed = reading.arguments(answer.text, answer.tool_calls, tool)["new_skills"]
         if not all(isinstance(item, Mapping) for item in proposed):
-            raise reading.Malformed("a new skill that is not an object")
+            raise reading.MalformedAnswer("a new skill that is not an object")
         kept = ("name", "description", "scope", "tags")
         return [{**{key: item[key] for key in kept if key in item}, "body": item.get("content")} for item in proposed]
 
@@ -154,16 +154,16 @@ class Chat:
 
     # ------------------------------------------------------------ searching
 
-    def revise(self, subject: Subject, skills: Sequence[Skill], brief: Brief, settings: Agents) -> Conversation:
+    def revise(self, subject: TaskContext, skills: Sequence[Skill], brief: Brief, settings: AgentsConfig) -> Conversation:
         return searching.revise(self.policy(subject, skills, settings), brief, settings)
 
-    def advise(self, subject: Subject, turn: Turn, tried: Sequence[str], settings: Agents) -> Conversation:
+    def advise(self, subject: TaskContext, turn: Turn, tried: Sequence[str], settings: AgentsConfig) -> Conversation:
         return searching.advise(subject, turn, tried, settings)
 
-    def read_advice(self, answer: Completion) -> Advice:
+    def read_advice(self, answer: Completion) -> ReviewAdvice:
         return searching.read_advice(answer)
 
-    def digest(self, subject: Subject, before: str, turns: Sequence[Turn], num_tokens: int, settings: Agents) -> Conversation:
+    def digest(self, subject: TaskContext, before: str, turns: Sequence[Turn], num_tokens: int, settings: AgentsConfig) -> Conversation:
         return searching.digest(subject, before, turns, num_tokens, settings)
 
     def read_digest(self, answer: Completion, num_tokens: int) -> str:

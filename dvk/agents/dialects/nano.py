@@ -23,11 +23,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dvk.agents import feedback, notes, task_context
-from dvk.agents.reading import Malformed
-from dvk.agents.task_context import Subject
+from dvk.agents.reading import MalformedAnswer
+from dvk.agents.task_context import TaskContext
 from dvk.agents.turns import speedup
 from dvk.backbone import Completion, Conversation
-from dvk.config import Agents
+from dvk.config import AgentsConfig
 from dvk.records import Candidate, Role, Skill, Timing, Trace, Verdict
 
 LISTED = 60
@@ -43,7 +43,7 @@ _SELECT = re.compile(r"select((?: +\d+)+| +none)? *")
 _SKILL = re.compile(r"skill +(\S+) *\nwhen +(\S.*)\ndo +(\S.*)")
 
 
-class Compact:
+class CompactDialect:
     """See the module."""
 
     reads_graph = True
@@ -51,19 +51,19 @@ class Compact:
 
     # ------------------------------------------------------------ selection
 
-    def selection(self, subject: Subject, skills: Sequence[Skill], settings: Agents) -> Conversation:
+    def selection(self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
         rows = []
         for number, skill in enumerate(skills, 1):
             note = notes.note(skill)
             rows.append(f"{number} {note.name} | {notes.line(note.when, LISTED)} | {notes.line(note.do, LISTED)}")
         return _ask(_listing(subject), *rows, f"select {settings.num_chosen}")
 
-    def read_selection(self, answer: Completion, names: Sequence[str], settings: Agents) -> list[str]:
+    def read_selection(self, answer: Completion, names: Sequence[str], settings: AgentsConfig) -> list[str]:
         first = answer.text.strip().partition("\n")[0].replace(",", " ")
-        found = _SELECT.fullmatch(first)
-        if found is None:
-            raise Malformed(f"not `select` and numbers: `{first[:40]}`")
-        numbers = [int(word[:9]) for word in (found[1] or "").split() if word != "none"]
+        match = _SELECT.fullmatch(first)
+        if match is None:
+            raise MalformedAnswer(f"not `select` and numbers: `{first[:40]}`")
+        numbers = [int(word[:9]) for word in (match[1] or "").split() if word != "none"]
         return [names[n - 1] if 1 <= n <= len(names) else str(n) for n in numbers]
 
     def write_selection(self, names: Sequence[str], reasons: Mapping[str, str], think: str) -> str:
@@ -71,44 +71,44 @@ class Compact:
 
     # ------------------------------------------------------------ policy
 
-    def policy(self, subject: Subject, skills: Sequence[Skill], settings: Agents) -> Conversation:
+    def policy(self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
         return _ask(_listing(subject), *(notes.note(skill).text() for skill in skills), WRITE)
 
-    def read_policy(self, subject: Subject, answer: Completion) -> Candidate:
+    def read_policy(self, subject: TaskContext, answer: Completion) -> Candidate:
         from dvk import nanolang
 
         if answer.finish == "length":
-            raise Malformed("the text was cut at the token limit", len(answer.text))
+            raise MalformedAnswer("the text was cut at the token limit", len(answer.text))
         if not answer.text.strip():
-            raise Malformed("an empty answer")
+            raise MalformedAnswer("an empty answer")
         assert subject.captured is not None, "whoever plays the compact dialect has a graph"
         try:
             return nanolang.assemble(subject.task, subject.captured, answer.text, subject.backend)
-        except nanolang.Unreadable as error:
-            raise Malformed(str(error), error.shown_by(answer.text)) from None
+        except nanolang.ParseError as error:
+            raise MalformedAnswer(str(error), error.shown_by(answer.text)) from None
 
     def write_policy(self, text: str) -> str:
         return text.strip()
 
-    def feedback(self, verdict: Verdict | None, malformed: str | None, best: Timing | None, settings: Agents) -> str:
+    def feedback(self, verdict: Verdict | None, malformed: str | None, best: Timing | None, settings: AgentsConfig) -> str:
         return "\n".join([_found(verdict, malformed), *([f"best {best.speedup.value:.2f}"] if best is not None else []), "again"])
 
     # ------------------------------------------------------------ summary
 
-    def summary(self, subject: Subject, trace: Trace, skills: Sequence[Skill], settings: Agents) -> Conversation:
+    def summary(self, subject: TaskContext, trace: Trace, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
         texts = task_context.fit([turn.completion.strip() for turn in trace.turns], min(TRIED_TOKENS, settings.summary_tokens))
         told = []
         for number, (turn, text) in enumerate(zip(trace.turns, texts), 1):
             told += [f"try {number} {_found(turn.verdict, turn.malformed)}", text]
         return _ask(_listing(subject), *(notes.note(skill).text() for skill in skills), *told, f"learn {settings.num_new_skills}")
 
-    def read_summary(self, subject: Subject, answer: Completion, trace: Trace, settings: Agents) -> list[dict[str, Any]]:
+    def read_summary(self, subject: TaskContext, answer: Completion, trace: Trace, settings: AgentsConfig) -> list[dict[str, Any]]:
         text = answer.text.strip()
         if text == "none":
             return []
         found = _SKILL.findall(text)
         if not found:
-            raise Malformed(f"neither `none` nor `skill`, `when`, `do`: `{text[:40]}`" if text else "an empty answer")
+            raise MalformedAnswer(f"neither `none` nor `skill`, `when`, `do`: `{text[:40]}`" if text else "an empty answer")
         return [_entry(subject, notes.Note(name, notes.line(when), notes.line(do)), trace) for name, when, do in found]
 
 
@@ -116,7 +116,7 @@ class Compact:
         return "\n".join(notes.note(skill).text() for skill in skills) or "none"
 
 
-def _entry(subject: Subject, note: notes.Note, trace: Trace) -> dict[str, Any]:
+def _entry(subject: TaskContext, note: notes.Note, trace: Trace) -> dict[str, Any]:
     """A note as the fields of a library entry, with the fastest version as its example."""
     timed = [turn for turn in trace.turns if speedup(turn)]
     best = max(timed, key=speedup, default=None)
@@ -130,7 +130,7 @@ def _found(verdict: Verdict | None, malformed: str | None) -> str:
     return feedback.short(verdict) if verdict is not None else f"unread {notes.line(malformed or 'empty', MAX_REASON)}"
 
 
-def _listing(subject: Subject) -> str:
+def _listing(subject: TaskContext) -> str:
     from dvk import nanolang
 
     assert subject.captured is not None, "whoever plays the compact dialect has a graph"

@@ -12,11 +12,11 @@ import re
 from collections.abc import Sequence
 
 from dvk.agents import feedback, notes, reading, task_context, tools
-from dvk.agents.briefs import Advice, Brief, Operation
+from dvk.agents.briefs import Brief, Operation, ReviewAdvice
 from dvk.agents.dialects.examples import TITLES
-from dvk.agents.task_context import CHARS_PER_TOKEN, SEPARATOR, Subject
+from dvk.agents.task_context import CHARS_PER_TOKEN, SEPARATOR, TaskContext
 from dvk.backbone import Completion, Conversation
-from dvk.config import Agents
+from dvk.config import AgentsConfig
 from dvk.records import Status, Turn, show_ratio
 
 NOTHING_READ = "Nothing could be read from your answer: {why}."
@@ -90,7 +90,7 @@ _FENCED = re.compile(r"^(```|~~~).*?(?:^\1\s*$|\Z)", re.M | re.S)
 
 # ---------------------------------------------------------------- writing
 
-def revise(opening: Conversation, brief: Brief, settings: Agents) -> Conversation:
+def revise(opening: Conversation, brief: Brief, settings: AgentsConfig) -> Conversation:
     """The question for one more version: the policy's opening, then the versions and the wish, in one message.
 
     Args:
@@ -110,11 +110,11 @@ def revise(opening: Conversation, brief: Brief, settings: Agents) -> Conversatio
 
 def idea(text: str) -> str:
     """The idea that an answer begins with, on one line; empty where it states none."""
-    found = _IDEA_LINE.search(_FENCED.sub("", reading.visible(text)))
-    return notes.line(found[1].rstrip("*_ ")) if found else ""
+    match = _IDEA_LINE.search(_FENCED.sub("", reading.visible(text)))
+    return notes.line(match[1].rstrip("*_ ")) if match else ""
 
 
-def attempt(heading: str, turn: Turn, settings: Agents) -> str:
+def attempt(heading: str, turn: Turn, settings: AgentsConfig) -> str:
     """One version with what was found, under a heading."""
     if turn.verdict is not None:
         found = feedback.words(turn.verdict, settings.feedback_tokens)
@@ -147,7 +147,7 @@ def _which(shown: Sequence[Turn]) -> str:
 
 # ---------------------------------------------------------------- reviewing
 
-def advise(subject: Subject, turn: Turn, tried: Sequence[str], settings: Agents) -> Conversation:
+def advise(subject: TaskContext, turn: Turn, tried: Sequence[str], settings: AgentsConfig) -> Conversation:
     """Ask a reviewer for exactly one change: a repair while the version is not right, else what makes it faster.
 
     Args:
@@ -169,18 +169,18 @@ def advise(subject: Subject, turn: Turn, tried: Sequence[str], settings: Agents)
     return Conversation(messages=messages, tools=(tools.advise(),))
 
 
-def read_advice(answer: Completion) -> Advice:
+def read_advice(answer: Completion) -> ReviewAdvice:
     """The change in a reviewer's answer.
 
     Raises:
-        Malformed: none, or several.
+        MalformedAnswer: none, or several.
     """
     found = reading.arguments(answer.text, answer.tool_calls, tools.advise())
     changes = _several(str(found.get("change", "")).strip())
     if len(changes) != 1:
-        raise reading.Malformed(f"it names {len(changes)} changes instead of one" if changes else "it names no change")
+        raise reading.MalformedAnswer(f"it names {len(changes)} changes instead of one" if changes else "it names no change")
     change = changes[0] if len(changes[0]) <= MAX_CHANGE else f"{changes[0][: MAX_CHANGE - 1]}…"
-    return Advice(problem=" ".join(str(found.get("problem", "")).split()), change=change)
+    return ReviewAdvice(problem=" ".join(str(found.get("problem", "")).split()), change=change)
 
 
 def _several(text: str) -> list[str]:
@@ -199,7 +199,7 @@ def _several(text: str) -> list[str]:
 
 # ---------------------------------------------------------------- remembering
 
-def digest(subject: Subject, before: str, turns: Sequence[Turn], num_tokens: int, settings: Agents) -> Conversation:
+def digest(subject: TaskContext, before: str, turns: Sequence[Turn], num_tokens: int, settings: AgentsConfig) -> Conversation:
     """Ask for the running summary `before` to be brought up to date with what became of `turns`."""
     told = [attempt(_heading(number, turn), turn, settings) for number, turn in enumerate(turns, 1)]
     asked = _DIGEST.format(
@@ -212,9 +212,9 @@ def read_digest(answer: Completion, num_tokens: int) -> str:
     """The new summary, at most so long; code in it is dropped.
 
     Raises:
-        Malformed: nothing is left.
+        MalformedAnswer: nothing is left.
     """
     text = _FENCED.sub("", reading.visible(answer.text)).strip()
     if not text:
-        raise reading.Malformed("an empty summary")
+        raise reading.MalformedAnswer("an empty summary")
     return task_context.cut(text, num_tokens)

@@ -20,7 +20,7 @@ from typing import Any
 from dvk import nanolang
 from dvk.agents.notes import Note
 from dvk.agents.teacher import phrases
-from dvk.composer import Captured, Plan
+from dvk.composer import CapturedGraph, Plan
 from dvk.composer.algorithms import numbers as numbers_of
 from dvk.nanolang.text.variants import full
 from dvk.nanolang.text.write import fused
@@ -91,9 +91,9 @@ def understood(note: Note) -> Advice | None:
     """What a note says, if it says it in phrases; None where some part of it is none that is known."""
     condition = _parts(note.when, phrases.CONDITIONS, phrases.JOINS) if note.when != phrases.ALWAYS else []
     words, numbers = note.do, {}
-    while (found := re.search(r"(?: and| with)? ([a-z]+)(?: |=)(\d+)$", words)) is not None:
-        numbers[found[1]] = int(found[2])
-        words = words[: found.start()]
+    while (match := re.search(r"(?: and| with)? ([a-z]+)(?: |=)(\d+)$", words)) is not None:
+        numbers[match[1]] = int(match[2])
+        words = words[: match.start()]
     plan, algorithm = _parts(words, phrases.PLANS, ()), _parts(words, phrases.ALGORITHMS, (", ",))
     if condition is None or not (plan or algorithm) or len({key for key, _ in condition}) < len(condition):
         return None
@@ -119,7 +119,7 @@ def name_of(advice: Advice) -> str:
     return "_".join("_".join(words).split())
 
 
-def follow(captured: Captured, advices: Sequence[Advice], backend: Backend) -> Plan | None:
+def follow(captured: CapturedGraph, advices: Sequence[Advice], backend: Backend) -> Plan | None:
     """The composer's plan, changed as far as the advice speaks of it; None when none of it does.
 
     Of several advices on one kernel the first counts.
@@ -150,7 +150,7 @@ def follow(captured: Captured, advices: Sequence[Advice], backend: Backend) -> P
     return Plan(names, schedules) if changed else None
 
 
-def _structure(captured: Captured, wanted: str, shapes: Sequence[tuple[str, ...]], backend: Backend) -> tuple[str, ...] | None:
+def _structure(captured: CapturedGraph, wanted: str, shapes: Sequence[tuple[str, ...]], backend: Backend) -> tuple[str, ...] | None:
     for names in shapes:
         if wanted in nanolang.described(captured, Plan(names), backend).tags:
             return names

@@ -15,10 +15,10 @@ from functools import cache
 
 from dvk import nanolang
 from dvk.agents import notes
-from dvk.agents.task_context import Subject
+from dvk.agents.task_context import TaskContext
 from dvk.agents.teacher.advice import Advice, follow, given, say, understood
 from dvk.composer import Plan
-from dvk.nanolang import Variant
+from dvk.nanolang import PlanVariant
 from dvk.nanolang.text.variants import described
 from dvk.records import Skill
 from dvk.skills import seeds
@@ -37,7 +37,7 @@ class Lesson:
     """One conversation of one turn."""
 
     skills: tuple[Skill, ...]
-    variant: Variant
+    variant: PlanVariant
     follows: bool = False
     """A note changed the answer."""
     advices: tuple[Advice, ...] = ()
@@ -48,7 +48,7 @@ class Lesson:
         return " + ".join(sorted({algorithm[0] for algorithm in self.variant.kernels.values()})) or "left to torch"
 
 
-def lessons(subject: Subject, rng: random.Random, count: int, *, with_skills: float = 0.5) -> list[Lesson]:
+def lessons(subject: TaskContext, rng: random.Random, count: int, *, with_skills: float = 0.5) -> list[Lesson]:
     """Up to `count` lessons of one task.
 
     Args:
@@ -62,19 +62,19 @@ def lessons(subject: Subject, rng: random.Random, count: int, *, with_skills: fl
     own = described(graph, Plan(nanolang.structures(graph, backend)[0]), backend)
 
     @cache
-    def others() -> list[Variant]:
+    def others() -> list[PlanVariant]:
         return nanolang.variants(graph, backend, rng, max(3, count))
 
-    found = []
+    result = []
     for _ in range(count):
         if rng.random() >= with_skills:
-            found.append(Lesson((), own if rng.random() < OWN_SHARE else rng.choice(others())))
+            result.append(Lesson((), own if rng.random() < OWN_SHARE else rng.choice(others())))
         else:
-            found.append(_with_skills(subject, rng, own, others))
-    return found
+            result.append(_with_skills(subject, rng, own, others))
+    return result
 
 
-def _with_skills(subject: Subject, rng: random.Random, own: Variant, others: Callable[[], list[Variant]]) -> Lesson:
+def _with_skills(subject: TaskContext, rng: random.Random, own: PlanVariant, others: Callable[[], list[PlanVariant]]) -> Lesson:
     captured, backend = subject.captured, subject.backend
     assert captured is not None
     told: list[tuple[Skill, Advice | None]] = []
@@ -102,7 +102,7 @@ def _seeds() -> list[tuple[Skill, Advice | None]]:
     return [(known, understood(notes.note(known))) for known in seeds.load()]
 
 
-def advise(subject: Subject, variant: Variant, rng: random.Random) -> Advice | None:
+def advise(subject: TaskContext, variant: PlanVariant, rng: random.Random) -> Advice | None:
     """Advice that leads to one of a variant's choices; None where it makes none that has a name."""
     from dvk.agents.teacher import phrases
 

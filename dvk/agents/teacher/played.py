@@ -18,12 +18,12 @@ from typing import Any
 from dvk import nanolang
 from dvk.agents import policy
 from dvk.agents.dialects import Dialect
-from dvk.agents.task_context import Subject
+from dvk.agents.task_context import TaskContext
 from dvk.agents.teacher.advice import follow, say
 from dvk.agents.teacher.lessons import advise, elsewhere, skill
 from dvk.agents.turns import speedup
 from dvk.composer import Plan
-from dvk.config import Agents
+from dvk.config import AgentsConfig
 from dvk.nanolang.text.variants import described
 from dvk.records import Candidate, Skill, Status, Trace, Turn, Verdict
 
@@ -54,7 +54,7 @@ SLIPS: Sequence[tuple[str, str]] = (
 
 
 @dataclass(frozen=True)
-class Attempt:
+class TeacherAttempt:
     """A text to be executed."""
 
     text: str
@@ -82,16 +82,16 @@ class Taught:
     """The text of the turn before, which the answer is faster than."""
 
 
-Tried = tuple[Attempt, Turn]
+Tried = tuple[TeacherAttempt, Turn]
 """An attempt, and how it was judged."""
 
 
-def attempts(subject: Subject, rng: random.Random, count: int) -> list[Attempt]:
+def attempts(subject: TaskContext, rng: random.Random, count: int) -> list[TeacherAttempt]:
     """The composer's own text, up to `count` that notes lead to, and two with a slip: a word taken for another, a line forgotten."""
     captured, backend = subject.captured, subject.backend
     assert captured is not None
     own = described(captured, Plan(nanolang.structures(captured, backend)[0]), backend)
-    found = {own.text: Attempt(own.text, "as usual", _family(own.kernels))}
+    found = {own.text: TeacherAttempt(own.text, "as usual", _family(own.kernels))}
     for variant in nanolang.variants(captured, backend, rng, 2 * count):
         advice = advise(subject, variant, rng)
         plan = follow(captured, [advice], backend) if advice is not None and not advice.unseen else None
@@ -99,9 +99,9 @@ def attempts(subject: Subject, rng: random.Random, count: int) -> list[Attempt]:
             continue
         made = described(captured, plan, backend)
         note = say(advice, rng)
-        found.setdefault(made.text, Attempt(made.text, note.do, _family(made.kernels), skill(note)))
+        found.setdefault(made.text, TeacherAttempt(made.text, note.do, _family(made.kernels), skill(note)))
     slips = dict.fromkeys((slipped(own.text, rng), forgotten(rng.choice(list(found)), rng)))
-    return [*found.values(), *(Attempt(slip, "with a slip", broken=True) for slip in slips if slip)]
+    return [*found.values(), *(TeacherAttempt(slip, "with a slip", broken=True) for slip in slips if slip)]
 
 
 def slipped(text: str, rng: random.Random) -> str | None:
@@ -122,12 +122,12 @@ def forgotten(text: str, rng: random.Random) -> str | None:
     return "".join(lines)
 
 
-def turn_of(attempt: Attempt, candidate: Candidate | None, verdict: Verdict | None, malformed: str | None = None) -> Turn:
+def turn_of(attempt: TeacherAttempt, candidate: Candidate | None, verdict: Verdict | None, malformed: str | None = None) -> Turn:
     """An attempt as it is recorded."""
     return Turn(completion=attempt.text, candidate=candidate, verdict=verdict, malformed=malformed)
 
 
-def teach(subject: Subject, played: Sequence[Tried], rng: random.Random, dialect: Dialect, settings: Agents) -> list[Taught]:
+def teach(subject: TaskContext, played: Sequence[Tried], rng: random.Random, dialect: Dialect, settings: AgentsConfig) -> list[Taught]:
     """Everything that one task's attempts teach.
 
     Args:
@@ -138,22 +138,22 @@ def teach(subject: Subject, played: Sequence[Tried], rng: random.Random, dialect
         return []
     usual = speedup(played[0][1])
     best, fastest = max(right, key=lambda pair: speedup(pair[1]))
-    found = [Taught("policy", _asked(dialect, subject, (), (), settings, best), code=best.text, turn=fastest, rounds=(speedup(fastest),))]
+    result = [Taught("policy", _asked(dialect, subject, (), (), settings, best), code=best.text, turn=fastest, rounds=(speedup(fastest),))]
     for attempt, turn in right:
         if attempt.skill is not None:
             given = [attempt.skill, *(skill(say(stray, rng)) for stray in (elsewhere(rng),) if rng.random() < 0.3 and not stray.unseen)]
             names = tuple(s.name for s in given)
             if len(set(names)) == len(names):
-                found.append(Taught("policy_with_skills", _asked(dialect, subject, given, (), settings, attempt), skills=names,
+                result.append(Taught("policy_with_skills", _asked(dialect, subject, given, (), settings, attempt), skills=names,
                                     code=attempt.text, turn=turn, rounds=(speedup(turn),)))
-    found += _again(subject, played, right, rng, dialect, settings)
-    found += [_selection(subject, right, usual, rng, dialect, settings, fastest) for _ in range(NUM_SELECTIONS)]
-    found += _summaries(subject, played, right, usual, rng, dialect, settings) if usual else ()
-    return found
+    result += _again(subject, played, right, rng, dialect, settings)
+    result += [_selection(subject, right, usual, rng, dialect, settings, fastest) for _ in range(NUM_SELECTIONS)]
+    result += _summaries(subject, played, right, usual, rng, dialect, settings) if usual else ()
+    return result
 
 
-def _again(subject: Subject, played: Sequence[Tried], right: Sequence[Tried], rng: random.Random, dialect: Dialect,
-           settings: Agents) -> Iterator[Taught]:
+def _again(subject: TaskContext, played: Sequence[Tried], right: Sequence[Tried], rng: random.Random, dialect: Dialect,
+           settings: AgentsConfig) -> Iterator[Taught]:
     """After every attempt, after some pairs of them, and after one that a note led to: the fastest right text that was not tried."""
     pairs = list(permutations(played, 2))
     openings: list[tuple[Sequence[Tried], tuple[Skill, ...]]] = [((one,), ()) for one in played]
@@ -172,14 +172,14 @@ def _again(subject: Subject, played: Sequence[Tried], right: Sequence[Tried], rn
                      improves=opening[-1][0].text if speedup(turn) > WORTH * max(before) else "")  # fmt: skip
 
 
-def _asked(dialect: Dialect, subject: Subject, skills: Sequence[Skill], turns: Sequence[Turn], settings: Agents,
-           answer: Attempt) -> tuple[dict[str, Any], ...]:
+def _asked(dialect: Dialect, subject: TaskContext, skills: Sequence[Skill], turns: Sequence[Turn], settings: AgentsConfig,
+           answer: TeacherAttempt) -> tuple[dict[str, Any], ...]:
     opening = policy.ask(dialect, subject, skills, turns, settings) if turns else dialect.policy(subject, skills, settings)
     return (*opening.messages, {"role": "assistant", "content": dialect.write_policy(answer.text)})
 
 
-def _selection(subject: Subject, right: Sequence[Tried], usual: float, rng: random.Random, dialect: Dialect,
-               settings: Agents, fastest: Turn) -> Taught:
+def _selection(subject: TaskContext, right: Sequence[Tried], usual: float, rng: random.Random, dialect: Dialect,
+               settings: AgentsConfig, fastest: Turn) -> Taught:
     ours = {a.skill.name: (a.skill, speedup(t)) for a, t in right if a.skill is not None}
     offered = {name: held for name, (held, _) in ours.items()}
     while len(offered) < NUM_OFFERED:
@@ -198,8 +198,8 @@ def _selection(subject: Subject, right: Sequence[Tried], usual: float, rng: rand
                   turn=fastest)
 
 
-def _summaries(subject: Subject, played: Sequence[Tried], right: Sequence[Tried], usual: float, rng: random.Random, dialect: Dialect,
-               settings: Agents) -> Iterator[Taught]:
+def _summaries(subject: TaskContext, played: Sequence[Tried], right: Sequence[Tried], usual: float, rng: random.Random, dialect: Dialect,
+               settings: AgentsConfig) -> Iterator[Taught]:
     """Conversations that a note made faster, most from the usual text or, where that is as fast, from another.
 
     What is learned is no slower than the usual text: of two other notes the better one may still be bad advice. A conversation
@@ -231,8 +231,8 @@ def _beside(first: Tried, other: Tried, played: Sequence[Tried], rng: random.Ran
     return first[1], *(turn for _, turn in more)
 
 
-def _summary(subject: Subject, turns: tuple[Turn, ...], given: tuple[Skill, ...], learned: tuple[Skill, ...], dialect: Dialect,
-             settings: Agents) -> Taught:
+def _summary(subject: TaskContext, turns: tuple[Turn, ...], given: tuple[Skill, ...], learned: tuple[Skill, ...], dialect: Dialect,
+             settings: AgentsConfig) -> Taught:
     asked = dialect.summary(subject, Trace(role="policy", turns=turns), given, settings)
     answer = dialect.write_summary(learned, "")
     messages = (*asked.messages, {"role": "assistant", "content": answer})

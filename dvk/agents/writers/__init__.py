@@ -18,14 +18,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
-from dvk.agents.task_context import Subject
-from dvk.agents.writers.writers import Writers
+from dvk.agents.task_context import TaskContext
+from dvk.agents.writers.writers import RayBackbone
 from dvk.backbone import Backbone, Completion, Conversation, Sampling, Trainable, open_backbone
 from dvk.backbone.packing import is_folder
 from dvk.config import Config, changed
 from dvk.records import Device
 
-__all__ = ["Writers", "answers", "opened", "renew", "settled", "widened"]
+__all__ = ["RayBackbone", "answers", "opened", "renew", "settled", "widened"]
 
 
 def settled(spec: str, config: Config, num_processes: int = 1) -> Config:
@@ -48,7 +48,7 @@ def opened(spec: str, config: Config, device: Device, here: Backbone | None = No
         DvkError: there is no such model, or the cluster cannot be had.
     """
     if config.remote.rollouts:
-        with closing(Writers(spec, config, device)) as writers:
+        with closing(RayBackbone(spec, config, device)) as writers:
             yield writers
     else:
         yield here if here is not None else open_backbone(spec, config, device=device)
@@ -56,17 +56,17 @@ def opened(spec: str, config: Config, device: Device, here: Backbone | None = No
 
 def widened(config: Config, backbone: Backbone) -> Config:
     """The settings, with as many conversations a call as all who write together take."""
-    return changed(config, {"rollout.batch": config.rollout.batch * backbone.width}) if isinstance(backbone, Writers) else config
+    return changed(config, {"rollout.batch": config.rollout.batch * backbone.width}) if isinstance(backbone, RayBackbone) else config
 
 
-def answers(backbone: Backbone, subjects: Sequence[Subject], questions: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
+def answers(backbone: Backbone, subjects: Sequence[TaskContext], questions: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
     """A policy's answers, a question and its task each; those of several actors are read already. One would keep the judges waiting."""
-    if isinstance(backbone, Writers) and backbone.width > 1:
+    if isinstance(backbone, RayBackbone) and backbone.width > 1:
         return backbone.generate(questions, sampling, subjects)
     return backbone.generate(questions, sampling)
 
 
 def renew(backbone: Backbone, trained: Trainable) -> None:
     """Have who answers do so with these weights from now on, where they are not its own."""
-    if isinstance(backbone, Writers):
+    if isinstance(backbone, RayBackbone):
         backbone.renew(trained)

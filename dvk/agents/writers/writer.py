@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from dvk.agents import dialects
 from dvk.agents.policy import reply
-from dvk.agents.task_context import Subject
+from dvk.agents.task_context import TaskContext
 from dvk.backbone import Backbone, Completion, Conversation, Dialect, Sampling, open_backbone
 from dvk.backbone.packing import arrived
 from dvk.cluster.node import unbound
@@ -21,14 +21,14 @@ from dvk.errors import DvkError, MachineError
 from dvk.records import Device
 
 
-class Opened(NamedTuple):
+class OpenedModel(NamedTuple):
     """What is said of a model that can answer."""
 
     node: str
     dialect: Dialect
 
 
-class Written(NamedTuple):
+class GeneratedAnswers(NamedTuple):
     """Answers, in the order of the questions, and what they took."""
 
     answers: list[Completion]
@@ -37,7 +37,7 @@ class Written(NamedTuple):
     seconds: float
 
 
-class Writer:
+class ModelActor:
     """See the module. Errors that a user can mend come back as what they are, not raised."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Writer:
         except OSError as error:
             self._problem = MachineError(f"no room for the model under `{self._folder}`: {error.strerror}", "start Ray with another TMPDIR")
 
-    def open(self, spec: str, config: Config, device: Device) -> Opened | DvkError:
+    def open(self, spec: str, config: Config, device: Device) -> OpenedModel | DvkError:
         """Open what has arrived; the files are not needed any more.
 
         Args:
@@ -71,12 +71,12 @@ class Writer:
             return error
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
-        return Opened(os.uname().nodename, self._backbone.dialect)
+        return OpenedModel(os.uname().nodename, self._backbone.dialect)
 
     def write(
-        self, conversations: Sequence[Conversation], sampling: Sampling, subjects: Sequence[Subject] | None = None, version: int = 0,
+        self, conversations: Sequence[Conversation], sampling: Sampling, subjects: Sequence[TaskContext] | None = None, version: int = 0,
         weights: bytes = b"",
-    ) -> Written | DvkError:  # fmt: skip
+    ) -> GeneratedAnswers | DvkError:  # fmt: skip
         """Answer.
 
         Args:
@@ -98,7 +98,7 @@ class Writer:
             dialect = dialects.get(backbone.dialect)
             answers = [reply(dialect, subject, answer) for subject, answer in zip(subjects, answers, strict=True)]
         used = backbone.usage
-        return Written(answers, used.prompt_tokens - before[0], used.completion_tokens - before[1], used.seconds - before[2])
+        return GeneratedAnswers(answers, used.prompt_tokens - before[0], used.completion_tokens - before[1], used.seconds - before[2])
 
     def _load(self, weights: bytes) -> None:
         import torch

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dvk.agents.task_context import Subject
-from dvk.agents.writers.writer import Opened, Writer
-from dvk.backbone import Completion, Conversation, Dialect, Sampling, Trainable, Usage
+from dvk.agents.task_context import TaskContext
+from dvk.agents.writers.writer import ModelActor, OpenedModel
+from dvk.backbone import Completion, Conversation, Dialect, Sampling, TokenUsage, Trainable
 from dvk.backbone.packing import files
 from dvk.cluster.connection import connect
 from dvk.config import Config
@@ -33,7 +33,7 @@ ATTEMPTS = 5
 
 
 @dataclass(eq=False)
-class Part:
+class QuestionBatch:
     """Some of a call's questions."""
 
     positions: list[int]
@@ -41,7 +41,7 @@ class Part:
 
 
 @dataclass(eq=False)
-class Hand:
+class ActorHandle:
     """An actor; it opens, writes a part, or waits."""
 
     actor: Any
@@ -51,10 +51,10 @@ class Hand:
     """What will tell that it is done."""
     node: str = ""
     """Its node's name, once it can write."""
-    part: Part | None = None
+    part: QuestionBatch | None = None
 
 
-class Writers:
+class RayBackbone:
     """A backbone; `generate` is for one thread. Use `close`, or leave it to the cluster's.
 
     Args:
@@ -72,16 +72,16 @@ class Writers:
 
     def __init__(self, spec: str, config: Config, device: Device):
         assert config.remote.engine is not None, "there is no cluster"
-        self.name, self.usage, self.num_lost = spec, Usage(), 0
+        self.name, self.usage, self.num_lost = spec, TokenUsage(), 0
         self._config, self._device = config, device
         self._cluster = connect(config.remote.engine)
         self.width = self._cluster.room(device, 1)
         self._pieces = [(name, self._cluster.ray.put(piece)) for name, path in files(spec) for piece in _pieces(path)]
         self._weights: tuple[Any, ...] = ()
-        self._hands: list[Hand] = []
+        self._hands: list[ActorHandle] = []
         self._failed: Counter[tuple[str, int]] = Counter()
         self._why = ""
-        self._waiting: deque[Part] = deque()
+        self._waiting: deque[QuestionBatch] = deque()
         self._answers: list[Completion | None] = []
         self._since = time.monotonic()
         """When there last was one that could write."""
@@ -106,7 +106,7 @@ class Writers:
         self._weights = (self._weights[0] + 1 if self._weights else 1, self._cluster.ray.put(now.getvalue()))
 
     def generate(
-        self, conversations: Sequence[Conversation], sampling: Sampling, subjects: Sequence[Subject] | None = None
+        self, conversations: Sequence[Conversation], sampling: Sampling, subjects: Sequence[TaskContext] | None = None
     ) -> list[Completion]:
         """One completion a conversation, in their order.
 
@@ -117,7 +117,7 @@ class Writers:
             MachineError: a node is at fault, or there is none left.
         """
         self._answers, self._since = [None] * len(conversations), time.monotonic()
-        self._waiting = deque(Part(positions) for positions in parts(conversations, max(1, len(self._hands))))
+        self._waiting = deque(QuestionBatch(positions) for positions in parts(conversations, max(1, len(self._hands))))
         with self._closed_if_it_fails():
             while self._waiting or any(hand.part for hand in self._hands):
                 for hand in self._hands:
@@ -162,18 +162,18 @@ class Writers:
             problem = f"no model can be opened on the Ray cluster `{self._cluster.engine}`: {self._why}"
             raise MachineError(problem, "look at the logs of its nodes, for memory first")
 
-    def _begun(self, place: tuple[str, int]) -> Hand:
+    def _begun(self, place: tuple[str, int]) -> ActorHandle:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         needs = {"num_gpus": MODEL_SHARE} if self._device == "cuda" else {}
         there = NodeAffinitySchedulingStrategy(place[0], soft=False)
-        actor = self._cluster.ray.remote(Writer).options(num_cpus=0, **needs, scheduling_strategy=there).remote()
+        actor = self._cluster.ray.remote(ModelActor).options(num_cpus=0, **needs, scheduling_strategy=there).remote()
         self._cluster.actors.append(actor)
         for name, piece in self._pieces:
             actor.take.remote(name, piece)
-        return Hand(actor, place, actor.open.remote(self.name, self._config, self._device))
+        return ActorHandle(actor, place, actor.open.remote(self.name, self._config, self._device))
 
-    def _heard(self, hand: Hand) -> None:
+    def _heard(self, hand: ActorHandle) -> None:
         errors = self._cluster.ray.exceptions
         try:
             said = self._cluster.ray.get(hand.asked)
@@ -185,7 +185,7 @@ class Writers:
         if isinstance(said, DvkError):
             raise MachineError(f"on the Ray node {hand.node or hand.place[0]}: {said.message}", said.hint)
         hand.asked = None
-        if isinstance(said, Opened):
+        if isinstance(said, OpenedModel):
             hand.node, self.dialect = said
             del self._failed[hand.place]
             return
@@ -195,7 +195,7 @@ class Writers:
         self.usage.add(said.prompt_tokens, said.completion_tokens, said.seconds)
         hand.part = None
 
-    def _lose(self, hand: Hand, why: str) -> None:
+    def _lose(self, hand: ActorHandle, why: str) -> None:
         part, gone = hand.part, [hand]
         if part is not None:  # idle ones there may have died with it; a part that was given one after the other would be blamed
             gone += [other for other in self._hands if other.asked is None and other.place[0] == hand.place[0]]

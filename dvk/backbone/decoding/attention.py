@@ -29,7 +29,7 @@ BLOCK = 32
 """Positions that the kernel reads at once; with 4 query heads of 64 that is 64 registers a thread."""
 
 
-def by_products(q: Tensor, keys: Tensor, values: Tensor, filled: Tensor, mask: Tensor | None) -> Tensor:
+def by_matmuls(q: Tensor, keys: Tensor, values: Tensor, filled: Tensor, mask: Tensor | None) -> Tensor:
     """softmax(q kᵀ / √d + mask) v as two batched products; mask [n, 1, length] is 0 where a position counts, else -inf."""
     assert mask is not None
     scores = torch.baddbmm(mask, q, keys.transpose(1, 2), alpha=q.shape[-1] ** -0.5)
@@ -89,12 +89,12 @@ def best_for(device: torch.device, dtype: torch.dtype) -> Attend:
     bfloat16 274,000 by the kernel and 368,000 by torch's, whose products run on tensor cores.
     """
     if device.type != "cuda" or triton is None or dtype != torch.float32:
-        return by_products
+        return by_matmuls
     try:
         one = torch.zeros(1, 1, 16, device=device)
         by_kernel(one, one, one, torch.zeros(1, dtype=torch.int64, device=device), None)
         torch.cuda.synchronize(device)
     except Exception as error:  # noqa: BLE001 - whatever Triton's compiler raises; decoding is slower without it, not wrong
         _log.warning("decoding without the Triton kernel, which does not compile here: %s", error)
-        return by_products
+        return by_matmuls
     return by_kernel

@@ -184,7 +184,7 @@ class Engine:
         ended = [row for row in sitting if done[row]]
         suspects = [row for row in sitting if marked[row]]
         rows = sorted({*ended, *suspects})
-        found = []
+        result = []
         if rows:
             tokens, logprobs = slots.take(rows)
             for place, row in enumerate(rows):
@@ -194,11 +194,11 @@ class Engine:
                     continue
                 kept = drawn[:cut]
                 finish: Literal["stop", "length"] = "stop" if cut is not None or kept[-1] in stops.ids else "length"
-                found.append((row, Sampled(tuple(kept), tuple(logprobs[place][: len(kept)]), finish)))
-        freed = [row for row, _ in found if not done[row]]
+                result.append((row, Sampled(tuple(kept), tuple(logprobs[place][: len(kept)]), finish)))
+        freed = [row for row, _ in result if not done[row]]
         if freed:
             slots.release(freed)
-        return found
+        return result
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 
 from dvk.backbone.decoding.engine import Sampled
-from dvk.backbone.decoding.sample_token import draw
+from dvk.backbone.decoding.sample_token import sample_token
 from dvk.backbone.decoding.seeds import as_bytes, keys_for, uniforms
 from dvk.backbone.decoding.stops import Stops
 
@@ -28,7 +28,7 @@ class _Draw(LogitsProcessor):
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         number = self.numbers[:, len(self.logprobs)]
-        token, logprob = draw(scores.float(), number, self.temperature or 1.0, self.temperature == 0, self.top_p)
+        token, logprob = sample_token(scores.float(), number, self.temperature or 1.0, self.temperature == 0, self.top_p)
         self.logprobs.append(logprob)
         return torch.full_like(scores, float("-inf")).scatter_(1, token[:, None], 0.0)
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dvk.backbone.decoding import attention, native
-from dvk.backbone.decoding.weights import CacheView, Layer, Stack
+from dvk.backbone.decoding.weights import CacheView, LayerWeights, Stack
 
 STACKED_PARAMETERS = 200_000_000
 """Below this a second copy of the weights is cheap (0.8 GB in fp32) and fewer, larger products pay."""
@@ -108,13 +108,13 @@ class Decoder:
     def _vector(self, parameter: Tensor) -> Tensor:
         return parameter.detach().to(self.dtype, copy=True)
 
-    def _layer(self, layer: Any, copied: bool) -> Layer:
+    def _layer(self, layer: Any, copied: bool) -> LayerWeights:
         q, k, v, o, gate, up, down = _linears(layer)
 
         def stack(*modules: nn.Module) -> Stack:
             return Stack(modules, self.dtype, copied)
 
-        return Layer(
+        return LayerWeights(
             self._vector(layer.input_layernorm.weight), stack(q, k, v), self._head_norm(layer), stack(o),
             self._vector(layer.post_attention_layernorm.weight), stack(gate, up), stack(down),
         )  # fmt: skip
@@ -204,7 +204,7 @@ class Decoder:
             x = self._rest(layer, x, self.attend(q, keys, values, position, mask).reshape(b, -1))
         return self._logits(x)
 
-    def _qkv(self, layer: Layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _qkv(self, layer: LayerWeights, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, [..., heads, head size], normalised and rotated."""
         qkv = layer.qkv(self._rms(x, layer.before_attention))
         qk, v = qkv.view(*x.shape[:-1], -1, self.head_size).split_with_sizes((self.heads + self.kv_heads, self.kv_heads), -2)
@@ -214,7 +214,7 @@ class Decoder:
         q, k = qk.split_with_sizes((self.heads, self.kv_heads), -2)
         return q, k, v
 
-    def _rest(self, layer: Layer, x: Tensor, seen: Tensor) -> Tensor:
+    def _rest(self, layer: LayerWeights, x: Tensor, seen: Tensor) -> Tensor:
         x = x + layer.output(seen)
         gate, up = layer.gate_up(self._rms(x, layer.before_mlp)).chunk(2, -1)
         return x + layer.down(F.silu(gate, inplace=True).mul_(up))

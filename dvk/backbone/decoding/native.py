@@ -24,7 +24,7 @@ from torch import Tensor
 
 from dvk import machine, resources
 from dvk.backbone.decoding.weights import CacheView, Stack
-from dvk.backbone.decoding.weights import Layer as Weights
+from dvk.backbone.decoding.weights import LayerWeights as Weights
 from dvk.records import content_hash
 
 SOURCE = Path(__file__).with_name("step.cpp")
@@ -50,27 +50,32 @@ class Decoder(Protocol):
     positions: int
 
 
-class Matrix(ctypes.Structure):
+class NativeMatrix(ctypes.Structure):
     """A stack's weight, where it lies."""
 
     _fields_ = [("weight", c_void_p), ("inputs", c_int64), ("outputs", c_int64), ("upright", c_int64)]
 
 
-class Layer(ctypes.Structure):
+class NativeLayer(ctypes.Structure):
     """One block's weights."""
 
     _fields_ = [*((name, c_void_p) for name in ("before_attention", "head_norm", "before_mlp")),
-                *((name, Matrix) for name in ("qkv", "output", "gate_up", "down"))]  # fmt: skip
+                *((name, NativeMatrix) for name in ("qkv", "output", "gate_up", "down"))]  # fmt: skip
 
 
-class Model(ctypes.Structure):
+class NativeModel(ctypes.Structure):
     """A decoder's shape and weights."""
 
-    _fields_ = [*((name, c_int64) for name in ("layers", "width", "heads", "kv_heads", "size")), ("eps", c_float),
-                *((name, c_void_p) for name in ("words", "cos", "sin", "norm")), ("layer", POINTER(Layer)), ("head", Matrix)]  # fmt: skip
+    _fields_ = [
+        *((name, c_int64) for name in ("layers", "width", "heads", "kv_heads", "size")),
+        ("eps", c_float),
+        *((name, c_void_p) for name in ("words", "cos", "sin", "norm")),
+        ("layer", POINTER(NativeLayer)),
+        ("head", NativeMatrix),
+    ]
 
 
-class Step:
+class NativeStep:
     """Logits after one more token of one sequence.
 
     Args:
@@ -81,13 +86,13 @@ class Step:
     def __init__(self, decoder: Decoder, function: Any):
         self.decoder, self.function = decoder, function
         width, size = decoder.words.shape[1], decoder.head_size
-        layers = (Layer * len(decoder.layers))(*(
-            Layer(_address(one.before_attention), _address(one.head_norm), _address(one.before_mlp),
+        layers = (NativeLayer * len(decoder.layers))(*(
+            NativeLayer(_address(one.before_attention), _address(one.head_norm), _address(one.before_mlp),
                   *map(_matrix, (one.qkv, one.output, one.gate_up, one.down)))
             for one in decoder.layers
         ))  # fmt: skip
         tables = map(_address, (decoder.words, decoder.cos, decoder.sin, decoder.norm))
-        self.model = Model(
+        self.model = NativeModel(
             len(layers), width, decoder.heads, decoder.kv_heads, size, decoder.eps, *tables, layers, _matrix(decoder.head))  # fmt: skip
         self.cache = (c_void_p * (2 * len(layers)))()
         self.x = torch.empty(width)
@@ -105,7 +110,7 @@ class Step:
         return logits
 
 
-def step_of(decoder: Decoder) -> Step | None:
+def step_of(decoder: Decoder) -> NativeStep | None:
     """The step of a decoder on a processor, in float32; None where a matrix has a bias or comes in parts, or nothing compiles it."""
     stacks = [decoder.head, *(stack for one in decoder.layers for stack in (one.qkv, one.output, one.gate_up, one.down))]
     if any(len(stack.parts) > 1 or stack.parts[0][1] is not None or stack.parts[0][2] for stack in stacks):
@@ -115,18 +120,18 @@ def step_of(decoder: Decoder) -> Step | None:
     except (OSError, subprocess.SubprocessError) as error:
         _log.warning("decoding by PyTorch's operators, at about half the speed: step.cpp does not compile here: %s", error)
         return None
-    function.argtypes = [POINTER(Model), c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p, c_void_p]
+    function.argtypes = [POINTER(NativeModel), c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p, c_void_p]
     function.restype = None
-    return Step(decoder, function)
+    return NativeStep(decoder, function)
 
 
 def _address(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 
-def _matrix(stack: Stack) -> Matrix:
+def _matrix(stack: Stack) -> NativeMatrix:
     weight = stack.parts[0][0]
-    return Matrix(weight.data_ptr(), weight.shape[1], weight.shape[0], weight.is_contiguous())
+    return NativeMatrix(weight.data_ptr(), weight.shape[1], weight.shape[0], weight.is_contiguous())
 
 
 @cache

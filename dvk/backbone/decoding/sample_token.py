@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 
-def draw(logits: Tensor, numbers: Tensor, temperature: Tensor | float, greedy: bool, top_p: float = 1.0) -> tuple[Tensor, Tensor]:
+def sample_token(logits: Tensor, numbers: Tensor, temperature: Tensor | float, greedy: bool, top_p: float = 1.0) -> tuple[Tensor, Tensor]:
     """One token a row and its log-probability.
 
     Args:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dvk.backbone.decoding.forward import Decoder
-from dvk.backbone.decoding.sample_token import draw
+from dvk.backbone.decoding.sample_token import sample_token
 from dvk.backbone.decoding.stops import Stops
 from dvk.backbone.decoding.weights import CacheView
 
@@ -92,7 +92,7 @@ class Slots:
 
         logits = self.decoder.prefill(ids, lengths - 1, keep)[source]
         numbers = numbers.to(device)
-        token, logprob = draw(logits, numbers[:, 0], self.temperature, greedy, top_p)
+        token, logprob = sample_token(logits, numbers[:, 0], self.temperature, greedy, top_p)
         limit = torch.tensor(list(limits)).to(device)
         self.numbers[slot, : numbers.shape[1]] = numbers
         self.token[slot], self.filled[slot], self.made[slot], self.limit[slot] = token, lengths[source], torch.ones_like(slot), limit
@@ -117,7 +117,7 @@ class Slots:
         index = self._heads[: b * self.heads] + each
         logits = self.decoder.step(self.token[:b], filled, index, mask, self.views(b, length))
         number = self.numbers[:b].gather(1, made[:, None])[:, 0]
-        token, logprob = draw(logits, number, self.temperature, greedy, top_p)
+        token, logprob = sample_token(logits, number, self.temperature, greedy, top_p)
         column = torch.where(done, self.longest, made)[:, None]
         self.tokens[:b].scatter_(1, column, token[:, None])
         self.logprobs[:b].scatter_(1, column, logprob[:, None])

@@ -79,7 +79,7 @@ CacheView = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 @dataclass
-class Layer:
+class LayerWeights:
     """One block's weights."""
 
     before_attention: Tensor

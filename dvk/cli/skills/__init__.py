@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dvk.cli.help import App
+from dvk.cli.help import HelpApp
 from dvk.cli.skills import tending
 from dvk.cli.skills.options import Json, LibraryPath, console
 from dvk.errors import UsageError
@@ -20,7 +20,7 @@ from dvk.errors import UsageError
 if TYPE_CHECKING:
     from dvk.records import Skill
 
-app = App(help="Search and tend the library of kernel-writing knowledge.", no_args_is_help=True)
+app = HelpApp(help="Search and tend the library of kernel-writing knowledge.", no_args_is_help=True)
 app.add_typer(tending.app)
 
 Replace = Annotated[bool, typer.Option("--replace", help="Replace what exists under the same name.")]

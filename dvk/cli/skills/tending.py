@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from dvk.cli.help import App
+from dvk.cli.help import HelpApp
 from dvk.cli.skills.options import Json, LibraryPath, console
 
-app = App()
+app = HelpApp()
 
 Replace = Annotated[bool, typer.Option("--replace", help="Where both have a skill of one name with different texts, take FROM's.")]
 Conf = Annotated[Path | None, typer.Option("--config", help="TOML file with settings.")]

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
-from dvk.composer.capture.export import CannotCompose, Captured, answered, ended, trace, trace_call
+from dvk.composer.capture.export import CannotCompose, CapturedGraph, answered, ended, trace, trace_call
 from dvk.composer.ir.affine import contiguous_strides
 from dvk.config import Limits
 from dvk.records import Device, Graph, Node, Task
@@ -38,7 +38,7 @@ COLLECT_EVERY = 50
 
 
 def capture_many(tasks: Iterable[Task], limits: Limits = LIMITS, *, num_workers: int = 1,
-                 per_child: int = 600) -> Iterator[tuple[int, Captured | CannotCompose]]:
+                 per_child: int = 600) -> Iterator[tuple[int, CapturedGraph | CannotCompose]]:
     """The operator graphs of many tasks, in their order.
 
     Args:
@@ -54,7 +54,7 @@ def capture_many(tasks: Iterable[Task], limits: Limits = LIMITS, *, num_workers:
         elif "cannot" in answer:
             yield index, CannotCompose(answer["cannot"], answer.get("traceback", ""))
         else:
-            yield index, Captured.model_validate(answer["captured"])
+            yield index, CapturedGraph.model_validate(answer["captured"])
 
 
 # ---------------------------------------------------------------- child side
@@ -75,7 +75,7 @@ def child(channel: Any) -> None:
                 del sys.modules[name]  # hundreds of tasks' globals are memory
 
 
-def trace_quickly(task: Task, kernels: Device | None = None) -> Captured:
+def trace_quickly(task: Task, kernels: Device | None = None) -> CapturedGraph:
     """What `export.trace` gives, with fake tensors where they are as good.
 
     Args:
@@ -100,7 +100,7 @@ def trace_quickly(task: Task, kernels: Device | None = None) -> Captured:
     return captured
 
 
-def trace_fake(task: Task, kernels: Device | None = None) -> Captured:
+def trace_fake(task: Task, kernels: Device | None = None) -> CapturedGraph:
     """Build the task under `FakeTensorMode` and export it; layouts are the fake kernels' word, and attention's those of `kernels`."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -197,10 +197,10 @@ def _patched(device: str, *, attended: bool) -> Iterator[None]:
 
     def dispatch(self: Any, function: Any, types: Any, args: Any = (), kwargs: Any = MappingProxyType({})) -> Any:
         # Around the mode's cache, which tasks for both devices share.
-        found: Any = dispatched(self, function, types, args, kwargs)
+        result: Any = dispatched(self, function, types, args, kwargs)
         if function is not torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default:
-            return found
-        return _attended(found[0], args[0], kwargs.get("attn_mask")), *found[1:]
+            return result
+        return _attended(result[0], args[0], kwargs.get("attn_mask")), *result[1:]
 
     kept = torch.nn.Module._apply, guards.dvk_tensors, guards.dvk_config, observe.observe
     try:

@@ -19,7 +19,7 @@ from dvk.composer.ir.errors import CannotCompose
 PLAIN = (bool, int, float, str, type(None))
 
 
-class Call:
+class ModuleCall:
     """One call of a module's forward.
 
     Args:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from dvk.records import Graph
 
 
-class Captured(BaseModel):
+class CapturedGraph(BaseModel):
     """A graph and what a drop-in needs to know to stand in for the module."""
 
     model_config = ConfigDict(frozen=True)

@@ -19,14 +19,14 @@ from typing import Any
 
 import torch
 
-from dvk.composer.capture.calling import Call
-from dvk.composer.capture.python_state import Change
+from dvk.composer.capture.calling import ModuleCall
+from dvk.composer.capture.python_state import StateChange
 from dvk.composer.ir import structures
 from dvk.composer.ir.errors import CannotCompose
 
 
 @dataclass(frozen=True)
-class Place:
+class CallSite:
     """What is left to PyTorch wherever it is called.
 
     Attributes:
@@ -43,7 +43,7 @@ class Place:
         return ".".join(part for part in (self.module, self.path, self.name) if part)
 
 
-class Refused(CannotCompose):
+class StepRefused(CannotCompose):
     """A place cannot be a step of a graph: it writes what it is given, or returns what cannot be described.
 
     Attributes:
@@ -51,16 +51,16 @@ class Refused(CannotCompose):
         outputs: the same of parts of the result.
     """
 
-    def __init__(self, place: Place, why: str, inputs: Collection[int] = (), outputs: Collection[int] = ()):
+    def __init__(self, place: CallSite, why: str, inputs: Collection[int] = (), outputs: Collection[int] = ()):
         super().__init__(f"`{place}` {why}")
         self.place, self.inputs, self.outputs = place, inputs, outputs
 
 
 @dataclass
-class Noted:
+class ObservedCall:
     """One call at a place: what it returned, encoded, and the tensors of that."""
 
-    place: Place
+    place: CallSite
     result: Any
     tree: Any
     leaves: list[tuple[str, torch.Tensor]]
@@ -71,11 +71,11 @@ class Noted:
 
 
 @dataclass
-class Recording:
+class CallRecording:
     """What one run of the module showed, in order."""
 
-    places: Collection[Place] = ()
-    calls: list[Noted] = field(default_factory=list)
+    places: Collection[CallSite] = ()
+    calls: list[ObservedCall] = field(default_factory=list)
     answers: list[bool] | None = None
     """What forward() was told of values; None where it is not to be told."""
     is_known: bool = True
@@ -88,12 +88,12 @@ class Recording:
     """Parts may return no plain values: a program would go back wherever these differ."""
     written: set[str] = field(default_factory=set)
     """Weights and buffers that a call has written: no other code may read them, as it would what they were before."""
-    changes: list[Change] = field(default_factory=list)
+    changes: list[StateChange] = field(default_factory=list)
     """Python state that the run has changed."""
 
 
 _library: list[torch.library.Library] = []
-_current: list[Recording] = []
+_current: list[CallRecording] = []
 """That of the trace under way."""
 
 
@@ -154,7 +154,7 @@ class Tracing:
         given: the arguments of every call at a place, encoded.
     """
 
-    def __init__(self, call: Call, recording: Recording):
+    def __init__(self, call: ModuleCall, recording: CallRecording):
         self.call, self.recording = call, recording
         self.given: list[Any] = []
         self.num_answers = 0
@@ -178,7 +178,7 @@ class Tracing:
         with self.known(), replaced(self.call.model, places, self.called, self.call.home, tracing=True), answering(self.told, answered):
             yield
 
-    def called(self, place: Place, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def called(self, place: CallSite, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         number = len(self.given)
         if number >= len(self.recording.calls) or self.recording.calls[number].place != place:
             raise CannotCompose(f"`{place}` is called in another order while tracing")
@@ -186,7 +186,7 @@ class Tracing:
             tree, tensors, numbers = given(args, kwargs, self.call.home, self.paths)
         except CannotCompose as error:
             bad = [n for n, value in enumerate([*args, *kwargs.values()]) if not self._can_give(value)]
-            raise Refused(place, f"is given what a drop-in cannot make: {error}", bad) from None
+            raise StepRefused(place, f"is given what a drop-in cannot make: {error}", bad) from None
         self.given.append(tree)
         noted = self.recording.calls[number]
         made = torch.ops.dvk.left(tensors, numbers, number)
@@ -229,7 +229,7 @@ class Tracing:
 
 
 @contextmanager
-def replaced(model: torch.nn.Module, places: Collection[Place], called: Callable[..., Any], home: dict[str, Any], *,
+def replaced(model: torch.nn.Module, places: Collection[CallSite], called: Callable[..., Any], home: dict[str, Any], *,
               tracing: bool = False) -> Iterator[None]:
     """Calls at the places go through `called(place, function, args, kwargs)`; while tracing, hooks of whole modules are theirs, too."""
     whole = {id(model.get_submodule(place.path)): place for place in places if place.module is None and not place.name}
@@ -242,7 +242,7 @@ def replaced(model: torch.nn.Module, places: Collection[Place], called: Callable
             return real(self, *args, **kwargs)
         return called(place, lambda *a, **k: real(self, *a, **k), args, kwargs)
 
-    def through(place: Place, function: Callable[..., Any]) -> Callable[..., Any]:
+    def through(place: CallSite, function: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *args, **kwargs: called(place, function, args, kwargs)
 
     try:

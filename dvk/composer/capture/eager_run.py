@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from dvk.composer.capture.calling import Call
-from dvk.composer.capture.eager_calls import Noted, Place, Recording, Refused, answering, given, paths_of, replaced
+from dvk.composer.capture.calling import ModuleCall
+from dvk.composer.capture.eager_calls import CallRecording, CallSite, ObservedCall, StepRefused, answering, given, paths_of, replaced
 from dvk.composer.capture.python_state import taken, watched
 from dvk.composer.capture.state_between import random_kept
 from dvk.composer.ir import structures
@@ -23,15 +23,15 @@ MAX_COMPARED = 20_000_000
 """Elements of weights that are compared before and after a call: `data` and numpy write without a trace."""
 
 
-def recorded(call: Call, places: Collection[Place], *, answers: bool, parts: dict[str, str] | None = None,
-             is_strict: bool = True) -> Recording:
+def recorded(call: ModuleCall, places: Collection[CallSite], *, answers: bool, parts: dict[str, str] | None = None,
+             is_strict: bool = True) -> CallRecording:
     """Run a copy of the module once, eagerly. Where `is_strict`, the functions `parts` return no plain values.
 
     Raises:
-        Refused: one of the places.
+        StepRefused: one of the places.
         CannotCompose: the run itself raised.
     """
-    recording = Recording(places, answers=[] if answers else None, parts=parts or {}, is_strict=is_strict)
+    recording = CallRecording(places, answers=[] if answers else None, parts=parts or {}, is_strict=is_strict)
     with torch.random.fork_rng([d for d in {t.device for t in call.tensors.values()} if d.type == "cuda"]), torch.no_grad():
         try:
             # Hooks such as weight_norm's keep results of their own as attributes, which do not copy by themselves.
@@ -57,21 +57,21 @@ def recorded(call: Call, places: Collection[Place], *, answers: bool, parts: dic
 class _Noting:
     """What the eager run does at a place."""
 
-    def __init__(self, recording: Recording, home: dict[str, Any], model: torch.nn.Module):
+    def __init__(self, recording: CallRecording, home: dict[str, Any], model: torch.nn.Module):
         self.recording, self.home, self.depth = recording, home, 0
         self.model, self.paths = model, paths_of(model)
-        self.replayed: Iterator[Noted] | None = None
+        self.replayed: Iterator[ObservedCall] | None = None
         self.compared: dict[int, int] = {}
         self.held = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
         self.is_small = sum(t.numel() for t in self.held.values()) < MAX_COMPARED
         self.modes = _modes()
         self.asked: dict[tuple[int, int], Any] = {}
 
-    def again(self, call: Call) -> None:
+    def again(self, call: ModuleCall) -> None:
         """Call the module with other values, twice: what a part returns should be of the same kind.
 
         Raises:
-            Refused: it is not.
+            StepRefused: it is not.
         """
         for seed in (1, 2):
             self.replayed = iter(self.recording.calls)
@@ -79,7 +79,7 @@ class _Noting:
             args, kwargs = call.arguments([_otherwise(t, generator) for t in call.tensors.values()])
             try:
                 self.model.forward(*args, **kwargs)
-            except Refused:
+            except StepRefused:
                 raise
             except Exception as error:  # noqa: BLE001 - values that the user's code may not bear
                 log.debug("with other values: %s", error)
@@ -87,7 +87,7 @@ class _Noting:
         for number, noted in enumerate(self.recording.calls):
             noted.is_steady = self.compared.get(number) == 2
 
-    def _compared(self, place: Place, result: Any) -> Any:
+    def _compared(self, place: CallSite, result: Any) -> Any:
         """Compare a result with the one that was noted for the same call."""
         noted = next(self.replayed, None) if self.replayed is not None else None
         if noted is None or noted.place != place:
@@ -96,7 +96,7 @@ class _Noting:
             was, now = (list(v) if type(v) is tuple else [v] for v in (noted.result, result))
             bad = [n for n, (a, b) in enumerate(zip(was, now, strict=False)) if _kind(a, self.home) != _kind(b, self.home)]
             if bad or len(was) != len(now):
-                raise Refused(place, "returns tensors of other sizes or types for other inputs", (), bad)
+                raise StepRefused(place, "returns tensors of other sizes or types for other inputs", (), bad)
             number = next(n for n, one in enumerate(self.recording.calls) if one is noted)
             self.compared[number] = self.compared.get(number, 0) + 1
         return result
@@ -112,7 +112,7 @@ class _Noting:
             self.asked[place] = frame  # kept, so that no other frame takes its identity
         return value
 
-    def called(self, place: Place, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def called(self, place: CallSite, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if self.depth:
             return function(*args, **kwargs)
         if self.replayed is not None:
@@ -124,7 +124,7 @@ class _Noting:
             return self._compared(place, result)
         is_part = place.name in self.recording.parts
         if _modes() != self.modes:
-            raise Refused(place, "is called in another mode of autograd or autocast than the module")
+            raise StepRefused(place, "is called in another mode of autograd or autocast than the module")
         values = [*args, *kwargs.values()]
         before = self._given(place, values)
         tensors = given(args, kwargs, self.home, self.paths)[1]
@@ -140,15 +140,15 @@ class _Noting:
         changed = {id(t) for t, (version, was) in zip(tensors, versions, strict=True) if t._version != version or not _is_same(t, was)}
         if inputs := [n for n, (a, b) in enumerate(zip(before, after, strict=True))
                       if a[0] != b[0] or any(x is not y or id(x) in changed for x, y in zip(a[1], b[1], strict=True))]:
-            raise Refused(place, "changes its arguments", inputs)
+            raise StepRefused(place, "changes its arguments", inputs)
         tree, leaves = self._result(place, result, is_part)
         written = {name for name, t in self.held.items() if t._version != held[name][0] or not _is_same(t, held[name][1])}
         self.recording.written |= written
         effects = is_part and (drawn != _random_state() or bool(written) or python != taken(self.model))
-        self.recording.calls.append(Noted(place, result, tree, leaves, effects))
+        self.recording.calls.append(ObservedCall(place, result, tree, leaves, effects))
         return result
 
-    def _result(self, place: Place, result: Any, is_part: bool) -> tuple[Any, list[tuple[str, torch.Tensor]]]:
+    def _result(self, place: CallSite, result: Any, is_part: bool) -> tuple[Any, list[tuple[str, torch.Tensor]]]:
         """The result encoded, and its tensors."""
         bad: list[int] = []
         why = ""
@@ -163,23 +163,23 @@ class _Noting:
                 bad.append(number)
                 why = why or str(error)
         if bad:
-            raise Refused(place, f"returns what no step of a graph can: {why}", (), bad)
+            raise StepRefused(place, f"returns what no step of a graph can: {why}", (), bad)
         return structures.taken(result, "r", self.home)
 
-    def _given(self, place: Place, values: list[Any]) -> list[tuple[Any, list[torch.Tensor]]]:
+    def _given(self, place: CallSite, values: list[Any]) -> list[tuple[Any, list[torch.Tensor]]]:
         """Each argument encoded, with its tensors."""
-        found: list[tuple[Any, list[torch.Tensor]]] = []
+        result: list[tuple[Any, list[torch.Tensor]]] = []
         bad: list[int] = []
         why = ""
         for number, value in enumerate(values):
             try:
-                found.append(given((value,), {}, self.home, self.paths)[:2])
+                result.append(given((value,), {}, self.home, self.paths)[:2])
             except CannotCompose as error:
                 bad.append(number)
                 why = why or str(error)
         if bad:
-            raise Refused(place, f"is given what a drop-in cannot make: {why}", bad)
-        return found
+            raise StepRefused(place, f"is given what a drop-in cannot make: {why}", bad)
+        return result
 
 
 def _kind(value: Any, home: dict[str, Any]) -> Any:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from dvk import crashes
 from dvk.composer.capture.blame import located, operator_name, told
 from dvk.composer.capture.blocks import block_of
-from dvk.composer.capture.captured import Captured
+from dvk.composer.capture.captured import CapturedGraph
 from dvk.composer.capture.functionalize import functionalized, reshaped
 from dvk.composer.ir import structures
 from dvk.composer.ir.effects import touched
@@ -33,8 +33,8 @@ from dvk.records import Graph, Node, Task
 from dvk.sandbox import Death, call
 
 if TYPE_CHECKING:
-    from dvk.composer.capture.calling import Call
-    from dvk.composer.capture.eager_calls import Recording, Tracing
+    from dvk.composer.capture.calling import ModuleCall
+    from dvk.composer.capture.eager_calls import CallRecording, Tracing
 
 MAX_LITERAL = 256
 """Elements of a constant tensor made in forward() that may be written into the drop-in."""
@@ -44,7 +44,7 @@ HELD = ("param", "buffer", "const")
 """Nodes that stand for what the module holds."""
 
 
-def capture(task: Task, limits: Limits) -> Captured:
+def capture(task: Task, limits: Limits) -> CapturedGraph:
     """The operator graph of the task's reference.
 
     Raises:
@@ -57,7 +57,7 @@ def capture(task: Task, limits: Limits) -> Captured:
         raise CannotCompose(ended(answer))
     if "cannot" in answer.value:
         raise CannotCompose(answer.value["cannot"], answer.value.get("traceback", ""))
-    return Captured.model_validate(answer.value["captured"])
+    return CapturedGraph.model_validate(answer.value["captured"])
 
 
 def ended(death: Death) -> str:
@@ -71,7 +71,7 @@ def child(channel: Any) -> None:
     channel.send(answered(Task.model_validate(channel.receive()["task"]), trace))
 
 
-def answered(task: Task, trace: Callable[[Task], Captured]) -> dict[str, str | dict[str, Any]]:
+def answered(task: Task, trace: Callable[[Task], CapturedGraph]) -> dict[str, str | dict[str, Any]]:
     """What the parent is sent: `captured`, or why not as `cannot`, with the `traceback` of an exception that is ours."""
     try:
         return {"captured": trace(task).model_dump(mode="json")}
@@ -84,7 +84,7 @@ def answered(task: Task, trace: Callable[[Task], Captured]) -> dict[str, str | d
         return {"cannot": crash.message, "traceback": crash.traceback}
 
 
-def trace(task: Task) -> Captured:
+def trace(task: Task) -> CapturedGraph:
     """Export and encode; runs where the user's code may run."""
     from dvk.tasks.build import build
 
@@ -93,7 +93,7 @@ def trace(task: Task) -> Captured:
     return trace_call(built.model, args, kwargs, built.input_names(args), built.namespace)
 
 
-def trace_call(model: Any, args: list[Any], kwargs: dict[str, Any], names: list[str], home: dict[str, Any] | None = None) -> Captured:
+def trace_call(model: Any, args: list[Any], kwargs: dict[str, Any], names: list[str], home: dict[str, Any] | None = None) -> CapturedGraph:
     """As `trace_module`, of a call with keywords; `home` are the globals of the user's file."""
     from dvk.composer.capture.calling import ordered
 
@@ -101,7 +101,7 @@ def trace_call(model: Any, args: list[Any], kwargs: dict[str, Any], names: list[
     return trace_module(model, values, [*names, *rest], by_name, home)
 
 
-def trace_module(model: Any, args: list[Any], names: list[str], by_name: int = 0, home: dict[str, Any] | None = None) -> Captured:
+def trace_module(model: Any, args: list[Any], names: list[str], by_name: int = 0, home: dict[str, Any] | None = None) -> CapturedGraph:
     """Export a live module on example arguments, the last `by_name` of them passed by keyword.
 
     What cannot be captured is left to PyTorch where the rest can be (`partial`).
@@ -110,10 +110,10 @@ def trace_module(model: Any, args: list[Any], names: list[str], by_name: int = 0
         CannotCompose: nothing can be captured; the message names the operator and the line.
     """
     from dvk.composer.capture import partial as capture_partial
-    from dvk.composer.capture.calling import Call
+    from dvk.composer.capture.calling import ModuleCall
 
     try:
-        call = Call(model, args, [*names, *(f"arg{number}" for number in range(len(names), len(args)))], by_name, home)
+        call = ModuleCall(model, args, [*names, *(f"arg{number}" for number in range(len(names), len(args)))], by_name, home)
         return capture_partial.captured(call, partial(_traced, call))
     except CannotCompose:
         raise
@@ -121,13 +121,13 @@ def trace_module(model: Any, args: list[Any], names: list[str], by_name: int = 0
         raise CannotCompose(f"capturing raised {told(error)}", traceback.format_exc()) from error
 
 
-def _traced(call: Call, recording: Recording | None) -> Captured:
+def _traced(call: ModuleCall, recording: CallRecording | None) -> CapturedGraph:
     """The graph of a call; what a recording names is left to PyTorch."""
     import torch
 
     from dvk.composer.capture import modes
     from dvk.composer.capture import partial as capture_partial
-    from dvk.composer.capture.eager_calls import Recording, Tracing
+    from dvk.composer.capture.eager_calls import CallRecording, Tracing
     from dvk.composer.capture.inline import inline
     from dvk.composer.capture.observe import asked, following_data, observe
     from dvk.composer.capture.python_state import without_changes
@@ -138,7 +138,7 @@ def _traced(call: Call, recording: Recording | None) -> Captured:
     model, tensors = call.model, list(call.tensors.values())
     places = recording.places if recording is not None else ()
     left = tuple(place.path for place in places if place.module is None and not place.name)
-    recording = recording or Recording(is_known=False)
+    recording = recording or CallRecording(is_known=False)
     free = freed(recording.changes, left)
     config = dvk_config(model, left, free)
     tracing = Tracing(call, recording)
@@ -160,7 +160,7 @@ def _traced(call: Call, recording: Recording | None) -> Captured:
     if places and not capture_partial.is_worthwhile(graph):
         raise CannotCompose(f"nothing to fuse remains beside what is left to PyTorch: {', '.join(map(str, places))}")
     called = {node.kwargs["place"][2] for node in graph.nodes if node.op == "left"}
-    return Captured(graph=graph, arguments=tuple(call.names), by_name=call.by_name, config_hash=config, asked=tuple(sorted(answered)),
+    return CapturedGraph(graph=graph, arguments=tuple(call.names), by_name=call.by_name, config_hash=config, asked=tuple(sorted(answered)),
                     modes=read, depending=modes.depending(model, read), blocks=encoder.blocks, constants=call.constants,
                     structure=call.structure, left=left, free=free,
                     parts={name: text for name, text in recording.parts.items() if name in called})
@@ -190,13 +190,21 @@ def _no_checks() -> Iterator[None]:
         functions.gaussian_nll_loss = whole
 
 
-APART = ("triplet_margin_loss", "cosine_embedding_loss", "hinge_embedding_loss", "margin_ranking_loss", "poisson_nll_loss", "outer", "kron")
+DECOMPOSED_FUNCTIONS = (
+    "triplet_margin_loss",
+    "cosine_embedding_loss",
+    "hinge_embedding_loss",
+    "margin_ranking_loss",
+    "poisson_nll_loss",
+    "outer",
+    "kron",
+)
 """Functions of torch that are made of operators which compose; whole they would stay calls of up to a dozen kernels."""
 
 
 @contextmanager
 def _apart() -> Iterator[None]:
-    """Functions in `APART` are captured as what PyTorch makes them of."""
+    """Functions in `DECOMPOSED_FUNCTIONS` are captured as what PyTorch makes them of."""
     import torch
 
     def made_of(function: Any, whole: Any) -> Any:
@@ -212,7 +220,7 @@ def _apart() -> Iterator[None]:
 
         return parts
 
-    before = {name: getattr(torch, name) for name in APART}
+    before = {name: getattr(torch, name) for name in DECOMPOSED_FUNCTIONS}
     for name, function in before.items():
         setattr(torch, name, made_of(function, getattr(torch.ops.aten, name).default))
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dvk.composer.ir.effects import REBINDING, Memory, packet_of, refs, rename, schema, shared, twin, written
+from dvk.composer.ir.effects import REBINDING, AliasClasses, packet_of, refs, rename, schema, shared, twin, written
 from dvk.records import Graph, Node
 
 
@@ -17,7 +17,7 @@ def functionalized(graph: Graph) -> Graph:
     """The graph with as few writes as can be; runs where torch is loaded."""
     if not any(written(node) for node in graph.nodes):
         return graph
-    memory = Memory(graph.nodes)
+    memory = AliasClasses(graph.nodes)
     at = {node.name: position for position, node in enumerate(graph.nodes)}
     members: dict[str, list[Node]] = {}
     last_read = dict.fromkeys(refs(graph.outputs), len(graph.nodes))
@@ -61,7 +61,7 @@ def reshaped(graph: Graph) -> str | None:
 
     Where `out=` resizes an input, or `y.t_()` turns what `y.contiguous()` may be, too, a graph does not show which tensors are the same.
     """
-    memory = Memory(graph.nodes)
+    memory = AliasClasses(graph.nodes)
     parts = {(node.args[0]["ref"], node.args[1]): node for node in graph.nodes if node.op == "getitem"}
     nodes = {node.name: node for node in graph.nodes}
     same: dict[str, set[str]] = {}

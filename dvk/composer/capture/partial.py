@@ -17,8 +17,8 @@ import torch
 
 import dvk
 from dvk.composer.capture.blame import blamed
-from dvk.composer.capture.calling import Call
-from dvk.composer.capture.eager_calls import Place, Recording, Refused
+from dvk.composer.capture.calling import ModuleCall
+from dvk.composer.capture.eager_calls import CallRecording, CallSite, StepRefused
 from dvk.composer.capture.eager_run import recorded
 from dvk.composer.capture.python_state import taken
 from dvk.composer.capture.state_between import kept
@@ -38,10 +38,10 @@ FAST = ("_native_multi_head_attention", "_transformer_encoder_layer_fwd", "_nest
 
 LAYERS = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer, torch.nn.TransformerEncoder)
 
-Trace = Callable[[Recording | None], Any]
+Trace = Callable[[CallRecording | None], Any]
 
 
-def captured(call: Call, trace: Trace) -> Any:
+def captured(call: ModuleCall, trace: Trace) -> Any:
     """What `trace` makes of a call, with as little as possible left to PyTorch.
 
     Raises:
@@ -116,23 +116,23 @@ class _Search:
         answers: what forward() asks of values is answered as in the recorded run.
     """
 
-    def __init__(self, call: Call, places: dict[Place, None], parts: Parts | None = None, is_strict: bool = True):
+    def __init__(self, call: ModuleCall, places: dict[CallSite, None], parts: Parts | None = None, is_strict: bool = True):
         self.call, self.places, self.parts, self.is_strict = call, places, parts, is_strict
         self.answers = False
-        self.refused: set[Place] = set()
-        self.asking: list[Place] = []
+        self.refused: set[CallSite] = set()
+        self.asking: list[CallSite] = []
         """Where values are asked for, by the error before they were answered."""
-        self.untried = [Place(path) for path in _children(call.model)]
+        self.untried = [CallSite(path) for path in _children(call.model)]
 
     def installed(self) -> AbstractContextManager[None]:
         return self.parts.installed() if self.parts is not None else nullcontext()
 
-    def recorded(self) -> Recording:
+    def recorded(self) -> CallRecording:
         made = self.parts.texts() if self.parts is not None else {}
-        places = [*self.places, *(Place(name=name, module="") for name in made)]
+        places = [*self.places, *(CallSite(name=name, module="") for name in made)]
         return recorded(self.call, places, answers=self.answers, parts=made, is_strict=self.is_strict)
 
-    def is_routed(self, recording: Recording) -> bool:
+    def is_routed(self, recording: CallRecording) -> bool:
         """A submodule asks the same question again and again in one call: its answers choose among experts, and change with every input.
 
         It is left then, and the search goes on.
@@ -144,11 +144,11 @@ class _Search:
 
     def goes_on_after(self, error: CannotCompose) -> bool:
         """Change what is left, or answered, after an attempt that ended in `error`; False where nothing remains to be tried."""
-        if isinstance(error, Refused) and self.parts is not None and (at := self.parts.find(error.place.name)):
+        if isinstance(error, StepRefused) and self.parts is not None and (at := self.parts.find(error.place.name)):
             return at[0].grow(at[1], error.inputs, error.outputs) or self.parts.leave(error)
-        if self.parts is not None and not isinstance(error, Refused) and self.parts.leave(error):
+        if self.parts is not None and not isinstance(error, StepRefused) and self.parts.leave(error):
             return True
-        if isinstance(error, Refused):
+        if isinstance(error, StepRefused):
             self.refused.add(error.place)
             self.places.pop(error.place, None)
             return self._leave(_outward(error.place, self.call))
@@ -171,7 +171,7 @@ class _Search:
                     return True
         return False
 
-    def _leave(self, places: Iterable[Place]) -> bool:
+    def _leave(self, places: Iterable[CallSite]) -> bool:
         for place in places:
             if place not in self.refused and place not in self.places:
                 self.places.update(dict.fromkeys(one for one in like(place, self.call.model) if one not in self.refused))
@@ -181,11 +181,11 @@ class _Search:
 
 def _children(model: torch.nn.Module) -> list[str]:
     """The outermost submodules that are no mere containers."""
-    found: list[str] = []
+    result: list[str] = []
     for path, module in model.named_modules():
-        if path and not isinstance(module, (*CONTAINERS, torch.nn.Sequential)) and not any(path.startswith(f"{one}.") for one in found):
-            found.append(path)
-    return found
+        if path and not isinstance(module, (*CONTAINERS, torch.nn.Sequential)) and not any(path.startswith(f"{one}.") for one in result):
+            result.append(path)
+    return result
 
 
 def _is_about_values(error: BaseException) -> bool:
@@ -193,26 +193,26 @@ def _is_about_values(error: BaseException) -> bool:
     return any(one is not None and ("data-dependent" in str(one) or "DataDependent" in type(one).__name__) for one in chain)
 
 
-def _is_fake(call: Call) -> bool:
+def _is_fake(call: ModuleCall) -> bool:
     from torch._subclasses.fake_tensor import FakeTensor
 
     held = [*call.tensors.values(), *call.model.parameters(), *call.model.buffers()]
     return any(isinstance(t, FakeTensor) for t in held)
 
 
-def _outward(place: Place, call: Call) -> list[Place]:
+def _outward(place: CallSite, call: ModuleCall) -> list[CallSite]:
     """The modules around a place, innermost first."""
     parts = place.path.split(".") if place.path else []
     if place.name and place.module is None and place.path:
         parts.append("")
-    around = [Place(".".join(parts[:n])) for n in range(len(parts) - 1, 0, -1)]
+    around = [CallSite(".".join(parts[:n])) for n in range(len(parts) - 1, 0, -1)]
     return [one for one in around if not isinstance(call.model.get_submodule(one.path), CONTAINERS)]
 
 
 CONTAINERS = (torch.nn.ModuleList, torch.nn.ModuleDict)
 
 
-def like(place: Place, model: torch.nn.Module) -> Iterator[Place]:
+def like(place: CallSite, model: torch.nn.Module) -> Iterator[CallSite]:
     """The place, and that of every other module of its class: what breaks one layer breaks them all."""
     yield place
     if place.module is None and place.path:
@@ -220,15 +220,15 @@ def like(place: Place, model: torch.nn.Module) -> Iterator[Place]:
         if not kind.__module__.startswith("torch.nn.modules.container"):
             for path, module in model.named_modules():
                 if type(module) is kind and path:
-                    yield Place(path, place.name)
+                    yield CallSite(path, place.name)
 
 
-def candidates(error: BaseException, call: Call) -> Iterator[Place]:
+def candidates(error: BaseException, call: ModuleCall) -> Iterator[CallSite]:
     """Places on the way to an exception, innermost first; the model's own forward is none."""
     path = getattr(error, "path", None)
     if path:
-        yield Place(path)
-        yield from _outward(Place(path), call)
+        yield CallSite(path)
+        yield from _outward(CallSite(path), call)
         return
     cause = error.__cause__ or error.__context__ or error
     paths = {id(module): path for path, module in call.model.named_modules()}
@@ -248,16 +248,16 @@ def candidates(error: BaseException, call: Call) -> Iterator[Place]:
                 continue
             if code.co_name in ("forward", "__call__") or getattr(getattr(type(owner), code.co_name, None), "__code__", None) is not code:
                 if path:
-                    yield Place(path)
+                    yield CallSite(path)
             else:
-                yield Place(path, code.co_name)
+                yield CallSite(path, code.co_name)
                 if path:
-                    yield Place(path)
+                    yield CallSite(path)
             continue
         function = frame.f_globals.get(code.co_name)
         if isinstance(function, types.FunctionType) and function.__code__ is code and not _is_entry(function, call):
             name = "" if frame.f_globals is call.home else str(frame.f_globals.get("__name__"))
-            yield Place(name=code.co_name, module=name)
+            yield CallSite(name=code.co_name, module=name)
 
 
 def _is_theirs(frame: types.FrameType) -> bool:
@@ -267,28 +267,28 @@ def _is_theirs(frame: types.FrameType) -> bool:
     return name.partition(".")[0] != "torch" or (name.startswith("torch.nn") and name != "torch.nn.modules.module")
 
 
-def _is_entry(function: types.FunctionType, call: Call) -> bool:
+def _is_entry(function: types.FunctionType, call: ModuleCall) -> bool:
     inner = getattr(type(call.model).forward, "__closure__", None) or ()
     held = [getattr(call.model, "function", None), *(cell.cell_contents for cell in inner)]
     return any(one is function for one in held)
 
 
-def scripted(model: torch.nn.Module) -> list[Place]:
+def scripted(model: torch.nn.Module) -> list[CallSite]:
     """Submodules that TorchScript runs."""
-    return [Place(path) for path, module in model.named_modules() if path and isinstance(module, torch.jit.ScriptModule)]
+    return [CallSite(path) for path, module in model.named_modules() if path and isinstance(module, torch.jit.ScriptModule)]
 
 
-def hooked(model: torch.nn.Module) -> list[Place]:
+def hooked(model: torch.nn.Module) -> list[CallSite]:
     """Submodules with hooks around their forward."""
-    return [Place(path) for path, module in model.named_modules() if path and (module._forward_hooks or module._forward_pre_hooks)]
+    return [CallSite(path) for path, module in model.named_modules() if path and (module._forward_hooks or module._forward_pre_hooks)]
 
 
-def fast(call: Call) -> list[Place]:
+def fast(call: ModuleCall) -> list[CallSite]:
     """Attention layers that run as one of torch's fused functions, given a mask."""
     model = call.model
     if _is_fake(call) or not any(isinstance(m, LAYERS) and not m.training for m in model.modules()):
         return []
-    seen: dict[Place, None] = {}
+    seen: dict[CallSite, None] = {}
     paths = {id(module): path for path, module in model.named_modules()}
     stack: list[tuple[str, bool]] = []
     real = torch.nn.Module.__call__
@@ -306,7 +306,7 @@ def fast(call: Call) -> list[Place]:
     def noting(function: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> Any:
             if stack and stack[-1][0] and (stack[-1][1] or function is before["_nested_tensor_from_mask"]):
-                seen[Place(stack[-1][0])] = None
+                seen[CallSite(stack[-1][0])] = None
             return function(*args, **kwargs)
 
         return run
@@ -335,9 +335,11 @@ def fast(call: Call) -> list[Place]:
 def is_worthwhile(graph: Graph) -> bool:
     """Some operator of the graph can become a kernel."""
     from dvk.composer.ir.effects import is_view, packet_of
-    from dvk.composer.lowering import OWN, RULES
+    from dvk.composer.lowering import CODEGEN_RULES, RULES
 
-    return any(packet_of(n.op) in RULES or packet_of(n.op) in OWN for n in graph.nodes if n.op.startswith("aten.") and not is_view(n))
+    return any(
+        packet_of(n.op) in RULES or packet_of(n.op) in CODEGEN_RULES for n in graph.nodes if n.op.startswith("aten.") and not is_view(n)
+    )
 
 
 class Unrepeatable(CannotCompose):

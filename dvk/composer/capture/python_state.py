@@ -32,7 +32,7 @@ CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 
 
 @dataclass(frozen=True)
-class Change:
+class StateChange:
     """What a call has changed."""
 
     path: str
@@ -112,7 +112,7 @@ Names = dict[tuple[str, str], Any]
 def taken(model: torch.nn.Module) -> Names:
     """A snapshot of what the model's code can reach by name."""
     snapshot = _Snapshot()
-    found: Names = {}
+    result: Names = {}
     kinds: dict[type, None] = {}
     functions: list[FunctionType] = []
     for path, module in model.named_modules():
@@ -120,20 +120,20 @@ def taken(model: torch.nn.Module) -> Names:
         held = vars(module)
         for name, value in held.items():
             if name in ("_parameters", "_buffers", "_modules"):
-                found.update({(where, key): snapshot.of(part) for key, part in value.items()})
+                result.update({(where, key): snapshot.of(part) for key, part in value.items()})
             elif isinstance(module, torch.nn.RNNBase) and name.startswith("_flat_weight"):
                 continue  # its own list of its weights, made again where tracing has put others in their place
             elif name != "forward" and not (name.startswith("_") and "hooks" in name):
-                found[where, name] = snapshot.of(value)
+                result[where, name] = snapshot.of(value)
         kinds.update(dict.fromkeys(kind for kind in type(module).__mro__ if not is_library(kind)))
         functions += [*functions_of(module), *functions_in(held)]
     for kind in kinds:
-        found.update({(kind.__qualname__, name): snapshot.of(value) for name, value in vars(kind).items() if not name.startswith("__")})
-    found.update({(str(space.get("__name__")), name): snapshot.of(value) for space, name, value in globals_of(functions)})
-    found["random", "state"] = random.getstate()
+        result.update({(kind.__qualname__, name): snapshot.of(value) for name, value in vars(kind).items() if not name.startswith("__")})
+    result.update({(str(space.get("__name__")), name): snapshot.of(value) for space, name, value in globals_of(functions)})
+    result["random", "state"] = random.getstate()
     if (numpy := sys.modules.get("numpy")) is not None:
-        found["numpy.random", "state"] = [v.tobytes() if hasattr(v, "tobytes") else v for v in numpy.random.get_state()]
-    return found
+        result["numpy.random", "state"] = [v.tobytes() if hasattr(v, "tobytes") else v for v in numpy.random.get_state()]
+    return result
 
 
 def functions_in(value: Any, depth: int = 3) -> Iterator[FunctionType]:
@@ -189,7 +189,7 @@ def without_changes(model: torch.nn.Module, run: Callable[[], Any]) -> Any:
         CannotCompose: forward() changes Python state.
     """
     for again in (True, False):
-        changes: list[Change] = []
+        changes: list[StateChange] = []
         try:
             with watched(model, changes):
                 result = run()
@@ -204,14 +204,14 @@ def without_changes(model: torch.nn.Module, run: Callable[[], Any]) -> Any:
     return result
 
 
-def _refusal(change: Change) -> CannotCompose:
+def _refusal(change: StateChange) -> CannotCompose:
     error = ChangesState(f"forward() changes {change.text}: a graph of operators holds no Python state")
     error.path, error.lines = change.path or None, change.lines
     return error
 
 
 @contextmanager
-def watched(model: torch.nn.Module, found: list[Change]) -> Iterator[None]:
+def watched(model: torch.nn.Module, found: list[StateChange]) -> Iterator[None]:
     """Add to `found` what forward() changes, when it returns."""
     whole: Callable[..., Any] = model.forward
     held = "forward" in vars(model)
@@ -249,21 +249,21 @@ def _has_grown(before: Any, after: Any) -> bool:
     return bool(after[1][:len(before[1])] == before[1])
 
 
-def _told(model: torch.nn.Module, where: str, name: str) -> Change:
+def _told(model: torch.nn.Module, where: str, name: str) -> StateChange:
     if where in ("random", "numpy.random"):
         return _somewhere(model, f"the state of `{where}`", where.partition(".")[0])
     if where == "self" or where.startswith("self."):
         path = where.removeprefix("self").removeprefix(".")
         lines = lines_of(_codes(model.get_submodule(path)), name)
-        return Change(path, f"`{where}.{name}`{place_of(lines)}", lines=lines)
+        return StateChange(path, f"`{where}.{name}`{place_of(lines)}", lines=lines)
     return _somewhere(model, f"`{where}.{name}`", name)
 
 
-def _somewhere(model: torch.nn.Module, what: str, *names: str) -> Change:
+def _somewhere(model: torch.nn.Module, what: str, *names: str) -> StateChange:
     """The change of what belongs to no module, with the module whose code names it."""
     places = ((path, lines_of(_codes(module), *names)) for path, module in model.named_modules())
     path, lines = next((found for found in places if found[1]), ("", ()))
-    return Change(path, what + place_of(lines), lines=lines)
+    return StateChange(path, what + place_of(lines), lines=lines)
 
 
 def _codes(module: torch.nn.Module) -> list[CodeType]:

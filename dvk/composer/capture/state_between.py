@@ -17,7 +17,7 @@ import torch
 from dvk.composer.capture.python_state import (
     ATOMS,
     MAX_DEPTH,
-    Change,
+    StateChange,
     functions_in,
     functions_of,
     globals_of,
@@ -101,14 +101,14 @@ def kept(model: torch.nn.Module) -> Iterator[None]:
                 (value.extend if isinstance(value, deque) else value.update)(before)
 
 
-def freed(changes: Iterable[Change], left: tuple[str, ...]) -> tuple[str, ...]:
+def freed(changes: Iterable[StateChange], left: tuple[str, ...]) -> tuple[str, ...]:
     """The attributes among changes, by path and name, but those of submodules that are left."""
     found = {(change.owner.removeprefix("self").removeprefix("."), change.name) for change in changes if change.owner[:4] == "self"}
     return tuple(sorted(f"{path}.{name}" for path, name in found if not any(f"{path}.".startswith(f"{one}.") for one in left)))
 
 
 @contextmanager
-def unread(model: torch.nn.Module, changes: list[Change], left: tuple[str, ...], parts: Iterable[str]) -> Iterator[None]:
+def unread(model: torch.nn.Module, changes: list[StateChange], left: tuple[str, ...], parts: Iterable[str]) -> Iterator[None]:
     """Meanwhile no code but torch's, and what is left to PyTorch, may read what a part has changed: a graph would hold the old value.
 
     Raises:
@@ -158,7 +158,7 @@ def _forbidden(name: str, modules: set[int], otherwise: Any) -> property:
     return property(read, write, remove)
 
 
-def _check_unnamed(model: torch.nn.Module, change: Change, left: tuple[str, ...], parts: set[str]) -> None:
+def _check_unnamed(model: torch.nn.Module, change: StateChange, left: tuple[str, ...], parts: set[str]) -> None:
     """Raise where code that is captured names a global or an attribute of a class that has changed."""
     functions = [f for path, module in model.named_modules() if not any(f"{path}.".startswith(f"{one}.") for one in left)
                  for f in (*functions_of(module), *functions_in(vars(module)))]

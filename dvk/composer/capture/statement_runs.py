@@ -20,7 +20,7 @@ from types import CodeType, FunctionType, TracebackType
 from typing import Any
 
 from dvk.composer.capture import statements
-from dvk.composer.capture.eager_calls import Refused
+from dvk.composer.capture.eager_calls import StepRefused
 
 PREFIX = "dvk_part_"
 """Of the functions that are made."""
@@ -308,7 +308,7 @@ class Parts:
 
     def leave(self, error: BaseException) -> bool:
         """Take apart the innermost function on the way to an error that can be, or else leave what of it led there."""
-        cause = error if isinstance(error, Refused) else error.__cause__ or error.__context__ or error
+        cause = error if isinstance(error, StepRefused) else error.__cause__ or error.__context__ or error
         steps = [(code, line) for code, line in _steps(cause.__traceback__)]
         if lines := getattr(error, "lines", ()):
             steps = [(code, line) for path, line in reversed(lines) if (code := self._code(path, line)) is not None]
@@ -381,7 +381,7 @@ def _steps(trail: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
 
 def _around(home: dict[str, Any], path: str, line: int) -> CodeType | None:
     """The code of the innermost function that stands on a line of a file, among functions of the user's."""
-    found: list[CodeType] = []
+    result: list[CodeType] = []
     held = [value for name, value in home.items() if not name.startswith("__")]
     functions = [f for value in held for f in (vars(value).values() if isinstance(value, type) else [value])]
     for function in functions:
@@ -390,8 +390,8 @@ def _around(home: dict[str, Any], path: str, line: int) -> CodeType | None:
         if code is not None and code.co_filename == path:
             last = max((n for *_, n in code.co_lines() if n), default=0)
             if code.co_firstlineno <= line <= last:
-                found.append(code)
-    return max(found, key=lambda code: code.co_firstlineno, default=None)
+                result.append(code)
+    return max(result, key=lambda code: code.co_firstlineno, default=None)
 
 
 def _blocks(s: ast.AST) -> Iterator[list[ast.stmt]]:

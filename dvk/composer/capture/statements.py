@@ -28,13 +28,13 @@ class _Splitter:
         self.before: list[ast.stmt] = []
 
     def block(self, statements: Iterable[ast.stmt]) -> list[ast.stmt]:
-        found: list[ast.stmt] = []
+        result: list[ast.stmt] = []
         for statement in statements:
             outer, self.before = self.before, []
             made = self._statement(statement)
-            found += [*self.before, made]
+            result += [*self.before, made]
             self.before = outer
-        return found
+        return result
 
     def _statement(self, s: ast.stmt) -> ast.stmt:
         if any(isinstance(node, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)) for node in own(s)):
@@ -95,14 +95,14 @@ class _Splitter:
     def _operands(self, parts: Sequence[ast.expr]) -> list[ast.expr]:
         """Operands that are evaluated one after another."""
         last = max((n for n, part in enumerate(parts) if not self._is_plain(part)), default=-1)
-        found: list[ast.expr] = []
+        result: list[ast.expr] = []
         for number, part in enumerate(parts):
             if isinstance(part, ast.Starred):
                 part.value = self._operands([part.value])[0]
-                found.append(part)
+                result.append(part)
             else:
-                found.append(part if number > last and self._is_plain(part) else self._atom(part))
-        return found
+                result.append(part if number > last and self._is_plain(part) else self._atom(part))
+        return result
 
     def _is_plain(self, e: ast.expr) -> bool:
         """A constant, or a name with attributes."""
@@ -177,18 +177,18 @@ def reads(node: ast.AST | None) -> set[str]:
 
 def stores(nodes: Iterable[ast.AST]) -> set[str]:
     """Names that nodes may bind in their scope."""
-    found: set[str] = set()
+    result: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Name):
-            found |= set() if isinstance(node.ctx, ast.Load) else {node.id}
+            result |= set() if isinstance(node.ctx, ast.Load) else {node.id}
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found.add(node.name)
+            result.add(node.name)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            found |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+            result |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
         elif not isinstance(node, (ast.Lambda, *COMPREHENSIONS)):
-            found |= stores(ast.iter_child_nodes(node))
-            found |= {node.name} if isinstance(node, ast.ExceptHandler) and node.name else set()
-    return found
+            result |= stores(ast.iter_child_nodes(node))
+            result |= {node.name} if isinstance(node, ast.ExceptHandler) and node.name else set()
+    return result
 
 
 def locals_of(function: ast.FunctionDef) -> set[str]:

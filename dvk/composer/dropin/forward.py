@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from dvk.composer.fusion.groups import Group, Partition, output_bases
+from dvk.composer.fusion.groups import FusionGroup, Partition, output_bases
 from dvk.composer.ir import steps, structures
 from dvk.composer.ir.affine import contiguous_strides
 from dvk.composer.ir.loops import READS, Buffer, Kernel
-from dvk.composer.ir.nodes import Prim, View
+from dvk.composer.ir.nodes import IRNode, View
 from dvk.composer.ir.recurrence import RECURRENT, Recurrence
 from dvk.composer.ir.text import literal, spelled
 from dvk.composer.lowering.dispatch import FINITE, PrimGraph
@@ -43,7 +43,7 @@ Makers = dict[tuple[str, tuple[str, ...]], int]
 
 
 @dataclass
-class Program:
+class ForwardProgram:
     """Lines of the fast path and what its guards must check."""
 
     lines: list[str]
@@ -65,7 +65,7 @@ class Program:
         return any(line.endswith(steps.GO_BACK) for line in self.lines)
 
 
-def inplace_pairs(kernel: Kernel, part: Partition, graph: PrimGraph, outputs: set[Prim]) -> dict[int, int]:
+def inplace_pairs(kernel: Kernel, part: Partition, graph: PrimGraph, outputs: set[IRNode]) -> dict[int, int]:
     """Outputs that may be written over an input: same element, same layout, and nobody reads the input later."""
     pairs: dict[int, int] = {}
     last = max((i.stage for i in kernel.instrs), default=0)
@@ -88,17 +88,17 @@ def inplace_pairs(kernel: Kernel, part: Partition, graph: PrimGraph, outputs: se
     return pairs
 
 
-def layouts(graph: Graph, prims: PrimGraph) -> dict[Prim, tuple[int, ...]]:
+def layouts(graph: Graph, prims: PrimGraph) -> dict[IRNode, tuple[int, ...]]:
     """Strides of values as eager PyTorch would lay them out, where those are dense but not row-major."""
-    found: dict[Prim, tuple[int, ...]] = {}
+    result: dict[IRNode, tuple[int, ...]] = {}
     for node in graph.nodes:
         value = prims.values.get(node.name)
         if not isinstance(value, View) or value.steps or node.strides is None or node.shape is None:
             continue
         held = value.base.kind in ("source", "extern")
         if node.strides != contiguous_strides(node.shape) and (held or _dense(node.shape, node.strides)):
-            found[value.base] = node.strides
-    return found
+            result[value.base] = node.strides
+    return result
 
 
 def _dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
@@ -125,7 +125,7 @@ class HostWriter:
         self.graph, self.prims, self.part, self.kernels = graph, prims, part, kernels
         self.launch, self.allow_inplace, self.device, self.benchmark = launch, inplace, device, benchmark
         self.lines: list[str] = []
-        self.names: dict[Prim, str] = {}
+        self.names: dict[IRNode, str] = {}
         self.makers: Makers = {} if makers is None else makers
         self.recurrences: Recurrences = {} if recurrences is None else recurrences
         self.guarded: dict[str, Node] = {}
@@ -134,13 +134,13 @@ class HostWriter:
         self.counter = 0
         self.left: dict[str, tuple[str, str]] = {}
 
-    def program(self) -> Program:
+    def program(self) -> ForwardProgram:
         for prim in self.prims.prims:
             if prim.kind == "source":
                 self.names[prim] = self._source(prim)
         last = self._last_uses()
         for number, step in enumerate(self.part.schedule):
-            if isinstance(step, Group):
+            if isinstance(step, FusionGroup):
                 self._group(step)
             else:
                 self._extern(step)
@@ -151,7 +151,7 @@ class HostWriter:
                 self.lines.append(f"del {', '.join(dict.fromkeys(dead))}")
         result = self._tree(self.graph.outputs)
         derived = [f"_dvk_make{number} = {source}" for (source, _), number in self.makers.items()]
-        return Program(self.lines, result, self._weights(result), list(self.guarded.values()), derived, self.inplace, self.left)
+        return ForwardProgram(self.lines, result, self._weights(result), list(self.guarded.values()), derived, self.inplace, self.left)
 
     def _weights(self, result: str) -> list[Node]:
         """Held tensors whose names occur in the program."""
@@ -161,13 +161,13 @@ class HostWriter:
 
     # -------------------------------------------------------------- values
 
-    def _fresh(self, prim: Prim | None = None) -> str:
+    def _fresh(self, prim: IRNode | None = None) -> str:
         """A new name, for a value if it is one's."""
         del prim
         self.counter += 1
         return f"_t{self.counter - 1}"
 
-    def _source(self, prim: Prim) -> str:
+    def _source(self, prim: IRNode) -> str:
         node = prim.node
         assert node is not None
         if node.op == "input":
@@ -224,11 +224,11 @@ class HostWriter:
         structures.expression(tree, partial(value, counting=True), self._literal)
         return structures.expression(tree, partial(value, counting=False), self._literal)
 
-    def _last_uses(self) -> dict[Prim, int]:
+    def _last_uses(self) -> dict[IRNode, int]:
         """Value → number of the last step that touches it; aliases keep the memory of extern results alive by themselves."""
-        last: dict[Prim, int] = {}
+        last: dict[IRNode, int] = {}
         for number, step in enumerate(self.part.schedule):
-            for member in step.members if isinstance(step, Group) else [step]:
+            for member in step.members if isinstance(step, FusionGroup) else [step]:
                 last.setdefault(member, number)
                 for operand in member.operands:
                     if isinstance(operand, View):
@@ -237,7 +237,7 @@ class HostWriter:
 
     # -------------------------------------------------------------- steps
 
-    def _group(self, group: Group) -> None:
+    def _group(self, group: FusionGroup) -> None:
         kernel = self.kernels[id(group)]
         for buffer in kernel.inputs:
             node = buffer.prim.node
@@ -285,7 +285,7 @@ class HostWriter:
             make = f"{new}_strided({buffer.shape!r}, {buffer.strides!r}{where})"
         self.lines.append(f"{name} = {make}")
 
-    def _extern(self, prim: Prim) -> None:
+    def _extern(self, prim: IRNode) -> None:
         node = prim.node
         assert node is not None
         name = self.names[prim] = self._fresh(prim)

@@ -116,13 +116,13 @@ def _binds(node: ast.AST) -> Iterator[tuple[str, str]]:
 
 def _origins(tree: ast.Module) -> dict[str, set[str]]:
     """The names at the top of a text, and to what it binds them."""
-    found: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     for statement in tree.body:
         inner = isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
         for node in [statement] if inner else ast.walk(statement):
             for name, origin in _binds(node):
-                found.setdefault(name, set()).add(origin)
-    return found
+                result.setdefault(name, set()).add(origin)
+    return result
 
 
 def _renamed(text: str, tree: ast.Module, names: set[str]) -> str:

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from functools import partial
 
 import dvk
-from dvk.composer.capture.export import CannotCompose, Captured
+from dvk.composer.capture.export import CannotCompose, CapturedGraph
 from dvk.composer.dropin import replacing
-from dvk.composer.dropin.forward import Program, held_name, parameter
+from dvk.composer.dropin.forward import ForwardProgram, held_name, parameter
 from dvk.composer.dropin.namespace import HERE, OWNER, beside, to_the_top, with_room
 from dvk.composer.ir import structures
 from dvk.composer.ir.effects import touched
@@ -45,8 +45,8 @@ PARTS = "# Statements of functions above that are left to PyTorch, as functions.
 class Fused:
     """A program and the call that it was made for."""
 
-    captured: Captured
-    program: Program
+    captured: CapturedGraph
+    program: ForwardProgram
     graph_replay: bool = False
     """Run it through a captured CUDA graph."""
 
@@ -224,12 +224,12 @@ def _modes(fused: Sequence[Fused]) -> dict[str, bool]:
     Raises:
         CannotCompose: two of them rest on different modes of one module.
     """
-    found: dict[str, bool] = {}
+    result: dict[str, bool] = {}
     for one in fused:
         for path, mode in one.captured.modes.items():
-            if found.setdefault(path, mode) != mode:
+            if result.setdefault(path, mode) != mode:
                 raise CannotCompose("the module is in another mode for other inputs")
-    return found
+    return result
 
 
 # ---------------------------------------------------------------- what there is one of for each program

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dvk.composer.fusion.groups import Group, Partition
+from dvk.composer.fusion.groups import FusionGroup, Partition
 from dvk.composer.ir.affine import ZERO, Affine, Index, Var, linearize
 from dvk.composer.ir.loops import READS, Argument, Bound, Buffer, Instr, Kernel, Ref, Store
 from dvk.composer.ir.matmul_form import form_of
-from dvk.composer.ir.nodes import Prim, View, broadcast_index, contiguous_strides, gathered_index, register_type
+from dvk.composer.ir.nodes import IRNode, View, broadcast_index, contiguous_strides, gathered_index, register_type
 
 MAX_WINDOW = 256
 """Elements of the longest window that one lane walks alone."""
@@ -20,7 +20,7 @@ MAX_CONVOLVED = 1024
 """The same of a convolution, whose windows overlap more than anything else would gain from."""
 
 
-def build(group: Group, part: Partition, name: str, strides: Mapping[Prim, tuple[int, ...]]) -> Kernel:
+def build(group: FusionGroup, part: Partition, name: str, strides: Mapping[IRNode, tuple[int, ...]]) -> Kernel:
     """Loop form of a group.
 
     Args:
@@ -42,10 +42,10 @@ def build(group: Group, part: Partition, name: str, strides: Mapping[Prim, tuple
 
 
 class _Builder:
-    def __init__(self, group: Group, part: Partition, strides: dict[Prim, tuple[int, ...]]):
+    def __init__(self, group: FusionGroup, part: Partition, strides: dict[IRNode, tuple[int, ...]]):
         self.group, self.part, self.strides = group, part, strides
         self.instrs: list[Instr] = []
-        self.value: dict[Prim, int] = {}
+        self.value: dict[IRNode, int] = {}
         self.inputs: list[Buffer] = []
         self.outputs: list[Buffer] = []
         self._loads: dict[tuple[int, Affine, tuple[Bound, ...], bool | int | float], int] = {}
@@ -55,10 +55,10 @@ class _Builder:
         self.instrs.append(Instr(len(self.instrs), op, args, type_, compute, vars_, stage, **extra))
         return len(self.instrs) - 1
 
-    def _buffer(self, prim: Prim) -> Buffer:
+    def _buffer(self, prim: IRNode) -> Buffer:
         return Buffer(prim, prim.shape, self.strides.get(prim, contiguous_strides(prim.shape)), prim.dtype)
 
-    def _operand(self, prim: Prim, position: int, within: tuple[Bound, ...] = (), fill: bool | int | float = 0) -> Argument:
+    def _operand(self, prim: IRNode, position: int, within: tuple[Bound, ...] = (), fill: bool | int | float = 0) -> Argument:
         """A value's operand; a load that is guarded by exactly the bounds `within` is `fill` outside of them."""
         operand = prim.operands[position]
         if not isinstance(operand, View):
@@ -84,7 +84,7 @@ class _Builder:
                 bounds=bounds, fill=fill, prim=operand.base, view=operand)
         return Ref(self._loads[at, offset, bounds, fill])
 
-    def _bounded(self, prim: Prim) -> None:
+    def _bounded(self, prim: IRNode) -> None:
         """A value inside the bounds of a padded view, its `fill` outside."""
         steps = prim.attrs["steps"]
         index = View(prim, steps).back(self.group.index[prim])
@@ -100,7 +100,7 @@ class _Builder:
         self.value[prim] = self._emit("bounded", (value,), kind, kind, vars_, source.stage if source is not None else 0, bounds=bounds,
                                       fill=fill, prim=prim)
 
-    def _gather(self, prim: Prim) -> None:
+    def _gather(self, prim: IRNode) -> None:
         """A load whose place is computed; what it reads is an input, never a value of this kernel."""
         source = prim.operands[0]
         assert isinstance(source, View)
@@ -120,7 +120,7 @@ class _Builder:
             max((i.stage for i in known), default=0), buffer=self.inputs.index(buffer), offset=offset,
             places=tuple((whole.coef(way), 0 if prim.attrs["sure"] else way.size) for way in stands), prim=prim)
 
-    def add(self, prim: Prim) -> None:
+    def add(self, prim: IRNode) -> None:
         if prim.op == "bounded":
             self._bounded(prim)
             return
@@ -150,16 +150,16 @@ class _Builder:
             self.value[prim] = self._emit(op, args, kind, compute, vars_, stage, prim=prim)
 
     def stores(self) -> list[Store]:
-        found = []
+        result = []
         for prim in self.group.members:
             if prim in self.part.escapes:
                 buffer = self._buffer(prim)
                 self.outputs.append(buffer)
-                found.append(Store(self.value[prim], len(self.outputs) - 1, linearize(self.group.index[prim], buffer.strides)))
-        return found
+                result.append(Store(self.value[prim], len(self.outputs) - 1, linearize(self.group.index[prim], buffer.strides)))
+        return result
 
 
-def _order_and_coalesce(group: Group, instrs: list[Instr], stores: list[Store]
+def _order_and_coalesce(group: FusionGroup, instrs: list[Instr], stores: list[Store]
                         ) -> tuple[tuple[Var, ...], tuple[Var, ...], dict[Var, Affine]]:
     """Put the variable that walks memory fastest innermost and join neighbours that walk as one."""
     offsets = [i.offset for i in instrs if i.op in (*READS, "iota")] + [s.offset for s in stores]
@@ -203,7 +203,7 @@ def outside(index: Index, shape: tuple[int, ...]) -> tuple[Bound, ...]:
     return tuple((part, count) for part, count, lo, hi in spans if lo < 0 or hi >= count)
 
 
-def is_window(group: Group, instrs: list[Instr], stores: list[Store], reduced: tuple[Var, ...]) -> bool:
+def is_window(group: FusionGroup, instrs: list[Instr], stores: list[Store], reduced: tuple[Var, ...]) -> bool:
     """Short windows reduced once, and nothing stored but their results."""
     windowed = any(p.kind == "reduce" and p.attrs.get("window") for p in group.members)
     longest = MAX_CONVOLVED if any(p.attrs.get("contracted") for p in group.members) else MAX_WINDOW

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 
 from dvk.composer.ir.affine import Index, Var
 from dvk.composer.ir.effects import checks, draws, is_step, written
-from dvk.composer.ir.nodes import Prim, View, operand_index
+from dvk.composer.ir.nodes import IRNode, View, operand_index
 from dvk.composer.lowering.dispatch import FINITE, PrimGraph, walk_refs
 
 
 @dataclass(eq=False)
-class Group:
+class FusionGroup:
     """A kernel in the making: members in execution order, each with its index."""
 
-    members: list[Prim]
-    index: dict[Prim, Index]
-    inner: dict[Prim, Index]
+    members: list[IRNode]
+    index: dict[IRNode, Index]
+    inner: dict[IRNode, Index]
     """For reductions, the index into the operand."""
     reduced: frozenset[Var]
     order: list[Var]
@@ -31,7 +31,7 @@ class Group:
     def row_length(self) -> int:
         return math.prod(v.size for v in self.reduced)
 
-    def is_row_level(self, prim: Prim) -> bool:
+    def is_row_level(self, prim: IRNode) -> bool:
         """The value exists once a row, not once an element."""
         return not any(part.vars & self.reduced for part in self.index[prim]) and bool(self.reduced)
 
@@ -40,7 +40,7 @@ class Group:
         """It reduces windows, whose results are many: what is made for each of them is made where they are."""
         return any(p.attrs.get("window") for p in self.members)
 
-    def reads(self, prim: Prim, position: int) -> Index | None:
+    def reads(self, prim: IRNode, position: int) -> Index | None:
         return operand_index(prim, position, self.index[prim], self.inner.get(prim, ()))
 
 
@@ -48,14 +48,14 @@ class Group:
 class Partition:
     """Groups and the order in which the host runs groups and extern calls."""
 
-    groups: list[Group]
-    schedule: list[Group | Prim]
-    users: dict[Prim, list[Prim]]
-    escapes: frozenset[Prim] = field(default_factory=frozenset)
+    groups: list[FusionGroup]
+    schedule: list[FusionGroup | IRNode]
+    users: dict[IRNode, list[IRNode]]
+    escapes: frozenset[IRNode] = field(default_factory=frozenset)
     """Values needed outside the group that computes them."""
 
 
-def live(graph: PrimGraph) -> list[Prim]:
+def live(graph: PrimGraph) -> list[IRNode]:
     """Primitives that an output or a side effect needs, in order."""
     needed = set(output_bases(graph))
     for prim in reversed(graph.prims):
@@ -66,20 +66,20 @@ def live(graph: PrimGraph) -> list[Prim]:
     return [p for p in graph.prims if p in needed]
 
 
-def output_bases(graph: PrimGraph) -> set[Prim]:
-    found: set[Prim] = set()
+def output_bases(graph: PrimGraph) -> set[IRNode]:
+    result: set[IRNode] = set()
 
     def collect(value: object) -> None:
         if isinstance(value, View):
-            found.add(value.base)
+            result.add(value.base)
         elif isinstance(value, tuple):
             for part in value:
                 collect(part)
 
     walk_refs(graph.outputs, lambda name: collect(graph.values[name]))
-    return found
+    return result
 
 
-def _has_effect(prim: Prim) -> bool:
+def _has_effect(prim: IRNode) -> bool:
     """Writes memory, draws random numbers or only raises, so it runs even if no operator reads it."""
     return prim.node is not None and bool(written(prim.node) or draws(prim.node) or checks(prim.node) or is_step(prim.node))

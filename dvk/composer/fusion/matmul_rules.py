@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from dvk.composer.fusion.groups import Group, Partition, live
+from dvk.composer.fusion.groups import FusionGroup, Partition, live
 from dvk.composer.ir.affine import Var
-from dvk.composer.ir.nodes import COSTLY, Prim, View, broadcast_index
+from dvk.composer.ir.nodes import COSTLY, IRNode, View, broadcast_index
 from dvk.composer.lowering.dispatch import PrimGraph
 from dvk.composer.lowering.pooling import COSTLY_OPS
 from dvk.composer.lowering.view_pushdown import SUMMED
@@ -25,12 +25,12 @@ FEW_READS = 16
 """Elements of the result that read one element of an operand, up to which anything may be computed again."""
 
 
-def is_product(group: Group) -> bool:
+def is_product(group: FusionGroup) -> bool:
     """The group has a matrix product, or the multiplication of one."""
     return any(p.attrs.get("product") for p in group.members)
 
 
-def may_join(first: Group, second: Group, value: Prim) -> bool:
+def may_join(first: FusionGroup, second: FusionGroup, value: IRNode) -> bool:
     """Whether a kernel with a product may hold both groups, of which the second reads `value` from the first."""
     members = (*first.members, *second.members)
     if any(p.kind == "scan" or (p.kind == "reduce" and not p.attrs.get("product")) for p in members):
@@ -42,11 +42,11 @@ def may_join(first: Group, second: Group, value: Prim) -> bool:
     return reads <= FEW_READS or _cost(first) <= CHEAP_OPS
 
 
-def _cost(group: Group) -> int:
+def _cost(group: FusionGroup) -> int:
     return sum(COSTLY_OPS if p.op in COSTLY else p.op not in ("as", "iota", "bounded", "cast") for p in group.members if p.kind == "pw")
 
 
-def is_sound(group: Group, escaping: list[Prim]) -> bool:
+def is_sound(group: FusionGroup, escaping: list[IRNode]) -> bool:
     """Products of the group have the same sides and types, and what is behind them is computed once an element of the result.
 
     Args:
@@ -58,7 +58,7 @@ def is_sound(group: Group, escaping: list[Prim]) -> bool:
     times = [p.operands[0].base for p in products]  # type: ignore[union-attr]
     if len(products) > MOST or any(p not in group.index for p in times) or len({_dtype(p) for p in times}) > 1:
         return False
-    behind: set[Prim] = set()
+    behind: set[IRNode] = set()
     for prim in group.members:
         if prim in products or any(isinstance(o, View) and o.base in behind for o in prim.operands):
             behind.add(prim)
@@ -71,12 +71,12 @@ def is_sound(group: Group, escaping: list[Prim]) -> bool:
     return all(sides in (first, first[::-1]) for sides in others)
 
 
-def _dtype(times: Prim) -> str:
+def _dtype(times: IRNode) -> str:
     """Of what is multiplied: sums of one kernel are of one type, and tiles are chosen for it."""
     return next(o.base.dtype for o in times.operands if isinstance(o, View))
 
 
-def _sides(group: Group, times: Prim) -> tuple[frozenset[Var], frozenset[Var]]:
+def _sides(group: FusionGroup, times: IRNode) -> tuple[frozenset[Var], frozenset[Var]]:
     """The loop variables of each operand that the other lacks."""
     found = []
     for operand in times.operands:
@@ -102,5 +102,5 @@ def repeated(graph: PrimGraph) -> set[str]:
     return {name for name, whole in wholes.items() if made[name] > math.prod(whole.shape)}
 
 
-def _is_sum(prim: Prim) -> bool:
+def _is_sum(prim: IRNode) -> bool:
     return prim.kind == "reduce" and any(prim.attrs.get(mark) for mark in SUMMED)

@@ -14,10 +14,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from dvk.composer.fusion.groups import Group, Partition, _has_effect, live, output_bases
+from dvk.composer.fusion.groups import FusionGroup, Partition, _has_effect, live, output_bases
 from dvk.composer.fusion.matmul_rules import is_sound
 from dvk.composer.ir.affine import Affine, Index, Var, contiguous_strides, linearize, radix, refine
-from dvk.composer.ir.nodes import Prim, View, reduced_dims
+from dvk.composer.ir.nodes import IRNode, View, reduced_dims
 from dvk.composer.lowering.dispatch import PrimGraph
 from dvk.composer.lowering.view_pushdown import SUMMED
 
@@ -29,10 +29,10 @@ MAX_MEMBERS = 256
 compilers take more than in proportion: 48 steps of a state-space model as one kernel were 0.5 MB of PTX and half a minute."""
 
 
-def partition(graph: PrimGraph, may_merge: Callable[[Group, Group, Prim], bool] = lambda a, b, p: True) -> Partition:
+def partition(graph: PrimGraph, may_merge: Callable[[FusionGroup, FusionGroup, IRNode], bool] = lambda a, b, p: True) -> Partition:
     """Group fusable primitives; `may_merge(producer, consumer, value)` can veto a legal merge."""
     prims = live(graph)
-    users: dict[Prim, list[Prim]] = {p: [] for p in prims}
+    users: dict[IRNode, list[IRNode]] = {p: [] for p in prims}
     for prim in prims:
         for operand in prim.operands:
             if isinstance(operand, View):
@@ -66,34 +66,34 @@ def partition(graph: PrimGraph, may_merge: Callable[[Group, Group, Prim], bool] 
     return Partition(groups, _schedule(prims, owner), users, escapes)
 
 
-def _followers(prims: list[Prim], users: dict[Prim, list[Prim]]) -> dict[Prim, list[Prim]]:
+def _followers(prims: list[IRNode], users: dict[IRNode, list[IRNode]]) -> dict[IRNode, list[IRNode]]:
     """What runs after a primitive: its users, and of calls with an effect all later calls, which themselves come after earlier ones."""
-    found = {p: list(after) for p, after in users.items()}
-    effect: Prim | None = None
-    since: list[Prim] = []
+    result = {p: list(after) for p, after in users.items()}
+    effect: IRNode | None = None
+    since: list[IRNode] = []
     for call in (p for p in prims if p.kind == "extern" and p.node is not None):
         if effect is not None:
-            found[effect].append(call)
+            result[effect].append(call)
         since.append(call)
         if _has_effect(call):
             for earlier in since[:-1]:
-                found[earlier].append(call)
+                result[earlier].append(call)
             effect, since = call, []
-    return found
+    return result
 
 
-def _too_large(first: Group, second: Group, value: Prim) -> bool:
+def _too_large(first: FusionGroup, second: FusionGroup, value: IRNode) -> bool:
     """Only what is multiplied joins its sum in a kernel of any size: apart, all of it would go through memory."""
     summed = value.kind == "pw" and any(value.attrs.get(mark) for mark in SUMMED)
     return len(first.members) + len(second.members) > MAX_MEMBERS and not summed
 
 
-def _cross_grained(first: Group, second: Group) -> bool:
+def _cross_grained(first: FusionGroup, second: FusionGroup) -> bool:
     """Both reduce, but one along memory and the other across it: together one of them would read with long strides."""
     return bool(first.reduced and second.reduced) and {_reduces_fastest(first), _reduces_fastest(second)} == {True, False}
 
 
-def _reduces_fastest(group: Group) -> bool | None:
+def _reduces_fastest(group: FusionGroup) -> bool | None:
     """The variable that walks the inputs' memory fastest is a reduced one; None where no input says."""
     votes = 0
     for prim in group.members:
@@ -107,7 +107,7 @@ def _reduces_fastest(group: Group) -> bool | None:
     return votes > 0 if votes else None
 
 
-def _single(prim: Prim) -> Group:
+def _single(prim: IRNode) -> FusionGroup:
     if prim.kind == "reduce":
         view = prim.operands[0]
         assert isinstance(view, View)
@@ -116,16 +116,18 @@ def _single(prim: Prim) -> Group:
         inner = tuple(Affine.of(v) for v in order)
         kept = tuple(Affine() if d in dims else inner[d] for d in range(len(order)) if prim.attrs["keepdim"] or d not in dims)
         reduced = frozenset(order[d] for d in dims if order[d].size > 1)
-        return Group([prim], {prim: kept}, {prim: inner}, reduced, [v for v in order if v.size > 1])
+        return FusionGroup([prim], {prim: kept}, {prim: inner}, reduced, [v for v in order if v.size > 1])
     order = [Var(s) for s in prim.shape]
     along = frozenset({order[prim.attrs["dim"]]} if prim.kind == "scan" else ())
-    return Group([prim], {prim: tuple(Affine.of(v) for v in order)}, {}, along, [v for v in order if v.size > 1])
+    return FusionGroup([prim], {prim: tuple(Affine.of(v) for v in order)}, {}, along, [v for v in order if v.size > 1])
 
 
-def _reaches_around(first: Group, second: Group, owner: dict[Prim, Group], followers: dict[Prim, list[Prim]]) -> bool:
+def _reaches_around(
+    first: FusionGroup, second: FusionGroup, owner: dict[IRNode, FusionGroup], followers: dict[IRNode, list[IRNode]]
+) -> bool:
     """A path first → something else → second exists, so merging would make a cycle."""
-    stack: list[Prim] = [u for p in first.members for u in followers[p] if owner.get(u) not in (first, second)]
-    seen: set[Prim] = set()
+    stack: list[IRNode] = [u for p in first.members for u in followers[p] if owner.get(u) not in (first, second)]
+    seen: set[IRNode] = set()
     while stack:
         prim = stack.pop()
         if prim in seen:
@@ -141,7 +143,9 @@ def _reaches_around(first: Group, second: Group, owner: dict[Prim, Group], follo
     return False
 
 
-def _merge(first: Group, second: Group, users: dict[Prim, list[Prim]], outputs: set[Prim], position: dict[Prim, int]) -> Group | None:
+def _merge(
+    first: FusionGroup, second: FusionGroup, users: dict[IRNode, list[IRNode]], outputs: set[IRNode], position: dict[IRNode, int]
+) -> FusionGroup | None:
     """The group of both, or None when one index a value cannot be had."""
     edges = [(c, i) for c in second.members for i, o in enumerate(c.operands)
              if isinstance(o, View) and o.base in first.index]
@@ -164,11 +168,11 @@ def _merge(first: Group, second: Group, users: dict[Prim, list[Prim]], outputs: 
     index = {**{p: _apply(i, left) for p, i in first.index.items()}, **{p: _apply(i, right) for p, i in second.index.items()}}
     inner = {**{p: _apply(i, left) for p, i in first.inner.items()}, **{p: _apply(i, right) for p, i in second.inner.items()}}
     members = sorted([*first.members, *second.members], key=position.__getitem__)
-    group = Group(members, index, inner, reduced, order)
+    group = FusionGroup(members, index, inner, reduced, order)
     return group if _consistent(group, users, outputs) else None
 
 
-def _scan_together(first: Group, second: Group) -> bool:
+def _scan_together(first: FusionGroup, second: FusionGroup) -> bool:
     """Scans share a kernel with each other where they walk the same way, and with no reductions."""
     scans = [p for p in (*first.members, *second.members) if p.kind == "scan"]
     mixed = scans and any(p.kind == "reduce" for p in (*first.members, *second.members))
@@ -179,7 +183,7 @@ def _apply(index: Index, substitution: dict[Var, Affine]) -> Index:
     return tuple([part.substitute(substitution) for part in index]) if substitution else index
 
 
-def _unify(first: Group, base: Prim, wanted: Index, second: Group, users: dict[Prim, list[Prim]], outputs: set[Prim]
+def _unify(first: FusionGroup, base: IRNode, wanted: Index, second: FusionGroup, users: dict[IRNode, list[IRNode]], outputs: set[IRNode]
            ) -> tuple[dict[Var, Affine], dict[Var, Affine], list[Var], frozenset[Var]] | None:
     """Substitutions for both groups' variables under which `base` is computed where it is wanted."""
     strides = contiguous_strides(base.shape)
@@ -228,7 +232,7 @@ def _image(variables: frozenset[Var], substitution: dict[Var, Affine]) -> frozen
     return frozenset(v for var in variables for v in substitution.get(var, Affine.of(var)).vars)
 
 
-def _split_for(group: Group, consumer: Prim, at: int, producer: Group) -> Group | None:
+def _split_for(group: FusionGroup, consumer: IRNode, at: int, producer: FusionGroup) -> FusionGroup | None:
     """Split the group's variables at the factors of the operand's base shape, so that a reshape becomes affine."""
     view = consumer.operands[at]
     assert isinstance(view, View)
@@ -244,13 +248,13 @@ def _split_for(group: Group, consumer: Prim, at: int, producer: Group) -> Group 
         if matched is None:
             return None
         split = matched[1]
-        return Group(group.members, {p: _apply(i, split) for p, i in group.index.items()},
+        return FusionGroup(group.members, {p: _apply(i, split) for p, i in group.index.items()},
                      {p: _apply(i, split) for p, i in group.inner.items()}, _image(group.reduced, split),
                      _expand(group.order, split))
     return None
 
 
-def _consistent(group: Group, users: dict[Prim, list[Prim]], outputs: set[Prim]) -> bool:
+def _consistent(group: FusionGroup, users: dict[IRNode, list[IRNode]], outputs: set[IRNode]) -> bool:
     """Every inner edge reads a value exactly where it is computed, and every escaping value is stored once an element."""
     if not is_sound(group, [p for p in group.members if p in outputs or any(u not in group.index for u in users[p])]):
         return False
@@ -281,22 +285,22 @@ def _consistent(group: Group, users: dict[Prim, list[Prim]], outputs: set[Prim])
     return True
 
 
-def _schedule(prims: list[Prim], owner: dict[Prim, Group]) -> list[Group | Prim]:
+def _schedule(prims: list[IRNode], owner: dict[IRNode, FusionGroup]) -> list[FusionGroup | IRNode]:
     """Topological order of groups and extern calls; extern calls keep their program order."""
-    steps: list[Group | Prim] = []
+    steps: list[FusionGroup | IRNode] = []
     done: set[int] = set()
 
-    def visit(step: Group | Prim) -> None:
+    def visit(step: FusionGroup | IRNode) -> None:
         if id(step) in done:
             return
         done.add(id(step))
-        for member in step.members if isinstance(step, Group) else [step]:
+        for member in step.members if isinstance(step, FusionGroup) else [step]:
             for operand in member.operands:
                 if isinstance(operand, View):
                     source = owner.get(operand.base, operand.base)
                     if source is not step:
                         visit(source)
-        if isinstance(step, Group) or step.kind == "extern":
+        if isinstance(step, FusionGroup) or step.kind == "extern":
             steps.append(step)
 
     for prim in prims:

@@ -16,7 +16,7 @@ from dvk.composer.ir.loops import Instr, Kernel
 
 
 @dataclass(frozen=True)
-class Walk:
+class WindowDim:
     """One dimension of the windows: output `var` and place `place` read position stride · var + dilation · place."""
 
     var: Var
@@ -40,16 +40,16 @@ class Walk:
 
 
 @dataclass(frozen=True)
-class DirectForm:
+class ConvForm:
     """Loop variables by what they do."""
 
     reduce: Instr
     x: Instr
     """What is read through windows."""
     weight: Instr
-    lane: Walk
+    lane: WindowDim
     """Along the output's fastest dimension."""
-    band: Walk | None
+    band: WindowDim | None
     """Along another dimension that windows walk."""
     outputs: Var | None
     """Outputs that share the input's values: only the weight varies along it."""
@@ -62,7 +62,7 @@ class DirectForm:
         return math.prod(v.size for v in self.free)
 
 
-def direct_form(kernel: Kernel) -> DirectForm | None:
+def direct_form(kernel: Kernel) -> ConvForm | None:
     """The form; None for a kernel that is no convolution, or whose output's fastest dimension is not one that windows walk.
 
     Of a transposed convolution that is the fastest one of x.
@@ -84,29 +84,29 @@ def direct_form(kernel: Kernel) -> DirectForm | None:
         return None
     parts = [part for instr in needed(kernel, [x.id]) for part in (instr.offset, *(p for p, _ in instr.bounds))]
     walked = [v for v in live if v in x.vars and v not in weight.vars]
-    walks = {v: found for v in walked if (found := _walk(v, kernel.reduced, steps, parts)) is not None}
-    lane = walks.pop(fastest, Walk(fastest, None, 1, 0))
+    walks = {v: dim for v in walked if (dim := _walk(v, kernel.reduced, steps, parts)) is not None}
+    lane = walks.pop(fastest, WindowDim(fastest, None, 1, 0))
     band = next((walks[v] for v in reversed(walked) if v in walks and walks[v].place is not lane.place), None)
     if any(part.coef(lane.var) < 0 for part in parts):
         return None
     used = {lane.var, lane.place, *((band.var, band.place) if band is not None else ())}
     outputs = next((v for v in reversed(live) if v not in x.vars), None)
     outer = tuple(v for v in live if v not in used and v is not outputs)
-    return DirectForm(reduces[0], x, weight, lane, band, outputs, outer, tuple(v for v in kernel.reduced if v.size > 1 and v not in used))
+    return ConvForm(reduces[0], x, weight, lane, band, outputs, outer, tuple(v for v in kernel.reduced if v.size > 1 and v not in used))
 
 
-def _walk(var: Var, reduced: Iterable[Var], steps: Iterable[tuple[int, int]], parts: list[Affine]) -> Walk | None:
+def _walk(var: Var, reduced: Iterable[Var], steps: Iterable[tuple[int, int]], parts: list[Affine]) -> WindowDim | None:
     """The places that belong to an output's variable: in every index both stand in the ratio of a stride and a dilation."""
     for stride, dilation in steps:
         common = math.gcd(stride, dilation)
         stride, dilation = stride // common, dilation // common
         for place in reduced:
             if any(p.coef(place) for p in parts) and all(p.coef(var) * dilation == p.coef(place) * stride for p in parts):
-                return Walk(var, place, stride, dilation)
+                return WindowDim(var, place, stride, dilation)
     return None
 
 
-def staged(kernel: Kernel, form: DirectForm, at_lane: Var, at_band: Var) -> list[Instr]:
+def staged(kernel: Kernel, form: ConvForm, at_lane: Var, at_band: Var) -> list[Instr]:
     """What makes the input's values, in order, over positions `at_lane` and `at_band` instead of outputs and places."""
 
     def over(part: Affine) -> Affine:

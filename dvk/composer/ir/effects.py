@@ -101,13 +101,13 @@ def _seeded() -> frozenset[str]:
         return frozenset(name.removesuffix("_") for name in _SEEDED.findall(text))
     import torch
 
-    found = set()
+    result = set()
     for declared in torch._C._jit_get_all_schemas():
         packet = getattr(torch.ops.aten, declared.name.removeprefix("aten::"), None)
         operator = getattr(packet, declared.overload_name or "default", None)
         if torch.Tag.nondeterministic_seeded in getattr(operator, "tags", ()):
-            found.add(declared.name.removeprefix("aten::").removesuffix("_"))
-    return frozenset(found)
+            result.add(declared.name.removeprefix("aten::").removesuffix("_"))
+    return frozenset(result)
 
 
 def checks(node: Node) -> bool:
@@ -148,9 +148,9 @@ def schema(op: str) -> Schema | None:
             continue
         declared, _, default = part.partition("=")
         kind, _, name = declared.rpartition(" ")
-        found = _ALIAS.search(kind)
-        aliases = frozenset(found[1].split("|")) if found else frozenset()
-        arguments.append(Argument(name, _ALIAS.sub("", kind), default or None, aliases, bool(found and found[2]), by_name))
+        match = _ALIAS.search(kind)
+        aliases = frozenset(match[1].split("|")) if match else frozenset()
+        arguments.append(Argument(name, _ALIAS.sub("", kind), default or None, aliases, bool(match and match[2]), by_name))
     returned = frozenset(letter for names, _ in _ALIAS.findall(given) for letter in names.split("|"))
     results = tuple(part.split(" ")[0] for part in _parts(_ALIAS.sub("", given).strip("()")))
     return Schema(tuple(arguments), returned, results)
@@ -214,10 +214,10 @@ def shared(node: Node) -> list[str]:
         return refs([list(node.args), node.kwargs])
     if declared is None:
         return _foreign(node)
-    found = [value for argument, value in declared.operands(node) if argument.aliases & declared.returned]
+    result = [value for argument, value in declared.operands(node) if argument.aliases & declared.returned]
     if packet_of(node.op) in REBINDING:
-        found = [value for argument, value in declared.operands(node) if argument.kind == "Tensor"]
-    return refs(found)
+        result = [value for argument, value in declared.operands(node) if argument.kind == "Tensor"]
+    return refs(result)
 
 
 def written(node: Node) -> list[str]:
@@ -228,13 +228,13 @@ def written(node: Node) -> list[str]:
     if packet_of(node.op) in METADATA:
         return []
     given = list(declared.operands(node))
-    found = [value for argument, value in given if argument.written]
+    result = [value for argument, value in given if argument.written]
     named = {argument.name: value for argument, value in given}
     statistics = [value for name, value in named.items() if name in ("running_mean", "running_var")]
-    if statistics and not found:
+    if statistics and not result:
         flags = [value for name, value in named.items() if name in ("training", "train", "use_input_stats")]
-        found = statistics if all(flags) else []
-    return refs(found)
+        result = statistics if all(flags) else []
+    return refs(result)
 
 
 def _foreign(node: Node) -> list[str]:
@@ -267,7 +267,7 @@ def rename(value: Any, mapping: dict[str, str]) -> Any:
     return [rename(v, mapping) for v in value] if isinstance(value, (list, tuple)) else value
 
 
-class Memory:
+class AliasClasses:
     """Which values may share memory, as classes of their names."""
 
     def __init__(self, nodes: tuple[Node, ...] = ()):
@@ -289,6 +289,6 @@ class Memory:
 
 def touched(nodes: tuple[Node, ...]) -> set[str]:
     """Values whose memory some operator writes, under whichever name."""
-    memory = Memory(nodes)
+    memory = AliasClasses(nodes)
     changed = {memory.of(name) for node in nodes for name in written(node)}
     return {node.name for node in nodes if memory.of(node.name) in changed} if changed else set()

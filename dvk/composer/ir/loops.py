@@ -12,14 +12,14 @@ import math
 from dataclasses import dataclass, field
 
 from dvk.composer.ir.affine import ZERO, Affine, Var
-from dvk.composer.ir.nodes import BYTES, FLOATS, Prim, View, ViewStep
+from dvk.composer.ir.nodes import BYTES, FLOATS, IRNode, View, ViewStep
 
 
 @dataclass(frozen=True)
 class Buffer:
     """A tensor a kernel reads or writes."""
 
-    prim: Prim
+    prim: IRNode
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: str
@@ -79,16 +79,16 @@ class Instr:
     fill: bool | int | float = 0
     backward: bool = False
     """For a scan, from the row's end to its start."""
-    prim: Prim | None = field(default=None, compare=False, repr=False)
+    prim: IRNode | None = field(default=None, compare=False, repr=False)
     """The primitive whose value it is."""
     view: View | None = field(default=None, compare=False, repr=False)
     """For a load, as what its reader named it."""
-    call: Call | None = None
+    call: NamedOperator | None = None
     """For a `call`, what is called."""
 
 
 @dataclass(frozen=True)
-class Call:
+class NamedOperator:
     """A named operator in place of the scalar operations it consists of, in texts that go by an operator's own name."""
 
     form: str

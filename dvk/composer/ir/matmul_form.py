@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from dvk.composer.ir.affine import Var
 from dvk.composer.ir.loops import Argument, Instr, Kernel
-from dvk.composer.ir.nodes import Prim
+from dvk.composer.ir.nodes import IRNode
 
 
 @dataclass(frozen=True)
-class Term:
+class MatmulTerm:
     """One sum of products."""
 
     reduce: Instr
@@ -22,19 +22,19 @@ class Term:
     """What varies along columns and k."""
     dtypes: tuple[str, str]
     """Of both operands in memory, or as they would be there."""
-    times: Prim
+    times: IRNode
     """The multiplication, of which lowering said what kind it is; the sum's primitive may be a cast behind it."""
 
 
 @dataclass(frozen=True)
-class Form:
+class MatmulForm:
     """Loop variables by what they do, outermost first; the kernel's fastest one is a column."""
 
     batch: tuple[Var, ...]
     """Both operands vary along these."""
     rows: tuple[Var, ...]
     columns: tuple[Var, ...]
-    terms: tuple[Term, ...]
+    terms: tuple[MatmulTerm, ...]
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -52,7 +52,7 @@ class Form:
         return bool(self.terms[0].times.attrs["tf32"])
 
 
-def form_of(kernel: Kernel) -> Form | None:
+def form_of(kernel: Kernel) -> MatmulForm | None:
     """The form, or None for a kernel that is no product or that has neither rows nor columns of its own."""
     reduces = [i for i in kernel.instrs if i.op.startswith("reduce_")]
     times = [made for i in reduces if (made := _summed(kernel, i)) is not None and made.attrs.get("product")]
@@ -79,15 +79,15 @@ def form_of(kernel: Kernel) -> Form | None:
     rows = tuple(v for v in live if v not in batch and v not in columns)
     if not columns:
         return None
-    terms = tuple(Term(i, a, b, (_dtype(a, i), _dtype(b, i)), made) for i, (a, b), made in zip(reduces, turned, times, strict=True))
-    return Form(batch, rows, columns, terms)
+    terms = tuple(MatmulTerm(i, a, b, (_dtype(a, i), _dtype(b, i)), made) for i, (a, b), made in zip(reduces, turned, times, strict=True))
+    return MatmulForm(batch, rows, columns, terms)
 
 
 def _of(live: Sequence[Var], wanted: frozenset[Var]) -> tuple[Var, ...]:
     return tuple(v for v in live if v in wanted)
 
 
-def _summed(kernel: Kernel, reduce: Instr) -> Prim | None:
+def _summed(kernel: Kernel, reduce: Instr) -> IRNode | None:
     summed = reduce.args[0]
     prim = None if isinstance(summed, (bool, int, float)) else kernel.instrs[summed.id].prim
     return prim if prim is not None and prim.kind == "pw" else None

@@ -101,7 +101,7 @@ class ViewStep:
 
 
 @dataclass(frozen=True, eq=False)
-class Prim:
+class IRNode:
     """One value of the primitive graph; identity makes it equal to another."""
 
     kind: str
@@ -121,7 +121,7 @@ class Prim:
 class View:
     """A base value read through a chain of views."""
 
-    base: Prim
+    base: IRNode
     steps: tuple[ViewStep, ...] = ()
 
     @property
@@ -168,7 +168,7 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(next((size for size in column if size != 1), 1) for column in zip(*padded, strict=True)) if rank else ()
 
 
-def operand_index(prim: Prim, position: int, index: Index, inner: Index) -> Index | None:
+def operand_index(prim: IRNode, position: int, index: Index, inner: Index) -> Index | None:
     """The index at which `prim` reads the base of its operand.
 
     Args:
@@ -182,12 +182,12 @@ def operand_index(prim: Prim, position: int, index: Index, inner: Index) -> Inde
     return operand.back(inner if prim.kind == "reduce" else broadcast_index(index, operand.shape))
 
 
-def gathered_index(prim: Prim, index: Index) -> Index:
+def gathered_index(prim: IRNode, index: Index) -> Index:
     """Where a `gather` reads its first operand's view: computed places are the stand-ins among its `at`."""
     return tuple(Affine.of(way) if isinstance(way, Var) else index[way] for way in prim.attrs["at"])
 
 
-def reduced_dims(prim: Prim) -> tuple[int, ...]:
+def reduced_dims(prim: IRNode) -> tuple[int, ...]:
     """Dimensions of the operand that a reduction removes."""
     return tuple(prim.attrs["dims"])
 

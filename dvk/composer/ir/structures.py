@@ -116,9 +116,9 @@ class Encoder:
     def _encode(self, value: Any, depth: int) -> Any:
         if depth > MAX_DEPTH:
             raise CannotCompose(f"the output is nested too deeply, or holds itself, in a {type(value).__name__}")
-        found = self.leaf(value)
-        if found is not None:
-            return found
+        result = self.leaf(value)
+        if result is not None:
+            return result
         try:
             return {"value": literal_of(value)}
         except CannotCompose:
@@ -178,17 +178,17 @@ def is_made(tree: Any) -> bool:
 
 def refs(tree: Any) -> list[str]:
     """The values of the graph in a tree, in order, each once."""
-    found: dict[str, None] = {}
+    result: dict[str, None] = {}
 
     def walk(part: Any) -> None:
         if isinstance(part, dict) and set(part) == {"ref"}:
-            found[part["ref"]] = None
+            result[part["ref"]] = None
         elif isinstance(part, (dict, list, tuple)):
             for inner in part.values() if isinstance(part, dict) else part:
                 walk(inner)
 
     walk(tree)
-    return list(found)
+    return list(result)
 
 
 def flat(tree: Any) -> Any:

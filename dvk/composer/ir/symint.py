@@ -1,6 +1,6 @@
 """Integers that remember how they were made: the symbolic sizes behind the compact dialect.
 
-A `Size` is an int with its value and, beside it, a polynomial over named sizes (`s0`, `s1`, …). Lowering, fusion and
+A `SymbolicSize` is an int with its value and, beside it, a polynomial over named sizes (`s0`, `s1`, …). Lowering, fusion and
 rendering compute with values and never notice; what they print is the polynomial. So the same code that writes
 `x * 768` for a captured graph writes `x * s1` for the graph that `listing.symbolic` made of it, and nothing has to
 find numbers in finished text again. Numbers that are no sizes (blocks, warps) stay plain ints.
@@ -39,7 +39,7 @@ def leaves_rest(size: int, block: int) -> bool:
     Where the size goes by name they always may: who writes from names alone should not have to multiply and divide to
     know whether a text is right.
     """
-    return block > 1 if isinstance(size, Size) else size % block != 0
+    return block > 1 if isinstance(size, SymbolicSize) else size % block != 0
 
 
 def power(count: int) -> int:
@@ -50,14 +50,14 @@ def power(count: int) -> int:
 def pow2(size: int) -> int:
     """The next power of two: of a size that goes by name a formula."""
     value = power(size)
-    return _size(value, {(("pow2", size, 0),): 1}, size.known) if isinstance(size, Size) else value
+    return _size(value, {(("pow2", size, 0),): 1}, size.known) if isinstance(size, SymbolicSize) else value
 
 
-class Size(int):
+class SymbolicSize(int):
     """See the module; `terms` maps products of atoms to their coefficients."""
 
     terms: dict[Term, int]
-    known: dict[int, Size]
+    known: dict[int, SymbolicSize]
     """The named sizes of its graph, by value: a quotient that is one of them goes by that name."""
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ class Size(int):
     # -------------------------------------------------------------- ring
 
     def __mul__(self, other: Any) -> Any:
-        if isinstance(other, Size):
+        if isinstance(other, SymbolicSize):
             if len(self.terms) == len(other.terms) == 1:
                 ((a, m),), ((b, n),) = self.terms.items(), other.terms.items()
                 return _size(int.__mul__(self, other), {_joined(a, b): m * n}, self.known)
@@ -102,7 +102,7 @@ class Size(int):
         if not other:
             return self
         terms = dict(self.terms)
-        for term, coef in other.terms.items() if isinstance(other, Size) else (((), int(other)),):
+        for term, coef in other.terms.items() if isinstance(other, SymbolicSize) else (((), int(other)),):
             terms[term] = terms.get(term, 0) + coef
         return _made(int.__add__(self, other), terms, self.known)
 
@@ -143,7 +143,7 @@ class Ratio(float):
     """A number over a size; prints as `(1.0/s1)`."""
 
     number: float
-    size: Size
+    size: SymbolicSize
 
     def __repr__(self) -> str:
         return f"({self.number!r}/{self.size})"
@@ -153,7 +153,7 @@ class Ratio(float):
 
 def over(number: float, size: float) -> float:
     """`number / size`, which remembers it (a float's own division would answer before the size is asked)."""
-    if not isinstance(size, Size):
+    if not isinstance(size, SymbolicSize):
         return number / size
     made = Ratio(number / int(size))
     made.number, made.size = number, size
@@ -178,19 +178,19 @@ def constant(name: str, value: float) -> Constant:
     return made
 
 
-def named(name: str, value: int, known: dict[int, Size]) -> Size:
+def named(name: str, value: int, known: dict[int, SymbolicSize]) -> SymbolicSize:
     """A size that goes by a name, entered among the `known` ones."""
     made = known[value] = _size(value, {(name,): 1}, known)
     return made
 
 
-def _size(value: int, terms: dict[Term, int], known: dict[int, Size]) -> Size:
-    made = Size(value)
+def _size(value: int, terms: dict[Term, int], known: dict[int, SymbolicSize]) -> SymbolicSize:
+    made = SymbolicSize(value)
     made.terms, made.known = terms, known
     return made
 
 
-def _made(value: int, terms: dict[Term, int], known: dict[int, Size]) -> int:
+def _made(value: int, terms: dict[Term, int], known: dict[int, SymbolicSize]) -> int:
     """A size, or a plain number where no name is left or the value needs none."""
     terms = {t: c for t, c in terms.items() if c}
     return _size(value, terms, known) if value not in (0, 1) and any(terms) else value
@@ -200,7 +200,7 @@ def _joined(a: Term, b: Term) -> Term:
     return tuple(sorted((*a, *b), key=_atom_order)) if a and b else a or b
 
 
-def _quotient_of(kind: str, a: Size, b: int, value: int) -> Any:
+def _quotient_of(kind: str, a: SymbolicSize, b: int, value: int) -> Any:
     if value == 0 or (value == 1 and kind != "cdiv"):
         return value
     exact = _exact(a, b)
@@ -212,15 +212,15 @@ def _quotient_of(kind: str, a: Size, b: int, value: int) -> Any:
     return a.known[value] if named_so else _made(value, {((kind, a, b),): 1}, a.known)
 
 
-def _exact(a: Size, b: int) -> dict[Term, int] | None:
+def _exact(a: SymbolicSize, b: int) -> dict[Term, int] | None:
     """Terms of a / b where b divides every term; None where it does not."""
-    if isinstance(b, Size):
+    if isinstance(b, SymbolicSize):
         if len(b.terms) != 1:
             return {(): 1} if a.terms == b.terms else None
         ((wanted, by),) = b.terms.items()
     else:
         wanted, by = (), b
-    found: dict[Term, int] = {}
+    result: dict[Term, int] = {}
     for term, coef in a.terms.items():
         rest = list(term)
         for atom in wanted:
@@ -229,8 +229,8 @@ def _exact(a: Size, b: int) -> dict[Term, int] | None:
             rest.remove(atom)
         if coef % by:
             return None
-        found[tuple(rest)] = coef // by
-    return found
+        result[tuple(rest)] = coef // by
+    return result
 
 
 def _atom_order(atom: Any) -> tuple[int, int, str]:

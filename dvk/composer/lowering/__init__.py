@@ -22,7 +22,7 @@ from dvk.composer.lowering import (
     scans,
     views,
 )
-from dvk.composer.lowering.dispatch import OWN, RULES, Declined, Lowering, PrimGraph, lower, pinned, walk_refs
+from dvk.composer.lowering.dispatch import CODEGEN_RULES, RULES, Lowering, NotLowered, PrimGraph, lower, pinned, walk_refs
 
 RULE_MODULES = (
     activations,
@@ -45,4 +45,4 @@ RULE_MODULES = (
 )
 """Their import registers the rules."""
 
-__all__ = ["OWN", "RULES", "RULE_MODULES", "Declined", "Lowering", "PrimGraph", "lower", "pinned", "walk_refs"]
+__all__ = ["CODEGEN_RULES", "RULES", "RULE_MODULES", "NotLowered", "Lowering", "PrimGraph", "lower", "pinned", "walk_refs"]

@@ -19,14 +19,14 @@ def _gelu(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
     x = args[0]
     if kwargs.get("approximate", "none") == "tanh":
         # (1 + tanh u) / 2 is the sigmoid of 2u, which cancels nowhere.
-        cube = low.pw("mul", low.pw("mul", x, x), x)
-        inner = low.pw("mul", low.pw("add", x, low.pw("mul", cube, 0.044715)), 2 * math.sqrt(2 / math.pi))
-        return finish(low, node, low.pw("mul", x, low.pw("sigmoid", inner)))
-    gate = low.pw("add", low.pw("erf", low.pw("mul", x, math.sqrt(0.5))), 1.0)
+        cube = low.pointwise("mul", low.pointwise("mul", x, x), x)
+        inner = low.pointwise("mul", low.pointwise("add", x, low.pointwise("mul", cube, 0.044715)), 2 * math.sqrt(2 / math.pi))
+        return finish(low, node, low.pointwise("mul", x, low.pointwise("sigmoid", inner)))
+    gate = low.pointwise("add", low.pointwise("erf", low.pointwise("mul", x, math.sqrt(0.5))), 1.0)
     if not _by_onednn(low, node):
-        return finish(low, node, low.pw("mul", low.pw("mul", x, 0.5), gate))
+        return finish(low, node, low.pointwise("mul", low.pointwise("mul", x, 0.5), gate))
     # oneDNN doubles large values before it halves them, and makes NaN of infinity, as x·0 does.
-    return finish(low, node, low.pw("add", low.pw("mul", low.pw("mul", x, gate), 0.5), low.pw("mul", x, 0.0)))
+    return finish(low, node, low.pointwise("add", low.pointwise("mul", low.pointwise("mul", x, gate), 0.5), low.pointwise("mul", x, 0.0)))
 
 
 @cache
@@ -53,34 +53,36 @@ def _activation(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
 
     def softplus(value: View) -> View:
         # max(x, 0) + log1p(exp(-|x|)) cannot overflow and equals log(1 + exp(x)).
-        tail = low.pw("log1p", low.pw("exp", low.pw("neg", low.pw("abs", value))))
-        return low.pw("add", low.pw("max", value, 0.0), tail)
+        tail = low.pointwise("log1p", low.pointwise("exp", low.pointwise("neg", low.pointwise("abs", value))))
+        return low.pointwise("add", low.pointwise("max", value, 0.0), tail)
 
     if name == "silu":
-        y = low.pw("mul", x, low.pw("sigmoid", x))
+        y = low.pointwise("mul", x, low.pointwise("sigmoid", x))
     elif name == "mish":
-        y = low.pw("mul", x, low.pw("tanh", softplus(x)))
+        y = low.pointwise("mul", x, low.pointwise("tanh", softplus(x)))
     elif name == "softsign":
-        y = low.pw("div", x, low.pw("add", low.pw("abs", x), 1.0))
+        y = low.pointwise("div", x, low.pointwise("add", low.pointwise("abs", x), 1.0))
     elif name == "tanhshrink":
-        y = low.pw("sub", x, low.pw("tanh", x))
+        y = low.pointwise("sub", x, low.pointwise("tanh", x))
     elif name == "log_sigmoid":
         y = log_sigmoid(low, x)
     elif name == "softplus":
         beta, threshold = padded(args[1:], 1, 20)
-        scaled = low.pw("mul", x, beta) if beta != 1 else x
+        scaled = low.pointwise("mul", x, beta) if beta != 1 else x
         smooth = softplus(scaled)
-        smooth = low.pw("div", smooth, beta) if beta != 1 else smooth
-        y = low.pw("where", low.pw("gt", scaled, threshold), x, smooth)
+        smooth = low.pointwise("div", smooth, beta) if beta != 1 else smooth
+        y = low.pointwise("where", low.pointwise("gt", scaled, threshold), x, smooth)
     else:
-        ramp = low.pw("min", low.pw("max", low.pw("add", x, 3.0), 0.0), 6.0)
-        y = low.pw("mul", low.pw("mul", x, ramp) if name == "hardswish" else ramp, 1 / 6)
+        ramp = low.pointwise("min", low.pointwise("max", low.pointwise("add", x, 3.0), 0.0), 6.0)
+        y = low.pointwise("mul", low.pointwise("mul", x, ramp) if name == "hardswish" else ramp, 1 / 6)
     return finish(low, node, y)
 
 
 def log_sigmoid(low: Lowering, x: View) -> View:
     """min(x, 0) − log1p(exp(−|x|)), which cannot overflow."""
-    return low.pw("sub", low.pw("min", x, 0.0), low.pw("log1p", low.pw("exp", low.pw("neg", low.pw("abs", x)))))
+    return low.pointwise(
+        "sub", low.pointwise("min", x, 0.0), low.pointwise("log1p", low.pointwise("exp", low.pointwise("neg", low.pointwise("abs", x))))
+    )
 
 
 @rule("elu", "celu", "selu")
@@ -94,8 +96,8 @@ def _elu(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> 
         input_scale = 1 / alpha
     else:
         alpha, scale, input_scale = padded(args[1:], 1.0, 1.0, 1.0)
-    bent = low.pw("mul", low.pw("expm1", low.pw("mul", low.pw("min", x, 0.0), input_scale)), alpha)
-    return finish(low, node, low.pw("mul", low.pw("where", low.pw("gt", x, 0.0), x, bent), scale))
+    bent = low.pointwise("mul", low.pointwise("expm1", low.pointwise("mul", low.pointwise("min", x, 0.0), input_scale)), alpha)
+    return finish(low, node, low.pointwise("mul", low.pointwise("where", low.pointwise("gt", x, 0.0), x, bent), scale))
 
 
 @rule("leaky_relu", "prelu", "_prelu_kernel", "rrelu")
@@ -110,20 +112,20 @@ def _leaky(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
     if isinstance(slope, View) and len(x.shape) != 1 and len(slope.shape) == 1:
         tail = (slope.shape[0], *([1] * (len(x.shape) - 2))) if x.shape else ()
         slope = slope.then("reshape", tail, tail)
-    return finish(low, node, low.pw("where", low.pw("gt", x, 0.0), x, low.pw("mul", x, slope)))
+    return finish(low, node, low.pointwise("where", low.pointwise("gt", x, 0.0), x, low.pointwise("mul", x, slope)))
 
 
 @rule("threshold", "hardshrink", "softshrink")
 def _threshold(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     name, x = node.op.split(".")[1], args[0]
     if name == "threshold":
-        y = low.pw("where", low.pw("le", x, args[1]), float(args[2]), x)
+        y = low.pointwise("where", low.pointwise("le", x, args[1]), float(args[2]), x)
     else:
         lambd = args[1] if len(args) > 1 else 0.5
-        inside = low.pw("le", low.pw("abs", x), lambd)
-        y = x if name == "hardshrink" else low.pw("sub", x, low.pw("mul", low.pw("sign", x), lambd))
+        inside = low.pointwise("le", low.pointwise("abs", x), lambd)
+        y = x if name == "hardshrink" else low.pointwise("sub", x, low.pointwise("mul", low.pointwise("sign", x), lambd))
         # NaN is outside and stays.
-        y = low.pw("where", inside, 0.0, low.pw("where", low.pw("isnan", x), x, y))
+        y = low.pointwise("where", inside, 0.0, low.pointwise("where", low.pointwise("isnan", x), x, y))
     return finish(low, node, y)
 
 
@@ -134,4 +136,4 @@ def _glu(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> 
     half = tuple(node.shape or ())
     left = x.then("slice", (dim, 0, 1), half)
     right = x.then("slice", (dim, half[dim], 1), half)
-    return finish(low, node, low.pw("mul", left, low.pw("sigmoid", right)))
+    return finish(low, node, low.pointwise("mul", left, low.pointwise("sigmoid", right)))

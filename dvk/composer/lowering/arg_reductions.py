@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from dvk.composer.ir.nodes import FLOATS, View
-from dvk.composer.lowering.dispatch import Lowering, own_rule
+from dvk.composer.lowering.dispatch import Lowering, codegen_rule
 from dvk.composer.lowering.pointwise import finish
 from dvk.records import Node
 
@@ -22,51 +22,51 @@ NARROW = ("float32", "float16", "bfloat16", "int32", "int16", "int8", "uint8", "
 WORD = 1 << 32
 
 
-def ordered(low: Lowering, x: View, smallest: bool) -> View:
+def orderable_bits(low: Lowering, x: View, smallest: bool) -> View:
     """Every value as the upper half of an int64 that orders as the value does, the other way round where `smallest`."""
     if x.dtype in FLOATS:
         value = low.settled(x)
-        value = low.pw("neg", value, compute="float32") if smallest else value
-        order = low.pw("order", value, dtype="int64", compute="float32")
+        value = low.pointwise("neg", value, compute="float32") if smallest else value
+        order = low.pointwise("order", value, dtype="int64", compute="float32")
     else:
         order = low.typed(x, "int64")
-        order = low.pw("neg", order) if smallest else order
-    return low.pw("mul", order, WORD)
+        order = low.pointwise("neg", order) if smallest else order
+    return low.pointwise("mul", order, WORD)
 
 
-def packed(low: Lowering, x: View, dim: int | None, smallest: bool) -> View:
+def pack_key(low: Lowering, x: View, dim: int | None, smallest: bool) -> View:
     """Value and position along `dim` (in the flattened tensor: None) of every element as one int64; the first is the largest."""
-    position = low.pw("iota", shape=x.shape, dim=dim, compute="int64")
-    return low.pw("add", ordered(low, x, smallest), low.pw("sub", WORD - 1, position))
+    position = low.pointwise("iota", shape=x.shape, dim=dim, compute="int64")
+    return low.pointwise("add", orderable_bits(low, x, smallest), low.pointwise("sub", WORD - 1, position))
 
 
 def position_of(low: Lowering, best: View) -> View:
     """Where a reduced value was."""
-    return low.pw("sub", WORD - 1, low.pw("low", best))
+    return low.pointwise("sub", WORD - 1, low.pointwise("low", best))
 
 
 def value_of(low: Lowering, best: View, dtype: str, smallest: bool) -> View:
     """What a reduced value was."""
-    order = low.pw("high", best)
+    order = low.pointwise("high", best)
     if dtype in FLOATS:
-        order = low.pw("unorder", order, dtype="float32", compute="int64")
-    order = low.pw("neg", order) if smallest else order
+        order = low.pointwise("unorder", order, dtype="float32", compute="int64")
+    order = low.pointwise("neg", order) if smallest else order
     return low.typed(order, dtype)
 
 
-@own_rule(RECIPE, "argmax", "argmin")
+@codegen_rule(RECIPE, "argmax", "argmin")
 def _arg(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x = args[0]
     dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
     if x.dtype not in NARROW or not x.shape:
         return None
     dim = None if dim is None else dim % len(x.shape)
-    best = low.reduce("max", packed(low, x, dim, "argmin" in node.op), () if dim is None else (dim,), False, own=True)
+    best = low.reduce("max", pack_key(low, x, dim, "argmin" in node.op), () if dim is None else (dim,), False, own=True)
     shape = tuple(node.shape or ())
     return finish(low, node, position_of(low, best).then("reshape", shape, shape))
 
 
-@own_rule(RECIPE, "max", "min")
+@codegen_rule(RECIPE, "max", "min")
 def _with_positions(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> tuple[View, ...] | None:
     if node.op not in ("aten.max.dim", "aten.min.dim"):
         return None
@@ -75,5 +75,5 @@ def _with_positions(low: Lowering, node: Node, args: list[Any], kwargs: dict[str
     if x.dtype not in NARROW or not x.shape:
         return None
     smallest = "min" in node.op
-    best = low.reduce("max", packed(low, x, dim % len(x.shape), smallest), (dim,), keepdim, own=True)
+    best = low.reduce("max", pack_key(low, x, dim % len(x.shape), smallest), (dim,), keepdim, own=True)
     return value_of(low, best, x.dtype, smallest), position_of(low, best)

@@ -20,7 +20,7 @@ def _along(args: list[Any], kwargs: dict[str, Any], rank: int) -> tuple[tuple[in
 
 
 def _nonzero(low: Lowering, x: View) -> View:
-    return x if x.dtype == "bool" else low.pw("ne", x, 0)
+    return x if x.dtype == "bool" else low.pointwise("ne", x, 0)
 
 
 @rule("any", "all")
@@ -30,9 +30,9 @@ def _any(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> 
         return None
     every = ".all." in node.op
     holds = _nonzero(low, x)
-    counted = low.typed(low.pw("not", holds, compute="bool") if every else holds, "float32")
+    counted = low.typed(low.pointwise("not", holds, compute="bool") if every else holds, "float32")
     total = low.reduce("sum", counted, *_along(args, kwargs, len(x.shape)))
-    return low.pw("eq" if every else "ne", total, 0.0)
+    return low.pointwise("eq" if every else "ne", total, 0.0)
 
 
 @rule("count_nonzero")
@@ -51,9 +51,9 @@ def _without_nan(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, A
         return None
     dims, keepdim = _along(args, kwargs, len(x.shape))
     wide = low.typed(x, "float64" if "float64" in (x.dtype, node.dtype) else "float32")
-    missing = low.pw("isnan", wide)
-    total = low.reduce("sum", low.pw("where", missing, 0.0, wide, compute=wide.dtype), dims, keepdim)
+    missing = low.pointwise("isnan", wide)
+    total = low.reduce("sum", low.pointwise("where", missing, 0.0, wide, compute=wide.dtype), dims, keepdim)
     if "mean" in node.op:
-        there = low.typed(low.pw("not", missing, compute="bool"), "int64")
-        total = low.pw("div", total, low.typed(low.reduce("sum", there, dims, keepdim), wide.dtype))
+        there = low.typed(low.pointwise("not", missing, compute="bool"), "int64")
+        total = low.pointwise("div", total, low.typed(low.reduce("sum", there, dims, keepdim), wide.dtype))
     return finish(low, node, total)

@@ -20,17 +20,17 @@ from typing import Any
 
 from dvk.composer.ir.nodes import FLOATS, View, register_type
 from dvk.composer.lowering.convolution import TRANSPOSED, TRANSPOSED_FINITE
-from dvk.composer.lowering.dispatch import Lowering, own_rule, padded
+from dvk.composer.lowering.dispatch import Lowering, codegen_rule, padded
 from dvk.composer.lowering.pointwise import finish
-from dvk.composer.lowering.pooling import Window, bounded, per_dim, windows
+from dvk.composer.lowering.pooling import PoolingWindow, bounded, per_dim, windows
 from dvk.records import Node
 
 
 @dataclass(frozen=True)
-class Phases:
+class ConvTransposePhases:
     """One dimension of the output: position (q·halves + h)·fine + f takes places j of `places`."""
 
-    window: Window
+    window: PoolingWindow
     """Of x: its outputs are q + h, its elements the places, last first."""
     count: int
     """Values of q."""
@@ -48,7 +48,7 @@ class Phases:
         return self.halves * self.fine
 
 
-def phases(dim: int, length: int, out: int, size: int, stride: int, padding: int, dilation: int) -> Phases | None:
+def phases(dim: int, length: int, out: int, size: int, stride: int, padding: int, dilation: int) -> ConvTransposePhases | None:
     """How one dimension is computed; None where that is no affine matter.
 
     Args:
@@ -64,19 +64,19 @@ def phases(dim: int, length: int, out: int, size: int, stride: int, padding: int
     ahead = gap * (places - 1) - padding // stride
     if 2 * padding % stride or ahead < 0:
         return None
-    window = Window(dim, length, count + halves - 1, places, 1, ahead, gap)
-    return Phases(window, count, halves, stride // halves, out)
+    window = PoolingWindow(dim, length, count + halves - 1, places, 1, ahead, gap)
+    return ConvTransposePhases(window, count, halves, stride // halves, out)
 
 
 OPERATORS = ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 
 
-@own_rule(TRANSPOSED, *OPERATORS)
+@codegen_rule(TRANSPOSED, *OPERATORS)
 def _exact(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     return _transposed(low, node, args, kwargs, exact=True)
 
 
-@own_rule(TRANSPOSED_FINITE, *OPERATORS)
+@codegen_rule(TRANSPOSED_FINITE, *OPERATORS)
 def _finite(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     return _transposed(low, node, args, kwargs, exact=False)
 
@@ -101,7 +101,7 @@ def _transposed(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
     return finish(low, node, lowered(low, x, weight, bias, over, groups))
 
 
-def lowered(low: Lowering, x: View, weight: View, bias: View | None, over: Sequence[Phases], groups: int) -> View:
+def lowered(low: Lowering, x: View, weight: View, bias: View | None, over: Sequence[ConvTransposePhases], groups: int) -> View:
     """The transposed convolution in the register type, its bias added.
 
     Args:
@@ -126,25 +126,25 @@ def lowered(low: Lowering, x: View, weight: View, bias: View | None, over: Seque
         family = {"window": True} if channels == 1 < groups else {"product": True, "tf32": low.tf32 and x.dtype == "float32"}
         phased = any(each.stride > 1 for each in over)
         marks |= {"contracted": tuple((1, each.window.dilation) for each in over), "phased": phased, **family}
-    times = low.pw("mul", left, right, dtype=kind, compute=kind, **marks)
+    times = low.pointwise("mul", left, right, dtype=kind, compute=kind, **marks)
     rank = len(order)
     value = low.reduce("sum", times, tuple(range(rank - len(summed), rank)), False, **marks)
     shape = (*many, groups * outputs, *(each.count * each.stride for each in over))
     value = value.then("reshape", shape, shape)
     across = (groups * outputs, *(1 for _ in over))
-    added = low.pw("add", value, bias.then("reshape", across, across), compute=kind) if bias is not None else None
+    added = low.pointwise("add", value, bias.then("reshape", across, across), compute=kind) if bias is not None else None
     if all(each.length == each.count * each.stride for each in over):
         return added or value
     # What lies beyond the end is cut off a whole that is stored: of a part, nobody could say which phase is where.
-    value = added or low.pw("as", value, dtype=kind, compute=kind)
+    value = added or low.pointwise("as", value, dtype=kind, compute=kind)
     low.kept_whole.add(value.base)
     for dim, each in enumerate(over, len(many) + 1):
         shape = (*shape[:dim], each.length, *shape[dim + 1:])
         value = value.then("slice", (dim, 0, 1), shape)
-    return low.pw("as", value, dtype=kind, compute=kind)
+    return low.pointwise("as", value, dtype=kind, compute=kind)
 
 
-def _inputs(low: Lowering, x: View, over: Sequence[Phases]) -> View:
+def _inputs(low: Lowering, x: View, over: Sequence[ConvTransposePhases]) -> View:
     """x as [N?, groups·c, *q, *j, *h]; j counts places from the last."""
     view = windows(low, x, [each.window for each in over], 0.0)
     after = list(view.shape)
@@ -154,7 +154,7 @@ def _inputs(low: Lowering, x: View, over: Sequence[Phases]) -> View:
     return view.then("windows", steps, (*after, *(each.halves for each in over)))
 
 
-def _weights(low: Lowering, weight: View, over: Sequence[Phases]) -> View:
+def _weights(low: Lowering, weight: View, over: Sequence[ConvTransposePhases]) -> View:
     """The weight as [groups·c, o, j, h, f, j, h, f, …], from the last place to the first."""
     behind = [0, 0, *(each.places * each.stride - size for each, size in zip(over, weight.shape[2:], strict=True))]
     view = bounded(low, weight, [0] * len(behind), behind, 0.0)

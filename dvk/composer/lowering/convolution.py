@@ -19,9 +19,9 @@ from typing import Any
 
 from dvk.composer.ir.nodes import FLOATS, View, register_type
 from dvk.composer.lowering import matmul
-from dvk.composer.lowering.dispatch import Lowering, own_rule, padded
+from dvk.composer.lowering.dispatch import Lowering, codegen_rule, padded
 from dvk.composer.lowering.pointwise import finish
-from dvk.composer.lowering.pooling import Window, per_dim, windows
+from dvk.composer.lowering.pooling import PoolingWindow, per_dim, windows
 from dvk.records import Node
 
 DEPTHWISE, POINTWISE, DIRECT, TRANSPOSED = "own_depthwise", "own_pointwise", "own_few_channels", "own_transposed"
@@ -40,7 +40,7 @@ class Convolution:
     x: View
     weight: View
     bias: View | None
-    over: tuple[Window, ...]
+    over: tuple[PoolingWindow, ...]
     """One window a spatial dimension."""
     groups: int
 
@@ -73,7 +73,7 @@ def described(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Convolutio
     if not strides or not gaps or not ahead:
         return None
     dims = zip(range(first, len(x.shape)), x.shape[first:], node.shape[first:], sizes, strides, ahead, gaps, strict=True)
-    return Convolution(x, weight, bias, tuple(Window(*dim) for dim in dims), groups)
+    return Convolution(x, weight, bias, tuple(PoolingWindow(*dim) for dim in dims), groups)
 
 
 def lowered(low: Lowering, conv: Convolution, **marks: Any) -> View:
@@ -99,7 +99,7 @@ def lowered(low: Lowering, conv: Convolution, **marks: Any) -> View:
     steps = tuple((w.stride, w.dilation) for w in conv.over)
     # A sum of one product is ordinary pointwise work.
     marks = {"own": True, "contracted": steps, **marks} if math.prod(sizes) * conv.channels > 1 else {"own": True}
-    times = low.pw("mul", view, weight, dtype=kind, compute=kind, **marks)
+    times = low.pointwise("mul", view, weight, dtype=kind, compute=kind, **marks)
     rank = len(times.shape)
     value = low.reduce("sum", times, tuple(range(rank - 1 - count, rank)), False, **marks)
     shape = (*many, groups * outputs, *places)
@@ -107,11 +107,11 @@ def lowered(low: Lowering, conv: Convolution, **marks: Any) -> View:
     if conv.bias is None:
         return value
     across = (groups * outputs, *(1 for _ in places))
-    return low.pw("add", value, conv.bias.then("reshape", across, across), compute=kind)
+    return low.pointwise("add", value, conv.bias.then("reshape", across, across), compute=kind)
 
 
 def _rule(recipe: str, covers: Callable[[Convolution], bool], marks: Callable[[Lowering, Convolution], dict[str, Any]]) -> None:
-    @own_rule(recipe, *OPERATORS)
+    @codegen_rule(recipe, *OPERATORS)
     def convolve(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
         conv = described(node, args, kwargs)
         if conv is None or not covers(conv) or not low.assume_finite(node.args[1], (n for w in conv.over for n in (w.ahead, w.behind))):

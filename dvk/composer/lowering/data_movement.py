@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from dvk.composer.ir.nodes import View, register_type
-from dvk.composer.lowering.dispatch import Lowering, own_rule, padded
+from dvk.composer.lowering.dispatch import Lowering, codegen_rule, padded
 from dvk.composer.lowering.indexing import place_of
 from dvk.composer.lowering.pointwise import finish
-from dvk.composer.lowering.pooling import Window, bounded, per_dim, windows
+from dvk.composer.lowering.pooling import PoolingWindow, bounded, per_dim, windows
 from dvk.records import Node
 
 RECIPE = "own_moves"
@@ -24,7 +24,7 @@ MAX_PARTS = 8
 
 def copied(low: Lowering, node: Node, view: View) -> View:
     """The elements of a view as a value, in the operator's shape."""
-    value = low.pw("as", view, dtype=view.dtype, compute=register_type(view.dtype), own=True)
+    value = low.pointwise("as", view, dtype=view.dtype, compute=register_type(view.dtype), own=True)
     shape = tuple(node.shape or ())
     return finish(low, node, value.then("reshape", shape, shape))
 
@@ -39,14 +39,14 @@ def joined(low: Lowering, parts: Sequence[View], dim: int) -> View:
         start = end - part.shape[dim]
         ahead[dim], behind[dim] = start, total - end
         there = bounded(low, part, ahead, behind, 0)
-        value = there if value is None else low.pw("where", low.pw("lt", place, end), there, value, dtype=part.dtype,
+        value = there if value is None else low.pointwise("where", low.pointwise("lt", place, end), there, value, dtype=part.dtype,
                                                    compute=register_type(part.dtype))
         end = start
     assert value is not None
     return value
 
 
-@own_rule(RECIPE, "cat", "concat", "concatenate", "stack")
+@codegen_rule(RECIPE, "cat", "concat", "concatenate", "stack")
 def _cat(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     parts, dim = padded(args, None, 0)
     if not 1 < len(parts) <= MAX_PARTS or not all(isinstance(p, View) for p in parts) or {p.dtype for p in parts} != {node.dtype}:
@@ -60,7 +60,7 @@ def _cat(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> 
     return finish(low, node, joined(low, parts, dim))
 
 
-@own_rule(RECIPE, "repeat", "tile")
+@codegen_rule(RECIPE, "repeat", "tile")
 def _repeat(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, times = args
     rank = max(len(times), len(x.shape))
@@ -70,7 +70,7 @@ def _repeat(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
     return copied(low, node, x.then("reshape", apart, apart).then("expand", wide, wide)) if 0 not in times else None
 
 
-@own_rule(RECIPE, "repeat_interleave")
+@codegen_rule(RECIPE, "repeat_interleave")
 def _repeat_interleave(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, times, dim = padded(args, None, None, None)
     dim = kwargs.get("dim", dim)
@@ -84,7 +84,7 @@ def _repeat_interleave(low: Lowering, node: Node, args: list[Any], kwargs: dict[
     return copied(low, node, x.then("reshape", apart, apart).then("expand", wide, wide))
 
 
-@own_rule(RECIPE, "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "native_channel_shuffle")
+@codegen_rule(RECIPE, "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "native_channel_shuffle")
 def _shuffle(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, by = args
     if not isinstance(by, int) or len(x.shape) < 3:
@@ -103,7 +103,7 @@ def _shuffle(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any])
     return copied(low, node, view.then("permute", order, tuple(apart[d] for d in order)))
 
 
-@own_rule(RECIPE, "im2col")
+@codegen_rule(RECIPE, "im2col")
 def _patches(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, *described = args
     size, dilation, padding, stride = (per_dim(v, 2, []) for v in described)
@@ -111,16 +111,16 @@ def _patches(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any])
         return None
     first = len(x.shape) - 2
     counts = [(x.shape[first + n] + 2 * padding[n] - dilation[n] * (size[n] - 1) - 1) // stride[n] + 1 for n in range(2)]
-    over = [Window(first + n, x.shape[first + n], counts[n], size[n], stride[n], padding[n], dilation[n]) for n in range(2)]
+    over = [PoolingWindow(first + n, x.shape[first + n], counts[n], size[n], stride[n], padding[n], dilation[n]) for n in range(2)]
     view = windows(low, x, over, 0)
     order = (*range(first), first + 2, first + 3, first, first + 1)
     return copied(low, node, view.then("permute", order, tuple(view.shape[d] for d in order)))
 
 
-@own_rule(RECIPE, "unfold")
+@codegen_rule(RECIPE, "unfold")
 def _unfold(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, dim, size, stride = args
     if not x.shape or stride < size:
         return None  # elements that are in several patches are better read than computed for each
     dim %= len(x.shape)
-    return windows(low, x, [Window(dim, x.shape[dim], (node.shape or ())[dim], size, stride)], 0)
+    return windows(low, x, [PoolingWindow(dim, x.shape[dim], (node.shape or ())[dim], size, stride)], 0)

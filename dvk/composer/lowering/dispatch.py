@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dvk.composer.ir.effects import draws, is_step, refs, touched, written
-from dvk.composer.ir.nodes import BYTES, FLOATS, HALVES, INTS, Operand, Prim, Scalar, View, broadcast_shapes, register_type
+from dvk.composer.ir.nodes import BYTES, FLOATS, HALVES, INTS, IRNode, Operand, Scalar, View, broadcast_shapes, register_type
 from dvk.composer.lowering import view_pushdown as pieces
 from dvk.composer.lowering.magnitude import INFINITE, largest
 from dvk.records import Graph, Node
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 Rule = Callable[["Lowering", Node, list[Any], dict[str, Any]], "View | tuple[View, ...] | None"]
 RULES: dict[str, Rule] = {}
 
-OWN: dict[str, dict[str, Rule]] = {}
+CODEGEN_RULES: dict[str, dict[str, Rule]] = {}
 """Operators that leave PyTorch only under a recipe of their own: packet name → rule by recipe."""
 
 
@@ -32,7 +32,7 @@ FINITE = "finite"
 """A step that looks at a weight and lets the original run where one of its elements is not finite."""
 
 
-class Declined(Exception):
+class NotLowered(Exception):
     """A primitive was asked for that kernels cannot hold: a dtype without a register, or no elements at all."""
 
 
@@ -47,12 +47,12 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     return register
 
 
-def own_rule(recipe: str, *names: str) -> Callable[[Rule], Rule]:
+def codegen_rule(recipe: str, *names: str) -> Callable[[Rule], Rule]:
     """Register a rule that is asked under `recipe` alone, after the operator's ordinary rule has declined."""
 
     def register(function: Rule) -> Rule:
         for name in names:
-            OWN.setdefault(name, {})[recipe] = function
+            CODEGEN_RULES.setdefault(name, {})[recipe] = function
         return function
 
     return register
@@ -63,7 +63,7 @@ class Lowering:
     """The graph being built; `values` maps SSA names to views (or tuples of them)."""
 
     values: dict[str, Any] = field(default_factory=dict)
-    order: list[Prim] = field(default_factory=list)
+    order: list[IRNode] = field(default_factory=list)
     nodes: dict[str, Node] = field(default_factory=dict)
     named: dict[tuple[str, int], Node] = field(default_factory=dict)
     """What reads one of several results: by the operator's name and the result's number."""
@@ -73,54 +73,54 @@ class Lowering:
     """Where it will run: PyTorch's own kernels for special values differ."""
     tf32: bool = False
     """Products of float32 may be made in TF32: the task declares that class."""
-    kept_whole: set[Prim] = field(default_factory=set)
+    kept_whole: set[IRNode] = field(default_factory=set)
     """Computed values of which no piece is computed again: it would cost more than to read it."""
     pieces: dict[View, View] = field(default_factory=dict)
     has_effects: bool = False
     """A call writes memory, draws random numbers or is left to PyTorch: no program may end halfway and let the original run instead."""
     _settled: dict[View, View] = field(default_factory=dict)
-    _largest: dict[Prim, float] = field(default_factory=dict)
+    _largest: dict[IRNode, float] = field(default_factory=dict)
     _looked_at: set[View] = field(default_factory=set)
 
-    def pw(self, op: str, *operands: Operand, dtype: str | None = None, compute: str | None = None, **attrs: Any) -> View:
+    def pointwise(self, op: str, *operands: Operand, dtype: str | None = None, compute: str | None = None, **attrs: Any) -> View:
         """A pointwise value; `dtype` defaults to the compute type, `bool` for predicates."""
-        operands = tuple(self.pushed(o) if isinstance(o, View) else o for o in operands)
+        operands = tuple(self.push_views(o) if isinstance(o, View) else o for o in operands)
         views = [o for o in operands if isinstance(o, View)]
         shape = attrs.pop("shape") if "shape" in attrs else broadcast_shapes(*(v.shape for v in views))
         compute = compute or _compute_type([v.dtype for v in views])
         result = dtype or ("bool" if op in PREDICATES else compute)
         _check(shape, result, views)
-        prim = Prim("pw", op, shape, result, operands, {"compute": compute, **attrs})
+        prim = IRNode("pw", op, shape, result, operands, {"compute": compute, **attrs})
         self.order.append(prim)
         return View(prim)
 
     def reduce(self, op: str, operand: View, dims: tuple[int, ...], keepdim: bool, dtype: str | None = None, **attrs: Any) -> View:
         """A reduction (`sum`, `max`, `min`, `prod`) over `dims`, never empty of elements."""
-        operand = self.pushed(operand)
+        operand = self.push_views(operand)
         rank = len(operand.shape)
         dims = tuple(sorted({d % rank for d in dims})) if dims else tuple(range(rank))
         shape = tuple(1 if d in dims else s for d, s in enumerate(operand.shape) if keepdim or d not in dims)
         dtype = dtype or operand.dtype
         _check(shape, dtype, [operand])
         if all(operand.shape[d] == 1 for d in dims):
-            return self.pw("as", operand.then("reshape", shape, shape), dtype=dtype, compute=register_type(dtype))
-        prim = Prim("reduce", op, shape, dtype, (operand,), {"dims": dims, "keepdim": keepdim, **attrs})
+            return self.pointwise("as", operand.then("reshape", shape, shape), dtype=dtype, compute=register_type(dtype))
+        prim = IRNode("reduce", op, shape, dtype, (operand,), {"dims": dims, "keepdim": keepdim, **attrs})
         self.order.append(prim)
         return View(prim)
 
     def scan(self, op: str, operand: View, dim: int, backward: bool = False) -> View:
         """What a reduction (`sum`, `prod`, `max`) would be up to each element along `dim`, or from there on where `backward`."""
-        operand = self.pushed(operand)
+        operand = self.push_views(operand)
         _check(operand.shape, operand.dtype, [operand])
         if operand.shape[dim] == 1:
-            return self.pw("as", operand, dtype=operand.dtype, compute=register_type(operand.dtype))
-        prim = Prim("scan", op, operand.shape, operand.dtype, (operand,), {"dim": dim, "backward": backward, "own": True})
+            return self.pointwise("as", operand, dtype=operand.dtype, compute=register_type(operand.dtype))
+        prim = IRNode("scan", op, operand.shape, operand.dtype, (operand,), {"dim": dim, "backward": backward, "own": True})
         self.order.append(prim)
         return View(prim)
 
-    def pushed(self, view: View) -> View:
+    def push_views(self, view: View) -> View:
         """A piece of a computed value, computed as the value of the pieces: what gates read halves of fuses whole."""
-        return pieces.pushed(self, view)
+        return pieces.push_views(self, view)
 
     def settled(self, value: Operand) -> Operand:
         """A half value rounded as memory would round it.
@@ -133,7 +133,7 @@ class Lowering:
         if value.base.kind in ("source", "extern") or value.base.op == "cast":
             return value
         if value not in self._settled:
-            self._settled[value] = self.pw("cast", value, dtype=value.dtype, compute="float32")
+            self._settled[value] = self.pointwise("cast", value, dtype=value.dtype, compute="float32")
         return self._settled[value]
 
     def within(self, view: View) -> View:
@@ -165,16 +165,16 @@ class Lowering:
             return False
         if view not in self._looked_at:
             self._looked_at.add(view)
-            check = Prim("extern", FINITE, (), "none", (view,), {}, Node(name=f"{name}_{FINITE}", op=FINITE, args=(weight,)))
+            check = IRNode("extern", FINITE, (), "none", (view,), {}, Node(name=f"{name}_{FINITE}", op=FINITE, args=(weight,)))
             self.order.insert(self.order.index(view.base) + 1, check)
         return True
 
     def typed(self, view: View, dtype: str) -> View:
         """`view` as a value of `dtype`, without rounding a wider register value."""
-        return view if view.dtype == dtype else self.pw("as", view, dtype=dtype, compute=_float(dtype) if dtype in FLOATS else dtype)
+        return view if view.dtype == dtype else self.pointwise("as", view, dtype=dtype, compute=_float(dtype) if dtype in FLOATS else dtype)
 
     def source(self, node: Node) -> View:
-        prim = Prim("source", node.op, tuple(node.shape or ()), node.dtype or "none", (), {}, node)
+        prim = IRNode("source", node.op, tuple(node.shape or ()), node.dtype or "none", (), {}, node)
         self.order.append(prim)
         return View(prim)
 
@@ -186,10 +186,10 @@ class Lowering:
         while isinstance(data, list):
             data = data[0]
         data = self.decode(data)
-        return self.pw("as", data, shape=tuple(node.shape or ()), dtype=node.dtype, compute=register_type(node.dtype))
+        return self.pointwise("as", data, shape=tuple(node.shape or ()), dtype=node.dtype, compute=register_type(node.dtype))
 
     def extern(self, node: Node) -> View:
-        prim = Prim("extern", node.op, tuple(node.shape or ()), node.dtype or "none",
+        prim = IRNode("extern", node.op, tuple(node.shape or ()), node.dtype or "none",
                     tuple(v for v in self.references(node)), {}, node)
         self.order.append(prim)
         return View(prim)
@@ -200,7 +200,7 @@ class Lowering:
             return None
         try:
             made = known(self, node, self.decode(list(node.args)), {k: self.decode(v) for k, v in node.kwargs.items()})
-        except Declined:
+        except NotLowered:
             return None
         except UNFIT as error:
             log.debug("the rule of %s failed on %s %s: %r", node.op, node.args, node.kwargs, error, exc_info=True)
@@ -210,9 +210,9 @@ class Lowering:
         return made if all(_is_kind(part, self.named.get((node.name, n))) for n, part in enumerate(made or ())) else None
 
     def references(self, node: Node) -> list[View]:
-        found: list[View] = []
-        walk_refs((list(node.args), node.kwargs), lambda name: found.extend(_flat(self.values[name])))
-        return found
+        result: list[View] = []
+        walk_refs((list(node.args), node.kwargs), lambda name: result.extend(_flat(self.values[name])))
+        return result
 
     def decode(self, value: Any) -> Any:
         """Operands of a node with references replaced by views."""
@@ -240,9 +240,9 @@ PREDICATES = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not", "isnan", "
 
 def _check(shape: tuple[int, ...], dtype: str, operands: list[View]) -> None:
     if any(d not in BYTES for d in (dtype, *(v.dtype for v in operands))):
-        raise Declined("a dtype that kernels do not compute in")
+        raise NotLowered("a dtype that kernels do not compute in")
     if 0 in shape or any(0 in v.shape for v in operands):
-        raise Declined("a tensor without elements")
+        raise NotLowered("a tensor without elements")
 
 
 def _float(dtype: str) -> str:
@@ -278,12 +278,12 @@ def walk_refs(value: Any, visit: Callable[[str], object]) -> None:
 class PrimGraph:
     """The lowered graph: primitives in execution order and the view each SSA name stands for."""
 
-    prims: tuple[Prim, ...]
+    prims: tuple[IRNode, ...]
     values: dict[str, Any]
     outputs: Any
-    origins: dict[Prim, str]
+    origins: dict[IRNode, str]
     """The operator that each primitive was made for, by its SSA name; of pieces, with a number for each piece."""
-    pieces: dict[View, Prim]
+    pieces: dict[View, IRNode]
     """A part of a computed value → the primitive that computes the part alone."""
 
 
@@ -300,7 +300,7 @@ def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
     state = Lowering(nodes={node.name: node for node in graph.nodes}, named=named, read_parts=_read_parts(graph), device=device,
                      tf32=tf32, has_effects=any(is_step(n) or written(n) or draws(n) for n in graph.nodes))
     kept = pinned(graph) | unknown(graph)
-    origins: dict[Prim, str] = {}
+    origins: dict[IRNode, str] = {}
     read: set[str] = set()
     walk_refs([[list(node.args), node.kwargs] for node in graph.nodes], read.add)
     for node in graph.nodes:
@@ -313,7 +313,7 @@ def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
         lowered = None
         if node.name not in kept:
             lowered = state.tried(RULES.get(packet) if allow(node) else None, node)
-            for recipe, owned in OWN.get(packet, {}).items():
+            for recipe, owned in CODEGEN_RULES.get(packet, {}).items():
                 if lowered is None and may_own(recipe):
                     lowered = state.tried(owned, node)
         if lowered is not None and node.name in read:
@@ -352,13 +352,13 @@ def pinned(graph: Graph) -> set[str]:
 def unknown(graph: Graph) -> set[str]:
     """Names of operators on tensors whose sizes depend on values: they stay calls, and what they return is asked for nothing."""
     sizes = {node.name for node in graph.nodes if node.shape is None and node.dtype is not None}
-    found = set(sizes)
+    result = set(sizes)
     for node in graph.nodes if sizes else ():
         if sizes.intersection(refs([list(node.args), node.kwargs])):
-            found.add(node.name)
+            result.add(node.name)
             if node.shape is None:
                 sizes.add(node.name)
-    return found
+    return result
 
 
 def padded(args: list[Any], *defaults: Any) -> list[Any]:

@@ -33,13 +33,13 @@ def real(low: Lowering, node: Node, args: list[Any], count: int) -> list[Operand
 def numbers_too(low: Lowering, node: Node, values: list[Operand]) -> list[View]:
     """The same, numbers as values of the result's shape."""
     shape, compute = tuple(node.shape or ()), register_type(node.dtype or "float32")
-    return [v if isinstance(v, View) else low.pw("as", v, shape=shape, dtype=compute, compute=compute) for v in values]
+    return [v if isinstance(v, View) else low.pointwise("as", v, shape=shape, dtype=compute, compute=compute) for v in values]
 
 
 def signed_as(low: Lowering, size: View, sign: View) -> View:
     """The magnitude of one value with the sign of another."""
-    size = low.pw("abs", size)
-    return low.pw("where", low.pw("signbit", sign), low.pw("neg", size), size, compute=size.dtype)
+    size = low.pointwise("abs", size)
+    return low.pointwise("where", low.pointwise("signbit", sign), low.pointwise("neg", size), size, compute=size.dtype)
 
 
 @rule("fmod", "remainder")
@@ -50,16 +50,18 @@ def _modulo(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
     if found is None or node.dtype == "float64":
         return None
     if "fmod" in node.op:
-        return finish(low, node, low.pw("fmod", *found))
+        return finish(low, node, low.pointwise("fmod", *found))
     return finish(low, node, _remainder(low, *found)[0])
 
 
 def _remainder(low: Lowering, a: Operand, b: Operand) -> tuple[View, View, View]:
     """What is left with the sign of the divisor, with the sign of the dividend, and where the two differ."""
-    left = low.pw("fmod", a, b)
-    below = low.pw("lt", b, 0.0) if isinstance(b, View) else b < 0
-    other = low.pw("and", low.pw("ne", left, 0.0), low.pw("ne", low.pw("lt", left, 0.0), below, compute="bool"), compute="bool")
-    return low.pw("where", other, low.pw("add", left, b), left, compute=left.dtype), left, other
+    left = low.pointwise("fmod", a, b)
+    below = low.pointwise("lt", b, 0.0) if isinstance(b, View) else b < 0
+    other = low.pointwise(
+        "and", low.pointwise("ne", left, 0.0), low.pointwise("ne", low.pointwise("lt", left, 0.0), below, compute="bool"), compute="bool"
+    )
+    return low.pointwise("where", other, low.pointwise("add", left, b), left, compute=left.dtype), left, other
 
 
 @rule("floor_divide", "div", "divide", "true_divide")
@@ -73,24 +75,30 @@ def _rounded_division(low: Lowering, node: Node, args: list[Any], kwargs: dict[s
     if mode == "trunc":
         if (pair := operands(node, args, 2)) is None or node.dtype not in FLOATS:
             return None
-        return finish(low, node, low.pw("trunc", low.pw("div", *pair, compute=compute_type(node, pair), correctly_rounded=True)))
+        return finish(
+            low, node, low.pointwise("trunc", low.pointwise("div", *pair, compute=compute_type(node, pair), correctly_rounded=True))
+        )
     found = real(low, node, args, 2)
     if found is None:
         return None
     a, b = found
     if node.dtype == "float64":
         return None
-    quotient = low.pw("div", a, b)
+    quotient = low.pointwise("div", a, b)
     _, left, other = _remainder(low, a, b)
-    whole = low.pw("div", low.pw("sub", a, left), b)
-    whole = low.pw("sub", whole, low.pw("as", other, dtype=left.dtype, compute=left.dtype))
-    floor = low.pw("floor", whole)
-    floor = low.pw("add", floor, low.pw("as", low.pw("gt", low.pw("sub", whole, floor), 0.5), dtype=left.dtype, compute=left.dtype))
-    value = low.pw("where", low.pw("eq", whole, 0.0), signed_as(low, low.pw("mul", quotient, 0.0), quotient), floor)
-    by_zero = low.pw("eq", b, 0.0) if isinstance(b, View) else b == 0
+    whole = low.pointwise("div", low.pointwise("sub", a, left), b)
+    whole = low.pointwise("sub", whole, low.pointwise("as", other, dtype=left.dtype, compute=left.dtype))
+    floor = low.pointwise("floor", whole)
+    floor = low.pointwise(
+        "add",
+        floor,
+        low.pointwise("as", low.pointwise("gt", low.pointwise("sub", whole, floor), 0.5), dtype=left.dtype, compute=left.dtype),
+    )
+    value = low.pointwise("where", low.pointwise("eq", whole, 0.0), signed_as(low, low.pointwise("mul", quotient, 0.0), quotient), floor)
+    by_zero = low.pointwise("eq", b, 0.0) if isinstance(b, View) else b == 0
     if by_zero is True:
         return finish(low, node, quotient)
-    return finish(low, node, value if by_zero is False else low.pw("where", by_zero, quotient, value, compute=left.dtype))
+    return finish(low, node, value if by_zero is False else low.pointwise("where", by_zero, quotient, value, compute=left.dtype))
 
 
 @rule("atan2", "arctan2", "copysign", "fmax", "fmin", "hypot", "heaviside")
@@ -98,31 +106,31 @@ def _of_two(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
     name = node.op.split(".")[1]
     if name in ("fmax", "fmin") and node.dtype not in FLOATS:
         found = operands(node, args, 2)
-        return finish(low, node, low.pw(name[1:], *found, compute=compute_type(node, found))) if found else None
+        return finish(low, node, low.pointwise(name[1:], *found, compute=compute_type(node, found))) if found else None
     found = real(low, node, args, 2)
     if found is None:
         return None
     a, b = numbers_too(low, node, found)
     if name in ("atan2", "arctan2"):
-        return finish(low, node, low.pw("atan2", a, b))
+        return finish(low, node, low.pointwise("atan2", a, b))
     if name == "copysign":
         return finish(low, node, signed_as(low, a, b))
     if name == "heaviside":
-        step = low.pw("as", low.pw("gt", a, 0.0), dtype=a.dtype, compute=a.dtype)
-        return finish(low, node, low.pw("where", low.pw("eq", a, 0.0), b, step))
+        step = low.pointwise("as", low.pointwise("gt", a, 0.0), dtype=a.dtype, compute=a.dtype)
+        return finish(low, node, low.pointwise("where", low.pointwise("eq", a, 0.0), b, step))
     if name == "hypot":
-        return finish(low, node, _hypot(low, low.pw("abs", a), low.pw("abs", b)))
-    value = low.pw("where", low.pw("isnan", b), a, low.pw(name[1:], a, b))
-    return finish(low, node, low.pw("where", low.pw("isnan", a), b, value))
+        return finish(low, node, _hypot(low, low.pointwise("abs", a), low.pointwise("abs", b)))
+    value = low.pointwise("where", low.pointwise("isnan", b), a, low.pointwise(name[1:], a, b))
+    return finish(low, node, low.pointwise("where", low.pointwise("isnan", a), b, value))
 
 
 def _hypot(low: Lowering, a: View, b: View) -> View:
     """Neither overflows where the result does not, nor loses what is small; infinite where one is, whatever the other."""
-    long, short = low.pw("max", a, b), low.pw("min", a, b)
-    share = low.pw("where", low.pw("eq", long, 0.0), 0.0, low.pw("div", short, long))
-    value = low.pw("mul", long, low.pw("sqrt", low.pw("add", low.pw("mul", share, share), 1.0)))
-    infinite = low.pw("or", low.pw("isinf", a), low.pw("isinf", b), compute="bool")
-    return low.pw("where", infinite, math.inf, value)
+    long, short = low.pointwise("max", a, b), low.pointwise("min", a, b)
+    share = low.pointwise("where", low.pointwise("eq", long, 0.0), 0.0, low.pointwise("div", short, long))
+    value = low.pointwise("mul", long, low.pointwise("sqrt", low.pointwise("add", low.pointwise("mul", share, share), 1.0)))
+    infinite = low.pointwise("or", low.pointwise("isinf", a), low.pointwise("isinf", b), compute="bool")
+    return low.pointwise("where", infinite, math.inf, value)
 
 
 @rule("signbit")
@@ -131,7 +139,7 @@ def _signbit(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any])
     if found is None or not isinstance(found[0], View):
         return None
     x = found[0]
-    return low.pw("signbit", x) if x.dtype in FLOATS else low.pw("lt", low.typed(x, "int64"), 0)
+    return low.pointwise("signbit", x) if x.dtype in FLOATS else low.pointwise("lt", low.typed(x, "int64"), 0)
 
 
 @rule("sinc", "special_sinc", "deg2rad", "rad2deg", "logit", "special_logit", "special_entr", "erfinv", "special_erfinv")
@@ -142,23 +150,25 @@ def _of_one(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
         return None
     x = found[0]
     if name == "sinc":
-        turn = low.pw("mul", x, math.pi)
-        return finish(low, node, low.pw("where", low.pw("eq", x, 0.0), 1.0, low.pw("div", low.pw("sin", turn), turn)))
+        turn = low.pointwise("mul", x, math.pi)
+        return finish(
+            low, node, low.pointwise("where", low.pointwise("eq", x, 0.0), 1.0, low.pointwise("div", low.pointwise("sin", turn), turn))
+        )
     if name in ("deg2rad", "rad2deg"):
         scale = math.pi / 180 if name == "deg2rad" else 180 / math.pi
-        return finish(low, node, low.pw("mul", x, scale)) if node.dtype not in HALVES else None
+        return finish(low, node, low.pointwise("mul", x, scale)) if node.dtype not in HALVES else None
     if name == "logit":
         eps = kwargs.get("eps", args[1] if len(args) > 1 else None)
         if eps is not None:
             if node.dtype in HALVES:
                 return None
-            x = low.pw("min", low.pw("max", x, float(eps)), 1.0 - float(eps))
-        return finish(low, node, low.pw("log", low.pw("div", x, low.pw("sub", 1.0, x))))
+            x = low.pointwise("min", low.pointwise("max", x, float(eps)), 1.0 - float(eps))
+        return finish(low, node, low.pointwise("log", low.pointwise("div", x, low.pointwise("sub", 1.0, x))))
     if name == "entr":
-        some = low.pw("neg", low.pw("mul", x, low.pw("log", x)))
-        none = low.pw("where", low.pw("eq", x, 0.0), 0.0, -math.inf, compute=x.dtype)
-        value = low.pw("where", low.pw("gt", x, 0.0), some, none)
-        return finish(low, node, low.pw("where", low.pw("isnan", x), x, value))
+        some = low.pointwise("neg", low.pointwise("mul", x, low.pointwise("log", x)))
+        none = low.pointwise("where", low.pointwise("eq", x, 0.0), 0.0, -math.inf, compute=x.dtype)
+        value = low.pointwise("where", low.pointwise("gt", x, 0.0), some, none)
+        return finish(low, node, low.pointwise("where", low.pointwise("isnan", x), x, value))
     return finish(low, node, _erfinv(low, x)) if node.dtype != "float64" else None
 
 
@@ -171,15 +181,15 @@ FAR = (2.83297703, 1.00167516, 0.00943425204, -0.00763747475, 0.00577204205, -0.
 
 def _erfinv(low: Lowering, x: View) -> View:
     """In single precision, to 2e-7."""
-    w = low.pw("neg", low.pw("log", low.pw("mul", low.pw("sub", 1.0, x), low.pw("add", 1.0, x))))
+    w = low.pointwise("neg", low.pointwise("log", low.pointwise("mul", low.pointwise("sub", 1.0, x), low.pointwise("add", 1.0, x))))
     values = []
-    for factors, at in ((NEAR, low.pw("sub", w, 2.5)), (FAR, low.pw("sub", low.pw("sqrt", w), 3.0))):
+    for factors, at in ((NEAR, low.pointwise("sub", w, 2.5)), (FAR, low.pointwise("sub", low.pointwise("sqrt", w), 3.0))):
         value: Operand = factors[-1]
         for factor in reversed(factors[:-1]):
-            value = low.pw("add", low.pw("mul", value, at), factor)
+            value = low.pointwise("add", low.pointwise("mul", value, at), factor)
         values.append(value)
-    value = low.pw("mul", x, low.pw("where", low.pw("lt", w, 5.0), *values))
-    return low.pw("where", low.pw("eq", low.pw("abs", x), 1.0), low.pw("mul", x, math.inf), value)
+    value = low.pointwise("mul", x, low.pointwise("where", low.pointwise("lt", w, 5.0), *values))
+    return low.pointwise("where", low.pointwise("eq", low.pointwise("abs", x), 1.0), low.pointwise("mul", x, math.inf), value)
 
 
 @rule("isclose")
@@ -189,12 +199,14 @@ def _isclose(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any])
         return None
     given = dict(zip(("rtol", "atol", "equal_nan"), (1e-5, 1e-8, False), strict=True))
     given |= dict(zip(given, args[2:])) | kwargs
-    allowed = low.pw("add", low.pw("abs", low.pw("mul", y, given["rtol"])), given["atol"])
-    gap = low.pw("abs", low.pw("sub", x, y))
-    near = low.pw("and", low.pw("lt", gap, math.inf), low.pw("le", gap, allowed), compute="bool")
-    value = low.pw("or", low.pw("eq", x, y), near, compute="bool")
+    allowed = low.pointwise("add", low.pointwise("abs", low.pointwise("mul", y, given["rtol"])), given["atol"])
+    gap = low.pointwise("abs", low.pointwise("sub", x, y))
+    near = low.pointwise("and", low.pointwise("lt", gap, math.inf), low.pointwise("le", gap, allowed), compute="bool")
+    value = low.pointwise("or", low.pointwise("eq", x, y), near, compute="bool")
     if given["equal_nan"]:
-        value = low.pw("or", value, low.pw("and", low.pw("isnan", x), low.pw("isnan", y), compute="bool"), compute="bool")
+        value = low.pointwise(
+            "or", value, low.pointwise("and", low.pointwise("isnan", x), low.pointwise("isnan", y), compute="bool"), compute="bool"
+        )
     return value
 
 
@@ -203,4 +215,4 @@ def _one_infinity(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, 
     x = args[0]
     if not isinstance(x, View) or x.dtype not in FLOATS:
         return None
-    return low.pw("eq", x, converted(low, math.inf if "pos" in node.op else -math.inf, x.dtype))
+    return low.pointwise("eq", x, converted(low, math.inf if "pos" in node.op else -math.inf, x.dtype))

@@ -14,7 +14,7 @@ from typing import Any
 
 from dvk.composer.ir.affine import Var
 from dvk.composer.ir.nodes import INTS, View, broadcast_shapes
-from dvk.composer.lowering.dispatch import Lowering, own_rule, padded
+from dvk.composer.lowering.dispatch import Lowering, codegen_rule, padded
 from dvk.composer.lowering.pointwise import finish
 from dvk.records import Node
 
@@ -31,20 +31,20 @@ def gathered(low: Lowering, x: View, at: Sequence[int | View], shape: tuple[int,
     stands = {n: Var(x.shape[n]) for n, place in enumerate(at) if isinstance(place, View)}
     ways = tuple(stands.get(n, place) for n, place in enumerate(at))
     places = [low.typed(place, "int32" if sure else "int64") for place in at if isinstance(place, View)]
-    return low.pw("gather", x, *places, shape=shape, dtype=x.dtype, compute=places[0].dtype, at=ways, sure=sure, own=True)
+    return low.pointwise("gather", x, *places, shape=shape, dtype=x.dtype, compute=places[0].dtype, at=ways, sure=sure, own=True)
 
 
 def from_the_end(low: Lowering, place: View, size: int) -> View:
     """A place where negative numbers count from the end."""
     place = low.typed(place, "int64")
-    return low.pw("where", low.pw("lt", place, 0), low.pw("add", place, size), place, compute="int64")
+    return low.pointwise("where", low.pointwise("lt", place, 0), low.pointwise("add", place, size), place, compute="int64")
 
 
 def _is_place(value: Any) -> bool:
     return isinstance(value, View) and value.dtype in INTS
 
 
-@own_rule(RECIPE, "embedding")
+@codegen_rule(RECIPE, "embedding")
 def _embedding(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     table, place = args[:2]
     if not _is_place(place):
@@ -53,7 +53,7 @@ def _embedding(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any
     return finish(low, node, gathered(low, table, (_reshaped(place, (*place.shape, 1)), len(place.shape)), shape))
 
 
-@own_rule(RECIPE, "index_select")
+@codegen_rule(RECIPE, "index_select")
 def _index_select(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, dim, place = args
     rank = len(x.shape)
@@ -64,7 +64,7 @@ def _index_select(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, 
     return finish(low, node, gathered(low, x, [column if d == dim else d for d in range(rank)], tuple(node.shape)))
 
 
-@own_rule(RECIPE, "gather", "take_along_dim")
+@codegen_rule(RECIPE, "gather", "take_along_dim")
 def _gather(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     along = "take_along" in node.op
     x, dim, place = (args[0], padded(args, None, None, None)[2], args[1]) if along else args[:3]
@@ -78,7 +78,7 @@ def _gather(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
     return finish(low, node, gathered(low, x, [place if d == dim else d for d in range(len(x.shape))], place.shape))
 
 
-@own_rule(RECIPE, "index")
+@codegen_rule(RECIPE, "index")
 def _index(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, asked = args
     dims = [d for d, place in enumerate(asked) if place is not None]
@@ -104,4 +104,4 @@ def _reshaped(view: View, shape: tuple[int, ...]) -> View:
 
 def place_of(low: Lowering, dim: int, shape: tuple[int, ...], dtype: str = "int32") -> View:
     """How far along `dim` each element of a value of `shape` is."""
-    return low.pw("as", low.pw("iota", shape=shape, dim=dim, compute="int64"), dtype=dtype, compute=dtype)
+    return low.pointwise("as", low.pointwise("iota", shape=shape, dim=dim, compute="int64"), dtype=dtype, compute=dtype)

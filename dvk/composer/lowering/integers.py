@@ -21,9 +21,9 @@ def _bitwise(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any])
     name = node.op.split(".")[1].removeprefix("bitwise_").strip("_")
     if node.dtype == "bool":
         pair = operands(node, args, 2)
-        return low.pw(_BOOLS[name], *pair, dtype="bool", compute="bool") if pair else None
+        return low.pointwise(_BOOLS[name], *pair, dtype="bool", compute="bool") if pair else None
     found = _of_type(low, node, args)
-    return finish(low, node, low.pw(_BITS[name], *found)) if found else None
+    return finish(low, node, low.pointwise(_BITS[name], *found)) if found else None
 
 
 @rule("bitwise_not")
@@ -32,8 +32,8 @@ def _bitwise_not(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, A
     if found is None or node.dtype not in (*INTS, "bool"):
         return None
     if node.dtype == "bool":
-        return low.pw("not", *found, compute="bool")
-    return finish(low, node, low.pw("bxor", *found, -1, compute=node.dtype))
+        return low.pointwise("not", *found, compute="bool")
+    return finish(low, node, low.pointwise("bxor", *found, -1, compute=node.dtype))
 
 
 @rule("bitwise_left_shift", "bitwise_right_shift", "__lshift__", "__rshift__")
@@ -47,12 +47,12 @@ def _shift(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
     if not isinstance(by, View):
         inside = 0 <= by < bits
         if left or (not inside and dtype == "uint8"):
-            return finish(low, node, low.pw("shl" if left else "shr", x, by) if inside else low.pw("mul", x, 0))
-        return finish(low, node, low.pw("shr", x, by if inside else bits - 1))
-    outside = low.pw("or", low.pw("lt", by, 0), low.pw("ge", by, bits), compute="bool")
-    sure = low.pw("where", outside, 0 if left else bits - 1, by, compute=dtype)
-    value = low.pw("shl" if left else "shr", x, sure)
-    return finish(low, node, low.pw("where", outside, 0, value, compute=dtype) if left or dtype == "uint8" else value)
+            return finish(low, node, low.pointwise("shl" if left else "shr", x, by) if inside else low.pointwise("mul", x, 0))
+        return finish(low, node, low.pointwise("shr", x, by if inside else bits - 1))
+    outside = low.pointwise("or", low.pointwise("lt", by, 0), low.pointwise("ge", by, bits), compute="bool")
+    sure = low.pointwise("where", outside, 0 if left else bits - 1, by, compute=dtype)
+    value = low.pointwise("shl" if left else "shr", x, sure)
+    return finish(low, node, low.pointwise("where", outside, 0, value, compute=dtype) if left or dtype == "uint8" else value)
 
 
 def _of_type(low: Lowering, node: Node, args: list[Any]) -> list[Operand] | None:
@@ -81,9 +81,9 @@ def modulo(low: Lowering, node: Node, args: list[Any]) -> View | None:
     if (found := _by_number(low, node, args)) is None:
         return None
     x, by = found
-    left = low.pw("irem", x, by)
+    left = low.pointwise("irem", x, by)
     if "remainder" in node.op:
-        left = low.pw("where", _unlike(low, left, by), low.pw("add", left, by), left, compute=x.dtype)
+        left = low.pointwise("where", _unlike(low, left, by), low.pointwise("add", left, by), left, compute=x.dtype)
     return finish(low, node, left)
 
 
@@ -92,13 +92,13 @@ def division(low: Lowering, node: Node, args: list[Any], mode: str) -> View | No
     if (found := _by_number(low, node, args)) is None:
         return None
     x, by = found
-    value = low.pw("idiv", x, by)
+    value = low.pointwise("idiv", x, by)
     if mode == "floor":
-        low_by_one = low.typed(_unlike(low, low.pw("irem", x, by), by), x.dtype)
-        value = low.pw("sub", value, low_by_one)
+        low_by_one = low.typed(_unlike(low, low.pointwise("irem", x, by), by), x.dtype)
+        value = low.pointwise("sub", value, low_by_one)
     return finish(low, node, value)
 
 
 def _unlike(low: Lowering, left: View, by: int) -> View:
     """Something is left whose sign is not the divisor's."""
-    return low.pw("lt", left, 0) if by > 0 else low.pw("gt", left, 0)
+    return low.pointwise("lt", left, 0) if by > 0 else low.pointwise("gt", left, 0)

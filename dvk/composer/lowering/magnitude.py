@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from dvk.composer.ir.nodes import Prim, Scalar, View, reduced_dims
+from dvk.composer.ir.nodes import IRNode, Scalar, View, reduced_dims
 
 MOST = 65504.0
 """The largest finite float16."""
@@ -22,7 +22,7 @@ _DEPTH = 32
 """Operations behind a value that are looked at; a longer chain may be anything."""
 
 
-def largest(prim: Prim, known: dict[Prim, float], depth: int = _DEPTH) -> float:
+def largest(prim: IRNode, known: dict[IRNode, float], depth: int = _DEPTH) -> float:
     """An upper bound of the magnitude of finite values, where every value that lies in memory is finite.
 
     Args:
@@ -33,7 +33,7 @@ def largest(prim: Prim, known: dict[Prim, float], depth: int = _DEPTH) -> float:
     return known[prim]
 
 
-def _largest(prim: Prim, known: dict[Prim, float], depth: int) -> float:
+def _largest(prim: IRNode, known: dict[IRNode, float], depth: int) -> float:
     if prim.dtype == "bool" or prim.op in _UNIT:
         return 1.0
     if prim.kind in ("source", "extern") or (prim.op in ("cast", "gather") and prim.dtype == "float16"):
@@ -59,7 +59,7 @@ def _number(value: Scalar) -> float:
     return abs(float(value)) if math.isfinite(value) else 0.0
 
 
-def _reduced(prim: Prim, of: float) -> float:
+def _reduced(prim: IRNode, of: float) -> float:
     if prim.op in ("max", "min"):
         return of
     operand = prim.operands[0]

@@ -16,7 +16,7 @@ from typing import Any
 
 from dvk.composer.ir.affine import ZERO, Affine, Var
 from dvk.composer.ir.nodes import FLOATS, View, register_type
-from dvk.composer.lowering.dispatch import Lowering, is_number, own_rule, padded
+from dvk.composer.lowering.dispatch import Lowering, codegen_rule, is_number, padded
 from dvk.composer.lowering.pointwise import finish
 from dvk.records import Node
 
@@ -29,7 +29,7 @@ def contracted(low: Lowering, left: View, right: View, summed: int = 1) -> View:
     # A k of one element is summed by nobody: what is left is ordinary pointwise work.
     summing = math.prod((*left.shape[-summed:], *right.shape[-summed:])) > 1
     marks: dict[str, Any] = {"own": True, "product": summing, "tf32": low.tf32 and left.dtype == "float32"}
-    times = low.pw("mul", _readable(low, left), _readable(low, right), dtype=kind, compute=kind, **marks)
+    times = low.pointwise("mul", _readable(low, left), _readable(low, right), dtype=kind, compute=kind, **marks)
     rank = len(times.shape)
     return low.reduce("sum", times, tuple(range(rank - summed, rank)), False, **marks)
 
@@ -39,7 +39,7 @@ def _readable(low: Lowering, operand: View) -> View:
     index = tuple(Affine.of(Var(size)) if size > 1 else ZERO for size in operand.shape)
     if operand.back(index) is not None:
         return operand
-    return low.pw("as", operand, dtype=operand.dtype, compute=register_type(operand.dtype))
+    return low.pointwise("as", operand, dtype=operand.dtype, compute=register_type(operand.dtype))
 
 
 def product(low: Lowering, a: View, b: View) -> View | None:
@@ -57,23 +57,23 @@ def product(low: Lowering, a: View, b: View) -> View | None:
     return contracted(low, left, turned.then("reshape", (), (*many, 1, n, k)) if many else turned)
 
 
-@own_rule(RECIPE, "matmul", "mm", "bmm", "mv", "__matmul__")
+@codegen_rule(RECIPE, "matmul", "mm", "bmm", "mv", "__matmul__")
 def _matmul(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     value = product(low, args[0], args[1]) if not kwargs and len(args) == 2 else None
     return None if value is None else finish(low, node, value)
 
 
-@own_rule(RECIPE, "linear")
+@codegen_rule(RECIPE, "linear")
 def _linear(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, weight, bias = padded(args, None, None, None)
     bias = kwargs.get("bias", bias)
     if x.dtype not in FLOATS or weight.dtype != x.dtype or not x.shape or len(weight.shape) != 2:
         return None
     value = contracted(low, x.then("reshape", (), (*x.shape[:-1], 1, x.shape[-1])), weight)
-    return finish(low, node, value if bias is None else low.pw("add", value, bias, compute=value.dtype))
+    return finish(low, node, value if bias is None else low.pointwise("add", value, bias, compute=value.dtype))
 
 
-@own_rule(RECIPE, "addmm", "addmv", "baddbmm")
+@codegen_rule(RECIPE, "addmm", "addmv", "baddbmm")
 def _added(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     if len(args) != 3 or args[0].dtype not in FLOATS or not all(is_number(v) for v in kwargs.values()):
         return None
@@ -82,14 +82,14 @@ def _added(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
         return None
     alpha, beta = kwargs.get("alpha", 1), kwargs.get("beta", 1)
     if alpha != 1:
-        value = low.pw("mul", value, alpha, compute=value.dtype)
+        value = low.pointwise("mul", value, alpha, compute=value.dtype)
     if beta == 0:
         return finish(low, node, value)
-    added = args[0] if beta == 1 else low.pw("mul", args[0], beta, compute=value.dtype)
-    return finish(low, node, low.pw("add", value, added, compute=value.dtype))
+    added = args[0] if beta == 1 else low.pointwise("mul", args[0], beta, compute=value.dtype)
+    return finish(low, node, low.pointwise("add", value, added, compute=value.dtype))
 
 
-@own_rule(RECIPE, "einsum")
+@codegen_rule(RECIPE, "einsum")
 def _einsum(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     """Two operands whose letters are each in one place, contracted over at least one letter."""
     formula, views = args[0], args[1] if len(args) > 1 else None

@@ -11,23 +11,23 @@ from typing import Any
 
 from dvk.composer.ir.affine import contiguous_strides
 from dvk.composer.ir.nodes import FLOATS, HALVES, INTS, UNARY_FUNCTIONS, Operand, View, register_type, rounded
-from dvk.composer.lowering.dispatch import Declined, Lowering, as_operand, is_number, rule
+from dvk.composer.lowering.dispatch import Lowering, NotLowered, as_operand, is_number, rule
 from dvk.records import Node
 
 
 def operands(node: Node, args: list[Any], count: int) -> list[Operand] | None:
     """The first `count` operands, or None when one cannot be read by a kernel."""
-    found = [as_operand(a) for a in args[:count]]
-    if len(found) < count or any(o is None for o in found) or not any(isinstance(o, View) for o in found):
+    result = [as_operand(a) for a in args[:count]]
+    if len(result) < count or any(o is None for o in result) or not any(isinstance(o, View) for o in result):
         return None
-    return found  # type: ignore[return-value]  # None was excluded above
+    return result  # type: ignore[return-value]  # None was excluded above
 
 
 def finish(low: Lowering, node: Node, value: View) -> View:
     """Give the value the dtype that PyTorch gave the operator's result, and a memory layout of its own where it has another."""
     value = low.typed(value, node.dtype or value.dtype)
     if value.steps and node.strides != contiguous_strides(node.shape or ()):
-        value = low.pw("as", value, dtype=value.dtype, compute=register_type(value.dtype))
+        value = low.pointwise("as", value, dtype=value.dtype, compute=register_type(value.dtype))
     return value
 
 
@@ -39,7 +39,7 @@ def converted(low: Lowering, value: Operand, dtype: str | None) -> Operand:
     if dtype not in HALVES:
         return value
     if isinstance(value, View):
-        return value if value.dtype in (dtype, "bool") else low.pw("cast", value, dtype=dtype, compute="float32")
+        return value if value.dtype in (dtype, "bool") else low.pointwise("cast", value, dtype=dtype, compute="float32")
     return rounded(float(value), dtype)
 
 
@@ -56,7 +56,7 @@ def compute_type(node: Node, values: list[Operand]) -> str:
     order = ["bool", "uint8", "int8", "int16", "int32", "int64"]
     types = types or ["bool"]
     if any(t not in order for t in types):
-        raise Declined("a dtype that kernels do not compute in")
+        raise NotLowered("a dtype that kernels do not compute in")
     return "int16" if {"uint8", "int8"} <= set(types) <= {"bool", "uint8", "int8"} else max(types, key=order.index)
 
 
@@ -81,7 +81,7 @@ def _simple(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
         return None
     if op in STEPS:
         found = [low.settled(v) for v in found]
-    return finish(low, node, low.pw(op, *found, compute=compute))
+    return finish(low, node, low.pointwise(op, *found, compute=compute))
 
 
 for _name in SIMPLE:
@@ -97,18 +97,18 @@ COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
 def _compared(low: Lowering, *pair: Operand) -> list[Operand]:
     """Operands as a comparison sees them: beside a half tensor, numbers and tensors that give way in promotion are rounded to its type."""
     half = next((v for v in pair if isinstance(v, View) and v.dtype in HALVES), None)
-    found: list[Operand] = []
+    result: list[Operand] = []
     for value in pair:
         if half is None:
-            found.append(value)
+            result.append(value)
         elif not isinstance(value, View):
             nearest = rounded(float(value), half.dtype)
-            found.append(value if nearest == value else nearest)
+            result.append(value if nearest == value else nearest)
         elif value.dtype in INTS or (value.shape == () != half.shape and value.dtype in FLOATS):
-            found.append(low.pw("cast", value, dtype=half.dtype, compute="float32"))
+            result.append(low.pointwise("cast", value, dtype=half.dtype, compute="float32"))
         else:
-            found.append(low.settled(value))
-    return found
+            result.append(low.settled(value))
+    return result
 
 
 def binary(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
@@ -123,11 +123,11 @@ def binary(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
     alpha = kwargs.get("alpha", args[2] if len(args) > 2 else 1)
     a, b = (converted(low, v, node.dtype) for v in found) if op in ("max", "min") else found
     if alpha != 1:
-        b = b * alpha if is_number(b) else low.pw("mul", b, alpha, compute=compute)
+        b = b * alpha if is_number(b) else low.pointwise("mul", b, alpha, compute=compute)
     if logical:
-        a, b = (low.pw("ne", v, 0) if isinstance(v, View) and v.dtype != "bool" else v for v in (a, b))
+        a, b = (low.pointwise("ne", v, 0) if isinstance(v, View) and v.dtype != "bool" else v for v in (a, b))
         compute = "bool"
-    return finish(low, node, low.pw(op, a, b, compute=compute))
+    return finish(low, node, low.pointwise(op, a, b, compute=compute))
 
 
 for _name in BINARY:
@@ -139,7 +139,7 @@ def _rsub(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
     found = operands(node, args, 2)
     if found is None or kwargs.get("alpha", args[2] if len(args) > 2 else 1) != 1:
         return None
-    return finish(low, node, low.pw("sub", found[1], found[0], compute=compute_type(node, found)))
+    return finish(low, node, low.pointwise("sub", found[1], found[0], compute=compute_type(node, found)))
 
 
 @rule("addcmul", "addcdiv")
@@ -149,8 +149,8 @@ def _addc(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
         return None
     a, b, c = found
     compute, value = register_type(node.dtype), kwargs.get("value", 1)
-    scaled = b if value == 1 else low.pw("mul", b, value, compute=compute)
-    return finish(low, node, low.pw("add", a, low.pw("mul" if "mul" in node.op else "div", scaled, c, compute=compute)))
+    scaled = b if value == 1 else low.pointwise("mul", b, value, compute=compute)
+    return finish(low, node, low.pointwise("add", a, low.pointwise("mul" if "mul" in node.op else "div", scaled, c, compute=compute)))
 
 
 @rule("lerp")
@@ -159,17 +159,19 @@ def _lerp(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
     if found is None or node.dtype not in FLOATS:
         return None
     start, end, weight = found
-    gap = low.pw("sub", end, start)
-    near = low.pw("add", start, low.pw("mul", weight, gap))
-    far = low.pw("sub", end, low.pw("mul", low.pw("sub", 1.0, weight) if isinstance(weight, View) else 1.0 - weight, gap))
+    gap = low.pointwise("sub", end, start)
+    near = low.pointwise("add", start, low.pointwise("mul", weight, gap))
+    far = low.pointwise(
+        "sub", end, low.pointwise("mul", low.pointwise("sub", 1.0, weight) if isinstance(weight, View) else 1.0 - weight, gap)
+    )
     if isinstance(weight, View):
-        return finish(low, node, low.pw("where", low.pw("lt", low.pw("abs", weight), 0.5), near, far))
+        return finish(low, node, low.pointwise("where", low.pointwise("lt", low.pointwise("abs", weight), 0.5), near, far))
     return finish(low, node, near if abs(weight) < 0.5 else far)
 
 
 @rule("square")
 def _square(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    return finish(low, node, low.pw("mul", args[0], args[0], compute=compute_type(node, args[:1])))
+    return finish(low, node, low.pointwise("mul", args[0], args[0], compute=compute_type(node, args[:1])))
 
 
 @rule("isfinite", "frac", "nan_to_num", "logaddexp", "xlogy")
@@ -180,29 +182,29 @@ def _composite(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any
         return None
     x = found[0]
     if name == "isfinite":
-        return low.pw("lt", low.pw("abs", x), math.inf)
+        return low.pointwise("lt", low.pointwise("abs", x), math.inf)
     if name == "frac":
-        return finish(low, node, low.pw("sub", x, low.pw("trunc", x)))
+        return finish(low, node, low.pointwise("sub", x, low.pointwise("trunc", x)))
     if name == "nan_to_num":
         given = dict(zip(("nan", "posinf", "neginf"), args[1:])) | kwargs
         nan, top, bottom = (given.get(k) for k in ("nan", "posinf", "neginf"))
         largest = LARGEST[x.dtype]
-        y = low.pw("where", low.pw("isnan", x), converted(low, 0.0 if nan is None else nan, x.dtype), x)
-        y = low.pw("where", low.pw("eq", x, math.inf), converted(low, largest if top is None else top, x.dtype), y)
-        y = low.pw("where", low.pw("eq", x, -math.inf), converted(low, -largest if bottom is None else bottom, x.dtype), y)
+        y = low.pointwise("where", low.pointwise("isnan", x), converted(low, 0.0 if nan is None else nan, x.dtype), x)
+        y = low.pointwise("where", low.pointwise("eq", x, math.inf), converted(low, largest if top is None else top, x.dtype), y)
+        y = low.pointwise("where", low.pointwise("eq", x, -math.inf), converted(low, -largest if bottom is None else bottom, x.dtype), y)
         return finish(low, node, y)
     other = found[1]
     if not isinstance(other, View):
         return None
     other = low.typed(other, register_type(node.dtype or x.dtype))  # which may be whole numbers
     if name == "xlogy":
-        value = low.pw("where", low.pw("eq", x, 0.0), 0.0, low.pw("mul", x, low.pw("log", other)))
-        return finish(low, node, low.pw("where", low.pw("isnan", other), math.nan, value))
-    gap = low.pw("sub", x, other)
-    tail = low.pw("log1p", low.pw("exp", low.pw("neg", low.pw("abs", gap))))
-    peak = low.pw("max", x, other)
+        value = low.pointwise("where", low.pointwise("eq", x, 0.0), 0.0, low.pointwise("mul", x, low.pointwise("log", other)))
+        return finish(low, node, low.pointwise("where", low.pointwise("isnan", other), math.nan, value))
+    gap = low.pointwise("sub", x, other)
+    tail = low.pointwise("log1p", low.pointwise("exp", low.pointwise("neg", low.pointwise("abs", gap))))
+    peak = low.pointwise("max", x, other)
     # Equal infinities have no gap.
-    return finish(low, node, low.pw("where", low.pw("isinf", peak), peak, low.pw("add", peak, tail)))
+    return finish(low, node, low.pointwise("where", low.pointwise("isinf", peak), peak, low.pointwise("add", peak, tail)))
 
 
 LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38, "float64": 1.7976931348623157e308}
@@ -229,7 +231,7 @@ def _clamp(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
             bound = as_operand(end)
             if bound is None or (isinstance(bound, float) and math.isnan(bound)):
                 return None
-            x = low.pw(op, x, converted(low, bound, node.dtype), compute=compute)
+            x = low.pointwise(op, x, converted(low, bound, node.dtype), compute=compute)
     return finish(low, node, x)
 
 
@@ -242,7 +244,7 @@ def _where(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
         return None
     chosen, *values = found
     compute = compute_type(node, values)
-    return finish(low, node, low.pw("where", chosen, *(converted(low, v, node.dtype) for v in values), compute=compute))
+    return finish(low, node, low.pointwise("where", chosen, *(converted(low, v, node.dtype) for v in values), compute=compute))
 
 
 @rule("to", "_to_copy", "type_as", "float", "half", "bfloat16", "double", "int", "long", "bool", "_assert_tensor_metadata")
@@ -256,11 +258,11 @@ def _to(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> V
     if node.dtype == x.dtype:
         copies = kwargs.get("copy") or any(a is True for a in args[3:]) or "_to_copy" in node.op
         if copies or source.strides != node.strides:
-            return low.pw("as", x, dtype=x.dtype, compute=register_type(x.dtype))
+            return low.pointwise("as", x, dtype=x.dtype, compute=register_type(x.dtype))
         return x
     if node.dtype == "bool":
-        return low.pw("ne", x, 0)
-    return low.pw("cast", x if node.dtype in HALVES else low.settled(x), dtype=node.dtype, compute=register_type(node.dtype))
+        return low.pointwise("ne", x, 0)
+    return low.pointwise("cast", x if node.dtype in HALVES else low.settled(x), dtype=node.dtype, compute=register_type(node.dtype))
 
 
 @rule("tril", "triu")
@@ -268,11 +270,11 @@ def _triangle(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
     x = args[0]
     diagonal = args[1] if len(args) > 1 else kwargs.get("diagonal", 0)
     rank = len(x.shape)
-    row = low.pw("iota", shape=x.shape, dim=rank - 2, compute="int64")
-    column = low.pw("iota", shape=x.shape, dim=rank - 1, compute="int64")
-    offset = low.pw("sub", column, row)
-    keep = low.pw("le" if "tril" in node.op else "ge", offset, diagonal)
-    return finish(low, node, low.pw("where", keep, x, 0, compute=register_type(x.dtype)))
+    row = low.pointwise("iota", shape=x.shape, dim=rank - 2, compute="int64")
+    column = low.pointwise("iota", shape=x.shape, dim=rank - 1, compute="int64")
+    offset = low.pointwise("sub", column, row)
+    keep = low.pointwise("le" if "tril" in node.op else "ge", offset, diagonal)
+    return finish(low, node, low.pointwise("where", keep, x, 0, compute=register_type(x.dtype)))
 
 
 @rule("zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "scalar_tensor", "new_zeros", "new_ones", "new_full", "fill")
@@ -284,7 +286,7 @@ def _filled(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
     if not is_number(value):
         return None
     value = converted(low, value, node.dtype)
-    return low.pw("as", value, shape=tuple(node.shape or ()), dtype=node.dtype, compute=register_type(node.dtype))
+    return low.pointwise("as", value, shape=tuple(node.shape or ()), dtype=node.dtype, compute=register_type(node.dtype))
 
 
 @rule("arange")
@@ -292,5 +294,5 @@ def _arange(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
     start, step = (args[0] if len(args) > 1 else 0), (args[2] if len(args) > 2 else 1)
     if node.dtype not in ("int64", "int32", "float32") or not all(isinstance(v, int) for v in (start, step)):
         return None
-    count = low.pw("iota", shape=tuple(node.shape or ()), dim=0, compute="int64")
-    return finish(low, node, low.pw("add", low.pw("mul", count, step), start))
+    count = low.pointwise("iota", shape=tuple(node.shape or ()), dim=0, compute="int64")
+    return finish(low, node, low.pointwise("add", low.pointwise("mul", count, step), start))

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dvk.composer.ir.nodes import COSTLY, FLOATS, Prim, View, ViewStep, register_type, rounded
-from dvk.composer.lowering.dispatch import Lowering, is_number, own_rule, padded
+from dvk.composer.ir.nodes import COSTLY, FLOATS, IRNode, View, ViewStep, register_type, rounded
+from dvk.composer.lowering.dispatch import Lowering, codegen_rule, is_number, padded
 from dvk.composer.lowering.pointwise import finish
 from dvk.records import Node
 
@@ -27,7 +27,7 @@ COSTLY_OPS = 8
 
 
 @dataclass(frozen=True)
-class Window:
+class PoolingWindow:
     """The window along one dimension: `count` outputs of `size` elements each; lengths in elements."""
 
     dim: int
@@ -59,11 +59,18 @@ def bounded(low: Lowering, x: View, ahead: Sequence[int], behind: Sequence[int],
     if x.base.kind == "pw" and _merged(x):
         low.kept_whole.add(x.base)
     step = ViewStep("pad", tuple(ahead), x.shape, shape)
-    return low.pw("bounded", x.then("pad", step.args, shape), shape=shape, dtype=x.dtype, compute=register_type(x.dtype), steps=(step,),
-                  fill=rounded(fill, x.dtype))
+    return low.pointwise(
+        "bounded",
+        x.then("pad", step.args, shape),
+        shape=shape,
+        dtype=x.dtype,
+        compute=register_type(x.dtype),
+        steps=(step,),
+        fill=rounded(fill, x.dtype),
+    )
 
 
-def windows(low: Lowering, x: View, over: Sequence[Window], fill: float) -> View:
+def windows(low: Lowering, x: View, over: Sequence[PoolingWindow], fill: float) -> View:
     """The windows of `x`, their elements as new last dimensions; outside of `x` is `fill`."""
     overlap = math.prod(max(w.size / w.stride, 1.0) for w in over)
     if overlap > 1 and x.base.kind == "pw" and _operations(x.base) * (overlap - 1) > MAX_REPEATED:
@@ -87,9 +94,9 @@ def _merged(x: View) -> bool:
     return merging and any(p.op == "bounded" for p in computed)
 
 
-def _computed(prim: Prim) -> set[Prim]:
+def _computed(prim: IRNode) -> set[IRNode]:
     """A pointwise value and those it is computed from, down to the values that lie in memory."""
-    seen: set[Prim] = set()
+    seen: set[IRNode] = set()
     pending = [prim]
     while pending:
         one = pending.pop()
@@ -99,13 +106,13 @@ def _computed(prim: Prim) -> set[Prim]:
     return seen
 
 
-def _operations(prim: Prim) -> int:
+def _operations(prim: IRNode) -> int:
     """What computing one element of a pointwise value costs."""
     seen = _computed(prim)
     return sum(COSTLY_OPS if p.op in COSTLY else p.op not in ("as", "iota", "bounded") for p in seen)
 
 
-def reduced(low: Lowering, op: str, x: View, over: Sequence[Window], keepdim: bool = True) -> View:
+def reduced(low: Lowering, op: str, x: View, over: Sequence[PoolingWindow], keepdim: bool = True) -> View:
     """A reduction of every window: `sum` or `max`."""
     whole = [w for w in over if w.count == 1 and w.size == w.length and not w.ahead and w.dilation == 1]
     if len(whole) == len(over):
@@ -123,7 +130,7 @@ def per_dim(value: Any, count: int, default: list[int]) -> list[int] | None:
     return found if len(found) == count and all(type(v) is int for v in found) else None
 
 
-def _described(node: Node, x: View, name: str, size: Any, stride: Any, padding: Any, dilation: Any) -> list[Window] | None:
+def _described(node: Node, x: View, name: str, size: Any, stride: Any, padding: Any, dilation: Any) -> list[PoolingWindow] | None:
     count = int(name.split("pool")[1][0])
     sizes = per_dim(size, count, [])
     if not sizes or node.shape is None:
@@ -132,10 +139,12 @@ def _described(node: Node, x: View, name: str, size: Any, stride: Any, padding: 
     if strides is None or pads is None or gaps is None:
         return None
     first = len(x.shape) - count
-    return [Window(first + n, x.shape[first + n], node.shape[first + n], sizes[n], strides[n], pads[n], gaps[n]) for n in range(count)]
+    return [
+        PoolingWindow(first + n, x.shape[first + n], node.shape[first + n], sizes[n], strides[n], pads[n], gaps[n]) for n in range(count)
+    ]
 
 
-@own_rule(RECIPE, "max_pool1d", "max_pool2d", "max_pool3d")
+@codegen_rule(RECIPE, "max_pool1d", "max_pool2d", "max_pool3d")
 def _max_pool(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, size, stride, padding, dilation, _ceil = padded(args, None, None, None, None, None, False)
     if kwargs or node.dtype not in FLOATS:
@@ -144,7 +153,7 @@ def _max_pool(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
     return finish(low, node, reduced(low, "max", low.typed(x, register_type(x.dtype)), over)) if over else None
 
 
-@own_rule(RECIPE, "avg_pool1d", "avg_pool2d", "avg_pool3d")
+@codegen_rule(RECIPE, "avg_pool1d", "avg_pool2d", "avg_pool3d")
 def _avg_pool(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, size, stride, padding, _ceil, whole, divisor = padded(args, None, None, None, None, False, True, None)
     if kwargs or node.dtype not in FLOATS:
@@ -153,10 +162,10 @@ def _avg_pool(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
     if not over:
         return None
     total = reduced(low, "sum", low.typed(x, register_type(x.dtype)), over)
-    return finish(low, node, low.pw("div", total, divisor if divisor is not None else _counts(low, total, over, bool(whole))))
+    return finish(low, node, low.pointwise("div", total, divisor if divisor is not None else _counts(low, total, over, bool(whole))))
 
 
-def _counts(low: Lowering, total: View, over: Sequence[Window], whole: bool) -> View | float:
+def _counts(low: Lowering, total: View, over: Sequence[PoolingWindow], whole: bool) -> View | float:
     """How many elements each window's mean is over: a number where all windows are alike."""
     fixed, varying = 1.0, []
     for w in over:
@@ -167,25 +176,25 @@ def _counts(low: Lowering, total: View, over: Sequence[Window], whole: bool) -> 
             varying.append(w)
     value: View | float = fixed
     for w in varying:
-        at = low.pw("iota", shape=total.shape, dim=w.dim, compute="int64")
-        start = low.pw("sub", low.pw("mul", at, w.stride), w.ahead)
-        end = low.pw("min", low.pw("add", start, w.size), w.length + w.ahead)
+        at = low.pointwise("iota", shape=total.shape, dim=w.dim, compute="int64")
+        start = low.pointwise("sub", low.pointwise("mul", at, w.stride), w.ahead)
+        end = low.pointwise("min", low.pointwise("add", start, w.size), w.length + w.ahead)
         if not whole:
-            start, end = low.pw("max", start, 0), low.pw("min", end, w.length)
-        value = low.pw("mul", low.typed(low.pw("sub", end, start), total.dtype), value)
+            start, end = low.pointwise("max", start, 0), low.pointwise("min", end, w.length)
+        value = low.pointwise("mul", low.typed(low.pointwise("sub", end, start), total.dtype), value)
     return value
 
 
-@own_rule(RECIPE, "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d")
+@codegen_rule(RECIPE, "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d")
 def _adaptive_avg_pool(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     over = _equal(args[0], node.op.split(".")[1], args[1])
     if over is None or node.dtype not in FLOATS:
         return None
     total = reduced(low, "sum", low.typed(args[0], register_type(args[0].dtype)), over)
-    return finish(low, node, low.pw("div", total, float(math.prod(w.size for w in over))))
+    return finish(low, node, low.pointwise("div", total, float(math.prod(w.size for w in over))))
 
 
-@own_rule(RECIPE, "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
+@codegen_rule(RECIPE, "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
 def _adaptive_max_pool(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> tuple[View, ...] | None:
     x = args[0]
     over = _equal(x, node.op.split(".")[1], args[1])
@@ -194,17 +203,17 @@ def _adaptive_max_pool(low: Lowering, node: Node, args: list[Any], kwargs: dict[
     return (low.typed(reduced(low, "max", low.typed(x, register_type(x.dtype)), over), x.dtype),)
 
 
-def _equal(x: View, name: str, counts: Any) -> list[Window] | None:
+def _equal(x: View, name: str, counts: Any) -> list[PoolingWindow] | None:
     """Adaptive windows where all are alike: as many outputs as divide the input."""
     dims = int(name.split("pool")[1][0])
     found = per_dim(counts, dims, [])
     first = len(x.shape) - dims
     if not found or any(n < 1 or x.shape[first + d] % n for d, n in enumerate(found)):
         return None
-    return [Window(first + d, x.shape[first + d], n, x.shape[first + d] // n, x.shape[first + d] // n) for d, n in enumerate(found)]
+    return [PoolingWindow(first + d, x.shape[first + d], n, x.shape[first + d] // n, x.shape[first + d] // n) for d, n in enumerate(found)]
 
 
-@own_rule(RECIPE, "pad", "constant_pad_nd")
+@codegen_rule(RECIPE, "pad", "constant_pad_nd")
 def _pad(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     if "constant" in node.op:
         args = [args[0], args[1], "constant", args[2] if len(args) > 2 else 0]
@@ -224,5 +233,5 @@ def _pad(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> 
             x = x.then("slice", (dim, -cut[0], 1), (*x.shape[:dim], x.shape[dim] + sum(cut), *x.shape[dim + 1:]))
     value = bounded(low, x, ahead, behind, fill)
     if value.steps or value is x:
-        value = low.pw("as", value, dtype=value.dtype, compute=register_type(value.dtype))
+        value = low.pointwise("as", value, dtype=value.dtype, compute=register_type(value.dtype))
     return finish(low, node, value)

@@ -27,12 +27,12 @@ def _pow(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> 
     if isinstance(base, View) and not isinstance(power, View):
         x = low.typed(base, compute)
         if power == 0:
-            return low.pw("as", 1.0, shape=x.shape, dtype=node.dtype, compute=compute)
+            return low.pointwise("as", 1.0, shape=x.shape, dtype=node.dtype, compute=compute)
         if power in (0.5, -0.5):
-            return finish(low, node, low.pw("sqrt" if power > 0 else "rsqrt", x))
+            return finish(low, node, low.pointwise("sqrt" if power > 0 else "rsqrt", x))
         if power == int(power) and abs(power) <= 8:
             value = _whole_power(low, x, int(abs(power)))
-            return finish(low, node, low.pw("reciprocal", value) if power < 0 else value)
+            return finish(low, node, low.pointwise("reciprocal", value) if power < 0 else value)
     if any(v in (0, 1) for v in (base, power)) or (not isinstance(base, View) and not base > 0):
         return None
     return finish(low, node, _general_power(low, base, power, compute))
@@ -43,8 +43,8 @@ def _whole_power(low: Lowering, x: View, power: int) -> View:
     if power == 1:
         return x
     half = _whole_power(low, x, power // 2)
-    square = low.pw("mul", half, half)
-    return low.pw("mul", square, x) if power % 2 else square
+    square = low.pointwise("mul", half, half)
+    return low.pointwise("mul", square, x) if power % 2 else square
 
 
 def _general_power(low: Lowering, x: Operand, y: Operand, compute: str) -> View:
@@ -53,25 +53,25 @@ def _general_power(low: Lowering, x: Operand, y: Operand, compute: str) -> View:
     A number for x is positive; a number for y is finite and not 0.
     """
     def pw(op: str, *values: Operand) -> View:
-        return low.pw(op, *values, compute=compute)
+        return low.pointwise(op, *values, compute=compute)
 
     size = pw("abs", x) if isinstance(x, View) else x
     exponent = pw("mul", y, pw("log2", size) if isinstance(size, View) else math.log2(size))
     if isinstance(y, View):
         one = pw("eq", y, 0.0)
         if isinstance(size, View):
-            one = low.pw("or", one, pw("eq", size, 1.0), compute="bool")
+            one = low.pointwise("or", one, pw("eq", size, 1.0), compute="bool")
         exponent = pw("where", one, 0.0, exponent)
     value = pw("exp2", exponent)
     if not isinstance(x, View):
         return value
     infinite = pw("isinf", x)
-    minus_zero = low.pw("and", pw("eq", x, 0.0), pw("lt", pw("reciprocal", x), 0.0), compute="bool")
+    minus_zero = low.pointwise("and", pw("eq", x, 0.0), pw("lt", pw("reciprocal", x), 0.0), compute="bool")
     if isinstance(y, View):
         whole = pw("eq", pw("floor", y), y)
-        odd = low.pw("and", whole, pw("ne", pw("floor", pw("mul", y, 0.5)), pw("mul", y, 0.5)), compute="bool")
-        real = low.pw("or", whole, infinite, compute="bool")
-        value = pw("where", low.pw("and", odd, minus_zero, compute="bool"), pw("neg", value), value)
+        odd = low.pointwise("and", whole, pw("ne", pw("floor", pw("mul", y, 0.5)), pw("mul", y, 0.5)), compute="bool")
+        real = low.pointwise("or", whole, infinite, compute="bool")
+        value = pw("where", low.pointwise("and", odd, minus_zero, compute="bool"), pw("neg", value), value)
         below = pw("where", odd, pw("neg", value), pw("where", real, value, math.nan))
     elif y != int(y):
         below = pw("where", infinite, value, math.nan)

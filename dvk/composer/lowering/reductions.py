@@ -37,15 +37,15 @@ def _wide(low: Lowering, x: View, dtype: str | None = None) -> View:
 def mean(low: Lowering, x: View, dims: tuple[int, ...], keepdim: bool) -> View:
     """Arithmetic mean over `dims` (all when empty)."""
     if x.dtype == "float64":  # a sum of equal floats is exact in it, and their mean is what they are
-        return low.pw("div", low.reduce("sum", x, dims, keepdim), _count(x.shape, dims))
-    return low.pw("mul", low.reduce("sum", x, dims, keepdim), over(1.0, _count(x.shape, dims)))
+        return low.pointwise("div", low.reduce("sum", x, dims, keepdim), _count(x.shape, dims))
+    return low.pointwise("mul", low.reduce("sum", x, dims, keepdim), over(1.0, _count(x.shape, dims)))
 
 
 def variance(low: Lowering, x: View, dims: tuple[int, ...], keepdim: bool, correction: float) -> View:
     """Two-pass variance with divisor N − correction."""
-    centred = low.pw("sub", x, mean(low, x, dims, True))
-    total = low.reduce("sum", low.pw("mul", centred, centred), dims, keepdim)
-    return low.pw("mul", total, over(1.0, _count(x.shape, dims) - correction))
+    centred = low.pointwise("sub", x, mean(low, x, dims, True))
+    total = low.reduce("sum", low.pointwise("mul", centred, centred), dims, keepdim)
+    return low.pointwise("mul", total, over(1.0, _count(x.shape, dims) - correction))
 
 
 @rule("sum", "mean", "amax", "amin", "max", "min", "prod")
@@ -59,7 +59,7 @@ def _reduce(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
         if not isinstance(args[1], View):
             return None
         pair = [converted(low, v, node.dtype) for v in (x, args[1])]
-        return finish(low, node, low.pw(name, *pair, compute=register_type(node.dtype)))
+        return finish(low, node, low.pointwise(name, *pair, compute=register_type(node.dtype)))
     if name == "prod" and len(args) > 1 and isinstance(args[1], dict):
         return None
     dims = tuple(d % len(x.shape) for d in _dims(_argument(args, kwargs, 1, "dim", None)))
@@ -111,11 +111,11 @@ def _var(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> 
     # On CPUs eager computes in double precision: no square of a float is infinite, and equal values have no variance.
     wide = low.typed(x, "float64") if low.device == "cpu" else _wide(low, x)
     value = variance(low, wide, dims, keepdim, correction)
-    value = low.typed(low.pw("sqrt", value) if "std" in node.op else value, x.dtype)
+    value = low.typed(low.pointwise("sqrt", value) if "std" in node.op else value, x.dtype)
     if "_mean" not in node.op:
         return value
     # Eager updates a running mean, which an infinite element makes NaN, as it makes the variance.
-    middle = low.pw("where", low.pw("isnan", value), math.nan, mean(low, wide, dims, keepdim))
+    middle = low.pointwise("where", low.pointwise("isnan", value), math.nan, mean(low, wide, dims, keepdim))
     return value, low.typed(middle, x.dtype)
 
 
@@ -133,8 +133,8 @@ def _norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
 def norm(low: Lowering, x: View, order: float, dims: tuple[int, ...], keepdim: bool) -> View:
     """Vector norm of order 1, 2 or infinity."""
     if order == 2:
-        return low.pw("sqrt", low.reduce("sum", low.pw("mul", x, x), dims, keepdim))
-    return low.reduce("sum" if order == 1 else "max", low.pw("abs", x), dims, keepdim)
+        return low.pointwise("sqrt", low.reduce("sum", low.pointwise("mul", x, x), dims, keepdim))
+    return low.reduce("sum" if order == 1 else "max", low.pointwise("abs", x), dims, keepdim)
 
 
 @rule("pairwise_distance")
@@ -142,7 +142,7 @@ def _pairwise_distance(low: Lowering, node: Node, args: list[Any], kwargs: dict[
     order, eps, keepdim = (_argument(args, kwargs, n, k, d) for n, k, d in ((2, "p", 2.0), (3, "eps", 1e-6), (4, "keepdim", False)))
     if node.dtype not in FLOATS or order not in (1, 2, math.inf):
         return None
-    gap = low.pw("add", low.pw("sub", _wide(low, args[0]), _wide(low, args[1])), eps)
+    gap = low.pointwise("add", low.pointwise("sub", _wide(low, args[0]), _wide(low, args[1])), eps)
     return finish(low, node, norm(low, gap, order, (len(gap.shape) - 1,), bool(keepdim)))
 
 
@@ -156,10 +156,14 @@ def _softmax(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any])
 
 def softmax(low: Lowering, x: View, dim: int, log: bool) -> View:
     """Softmax or its logarithm along one dimension, shifted by the row's maximum."""
-    shifted = low.pw("sub", x, low.reduce("max", x, (dim,), True))
-    powers = low.pw("exp", shifted)
+    shifted = low.pointwise("sub", x, low.reduce("max", x, (dim,), True))
+    powers = low.pointwise("exp", shifted)
     total = low.reduce("sum", powers, (dim,), True)
-    return low.pw("sub", shifted, low.pw("log", total)) if log else low.pw("mul", powers, low.pw("reciprocal", total))
+    return (
+        low.pointwise("sub", shifted, low.pointwise("log", total))
+        if log
+        else low.pointwise("mul", powers, low.pointwise("reciprocal", total))
+    )
 
 
 @rule("logsumexp")
@@ -170,23 +174,23 @@ def _logsumexp(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any
     wide = _wide(low, x)
     peak = low.reduce("max", wide, dims, True)
     # A row of -inf has peak -inf, and -inf − (-inf) is NaN: shift such rows by nothing.
-    shift = low.pw("where", low.pw("isinf", peak), 0.0, peak)
-    total = low.reduce("sum", low.pw("exp", low.pw("sub", wide, shift)), dims, True)
-    value = low.pw("add", low.pw("log", total), shift)
+    shift = low.pointwise("where", low.pointwise("isinf", peak), 0.0, peak)
+    total = low.reduce("sum", low.pointwise("exp", low.pointwise("sub", wide, shift)), dims, True)
+    value = low.pointwise("add", low.pointwise("log", total), shift)
     after = tuple(node.shape or ())
     return finish(low, node, value.then("reshape", after, after))
 
 
 def _affine(low: Lowering, x: View, weight: View | None, bias: View | None, shape: tuple[int, ...]) -> View:
     if weight is not None:
-        x = low.pw("mul", x, weight.then("reshape", shape, shape))
-    return low.pw("add", x, bias.then("reshape", shape, shape)) if bias is not None else x
+        x = low.pointwise("mul", x, weight.then("reshape", shape, shape))
+    return low.pointwise("add", x, bias.then("reshape", shape, shape)) if bias is not None else x
 
 
 def _standardize(low: Lowering, x: View, dims: tuple[int, ...], eps: float) -> View:
-    centred = low.pw("sub", x, mean(low, x, dims, True))
-    spread = low.pw("mul", low.reduce("sum", low.pw("mul", centred, centred), dims, True), over(1.0, _count(x.shape, dims)))
-    return low.pw("mul", centred, low.pw("rsqrt", low.pw("add", spread, eps)))
+    centred = low.pointwise("sub", x, mean(low, x, dims, True))
+    spread = low.pointwise("mul", low.reduce("sum", low.pointwise("mul", centred, centred), dims, True), over(1.0, _count(x.shape, dims)))
+    return low.pointwise("mul", centred, low.pointwise("rsqrt", low.pointwise("add", spread, eps)))
 
 
 EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-23, "bfloat16": 2.0**-23}
@@ -213,11 +217,11 @@ def _layer_norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
     if "rms_norm" in node.op:
         eps = _argument(args, kwargs, 3, "eps", None)
         eps = EPSILON[x.dtype] if eps is None else eps
-        power = mean(low, low.pw("mul", wide, wide), dims, True)
+        power = mean(low, low.pointwise("mul", wide, wide), dims, True)
         if low.device == "cuda" and _follows_mean(x, weight, dims):
             total = low.reduce("sum", wide, dims, True)
-            power = low.pw("add", power, low.pw("sub", total, total))  # an infinity in the row makes NaN of all of it
-        y = low.pw("mul", wide, low.pw("rsqrt", low.pw("add", power, eps)))
+            power = low.pointwise("add", power, low.pointwise("sub", total, total))  # an infinity in the row makes NaN of all of it
+        y = low.pointwise("mul", wide, low.pointwise("rsqrt", low.pointwise("add", power, eps)))
         return finish(low, node, _affine(low, y, weight, None, shape))
     bias = _argument(args, kwargs, 3, "bias", None)
     y = _standardize(low, wide, dims, _argument(args, kwargs, 4, "eps", 1e-5))
@@ -242,7 +246,7 @@ def _group_norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
     wide = _wide(low, x).then("reshape", grouped, grouped)
     y = _standardize(low, wide, tuple(range(2, len(grouped))), eps)
     # A pointwise step pins the grouped shape as this value's own, so that the view back is one step.
-    y = low.pw("as", y, dtype=y.dtype, compute=y.dtype).then("reshape", x.shape, x.shape)
+    y = low.pointwise("as", y, dtype=y.dtype, compute=y.dtype).then("reshape", x.shape, x.shape)
     return finish(low, node, _affine(low, y, weight, bias, (channels, *([1] * len(space)))))
 
 
@@ -257,9 +261,9 @@ def _affine_norm(low: Lowering, node: Node, args: list[Any]) -> View:
     """Batch or instance norm with fixed statistics: one scale and shift a channel."""
     x, weight, bias, mean_, var, _training, _momentum, eps = args[:8]
     shape = (x.shape[1], *([1] * (len(x.shape) - 2)))
-    scale = low.pw("rsqrt", low.pw("add", var.then("reshape", shape, shape), eps))
-    centred = low.pw("sub", _wide(low, x), mean_.then("reshape", shape, shape))
-    return finish(low, node, _affine(low, low.pw("mul", centred, scale), weight, bias, shape))
+    scale = low.pointwise("rsqrt", low.pointwise("add", var.then("reshape", shape, shape), eps))
+    centred = low.pointwise("sub", _wide(low, x), mean_.then("reshape", shape, shape))
+    return finish(low, node, _affine(low, low.pointwise("mul", centred, scale), weight, bias, shape))
 
 
 def _reduced(low: Lowering, node: Node, loss: View, reduction: int) -> View:
@@ -277,48 +281,50 @@ def _loss(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
         return None
     x, y = _wide(low, x), _wide(low, y)
     reduction = _argument(args, kwargs, 2, "reduction", 1)
-    gap = low.pw("sub", x, y)
+    gap = low.pointwise("sub", x, y)
     if name == "mse_loss":
-        loss = low.pw("mul", gap, gap)
+        loss = low.pointwise("mul", gap, gap)
     elif name == "l1_loss":
-        loss = low.pw("abs", gap)
+        loss = low.pointwise("abs", gap)
     elif name in ("smooth_l1_loss", "huber_loss"):
         width = _argument(args, kwargs, 3, "beta" if "smooth" in name else "delta", 1.0)
         if width == 0:
             return None
-        size = low.pw("abs", gap)
-        square = low.pw("mul", low.pw("mul", gap, gap), 0.5)
-        linear = low.pw("sub", size, 0.5 * width)
+        size = low.pointwise("abs", gap)
+        square = low.pointwise("mul", low.pointwise("mul", gap, gap), 0.5)
+        linear = low.pointwise("sub", size, 0.5 * width)
         if name == "huber_loss":
-            linear = low.pw("mul", linear, width)
+            linear = low.pointwise("mul", linear, width)
         else:
-            square = low.pw("mul", square, 1.0 / width)
-        loss = low.pw("where", low.pw("lt", size, width), square, linear)
+            square = low.pointwise("mul", square, 1.0 / width)
+        loss = low.pointwise("where", low.pointwise("lt", size, width), square, linear)
     elif name == "binary_cross_entropy_with_logits":
         weight, positive = _argument(args, kwargs, 2, "weight", None), _argument(args, kwargs, 3, "pos_weight", None)
         reduction = _argument(args, kwargs, 4, "reduction", 1)
         # As eager: max(x, 0) − x·y would be inf − inf for an infinite x.
         tail = log_sigmoid(low, x)
         if positive is not None:
-            tail = low.pw("mul", low.pw("add", low.pw("mul", low.pw("sub", positive, 1.0), y), 1.0), tail)
-        loss = low.pw("sub", low.pw("mul", low.pw("sub", 1.0, y), x), tail)
-        loss = low.pw("mul", loss, weight) if weight is not None else loss
+            tail = low.pointwise("mul", low.pointwise("add", low.pointwise("mul", low.pointwise("sub", positive, 1.0), y), 1.0), tail)
+        loss = low.pointwise("sub", low.pointwise("mul", low.pointwise("sub", 1.0, y), x), tail)
+        loss = low.pointwise("mul", loss, weight) if weight is not None else loss
     elif name == "binary_cross_entropy":
         weight, reduction = _argument(args, kwargs, 2, "weight", None), _argument(args, kwargs, 3, "reduction", 1)
-        yes, no = (low.pw("max", low.pw("log", p), -100.0) for p in (x, low.pw("sub", 1.0, x)))
-        loss = low.pw("neg", low.pw("add", low.pw("mul", y, yes), low.pw("mul", low.pw("sub", 1.0, y), no)))
+        yes, no = (low.pointwise("max", low.pointwise("log", p), -100.0) for p in (x, low.pointwise("sub", 1.0, x)))
+        loss = low.pointwise(
+            "neg", low.pointwise("add", low.pointwise("mul", y, yes), low.pointwise("mul", low.pointwise("sub", 1.0, y), no))
+        )
         # PyTorch raises where a target lies outside; of a value outside the logarithm is NaN.
-        inside = low.pw("and", low.pw("ge", y, 0.0), low.pw("le", y, 1.0), compute="bool")
-        loss = low.pw("where", inside, loss, math.nan)
-        loss = low.pw("mul", loss, weight) if weight is not None else loss
+        inside = low.pointwise("and", low.pointwise("ge", y, 0.0), low.pointwise("le", y, 1.0), compute="bool")
+        loss = low.pointwise("where", inside, loss, math.nan)
+        loss = low.pointwise("mul", loss, weight) if weight is not None else loss
     elif name == "kl_div":
         if _argument(args, kwargs, 3, "log_target", False):
-            loss = low.pw("mul", low.pw("exp", y), low.pw("sub", y, x))
+            loss = low.pointwise("mul", low.pointwise("exp", y), low.pointwise("sub", y, x))
         else:
-            entropy = low.pw("where", low.pw("eq", y, 0.0), 0.0, low.pw("mul", y, low.pw("log", y)))
-            loss = low.pw("sub", entropy, low.pw("mul", x, y))
+            entropy = low.pointwise("where", low.pointwise("eq", y, 0.0), 0.0, low.pointwise("mul", y, low.pointwise("log", y)))
+            loss = low.pointwise("sub", entropy, low.pointwise("mul", x, y))
     else:
-        loss = low.pw("log1p", low.pw("exp", low.pw("neg", low.pw("mul", x, y))))
+        loss = low.pointwise("log1p", low.pointwise("exp", low.pointwise("neg", low.pointwise("mul", x, y))))
     return _reduced(low, node, loss, reduction)
 
 
@@ -338,28 +344,28 @@ def _cross_entropy(low: Lowering, node: Node, args: list[Any], kwargs: dict[str,
     logp = softmax(low, _wide(low, x), 1, log=True) if "cross" in node.op else _wide(low, x)
     spread = (target.shape[0], 1, *target.shape[1:])
     chosen = target.then("reshape", spread, spread)
-    position = low.pw("iota", shape=x.shape, dim=1, compute="int64")
-    hit = low.pw("where", low.pw("eq", position, chosen), logp, 0.0)
-    loss = low.pw("neg", low.reduce("sum", hit, (1,), False))
+    position = low.pointwise("iota", shape=x.shape, dim=1, compute="int64")
+    hit = low.pointwise("where", low.pointwise("eq", position, chosen), logp, 0.0)
+    loss = low.pointwise("neg", low.reduce("sum", hit, (1,), False))
     if smoothing:
-        rest = low.pw("mul", low.reduce("sum", logp, (1,), False), over(-smoothing, x.shape[1]))
-        loss = low.pw("add", low.pw("mul", loss, 1.0 - smoothing), rest)
-    valid = low.pw("ne", target, ignore)
+        rest = low.pointwise("mul", low.reduce("sum", logp, (1,), False), over(-smoothing, x.shape[1]))
+        loss = low.pointwise("add", low.pointwise("mul", loss, 1.0 - smoothing), rest)
+    valid = low.pointwise("ne", target, ignore)
     # PyTorch raises where there is no such class.
-    inside = low.pw("and", low.pw("ge", target, 0), low.pw("lt", target, x.shape[1]), compute="bool")
-    loss = low.pw("where", valid, low.pw("where", inside, loss, math.nan), 0.0)
+    inside = low.pointwise("and", low.pointwise("ge", target, 0), low.pointwise("lt", target, x.shape[1]), compute="bool")
+    loss = low.pointwise("where", valid, low.pointwise("where", inside, loss, math.nan), 0.0)
     if reduction != 1:
         return _reduced(low, node, loss, reduction)
     counted = low.reduce("sum", low.typed(valid, logp.dtype), (), False)
-    return finish(low, node, low.pw("div", low.reduce("sum", loss, (), False), counted))
+    return finish(low, node, low.pointwise("div", low.reduce("sum", loss, (), False), counted))
 
 
 def _soft_cross_entropy(low: Lowering, node: Node, x: View, target: View, reduction: int, smoothing: float) -> View:
     """Cross entropy against a probability of every class."""
     wanted = _wide(low, target)
     if smoothing:
-        wanted = low.pw("add", low.pw("mul", wanted, 1.0 - smoothing), over(smoothing, x.shape[1]))
-    loss = low.pw("neg", low.reduce("sum", low.pw("mul", softmax(low, _wide(low, x), 1, log=True), wanted), (1,), False))
+        wanted = low.pointwise("add", low.pointwise("mul", wanted, 1.0 - smoothing), over(smoothing, x.shape[1]))
+    loss = low.pointwise("neg", low.reduce("sum", low.pointwise("mul", softmax(low, _wide(low, x), 1, log=True), wanted), (1,), False))
     return _reduced(low, node, loss, reduction)
 
 
@@ -370,6 +376,6 @@ def _cosine(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
     eps = _argument(args, kwargs, 3, "eps", 1e-8)
     if node.dtype not in FLOATS or a.shape != b.shape:
         return None
-    dot = low.reduce("sum", low.pw("mul", a, b), (dim,), False)
-    size = [low.pw("max", low.pw("sqrt", low.reduce("sum", low.pw("mul", v, v), (dim,), False)), eps) for v in (a, b)]
-    return finish(low, node, low.pw("div", dot, low.pw("mul", size[0], size[1])))
+    dot = low.reduce("sum", low.pointwise("mul", a, b), (dim,), False)
+    size = [low.pointwise("max", low.pointwise("sqrt", low.reduce("sum", low.pointwise("mul", v, v), (dim,), False)), eps) for v in (a, b)]
+    return finish(low, node, low.pointwise("div", dot, low.pointwise("mul", size[0], size[1])))

@@ -11,13 +11,13 @@ from itertools import product
 from typing import Any
 
 from dvk.composer.ir.nodes import FLOATS, View
-from dvk.composer.lowering.dispatch import Lowering, own_rule, padded
+from dvk.composer.lowering.dispatch import Lowering, codegen_rule, padded
 from dvk.composer.lowering.indexing import RECIPE, gathered, place_of
 from dvk.composer.lowering.pointwise import finish
 from dvk.records import Node
 
 
-@own_rule(RECIPE, "pad", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d", "replication_pad2d",
+@codegen_rule(RECIPE, "pad", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d", "replication_pad2d",
           "replication_pad3d")
 def _pad(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, amounts, mode = padded(args, None, None, "constant")[:3]
@@ -31,19 +31,19 @@ def _pad(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> 
         last = x.shape[dim] - 1
         if not any(amounts[2 * n:2 * n + 2]):
             continue
-        place = low.pw("sub", place_of(low, dim, shape), amounts[2 * n])
+        place = low.pointwise("sub", place_of(low, dim, shape), amounts[2 * n])
         if mode == "reflect":
-            place = low.pw("sub", last, low.pw("abs", low.pw("sub", last, low.pw("abs", place))))
+            place = low.pointwise("sub", last, low.pointwise("abs", low.pointwise("sub", last, low.pointwise("abs", place))))
         elif mode == "replicate":
-            place = low.pw("min", low.pw("max", place, 0), last)
+            place = low.pointwise("min", low.pointwise("max", place, 0), last)
         else:
-            for beyond, shift in ((low.pw("lt", place, 0), last + 1), (low.pw("gt", place, last), -last - 1)):
-                place = low.pw("where", beyond, low.pw("add", place, shift), place, compute="int32")
+            for beyond, shift in ((low.pointwise("lt", place, 0), last + 1), (low.pointwise("gt", place, last), -last - 1)):
+                place = low.pointwise("where", beyond, low.pointwise("add", place, shift), place, compute="int32")
         at[dim] = place
     return finish(low, node, gathered(low, x, at, shape, sure=True))
 
 
-@own_rule(RECIPE, "roll")
+@codegen_rule(RECIPE, "roll")
 def _roll(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, shifts, dims = padded(args, None, None, [])
     shifts, dims = ([v] if isinstance(v, int) else list(v) for v in (shifts, kwargs.get("dims", dims)))
@@ -53,12 +53,12 @@ def _roll(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
     at: list[int | View] = list(range(len(x.shape)))
     for shift, dim in zip(shifts, dims, strict=True):
         size = x.shape[dim]
-        place = low.pw("sub", place_of(low, dim, x.shape), shift % size if size else 0)
-        at[dim] = low.pw("where", low.pw("lt", place, 0), low.pw("add", place, size), place, compute="int32")
+        place = low.pointwise("sub", place_of(low, dim, x.shape), shift % size if size else 0)
+        at[dim] = low.pointwise("where", low.pointwise("lt", place, 0), low.pointwise("add", place, size), place, compute="int32")
     return finish(low, node, gathered(low, x, at, x.shape, sure=True))
 
 
-@own_rule(RECIPE, "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d",
+@codegen_rule(RECIPE, "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d",
           "_upsample_nearest_exact2d", "_upsample_nearest_exact3d")
 def _nearest(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, shape = args[0], tuple(node.shape or ())
@@ -69,12 +69,12 @@ def _nearest(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any])
     for n, step in enumerate(steps):
         dim = n + 2
         place = place_of(low, dim, shape, "float32")
-        place = low.pw("add", place, 0.5) if "exact" in node.op else place
-        at[dim] = low.pw("min", _floor(low, low.pw("mul", place, step)), x.shape[dim] - 1)
+        place = low.pointwise("add", place, 0.5) if "exact" in node.op else place
+        at[dim] = low.pointwise("min", _floor(low, low.pointwise("mul", place, step)), x.shape[dim] - 1)
     return finish(low, node, gathered(low, x, at, shape, sure=True))
 
 
-@own_rule(RECIPE, "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
+@codegen_rule(RECIPE, "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
 def _linear(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, shape = args[0], tuple(node.shape or ())
     corners = args[2]
@@ -88,24 +88,24 @@ def _linear(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
             step = (x.shape[dim] - 1) / (shape[dim] - 1) if shape[dim] > 1 else 0.0
         place = place_of(low, dim, shape, "float32")
         if corners:
-            place = low.pw("mul", place, step)
+            place = low.pointwise("mul", place, step)
         else:
-            place = low.pw("max", low.pw("sub", low.pw("mul", low.pw("add", place, 0.5), step), 0.5), 0.0)
-        first = low.pw("min", _floor(low, place), x.shape[dim] - 1)
-        second = low.pw("min", low.pw("add", first, 1), x.shape[dim] - 1)
-        beyond = low.pw("sub", place, low.typed(first, "float32"))  # where it is more than one, both ends are the last element
-        ends.append(((first, low.pw("sub", 1.0, beyond)), (second, beyond)))
+            place = low.pointwise("max", low.pointwise("sub", low.pointwise("mul", low.pointwise("add", place, 0.5), step), 0.5), 0.0)
+        first = low.pointwise("min", _floor(low, place), x.shape[dim] - 1)
+        second = low.pointwise("min", low.pointwise("add", first, 1), x.shape[dim] - 1)
+        beyond = low.pointwise("sub", place, low.typed(first, "float32"))  # where it is more than one, both ends are the last element
+        ends.append(((first, low.pointwise("sub", 1.0, beyond)), (second, beyond)))
     total: View | None = None
     for corner in product(*ends):
         value = low.typed(gathered(low, x, (0, 1, *(place for place, _ in corner)), shape, sure=True), "float32")
         for _, weight in reversed(corner):
-            value = low.pw("mul", value, weight)
-        total = value if total is None else low.pw("add", total, value)
+            value = low.pointwise("mul", value, weight)
+        total = value if total is None else low.pointwise("add", total, value)
     return finish(low, node, total) if total is not None else None
 
 
 def _floor(low: Lowering, place: View) -> View:
-    return low.pw("as", low.pw("floor", place), dtype="int32", compute="int32")
+    return low.pointwise("as", low.pointwise("floor", place), dtype="int32", compute="int32")
 
 
 def _steps(node: Node, args: list[Any], x: View, shape: tuple[int, ...]) -> list[float] | None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from dvk.composer.ir.nodes import FLOATS, View, register_type
-from dvk.composer.lowering.arg_reductions import NARROW, ordered, value_of
-from dvk.composer.lowering.dispatch import Lowering, own_rule
+from dvk.composer.lowering.arg_reductions import NARROW, orderable_bits, value_of
+from dvk.composer.lowering.dispatch import Lowering, codegen_rule
 from dvk.composer.lowering.pointwise import finish
 from dvk.records import Node
 
@@ -19,7 +19,7 @@ RECIPE = "own_scans"
 CUMULATIVE = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
 
 
-@own_rule(RECIPE, "cumsum", "cumprod")
+@codegen_rule(RECIPE, "cumsum", "cumprod")
 def _cumulative(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, dim = args[0], kwargs.get("dim", args[1] if len(args) > 1 else None)
     if not x.shape or type(dim) is not int or node.dtype not in (*FLOATS, "int64"):
@@ -30,7 +30,7 @@ def _cumulative(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
     return finish(low, node, low.scan(CUMULATIVE[node.op.split(".")[1]], low.typed(x, kind), dim % len(x.shape)))
 
 
-@own_rule(RECIPE, "cummax", "cummin")
+@codegen_rule(RECIPE, "cummax", "cummin")
 def _extremes(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> tuple[View, ...] | None:
     x, dim = args[0], kwargs.get("dim", args[1] if len(args) > 1 else None)
     if not x.shape or type(dim) is not int or x.dtype not in (NARROW if low.read_parts.get(node.name) != {0} else (*NARROW, "float64")):
@@ -39,14 +39,14 @@ def _extremes(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
     smallest = "min" in node.op
     if low.read_parts.get(node.name) == {0} and x.dtype in FLOATS:
         wide = low.typed(x, "float64" if x.dtype == "float64" else "float32")
-        found = low.scan("max", low.pw("neg", wide) if smallest else wide, dim)
-        return (low.typed(low.pw("neg", found) if smallest else found, x.dtype),)
-    position = low.pw("iota", shape=x.shape, dim=dim, compute="int64")
-    best = low.scan("max", low.pw("add", ordered(low, x, smallest), position), dim)
-    return value_of(low, best, x.dtype, smallest), low.pw("low", best)
+        view = low.scan("max", low.pointwise("neg", wide) if smallest else wide, dim)
+        return (low.typed(low.pointwise("neg", view) if smallest else view, x.dtype),)
+    position = low.pointwise("iota", shape=x.shape, dim=dim, compute="int64")
+    best = low.scan("max", low.pointwise("add", orderable_bits(low, x, smallest), position), dim)
+    return value_of(low, best, x.dtype, smallest), low.pointwise("low", best)
 
 
-@own_rule(RECIPE, "flip")
+@codegen_rule(RECIPE, "flip")
 def _flip(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     if not any(n.op.startswith("aten.") and n.op.split(".")[1] in CUMULATIVE for n in low.nodes.values()):
         return None
@@ -54,4 +54,4 @@ def _flip(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
     dims = tuple(sorted(d % len(x.shape) for d in args[1])) if x.shape else ()
     if not dims:
         return None
-    return finish(low, node, low.pw("as", x.then("flip", dims, x.shape), dtype=x.dtype, compute=register_type(x.dtype)))
+    return finish(low, node, low.pointwise("as", x.then("flip", dims, x.shape), dtype=x.dtype, compute=register_type(x.dtype)))

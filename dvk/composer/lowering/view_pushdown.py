@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from dvk.composer.ir.affine import Affine, Var
-from dvk.composer.ir.nodes import Operand, Prim, View
+from dvk.composer.ir.nodes import IRNode, Operand, View
 
 PIECES = ("slice", "select", "pad", "windows", "flip")
 """Views that may leave out, add, repeat or turn around elements."""
@@ -20,17 +20,17 @@ MARKS = {"own", "tf32", "window", "phased", *SUMMED}
 class Lowering(Protocol):
     """What is asked of `dispatch.Lowering`, which is above."""
 
-    kept_whole: set[Prim]
+    kept_whole: set[IRNode]
     pieces: dict[View, View]
 
-    def pw(self, op: str, *operands: Operand, dtype: str | None = None, compute: str | None = None, **attrs: Any) -> View: ...
+    def pointwise(self, op: str, *operands: Operand, dtype: str | None = None, compute: str | None = None, **attrs: Any) -> View: ...
 
     def reduce(self, op: str, operand: View, dims: tuple[int, ...], keepdim: bool, dtype: str | None = None, **attrs: Any) -> View: ...
 
     def scan(self, op: str, operand: View, dim: int, backward: bool = False) -> View: ...
 
 
-def pushed(low: Lowering, view: View) -> View:
+def push_views(low: Lowering, view: View) -> View:
     """A piece of a computed value, computed as the value of the pieces: what gates read halves of fuses whole."""
     if view.base in low.kept_whole:
         return view
@@ -58,14 +58,14 @@ def pushed(low: Lowering, view: View) -> View:
                     piece = piece.then(step.method, step.args, step.after)
                 operand = piece
             operands.append(operand)
-        low.pieces[view] = low.pw(view.base.op, *operands, shape=view.shape, dtype=view.base.dtype,
+        low.pieces[view] = low.pointwise(view.base.op, *operands, shape=view.shape, dtype=view.base.dtype,
                                   compute=view.base.attrs["compute"], **attrs)
     return low.pieces[view]
 
 
 def _is_cheap(low: Lowering, view: View) -> bool:
     """Its pieces are worth computing: they are small, and the views say where the bounds below them are."""
-    seen: set[Prim] = set()
+    seen: set[IRNode] = set()
     pending = [view.base]
     while pending and len(seen) <= MAX_AGAIN:
         one = pending.pop()
@@ -104,7 +104,7 @@ def _part(low: Lowering, view: View) -> View:
                     after = (*operand.shape[:at], step.after[dim], *operand.shape[at + 1:])
                     operand = operand.then("slice", (at, start, every), after)
             operands.append(operand)
-        times = low.pw("mul", *operands, dtype=whole.dtype, compute=whole.dtype, **marks)
+        times = low.pointwise("mul", *operands, dtype=whole.dtype, compute=whole.dtype, **marks)
         low.pieces[view] = low.reduce("sum", times, view.base.attrs["dims"], False, **marks)
     return low.pieces[view]
 
@@ -116,14 +116,14 @@ def _counted(low: Lowering, view: View) -> View:
         return view
     if view not in low.pieces:
         dim += len(view.shape) - len(view.base.shape)
-        value = low.pw("iota", shape=view.shape, dim=dim, compute="int64")
+        value = low.pointwise("iota", shape=view.shape, dim=dim, compute="int64")
         for step in reversed(view.steps):
             if step.method == "pad":
-                value = low.pw("sub", value, step.args[dim])
+                value = low.pointwise("sub", value, step.args[dim])
             elif step.method == "expand":
                 dim -= len(step.after) - len(step.before)
             elif step.args[0] == dim:
                 _, start, every = step.args
-                value = low.pw("add", low.pw("mul", value, every) if every != 1 else value, start)
+                value = low.pointwise("add", low.pointwise("mul", value, every) if every != 1 else value, start)
         low.pieces[view] = value
     return low.pieces[view]

@@ -134,4 +134,4 @@ def _copy(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
     source = low.nodes.get(node.args[0]["ref"])
     if "contiguous" in node.op and source is not None and source.strides == node.strides:
         return args[0]
-    return low.pw("as", args[0], dtype=args[0].dtype, compute=register_type(args[0].dtype))
+    return low.pointwise("as", args[0], dtype=args[0].dtype, compute=register_type(args[0].dtype))

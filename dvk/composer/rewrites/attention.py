@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 
 from dvk.composer.ir.text import spelled
 from dvk.composer.lowering.dispatch import pinned
-from dvk.composer.rewrites.attention_match import LEADS, Match, Operand, matched, shape_of
+from dvk.composer.rewrites.attention_match import LEADS, Match, PermutedValue, matched, shape_of
 from dvk.composer.rewrites.edit import outputs_as_before, packet, reads, rebuilt, ref, sees_layout, users
 from dvk.composer.rewrites.masks import Nodes, biased, held_by_module
 from dvk.records import Graph, Node
@@ -60,56 +60,56 @@ def rewritten(graph: Graph, checked: bool, only_exact: bool) -> Graph | None:
     return outputs_as_before(_followed(rebuilt(graph, replacement, {}), frozenset(moved)), graph, moved)
 
 
-def _as_it_was(graph: Graph, found: Match, shape: tuple[int, ...]) -> tuple[list[Node], str]:
+def _as_it_was(graph: Graph, match: Match, shape: tuple[int, ...]) -> tuple[list[Node], str]:
     """The original operators as a function that returns the call's result, and what it is called with.
 
     Masks that are made of what the module holds are made inside: otherwise they are made once, and not with every call.
     """
-    _, held = held_by_module(graph, [m.name for m in found.masks]) or ([], [])
-    inside = {n.name for n in (*found.inner, found.last, *held)}
+    _, held = held_by_module(graph, [m.name for m in match.masks]) or ([], [])
+    inside = {n.name for n in (*match.inner, match.last, *held)}
     operators = [n for n in graph.nodes if n.name in inside]
     read = {name for n in operators for name in reads(n)} - inside
     names = [n.name for n in graph.nodes if n.name in read]
     steps = "".join(f"({n.name} := {spelled(n, str)}), " for n in operators)
-    order = sorted(range(len(found.out)), key=found.out.__getitem__)
-    laid = f"{found.last.name}.permute({order}).reshape({shape})"
+    order = sorted(range(len(match.out)), key=match.out.__getitem__)
+    laid = f"{match.last.name}.permute({order}).reshape({shape})"
     return [n for n in graph.nodes if n.name in names], f"lambda {', '.join(names)}: ({steps}{laid})[-1]"
 
 
-def _written(graph: Graph, found: Match, nodes: Mapping[str, Node], checked: bool) -> list[Node]:
+def _written(graph: Graph, match: Match, nodes: Mapping[str, Node], checked: bool) -> list[Node]:
     """The call and what makes its operands, in place of the last product.
 
     Args:
         checked: the original operators are taken where operands are not finite.
     """
-    new = Nodes(found.last)
-    batch, *heads = (*(1 for _ in range(LEADS - len(found.heads))), *found.heads)
+    new = Nodes(match.last)
+    batch, *heads = (*(1 for _ in range(LEADS - len(match.heads))), *match.heads)
     four = (batch, math.prod(heads))
     q, k, v = (_laid(new, operand, own, four, nodes) for operand, own in
-               ((found.queries, found.score_lead), (found.keys, found.score_lead), (found.values, found.lead)))
+               ((match.queries, match.score_lead), (match.keys, match.score_lead), (match.values, match.lead)))
     rows, columns, width = shape_of(q)[-2], shape_of(k)[-2], shape_of(v)[-1]
-    for name, by, _ in found.factors:
+    for name, by, _ in match.factors:
         q = new.add(f"{name}.Tensor", (q, by), shape_of(q))
-    q, mask, causal = biased(graph, new, q, found.masks, (*four, rows, columns), len(found.heads) + 2)
+    q, mask, causal = biased(graph, new, q, match.masks, (*four, rows, columns), len(match.heads) + 2)
     # Fused kernels keep what belongs to a token together.
     strides = (rows * four[1] * width, width, four[1] * width, 1)
     call = new.add("scaled_dot_product_attention.default", (q, k, v, mask, 0.0, causal), (*four, rows, width), strides=strides,
-                   kwargs={"scale": found.scale})
+                   kwargs={"scale": match.scale})
     if checked:
-        sources, make = _as_it_was(graph, found, tuple(call.shape or ()))
+        sources, make = _as_it_was(graph, match, tuple(call.shape or ()))
         operands = [{"ref": n.name} for n in (q, k, v)]
-        call = new.add("checked", (call, operands, max(found.scale, 1.0), *sources), tuple(call.shape or ()), strides=strides,
+        call = new.add("checked", (call, operands, max(match.scale, 1.0), *sources), tuple(call.shape or ()), strides=strides,
                        kwargs={"make": make})
-    out = (*found.lead, rows, width)
+    out = (*match.lead, rows, width)
     if out != call.shape:
         call = new.add("reshape.default", (call, list(out)), out)
-    if found.out != tuple(range(len(out))):
-        new.add("permute.default", (call, list(found.out)), shape_of(found.last))
-    new.made[-1] = new.made[-1].model_copy(update={"name": found.last.name})
+    if match.out != tuple(range(len(out))):
+        new.add("permute.default", (call, list(match.out)), shape_of(match.last))
+    new.made[-1] = new.made[-1].model_copy(update={"name": match.last.name})
     return new.made
 
 
-def _laid(new: Nodes, operand: Operand, lead: tuple[int, ...], wanted: tuple[int, ...], nodes: Mapping[str, Node]) -> Node:
+def _laid(new: Nodes, operand: PermutedValue, lead: tuple[int, ...], wanted: tuple[int, ...], nodes: Mapping[str, Node]) -> Node:
     """An operand [*lead, rows, columns], or one that broadcasts to it, as [*wanted, rows, columns]."""
     node, order = nodes[operand.name], operand.order
     rank = len(order)

@@ -21,7 +21,7 @@ LEADS = 2
 
 
 @dataclass(frozen=True)
-class Operand:
+class PermutedValue:
     """A value with its dimensions in another order."""
 
     name: str
@@ -29,18 +29,18 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Product:
+class MatchedMatmul:
     """Σ_c left[…, i, c]·right[…, j, c] for all […, i, j]; `out` has those dimensions in the order of the node's result."""
 
-    left: Operand
-    right: Operand
+    left: PermutedValue
+    right: PermutedValue
     out: tuple[int, ...]
 
-    def turned(self) -> Product:
+    def turned(self) -> MatchedMatmul:
         """The same with i and j, left and right exchanged."""
         *lead, i, j = range(len(self.out))
         other = {**{d: d for d in lead}, i: j, j: i}
-        return Product(self.right, self.left, tuple(other[d] for d in self.out))
+        return MatchedMatmul(self.right, self.left, tuple(other[d] for d in self.out))
 
     @property
     def is_plain(self) -> bool:
@@ -53,13 +53,13 @@ class Match:
     """One attention, from the product with v back to that of q and k."""
 
     last: Node
-    values: Operand
+    values: PermutedValue
     """v as […, j, d]."""
     out: tuple[int, ...]
     lead: tuple[int, ...]
     """Of the weights that v is multiplied with."""
-    queries: Operand = field(init=False)
-    keys: Operand = field(init=False)
+    queries: PermutedValue = field(init=False)
+    keys: PermutedValue = field(init=False)
     scale: float = 1.0
     factors: list[tuple[str, Node, tuple[int, ...]]] = field(default_factory=list)
     """`mul` or `div`, by a tensor that is one value for all scores of a head, and the scores' dimensions before the last two there."""
@@ -84,18 +84,18 @@ def matched(last: Node, nodes: Mapping[str, Node], readers: Mapping[str, list[No
         if turned.left.order == tuple(range(len(turned.left.order))):
             *lead, columns, summed = turned.right.order
             weights = nodes[turned.left.name]
-            found = Match(last, Operand(turned.right.name, (*lead, summed, columns)), turned.out, tuple((weights.shape or ())[:-2]))
-            touched = kept if _to_scores(found, weights, nodes, readers) else None
-            names = [n.name for n in (*found.inner, last, *(f for _, f, _ in found.factors))] + [m.name for m in found.masks]
-            names.append(found.values.name)
-            if touched is not None and not {*names, found.queries.name, found.keys.name}.intersection(touched) and _agree(found, nodes):
-                return found
+            match = Match(last, PermutedValue(turned.right.name, (*lead, summed, columns)), turned.out, tuple((weights.shape or ())[:-2]))
+            touched = kept if _to_scores(match, weights, nodes, readers) else None
+            names = [n.name for n in (*match.inner, last, *(f for _, f, _ in match.factors))] + [m.name for m in match.masks]
+            names.append(match.values.name)
+            if touched is not None and not {*names, match.queries.name, match.keys.name}.intersection(touched) and _agree(match, nodes):
+                return match
     return None
 
 
-def _to_scores(found: Match, node: Node, nodes: Mapping[str, Node], readers: Mapping[str, list[Node]]) -> bool:
+def _to_scores(match: Match, node: Node, nodes: Mapping[str, Node], readers: Mapping[str, list[Node]]) -> bool:
     """Walk from the weights back to the product of q and k; False where something stands between that the library does not do."""
-    dtype, normalised = found.last.dtype, False
+    dtype, normalised = match.last.dtype, False
     later, room = 1.0, math.inf
     while True:
         if len(readers[node.name]) != 1 or node.shape is None or len(node.shape) < 2:
@@ -104,13 +104,13 @@ def _to_scores(found: Match, node: Node, nodes: Mapping[str, Node], readers: Map
         product = product_of(node, nodes) if normalised else None
         if product is not None:
             if name == "baddbmm":
-                if not _adds(found, node, later, nodes):
+                if not _adds(match, node, later, nodes):
                     return False
                 later *= number(node.kwargs.get("alpha", 1), nodes) or 0.0
-            return _queries(found, product if product.is_plain else product.turned(), node, later, nodes, readers)
+            return _queries(match, product if product.is_plain else product.turned(), node, later, nodes, readers)
         if source is None and name != "where":
             return False
-        found.inner.append(node)
+        match.inner.append(node)
         if normalised or name in ("softmax", "_softmax"):
             room = min(room, LARGEST.get(node.dtype or "", 0.0))
         if name in ("softmax", "_softmax"):
@@ -124,7 +124,7 @@ def _to_scores(found: Match, node: Node, nodes: Mapping[str, Node], readers: Map
             if isinstance(by, Node):
                 if by.dtype not in FLOATS or any(size != 1 for size in shape_of(by)[-2:]) or (by.shape != () and by.dtype != dtype):
                     return False
-                found.factors.append((name, by, node.shape[:-2]))
+                match.factors.append((name, by, node.shape[:-2]))
             else:
                 if not 0 < by < math.inf:
                     return False
@@ -133,12 +133,12 @@ def _to_scores(found: Match, node: Node, nodes: Mapping[str, Node], readers: Map
                 room /= max(factor, 1.0)
         elif normalised and name in ("add", "masked_fill", "where"):
             mask = _mask(node, nodes, later, room)
-            if mask is None or found.factors or found.mask_lead not in (None, node.shape[:-2]):
+            if mask is None or match.factors or match.mask_lead not in (None, node.shape[:-2]):
                 return False
-            source, found.mask_lead = nodes[mask[0]], node.shape[:-2]
+            source, match.mask_lead = nodes[mask[0]], node.shape[:-2]
             if source.shape != node.shape:
                 return False
-            found.masks.insert(0, mask[1])
+            match.masks.insert(0, mask[1])
         elif not _passes(node, source):
             return False
         if node.dtype not in (dtype, "float32" if dtype in ("float16", "bfloat16") else dtype):
@@ -167,15 +167,15 @@ def _scaled(node: Node, nodes: Mapping[str, Node]) -> tuple[Node | None, float |
     return scores, by if value is None else value
 
 
-def _adds(found: Match, node: Node, later: float, nodes: Mapping[str, Node]) -> bool:
+def _adds(match: Match, node: Node, later: float, nodes: Mapping[str, Node]) -> bool:
     """Take the mask to which a `baddbmm` adds its product; times 0 it is none, whatever it holds. False where it is more than a mask."""
     beta, bias, lead = number(node.kwargs.get("beta", 1), nodes), nodes[ref(node.args[0]) or ""], shape_of(node)[:-2]
     if beta == 0:
         return True
-    if beta != 1 or later != 1 or found.factors or bias.dtype != node.dtype or found.mask_lead not in (None, lead):
+    if beta != 1 or later != 1 or match.factors or bias.dtype != node.dtype or match.mask_lead not in (None, lead):
         return False
-    found.mask_lead = lead
-    found.masks.insert(0, Mask(bias.name, None))
+    match.mask_lead = lead
+    match.masks.insert(0, Mask(bias.name, None))
     return True
 
 
@@ -202,12 +202,12 @@ def _mask(node: Node, nodes: Mapping[str, Node], later: float, room: float) -> t
     return (scores, mask) if mask.hides(node.dtype or "") else None
 
 
-def _queries(found: Match, product: Product, node: Node, scale: float, nodes: Mapping[str, Node],
+def _queries(match: Match, product: MatchedMatmul, node: Node, scale: float, nodes: Mapping[str, Node],
              readers: Mapping[str, list[Node]]) -> bool:
     """Take q and k from their product; a number that one of them is multiplied with alone belongs to the scale."""
-    if not product.is_plain or node.dtype != found.last.dtype:
+    if not product.is_plain or node.dtype != match.last.dtype:
         return False
-    found.inner.append(node)
+    match.inner.append(node)
     sides = []
     for side in (product.left, product.right):
         made = nodes[side.name]
@@ -216,39 +216,39 @@ def _queries(found: Match, product: Product, node: Node, scale: float, nodes: Ma
         if scaled and source is not None and (source.shape, source.dtype) == (made.shape, made.dtype) and len(readers[made.name]) == 1 \
                 and 0 < made.args[1] < math.inf:
             scale *= made.args[1] if packet(made) == "mul" else 1 / made.args[1]
-            found.inner.append(made)
-            side = Operand(source.name, side.order)
+            match.inner.append(made)
+            side = PermutedValue(source.name, side.order)
         sides.append(side)
-    found.queries, found.keys = sides
-    found.scale, found.score_lead = scale, (node.shape or ())[:-2]
+    match.queries, match.keys = sides
+    match.scale, match.score_lead = scale, (node.shape or ())[:-2]
     return 0 < scale < math.inf
 
 
-def _agree(found: Match, nodes: Mapping[str, Node]) -> bool:
+def _agree(match: Match, nodes: Mapping[str, Node]) -> bool:
     """Types are one and the same, and batch and heads are what a fused kernel takes."""
-    operands = [nodes[o.name] for o in (found.queries, found.keys, found.values)]
-    if found.last.dtype not in FLOATS or any(n.dtype != found.last.dtype or n.shape is None or 0 in n.shape for n in operands):
+    operands = [nodes[o.name] for o in (match.queries, match.keys, match.values)]
+    if match.last.dtype not in FLOATS or any(n.dtype != match.last.dtype or n.shape is None or 0 in n.shape for n in operands):
         return False
-    if any(nodes[m.name].dtype != found.last.dtype for m in found.masks if m.fill is None) or len(found.out) != len(found.lead) + 2:
+    if any(nodes[m.name].dtype != match.last.dtype for m in match.masks if m.fill is None) or len(match.out) != len(match.lead) + 2:
         return False
-    if len(found.masks) > 1 and any(m.fill is not None and m.fill != -math.inf for m in found.masks):
+    if len(match.masks) > 1 and any(m.fill is not None and m.fill != -math.inf for m in match.masks):
         return False
     (rows, width), (columns, same), (summed, last) = ((shape_of(n)[o.order[-2]], shape_of(n)[o.order[-1]]) for n, o in
-                                                      zip(operands, (found.queries, found.keys, found.values), strict=True))
-    if width != same or columns != summed or math.prod(shape_of(found.last)) != math.prod(found.lead) * rows * last:
+                                                      zip(operands, (match.queries, match.keys, match.values), strict=True))
+    if width != same or columns != summed or math.prod(shape_of(match.last)) != math.prod(match.lead) * rows * last:
         return False  # one of them broadcasts over more than batch and heads
-    if not math.prod(found.heads) == math.prod(found.score_lead) == math.prod(found.lead):
+    if not math.prod(match.heads) == math.prod(match.score_lead) == math.prod(match.lead):
         return False
-    for _, by, lead in found.factors:
-        if len(shape_of(by)) > LEADS + 2 or (math.prod(shape_of(by)) != 1 and (lead != found.heads or len(lead) > LEADS)):
+    for _, by, lead in match.factors:
+        if len(shape_of(by)) > LEADS + 2 or (math.prod(shape_of(by)) != 1 and (lead != match.heads or len(lead) > LEADS)):
             return False
-    ones = (1,) * len(found.heads)
-    masks = [shape_of(nodes[m.name])[:-2] for m in found.masks]
+    ones = (1,) * len(match.heads)
+    masks = [shape_of(nodes[m.name])[:-2] for m in match.masks]
     merged = [(*ones[len(mask):], *mask)[1:] for mask in masks]
-    return len(found.heads) <= LEADS or all(mask in (found.heads[1:], ones[1:]) for mask in merged)
+    return len(match.heads) <= LEADS or all(mask in (match.heads[1:], ones[1:]) for mask in merged)
 
 
-def product_of(node: Node, nodes: Mapping[str, Node]) -> Product | None:
+def product_of(node: Node, nodes: Mapping[str, Node]) -> MatchedMatmul | None:
     """The product that `matmul`, `bmm` or an `einsum` of two computes, or to which `baddbmm` adds; None for any other operator."""
     name = packet(node)
     if name == "baddbmm" or (name in ("matmul", "bmm", "mm") and len(node.args) == 2 and not node.kwargs):
@@ -257,7 +257,7 @@ def product_of(node: Node, nodes: Mapping[str, Node]) -> Product | None:
         if min(ranks) < 2:
             return None
         *lead, k, n = range(ranks[1])
-        return Product(Operand(a.name, tuple(range(ranks[0]))), Operand(b.name, (*lead, n, k)), tuple(range(max(ranks))))
+        return MatchedMatmul(PermutedValue(a.name, tuple(range(ranks[0]))), PermutedValue(b.name, (*lead, n, k)), tuple(range(max(ranks))))
     if name != "einsum" or len(node.args) != 2 or node.kwargs or len(node.args[1]) != 2 or "->" not in node.args[0] or "." in node.args[0]:
         return None
     inputs, output = node.args[0].replace(" ", "").split("->")
@@ -270,9 +270,9 @@ def product_of(node: Node, nodes: Mapping[str, Node]) -> Product | None:
     if any(len(set(word)) != len(word) for word in (left, right, output)):
         return None
     names = [ref(v) or "" for v in node.args[1]]
-    sides = [Operand(n, tuple(word.index(c) for c in (*many, *own, *summed)))
+    sides = [PermutedValue(n, tuple(word.index(c) for c in (*many, *own, *summed)))
              for n, word, own in zip(names, (left, right), (rows, columns), strict=True)]
-    return Product(sides[0], sides[1], tuple([*many, *rows, *columns].index(c) for c in output))
+    return MatchedMatmul(sides[0], sides[1], tuple([*many, *rows, *columns].index(c) for c in output))
 
 
 def shape_of(node: Node) -> tuple[int, ...]:

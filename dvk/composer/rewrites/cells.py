@@ -13,7 +13,7 @@ from typing import Any
 from dvk.composer.ir.affine import contiguous_strides
 from dvk.composer.ir.nodes import FLOATS
 from dvk.composer.lowering.dispatch import pinned
-from dvk.composer.rewrites.edit import packet, ref, taken_apart
+from dvk.composer.rewrites.edit import packet, ref, split_outputs
 from dvk.records import Graph, Node
 
 GATES = {"rnn_tanh_cell": 1, "rnn_relu_cell": 1, "gru_cell": 3, "lstm_cell": 4}
@@ -34,7 +34,7 @@ def rewrite(graph: Graph) -> Graph | None:
         cell = _Cell(node, states)
         return cell.results(), cell.made
 
-    return taken_apart(graph, apart)
+    return split_outputs(graph, apart)
 
 
 def _states(node: Node, nodes: dict[str, Node]) -> list[Node] | None:

@@ -12,9 +12,9 @@ from dvk.records import Graph, Node
 
 def reads(node: Node) -> list[str]:
     """Names of the values a node reads, one a place where it does."""
-    found: list[str] = []
-    walk_refs((list(node.args), node.kwargs), found.append)
-    return found
+    result: list[str] = []
+    walk_refs((list(node.args), node.kwargs), result.append)
+    return result
 
 
 def users(graph: Graph) -> dict[str, list[Node]]:
@@ -46,15 +46,15 @@ def is_output(readers: Iterable[Node]) -> bool:
 def returned_memory(graph: Graph) -> set[str]:
     """Values whose memory the caller may be handed: the outputs, and what they are views of."""
     producers = {node.name: node for node in graph.nodes}
-    found: set[str] = set()
+    result: set[str] = set()
     pending: list[str] = []
     walk_refs(graph.outputs, pending.append)
     while pending:
         name = pending.pop()
-        if name not in found:
-            found.add(name)
+        if name not in result:
+            result.add(name)
             pending += shared(producers[name])
-    return found
+    return result
 
 
 def rebuilt(graph: Graph, replacement: dict[str, list[Node]], renamed: dict[str, str]) -> Graph:
@@ -66,7 +66,7 @@ def rebuilt(graph: Graph, replacement: dict[str, list[Node]], renamed: dict[str,
     return graph.model_copy(update={"nodes": tuple(nodes), "outputs": rename(graph.outputs, renamed)})
 
 
-def taken_apart(graph: Graph, apart: Callable[[Node], tuple[list[Any], list[Node]] | None]) -> Graph | None:
+def split_outputs(graph: Graph, apart: Callable[[Node], tuple[list[Any], list[Node]] | None]) -> Graph | None:
     """The graph with some nodes in parts, or None when there are none.
 
     Args:

@@ -50,9 +50,9 @@ def _packed(group: list[Node], biased: bool, nodes: dict[str, Node]) -> dict[str
     strides = contiguous_strides(shape)
     whole = Node(name=f"{first.name}_p", op="aten.linear.default", args=(first.args[0], *({"ref": n.name} for n in made)), shape=shape,
                  dtype=first.dtype, strides=strides)
-    found: dict[str, list[Node]] = {}
+    result: dict[str, list[Node]] = {}
     for node, width, start in zip(group, widths, (sum(widths[:n]) for n in range(len(widths))), strict=True):
         part = node.model_copy(update={"op": "aten.slice.Tensor", "strides": strides, "kwargs": {},
                                        "args": ({"ref": whole.name}, len(shape) - 1, start, start + width)})
-        found[node.name] = [part] if found else [*made, whole, part]
-    return found
+        result[node.name] = [part] if result else [*made, whole, part]
+    return result

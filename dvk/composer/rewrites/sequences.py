@@ -16,7 +16,7 @@ from typing import Any
 from dvk.composer.ir.affine import contiguous_strides
 from dvk.composer.ir.recurrence import GATES, RECURRENT, Recurrence
 from dvk.composer.lowering.dispatch import pinned
-from dvk.composer.rewrites.edit import packet, ref, taken_apart
+from dvk.composer.rewrites.edit import packet, ref, split_outputs
 from dvk.records import Graph, Node
 
 Value = dict[str, str]
@@ -38,7 +38,7 @@ def rewrite(graph: Graph) -> Graph | None:
         stack = _Stack(node, parts.get(node.name, {}).get(0), nodes)
         return (stack.results(), stack.made) if stack.is_covered() else None
 
-    return taken_apart(graph, apart)
+    return split_outputs(graph, apart)
 
 
 class _Stack:

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from dvk.harness.checking import compare, normwise
-from dvk.harness.checking.case import Case, Outcome
-from dvk.harness.checking.compare import Expected, same_bits
+from dvk.harness.checking.case import Case, Comparison
+from dvk.harness.checking.compare import ExpectedLeaf, same_bits
 from dvk.harness.checking.input_families import TIES
-from dvk.harness.checking.reference_runs import Answer, Draw
+from dvk.harness.checking.reference_runs import Answer, InputDraw
 from dvk.harness.checking.sensitivity import MOST_RUNS, Sensitivity, excused, on_edges
 from dvk.harness.checking.tolerance import NONE, UNKNOWN, Class, Errors
 from dvk.harness.transport.calls import Buffers
@@ -19,8 +19,8 @@ from dvk.harness.transport.calls import Buffers
 
 def outputs_agree(
     case: Case, leaves: list[Any], spec_text: str, precision: Class, sensitive: Callable[[Case], list[Sensitivity]],
-    disturbed: Callable[[Draw, int, bool], Answer | None], exact_strides: bool = False,
-) -> Outcome:
+    disturbed: Callable[[InputDraw, int, bool], Answer | None], exact_strides: bool = False,
+) -> Comparison:
     """The outside of a result, then every element.
 
     Args:
@@ -36,7 +36,7 @@ def outputs_agree(
     tolerance = case.tolerance
     difference = compare.structure(leaves, spec_text, case.expected, case.spec_text, exact_strides=exact_strides)
     if difference is not None:
-        return Outcome(f"{difference.text} ({case.text})", UNKNOWN, tolerance)
+        return Comparison(f"{difference.text} ({case.text})", UNKNOWN, tolerance)
     worst, notes = NONE, list(compare.notes(leaves, case.expected))
     for number, (leaf, want) in enumerate(zip(leaves, case.expected, strict=True)):
         if not isinstance(leaf, torch.Tensor):
@@ -45,21 +45,21 @@ def outputs_agree(
         if difference is not None:
             left = None
             if difference.error == difference.error:
-                found = sensitive(case)[number]
-                left = excused(leaf, want, found, precision, case.key.family in TIES)
+                sensitivity = sensitive(case)[number]
+                left = excused(leaf, want, sensitivity, precision, case.key.family in TIES)
                 if left is None:
-                    left = on_edges(leaf, want, found, precision, _strongly(case, number, disturbed))
+                    left = on_edges(leaf, want, sensitivity, precision, _strongly(case, number, disturbed))
                 if left is None and (left := normwise.spread(leaf, want, precision)) is not None:
                     notes.append(normwise.note(want.name))
             if left is None:
-                return Outcome(f"{difference.text} ({case.text})", Errors(errors.typical, difference.error), tolerance)
+                return Comparison(f"{difference.text} ({case.text})", Errors(errors.typical, difference.error), tolerance)
             errors, tolerance = left, max(tolerance, left.worst)
         if errors.worst > worst.worst:
             worst = errors
-    return Outcome(None, worst, tolerance, tuple(notes))
+    return Comparison(None, worst, tolerance, tuple(notes))
 
 
-def _strongly(case: Case, number: int, disturbed: Callable[[Draw, int, bool], Answer | None]) -> Iterator[torch.Tensor]:
+def _strongly(case: Case, number: int, disturbed: Callable[[InputDraw, int, bool], Answer | None]) -> Iterator[torch.Tensor]:
     """An output under strong noise, run after run, as long as anybody asks."""
     for run in range(MOST_RUNS):
         answer = disturbed(case.draw, 20_000 + run, True)
@@ -67,7 +67,7 @@ def _strongly(case: Case, number: int, disturbed: Callable[[Draw, int, bool], An
             yield answer.leaves[number]
 
 
-def buffers_agree(case: Case, got: Buffers, before: Buffers, precision: Class) -> Outcome:
+def buffers_agree(case: Case, got: Buffers, before: Buffers, precision: Class) -> Comparison:
     """Running statistics are part of what a module in train mode computes.
 
     Args:
@@ -81,15 +81,15 @@ def buffers_agree(case: Case, got: Buffers, before: Buffers, precision: Class) -
         mine = got.get(name)
         if mine is None:
             if not same_bits(want, before[name]):
-                return Outcome(f"it does not update the buffer `{name}` as the reference does ({case.text})", UNKNOWN, ceiling.worst)
+                return Comparison(f"it does not update the buffer `{name}` as the reference does ({case.text})", UNKNOWN, ceiling.worst)
             continue
         if same_bits(mine, want):
             continue
         if mine.shape != want.shape or mine.dtype != want.dtype or not want.is_floating_point():
-            return Outcome(f"the buffer `{name}` differs after the call ({case.text})", UNKNOWN, ceiling.worst)
+            return Comparison(f"the buffer `{name}` differs after the call ({case.text})", UNKNOWN, ceiling.worst)
         scale, rms, finite = compare.scales(want)
-        errors, difference = compare.values(mine, Expected(name, want, None, scale, rms, ceiling, finite=finite))
+        errors, difference = compare.values(mine, ExpectedLeaf(name, want, None, scale, rms, ceiling, finite=finite))
         if difference is not None:
             text = f"the buffer `{name}` differs after the call by {errors.worst:.1e} of scale ({case.text})"
-            return Outcome(text, errors, ceiling.worst)
-    return Outcome(None)
+            return Comparison(text, errors, ceiling.worst)
+    return Comparison(None)

@@ -20,8 +20,8 @@ import torch
 
 from dvk.harness.checking import compare
 from dvk.harness.checking.case import num_bytes
-from dvk.harness.checking.compare import Expected
-from dvk.harness.checking.reference_runs import Answer, Draw, Reference
+from dvk.harness.checking.compare import ExpectedLeaf
+from dvk.harness.checking.reference_runs import Answer, InputDraw, Reference
 from dvk.harness.checking.sensitivity import FEW
 from dvk.harness.checking.tolerance import UNKNOWN, Class, Errors, Sums
 from dvk.harness.transport.lent_tensors import copied
@@ -33,7 +33,7 @@ NOISE_SEED = 20_000
 
 
 class Calibration:
-    """Makes `Expected` leaves of a reference's answers.
+    """Makes `ExpectedLeaf` leaves of a reference's answers.
 
     Args:
         reference: runs variations of a call.
@@ -46,8 +46,8 @@ class Calibration:
         self._room = TRUTH_BYTES[device] - num_bytes([*reference.model.parameters(), *reference.model.buffers()])
 
     def calibrated(
-        self, draw: Draw, answer: Answer, lower: bool, like: list[Expected] | None = None, equal_terms: bool = False
-    ) -> list[Expected]:
+        self, draw: InputDraw, answer: Answer, lower: bool, like: list[ExpectedLeaf] | None = None, equal_terms: bool = False
+    ) -> list[ExpectedLeaf]:
         """Expected leaves held against float64.
 
         Args:
@@ -61,7 +61,7 @@ class Calibration:
         if not any(e.scale is not None for e in expected):
             return expected
         truth = self._truth(draw, answer)
-        coarse = self.reference.lowered(draw, self.precision.lower_bits, self.precision.stores_lower) if lower else None
+        coarse = self.reference.with_few_bits(draw, self.precision.lower_bits, self.precision.stores_lower) if lower else None
         noisy: Answer | None = None
         for i, want in enumerate(expected):
             if want.scale is None:
@@ -70,7 +70,7 @@ class Calibration:
                 want.own = self._own(want, wide)
                 want.truth = wide if want.own.typical == want.own.typical else None
             if want.truth is None:
-                noisy = noisy or self.reference.disturbed(draw, NOISE_SEED)
+                noisy = noisy or self.reference.with_noise(draw, NOISE_SEED)
                 # Noise of up to one unit is twice what rounding leaves, in the mean.
                 noise = self._own(want, _leaf(noisy, i, want))
                 want.own = Errors(noise.typical / 2, noise.worst)
@@ -84,7 +84,7 @@ class Calibration:
                 want.truth = _narrowed(want.truth)
         return expected
 
-    def followed(self, draw: Draw, answer: Answer, like: list[Expected]) -> list[Expected]:
+    def followed(self, draw: InputDraw, answer: Answer, like: list[ExpectedLeaf]) -> list[ExpectedLeaf]:
         """Expected leaves for another draw of the kind that `like` was calibrated on."""
         expected = self._outsides(draw, answer)
         for want, known in zip(expected, like, strict=True):
@@ -95,7 +95,7 @@ class Calibration:
                 want.own, want.lower, want.wide = known.own, known.lower, known.wide
         return expected
 
-    def agreed(self, draw: Draw, answer: Answer, like: list[Expected], only_nan: bool) -> list[Expected]:
+    def agreed(self, draw: InputDraw, answer: Answer, like: list[ExpectedLeaf], only_nan: bool) -> list[ExpectedLeaf]:
         """Expected leaves for values that are not finite: open where variations of the reference disagree on what an element is.
 
         Args:
@@ -105,7 +105,7 @@ class Calibration:
             only_nan: no infinity and nothing near overflow is among the inputs.
         """
         expected = self.followed(draw, answer, like)
-        others = [self._truth(draw, answer), self.reference.otherwise(draw), self.reference.disturbed(draw, NOISE_SEED)]
+        others = [self._truth(draw, answer), self.reference.by_plain_algorithms(draw), self.reference.with_noise(draw, NOISE_SEED)]
         everywhere, chooses = self.reference.spread(draw, "everywhere")
         others.append(self.reference.spread(draw, "nonzero" if only_nan else "nowhere")[0])
         if not (only_nan and chooses):
@@ -117,58 +117,58 @@ class Calibration:
                 want.open = torch.ones_like(want.same, dtype=torch.bool)
                 continue
             want.vague = not only_nan
-            found = torch.zeros(compare.real(want.same).shape, dtype=torch.bool, device=want.same.device)
+            tensor = torch.zeros(compare.real(want.same).shape, dtype=torch.bool, device=want.same.device)
             for other in others:
                 if (leaf := _leaf(other, number, want)) is not None:
-                    found |= leaf != want.same if want.scale is None else self._disagree(want, leaf)
-            want.open = found if bool(found.any()) else None
+                    tensor |= leaf != want.same if want.scale is None else self._disagree(want, leaf)
+            want.open = tensor if bool(tensor.any()) else None
         return expected
 
-    def _disagree(self, want: Expected, leaf: torch.Tensor) -> torch.Tensor:
+    def _disagree(self, want: ExpectedLeaf, leaf: torch.Tensor) -> torch.Tensor:
         one, other = compare.real(want.same), compare.real(leaf).to(compare.real(want.same).dtype)
         off = compare.ratios(want.same, leaf, replace(want, wide=True))[1].reshape(one.shape)
         return compare.kinds_differ(one, other) | (one.isfinite() & (off > self.precision.ceiling.worst))
 
-    def held(self, draw: Draw, spec_text: str, expected: list[Expected]) -> bool:
+    def held(self, draw: InputDraw, spec_text: str, expected: list[ExpectedLeaf]) -> bool:
         """Hold followed leaves against float64 after all, as `calibrated` does; whether any is now.
 
         The reference may err far more on this draw than on the one that it was calibrated on: torch's softmax of 131,072
         values on a CPU misses one that stands out by 2e-4, and who sums in double and is right would be refused for it.
         """
         truth = self._truth(draw, Answer([want.same for want in expected], spec_text, []))
-        found = False
+        result = False
         for number, want in enumerate(expected):
             if want.scale is None or want.truth is not None or (wide := _wide(truth, number, want)) is None:
                 continue
             own = self._own(want, wide)
             if own.typical == own.typical:
-                want.truth, found = wide if want.wide else _narrowed(wide), True
-        return found
+                want.truth, result = wide if want.wide else _narrowed(wide), True
+        return result
 
-    def _outsides(self, draw: Draw, answer: Answer) -> list[Expected]:
+    def _outsides(self, draw: InputDraw, answer: Answer) -> list[ExpectedLeaf]:
         # The reference may return a weight or an input, which later calls overwrite.
         held = [*named_tensors((draw.args, draw.kwargs)), *self.reference.model.named_parameters()]
         pointers = {t.untyped_storage().data_ptr() for _, t in held}
-        found = [_outside(name, leaf, pointers) for name, leaf in zip(answer.names, answer.leaves, strict=True)]
-        for want in found:
+        result = [_outside(name, leaf, pointers) for name, leaf in zip(answer.names, answer.leaves, strict=True)]
+        for want in result:
             if isinstance(want.same, float):
                 want.admitted = self.precision.floor
-        return found
+        return result
 
-    def _truth(self, draw: Draw, answer: Answer) -> Answer | None:
+    def _truth(self, draw: InputDraw, answer: Answer) -> Answer | None:
         if num_bytes([*answer.leaves, *[t for _, t in named_tensors((draw.args, draw.kwargs))]]) > self._room:
             return None
-        found = self.reference.truth(draw)
+        found = self.reference.in_float64(draw)
         return found if found is not None and found.spec_text == answer.spec_text else None
 
-    def _own(self, want: Expected, other: torch.Tensor | None) -> Errors:
+    def _own(self, want: ExpectedLeaf, other: torch.Tensor | None) -> Errors:
         """The reference's error, elements on an edge left out; unknown when the two have little to do with each other."""
         if other is None:
             return UNKNOWN
         ceiling = self.precision.ceiling
-        found = _errors(want.same, other, want)
-        if found.within(ceiling):
-            return found
+        errors = _errors(want.same, other, want)
+        if errors.within(ceiling):
+            return errors
         error = compare.ratios(want.same, other, want)[1]
         bulk = error[error <= ceiling.worst]
         if error.numel() - bulk.numel() > max(8, FEW * error.numel()) or not bulk.numel():
@@ -176,37 +176,37 @@ class Calibration:
         return Errors(float(bulk.square().mean().sqrt()), float(bulk.max()))
 
 
-def _outside(name: str, leaf: Any, held: set[int]) -> Expected:
+def _outside(name: str, leaf: Any, held: set[int]) -> ExpectedLeaf:
     if not isinstance(leaf, torch.Tensor):
-        return Expected(name, leaf)
+        return ExpectedLeaf(name, leaf)
     leaf = leaf.detach()
     if leaf.layout is torch.strided and leaf.untyped_storage().data_ptr() in held:
         leaf = copied(leaf.resolve_conj().resolve_neg())
     if not (leaf.is_floating_point() or leaf.is_complex()):
-        return Expected(name, leaf)
+        return ExpectedLeaf(name, leaf)
     scale, rms, finite = compare.scales(leaf)
-    return Expected(name, leaf, None, scale, rms, finite=finite)
+    return ExpectedLeaf(name, leaf, None, scale, rms, finite=finite)
 
 
-def _sums(draw: Draw, want: Expected, equal_terms: bool) -> Sums:
+def _sums(draw: InputDraw, want: ExpectedLeaf, equal_terms: bool) -> Sums:
     read = [t for _, t in named_tensors((draw.args, draw.kwargs)) if t.is_floating_point() and t.numel()]
     elements = want.same.numel()
     sample = max((t.numel() / t.shape[0] if t.dim() > 1 else t.numel() for t in read), default=1)
     return Sums(max(sample, sum(t.numel() for t in read) / max(1, elements), 1.0), elements, equal_terms)
 
 
-def _errors(got: torch.Tensor, target: torch.Tensor, want: Expected) -> Errors:
+def _errors(got: torch.Tensor, target: torch.Tensor, want: ExpectedLeaf) -> Errors:
     return compare.errors(got, target, replace(want, wide=True))
 
 
-def _leaf(answer: Answer | None, number: int, want: Expected) -> torch.Tensor | None:
+def _leaf(answer: Answer | None, number: int, want: ExpectedLeaf) -> torch.Tensor | None:
     if answer is None or number >= len(answer.leaves):
         return None
     leaf = answer.leaves[number]
     return leaf if isinstance(leaf, torch.Tensor) and leaf.shape == want.same.shape else None
 
 
-def _wide(answer: Answer | None, number: int, want: Expected) -> torch.Tensor | None:
+def _wide(answer: Answer | None, number: int, want: ExpectedLeaf) -> torch.Tensor | None:
     leaf = _leaf(answer, number, want)
     return leaf if leaf is not None and leaf.dtype in (torch.float64, torch.complex128) else None
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from dvk.harness.checking.case_keys import Key
-from dvk.harness.checking.compare import Expected
-from dvk.harness.checking.reference_runs import Draw
+from dvk.harness.checking.case_keys import InputSetKey
+from dvk.harness.checking.compare import ExpectedLeaf
+from dvk.harness.checking.reference_runs import InputDraw
 from dvk.harness.checking.sensitivity import Sensitivity
 from dvk.harness.checking.tolerance import NONE, Errors, separation
 from dvk.harness.transport.calls import Buffers
@@ -21,13 +21,13 @@ from dvk.tasks.trees import named_tensors
 class Case:
     """One input set. The tensors in it are the judge's: lend copies."""
 
-    key: Key
+    key: InputSetKey
     """With the weight set it was made under, which is 0 where the one asked for does not suit the reference."""
     seed: int
     """Of all random generators during the call; another than of the inputs."""
     args: list[Any]
     kwargs: dict[str, Any]
-    expected: list[Expected]
+    expected: list[ExpectedLeaf]
     spec_text: str
     buffers: Buffers
     """The module's buffers after the call."""
@@ -69,13 +69,13 @@ class Case:
         return max((separation(e.admitted, e.own, e.lower) for e in self.expected), default=0.0)
 
     @property
-    def draw(self) -> Draw:
+    def draw(self) -> InputDraw:
         """The inputs, to be run again."""
-        return Draw(self.args, self.kwargs, self.seed, self.key.weights, self.key.backward, self.loose, self.key.other_mode)
+        return InputDraw(self.args, self.kwargs, self.seed, self.key.weights, self.key.backward, self.loose, self.key.other_mode)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Comparison:
     """What became of one comparison."""
 
     text: str | None

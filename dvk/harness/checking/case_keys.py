@@ -32,7 +32,7 @@ OTHER_MODE = "other mode"
 
 
 @dataclass(frozen=True)
-class Key:
+class InputSetKey:
     """One input set: a shape variant, a family, a weight set and a seed, with or without gradients."""
 
     variant: str
@@ -59,7 +59,7 @@ class Key:
 
 def plan(
     task: Task, tier: str, num_seeds: int, base_seed: int, *, backward: bool = False, brief: bool = False, finite_only: bool = False
-) -> list[Key]:
+) -> list[InputSetKey]:
     """The input sets of a tier.
 
     smoke: the native draw, zero_mean, other arguments, up to two other shapes. search: `num_seeds` native draws, every family, two
@@ -90,7 +90,7 @@ def plan(
         # Timed calls are native draws, too, and each of their outputs is checked.
         draws += [native] * (0 if brief else num_seeds - 1 if small is None else min(1, num_seeds - 1))
     return [
-        Key(v, NATIVE if f == OTHER_MODE else f, w, derived(base_seed, "checked", number), backward, other_mode=f == OTHER_MODE)
+        InputSetKey(v, NATIVE if f == OTHER_MODE else f, w, derived(base_seed, "checked", number), backward, other_mode=f == OTHER_MODE)
         for number, (v, f, w) in enumerate(draws)
     ]
 

@@ -29,21 +29,21 @@ from dvk.errors import TaskError
 from dvk.harness.checking import health, sensitivity
 from dvk.harness.checking.agreement import buffers_agree, outputs_agree
 from dvk.harness.checking.calibration import Calibration
-from dvk.harness.checking.case import Case, Outcome, num_bytes
-from dvk.harness.checking.case_keys import OTHER_MODE, Key
-from dvk.harness.checking.compare import Expected
-from dvk.harness.checking.further_cases import Further, Unfit
+from dvk.harness.checking.case import Case, Comparison, num_bytes
+from dvk.harness.checking.case_keys import OTHER_MODE, InputSetKey
+from dvk.harness.checking.compare import ExpectedLeaf
+from dvk.harness.checking.further_cases import Further, UnfitInputs
 from dvk.harness.checking.input_draws import Drawing
 from dvk.harness.checking.input_families import ARGUED, NATIVE, NONFINITE, STRAYS, TIES, zero_mean_already
-from dvk.harness.checking.reference_runs import Answer, Draw, Reference
+from dvk.harness.checking.reference_runs import Answer, InputDraw, Reference
 from dvk.harness.checking.sensitivity import FEW, Sensitivity
 from dvk.harness.checking.tolerance import Class, class_of
 from dvk.harness.checking.weight_sets import INTEGERS, WeightSets
 from dvk.harness.checking.written_inputs import WrittenInputs
 from dvk.harness.seeds import derived
 from dvk.harness.transport.calls import Buffers, NotDifferentiable
-from dvk.harness.transport.memory_budget import rooms
-from dvk.tasks.build import Built
+from dvk.harness.transport.memory_budget import budgets
+from dvk.tasks.build import BuiltTask
 
 
 class Cases:
@@ -57,7 +57,7 @@ class Cases:
         exact_strides: see `compare.structure`.
     """
 
-    def __init__(self, built: Built, keys: Sequence[Key], seed: int, sharers: int = 1, exact_strides: bool = False):
+    def __init__(self, built: BuiltTask, keys: Sequence[InputSetKey], seed: int, sharers: int = 1, exact_strides: bool = False):
         task = built.task
         self.built, self._exact_strides = built, exact_strides
         self.keys = list(keys)
@@ -75,18 +75,18 @@ class Cases:
         self._backward = bool(self.keys) and self.keys[0].backward
         self.drawing = Drawing(built, self.reference, seed)
         self._further = Further(self.reference, self.drawing, self._calibration, self._base, self._fitting)
-        self._kept: dict[Key, Case | None] = {}
+        self._kept: dict[InputSetKey, Case | None] = {}
         self._bases: dict[bool, Case] = {}
         self._best: dict[bool, Case] = {}
-        self._lurking: tuple[list[Expected], bool] | None = None
+        self._lurking: tuple[list[ExpectedLeaf], bool] | None = None
         """What strays were calibrated to, and whether what is never negative stayed so; None where there are none."""
         self._vetted: set[int] = {0, INTEGERS}
-        self._room, self._stock_room = rooms(task.device, sharers)
+        self._room, self._stock_room = budgets(task.device, sharers)
         self._stock: dict[int, Case] = {}
 
     # ------------------------------------------------------------ input sets
 
-    def get(self, key: Key) -> Case | None:
+    def get(self, key: InputSetKey) -> Case | None:
         """The case of a key, from memory or anew; None when it is left out, see `skipped`.
 
         Raises:
@@ -96,7 +96,7 @@ class Cases:
             return self._kept[key]
         try:
             case = self._made(key)
-        except Unfit as reason:
+        except UnfitInputs as reason:
             name = OTHER_MODE if key.other_mode else key.family if key.family != NATIVE else key.variant
             self.skipped.setdefault(name, str(reason))
             self._kept[key] = None
@@ -116,10 +116,10 @@ class Cases:
         if not changing or not self.sets.effective(1):
             return []
         case, others = self.fresh(0), self.sets.state(1)
-        found = self.reference.run_with(case.draw, {**self.sets.state(0), **{name: others[name] for name in changing}})
-        if found is None or found.spec_text != case.spec_text:
+        answer = self.reference.run_with(case.draw, {**self.sets.state(0), **{name: others[name] for name in changing}})
+        if answer is None or answer.spec_text != case.spec_text:
             return []
-        return [] if health.accepts(case, found.leaves) else changing
+        return [] if health.accepts(case, answer.leaves) else changing
 
     def use(self, weights: int) -> None:
         """Load a weight set into the reference."""
@@ -138,7 +138,7 @@ class Cases:
         """
         if number in self._stock:
             return self._stock[number]
-        key = Key(NATIVE, NATIVE, 0, derived(self._seed, "timed", number))
+        key = InputSetKey(NATIVE, NATIVE, 0, derived(self._seed, "timed", number))
         case = (self._strayed(key) if number and random.Random(key.seed).random() < 0.5 else None) or self._followed(key)
         if case.num_bytes <= self._stock_room:
             self._stock_room -= case.num_bytes
@@ -167,13 +167,13 @@ class Cases:
     @property
     def remarks(self) -> tuple[str, ...]:
         """The findings, and what follows from them and from the inputs made so far."""
-        found = list(self.findings)
-        if health.degenerate(found):
-            found.append("degenerate: nothing tried tells a real answer from a made-up one, so no speedup on it counts")
+        result = list(self.findings)
+        if health.degenerate(result):
+            result.append("degenerate: nothing tried tells a real answer from a made-up one, so no speedup on it counts")
         if 0 < self.separation < 1:
             off = f"{self.separation:.2g} times what is admitted"
-            found.append(f"does not tell the next coarser format from {self.built.task.precision}: a kernel in it is off by {off}")
-        return tuple(found)
+            result.append(f"does not tell the next coarser format from {self.built.task.precision}: a kernel in it is off by {off}")
+        return tuple(result)
 
     def release(self) -> None:
         """Drop the float64 twin; it is made again if a case has to be recomputed."""
@@ -181,35 +181,35 @@ class Cases:
 
     # ------------------------------------------------------------ comparing
 
-    def check(self, case: Case, leaves: list[Any], spec_text: str) -> Outcome:
+    def check(self, case: Case, leaves: list[Any], spec_text: str) -> Comparison:
         """A candidate's result by `calls.describe` against a case."""
-        found = self._agree(case, leaves, spec_text)
-        if not found.ok and found.worst == found.worst and not case.looked_up:
+        comparison = self._agree(case, leaves, spec_text)
+        if not comparison.ok and comparison.worst == comparison.worst and not case.looked_up:
             case.looked_up = True
             if self._calibration.held(case.draw, case.spec_text, case.expected):
-                found = self._agree(case, leaves, spec_text)
-        if not found.ok and case.key.family in NONFINITE:
+                comparison = self._agree(case, leaves, spec_text)
+        if not comparison.ok and case.key.family in NONFINITE:
             hint = "; --set judge.finite_only=true admits what is right for finite inputs of ordinary size only"
-            return replace(found, text=f"{found.text}{hint}")
-        return found
+            return replace(comparison, text=f"{comparison.text}{hint}")
+        return comparison
 
-    def _agree(self, case: Case, leaves: list[Any], spec_text: str) -> Outcome:
-        return outputs_agree(case, leaves, spec_text, self.precision, self._sensitivity, self.reference.disturbed, self._exact_strides)
+    def _agree(self, case: Case, leaves: list[Any], spec_text: str) -> Comparison:
+        return outputs_agree(case, leaves, spec_text, self.precision, self._sensitivity, self.reference.with_noise, self._exact_strides)
 
-    def check_buffers(self, case: Case, got: Buffers) -> Outcome:
+    def check_buffers(self, case: Case, got: Buffers) -> Comparison:
         """The candidate's buffers after the call."""
         return buffers_agree(case, got, self.initial(case.key.weights), self.precision)
 
     def _sensitivity(self, case: Case) -> list[Sensitivity]:
         if case.sensitivity is None:
-            runs = [self.reference.disturbed(case.draw, 10_000 + n) for n in range(sensitivity.NUM_NOISES)]
+            runs = [self.reference.with_noise(case.draw, 10_000 + n) for n in range(sensitivity.NUM_NOISES)]
             usable = [run.leaves for run in runs if run is not None and run.spec_text == case.spec_text]
             case.sensitivity = sensitivity.measure(case.expected, usable, self.precision.cap)
         return case.sensitivity
 
     # ------------------------------------------------------------ making
 
-    def _made(self, key: Key) -> Case:
+    def _made(self, key: InputSetKey) -> Case:
         if key.family != NATIVE or key.other_mode:
             return self._derived(key)
         self._vet_weights(key.weights)
@@ -222,13 +222,13 @@ class Cases:
         """What is known of the native case that was held against float64; its tensors may be gone."""
         if backward not in self._bases:
             seed = self.keys[0].seed if self.keys else derived(self._seed, "base")
-            case = self._held_against_truth(Key(self.drawing.cheap(), NATIVE, 0, seed, backward))
+            case = self._held_against_truth(InputSetKey(self.drawing.cheap(), NATIVE, 0, seed, backward))
             self._keep(case.key, case)
             thin = replace(case, args=[], kwargs={}, buffers={}, expected=[e.thin() for e in case.expected])
             self._bases[backward] = self._best[backward] = thin
         return self._bases[backward]
 
-    def _held_against_truth(self, key: Key) -> Case:
+    def _held_against_truth(self, key: InputSetKey) -> Case:
         draw, _ = self.drawing.drawn(key)
         try:
             answer = self.reference.run(draw)
@@ -236,22 +236,22 @@ class Cases:
             raise TaskError(f"gradients of {self.built.task.entry} cannot be compared: {error}", "judge it without --backward") from None
         return self._case(key, draw, answer, self._calibration.calibrated(draw, answer, lower=True))
 
-    def _keep(self, key: Key, case: Case) -> None:
+    def _keep(self, key: InputSetKey, case: Case) -> None:
         size = case.num_bytes + num_bytes([e.truth for e in case.expected])
         if key not in self._kept and size <= self._room:
             self._room -= size
             self._kept[key] = case
 
-    def _followed(self, key: Key) -> Case:
+    def _followed(self, key: InputSetKey) -> Case:
         base = self._base(key.backward)
         key = replace(key, weights=self.sets.effective(key.weights))
         draw, _ = self.drawing.drawn(key)
         answer = self.reference.run(draw)
         if answer.spec_text != base.spec_text:
-            raise Unfit("the reference returns another structure")
+            raise UnfitInputs("the reference returns another structure")
         return self._case(key, draw, answer, self._calibration.followed(draw, answer, base.expected))
 
-    def _strayed(self, key: Key) -> Case | None:
+    def _strayed(self, key: InputSetKey) -> Case | None:
         """The native draw of `key` with strays in it; None where the reference is not at home there."""
         planned = next((k for k in self.keys if k.family == STRAYS), None)
         if planned is None or key.backward or self.get(planned) is None or self._lurking is None:
@@ -272,7 +272,7 @@ class Cases:
             want.admitted = want.admitted.at_least(other.admitted)
         return self._case(replace(key, family=STRAYS), draw, answer, expected)
 
-    def _derived(self, key: Key) -> Case:
+    def _derived(self, key: InputSetKey) -> Case:
         if key.variant not in self.built.variants:
             key = replace(key, variant=self.drawing.cheap())
         if not key.other_mode and key.family not in (*ARGUED, *NONFINITE):
@@ -283,7 +283,7 @@ class Cases:
             return self._further.other_mode(key)
         return self._further.argued(key) if key.family in ARGUED else self._further.nonfinite(key)
 
-    def _family(self, key: Key) -> Case:
+    def _family(self, key: InputSetKey) -> Case:
         reason = "no floating input whose values could be changed"
         for weights, keep_sign in self._attempts(key):
             tried = replace(key, weights=weights)
@@ -291,18 +291,18 @@ class Cases:
             if not changed:
                 continue
             if key.family == "zero_mean" and all(zero_mean_already(t) for t in changed):
-                raise Unfit("native inputs have zero mean already")
+                raise UnfitInputs("native inputs have zero mean already")
             try:
                 case = self._fitting(tried, draw)
-            except Unfit as why:
+            except UnfitInputs as why:
                 reason = str(why)
                 continue
             if key.family == STRAYS and self._lurking is None and not key.backward:
                 self._lurking = [e.thin() for e in case.expected], keep_sign
             return case
-        raise Unfit(reason)
+        raise UnfitInputs(reason)
 
-    def _attempts(self, key: Key) -> Iterator[tuple[int, bool]]:
+    def _attempts(self, key: InputSetKey) -> Iterator[tuple[int, bool]]:
         """(weight set, keep what is never negative), boldest first."""
         sets = [key.weights, 1, 0] if key.weights == INTEGERS else [key.weights, 0]
         for weights in sets:
@@ -311,25 +311,25 @@ class Cases:
             yield weights, False
             yield weights, True
 
-    def _fitting(self, key: Key, draw: Draw) -> Case:
+    def _fitting(self, key: InputSetKey, draw: InputDraw) -> Case:
         """The case of a family, if the reference is at home there."""
         base = self._base(key.backward)
         try:
             answer = self.reference.run(draw)
         except Exception as error:  # noqa: BLE001 - the reference may refuse values that it would never be given
-            raise Unfit(f"the reference raises {type(error).__name__}") from None
+            raise UnfitInputs(f"the reference raises {type(error).__name__}") from None
         if answer.spec_text != base.spec_text:
-            raise Unfit("the reference returns another structure")
+            raise UnfitInputs("the reference returns another structure")
         told = key.family == "zero_mean"
         like = None if told else self._best[key.backward].expected
         expected = self._calibration.calibrated(draw, answer, lower=told, like=like, equal_terms=key.family in TIES)
         case = self._case(key, draw, answer, expected)
         for want, known in zip(case.expected, base.expected, strict=True):
             if not want.finite and known.finite:
-                raise Unfit("the reference returns NaN or infinity")
+                raise UnfitInputs("the reference returns NaN or infinity")
             exact = want.own.within(self.precision.ceiling) or not known.own.within(self.precision.ceiling)
             if want.scale is not None and not exact:
-                raise Unfit("the reference itself is inexact there")
+                raise UnfitInputs("the reference itself is inexact there")
         self._refuse_jumps(case)
         if told and case.separation > self._best[key.backward].separation:
             self._best[key.backward] = case
@@ -337,13 +337,13 @@ class Cases:
 
     def _refuse_jumps(self, case: Case) -> None:
         if case.key.family in TIES and any(e.scale is None and isinstance(e.same, torch.Tensor) for e in case.expected):
-            raise Unfit("equal values make indices arbitrary")
-        run = self.reference.disturbed(case.draw, 30_000)
+            raise UnfitInputs("equal values make indices arbitrary")
+        run = self.reference.with_noise(case.draw, 30_000)
         if run is None or run.spec_text != case.spec_text:
-            raise Unfit("the reference does not run there with rounding noise")
+            raise UnfitInputs("the reference does not run there with rounding noise")
         for want, found in zip(case.expected, sensitivity.measure(case.expected, [run.leaves], self.precision.cap), strict=True):
             if isinstance(want.same, torch.Tensor) and found.jumps > max(4, FEW / 2 * want.same.numel()) and not found.rounding:
-                raise Unfit("the outputs jump at many elements there")
+                raise UnfitInputs("the outputs jump at many elements there")
 
     def _vet_weights(self, weights: int) -> None:
         """Retire a randomised set under which the reference leaves its domain on native inputs."""
@@ -363,5 +363,5 @@ class Cases:
         self.sets.retire(weights)
         self.skipped[f"weights {weights}"] = why
 
-    def _case(self, key: Key, draw: Draw, answer: Answer, expected: list[Expected]) -> Case:
+    def _case(self, key: InputSetKey, draw: InputDraw, answer: Answer, expected: list[ExpectedLeaf]) -> Case:
         return Case(key, draw.seed, draw.args, draw.kwargs, expected, answer.spec_text, answer.buffers, draw.loose)

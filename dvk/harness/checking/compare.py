@@ -26,7 +26,7 @@ TINY = 1e-30
 
 
 @dataclass
-class Expected:
+class ExpectedLeaf:
     """One output leaf of the reference, as `calls.describe` lists them.
 
     `same` is what the reference computed, a tensor or a constant; `truth` the same in float64, rounded to float32 unless that would show,
@@ -50,7 +50,7 @@ class Expected:
     vague: bool = False
     """A NaN was made of infinities, as which it may come out as well."""
 
-    def thin(self) -> Expected:
+    def thin(self) -> ExpectedLeaf:
         """What later draws need of it, without its tensors."""
         return replace(self, same=None, truth=None, scale=None if self.scale is None else self.scale[:0], open=None)
 
@@ -64,7 +64,7 @@ class Difference:
 
 
 def structure(
-    leaves: list[Any], spec_text: str, expected: list[Expected], expected_text: str, *, exact_strides: bool = False
+    leaves: list[Any], spec_text: str, expected: list[ExpectedLeaf], expected_text: str, *, exact_strides: bool = False
 ) -> Difference | None:
     """How a result's nesting, constants, dtypes, shapes, strides or devices differ from the reference's; None if not at all.
 
@@ -89,20 +89,20 @@ def structure(
     return None
 
 
-def notes(leaves: list[Any], expected: list[Expected]) -> Iterator[str]:
+def notes(leaves: list[Any], expected: list[ExpectedLeaf]) -> Iterator[str]:
     """What a caller may notice of outputs that are right: strides other than the reference's."""
     for leaf, want in zip(leaves, expected, strict=True):
         if isinstance(leaf, torch.Tensor) and isinstance(want.same, torch.Tensor) and other_strides(leaf, want.same):
             yield f"`{want.name}` is contiguous where the reference's strides are {tuple(want.same.stride())}"
 
 
-def _close(number: Any, want: Expected) -> bool:
+def _close(number: Any, want: ExpectedLeaf) -> bool:
     """A Python float that another order of summation may have made of the reference's."""
     off = abs(number - want.same) if isinstance(number, float) and isinstance(want.same, float) else math.nan
     return off == off and off <= want.admitted.worst * abs(want.same)
 
 
-def values(got: torch.Tensor, want: Expected) -> tuple[Errors, Difference | None]:
+def values(got: torch.Tensor, want: ExpectedLeaf) -> tuple[Errors, Difference | None]:
     """The errors, and what is wrong if they exceed what is admitted.
 
     The candidate may agree with the float64 truth or with the reference itself; one of them throughout.
@@ -125,12 +125,12 @@ def values(got: torch.Tensor, want: Expected) -> tuple[Errors, Difference | None
     return best, _difference(got, want, best)
 
 
-def targets(want: Expected) -> list[torch.Tensor]:
+def targets(want: ExpectedLeaf) -> list[torch.Tensor]:
     """What a candidate may agree with: the truth first, since it is usually nearer."""
     return [want.same] if want.truth is None else [want.truth, want.same]
 
 
-def errors(got: torch.Tensor, target: torch.Tensor, want: Expected) -> Errors:
+def errors(got: torch.Tensor, target: torch.Tensor, want: ExpectedLeaf) -> Errors:
     """Errors of `got` against a target of `want`, not finite elements of the reference left out."""
     assert want.scale is not None
     mine, theirs = real(got), real(target)
@@ -156,7 +156,7 @@ def errors(got: torch.Tensor, target: torch.Tensor, want: Expected) -> Errors:
     return Errors(float((torch.stack(squares).sum() / mine.numel()).sqrt()), float(torch.stack(worst).max()))
 
 
-def ratios(got: torch.Tensor, target: torch.Tensor, want: Expected) -> tuple[torch.Tensor, torch.Tensor]:
+def ratios(got: torch.Tensor, target: torch.Tensor, want: ExpectedLeaf) -> tuple[torch.Tensor, torch.Tensor]:
     """Absolute error and error relative to the scale, by row; 0 where the reference is not finite, inf at a NaN."""
     assert want.scale is not None
     compute = torch.float64 if want.wide else torch.float32
@@ -167,7 +167,7 @@ def ratios(got: torch.Tensor, target: torch.Tensor, want: Expected) -> tuple[tor
     return move, move / (y.abs() + want.scale[:, None])
 
 
-def _skipped(want: Expected) -> torch.Tensor | None:
+def _skipped(want: ExpectedLeaf) -> torch.Tensor | None:
     """Elements whose size is not compared: those of which none is asked, and those that have none."""
     if want.finite:
         return want.open
@@ -265,7 +265,7 @@ def _outside(got: torch.Tensor, want: torch.Tensor, exact_strides: bool) -> str 
     return None
 
 
-def _special(got: torch.Tensor, want: Expected) -> Difference | None:
+def _special(got: torch.Tensor, want: ExpectedLeaf) -> Difference | None:
     if want.finite and want.open is None:
         return None
     mine, theirs = real(got), real(want.same)
@@ -286,7 +286,7 @@ def _unequal(got: torch.Tensor, want: torch.Tensor) -> str:
     )
 
 
-def _difference(got: torch.Tensor, want: Expected, found: Errors) -> Difference:
+def _difference(got: torch.Tensor, want: ExpectedLeaf, found: Errors) -> Difference:
     """What is wrong at elements that agree neither with the truth nor with the reference."""
     assert want.scale is not None
     error = torch.stack([ratios(got, target, want)[1] for target in targets(want)]).amin(0)

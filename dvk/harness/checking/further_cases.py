@@ -16,17 +16,17 @@ import torch
 
 from dvk.harness.checking.calibration import Calibration
 from dvk.harness.checking.case import Case
-from dvk.harness.checking.case_keys import Key
+from dvk.harness.checking.case_keys import InputSetKey
 from dvk.harness.checking.compare import same_bits
 from dvk.harness.checking.input_draws import Drawing
 from dvk.harness.checking.input_families import NATIVE, NONFINITE
-from dvk.harness.checking.reference_runs import Answer, Draw, Reference
+from dvk.harness.checking.reference_runs import Answer, InputDraw, Reference
 
 MANY_DECISIONS = 3
 """Values of tensors that a call has Python look at, beyond which it may be a loop that ends by them: with NaN it might not."""
 
 
-class Unfit(Exception):
+class UnfitInputs(Exception):
     """An input set on which no candidate should be judged; the message says why."""
 
 
@@ -43,67 +43,67 @@ class Further:
 
     def __init__(
         self, reference: Reference, drawing: Drawing, calibration: Calibration, base: Callable[[bool], Case],
-        fitting: Callable[[Key, Draw], Case],
+        fitting: Callable[[InputSetKey, InputDraw], Case],
     ):
         self.reference, self.drawing, self.calibration, self.base, self.fitting = reference, drawing, calibration, base, fitting
 
-    def argued(self, key: Key) -> Case:
+    def argued(self, key: InputSetKey) -> Case:
         """With other arguments.
 
         Raises:
-            Unfit: there are none besides floating data, or the reference bears no others.
+            UnfitInputs: there are none besides floating data, or the reference bears no others.
         """
         arguments = self.drawing.arguments(lambda draw: self._bears(draw))
         if not arguments.varied:
-            raise Unfit("no argument but floating data that may be another")
+            raise UnfitInputs("no argument but floating data that may be another")
         native = self.drawing.drawn(replace(key, family=NATIVE))[0]
         reason = "the reference bears no other arguments"
         for draw, told in arguments.draws(native, key.family, key.seed):
-            if self.reference.borne(draw) is None:
+            if self.reference.try_inputs(draw) is None:
                 continue
             try:
                 return self.fitting(replace(key, told=told), draw)
-            except Unfit as why:
+            except UnfitInputs as why:
                 reason = str(why)
-        raise Unfit(reason)
+        raise UnfitInputs(reason)
 
-    def nonfinite(self, key: Key) -> Case:
+    def nonfinite(self, key: InputSetKey) -> Case:
         """With values that are not finite, or hardly.
 
         Raises:
-            Unfit: nothing could be said about any element there.
+            UnfitInputs: nothing could be said about any element there.
         """
         if key.backward:
-            raise Unfit("right programs differ in gradients at values that are not finite")
+            raise UnfitInputs("right programs differ in gradients at values that are not finite")
         draw, changed = self.drawing.drawn(key)
         if not changed:
-            raise Unfit("no floating input whose values could be changed")
+            raise UnfitInputs("no floating input whose values could be changed")
         domain = self.reference.domain(draw)
         if domain.demanding or domain.decisions >= MANY_DECISIONS:
-            raise Unfit("the reference takes probabilities or indices, or decides by values")
-        answer, base = self.reference.borne(draw), self.base(False)
+            raise UnfitInputs("the reference takes probabilities or indices, or decides by values")
+        answer, base = self.reference.try_inputs(draw), self.base(False)
         if answer is None or answer.spec_text != base.spec_text:
-            raise Unfit("the reference raises there, or returns another structure")
+            raise UnfitInputs("the reference raises there, or returns another structure")
         expected = self.calibration.agreed(draw, answer, base.expected, only_nan=key.family == "nan")
         if all(e.open is not None and bool(e.open.all()) for e in expected if isinstance(e.same, torch.Tensor)):
-            raise Unfit("the reference's own variations agree on no element")
+            raise UnfitInputs("the reference's own variations agree on no element")
         return Case(key, draw.seed, draw.args, draw.kwargs, expected, answer.spec_text, {}, draw.loose)
 
-    def other_mode(self, key: Key) -> Case:
+    def other_mode(self, key: InputSetKey) -> Case:
         """In the module's other mode.
 
         Raises:
-            Unfit: it makes no difference, or it does not run there.
+            UnfitInputs: it makes no difference, or it does not run there.
         """
         draw = self.drawing.drawn(key)[0]
-        usual, answer = self.reference.borne(replace(draw, other_mode=False)), self.reference.borne(draw)
+        usual, answer = self.reference.try_inputs(replace(draw, other_mode=False)), self.reference.try_inputs(draw)
         if usual is None or answer is None or _same(usual, answer):
-            raise Unfit("no other mode, or none that makes a difference")
+            raise UnfitInputs("no other mode, or none that makes a difference")
         expected = self.calibration.calibrated(draw, answer, lower=False)
         return Case(key, draw.seed, draw.args, draw.kwargs, expected, answer.spec_text, answer.buffers, draw.loose)
 
-    def _bears(self, draw: Draw) -> bool:
-        answer, base = self.reference.borne(draw), self.base(False)
+    def _bears(self, draw: InputDraw) -> bool:
+        answer, base = self.reference.try_inputs(draw), self.base(False)
         if answer is None or answer.spec_text != base.spec_text:
             return False
         pairs = zip(answer.leaves, base.expected, strict=True)
@@ -117,4 +117,4 @@ def _same(one: Answer, other: Answer) -> bool:
     return all(same_bits(a, b) if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) else repr(a) == repr(b) for a, b in pairs)
 
 
-__all__ = ["NONFINITE", "Further", "Unfit"]
+__all__ = ["NONFINITE", "Further", "UnfitInputs"]

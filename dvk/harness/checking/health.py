@@ -18,8 +18,8 @@ import torch
 
 from dvk.harness.checking import compare
 from dvk.harness.checking.case import Case
-from dvk.harness.checking.case_keys import Key
-from dvk.harness.checking.compare import Expected
+from dvk.harness.checking.case_keys import InputSetKey
+from dvk.harness.checking.compare import ExpectedLeaf
 from dvk.harness.checking.input_families import NATIVE, NONFINITE
 from dvk.harness.checking.reference_runs import Reference
 from dvk.harness.checking.weight_sets import WeightSets
@@ -34,11 +34,11 @@ Answer = Sequence[Any]
 class Cases(Protocol):
     """What is asked of `cases.Cases`, which is above."""
 
-    keys: list[Key]
+    keys: list[InputSetKey]
     sets: WeightSets
     reference: Reference
 
-    def get(self, key: Key) -> Case | None: ...
+    def get(self, key: InputSetKey) -> Case | None: ...
 
     def fresh(self, number: int) -> Case: ...
 
@@ -76,7 +76,7 @@ def accepts(case: Case, answer: Answer) -> bool:
     return all(_sampled(a, want) and compare.values(a, want)[1] is None for a, want in pairs)
 
 
-def _sampled(answer: torch.Tensor, want: Expected) -> bool:
+def _sampled(answer: torch.Tensor, want: ExpectedLeaf) -> bool:
     """A few rows agree."""
     if want.scale is None or want.same.numel() == 0:
         return True
@@ -128,10 +128,10 @@ def _other_weights(cases: Cases, case: Case) -> Answer | None:
     if cases.sets.effective(other) == case.key.weights:
         return None
     try:
-        found = cases.reference.run(replace(case.draw, weights=other))
+        answer = cases.reference.run(replace(case.draw, weights=other))
     except Exception:  # noqa: BLE001 - other weights may not go with a family's inputs
         return None
-    return _fitting(found.leaves, case)
+    return _fitting(answer.leaves, case)
 
 
 def _inputs(cases: Cases, case: Case) -> Answer | None:

@@ -27,7 +27,7 @@ from torch.utils import _pytree as pytree
 from dvk.harness.checking import input_variations
 from dvk.harness.checking.input_usage import Use
 from dvk.harness.checking.input_variations import Maker
-from dvk.harness.checking.reference_runs import Draw
+from dvk.harness.checking.reference_runs import InputDraw
 
 EDGES, EXCEPTIONS = "edges", "exceptions"
 MOST_NUMBERS = 4
@@ -36,8 +36,8 @@ MOST_TRIED = 64
 """Calls of the reference, in all: a call of many arguments keeps some of them."""
 REDUCTIONS = ("mean", "sum", "none")
 
-Bears = Callable[[Draw], bool]
-Uses = Callable[[Draw, list[torch.Tensor]], list[Use]]
+Bears = Callable[[InputDraw], bool]
+Uses = Callable[[InputDraw, list[torch.Tensor]], list[Use]]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Arguments:
     """
 
     def __init__(
-        self, native: Draw, names: list[str], absent: set[int], texts: tuple[str, ...], bears: Bears, uses: Uses,
+        self, native: InputDraw, names: list[str], absent: set[int], texts: tuple[str, ...], bears: Bears, uses: Uses,
         varies: Callable[[torch.Tensor], bool], seed: int,
     ):
         self._native, self._bears, self._random = native, bears, random.Random(seed)
@@ -75,20 +75,20 @@ class Arguments:
         known = dict(zip(whole, uses(native, [self._leaves[n] for n in whole]), strict=True)) if whole else {}
         for number, leaf in enumerate(self._leaves):
             if isinstance(leaf, torch.Tensor):
-                found = Varied(names[number], self._maker(number, leaf, known.get(number), varies), self._values(number, absent, ()))
+                varied = Varied(names[number], self._maker(number, leaf, known.get(number), varies), self._values(number, absent, ()))
             else:
-                found = Varied(names[number], None, self._values(number, absent, texts))
-            if found.make is not None or found.values:
-                self.varied[number] = found
+                varied = Varied(names[number], None, self._values(number, absent, texts))
+            if varied.make is not None or varied.values:
+                self.varied[number] = varied
 
-    def draws(self, native: Draw, family: str, seed: int) -> Iterator[tuple[Draw, str]]:
+    def draws(self, native: InputDraw, family: str, seed: int) -> Iterator[tuple[InputDraw, str]]:
         """Variations of a native call, with what is other than a tensor in words; the boldest first, less at a time later."""
         chance = random.Random(seed)
         order = chance.sample(sorted(self.varied), len(self.varied))
         for chosen in [order, order, *[[number] for number in order]]:
             yield self._drawn(native, set(chosen), family, chance)
 
-    def _drawn(self, native: Draw, chosen: set[int], family: str, chance: random.Random) -> tuple[Draw, str]:
+    def _drawn(self, native: InputDraw, chosen: set[int], family: str, chance: random.Random) -> tuple[InputDraw, str]:
         leaves, told = list(pytree.tree_leaves((native.args, native.kwargs))), []
         for number in sorted(chosen):
             one, leaf = self.varied[number], leaves[number]
@@ -101,7 +101,7 @@ class Arguments:
                 leaves[number] = input_variations.few(leaf, made, chance) if family == EXCEPTIONS else made
         return self._with(native, leaves), ", ".join(told)
 
-    def _with(self, native: Draw, leaves: list[Any]) -> Draw:
+    def _with(self, native: InputDraw, leaves: list[Any]) -> InputDraw:
         args, kwargs = pytree.tree_unflatten(leaves, self._spec)
         return replace(native, args=args, kwargs=kwargs)
 
@@ -138,11 +138,11 @@ class Arguments:
         tried = [None] if number in absent and leaf is not None else []
         if not isinstance(leaf, torch.Tensor):
             tried = [*_others(leaf, self._sizes(), texts, self._random)[: 2 * MOST_NUMBERS], *tried]
-        found: list[Any] = []
+        result: list[Any] = []
         for value in tried:
-            if len(found) < MOST_NUMBERS and self._bears_leaf(number, value):
-                found.append(value)
-        return tuple(found)
+            if len(result) < MOST_NUMBERS and self._bears_leaf(number, value):
+                result.append(value)
+        return tuple(result)
 
     def _sizes(self) -> set[int]:
         return {size for leaf in self._leaves if isinstance(leaf, torch.Tensor) for size in leaf.shape}

@@ -38,7 +38,7 @@ class Domain:
         return self.probabilities or self.indices
 
 
-class Watch(TorchDispatchMode):
+class DomainMode(TorchDispatchMode):
     """Notes which demanding operators run."""
 
     def __init__(self) -> None:

@@ -15,14 +15,14 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from dvk.harness.checking.case_keys import Key, beyond, reduced
+from dvk.harness.checking.case_keys import InputSetKey, beyond, reduced
 from dvk.harness.checking.input_arguments import Arguments
 from dvk.harness.checking.input_families import NATIVE, NONFINITE, derive, kind_of
-from dvk.harness.checking.reference_runs import Draw, Reference
+from dvk.harness.checking.reference_runs import InputDraw, Reference
 from dvk.harness.seeds import derived
 from dvk.records import ShapeVariant
 from dvk.tasks import entry
-from dvk.tasks.build import Built
+from dvk.tasks.build import BuiltTask
 from dvk.tasks.input_sampler import Call
 from dvk.tasks.trees import map_tensors, named_tensors
 
@@ -38,7 +38,7 @@ class Drawing:
         seed: secret.
     """
 
-    def __init__(self, built: Built, reference: Reference, seed: int):
+    def __init__(self, built: BuiltTask, reference: Reference, seed: int):
         self.built, self.reference, self.seed = built, reference, seed
         self.small = reduced(built.task)
         self._pools: dict[int, Call] = {}
@@ -48,7 +48,7 @@ class Drawing:
         """The variant in which families are drawn: the reduced batch, if there is one and the reference accepts it."""
         if self.small is not None and not self._pools:
             try:
-                draw = self.drawn(Key(self.small.name, NATIVE, 0, 0))[0]
+                draw = self.drawn(InputSetKey(self.small.name, NATIVE, 0, 0))[0]
                 if beyond(self.small, self.built.task, [t for _, t in named_tensors((draw.args, draw.kwargs))]):
                     raise ValueError("integers may index what is smaller now")  # at which a GPU ends the process
                 self.reference.run(draw)
@@ -56,7 +56,7 @@ class Drawing:
                 self.small = None
         return self.small.name if self.small is not None else NATIVE
 
-    def drawn(self, key: Key, keep_sign: bool = False) -> tuple[Draw, list[torch.Tensor]]:
+    def drawn(self, key: InputSetKey, keep_sign: bool = False) -> tuple[InputDraw, list[torch.Tensor]]:
         """The inputs of a key, and the native tensors that its family changed."""
         small = self.small
         if small is not None and key.variant == small.name:
@@ -64,7 +64,7 @@ class Drawing:
         else:
             args, kwargs = self.built.inputs(key.seed, key.variant)
         seed = derived(self.seed, "call", key.seed)
-        native = Draw(args, kwargs, seed, key.weights, key.backward, other_mode=key.other_mode)
+        native = InputDraw(args, kwargs, seed, key.weights, key.backward, other_mode=key.other_mode)
         changed: list[torch.Tensor] = []
         if key.family == NATIVE:
             return native, changed
@@ -88,16 +88,16 @@ class Drawing:
             loose, spares = [], False
             made = map_tensors(other, (args, kwargs))
         args, kwargs = made
-        return Draw(args, kwargs, seed, key.weights, key.backward, loose), changed
+        return InputDraw(args, kwargs, seed, key.weights, key.backward, loose), changed
 
-    def arguments(self, bears: Callable[[Draw], bool]) -> Arguments:
+    def arguments(self, bears: Callable[[InputDraw], bool]) -> Arguments:
         """How the call's arguments vary; found out at first ask.
 
         Args:
             bears: whether the reference bears a call.
         """
         if self._arguments is None:
-            native = self.drawn(Key(self.cheap(), NATIVE, 0, derived(self.seed, "arguments")))[0]
+            native = self.drawn(InputSetKey(self.cheap(), NATIVE, 0, derived(self.seed, "arguments")))[0]
             forward = self.built.model.forward
             names, absent = self._leaves(native, forward)
             data = partial(_is_data, self.reference, native)
@@ -110,7 +110,7 @@ class Drawing:
             self._pools[number] = self.built.inputs(derived(self.seed, "pool", number), small)
         return self._pools[number]
 
-    def _leaves(self, native: Draw, forward: Callable[..., Any]) -> tuple[list[str], set[int]]:
+    def _leaves(self, native: InputDraw, forward: Callable[..., Any]) -> tuple[list[str], set[int]]:
         """Names of a call's leaves, and the numbers of those that may be None."""
         positional = self.built.input_names(native.args)
         optional = {p.name for p in entry.parameters(forward) if p.default is None}
@@ -125,7 +125,7 @@ class Drawing:
         return names, absent
 
 
-def _is_data(reference: Reference, native: Draw, tensor: torch.Tensor) -> bool:
+def _is_data(reference: Reference, native: InputDraw, tensor: torch.Tensor) -> bool:
     return kind_of(tensor, reference.domain(native)) != "fixed"
 
 

@@ -32,7 +32,7 @@ class Use:
     """It names places that are written, not added to."""
 
 
-class Trace(TorchDispatchMode):
+class TensorUses(TorchDispatchMode):
     """Follows some tensors through the body.
 
     Args:
@@ -108,4 +108,4 @@ def _memory(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else 0
 
 
-__all__ = ["Trace", "Use"]
+__all__ = ["TensorUses", "Use"]

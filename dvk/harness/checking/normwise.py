@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import torch
 
-from dvk.harness.checking.compare import Expected, errors, ratios, real, targets
+from dvk.harness.checking.compare import ExpectedLeaf, errors, ratios, real, targets
 from dvk.harness.checking.tolerance import COARSE_BITS, Class, Errors
 
 EDGE = 32.0
@@ -19,7 +19,7 @@ EDGE = 32.0
 levels of Strassen's product of 512x512 matrices and 8.5 times for Winograd's F(4x4, 3x3) over 32 channels."""
 
 
-def spread(got: torch.Tensor, want: Expected, precision: Class) -> Errors | None:
+def spread(got: torch.Tensor, want: ExpectedLeaf, precision: Class) -> Errors | None:
     """The errors of `got` if they are rounding that spreads; None otherwise."""
     if want.scale is None or not want.finite or precision.lower_bits <= COARSE_BITS:
         return None

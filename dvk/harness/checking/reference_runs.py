@@ -18,11 +18,11 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from dvk.harness.checking.input_domains import Domain, Watch
+from dvk.harness.checking.input_domains import Domain, DomainMode
 from dvk.harness.checking.input_families import kind_of
-from dvk.harness.checking.input_usage import Trace, Use
+from dvk.harness.checking.input_usage import TensorUses, Use
 from dvk.harness.checking.nonfinite_spread import Spread, Way
-from dvk.harness.checking.rounding_noise import Shake, coarsened, shaken
+from dvk.harness.checking.rounding_noise import RoundingNoise, with_low_bits_cleared, with_rounding_noise
 from dvk.harness.checking.weight_sets import WeightSets
 from dvk.harness.checking.written_inputs import WrittenInputs, fresh
 from dvk.harness.transport.calls import Buffers, Called, apart, buffers_of, call, describe, in_mode, leaf_names, put_buffers
@@ -33,7 +33,7 @@ PATIENCE_S = 20.0
 
 
 @dataclass
-class Draw:
+class InputDraw:
     """The inputs of one call."""
 
     args: list[Any]
@@ -98,7 +98,7 @@ class Reference:
             self._current = weights
         put_buffers(self.model, self.initial(weights))
 
-    def run(self, draw: Draw) -> Answer:
+    def run(self, draw: InputDraw) -> Answer:
         """The reference's own answer.
 
         Raises:
@@ -118,7 +118,7 @@ class Reference:
         put_buffers(self.model, self.initial(draw.weights))
         return Answer(*describe(result), leaf_names(result), after)
 
-    def keeps(self, draw: Draw) -> set[int]:
+    def keeps(self, draw: InputDraw) -> set[int]:
         """Numbers of the leaves that lie in memory which it keeps and returns again, or in its buffers, which are put back between calls.
 
         Weights and inputs count, too: of what lies there nobody expects that it stays.
@@ -134,7 +134,7 @@ class Reference:
             self._keeps[key] = {number for number, leaf in enumerate(one) if _memory(leaf) in kept}
         return self._keeps[key]
 
-    def run_with(self, draw: Draw, state: dict[str, Any]) -> Answer | None:
+    def run_with(self, draw: InputDraw, state: dict[str, Any]) -> Answer | None:
         """The answer under weights of no set; None where it has none."""
 
         def run() -> Any:
@@ -147,7 +147,7 @@ class Reference:
         finally:
             self.use(draw.weights)
 
-    def truth(self, draw: Draw) -> Answer | None:
+    def in_float64(self, draw: InputDraw) -> Answer | None:
         """The answer of the module deep-copied to float64."""
 
         def run() -> Any:
@@ -162,26 +162,26 @@ class Reference:
 
         return self._attempt(run)
 
-    def lowered(self, draw: Draw, bits: int, outputs: bool) -> Answer | None:
+    def with_few_bits(self, draw: InputDraw, bits: int, outputs: bool) -> Answer | None:
         """The answer where inputs and weights, and `outputs` too if asked, have only `bits` significant bits."""
 
         def run() -> Any:
             inward = self.domain(draw).demanding
             state = self.sets.state(draw.weights)
             self._current = None
-            self.model.load_state_dict({n: coarsened(v, bits) if isinstance(v, torch.Tensor) else v for n, v in state.items()})
-            args, kwargs = map_tensors(lambda t: coarsened(t, bits, inward), (draw.args, draw.kwargs))
+            self.model.load_state_dict({n: with_low_bits_cleared(v, bits) if isinstance(v, torch.Tensor) else v for n, v in state.items()})
+            args, kwargs = map_tensors(lambda t: with_low_bits_cleared(t, bits, inward), (draw.args, draw.kwargs))
             with in_mode(self.model, draw.other_mode):
                 result = self._call(self.model, args, kwargs, draw)
-            return map_tensors(lambda t: coarsened(t, bits), result) if outputs else result
+            return map_tensors(lambda t: with_low_bits_cleared(t, bits), result) if outputs else result
 
         try:
             return self._attempt(run)
         finally:
             self.use(draw.weights)
 
-    def disturbed(self, draw: Draw, seed: int, strong: bool = False) -> Answer | None:
-        """The answer with rounding noise in inputs and in every operator's result; `strong`: see `Shake`."""
+    def with_noise(self, draw: InputDraw, seed: int, strong: bool = False) -> Answer | None:
+        """The answer with rounding noise in inputs and in every operator's result; `strong`: see `RoundingNoise`."""
 
         def run() -> Any:
             domain = self.domain(draw)
@@ -190,18 +190,18 @@ class Reference:
 
             def noisy(tensor: torch.Tensor) -> torch.Tensor:
                 free = next(loose) if loose is not None else kind_of(tensor, domain) != "fixed"
-                return shaken(tensor, seed, domain.demanding, strong) if free else tensor
+                return with_rounding_noise(tensor, seed, domain.demanding, strong) if free else tensor
 
             args, kwargs = map_tensors(noisy, (draw.args, draw.kwargs))
             with in_mode(self.model, draw.other_mode):
-                return self._call(self.model, args, kwargs, draw, Shake(seed, domain.demanding, strong))
+                return self._call(self.model, args, kwargs, draw, RoundingNoise(seed, domain.demanding, strong))
 
         try:
             return self._attempt(run)
         finally:
             put_buffers(self.model, self.initial(draw.weights))
 
-    def otherwise(self, draw: Draw) -> Answer | None:
+    def by_plain_algorithms(self, draw: InputDraw) -> Answer | None:
         """The answer by PyTorch's plainer algorithms."""
 
         def run() -> Any:
@@ -214,7 +214,7 @@ class Reference:
         finally:
             put_buffers(self.model, self.initial(draw.weights))
 
-    def spread(self, draw: Draw, way: Way) -> tuple[Answer | None, bool]:
+    def spread(self, draw: InputDraw, way: Way) -> tuple[Answer | None, bool]:
         """The answer with products as another program may have them (`nonfinite_spread`), and whether it throws away some of what they
         give."""
         mode = Spread(way)
@@ -228,19 +228,19 @@ class Reference:
         finally:
             put_buffers(self.model, self.initial(draw.weights))
 
-    def domain(self, draw: Draw) -> Domain:
+    def domain(self, draw: InputDraw) -> Domain:
         """What its operators ask of inputs; the first `draw` this is called with is a native one."""
         if self._domain is None:
-            watch = Watch()
+            watch = DomainMode()
             self.use(draw.weights)
             call(self.model, *self._fresh(draw), draw.seed, False, watch)
             put_buffers(self.model, self.initial(draw.weights))
             self._domain = watch.domain
         return self._domain
 
-    def uses(self, draw: Draw, tensors: list[torch.Tensor]) -> list[Use]:
+    def uses(self, draw: InputDraw, tensors: list[torch.Tensor]) -> list[Use]:
         """What becomes of integers and masks among the inputs."""
-        trace = Trace(tensors)
+        trace = TensorUses(tensors)
         self.use(draw.weights)
         with trace:  # copies of what it follows are followed, too
             args, kwargs = self._fresh(draw)
@@ -248,7 +248,7 @@ class Reference:
         put_buffers(self.model, self.initial(draw.weights))
         return trace.uses
 
-    def borne(self, draw: Draw) -> Answer | None:
+    def try_inputs(self, draw: InputDraw) -> Answer | None:
         """Its answer to a call of our making, if it has one. On a GPU it is tried on a CPU first: a bad index ends the process there."""
         tensors = [t for _, t in named_tensors((draw.args, draw.kwargs))]
         if any(t.device.type != "cpu" for t in tensors) and not self._runs_on_cpu(draw):
@@ -265,7 +265,7 @@ class Reference:
         if self._double is not None:
             self._double, self._double_tried = None, False
 
-    def _runs_on_cpu(self, draw: Draw) -> bool:
+    def _runs_on_cpu(self, draw: InputDraw) -> bool:
         try:
             if self._on_cpu is None:
                 self._on_cpu = copy.deepcopy(self.model).cpu()
@@ -275,17 +275,17 @@ class Reference:
             return False
         return True
 
-    def _given(self, draw: Draw, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
+    def _given(self, draw: InputDraw, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
         fixed = self.written.positions(args, kwargs)
         leaves, _ = describe(call(self.model, args, kwargs, draw.seed, draw.backward, separate=False, fixed=fixed))
         return leaves
 
-    def _fresh(self, draw: Draw) -> tuple[list[Any], dict[str, Any]]:
+    def _fresh(self, draw: InputDraw) -> tuple[list[Any], dict[str, Any]]:
         """Args and kwargs of a call, with copies of what it writes."""
         return fresh(draw.args, draw.kwargs, self.written.positions(draw.args, draw.kwargs))
 
     def _call(
-        self, model: nn.Module, args: list[Any], kwargs: dict[str, Any], draw: Draw, under: AbstractContextManager[Any] | None = None,
+        self, model: nn.Module, args: list[Any], kwargs: dict[str, Any], draw: InputDraw, under: AbstractContextManager[Any] | None = None,
         separate: bool = True,
     ) -> Any:
         """One call of the reference or of a variation of it, on copies of what it writes; those count as outputs."""
@@ -334,7 +334,7 @@ def patience(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _versions(draw: Draw) -> list[int]:
+def _versions(draw: InputDraw) -> list[int]:
     """Of all input tensors: each in-place write is another."""
     return [0 if t.is_inference() else t._version for _, t in named_tensors((draw.args, draw.kwargs))]
 

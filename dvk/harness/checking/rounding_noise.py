@@ -1,12 +1,12 @@
 """What other correct programs would return: the reference run again with rounding noise in it.
 
-`Shake` multiplies what each operator computes by 1 + ε·u, with ε one unit in the last place of the
+`RoundingNoise` multiplies what each operator computes by 1 + ε·u, with ε one unit in the last place of the
 result's type and u uniform in [-1, 1]. Operators that move, select or compare values are exact in
 any program and stay so. The spread of a few such runs shows where an answer is ill-conditioned and
 where it jumps (rounding to a grid, thresholds, near ties), in the reference's own precision and
-without a float64 twin. `shaken` does the same to inputs, for operators that compute much inside.
+without a float64 twin. `with_rounding_noise` does the same to inputs, for operators that compute much inside.
 
-`coarsened` rounds to fewer bits of mantissa: what an impostor in a coarser format does to its inputs.
+`with_low_bits_cleared` rounds to fewer bits of mantissa: what an impostor in a coarser format does to its inputs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ STRONG, STRONG_HALF = 16, 2
 """Units in the last place, of float32 and float64, and of halves, which are summed in float32."""
 
 
-class Shake(TorchDispatchMode):
+class RoundingNoise(TorchDispatchMode):
     """Run the body with every computed floating value off by up to one unit in its last place.
 
     Args:
@@ -82,16 +82,16 @@ class Shake(TorchDispatchMode):
         return self._generators[device]
 
 
-def shaken(tensor: torch.Tensor, seed: int, inward: bool = False, strong: bool = False) -> torch.Tensor:
-    """A floating tensor with every value off by up to one unit in its last place, or see `Shake`; zeros stay."""
+def with_rounding_noise(tensor: torch.Tensor, seed: int, inward: bool = False, strong: bool = False) -> torch.Tensor:
+    """A floating tensor with every value off by up to one unit in its last place, or see `RoundingNoise`; zeros stay."""
     generator = torch.Generator(tensor.device).manual_seed(seed)
     return (tensor * _noise(tensor, generator, inward, strong)).to(tensor.dtype)
 
 
-def coarsened(tensor: torch.Tensor, bits: int, inward: bool = False) -> torch.Tensor:
+def with_low_bits_cleared(tensor: torch.Tensor, bits: int, inward: bool = False) -> torch.Tensor:
     """A floating tensor rounded to `bits` significant bits, exponents kept; other tensors as they are."""
     if tensor.is_complex():
-        return torch.view_as_complex(coarsened(torch.view_as_real(tensor.resolve_conj()), bits, inward))
+        return torch.view_as_complex(with_low_bits_cleared(torch.view_as_real(tensor.resolve_conj()), bits, inward))
     if not tensor.is_floating_point() or tensor.numel() == 0:
         return tensor
     wide = tensor if tensor.dtype.itemsize >= 4 else tensor.float()

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from dvk.harness.checking.compare import TINY, Expected, ratios, real, targets
+from dvk.harness.checking.compare import TINY, ExpectedLeaf, ratios, real, targets
 from dvk.harness.checking.tolerance import NONE, Class, Errors, separation
 
 NUM_NOISES = 3
@@ -52,7 +52,7 @@ class Sensitivity:
     """The largest move, absolute, where the output is nothing but rounding; else 0."""
 
 
-def measure(expected: Sequence[Expected], disturbed: Sequence[Sequence[Any]], cap: float) -> list[Sensitivity]:
+def measure(expected: Sequence[ExpectedLeaf], disturbed: Sequence[Sequence[Any]], cap: float) -> list[Sensitivity]:
     """By output leaf.
 
     Args:
@@ -63,40 +63,42 @@ def measure(expected: Sequence[Expected], disturbed: Sequence[Sequence[Any]], ca
     return [_measure(want, [run[i] for run in disturbed], cap) for i, want in enumerate(expected)]
 
 
-def excused(got: torch.Tensor, want: Expected, found: Sensitivity, precision: Class, equal_terms: bool) -> Errors | None:
+def excused(got: torch.Tensor, want: ExpectedLeaf, sensitivity: Sensitivity, precision: Class, equal_terms: bool) -> Errors | None:
     """The errors of what is left when edges and ill-conditioned rows are set aside; None when that excuses nothing.
 
     Where many terms are equal their roundings do not cancel: the norm of a constant row may come out as anything,
     depending on how the mean was summed, and is only asked to be finite.
     """
-    moved = 2 * found.count + 4 if found.count else 0
+    moved = 2 * sensitivity.count + 4 if sensitivity.count else 0
     few = min(max(8, FEW * got.numel()), moved)
     if want.scale is None:
         return NONE if int((got != want.same).sum()) <= few else None
-    if found.rounding:
-        return NONE if bool(((real(got) - real(want.same)).abs() <= MARGIN * found.rounding).all()) else None
+    if sensitivity.rounding:
+        return NONE if bool(((real(got) - real(want.same)).abs() <= MARGIN * sensitivity.rounding).all()) else None
     for target in targets(want):
         _, ratio = ratios(got, target, want)
         noise = torch.zeros_like(ratio)
-        if found.rows is not None:
-            noise += MARGIN * found.rows[:, None] / (real(target).reshape(ratio.shape).abs() + want.scale[:, None])
+        if sensitivity.rows is not None:
+            noise += MARGIN * sensitivity.rows[:, None] / (real(target).reshape(ratio.shape).abs() + want.scale[:, None])
         firm = noise <= want.admitted.worst
         off = ratio > torch.where(firm, want.admitted.worst, noise.clamp_(max=max(precision.cap, want.admitted.worst)))
         if equal_terms:
             off &= firm | ~ratio.isfinite()
-        if not _as_seen(ratio[off], found, moved, few, precision.cap):
+        if not _as_seen(ratio[off], sensitivity, moved, few, precision.cap):
             continue
         # On ill-conditioned rows each element is held to its row's noise; the typical element is sought on the others.
         kept = ratio[~off & firm]
         if kept.numel() == 0 and not equal_terms:
             kept = ratio[~off]
         left = Errors(float(kept.square().mean().sqrt()), float(kept.max())) if kept.numel() else NONE
-        if left.typical <= _typical(want, found, precision):
+        if left.typical <= _typical(want, sensitivity, precision):
             return left
     return None
 
 
-def on_edges(got: torch.Tensor, want: Expected, found: Sensitivity, precision: Class, runs: Iterable[torch.Tensor]) -> Errors | None:
+def on_edges(
+    got: torch.Tensor, want: ExpectedLeaf, sensitivity: Sensitivity, precision: Class, runs: Iterable[torch.Tensor]
+) -> Errors | None:
     """As `excused`, for a few elements that were not seen to move, but do so under stronger noise, at least half as far as `got` is
     off there; None where one of them does not.
 
@@ -111,7 +113,7 @@ def on_edges(got: torch.Tensor, want: Expected, found: Sensitivity, precision: C
         off = (ratio > want.admitted.worst).flatten()
         kept = ratio.flatten()[~off]
         left = Errors(float(kept.square().mean().sqrt()), float(kept.max())) if kept.numel() else NONE
-        if not bool(ratio.isfinite().all()) or left.typical > _typical(want, found, precision):
+        if not bool(ratio.isfinite().all()) or left.typical > _typical(want, sensitivity, precision):
             return None
     if not 0 < int(off.sum()) <= RARE:
         return None
@@ -128,20 +130,20 @@ def on_edges(got: torch.Tensor, want: Expected, found: Sensitivity, precision: C
     return None
 
 
-def _move(run: torch.Tensor, want: Expected) -> torch.Tensor:
+def _move(run: torch.Tensor, want: ExpectedLeaf) -> torch.Tensor:
     """How far each element is from the reference's."""
     return (run.double() - want.same.double()).abs() if want.scale is None else ratios(run, want.same, want)[0]
 
 
-def _as_seen(off: torch.Tensor, found: Sensitivity, moved: int, few: float, cap: float) -> bool:
+def _as_seen(off: torch.Tensor, sensitivity: Sensitivity, moved: int, few: float, cap: float) -> bool:
     """So many elements were seen to move, and so far; jumps besides are few."""
     if off.numel() == 0:
         return True
     largest = float(off.max())
-    return off.numel() <= moved and int((off > cap).sum()) <= few and largest <= 2 * found.size and largest < float("inf")
+    return off.numel() <= moved and int((off > cap).sum()) <= few and largest <= 2 * sensitivity.size and largest < float("inf")
 
 
-def _measure(want: Expected, runs: list[Any], cap: float) -> Sensitivity:
+def _measure(want: ExpectedLeaf, runs: list[Any], cap: float) -> Sensitivity:
     if not isinstance(want.same, torch.Tensor) or not want.same.numel():
         return Sensitivity()
     count, jumps, size, squares, rows = 0, 0, 0.0, 0.0, None
@@ -168,11 +170,11 @@ def _measure(want: Expected, runs: list[Any], cap: float) -> Sensitivity:
     return Sensitivity(count, size, jumps, rows, squares**0.5, largest if most else 0.0)
 
 
-def _typical(want: Expected, found: Sensitivity, precision: Class) -> float:
+def _typical(want: ExpectedLeaf, sensitivity: Sensitivity, precision: Class) -> float:
     """Admitted for the typical element of an ill-conditioned output: more as long as the next coarser class would need more
     still; and what noise does to it, where that class is not told apart anyway."""
     most = precision.ceiling.typical
     if want.lower.typical == want.lower.typical and want.lower.typical > 0:
         most = min(most, want.lower.typical / 3)
-    admitted = max(want.admitted.typical, min(MARGIN * found.typical, most))
-    return admitted if separation(want.admitted, want.own, want.lower) > 1 else max(admitted, 3 * found.typical)
+    admitted = max(want.admitted.typical, min(MARGIN * sensitivity.typical, most))
+    return admitted if separation(want.admitted, want.own, want.lower) > 1 else max(admitted, 3 * sensitivity.typical)

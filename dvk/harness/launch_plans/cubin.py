@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from dvk.harness.launch_plans.plan import SCALARS, Launch, PlanError, Pointer, Scalar
+from dvk.harness.launch_plans.plan import SCALARS, KernelLaunch, PlanError, Pointer, Scalar
 
 STATIC_SHARED_BYTES = 48 << 10
 """Shared memory that a block may have without asking."""
@@ -51,7 +51,7 @@ def check(result: int, what: str) -> None:
         raise LaunchError(f"{what}: {(name.value or b'?').decode()}: {(text.value or b'').decode()}")
 
 
-class Module:
+class CubinModule:
     """Loaded code; torch must have made its context current before."""
 
     def __init__(self, code: bytes):
@@ -65,10 +65,10 @@ class Module:
             self.handle = ctypes.c_void_p()
 
 
-class Kernel:
+class CubinKernel:
     """One function of a module, ready to launch."""
 
-    def __init__(self, module: Module, node: Launch):
+    def __init__(self, module: CubinModule, node: KernelLaunch):
         self.module, self.node = module, node
         self.function = ctypes.c_void_p()
         check(driver().cuModuleGetFunction(ctypes.byref(self.function), module.handle, node.name.encode()), f"finding {node.name}")
@@ -118,7 +118,7 @@ class Kernel:
             sizes.append(size.value)
         raise LaunchError(f"{self.node.name} has too many parameters")
 
-    def _check(self, node: Launch) -> None:
+    def _check(self, node: KernelLaunch) -> None:
         given = [8 if isinstance(a, Pointer) else SCALARS[a.type] for a in node.args]
         scratch = self.sizes[len(given):]
         if self.sizes[:len(given)] != given or len(scratch) > 2 or any(size != 8 for size in scratch):

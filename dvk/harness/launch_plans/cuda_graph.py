@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 
-class Region:
+class MemoryRegion:
     """A tensor's memory without a hold on it: temporaries of a graph share memory only if nobody holds them."""
 
     def __init__(self, tensor: torch.Tensor):
@@ -17,7 +17,7 @@ class Region:
 
 
 @dataclass
-class Captured:
+class GraphedCall:
     """A call as a CUDA graph over fixed addresses."""
 
     graph: torch.cuda.CUDAGraph

@@ -12,7 +12,7 @@ from unittest import mock
 from dvk.errors import MachineError
 from dvk.harness.launch_plans.calls import Gpu
 from dvk.harness.launch_plans.launches import pointer
-from dvk.harness.launch_plans.plan import Launch
+from dvk.harness.launch_plans.plan import KernelLaunch
 from dvk.harness.launch_plans.tape import Tape
 from dvk.harness.toolchain import nvrtc
 
@@ -35,7 +35,7 @@ class CudaKernels:
             pointers = tuple(pointer(self.tape, tensor) for tensor in tensors)
             aligned = all(p.modulo16 == 0 for p in pointers)
             flags = [option if aligned or option != ALIGNED else UNALIGNED for option in options]
-            self.tape.launch(Launch(cubin=self._code(source, flags), name=name, grid=grid, block=block, shared_bytes=shared_bytes,
+            self.tape.launch(KernelLaunch(cubin=self._code(source, flags), name=name, grid=grid, block=block, shared_bytes=shared_bytes,
                                     args=pointers))
 
         return launch

@@ -26,7 +26,7 @@ from torch._subclasses import fake_tensor
 from dvk.harness.launch_plans.calls import Gpu
 from dvk.harness.launch_plans.cuda_text import CudaKernels
 from dvk.harness.launch_plans.guard import idle_guard
-from dvk.harness.launch_plans.launches import Launcher, Trials
+from dvk.harness.launch_plans.launches import AutotuneConfigs, RecordingLauncher
 from dvk.harness.launch_plans.tape import Tape
 
 HOOK = "dvk_record"
@@ -107,8 +107,8 @@ class Driver:
     def __init__(self, gpu: Gpu, tape: Tape):
         self.gpu, self.tape = gpu, tape
         self.utils = self
-        self.trials = Trials(tape)
-        self.launcher_cls = lambda source, metadata: Launcher(source, metadata, tape, self.trials)
+        self.trials = AutotuneConfigs(tape)
+        self.launcher_cls = lambda source, metadata: RecordingLauncher(source, metadata, tape, self.trials)
 
     def get_current_target(self) -> Any:
         from triton.backends.compiler import GPUTarget

@@ -8,17 +8,17 @@ from typing import Any
 
 import torch
 
-from dvk.harness.launch_plans.plan import SCALARS, Launch, Pointer, Scalar
+from dvk.harness.launch_plans.plan import SCALARS, KernelLaunch, Pointer, Scalar
 from dvk.harness.launch_plans.tape import Tape
 
 MAX_OPTIONS = 16
 """Configurations of one kernel that are compiled; an autotuner's further ones are left out."""
 
 
-class Launcher:
+class RecordingLauncher:
     """What Triton calls in the place of a compiled launcher: one for each compiled kernel."""
 
-    def __init__(self, source: Any, metadata: Any, tape: Tape, trials: Trials):
+    def __init__(self, source: Any, metadata: Any, tape: Tape, trials: AutotuneConfigs):
         self.tape, self.metadata, self.trials = tape, metadata, trials
         self.name = str(metadata.name)
         self.types = list(source.signature.values())
@@ -33,7 +33,7 @@ class Launcher:
         flat = [pair for kind, arg in zip(self.types, args, strict=True) for pair in flatten(kind, arg)]
         arguments = tuple(self._argument(kind, arg) for kind, arg in flat if kind != "constexpr")
         # `function` is what `Driver.load_binary` answered: the key of the code.
-        self.trials.launch(Launch(cubin=function, name=self.name, grid=(int(x), int(y), int(z)),
+        self.trials.launch(KernelLaunch(cubin=function, name=self.name, grid=(int(x), int(y), int(z)),
                                   block=(32 * int(self.metadata.num_warps), 1, 1), shared_bytes=int(self.metadata.shared), args=arguments))
 
     def _argument(self, kind: str, value: Any) -> Pointer | Scalar:
@@ -51,13 +51,13 @@ class Launcher:
         return Scalar(type=kind, value=value)
 
 
-class Trials:
+class AutotuneConfigs:
     """Configurations that autotuners try. Nobody can measure here, so a launch carries the others along as options."""
 
     def __init__(self, tape: Tape):
         self.tape = tape
-        self._tried: list[Launch] = []
-        self._options: dict[Any, list[Launch]] = {}
+        self._tried: list[KernelLaunch] = []
+        self._options: dict[Any, list[KernelLaunch]] = {}
 
     def attempt(self, call: Callable[[], Any]) -> float:
         """Have one configuration compiled and noted; the answer makes an autotuner take the first that compiles."""
@@ -70,7 +70,7 @@ class Trials:
             self.tape.trial = False
         return float(len(self._tried))
 
-    def launch(self, node: Launch) -> None:
+    def launch(self, node: KernelLaunch) -> None:
         """Note a launch: as an option while one is tried, else as part of the call, with the options there are for it."""
         if self.tape.trial:
             self._tried.append(node)
@@ -83,12 +83,12 @@ class Trials:
         self.tape.launch(node.model_copy(update={"options": tuple(rebound)}) if rebound else node)
 
 
-def _choice(node: Launch) -> Any:
+def _choice(node: KernelLaunch) -> Any:
     """What a launch has of its own besides the tensors it is given."""
     return node.cubin, node.grid, tuple(a for a in node.args if isinstance(a, Scalar))
 
 
-def _kinds(node: Launch) -> list[Any]:
+def _kinds(node: KernelLaunch) -> list[Any]:
     return [a.modulo16 if isinstance(a, Pointer) else a for a in node.args]
 
 

@@ -21,10 +21,10 @@ def operator(op: str) -> Callable[..., Any]:
         PlanError: there is none, or a plan may not use it.
     """
     try:
-        found: Callable[..., Any] = allowed(op)
+        result: Callable[..., Any] = allowed(op)
     except (KeyError, AttributeError):
         raise PlanError(f"{op} is not an operator that a plan may use") from None
-    return found
+    return result
 
 
 def live(operand: Any, values: Mapping[int, torch.Tensor], device: torch.device) -> Any:
@@ -43,9 +43,9 @@ def live(operand: Any, values: Mapping[int, torch.Tensor], device: torch.device)
             return float(inner)
         if kind == "device":
             return torch.device("cpu") if inner == "cpu" else device
-        found = getattr(torch, str(inner), None)
-        if kind in KINDS and isinstance(found, (torch.dtype, torch.layout, torch.memory_format)):
-            return found
+        result = getattr(torch, str(inner), None)
+        if kind in KINDS and isinstance(result, (torch.dtype, torch.layout, torch.memory_format)):
+            return result
         raise PlanError(f"malformed operand {operand}")
     if isinstance(operand, (list, tuple)):
         return [live(item, values, device) for item in operand]

@@ -73,13 +73,13 @@ def allowed(op: str) -> Any:
 
 def written(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
     """Tensors among the operands that the operator writes, by its schema."""
-    found: list[torch.Tensor] = []
+    result: list[torch.Tensor] = []
     for position, argument in enumerate(func._schema.arguments):
         if argument.alias_info is None or not argument.alias_info.is_write:
             continue
         value = args[position] if position < len(args) else kwargs.get(argument.name)
         if isinstance(value, torch.Tensor):
-            found.append(value)
+            result.append(value)
         elif isinstance(value, (list, tuple)):
-            found.extend(v for v in value if isinstance(v, torch.Tensor))
-    return found
+            result.extend(v for v in value if isinstance(v, torch.Tensor))
+    return result

@@ -66,7 +66,7 @@ class Pointer(Record):
     modulo16: int = Field(ge=0, lt=16, description="What the kernel was compiled for: address modulo 16 bytes.")
 
 
-class Launch(Record):
+class KernelLaunch(Record):
     """One kernel launch. Parameters of the kernel beyond `args` are scratch pointers and get null."""
 
     kind: Literal["launch"] = "launch"
@@ -76,10 +76,10 @@ class Launch(Record):
     block: tuple[int, int, int]
     shared_bytes: int = Field(ge=0, le=1 << 20)
     args: tuple[Pointer | Scalar, ...]
-    options: tuple[Launch, ...] = Field((), description="Other configurations that autotuning may choose instead of this one.")
+    options: tuple[KernelLaunch, ...] = Field((), description="Other configurations that autotuning may choose instead of this one.")
 
 
-Node = Annotated[Aten | Launch, Field(discriminator="kind")]
+Node = Annotated[Aten | KernelLaunch, Field(discriminator="kind")]
 
 
 class Const(Record):
@@ -89,7 +89,7 @@ class Const(Record):
     data: str = Field(description="base64 of its elements in row-major order.")
 
 
-class Plan(Record):
+class LaunchPlan(Record):
     """One call of a candidate, and what must have been computed before."""
 
     variant: str
@@ -103,19 +103,19 @@ class Plan(Record):
     outputs: Any = Field(description="The returned tree; tensors are values.")
     buffers: dict[str, int] = Field(description="state_dict entries of the module after the call, by name.")
 
-    def launches(self) -> Iterator[Launch]:
+    def launches(self) -> Iterator[KernelLaunch]:
         """All launches, options included."""
         for node in (*self.prepare, *self.call):
-            if isinstance(node, Launch):
+            if isinstance(node, KernelLaunch):
                 yield node
                 yield from node.options
 
 
-class Recording(Record):
+class LaunchRecording(Record):
     """The plans of one candidate, a shape variant each, sharing their cubins."""
 
     version: int = VERSION
-    plans: tuple[Plan, ...]
+    plans: tuple[LaunchPlan, ...]
     cubins: dict[str, bytes] = Field(repr=False)
     seconds: dict[str, float] = Field(default_factory=dict, description="Where the time of the recording went; nothing relies on it.")
 
@@ -126,8 +126,8 @@ class Recording(Record):
                 "seconds": self.seconds}
 
 
-def decode(wire: Any) -> Recording:
-    """Read what `Recording.wire` wrote.
+def decode(wire: Any) -> LaunchRecording:
+    """Read what `LaunchRecording.wire` wrote.
 
     Raises:
         PlanError: it is malformed or too large.
@@ -136,7 +136,7 @@ def decode(wire: Any) -> Recording:
         raise PlanError(f"not a recording of version {VERSION}")
     try:
         cubins = {str(key): _inflate(text) for key, text in dict(wire["cubins"]).items()}
-        recording = Recording(plans=wire["plans"], cubins=cubins, seconds=wire.get("seconds", {}))
+        recording = LaunchRecording(plans=wire["plans"], cubins=cubins, seconds=wire.get("seconds", {}))
     except (ValidationError, KeyError, TypeError, ValueError, RecursionError, binascii.Error, zlib.error) as error:
         text = str(error).strip().splitlines()
         raise PlanError(f"malformed recording: {type(error).__name__}: {' '.join(text)[:300]}") from None
@@ -153,7 +153,7 @@ def _inflate(text: str) -> bytes:
     return code
 
 
-def check(plan: Plan, cubins: dict[str, bytes]) -> None:
+def check(plan: LaunchPlan, cubins: dict[str, bytes]) -> None:
     """What can be known without running anything: every value is made once, before it is used.
 
     Raises:
@@ -188,9 +188,9 @@ def check(plan: Plan, cubins: dict[str, bytes]) -> None:
         raise PlanError("a result is no value of the plan")
 
 
-def references(node: Aten | Launch) -> Iterator[int]:
+def references(node: Aten | KernelLaunch) -> Iterator[int]:
     """Values that a node reads or writes."""
-    if isinstance(node, Launch):
+    if isinstance(node, KernelLaunch):
         for launch in (node, *node.options):
             yield from (a.ref for a in launch.args if isinstance(a, Pointer))
         return

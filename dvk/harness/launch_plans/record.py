@@ -23,8 +23,8 @@ from dvk.harness.launch_plans import settle
 from dvk.harness.launch_plans.calls import CallSpec, Gpu, Layout, decode_tree, encode_tree
 from dvk.harness.launch_plans.fake_gpu import absent_gpu
 from dvk.harness.launch_plans.opaque_calls import WholeOperators
-from dvk.harness.launch_plans.plan import NotReducible, Plan, PlanError, Recording, check, references
-from dvk.harness.launch_plans.tape import Refusals, Step, Tape
+from dvk.harness.launch_plans.plan import LaunchPlan, LaunchRecording, NotReducible, PlanError, check, references
+from dvk.harness.launch_plans.tape import Refusals, Tape, TapeStep
 from dvk.harness.toolchain.nvrtc import CompileError
 from dvk.records import Task
 from dvk.tasks.build import CandidateError, construct_candidate, run_file
@@ -37,7 +37,7 @@ NOT_COMPILED = ("CompilationError", "CompileTimeAssertionFailure", "UnsupportedL
 """Triton's exceptions for kernels that do not compile."""
 
 
-def record(source: str, task: Task, calls: Sequence[CallSpec], state: Mapping[str, Layout], gpu: Gpu) -> Recording:
+def record(source: str, task: Task, calls: Sequence[CallSpec], state: Mapping[str, Layout], gpu: Gpu) -> LaunchRecording:
     """The plans of a candidate, one for every call.
 
     Args:
@@ -80,7 +80,7 @@ def record(source: str, task: Task, calls: Sequence[CallSpec], state: Mapping[st
             check(plan, tape.cubins)
         except PlanError as error:
             raise NotReducible(f"its record is not complete: {error}") from None
-    return Recording(plans=tuple(plans), cubins=tape.cubins, seconds=recorder.seconds)
+    return LaunchRecording(plans=tuple(plans), cubins=tape.cubins, seconds=recorder.seconds)
 
 
 class Recorder:
@@ -91,12 +91,12 @@ class Recorder:
         self.seconds: dict[str, float] = {}
         self._since = time.perf_counter()
         self._loaded = 0
-        self._first: list[Step] = []
+        self._first: list[TapeStep] = []
         """Steps of every variant's first call."""
         self._earlier: set[int] = set()
         """Their inputs."""
 
-    def plans(self, calls: Sequence[CallSpec], gpu: Gpu) -> list[Plan]:
+    def plans(self, calls: Sequence[CallSpec], gpu: Gpu) -> list[LaunchPlan]:
         original = run_file(self.task)
         self._lap("task")
         args, kwargs, _ = self._arguments(calls[0])
@@ -107,7 +107,7 @@ class Recorder:
         self._lap("load")
         return [self._plan(model, spec, held, gpu) for spec in calls]
 
-    def _plan(self, model: nn.Module, spec: CallSpec, held: dict[str, int], gpu: Gpu) -> Plan:
+    def _plan(self, model: nn.Module, spec: CallSpec, held: dict[str, int], gpu: Gpu) -> LaunchPlan:
         marks: list[int] = []
         inputs: list[list[int]] = []
         results: list[Any] = []
@@ -132,7 +132,7 @@ class Recorder:
         once, steady = settle.on_device(self.tape, prepared, third)
         made = {out for node in (*once, *steady) for out in getattr(node, "outs", ()) if out is not None}
         used = {v for node in (*once, *steady) for v in references(node)}
-        plan = Plan(
+        plan = LaunchPlan(
             variant=spec.variant, arch=gpu.arch, inputs=tuple(zip(inputs[2], spec.tensors, strict=True)),
             state={name: (value, self.state[name]) for name, value in held.items()},
             consts={value: const for value, const in self.tape.consts.items() if value in used},

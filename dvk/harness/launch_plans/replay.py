@@ -18,10 +18,10 @@ from typing import Any
 import torch
 
 from dvk.harness.launch_plans.calls import Layout, decode_tree
-from dvk.harness.launch_plans.cubin import Kernel, LaunchError, Module
-from dvk.harness.launch_plans.cuda_graph import Captured, Region
+from dvk.harness.launch_plans.cubin import CubinKernel, CubinModule, LaunchError
+from dvk.harness.launch_plans.cuda_graph import GraphedCall, MemoryRegion
 from dvk.harness.launch_plans.operands import constant, fill, live, operator
-from dvk.harness.launch_plans.plan import Aten, Launch, Plan, PlanError, PlanMismatch, Pointer, Recording, references
+from dvk.harness.launch_plans.plan import Aten, KernelLaunch, LaunchPlan, LaunchRecording, PlanError, PlanMismatch, Pointer, references
 from dvk.harness.transport.guard_bands import Guarded
 
 MAX_BYTES = 64 << 30
@@ -48,7 +48,7 @@ class Replay:
         operators: names of the ATen operators of one call.
     """
 
-    def __init__(self, recording: Recording, plan: Plan, device: str | torch.device = "cuda"):
+    def __init__(self, recording: LaunchRecording, plan: LaunchPlan, device: str | torch.device = "cuda"):
         """Load the kernels.
 
         Raises:
@@ -59,22 +59,22 @@ class Replay:
         if total > MAX_BYTES:
             raise PlanError(f"its values take {total / 2**30:.0f} GiB")
         launches = list(plan.launches())
-        self._modules: list[Module] = []
+        self._modules: list[CubinModule] = []
         self._kernels = self._compiled(recording, launches)
         self._operators: dict[str, Any] = {}
         for node in (*plan.prepare, *plan.call):
             if isinstance(node, Aten):
                 self._operators[node.op] = operator(node.op)
-        self._chosen: dict[int, Launch] = {}
+        self._chosen: dict[int, KernelLaunch] = {}
         self._kept: Values = {}
         self._loaded = False
         self._needed = {value for node in plan.call for value in references(node)} | set(plan.buffers.values()) | _returned(plan)
         self._dead = _last_uses(plan)
-        self.compiled = {node.name: self._kernels[id(node)].facts for node in (*plan.prepare, *plan.call) if isinstance(node, Launch)}
-        self.kernels = [n.name for n in plan.call if isinstance(n, Launch)]
+        self.compiled = {node.name: self._kernels[id(node)].facts for node in (*plan.prepare, *plan.call) if isinstance(node, KernelLaunch)}
+        self.kernels = [n.name for n in plan.call if isinstance(n, KernelLaunch)]
         self.operators = [n.op for n in plan.call if isinstance(n, Aten)]
 
-    def _compiled(self, recording: Recording, launches: list[Launch]) -> dict[int, Kernel]:
+    def _compiled(self, recording: LaunchRecording, launches: list[KernelLaunch]) -> dict[int, CubinKernel]:
         """Kernels by identity of their launches. A plan of operators alone runs on a CPU as well."""
         if not launches:
             return {}
@@ -84,13 +84,13 @@ class Replay:
         major, minor = torch.cuda.get_device_capability(self.device)
         if self.plan.arch != 10 * major + minor:
             raise PlanError(f"compiled for sm_{self.plan.arch}, this GPU is sm_{10 * major + minor}")
-        modules = {key: Module(recording.cubins[key]) for key in dict.fromkeys(n.cubin for n in launches)}
+        modules = {key: CubinModule(recording.cubins[key]) for key in dict.fromkeys(n.cubin for n in launches)}
         self._modules = list(modules.values())
         optional = {id(option) for node in launches for option in node.options}
-        kernels: dict[int, Kernel] = {}
+        kernels: dict[int, CubinKernel] = {}
         for node in launches:
             try:
-                kernels[id(node)] = Kernel(modules[node.cubin], node)
+                kernels[id(node)] = CubinKernel(modules[node.cubin], node)
             except LaunchError:
                 if id(node) not in optional:
                     raise
@@ -164,7 +164,7 @@ class Replay:
                 raise OutOfBounds(f"it writes outside its tensors (beside {beside})")
         return self._results(values)
 
-    def capture(self, inputs: Sequence[torch.Tensor]) -> Captured:
+    def capture(self, inputs: Sequence[torch.Tensor]) -> GraphedCall:
         """The call as a graph that reads `inputs` where they lie. Runs it once before, to warm up.
 
         Raises:
@@ -172,10 +172,10 @@ class Replay:
         """
         self.run(inputs)
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(self.device)
-        regions: list[Region] = []
+        regions: list[MemoryRegion] = []
 
         def noted(tensor: torch.Tensor) -> torch.Tensor:
-            regions.append(Region(tensor))
+            regions.append(MemoryRegion(tensor))
             return tensor
 
         values = self._values(inputs)
@@ -188,7 +188,7 @@ class Replay:
             finally:
                 graph.capture_end()
         scratch = [torch.as_tensor(region, device=self.device) for region in regions]
-        return Captured(graph, list(inputs), self._results(values), scratch)
+        return GraphedCall(graph, list(inputs), self._results(values), scratch)
 
     def tune(self, inputs: Sequence[torch.Tensor], repeats: int = 5) -> dict[str, int]:
         """Choose among the configurations of autotuned kernels, by their time on these inputs; call before `capture`.
@@ -199,20 +199,20 @@ class Replay:
         Returns:
             Kernel name → number of the choice, 0 being the one that the recording took.
         """
-        if not any(isinstance(node, Launch) and node.options for node in self.plan.call):
+        if not any(isinstance(node, KernelLaunch) and node.options for node in self.plan.call):
             return {}
         choices: dict[str, int] = {}
         values = self._values(inputs)
         with torch.no_grad(), self._current():
             for node in self.plan.call:
-                if isinstance(node, Launch) and node.options:
+                if isinstance(node, KernelLaunch) and node.options:
                     times = [self._time(option, values, repeats) for option in (node, *node.options)]
                     choices[node.name] = min(range(len(times)), key=times.__getitem__)
                     self._chosen[id(node)] = (node, *node.options)[choices[node.name]]
                 self._step(node, values, None)
         return choices
 
-    def _time(self, node: Launch, values: Values, repeats: int) -> float:
+    def _time(self, node: KernelLaunch, values: Values, repeats: int) -> float:
         """Milliseconds of one launch; infinite where its kernel could not be loaded."""
         if id(node) not in self._kernels:
             return math.inf
@@ -253,14 +253,14 @@ class Replay:
         return values
 
     def _results(self, values: Values) -> list[torch.Tensor]:
-        found: list[torch.Tensor] = []
-        decode_tree(self.plan.outputs, lambda value: found.append(values[value]))
-        return found
+        result: list[torch.Tensor] = []
+        decode_tree(self.plan.outputs, lambda value: result.append(values[value]))
+        return result
 
     # ------------------------------------------------------------------ nodes
 
-    def _step(self, node: Aten | Launch, values: Values, fresh: Fresh | None) -> None:
-        if isinstance(node, Launch):
+    def _step(self, node: Aten | KernelLaunch, values: Values, fresh: Fresh | None) -> None:
+        if isinstance(node, KernelLaunch):
             self._launch(self._chosen.get(id(node), node), values)
             return
         arguments = [live(a, values, self.device) for a in node.args]
@@ -279,7 +279,7 @@ class Replay:
             if fresh is not None and tensor.numel() and node.op.startswith(UNWRITTEN):
                 values[out] = fresh(tensor)
 
-    def _launch(self, node: Launch, values: Values) -> None:
+    def _launch(self, node: KernelLaunch, values: Values) -> None:
         for argument in node.args:
             if isinstance(argument, Pointer) and values[argument.ref].data_ptr() % 16 != argument.modulo16:
                 raise PlanMismatch(f"{node.name} was compiled for another alignment")
@@ -293,7 +293,7 @@ class Replay:
         pairs = zip(tensor.shape, tensor.stride(), layout.strides, strict=True)
         return 0 in layout.shape or all(mine == theirs or size == 1 for size, mine, theirs in pairs)
 
-def _last_uses(plan: Plan) -> list[list[int]]:
+def _last_uses(plan: LaunchPlan) -> list[list[int]]:
     """Values of the call by the node after which nobody needs them."""
     kept = _returned(plan) | set(plan.buffers.values())
     made = {out for node in plan.call if isinstance(node, Aten) for out in node.outs if out is not None}
@@ -308,10 +308,10 @@ def _last_uses(plan: Plan) -> list[list[int]]:
     return dead
 
 
-def _returned(plan: Plan) -> set[int]:
-    found: set[int] = set()
-    decode_tree(plan.outputs, found.add)
-    return found
+def _returned(plan: LaunchPlan) -> set[int]:
+    result: set[int] = set()
+    decode_tree(plan.outputs, result.add)
+    return result
 
 
 def _show(tensor: Any) -> str:

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from dvk.harness.launch_plans.plan import Aten, Launch, NotReducible, references
-from dvk.harness.launch_plans.tape import Step, Tape
+from dvk.harness.launch_plans.plan import Aten, KernelLaunch, NotReducible, references
+from dvk.harness.launch_plans.tape import Tape, TapeStep
 
 
-def same_program(tape: Tape, first: list[Step], second: list[Step], inputs: tuple[list[int], list[int]]) -> bool:
+def same_program(tape: Tape, first: list[TapeStep], second: list[TapeStep], inputs: tuple[list[int], list[int]]) -> bool:
     """Two calls do the same, up to the numbers of the values they make."""
     return _canonical(tape, first, inputs[0]) == _canonical(tape, second, inputs[1])
 
 
-def _canonical(tape: Tape, steps: list[Step], inputs: list[int]) -> list[Any]:
+def _canonical(tape: Tape, steps: list[TapeStep], inputs: list[int]) -> list[Any]:
     names: dict[int, Any] = {value: f"input {n}" for n, value in enumerate(inputs)}
 
     def rename(item: Any) -> Any:
@@ -32,22 +32,22 @@ def _canonical(tape: Tape, steps: list[Step], inputs: list[int]) -> list[Any]:
             return {key: rename(value) for key, value in item.items()}
         return [rename(value) for value in item] if isinstance(item, (list, tuple)) else item
 
-    found: list[Any] = []
+    result: list[Any] = []
     for step in steps:
         node = step.node
-        if isinstance(node, Launch):
+        if isinstance(node, KernelLaunch):
             arguments = rename([a.model_dump() if not hasattr(a, "ref") else {"ref": a.ref} for a in node.args])
-            found.append((node.cubin, node.grid, node.block, node.shared_bytes, arguments))
+            result.append((node.cubin, node.grid, node.block, node.shared_bytes, arguments))
             continue
-        found.append((node.op, rename(node.args), rename(node.kwargs)))
+        result.append((node.op, rename(node.args), rename(node.kwargs)))
         for out in node.outs:
             if out is not None:
                 names[out] = f"value {len(names)}"
-    return found
+    return result
 
 
-def prepare(tape: Tape, making: list[Step], first: list[Step], call: list[Step], inputs: set[int], own: set[int],
-            results: set[int]) -> list[Aten | Launch]:
+def prepare(tape: Tape, making: list[TapeStep], first: list[TapeStep], call: list[TapeStep], inputs: set[int], own: set[int],
+            results: set[int]) -> list[Aten | KernelLaunch]:
     """The steps before a call that a plan keeps.
 
     Args:
@@ -70,7 +70,7 @@ def prepare(tape: Tape, making: list[Step], first: list[Step], call: list[Step],
     state = {tape.memory[value] for value in own}
     content = {tape.memory[value] for value in needed}
     bare: set[int] = set()  # memory that must exist, with any contents
-    kept: list[Aten | Launch] = []
+    kept: list[Aten | KernelLaunch] = []
     for number in reversed(range(len(setup))):
         step = setup[number]
         outs = needed & set(outs_of(step))
@@ -105,20 +105,20 @@ def prepare(tape: Tape, making: list[Step], first: list[Step], call: list[Step],
     return kept[::-1]
 
 
-def written_again(tape: Tape, call: list[Step], returned: list[int], others: set[int]) -> bool:
+def written_again(tape: Tape, call: list[TapeStep], returned: list[int], others: set[int]) -> bool:
     """A call writes results into memory that it has not made, and that is not `others`' either: state or inputs."""
     written = {memory for step in call for memory in step.writes} - {memory for step in call for memory in step.creates}
     return bool({tape.memory[value] for value in returned} & (written - {tape.memory[value] for value in others}))
 
 
-def _tainted(steps: list[Step], inputs: set[int]) -> set[int]:
+def _tainted(steps: list[TapeStep], inputs: set[int]) -> set[int]:
     """Numbers of the steps that an input had a part in."""
-    values, found = set(inputs), set()
+    values, result = set(inputs), set()
     for number, step in enumerate(steps):
         if values & set(references(step.node)):
-            found.add(number)
+            result.add(number)
             values |= set(outs_of(step))
-    return found
+    return result
 
 
 def _empty(tape: Tape, value: int) -> Aten:
@@ -127,7 +127,7 @@ def _empty(tape: Tape, value: int) -> Aten:
     return Aten(op="aten.empty_strided.default", args=(list(layout.shape), list(layout.strides)), kwargs=where, outs=(value,))
 
 
-def without_idle_views(steps: list[Step], results: set[int]) -> list[Step]:
+def without_idle_views(steps: list[TapeStep], results: set[int]) -> list[TapeStep]:
     """The steps of a call less the views that nothing looks through: on a device they are not even there."""
     used, kept = set(results), []
     for step in reversed(steps):
@@ -138,12 +138,14 @@ def without_idle_views(steps: list[Step], results: set[int]) -> list[Step]:
     return kept[::-1]
 
 
-def outs_of(step: Step) -> list[int]:
+def outs_of(step: TapeStep) -> list[int]:
     """Values that a step makes."""
     return [out for out in step.node.outs if out is not None] if isinstance(step.node, Aten) else []
 
 
-def on_device(tape: Tape, prepared: list[Aten | Launch], call: list[Step]) -> tuple[list[Aten | Launch], list[Aten | Launch]]:
+def on_device(
+    tape: Tape, prepared: list[Aten | KernelLaunch], call: list[TapeStep]
+) -> tuple[list[Aten | KernelLaunch], list[Aten | KernelLaunch]]:
     """Prepare and call, such that the call moves nothing between host and device.
 
     What it computes on the host is computed from constants alone, so it moves to `prepare`; a transfer
@@ -160,7 +162,7 @@ def on_device(tape: Tape, prepared: list[Aten | Launch], call: list[Step]) -> tu
         if step.problem:
             raise NotReducible(step.problem)
         used, made = list(references(node)), outs_of(step)
-        if isinstance(node, Launch) or not (any(hosted(v) for v in used + made)):
+        if isinstance(node, KernelLaunch) or not (any(hosted(v) for v in used + made)):
             steady.append(node)
         elif all(hosted(v) for v in used + made):
             prepared.append(node)

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dvk.harness.launch_plans.calls import Layout
 from dvk.harness.launch_plans.operators import depends_on_values, refusal, written
-from dvk.harness.launch_plans.plan import Aten, Const, Launch, NotReducible, references
+from dvk.harness.launch_plans.plan import Aten, Const, KernelLaunch, NotReducible, references
 
 BASE = 0x7A00_0000_0000
 """Where made-up addresses begin."""
@@ -34,10 +34,10 @@ MAX_CONST_BYTES = 16 << 20
 
 
 @dataclass
-class Step:
+class TapeStep:
     """A node and what deciding its fate needs."""
 
-    node: Aten | Launch
+    node: Aten | KernelLaunch
     writes: tuple[int, ...] = ()
     """Memories written in place."""
     creates: dict[int, int] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Tape(TorchDispatchMode):
     def __init__(self, refusals: Refusals):
         super().__init__()
         self.refusals = refusals
-        self.steps: list[Step] = []
+        self.steps: list[TapeStep] = []
         self.layouts: dict[int, Layout] = {}
         self.memory: dict[int, int] = {}
         """Value → the memory it lies in, a number that stands for a storage."""
@@ -103,7 +103,7 @@ class Tape(TorchDispatchMode):
             raise self.refusals.refuse("it sees memory under another type without an operator")
         made = self._bind(tensor)
         operands = {"ref": base}, list(layout.shape), list(layout.strides), layout.offset
-        self._note(Step(Aten(op="aten.as_strided.default", args=operands, kwargs={}, outs=(made,))))
+        self._note(TapeStep(Aten(op="aten.as_strided.default", args=operands, kwargs={}, outs=(made,))))
         return made
 
     def address(self, tensor: torch.Tensor) -> int:
@@ -181,7 +181,7 @@ class Tape(TorchDispatchMode):
         writes = tuple(self._storages[storage_key(t)][0] for t in touched.values())
         problem = refusal(func, encoded, [self.layouts[v] for v in outs if v is not None])
         node = Aten(op=str(func), args=tuple(encoded[0]), kwargs=encoded[1], outs=tuple(outs))
-        self._note(Step(node, writes, step_creates, self._overwritten(func, args), problem))
+        self._note(TapeStep(node, writes, step_creates, self._overwritten(func, args), problem))
         return result
 
     def note(self, func: Any, args: Any, kwargs: Any, result: torch.Tensor) -> torch.Tensor:
@@ -189,7 +189,7 @@ class Tape(TorchDispatchMode):
         encoded = [self._encode(a) for a in args], {name: self._encode(a) for name, a in kwargs.items()}
         made = self._bind(result)
         node = Aten(op=str(func), args=tuple(encoded[0]), kwargs=encoded[1], outs=(made,))
-        self._note(Step(node, creates={self.memory[made]: made}))
+        self._note(TapeStep(node, creates={self.memory[made]: made}))
         return result
 
     @contextmanager
@@ -201,9 +201,9 @@ class Tape(TorchDispatchMode):
         finally:
             self.__enter__()
 
-    def launch(self, node: Launch) -> None:
+    def launch(self, node: KernelLaunch) -> None:
         """Note a kernel launch: it may write whatever it was given."""
-        self._note(Step(node, tuple({self.memory[v] for v in references(node)})))
+        self._note(TapeStep(node, tuple({self.memory[v] for v in references(node)})))
 
     def keep(self, code: bytes) -> str:
         """The key under which a plan names compiled code."""
@@ -211,7 +211,7 @@ class Tape(TorchDispatchMode):
         self.cubins[key] = code
         return key
 
-    def _note(self, step: Step) -> None:
+    def _note(self, step: TapeStep) -> None:
         if not self.trial:
             self.steps.append(step)
 

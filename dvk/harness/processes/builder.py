@@ -11,11 +11,11 @@ import traceback
 
 from dvk.harness.processes.runner import failure, settle
 from dvk.records import Status
-from dvk.sandbox import Channel
+from dvk.sandbox import RequestChannel
 from dvk.tasks.sourcefile import execute
 
 
-def serve(channel: Channel) -> None:
+def serve(channel: RequestChannel) -> None:
     """Build one candidate."""
     settle()
     request = channel.receive()

@@ -17,18 +17,18 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
-from dvk.config import Judge
-from dvk.harness.checking.case import Case, Outcome
-from dvk.harness.checking.case_keys import OTHER_MODE, Key
+from dvk.config import JudgeConfig
+from dvk.harness.checking.case import Case, Comparison
+from dvk.harness.checking.case_keys import OTHER_MODE, InputSetKey
 from dvk.harness.checking.cases import Cases
 from dvk.harness.checking.compare import same_bits, values
 from dvk.harness.processes.held_weights import MOST_BYTES, Changed, Holding, leaves_of
 from dvk.harness.profiling.record import Profile
-from dvk.harness.provenance.own_kernels import Own
-from dvk.harness.supervision.runner_client import Failed, Interfered, Peer
-from dvk.harness.timing.output_aliasing import Lasting, Overwritten
-from dvk.harness.timing.overhead import allowance, judged
-from dvk.harness.timing.paired_timer import ENOUGH_SEEN, Bench, InputChanged, Told, Trespass
+from dvk.harness.provenance.own_kernels import KernelProvenance
+from dvk.harness.supervision.runner_client import CandidateFailed, Interfered, RunnerClient
+from dvk.harness.timing.output_aliasing import AliasCheck, OutputOverwritten
+from dvk.harness.timing.overhead import corrected_ms, handshake_allowance_ms
+from dvk.harness.timing.paired_timer import ENOUGH_SEEN, InputChanged, OutOfBoundsWrite, PairedTimer, Told
 from dvk.harness.transport.calls import with_written
 from dvk.harness.transport.faults import claims
 from dvk.harness.transport.lent_tensors import Board, copied, layout_claimed
@@ -45,7 +45,7 @@ MOST_PROFILE = 1 << 20
 """Characters of a profile that are believed."""
 
 
-class Wrong(Exception):
+class WrongResult(Exception):
     """The candidate disagrees with the reference; the message says how."""
 
     def __init__(self, message: str, error: float = float("nan")):
@@ -53,7 +53,7 @@ class Wrong(Exception):
         self.error = error
 
 
-class Examination:
+class CandidateEvaluation:
     """Judges one candidate against a session's cases.
 
     Args:
@@ -72,9 +72,9 @@ class Examination:
         self,
         task: Task,
         cases: Cases,
-        settings: Judge,
-        bench: Bench,
-        peer: Peer,
+        settings: JudgeConfig,
+        bench: PairedTimer,
+        peer: RunnerClient,
         say: Say,
         lane: Callable[[bool], AbstractContextManager[None]],
         threads: Callable[[], AbstractContextManager[None]],
@@ -89,14 +89,14 @@ class Examination:
         """It takes the reference's state_dict."""
         self.interpreted = False
         self.compiled: dict[str, Any] = {}
-        self.own: Own | None = None
+        self.own: KernelProvenance | None = None
         """Under --require-kernels."""
         self.coverage: float | None = None
         self.notes: dict[str, None] = {}
         """What callers may want to know though it is right, in the order found."""
         self.home = ""
         self.contract = "module"
-        self.lasting = Lasting(cases, peer)
+        self.lasting = AliasCheck(cases, peer)
         self.holding = Holding(cases, bench, peer)
         self.untried: dict[str, str] = {}
         """Input sets that it was not compared on, by name, and why."""
@@ -105,7 +105,7 @@ class Examination:
         self,
         source: str,
         *,
-        keys: Sequence[Key],
+        keys: Sequence[InputSetKey],
         plan: dict[str, Any] | None,
         untimed: str | None,
         one_case: bool,
@@ -113,7 +113,7 @@ class Examination:
         deprived: bool,
         profile: bool,
         home: str,
-        arms: Mapping[str, Peer],
+        arms: Mapping[str, RunnerClient],
         rounds: int,
         limit_s: float,
         settle: Callable[[], None],
@@ -139,24 +139,24 @@ class Examination:
         self.contract = "module" if plan is None else "plan"
         if require_kernels:
             sampled = self.task.device == "cpu" and untimed is None
-            self.own = Own(self.bench, self.peer, self.home, self._bare, sampled)
+            self.own = KernelProvenance(self.bench, self.peer, self.home, self._bare, sampled)
         try:
             self.say("queue")
             with self.lane(False):
                 self.say("compile")
                 if self.own is not None and deprived:
-                    with self.own.loaded():
-                        self.bench.introduce(self.peer, source)
+                    with self.own.while_loading():
+                        self.bench.load_candidate(self.peer, source)
                         self.peer.answer()
                         self.follows = self.holding.load(0)
                 elif plan is None:
-                    self.bench.introduce(self.peer, source)
+                    self.bench.load_candidate(self.peer, source)
                     self.peer.answer()
                 else:
                     loaded = self.peer.ask("plan", plan=plan)
                     self.compiled = loaded.get("compiled", {})
                     if self.own is not None:
-                        self.own.planned(loaded.get("operators", ()))
+                        self.own.prove_plan(loaded.get("operators", ()))
                 stage = "check"
                 if self.own is not None and deprived:
                     self.own.first_call(native := self.cases.fresh(0))
@@ -182,7 +182,7 @@ class Examination:
                 if plan is None:
                     timed = self._timed(arms, rounds, limit_s)
                 else:
-                    samples, outputs = self.bench.duel(
+                    samples, outputs = self.bench.time_pair(
                         self.peer, rounds=rounds, limit_s=limit_s, on_output=self._timed_output, width=self.settings.settled
                     )
                 found = self._profiled() if profile else {}
@@ -194,15 +194,15 @@ class Examination:
             return self._findings(
                 Status.OK, "done", samples=samples.ms, charged_ms=0.0, seconds_timed=samples.seconds, regime="device", **found,
             )
-        except Failed as error:
+        except CandidateFailed as error:
             again = {"deprive": True} if self.own is not None and self.own.ended else {}
             return self._findings(error.status, error.stage or stage, error=error.error, **again)
-        except Wrong as error:
+        except WrongResult as error:
             self.worst = error.error if not error.error <= self.worst else self.worst
             return self._findings(Status.MISMATCH, stage, error=str(error))
-        except Trespass as error:
+        except OutOfBoundsWrite as error:
             return self._findings(Status.LAUNCH_ERROR, stage, error=f"in a timed call: {error}")
-        except (InputChanged, Overwritten, Changed) as error:
+        except (InputChanged, OutputOverwritten, Changed) as error:
             return self._findings(Status.MISMATCH, stage, error=f"{'in a timed call: ' if stage == 'time' else ''}{error}")
         except Interfered as error:
             return self._findings(Status.CHEAT, stage, error=f"it interfered with the judging: {error}")
@@ -236,7 +236,7 @@ class Examination:
 
     # ------------------------------------------------------------ check
 
-    def _check_all(self, keys: Sequence[Key], began: float, untimed: str | None, again: bool) -> None:
+    def _check_all(self, keys: Sequence[InputSetKey], began: float, untimed: str | None, again: bool) -> None:
         """`again`: the native shape is called a second time, where no key does it next and no time is taken of it."""
         loaded, place = -100, self.bench.native.key.place
         for key in keys:
@@ -273,7 +273,7 @@ class Examination:
         """A plan was recorded with the example's arguments, in one mode."""
         return self.contract == "plan" and bool(case.key.told or case.key.other_mode)
 
-    def _case(self, key: Key) -> Case | None:
+    def _case(self, key: InputSetKey) -> Case | None:
         """The reference's work is not the candidate's time."""
         self.say("prepare")
         with self.threads():
@@ -282,10 +282,11 @@ class Examination:
         return case
 
     def _check(self, case: Case, board: Board) -> None:
-        with self.lasting.watched(), self.turn() if self.checked else nullcontext():  # many compile at their first call, and need not wait
+        # many compile at their first call, and need not wait
+        with self.lasting.watch_call(), self.turn() if self.checked else nullcontext():
             try:
                 answer = self._called(case, backward=case.backward, other_mode=case.key.other_mode)
-            except Failed as error:
+            except CandidateFailed as error:
                 if not case.key.other_mode:
                     raise
                 self.untried[OTHER_MODE] = f"the candidate raises there: {error.error}"
@@ -293,9 +294,11 @@ class Examination:
         leaves, spec = claims(answer)
         outputs, spec = self._outputs(case, board, leaves, spec)
         if changed := board.holds(case.inputs, but=self.cases.written.positions(case.args, case.kwargs)):
-            raise Wrong(f"it changes an input in place ({case.text}, input tensor {changed[0]})")
+            raise WrongResult(f"it changes an input in place ({case.text}, input tensor {changed[0]})")
         if beside := board.written_beside():
-            raise Failed(Status.LAUNCH_ERROR, "check", f"it writes outside its tensors ({case.text}, beside input tensor {beside[0]})")
+            raise CandidateFailed(
+                Status.LAUNCH_ERROR, "check", f"it writes outside its tensors ({case.text}, beside input tensor {beside[0]})"
+            )
         self._accept(self.cases.check(case, outputs, spec))
         if case.key.variant == self.bench.native.key.variant and not case.backward:  # timed calls return no gradients
             self.peer.returned = [layout for leaf in leaves if "address" in leaf and (layout := layout_claimed(leaf)) is not None]
@@ -307,24 +310,24 @@ class Examination:
         """What a call returned, then what it left in the inputs that the reference writes, and the text of the nesting.
 
         Raises:
-            Wrong: it has left one of these alone.
+            WrongResult: it has left one of these alone.
         """
         outputs = self.peer.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
         positions = self.cases.written.positions(case.args, case.kwargs)
         for number, want in zip(positions, case.expected[len(case.expected) - len(positions) :], strict=True):
             place, before = board.tensors[number], case.inputs[number]
             if same_bits(place, before) and not same_bits(want.same, before) and values(before, want)[1] is not None:
-                raise Wrong(f"`{want.name}` should hold what the reference writes there, and is as it was before ({case.text})")
+                raise WrongResult(f"`{want.name}` should hold what the reference writes there, and is as it was before ({case.text})")
             outputs.append(copied(place))
         return outputs, with_written(spec, len(positions))
 
     def _called(self, case: Case, **order: bool) -> dict[str, Any]:
-        return self.peer.call(self.bench.told_seed(case), separate=self.cases.reference.gives_buffers, **order)
+        return self.peer.call(self.bench.runner_seed(case), separate=self.cases.reference.gives_buffers, **order)
 
-    def _accept(self, outcome: Outcome, where: str = "") -> None:
+    def _accept(self, outcome: Comparison, where: str = "") -> None:
         self.tolerance = max(self.tolerance, outcome.tolerance)
         if not outcome.ok:
-            raise Wrong(f"{where}{outcome.text}{self._excuse()}{self.holding.told}", outcome.worst)
+            raise WrongResult(f"{where}{outcome.text}{self._excuse()}{self.holding.told}", outcome.worst)
         self.worst = max(self.worst, outcome.worst)
         self.notes |= dict.fromkeys(outcome.notes)
 
@@ -343,18 +346,18 @@ class Examination:
         answer = self._called(case, bare=True)
         outputs, spec = self._outputs(case, self.bench.boards[case.key.place], *claims(answer))
         if not (outcome := self.cases.check(case, outputs, spec)).ok:
-            raise Failed(Status.MISMATCH, "check", str(outcome.text))
+            raise CandidateFailed(Status.MISMATCH, "check", str(outcome.text))
 
     # ------------------------------------------------------------ time
 
-    def _timed(self, arms: Mapping[str, Peer], rounds: int, limit_s: float) -> Findings:
-        with self.own.timed() if self.own is not None else nullcontext() as seen:
+    def _timed(self, arms: Mapping[str, RunnerClient], rounds: int, limit_s: float) -> Findings:
+        with self.own.while_timing() if self.own is not None else nullcontext() as seen:
             samples = self.bench.measure(
                 {**arms, "candidate": self.peer}, rounds=rounds, limit_s=limit_s, on_output=self._timed_output, early=True,
                 width=self.settings.settled, seen=seen,
             )
-        allowed = allowance(samples.ms["reference"], samples.gaps_ms["reference"])
-        told = {name: judged(ms, samples.gaps_ms[name], allowed) for name, ms in samples.ms.items()}
+        allowed = handshake_allowance_ms(samples.ms["reference"], samples.gaps_ms["reference"])
+        told = {name: corrected_ms(ms, samples.gaps_ms[name], allowed) for name, ms in samples.ms.items()}
         charged = median(told["candidate"]) - median(samples.ms["candidate"])
         return self._findings(
             Status.OK, "done", samples=told, charged_ms=charged, seconds_timed=samples.seconds, regime="end_to_end",
@@ -369,15 +372,15 @@ class Examination:
         self.bench.board.put(native.inputs)
         try:
             answer = self.peer.ask("profile", num_bytes=native.num_bytes + self.cases.weight_bytes)
-            found = Profile.model_validate(answer.get("profile")) if len(str(answer)) < MOST_PROFILE else None
-        except (Failed, Interfered, Gone, ValidationError):
+            profile = Profile.model_validate(answer.get("profile")) if len(str(answer)) < MOST_PROFILE else None
+        except (CandidateFailed, Interfered, Gone, ValidationError):
             return {}
-        if found is not None and self.contract == "plan":
-            self.coverage = found.coverage
+        if profile is not None and self.contract == "plan":
+            self.coverage = profile.coverage
         elif self._covered() is None and self.task.device == "cpu" and not self.interpreted:
-            seen = self.bench.seen(self.peer, self.home)
+            seen = self.bench.sample_threads(self.peer, self.home)
             self.coverage = seen.share if seen.count >= ENOUGH_SEEN // 2 else None
-        return {"profile": found and found.model_dump(mode="json")}
+        return {"profile": profile and profile.model_dump(mode="json")}
 
     def _timed_output(
         self, case: Case, outputs: list[torch.Tensor], buffers: Mapping[str, torch.Tensor] = MappingProxyType({}),

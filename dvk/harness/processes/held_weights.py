@@ -13,8 +13,8 @@ import torch
 from dvk.harness.checking import compare
 from dvk.harness.checking.cases import Cases
 from dvk.harness.processes.weight_rewrites import HOW, ways
-from dvk.harness.supervision.runner_client import Failed, Interfered, Peer
-from dvk.harness.timing.paired_timer import Bench
+from dvk.harness.supervision.runner_client import CandidateFailed, Interfered, RunnerClient
+from dvk.harness.timing.paired_timer import PairedTimer
 from dvk.harness.transport.faults import claims
 from dvk.records import Status
 
@@ -29,7 +29,7 @@ class Changed(Exception):
 class Holding:
     """The tensors that one candidate's module holds."""
 
-    def __init__(self, cases: Cases, bench: Bench, peer: Peer):
+    def __init__(self, cases: Cases, bench: PairedTimer, peer: RunnerClient):
         self.cases, self.bench, self.peer = cases, bench, peer
         self._ways = ways()
         self._way = ""
@@ -38,7 +38,7 @@ class Holding:
         """Whether it takes the weights of a set; who takes none is judged under one set only, so must need none.
 
         Raises:
-            Failed: it has no place for what the result depends on.
+            CandidateFailed: it has no place for what the result depends on.
         """
         missing = self._given(number)
         if needed := self.cases.needed(missing):
@@ -47,7 +47,7 @@ class Holding:
                 f"nothing in it stands for the weight `{needed[0]}` ({shapes}), which the result depends on: keep the reference's "
                 "parameters under their names, and make copies, packed or folded, again whenever the parameters have changed"
             )
-            raise Failed(Status.REJECTED, "check", error)
+            raise CandidateFailed(Status.REJECTED, "check", error)
         return not self.cases.sets.names & set(missing)
 
     def restore(self) -> None:

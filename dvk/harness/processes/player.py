@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from dvk.harness.launch_plans.cuda_graph import Captured
+from dvk.harness.launch_plans.cuda_graph import GraphedCall
 from dvk.harness.launch_plans.plan import PlanError, decode
 from dvk.harness.launch_plans.replay import OutOfBounds, Replay
 from dvk.harness.processes.runner import Answer, Runner, failure, outside, serve_orders, settle
@@ -34,15 +34,15 @@ from dvk.harness.transport.call_page import END, START
 from dvk.harness.transport.calls import describe, put_buffers
 from dvk.harness.transport.lent_tensors import Board
 from dvk.harness.transport.link import Gone, Link
-from dvk.harness.transport.memory_budget import let_go
-from dvk.sandbox import Channel
+from dvk.harness.transport.memory_budget import release_cached
+from dvk.sandbox import RequestChannel
 from dvk.tasks.build import CandidateError
 
 POISON = float("nan")
 WARM_S = 0.005
 
 
-def serve(channel: Channel) -> None:
+def serve(channel: RequestChannel) -> None:
     """Obey the referee until it hangs up."""
     settle()
     serve_orders(Player(Link(channel.descriptors.pop(0))))
@@ -58,7 +58,7 @@ class Player(Runner):
         self._boards: dict[str, Board] = {}
         """By what was offered, those of this task."""
         self._native: tuple[Board, list[Any], dict[str, Any]] | None = None
-        self._candidate: Captured | None = None
+        self._candidate: GraphedCall | None = None
         self._reference: Callable[[], Any] | None = None
         self._result: Any = None
         """Of the reference's graph: its memory must not be taken for something else."""
@@ -84,7 +84,7 @@ class Player(Runner):
         assert self._native is not None
         self.variant, (self.board, self.args, self.kwargs) = "native", self._native
         self._forget()
-        let_go()
+        release_cached()
         try:
             recording = decode(order["plan"])
             self.replays = {plan.variant: Replay(recording, plan, "cuda:0") for plan in recording.plans}
@@ -131,10 +131,10 @@ class Player(Runner):
         from dvk.harness.profiling.profile import profile_call
 
         replay, tensors = self.replays["native"], self.board.tensors if self.board else []
-        found = profile_call(
+        profile = profile_call(
             lambda: replay.run(tensors), "cuda", own_kernels=replay.kernels, compiled=replay.compiled, num_bytes=order["num_bytes"]
         )
-        return {"profile": found.model_dump(mode="json")}
+        return {"profile": profile.model_dump(mode="json")}
 
     def do_prepare(self, order: Answer) -> Answer:
         """Capture both arms, on the native inputs."""

@@ -11,13 +11,13 @@ from dvk.harness.launch_plans.plan import NotReducible
 from dvk.harness.launch_plans.record import preload, record
 from dvk.harness.processes.runner import failure, settle
 from dvk.records import Task
-from dvk.sandbox import Channel
+from dvk.sandbox import RequestChannel
 from dvk.tasks.build import CandidateError
 
 preload()  # in the zygote, which imports this once, so that its children need not
 
 
-def serve(channel: Channel) -> None:
+def serve(channel: RequestChannel) -> None:
     """Record one candidate."""
     settle()
     request = channel.receive()

@@ -26,30 +26,30 @@ from typing import Any
 import torch
 
 from dvk import device_lock
-from dvk.config import Judge
-from dvk.device_lock import Lane
+from dvk.config import JudgeConfig
+from dvk.device_lock import DeviceLock
 from dvk.errors import TaskError
 from dvk.harness.checking.case import Case
 from dvk.harness.checking.case_keys import plan
 from dvk.harness.checking.cases import Cases
 from dvk.harness.checking.input_families import NONFINITE
-from dvk.harness.processes.evaluation import Examination
-from dvk.harness.supervision.runner_client import Failed, Interfered, Peer
-from dvk.harness.timing.paired_timer import NUM_ALONE, WARM_ROUNDS, Bench
+from dvk.harness.processes.evaluation import CandidateEvaluation
+from dvk.harness.supervision.runner_client import CandidateFailed, Interfered, RunnerClient
+from dvk.harness.timing.paired_timer import NUM_ALONE, WARM_ROUNDS, PairedTimer
 from dvk.harness.timing.roofline_bytes import needed_bytes
 from dvk.harness.transport import process_memory
 from dvk.harness.transport.calls import put_buffers
 from dvk.harness.transport.link import Gone
-from dvk.harness.transport.memory_budget import let_go
+from dvk.harness.transport.memory_budget import release_cached
 from dvk.records import Task
-from dvk.sandbox import Channel
+from dvk.sandbox import RequestChannel
 from dvk.tasks.build import build
 
 LASTING = ("player", "reference")
 """Arms whose processes serve one task after another; the others may hold what torch.compile made for theirs."""
 
 
-def serve(channel: Channel) -> None:
+def serve(channel: RequestChannel) -> None:
     """Judge until the parent closes."""
     # One thread: an OpenMP team of ours would spin on the cores while others are timed.
     torch.set_num_threads(1)
@@ -68,23 +68,23 @@ def serve(channel: Channel) -> None:
             channel.send({"broken": str(error.message)})
         except BaseException as error:  # noqa: BLE001 - the reference is not our code either
             channel.send({"broken": f"the reference failed: {type(error).__name__}: {str(error)[:600]}"})
-        let_go()  # what the task before this one held is free only now
+        release_cached()  # what the task before this one held is free only now
 
 
 class _Referee:
     """Of one task. The arms in LASTING go over from its predecessor, the others end with it."""
 
-    def __init__(self, channel: Channel, request: dict[str, Any], before: _Referee | None):
+    def __init__(self, channel: RequestChannel, request: dict[str, Any], before: _Referee | None):
         self.channel = channel
         self.task = Task.model_validate(request["task"])
-        self.settings = Judge.model_validate(request["judge"])
+        self.settings = JudgeConfig.model_validate(request["judge"])
         random.seed(request["seed"])
         if self.task.device == "cuda":
             torch.cuda.init()
-        self.lane: Lane = before.lane if before is not None else Lane(_device_name(self.task))
+        self.lane: DeviceLock = before.lane if before is not None else DeviceLock(_device_name(self.task))
         self.threads: int = request["threads"]
         self.needed: dict[str, int] | None = None if request["roofline"] else {}
-        self.arms: dict[str, Peer] = {}
+        self.arms: dict[str, RunnerClient] = {}
         with torch_threads(self.threads):
             self.built = build(self.task)
             self.plans = {
@@ -96,7 +96,7 @@ class _Referee:
             if self.settings.finite_only:
                 self.cases.skipped |= dict.fromkeys(NONFINITE, "judge.finite_only is set")
             self.cases.get(self.plans["search"][0])
-        self.bench = Bench(self.task, self.cases, self.settings)
+        self.bench = PairedTimer(self.task, self.cases, self.settings)
         if before is not None:
             self._succeed(before)
 
@@ -135,29 +135,29 @@ class _Referee:
     def _add_arms(self, pids: dict[str, int]) -> dict[str, Any]:
         for name in pids.keys() & self.arms.keys():
             self.arms.pop(name).close()
-        peers = {name: Peer(name, self.channel.descriptors.pop(0), pid, self.task.device) for name, pid in pids.items()}
+        peers = {name: RunnerClient(name, self.channel.descriptors.pop(0), pid, self.task.device) for name, pid in pids.items()}
         failed = self._prepare(peers)
         return {"arms": list(peers), "failed": failed}
 
-    def _prepare(self, peers: dict[str, Peer]) -> dict[str, str]:
+    def _prepare(self, peers: dict[str, RunnerClient]) -> dict[str, str]:
         """Make arms of them; why those failed that did, which are closed."""
         failed: dict[str, str] = {}
 
-        def each(step: Callable[[Peer], object]) -> None:
+        def each(step: Callable[[RunnerClient], object]) -> None:
             for name, peer in peers.items():
                 try:
                     if name not in failed:
                         step(peer)
-                except (Failed, Interfered, Gone) as error:
+                except (CandidateFailed, Interfered, Gone) as error:
                     peer.close()
                     failed[name] = str(error) or "its process ended"
 
         with self._lane(False):
-            each(lambda peer: self.bench.introduce(peer, ""))
-            each(Peer.answer)
+            each(lambda peer: self.bench.load_candidate(peer, ""))
+            each(RunnerClient.answer)
             each(lambda peer: self.bench.load(peer, 0))
             each(lambda peer: peer.tell("prepare"))
-            each(Peer.answer)
+            each(RunnerClient.answer)
         self.arms |= {name: peer for name, peer in peers.items() if name not in failed}
         return failed
 
@@ -166,9 +166,9 @@ class _Referee:
         if plan is not None:
             peer = self.arms["player"]
         else:
-            peer = Peer("candidate", self.channel.descriptors.pop(0), order["pid"], self.task.device)
+            peer = RunnerClient("candidate", self.channel.descriptors.pop(0), order["pid"], self.task.device)
         lane = partial(self._lane, claiming=order["tier"] == "claim")
-        examination = Examination(self.task, self.cases, self.settings, self.bench, peer, self.say, lane, self._threads, self._turn)
+        examination = CandidateEvaluation(self.task, self.cases, self.settings, self.bench, peer, self.say, lane, self._threads, self._turn)
         try:
             findings = examination.run(
                 order["source"],
@@ -190,7 +190,7 @@ class _Referee:
                 peer.close()
         if "samples" in findings:
             findings |= self._roofline()
-        let_go()
+        release_cached()
         return {"health": list(self.cases.remarks), "written_inputs": list(self.task.written_inputs), **findings}
 
     def _roofline(self) -> dict[str, int]:
@@ -215,7 +215,7 @@ class _Referee:
         if self.task.device != "cpu":
             yield
             return
-        with self.lane.turn(lambda: self.say("queue")):
+        with self.lane.all_cores(lambda: self.say("queue")):
             self.say("check")
             yield
 
@@ -224,7 +224,7 @@ class _Referee:
 
     def _lane(self, alone: bool, claiming: bool = False) -> AbstractContextManager[None]:
         if alone:
-            return self.lane.alone()
+            return self.lane.exclusive()
         return self.lane.shared() if claiming or self.task.device == "cpu" else nullcontext()
 
 
@@ -251,8 +251,8 @@ __all__ = ["serve"]
 
 def firsts(cases: Cases) -> list[Case]:
     """A case of every variant that any key comes to; a family that does not fit says nothing of its variant."""
-    found: dict[str, Case] = {}
+    result: dict[str, Case] = {}
     for key in cases.keys:
-        if key.variant not in found and (case := cases.get(key)) is not None:
-            found.setdefault(case.key.variant, case)
-    return list(found.values())
+        if key.variant not in result and (case := cases.get(key)) is not None:
+            result.setdefault(case.key.variant, case)
+    return list(result.values())

@@ -41,9 +41,9 @@ from dvk.harness.transport.call_page import END, FIRST, GO, HELD, KEPT, SEED, ST
 from dvk.harness.transport.calls import buffers_of, call, describe, in_mode, put_buffers
 from dvk.harness.transport.lent_tensors import Board, flat, layout_of, memory_of
 from dvk.harness.transport.link import Gone, Link
-from dvk.harness.transport.memory_budget import let_go
+from dvk.harness.transport.memory_budget import release_cached
 from dvk.records import Task
-from dvk.sandbox import Channel
+from dvk.sandbox import RequestChannel
 from dvk.tasks.build import CandidateError, build, construct_candidate, run_file
 from dvk.tasks.sourcefile import blame
 from dvk.tasks.state import reseed
@@ -58,7 +58,7 @@ _synchronise = torch.cuda.synchronize
 Answer = dict[str, Any]
 
 
-def serve(channel: Channel) -> None:
+def serve(channel: RequestChannel) -> None:
     """Obey the referee until it hangs up."""
     settle()
     link = Link(channel.descriptors.pop(0))
@@ -75,7 +75,7 @@ def serve_orders(runner: Runner) -> None:
             if order["do"] == "rounds":
                 runner.kept, runner.tells = list(order["buffers"]), bool(order.get("tells"))
                 runner.rounds(bool(order["sync"]))
-                let_go()
+                release_cached()
             else:
                 answer = _guarded(getattr(runner, f"do_{order['do']}"), order)
                 runner.link.send(answer)
@@ -154,7 +154,7 @@ class Runner:
         self.role: str = order["role"]
         self.call, self.places = self.model, None
         self.initial = buffers_of(self.model)
-        let_go()
+        release_cached()
         return {"built": True}
 
     def do_weights(self, order: Answer) -> Answer:
@@ -252,7 +252,7 @@ class Runner:
         gc.collect()
         gc.freeze()  # so that to collect again takes no time
         gc.disable()
-        number, spare, outputs = control[GO], process_memory.Spare(), Outputs()
+        number, spare, outputs = control[GO], process_memory.HeapReserve(), Outputs()
         link.ring(b"r")
         try:
             with torch.no_grad():

@@ -122,12 +122,12 @@ def _held(model: nn.Module) -> dict[str, torch.Tensor]:
 
 def _owners(model: nn.Module) -> dict[int, Owners]:
     """By tensor, the modules that hold it and as what."""
-    found: dict[int, Owners] = {}
+    result: dict[int, Owners] = {}
     for module in model.modules():
         for key, tensor in [*module._parameters.items(), *module._buffers.items()]:
             if tensor is not None:
-                found.setdefault(id(tensor), []).append((module, key))
-    return found
+                result.setdefault(id(tensor), []).append((module, key))
+    return result
 
 
 __all__ = ["HOW", "LOAD", "WAYS", "rewrite", "ways"]

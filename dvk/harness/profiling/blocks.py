@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from dvk.config import Limits
-from dvk.device_lock import Lane, of_cpu
+from dvk.device_lock import DeviceLock, of_cpu
 from dvk.records import Task
 from dvk.sandbox import Death, call
 
@@ -30,7 +30,7 @@ def block_times(task: Task, names: Sequence[str], limits: Limits) -> dict[str, f
         names: paths of modules; the time of one inside another is its own alone.
     """
     # On a GPU a name for its lane would need a context in this process; such calls are short.
-    with Lane(of_cpu()).alone() if task.device == "cpu" else nullcontext():
+    with DeviceLock(of_cpu()).exclusive() if task.device == "cpu" else nullcontext():
         request = {"task": task.model_dump(mode="json"), "names": list(names)}
         answer = call("dvk.harness.profiling.blocks:child", request, limits, isolate=limits.reference_isolation(task.device))
     return {} if isinstance(answer, Death) else dict(answer.value)

@@ -38,18 +38,18 @@ def _summary(profile: Profile) -> str:
 
 
 def _remarks(profile: Profile) -> list[str]:
-    found = []
+    result = []
     spilling = [kernel for kernel in profile.kernels if kernel.spill_bytes]
     if spilling:
         names = ", ".join(f"{_name(kernel)} ({kernel.spill_bytes} bytes a thread)" for kernel in spilling[:3])
-        found.append(f"registers spill to memory in {names}")
+        result.append(f"registers spill to memory in {names}")
     launched = sum(kernel.count for kernel in profile.kernels)
     if profile.device == "cuda" and profile.host_ms > profile.device_ms and launched > 1:
-        found.append(f"the device waits for the host most of the time: {launched:.0f} launches a call; fewer, larger kernels would help")
+        result.append(f"the device waits for the host most of the time: {launched:.0f} launches a call; fewer, larger kernels would help")
     library = [kernel for kernel in profile.kernels if kernel.origin == "library" and kernel.share >= 0.1]
     if library and profile.coverage:
-        found.append("PyTorch still does " + ", ".join(f"{_name(kernel)} ({kernel.share:.0%})" for kernel in library[:3]))
-    return found
+        result.append("PyTorch still does " + ", ".join(f"{_name(kernel)} ({kernel.share:.0%})" for kernel in library[:3]))
+    return result
 
 
 def _kernel(kernel: KernelTime) -> str:

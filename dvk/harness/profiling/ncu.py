@@ -48,7 +48,7 @@ PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
 
 
 @dataclass(frozen=True)
-class Result:
+class NcuResult:
     """Counters by kernel name; or none, and why."""
 
     kernels: dict[str, Counters] = field(default_factory=dict)
@@ -83,22 +83,22 @@ def command(ncu: str, program: Sequence[str], kernels: Sequence[str] = (), launc
     return [*words, *program]
 
 
-def measure(program: Sequence[str], kernels: Sequence[str] = (), launches: int = 20, timeout_s: float = 120.0) -> Result:
+def measure(program: Sequence[str], kernels: Sequence[str] = (), launches: int = 20, timeout_s: float = 120.0) -> NcuResult:
     """Run `program` under ncu; it and its children are killed after `timeout_s`. Raises nothing."""
     ncu = find()
     if ncu is None:
-        return Result(reason="Nsight Compute (ncu) is not installed")
+        return NcuResult(reason="Nsight Compute (ncu) is not installed")
     try:
         child = subprocess.Popen(
             command(ncu, program, kernels, launches),
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
         )  # fmt: skip
     except OSError as error:
-        return Result(reason=f"{ncu} does not start: {error.strerror}")
+        return NcuResult(reason=f"{ncu} does not start: {error.strerror}")
     try:
         text, _ = child.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
-        return Result(reason=f"Nsight Compute took longer than {timeout_s:g} s")
+        return NcuResult(reason=f"Nsight Compute took longer than {timeout_s:g} s")
     finally:
         try:
             os.killpg(child.pid, signal.SIGKILL)
@@ -108,15 +108,15 @@ def measure(program: Sequence[str], kernels: Sequence[str] = (), launches: int =
     return read(text)
 
 
-def read(text: str) -> Result:
+def read(text: str) -> NcuResult:
     """What ncu printed: its own lines (`==PROF== …`), the program's, and a table with a row of units below its head."""
     kernels = parse(text)
     if kernels:
-        return Result(kernels)
+        return NcuResult(kernels)
     if "ERR_NVGPUCTRPERM" in text:
-        return Result(reason="the driver keeps GPU counters for administrators (ERR_NVGPUCTRPERM)")
+        return NcuResult(reason="the driver keeps GPU counters for administrators (ERR_NVGPUCTRPERM)")
     errors = [line.removeprefix("==ERROR==").strip() for line in text.splitlines() if line.startswith("==ERROR==")]
-    return Result(reason=f"Nsight Compute counted nothing: {errors[0][:200]}" if errors else "Nsight Compute saw no kernel")
+    return NcuResult(reason=f"Nsight Compute counted nothing: {errors[0][:200]}" if errors else "Nsight Compute saw no kernel")
 
 
 def parse(text: str) -> dict[str, Counters]:
@@ -137,7 +137,7 @@ def parse(text: str) -> dict[str, Counters]:
     return {name: _counters(values) for name, values in seen.items()}
 
 
-def with_counters(profile: Profile, result: Result) -> Profile:
+def with_counters(profile: Profile, result: NcuResult) -> Profile:
     """`profile` with the counters of its kernels, or why there are none."""
     short: dict[str, list[Counters]] = defaultdict(list)
     for name, counters in result.kernels.items():
@@ -153,12 +153,12 @@ def with_counters(profile: Profile, result: Result) -> Profile:
 
 
 def _counters(values: dict[str, list[float]]) -> Counters:
-    found: Counters = {name: median(values[metric]) for metric, name in COUNTERS.items() if values.get(metric)}
+    result: Counters = {name: median(values[metric]) for metric, name in COUNTERS.items() if values.get(metric)}
     stalls = {stall: median(values[STALL.format(stall)]) for stall in STALLS if values.get(STALL.format(stall))}
     stalls.pop("not_selected", None)  # ready, and another warp was: no reason to wait
     if stalls and max(stalls.values()) > 0:
-        found["stall"] = max(stalls, key=lambda stall: stalls[stall])
-    return found
+        result["stall"] = max(stalls, key=lambda stall: stalls[stall])
+    return result
 
 
 def _number(text: str | None) -> float | None:

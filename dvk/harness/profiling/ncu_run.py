@@ -19,14 +19,14 @@ from dvk.config import Limits
 from dvk.harness.profiling import ncu
 from dvk.harness.profiling.record import profile_of
 from dvk.records import Task, Verdict
-from dvk.sandbox import Channel, Message, Session
+from dvk.sandbox import Message, RequestChannel, SandboxSession
 
 CALLS = 2
 """The first compiles; of every kernel the median over the launches of all calls is told."""
 REQUEST = "request.json"
 
 
-def counters(task: Task, source: str, kernels: Sequence[str] = (), limits: Limits | None = None) -> ncu.Result:
+def counters(task: Task, source: str, kernels: Sequence[str] = (), limits: Limits | None = None) -> ncu.NcuResult:
     """Counters of the kernels that a candidate launches, or why there are none. Parent side; imports no torch.
 
     Args:
@@ -40,15 +40,15 @@ def counters(task: Task, source: str, kernels: Sequence[str] = (), limits: Limit
     """
     limits = limits or Limits()
     request = {"task": task.model_dump(mode="json"), "source": source, "kernels": list(kernels), "timeout_s": 0.9 * limits.wall_s}
-    with Session(f"{__name__}:serve", limits, isolate=task.device, folders=task.folders) as session:
+    with SandboxSession(f"{__name__}:serve", limits, isolate=task.device, folders=task.folders) as session:
         session.send(request)
         answer = session.receive(limits.wall_s)
     if isinstance(answer, Message):
         return _checked(answer.value)
-    return ncu.Result(reason=f"Nsight Compute's process ended ({answer.reason})")
+    return ncu.NcuResult(reason=f"Nsight Compute's process ended ({answer.reason})")
 
 
-def counted(verdict: Verdict, task: Task, source: str, limits: Limits, profile: bool | Literal["times"] = True) -> Verdict:
+def with_counters(verdict: Verdict, task: Task, source: str, limits: Limits, profile: bool | Literal["times"] = True) -> Verdict:
     """`verdict` with counters in its profile, or why there are none; as it is without one, on a CPU, or where only `times` are wanted.
 
     Raises:
@@ -58,11 +58,11 @@ def counted(verdict: Verdict, task: Task, source: str, limits: Limits, profile: 
     if found is None or found.device != "cuda" or profile == "times":
         return verdict
     own = [kernel.name for kernel in found.kernels if kernel.origin == "own"]
-    result = counters(task, source, own, limits) if ncu.find() is not None else ncu.Result(reason="no ncu on this machine")
+    result = counters(task, source, own, limits) if ncu.find() is not None else ncu.NcuResult(reason="no ncu on this machine")
     return verdict.model_copy(update={"profile": ncu.with_counters(found, result).model_dump(mode="json")})
 
 
-def serve(channel: Channel) -> None:
+def serve(channel: RequestChannel) -> None:
     """Child side: run the program below under ncu."""
     request = channel.receive() or {}
     folder = Path.cwd()
@@ -96,7 +96,7 @@ def main(folder: Path) -> None:
         torch.cuda.synchronize()
 
 
-def _checked(value: dict[str, Any]) -> ncu.Result:
+def _checked(value: dict[str, Any]) -> ncu.NcuResult:
     """A result from a process that ran a candidate's code: short names, numbers, nothing else."""
     kernels: dict[str, ncu.Counters] = {}
     for name, found in list(dict(value.get("kernels") or {}).items())[:100]:
@@ -105,7 +105,7 @@ def _checked(value: dict[str, Any]) -> ncu.Result:
             str(key)[:40]: float(number) if isinstance(number, (int, float)) else str(number)[:40] for key, number in list(pairs)[:20]
         }
     reason = value.get("reason")
-    return ncu.Result(kernels, None if reason is None else str(reason)[:400])
+    return ncu.NcuResult(kernels, None if reason is None else str(reason)[:400])
 
 
 if __name__ == "__main__":

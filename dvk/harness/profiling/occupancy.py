@@ -24,7 +24,7 @@ RESERVED_SHARED = 1024
 
 
 @dataclass(frozen=True)
-class Limits:
+class MultiprocessorLimits:
     """What one multiprocessor has."""
 
     capability: tuple[int, int]
@@ -46,7 +46,7 @@ class Occupancy:
     """Blocks of the launch over those that fit on all multiprocessors at once."""
 
 
-def occupancy(limits: Limits, threads: int, blocks: int, registers: int, shared_bytes: int) -> Occupancy | None:
+def occupancy(limits: MultiprocessorLimits, threads: int, blocks: int, registers: int, shared_bytes: int) -> Occupancy | None:
     """Occupancy of a launch; None where no block fits at all, which no driver would have launched.
 
     Args:

@@ -29,7 +29,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from dvk.harness.profiling.occupancy import occupancy
 from dvk.harness.profiling.record import KernelTime, Profile
-from dvk.harness.profiling.trace import Launch, busy_us, device_limits, launches
+from dvk.harness.profiling.trace import KernelExecution, busy_us, device_limits, launches
 from dvk.records import Device
 
 WARMUP = 3
@@ -96,7 +96,7 @@ def _on_cuda(fn: Callable[[], object], own: set[str] | None, compiled: Compiled,
     limits = device_limits(trace.get("deviceProperties", []))
     total = sum(launch.device_us for launch in found)
     flops = _flops_by_kernel(profiler)
-    groups: dict[tuple[str, str], list[Launch]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[KernelExecution]] = defaultdict(list)
     for launch in found:
         groups[launch.name, launch.origin].append(launch)
     kernels = []
@@ -142,17 +142,17 @@ def _trace(profiler: Any) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="dvk-profile-") as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8", errors="replace"))
-        return found
+        result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+        return result
 
 
 def _flops_by_kernel(profiler: Any) -> dict[str, float]:
     """PyTorch's own estimates for its operators, given to the longest kernel of each."""
-    found: dict[str, float] = defaultdict(float)
+    result: dict[str, float] = defaultdict(float)
     for event in profiler.events():
         if event.flops and event.kernels:
-            found[max(event.kernels, key=lambda kernel: kernel.duration).name] += event.flops
-    return found
+            result[max(event.kernels, key=lambda kernel: kernel.duration).name] += event.flops
+    return result
 
 
 @contextlib.contextmanager
@@ -232,12 +232,12 @@ def _own_libraries() -> list[str]:
     """Files with executable pages in this process that neither Python, its packages nor the system brought."""
     brought = [sys.prefix, sys.base_prefix, *site.getsitepackages(), *sysconfig.get_paths().values(), os.path.dirname(torch.__file__)]
     known = tuple({os.path.realpath(path) + "/" for path in brought} | {"/usr/", "/lib/", "/lib64/", "/opt/", "/nix/"})
-    found = set()
+    result = set()
     for line in Path("/proc/self/maps").read_text().splitlines():
         words = line.split(maxsplit=5)
         if len(words) == 6 and "x" in words[1] and words[5].startswith("/") and not words[5].startswith(known):
-            found.add(words[5])
-    return sorted(found)
+            result.add(words[5])
+    return sorted(result)
 
 
 # ---------------------------------------------------------------- both

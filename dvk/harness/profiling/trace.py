@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dvk.harness.profiling.occupancy import Limits
+from dvk.harness.profiling.occupancy import MultiprocessorLimits
 from dvk.harness.profiling.record import Origin
 
 LIBRARY_OPS = ("aten::", "Torch-Compiled Region", "CompiledFunction", "inductor")
@@ -23,7 +23,7 @@ COPIES = ("gpu_memcpy", "gpu_memset")
 
 
 @dataclass(frozen=True)
-class Launch:
+class KernelExecution:
     """One kernel execution."""
 
     name: str
@@ -36,7 +36,7 @@ class Launch:
     shared_bytes: int | None = None
 
 
-def launches(events: Iterable[dict[str, Any]], own: Collection[str] | None) -> list[Launch]:
+def launches(events: Iterable[dict[str, Any]], own: Collection[str] | None) -> list[KernelExecution]:
     """Every execution on the device, by start.
 
     Args:
@@ -50,7 +50,7 @@ def launches(events: Iterable[dict[str, Any]], own: Collection[str] | None) -> l
         for event in known
         if event.get("cat") in ("cuda_runtime", "cuda_driver") and "correlation" in event.get("args", {})
     }
-    found = []
+    result = []
     for event in known:
         kind, args = event.get("cat"), event.get("args", {})
         if kind != "kernel" and kind not in COPIES:
@@ -61,8 +61,8 @@ def launches(events: Iterable[dict[str, Any]], own: Collection[str] | None) -> l
         if caller is not None and inside(caller):
             ours = False
         origin: Origin = "copy" if kind in COPIES else "own" if ours else "library"
-        found.append(
-            Launch(
+        result.append(
+            KernelExecution(
                 name=name,
                 origin=origin,
                 start_us=float(event["ts"]),
@@ -73,24 +73,24 @@ def launches(events: Iterable[dict[str, Any]], own: Collection[str] | None) -> l
                 shared_bytes=_whole(args.get("shared memory")),
             )
         )
-    return sorted(found, key=lambda launch: launch.start_us)
+    return sorted(result, key=lambda launch: launch.start_us)
 
 
-def busy_us(found: Sequence[Launch]) -> float:
+def busy_us(executions: Sequence[KernelExecution]) -> float:
     """Microseconds in which at least one of them ran; `found` by start."""
     total, end = 0.0, -math.inf
-    for launch in found:
+    for launch in executions:
         stop = launch.start_us + launch.device_us
         total += max(0.0, stop - max(end, launch.start_us))
         end = max(end, stop)
     return total
 
 
-def device_limits(properties: Sequence[dict[str, Any]]) -> Limits | None:
+def device_limits(properties: Sequence[dict[str, Any]]) -> MultiprocessorLimits | None:
     """Limits of the first device of a trace's `deviceProperties`; None where they are not told."""
     try:
         first = properties[0]
-        return Limits(
+        return MultiprocessorLimits(
             capability=(int(first["computeMajor"]), int(first["computeMinor"])),
             num_multiprocessors=int(first["numSms"]),
             threads=int(first["maxThreadsPerMultiprocessor"]),

@@ -45,7 +45,7 @@ _DOORS: dict[What, tuple[tuple[str, ...], re.Pattern[bytes]]] = {
 
 
 @dataclass
-class Traps:
+class DisabledOps:
     """Attributes: `done`, they could be set; `lifted`, some were gone when they were to be taken back."""
 
     done: bool
@@ -63,7 +63,7 @@ class Span:
 
 
 @contextmanager
-def unplugged(pid: int, *what: What) -> Iterator[Traps]:
+def ops_disabled(pid: int, *what: What) -> Iterator[DisabledOps]:
     """Run the body while process `pid`, which is in no such function now, would trap in any of those: operators if nothing is said.
 
     The traps are taken back afterwards, if there still is such a process.
@@ -75,7 +75,7 @@ def unplugged(pid: int, *what: What) -> Iterator[Traps]:
             before = _put(pid, spans, dict.fromkeys(_places(spans, what or ("operators",)), trap))
     except OSError:  # no such library in it, or a kernel that lets nobody write there
         pass
-    traps = Traps(bool(before))
+    traps = DisabledOps(bool(before))
     try:
         yield traps
     finally:
@@ -92,19 +92,19 @@ def executable(pid: int) -> list[Span]:
     Raises:
         OSError: there is no such process.
     """
-    found = []
+    result = []
     with open(f"/proc/{pid}/maps") as maps:
         for line in maps:
             words = line.rstrip("\n").split(maxsplit=5)
             if "x" in words[1]:
                 start, end = (int(word, 16) for word in words[0].split("-"))
-                found.append(Span(words[5] if len(words) == 6 else "", start, int(words[2], 16), end - start))
-    return found
+                result.append(Span(words[5] if len(words) == 6 else "", start, int(words[2], 16), end - start))
+    return result
 
 
 def _put(pid: int, spans: list[Span], texts: dict[Place, bytes]) -> dict[Place, bytes]:
     """Write to places of files as `pid` has them mapped; what was there."""
-    found: dict[Place, bytes] = {}
+    result: dict[Place, bytes] = {}
     mapped: dict[str, list[Span]] = {}
     for span in spans:
         mapped.setdefault(span.path, []).append(span)
@@ -114,20 +114,20 @@ def _put(pid: int, spans: list[Span], texts: dict[Place, bytes]) -> dict[Place, 
             place = next((s.start + offset - s.offset for s in spans_here if s.offset <= offset < s.offset + s.size), None)
             if place is not None:
                 memory.seek(place)
-                found[path, offset] = memory.read(len(text))
+                result[path, offset] = memory.read(len(text))
                 memory.seek(place)
                 memory.write(text)
-    return found
+    return result
 
 
 def _places(spans: list[Span], what: tuple[What, ...]) -> list[Place]:
-    found: list[Place] = []
+    result: list[Place] = []
     for path in dict.fromkeys(span.path for span in spans):
         name = os.path.basename(path)
         if "operators" in what and name in LIBRARIES and os.path.realpath(path) == os.path.realpath(FOLDER / name):
-            found += [(path, offset) for offset in entries(path)]
-        found += [(path, offset) for one in what if one in _DOORS and name.startswith(_DOORS[one][0]) for offset in _doors(path, one)]
-    return found
+            result += [(path, offset) for offset in entries(path)]
+        result += [(path, offset) for one in what if one in _DOORS and name.startswith(_DOORS[one][0]) for offset in _doors(path, one)]
+    return result
 
 
 @cache
@@ -163,4 +163,4 @@ def _doors(path: str, what: What) -> tuple[int, ...]:
         return ()
 
 
-__all__ = ["Span", "Traps", "What", "entries", "executable", "unplugged"]
+__all__ = ["Span", "DisabledOps", "What", "entries", "executable", "ops_disabled"]

@@ -37,7 +37,7 @@ LEAST_VARIED = 32
 """Different values among the bytes of such a page."""
 
 
-def withdraw(pid: int, home: str, already: Collection[Span] = ()) -> frozenset[Span]:
+def disable_libraries(pid: int, home: str, already: Collection[Span] = ()) -> frozenset[Span]:
     """Put traps over the code of all libraries of kernels that process `pid`, which is in none of them now, has mapped. For good.
 
     Args:
@@ -127,4 +127,4 @@ def _installed() -> frozenset[str]:
     return frozenset(path for path in installed.libraries() if _holds_kernels(path))
 
 
-__all__ = ["withdraw"]
+__all__ = ["disable_libraries"]

@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from dvk.harness.checking.case import Case
-from dvk.harness.provenance.disable_ops import Span, What, unplugged
-from dvk.harness.provenance.libraries import withdraw
+from dvk.harness.provenance.disable_ops import Span, What, ops_disabled
+from dvk.harness.provenance.libraries import disable_libraries
 from dvk.harness.provenance.operators import ALLOWED
-from dvk.harness.supervision.pc_sampling import Seen
-from dvk.harness.supervision.runner_client import Failed, Interfered, Peer
-from dvk.harness.timing.paired_timer import ENOUGH_SEEN, Bench
+from dvk.harness.supervision.pc_sampling import SampledOwners
+from dvk.harness.supervision.runner_client import CandidateFailed, Interfered, RunnerClient
+from dvk.harness.timing.paired_timer import ENOUGH_SEEN, PairedTimer
 from dvk.harness.transport.link import Gone
 from dvk.records import Status
 
@@ -32,14 +32,14 @@ MOSTLY = 0.5
 """Share of the looks that must meet its own code, where it can be told."""
 
 
-class Own:
+class KernelProvenance:
     """The proof for one candidate.
 
     Args:
         bench: lends inputs and weights.
         peer: its process, or the player of its plan.
         home: its private folder.
-        bare: makes one call of a case without operators and checks it; raises `Failed`.
+        bare: makes one call of a case without operators and checks it; raises `CandidateFailed`.
         sampled: look where its threads stand.
 
     Attributes:
@@ -47,27 +47,27 @@ class Own:
         ended: its process ended where PyTorch's operators, libraries and graphs had been.
     """
 
-    def __init__(self, bench: Bench, peer: Peer, home: str, bare: Callable[[Case], None], sampled: bool):
+    def __init__(self, bench: PairedTimer, peer: RunnerClient, home: str, bare: Callable[[Case], None], sampled: bool):
         self._bench, self._peer, self._home, self._bare = bench, peer, home, bare
         self._sampled = sampled
         self._taken: frozenset[Span] = frozenset()
-        self._seen: Seen | None = None
+        self._seen: SampledOwners | None = None
         """Where it was in calls that were not timed."""
         self.coverage: float | None = None
         self.ended = False
 
-    def planned(self, operators: Iterable[str]) -> None:
+    def prove_plan(self, operators: Iterable[str]) -> None:
         """A launch plan that trusted code replays is known by what is in it.
 
         Args:
             operators: PyTorch's that a call runs, as `aten.NAME.OVERLOAD`.
 
         Raises:
-            Failed: one of them computes.
+            CandidateFailed: one of them computes.
         """
         computing = [name for name in operators if name.split(".")[1] not in ALLOWED]
         if computing:
-            raise _refused(Failed(Status.REJECTED, None, f"{computing[0]} is called"))
+            raise _refused(CandidateFailed(Status.REJECTED, None, f"{computing[0]} is called"))
 
     def prove(self, checked: Sequence[Case], native: Case, follows: bool) -> None:
         """Without what is not its own it must still answer, and rightly, at every shape that was compared.
@@ -78,7 +78,7 @@ class Own:
             follows: it takes the reference's weights.
 
         Raises:
-            Failed: it does not.
+            CandidateFailed: it does not.
             Interfered: it puts back what was taken.
         """
         usual = [case for case in checked if not (case.backward or case.key.told or case.key.other_mode)]
@@ -89,17 +89,17 @@ class Own:
                     self._bench.load(self._peer, case.key.weights)
                 self._bench.lend(self._peer, case)
                 self._bare(case)
-        except (Failed, Gone) as error:
+        except (CandidateFailed, Gone) as error:
             raise _refused(error) from None
         self._withdraw()
         with self._without("operators", "replays", "loading"):
             self._bare(native)
         if self._sampled:  # other libraries it may call; where its threads stand it cannot hide
-            self._seen = self._bench.seen(self._peer, self._home)
+            self._seen = self._bench.sample_threads(self._peer, self._home)
             self._at_work(self._seen, "check")
 
     @contextmanager
-    def loaded(self) -> Iterator[None]:
+    def while_loading(self) -> Iterator[None]:
         """The candidate is built and given its weights in the body, and captures nothing."""
         with self._without("captures"):
             yield
@@ -115,13 +115,13 @@ class Own:
             self._bare(native)
 
     @contextmanager
-    def timed(self) -> Iterator[Seen | None]:
+    def while_timing(self) -> Iterator[SampledOwners | None]:
         """The candidate is called in the body, timed, and there, too, computes by itself; gives who looks where it stands.
 
         Raises:
             Failed, Interfered: see `prove`.
         """
-        seen = Seen(self._peer.pid, self._home) if self._sampled else None
+        seen = SampledOwners(self._peer.pid, self._home) if self._sampled else None
         self._withdraw()  # what it has loaded since
         with self._without("operators", "loading", stage="time"):
             yield seen
@@ -131,33 +131,33 @@ class Own:
             self._at_work(seen, "time")
 
     def _withdraw(self) -> None:
-        self._taken = withdraw(self._peer.pid, self._home, self._taken)
+        self._taken = disable_libraries(self._peer.pid, self._home, self._taken)
 
     @contextmanager
     def _without(self, *what: What, stage: str = "check") -> Iterator[None]:
         try:
-            with unplugged(self._peer.pid, *what) as traps:
+            with ops_disabled(self._peer.pid, *what) as traps:
                 yield
         except Gone as error:
             self.ended = stage == "check"
             raise _refused(error, stage) from None
-        except Failed as error:
+        except CandidateFailed as error:
             raise (_refused(error) if stage == "check" else error) from None
         if traps.lifted:
             raise Interfered("it put back the operators that had been taken out of its process")
 
-    def _at_work(self, seen: Seen, stage: str) -> None:
+    def _at_work(self, seen: SampledOwners, stage: str) -> None:
         if seen.count < ENOUGH_SEEN // 2:
             return
         self.coverage = min(seen.share, self.coverage if self.coverage is not None else 1.0)
         if self.coverage < MOSTLY:
             share = f"{1 - self.coverage:.0%} of its running threads were seen in libraries' code"
-            raise Failed(Status.REJECTED, stage, f"its own kernels do not do the computing: {share}")
+            raise CandidateFailed(Status.REJECTED, stage, f"its own kernels do not do the computing: {share}")
 
 
-def _refused(error: Failed | Gone, stage: str = "check") -> Failed:
-    what = error.error if isinstance(error, Failed) else "its process ended where operators, libraries or graphs had been"
-    return Failed(Status.REJECTED, stage, f"without PyTorch's operators it does not compute the result: {what}")
+def _refused(error: CandidateFailed | Gone, stage: str = "check") -> CandidateFailed:
+    what = error.error if isinstance(error, CandidateFailed) else "its process ended where operators, libraries or graphs had been"
+    return CandidateFailed(Status.REJECTED, stage, f"without PyTorch's operators it does not compute the result: {what}")
 
 
-__all__ = ["Own"]
+__all__ = ["KernelProvenance"]

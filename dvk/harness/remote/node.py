@@ -15,14 +15,14 @@ from typing import Literal
 from dvk.cluster.node import unbound
 from dvk.config import Config
 from dvk.errors import DvkError
-from dvk.harness.session.concurrency import of_each
-from dvk.harness.session.judge_session import Contract, Court
+from dvk.harness.session.concurrency import per_device
+from dvk.harness.session.judge_session import Contract, JudgeSession
 from dvk.records import Candidate, Task, Tier, Verdict
 
 
 @dataclass(frozen=True)
-class Kind:
-    """What a court is made for; fields as of `Court`."""
+class SeatConfig:
+    """What a court is made for; fields as of `JudgeSession`."""
 
     config: Config
     backward: bool = False
@@ -37,20 +37,20 @@ class Seat:
 
     def __init__(self) -> None:
         unbound()
-        self._court: Court | None = None
-        self._kind: Kind | None = None
+        self._court: JudgeSession | None = None
+        self._kind: SeatConfig | None = None
 
     def ready(self) -> str:
         """The node's name, once the actor runs."""
         return os.uname().nodename
 
     def judge(
-        self, kind: Kind, task: Task, candidate: Candidate, tier: Tier, baselines: Sequence[str], sharers: int, limit_s: float | None
+        self, kind: SeatConfig, task: Task, candidate: Candidate, tier: Tier, baselines: Sequence[str], sharers: int, limit_s: float | None
     ) -> Verdict | DvkError | None:
         """The verdict; None when `limit_s` was over first; an error of this machine as what it is, not raised.
 
         Args:
-            kind, task, candidate, tier, baselines: see `Court`.
+            kind, task, candidate, tier, baselines: see `JudgeSession`.
             sharers: seats of this driver on this node.
             limit_s: seconds; None: no limit.
         """
@@ -58,7 +58,7 @@ class Seat:
         try:
             court = self._court_for(kind, task)
             # It sees one GPU of the node's.
-            court.sharers, court.gpus = sharers, -(-sharers // of_each(kind.config, task.device))
+            court.sharers, court.gpus = sharers, -(-sharers // per_device(kind.config, task.device))
             return court.judge(candidate, tier, baselines, deadline)
         except DvkError as error:
             return error
@@ -66,14 +66,14 @@ class Seat:
             if self._court is not None and self._court.broken is not None:
                 self._close()
 
-    def _court_for(self, kind: Kind, task: Task) -> Court:
+    def _court_for(self, kind: SeatConfig, task: Task) -> JudgeSession:
         if self._court is None or kind != self._kind:
             self._close()
-            self._court, self._kind = Court(
+            self._court, self._kind = JudgeSession(
                 task, kind.config, backward=kind.backward, brief=kind.brief, require_kernels=kind.require_kernels,
                 contract=kind.contract, profile=kind.profile), kind
         elif self._court.task.id != task.id:
-            self._court.turn_to(task)
+            self._court.switch_task(task)
         return self._court
 
     def _close(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from dvk.cluster.connection import Cluster
 from dvk.errors import MachineError
-from dvk.harness.remote.node import Kind, Seat
+from dvk.harness.remote.node import Seat, SeatConfig
 from dvk.records import Device
 
 PATIENCE_S = 300.0
@@ -29,7 +29,7 @@ FAILURES = 5
 
 
 @dataclass(frozen=True)
-class Want:
+class SeatRequest:
     """What a seat needs: `share` of a GPU, or one CPU."""
 
     device: Device
@@ -42,18 +42,18 @@ class Want:
 
 
 @dataclass(eq=False)
-class Place:
+class SeatSlot:
     """A seat that is taken or free."""
 
     actor: Any
-    want: Want
+    want: SeatRequest
     node: str = ""
     free: bool = False
     num_failed: int = 0
     """Others that had failed when it was asked for: those that start on one node die with it, and are one failure."""
     task: str = ""
     """The task it holds."""
-    kind: Kind | None = field(default=None, repr=False)
+    kind: SeatConfig | None = field(default=None, repr=False)
 
 
 class Seats:
@@ -67,12 +67,12 @@ class Seats:
         self.cluster, self.num_lost = cluster, 0
         self._seat = cluster.ray.remote(Seat)
         self._changed = threading.Condition()
-        self._places: list[Place] = []
-        self._coming: Counter[Want] = Counter()
-        self._waiting: Counter[Want] = Counter()
+        self._places: list[SeatSlot] = []
+        self._coming: Counter[SeatRequest] = Counter()
+        self._waiting: Counter[SeatRequest] = Counter()
         self._failed: list[str] = []
 
-    def take(self, want: Want, kind: Kind, task: str, before: Place | None = None) -> Place:
+    def take(self, want: SeatRequest, kind: SeatConfig, task: str, before: SeatSlot | None = None) -> SeatSlot:
         """A seat for the caller alone, until `give` or `lose`: at best the one it had before, or one that holds its task.
 
         Raises:
@@ -109,13 +109,13 @@ class Seats:
             with self._changed:
                 self._waiting[want] -= 1
 
-    def give(self, place: Place) -> None:
+    def give(self, place: SeatSlot) -> None:
         """The seat's work is done."""
         with self._changed:
             place.free = True
             self._changed.notify_all()
 
-    def lose(self, place: Place, why: str | None = None) -> None:
+    def lose(self, place: SeatSlot, why: str | None = None) -> None:
         """The seat is to be dead: nothing that it may still say is heard.
 
         Args:
@@ -134,22 +134,22 @@ class Seats:
             for one in gone:
                 self.cluster.ray.kill(one.actor)
 
-    def sharers(self, place: Place) -> int:
+    def sharers(self, place: SeatSlot) -> int:
         """Seats on its node, this one included."""
         with self._changed:
             return max(1, sum(other.node == place.node for other in self._places))
 
-    def _free(self, want: Want, kind: Kind, task: str, before: Place | None) -> Place | None:
+    def _free(self, want: SeatRequest, kind: SeatConfig, task: str, before: SeatSlot | None) -> SeatSlot | None:
         free = [place for place in self._places if place.free and place.want == want]
         return max(free, key=lambda place: (place is before, place.kind == kind and place.task == task, place.kind == kind), default=None)
 
-    def _ask(self, want: Want) -> None:
+    def _ask(self, want: SeatRequest) -> None:
         needs = {"num_gpus": want.share, "num_cpus": 0} if want.device == "cuda" else {"num_cpus": 1}
-        place = Place(self._seat.options(**needs, scheduling_strategy="SPREAD").remote(), want, num_failed=len(self._failed))
+        place = SeatSlot(self._seat.options(**needs, scheduling_strategy="SPREAD").remote(), want, num_failed=len(self._failed))
         self.cluster.actors.append(place.actor)
         place.actor.ready.remote().future().add_done_callback(lambda answer: self._came(place, answer))
 
-    def _came(self, place: Place, answer: Future[str]) -> None:
+    def _came(self, place: SeatSlot, answer: Future[str]) -> None:
         """In a thread of Ray's."""
         error = answer.exception()
         with self._changed:

@@ -9,9 +9,9 @@ from typing import Literal
 from dvk.cluster.connection import connect
 from dvk.config import Config
 from dvk.errors import DvkError, MachineError
-from dvk.harness.remote.node import Kind
-from dvk.harness.remote.node_pool import Place, Want, seats_of
-from dvk.harness.session.concurrency import of_each
+from dvk.harness.remote.node import SeatConfig
+from dvk.harness.remote.node_pool import SeatRequest, SeatSlot, seats_of
+from dvk.harness.session.concurrency import per_device
 from dvk.harness.session.judge_session import Contract
 from dvk.records import Candidate, Device, Status, Task, Tier, Verdict
 
@@ -21,13 +21,13 @@ MODEL_SHARE = 0.51
 """Of a GPU, which a model that writes there takes: no two models come to one GPU, and Ray fills it with judges."""
 
 
-class RayCourt:
-    """As `Court`, by a seat of the cluster that `remote.engine` names.
+class RayJudgeSession:
+    """As `JudgeSession`, by a seat of the cluster that `remote.engine` names.
 
     Args:
         task: the reference.
-        config: limits, judge settings, the cluster; `concurrency.of_each` seats share a GPU.
-        backward, brief, require_kernels, contract, profile: see `Court`.
+        config: limits, judge settings, the cluster; `concurrency.per_device` seats share a GPU.
+        backward, brief, require_kernels, contract, profile: see `JudgeSession`.
 
     Raises:
         UsageError, MachineError: see `connect`.
@@ -40,10 +40,10 @@ class RayCourt:
         self.seats = seats_of(connect(config.remote.engine))
         self.sharers = 1  # of this machine's courts; seats are told how many are on their node
         self.broken: str | None = None
-        self._kind = Kind(config, backward, brief, require_kernels, contract, profile)
-        self._before: Place | None = None
+        self._kind = SeatConfig(config, backward, brief, require_kernels, contract, profile)
+        self._before: SeatSlot | None = None
 
-    def __enter__(self) -> RayCourt:
+    def __enter__(self) -> RayJudgeSession:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -52,14 +52,14 @@ class RayCourt:
     def close(self) -> None:
         """Nothing is held here: seats stay for the next court."""
 
-    def turn_to(self, task: Task) -> None:
+    def switch_task(self, task: Task) -> None:
         """Go on with another task."""
         self.task = task
 
     def judge(
         self, candidate: Candidate, tier: Tier = "search", baselines: Sequence[str] = (), deadline: float | None = None
     ) -> Verdict | None:
-        """The verdict; None when the deadline came first. Arguments as of `Court.judge`.
+        """The verdict; None when the deadline came first. Arguments as of `JudgeSession.judge`.
 
         Raises:
             MachineError: a node is at fault, or there is none left.
@@ -92,7 +92,7 @@ class RayCourt:
         return Verdict(status=Status.LAUNCH_ERROR, tier=tier, stage="check", error=text)
 
 
-def want_of(device: Device, config: Config) -> Want:
+def want_of(device: Device, config: Config) -> SeatRequest:
     """What a seat needs; Ray counts shares of a GPU in ten-thousandths. Where models write there, too, what they leave is shared."""
     left = 1.0 - MODEL_SHARE if config.remote.rollouts else 1.0
-    return Want(device, int(10_000 * left / of_each(config, device)) / 10_000) if device == "cuda" else Want(device)
+    return SeatRequest(device, int(10_000 * left / per_device(config, device)) / 10_000) if device == "cuda" else SeatRequest(device)

@@ -11,11 +11,11 @@ from contextlib import closing
 from typing import Any
 
 from dvk.config import Config, Limits
-from dvk.harness.session.environment import Given
-from dvk.harness.session.referee_client import Hearing
-from dvk.harness.session.verdicts import Measured, of_death
+from dvk.harness.session.environment import RunnerEnvironment
+from dvk.harness.session.referee_client import RefereeClient
+from dvk.harness.session.verdicts import ProcessFindings, of_death
 from dvk.records import Device
-from dvk.sandbox import Death, Message, Session
+from dvk.sandbox import Death, Message, SandboxSession
 
 RUNNER = "dvk.harness.processes.runner:serve"
 HANG_UP_S = 30.0
@@ -41,10 +41,10 @@ def _last_words(log: str) -> str:
 
 
 def trial(
-    referee: Hearing, order: Mapping[str, Any], given: Given, *, device: Device, limits: Limits, config: Config,
+    referee: RefereeClient, order: Mapping[str, Any], given: RunnerEnvironment, *, device: Device, limits: Limits, config: Config,
     env: Mapping[str, str], deadline: float | None, lost: Callable[[], None], programs: bool = True,
     folders: Sequence[str] = (),
-) -> Measured | None:
+) -> ProcessFindings | None:
     """What the referee found; None when the deadline came first.
 
     Args:
@@ -66,7 +66,7 @@ def trial(
     """
     ours, theirs = socket.socketpair()
     with ours, theirs, closing(given):
-        runner = Session(
+        runner = SandboxSession(
             RUNNER, limits, env=given.env, late_env={**given.late, **env}, descriptors=[theirs.fileno(), *given.descriptors],
             isolate=device, programs=programs, folders=folders,
             shut=limits.encloses(device),
@@ -81,7 +81,7 @@ def trial(
             found = of_death(Death("timeout", log), referee.stage, config)
             if not isinstance(referee.wait("findings", HANG_UP_S, None), Message):
                 lost()  # a referee that does not notice is of no more use
-            return None if passed(deadline) else Measured(found, log, isolation)
+            return None if passed(deadline) else ProcessFindings(found, log, isolation)
         if isinstance(answer, Death):
             raise RefereeDied(answer.reason, answer)
         findings = dict(answer.value["findings"])
@@ -94,12 +94,12 @@ def trial(
                 findings, log = {**findings, **of_death(death, referee.stage, config)}, death.log
         else:
             log = runner.close()  # which it may have done by itself, its line being closed
-        return Measured(findings, log, isolation, findings.pop("samples", {}))
+        return ProcessFindings(findings, log, isolation, findings.pop("samples", {}))
     finally:
         runner.close()
 
 
-def arm(target: str, device: Device, limits: Limits, line: int, env: Mapping[str, str]) -> Session:
+def arm(target: str, device: Device, limits: Limits, line: int, env: Mapping[str, str]) -> SandboxSession:
     """A process that holds the reference, to be timed against; `line` is the descriptor that it is spoken to on.
 
     torch.compile's own cache pays across sessions, for the same one is compiled in each; a stranger's reference has none of ours.
@@ -112,7 +112,7 @@ def arm(target: str, device: Device, limits: Limits, line: int, env: Mapping[str
     late = {**(cache if trusted else {}), **env}
     # What replays launches reads memory for the process that judges, and is shut in with it.
     isolate = "none" if device == "cuda" and target != RUNNER else limits.reference_isolation(device)
-    return Session(target, limits, descriptors=[line], late_env=late, isolate=isolate, shut=limits.encloses(device))
+    return SandboxSession(target, limits, descriptors=[line], late_env=late, isolate=isolate, shut=limits.encloses(device))
 
 
 def passed(deadline: float | None) -> bool:

@@ -19,20 +19,20 @@ WORKER_BYTES = 4 << 30
 weights and outputs, also in float64."""
 
 
-def of_each(config: Config, device: Device) -> int:
+def per_device(config: Config, device: Device) -> int:
     """Candidates for each GPU, or for a CPU, as the settings say or where they leave it to us, of a machine that is not this one."""
     return config.rollout.judges or (PER_GPU if device == "cuda" else PER_CPU)
 
 
-def here(config: Config, device: Device) -> int:
+def local_workers(config: Config, device: Device) -> int:
     """Candidates on all of this machine: what the settings say for each GPU, or what its cores and the GPUs' memory serve."""
     if device != "cuda":
-        return of_each(config, device)
+        return per_device(config, device)
     gpus = max(1, len(machine.gpu_names()))
-    return gpus * (config.rollout.judges or max(1, min(PER_GPU, machine.num_cores() // gpus, served())))
+    return gpus * (config.rollout.judges or max(1, min(PER_GPU, machine.num_cores() // gpus, by_memory())))
 
 
-def served(free: Sequence[int] = ()) -> int:
+def by_memory(free: Sequence[int] = ()) -> int:
     """Candidates that every GPU's free memory serves: the bytes given, or those free now."""
     free = free or machine.gpu_free_bytes() or (PER_GPU * WORKER_BYTES,)  # a GPU that does not tell is taken for a large one
     return max(1, min(free) // WORKER_BYTES)

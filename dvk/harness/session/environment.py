@@ -19,11 +19,11 @@ from pathlib import Path
 from dvk.config import Config, Limits
 from dvk.errors import DvkError
 from dvk.harness import backends
-from dvk.harness.session.verdicts import Measured, of_death
+from dvk.harness.session.verdicts import ProcessFindings, of_death
 from dvk.harness.toolchain import extension, headers, stubs
 from dvk.harness.transport import process_memory
 from dvk.records import Candidate, Device, content_hash
-from dvk.sandbox import Death, Session
+from dvk.sandbox import Death, SandboxSession
 
 BUILDER = "dvk.harness.processes.builder:serve"
 STOP_S = 5.0
@@ -33,7 +33,7 @@ _stubs: dict[int, stubs.Stubs] = {}
 
 
 @dataclass
-class Given:
+class RunnerEnvironment:
     """For one process."""
 
     env: dict[str, str] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Given:
     line: socket.socket | None = None
     build: str | None = None
     """Key of the extensions that were compiled beforehand."""
-    failed: Measured | None = None
+    failed: ProcessFindings | None = None
     """They do not compile."""
 
     @property
@@ -62,22 +62,24 @@ class Given:
             self.line.close()
 
 
-def given(candidate: Candidate, device: Device, limits: Limits, config: Config, folders: Sequence[str] = ()) -> Given:
+def runner_environment(
+    candidate: Candidate, device: Device, limits: Limits, config: Config, folders: Sequence[str] = ()
+) -> RunnerEnvironment:
     """What a process for this candidate gets; compiles its extensions, if it has any and that was not done before.
 
     `folders` are for it to import from.
     """
-    found = Given(env=backends.get(candidate.backend).env(device))
+    environment = RunnerEnvironment(env=backends.get(candidate.backend).env(device))
     if device == "cuda" and candidate.backend == "triton":
-        found.late = stubs.libcuda()
-        found.line = _answering(limits).line()
+        environment.late = stubs.libcuda()
+        environment.line = _answering(limits).line()
     if candidate.backend != "triton" and extension.wanted(candidate.source):
-        found.late = _toolbox()
-        found.build, found.failed = _built(candidate, found, limits, config, folders)
+        environment.late = _toolbox()
+        environment.build, environment.failed = _built(candidate, environment, limits, config, folders)
     elif candidate.backend == "cpp":
         with _making:
-            found.late = headers.env(candidate.source)
-    return found
+            environment.late = headers.env(candidate.source)
+    return environment
 
 
 def _answering(limits: Limits) -> stubs.Stubs:
@@ -98,28 +100,30 @@ def _toolbox() -> dict[str, str]:
 
 
 def _built(
-    candidate: Candidate, found: Given, limits: Limits, config: Config, folders: Sequence[str]
-) -> tuple[str | None, Measured | None]:
-    key = content_hash(candidate.source, str(extension.toolbox()), *(f"{k}={v}" for k, v in sorted({**found.env, **found.late}.items())))
+    candidate: Candidate, environment: RunnerEnvironment, limits: Limits, config: Config, folders: Sequence[str]
+) -> tuple[str | None, ProcessFindings | None]:
+    key = content_hash(
+        candidate.source, str(extension.toolbox()), *(f"{k}={v}" for k, v in sorted({**environment.env, **environment.late}.items()))
+    )
     if extension.kept(key):
         return key, None
-    late = {**found.late, "CUDA_VISIBLE_DEVICES": ""}
-    with Session(BUILDER, limits, env=found.env, late_env=late, isolate="cpu", folders=folders) as builder:
+    late = {**environment.late, "CUDA_VISIBLE_DEVICES": ""}
+    with SandboxSession(BUILDER, limits, env=environment.env, late_env=late, isolate="cpu", folders=folders) as builder:
         builder.send({"source": candidate.source})
         answer = builder.receive(config.limits.wall_s)
         isolation = builder.isolation
         if isinstance(answer, Death):
             if answer.reason == "timeout":
                 error = f"its extensions took longer than {config.limits.wall_s:g} s to compile"
-                return None, Measured({"status": "timeout", "stage": "compile", "error": error}, answer.log, isolation)
-            return None, Measured(of_death(answer, "compile", config), answer.log, isolation)
+                return None, ProcessFindings({"status": "timeout", "stage": "compile", "error": error}, answer.log, isolation)
+            return None, ProcessFindings(of_death(answer, "compile", config), answer.log, isolation)
         if "failed" in answer.value:
-            return None, Measured(dict(answer.value["failed"]), builder.close(), isolation)
+            return None, ProcessFindings(dict(answer.value["failed"]), builder.close(), isolation)
         kept = _halted(builder) and extension.keep(key, Path(builder.home) / "torch_extensions")
     return (key if kept else None), None
 
 
-def _halted(builder: Session) -> bool:
+def _halted(builder: SandboxSession) -> bool:
     """Stop everything in the session: files are read that it could change, or turn into links, meanwhile."""
     builder.settle()
     try:

@@ -21,9 +21,9 @@ from dvk.harness.profiling import ncu_run
 from dvk.harness.seeds import secret
 from dvk.harness.session import cuda_connections, environment, recording, slowdown, static
 from dvk.harness.session.attempt import GONE_S, HANG_UP_S, RUNNER, RefereeDied, arm, passed, trial
-from dvk.harness.session.referee_client import Hearing
+from dvk.harness.session.referee_client import RefereeClient
 from dvk.harness.session.verdicts import (
-    Measured,
+    ProcessFindings,
     broken_by,
     claim_timing,
     median,
@@ -36,7 +36,7 @@ from dvk.harness.session.verdicts import (
 )
 from dvk.harness.timing import claims, roofline
 from dvk.records import Candidate, Status, Task, Tier, Timing, Verdict
-from dvk.sandbox import Death, Message, Session
+from dvk.sandbox import Death, Message, SandboxSession
 from dvk.stats.intervals import median_ratio
 
 PLAYER = "dvk.harness.processes.player:serve"
@@ -44,7 +44,7 @@ Contract = Literal["auto", "module", "plan"]
 CONTROL = "reference#2"
 
 
-class Court:
+class JudgeSession:
     """Judges candidates for one task.
 
     Args:
@@ -83,10 +83,10 @@ class Court:
         self._env = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
         # Each step has its own clock; the session's is only a backstop against a parent that stopped caring.
         self._limits = Limits.model_validate({**config.limits.model_dump(), "wall_s": 24 * 3600.0})
-        self._referee = Hearing(self._limits, self._env, self._limits.encloses(task.device))
+        self._referee = RefereeClient(self._limits, self._env, self._limits.encloses(task.device))
         self._open = False
         """The referee holds this task."""
-        self._arms: dict[str, Session] = {}
+        self._arms: dict[str, SandboxSession] = {}
         self._fresh = False
         """The player has not played yet."""
         self._left_out: dict[str, str] = {}
@@ -96,7 +96,7 @@ class Court:
         self.make_room: Callable[[], None] = lambda: None
         self.decide_by: float | None = None
 
-    def __enter__(self) -> Court:
+    def __enter__(self) -> JudgeSession:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -109,7 +109,7 @@ class Court:
         self._referee.close()
         self._open = False
 
-    def turn_to(self, task: Task) -> None:
+    def switch_task(self, task: Task) -> None:
         """Go on with another task; processes that hold no state of the old one are kept."""
         if task.device != self.task.device or self.broken is not None:
             self.close()
@@ -131,28 +131,28 @@ class Court:
         self._candidate_env = cuda_connections.of_candidate(self.task, candidate, tier)
         self._referee.spent, began = {}, time.monotonic()
         if (why := static.refuse(candidate.source)) is not None:
-            return self._verdict(began, Measured({"status": "rejected", "stage": "static", "error": why}))
+            return self._verdict(began, ProcessFindings({"status": "rejected", "stage": "static", "error": why}))
         deaths = 0
         for attempt in range(4):
             try:
                 verdict = self._judge(began, candidate, deadline)
-                if verdict is not None and self._crowded_out(verdict.error, attempt):
+                if verdict is not None and self._out_of_memory(verdict.error, attempt):
                     continue
-                return verdict and ncu_run.counted(verdict, self.task, candidate.source, self.config.limits, self.profile)
+                return verdict and ncu_run.with_counters(verdict, self.task, candidate.source, self.config.limits, self.profile)
             except RefereeDied as death:
                 self.close()
                 if passed(deadline):
                     return None
-                if self._crowded_out(f"{self.broken} {death.last_words}", attempt):
+                if self._out_of_memory(f"{self.broken} {death.last_words}", attempt):
                     continue
                 if self.broken is not None:
                     break
                 if (deaths := deaths + 1) > 1:
                     text = f"the judging process ended twice while it was judged: {death} ({death.last_words or 'it said nothing'})"
-                    return self._verdict(began, Measured({"status": "launch_error", "stage": "check", "error": text}))
-        return self._verdict(began, Measured({"status": "broken_task", "stage": "check", "error": str(self.broken)}))
+                    return self._verdict(began, ProcessFindings({"status": "launch_error", "stage": "check", "error": text}))
+        return self._verdict(began, ProcessFindings({"status": "broken_task", "stage": "check", "error": str(self.broken)}))
 
-    def _crowded_out(self, error: str | None, attempt: int) -> bool:
+    def _out_of_memory(self, error: str | None, attempt: int) -> bool:
         """Other courts had the GPU's memory: what this one and those without work hold is given back, to be asked for anew."""
         if self.sharers == 1 or self.task.device != "cuda" or (wait_s := retry_s(error, attempt)) is None:
             return False
@@ -165,7 +165,7 @@ class Court:
     def _judge(self, began: float, candidate: Candidate, deadline: float | None) -> Verdict | None:
         self._start(deadline)
         if self.broken is not None:
-            return self._verdict(began, Measured({"status": "broken_task", "stage": "check", "error": self.broken}))
+            return self._verdict(began, ProcessFindings({"status": "broken_task", "stage": "check", "error": self.broken}))
         if self.tier == "claim" and self._untimed(candidate) is None:
             try:
                 return self._claim(began, candidate, deadline)
@@ -181,7 +181,7 @@ class Court:
 
     def _claim(self, began: float, candidate: Candidate, deadline: float | None) -> Verdict | None:
         """Sets of fresh processes until the claim is decided."""
-        sets: list[Measured] = []
+        sets: list[ProcessFindings] = []
         speedups, controls = list[float](), list[float]()
         while True:
             self._end_arms()
@@ -260,33 +260,33 @@ class Court:
             return False
         return self._recorded is not None
 
-    def _replayed(self, candidate: Candidate, deadline: float | None) -> Measured | None:
+    def _replayed(self, candidate: Candidate, deadline: float | None) -> ProcessFindings | None:
         """Findings on the candidate's launch plan; None where it has none and the contract allows its host code."""
         if "player" not in self._arms:  # it takes seconds to start, and so does what recorders are forked from
             self._add_arms(["player"], deadline)
             self._fresh = True
-        with self._referee.lap("record"):
-            found = recording.launch_plan(candidate, self.task, self._recorded or {}, self._limits, self.config)
-        if isinstance(found, Measured):
-            return found
-        plan, why, isolation = found
+        with self._referee.time_stage("record"):
+            result = recording.launch_plan(candidate, self.task, self._recorded or {}, self._limits, self.config)
+        if isinstance(result, ProcessFindings):
+            return result
+        plan, why, isolation = result
         if plan is None:
             if self.contract == "auto":
                 return None
             error = f"no launch plan can stand for it: {why}"
-            return Measured({"status": "rejected", "stage": "compile", "error": error}, "", isolation)
+            return ProcessFindings({"status": "rejected", "stage": "compile", "error": error}, "", isolation)
         # What breaks a player that has served before may have been the last candidate's work.
         played = self._played(candidate, plan, isolation, deadline) or self._played(candidate, plan, isolation, deadline)
-        return None if self.contract == "auto" and recording.mistaken(played) else played
+        return None if self.contract == "auto" and recording.needs_host_code(played) else played
 
-    def _played(self, candidate: Candidate, plan: dict[str, Any], isolation: str, deadline: float | None) -> Measured | None:
+    def _played(self, candidate: Candidate, plan: dict[str, Any], isolation: str, deadline: float | None) -> ProcessFindings | None:
         """Findings on a launch plan; None where a player that was not fresh ended."""
         fresh, self._fresh = self._fresh or "player" not in self._arms, False
         if "player" not in self._arms:
             self._add_arms(["player"], deadline)
         if "player" not in self._arms:
             error = f"no process could be started to replay its launches: {self._left_out['player']}"
-            return Measured({"status": "launch_error", "stage": "compile", "error": error}, "", isolation)
+            return ProcessFindings({"status": "launch_error", "stage": "compile", "error": error}, "", isolation)
         self._referee.send(self._order(candidate, timed=self.tier != "smoke") | {"plan": plan, "arms": ["player"]})
         answer = self._referee.wait("findings", self.config.judge.candidate_s, deadline, self._arms["player"])
         if isinstance(answer, Death):
@@ -295,7 +295,7 @@ class Court:
             log = self._arms.pop("player").close()
             if not isinstance(self._referee.wait("findings", HANG_UP_S, None), Message):
                 self.close()
-            return Measured(of_death(Death("timeout", log), self._referee.stage, self.config), log, isolation)
+            return ProcessFindings(of_death(Death("timeout", log), self._referee.stage, self.config), log, isolation)
         findings = dict(answer.value["findings"])
         if findings.pop("gone", False):
             death = self._arms.pop("player").receive(GONE_S)
@@ -303,10 +303,10 @@ class Court:
                 return None
             log = death.log if isinstance(death, Death) else ""
             why = f"its kernels ended the process that replays them ({death.reason if isinstance(death, Death) else 'it spoke'})"
-            return Measured({"status": Status.LAUNCH_ERROR.value, "stage": self._referee.stage, "error": why}, log, isolation)
+            return ProcessFindings({"status": Status.LAUNCH_ERROR.value, "stage": self._referee.stage, "error": why}, log, isolation)
         if findings["status"] == Status.CHEAT.value:
             self._arms.pop("player").close()  # whatever it is at, it is not what it was told
-        return Measured(findings, "", isolation, findings.pop("samples", {}))
+        return ProcessFindings(findings, "", isolation, findings.pop("samples", {}))
 
     def _order(self, candidate: Candidate, *, timed: bool, one_case: bool = False, deprived: bool = False) -> dict[str, Any]:
         settings, claim = self.config.judge, self.tier == "claim"
@@ -328,7 +328,7 @@ class Court:
     def _measure(
         self, candidate: Candidate, deadline: float | None, *, timed: bool, control: bool = False, one_case: bool = False,
         looks: int = slowdown.LOOKS, deprived: bool = False,
-    ) -> Measured | None:
+    ) -> ProcessFindings | None:
         """One runner, one set of findings; None when the deadline came first."""
         timed = timed and self._untimed(candidate) is None
         if timed:
@@ -347,29 +347,31 @@ class Court:
             second = self._measure(candidate, deadline, timed=timed, control=control, one_case=one_case, deprived=True)
             return second and (merged(measured, second) if second.findings["status"] == Status.OK.value else measured)
         if not one_case and (why := self._sourceless(candidate, measured, deadline)) is not None:
-            return Measured(why, measured.log, measured.isolation)
+            return ProcessFindings(why, measured.log, measured.isolation)
         slowed = self._slowed(measured, deadline)
         if slowed is None:
             return measured
         if not looks:
-            return Measured({"status": "cheat", "stage": "time", "error": slowed}, measured.log, measured.isolation)
+            return ProcessFindings({"status": "cheat", "stage": "time", "error": slowed}, measured.log, measured.isolation)
         # A busy machine slows by as much: only what fresh processes do again is its doing.
         second = self._measure(candidate, deadline, timed=timed, control=control, one_case=True, looks=looks - 1)
         if second is None or second.findings["status"] != Status.OK.value:
             return second
         return merged(measured, second)
 
-    def _slowed(self, measured: Measured, deadline: float | None) -> str | None:
+    def _slowed(self, measured: ProcessFindings, deadline: float | None) -> str | None:
         """Why the candidate seems fast, if it is by slowing the reference down."""
         if not measured.samples or self._alone_ms is None:
             return None
         beside, before = median(measured.samples["reference"]), self._alone_ms
-        if not slowdown.suspected(beside, median(measured.samples["candidate"]), before):
+        if not slowdown.slowdown_suspected(beside, median(measured.samples["candidate"]), before):
             return None
         self._alone_ms = self._alone(deadline)
-        return slowdown.found(beside, max(before, self._alone_ms or before))
+        return slowdown.slowdown_message(beside, max(before, self._alone_ms or before))
 
-    def _tried(self, given: environment.Given, order: dict[str, Any], deadline: float | None, programs: bool = True) -> Measured | None:
+    def _tried(
+        self, given: environment.RunnerEnvironment, order: dict[str, Any], deadline: float | None, programs: bool = True
+    ) -> ProcessFindings | None:
         # Under --require-kernels a kernel that torch.compile writes is not the candidate's own.
         env = {**self._env, **self._candidate_env, **({"TORCHDYNAMO_DISABLE": "1"} if self.require_kernels else {})}
         return trial(
@@ -377,7 +379,7 @@ class Court:
             env=env, deadline=deadline, lost=self.close, programs=programs, folders=self.task.folders,
         )
 
-    def _sourceless(self, candidate: Candidate, measured: Measured, deadline: float | None) -> dict[str, Any] | None:
+    def _sourceless(self, candidate: Candidate, measured: ProcessFindings, deadline: float | None) -> dict[str, Any] | None:
         """Findings on kernels that were not compiled from the candidate's source: they also work where nothing can compile.
 
         Only on a CPU: NVRTC and Triton compile in the candidate's own process. Who looks whether a compiler can be run, and
@@ -386,7 +388,7 @@ class Court:
         asked = self.require_kernels and self.task.device == "cpu" and self._untimed(candidate) is None
         if not asked or measured.findings["status"] != Status.OK.value or "seccomp" not in measured.isolation:
             return None
-        bare = environment.Given(env=backends.get(candidate.backend).env(self.task.device))
+        bare = environment.RunnerEnvironment(env=backends.get(candidate.backend).env(self.task.device))
         order = self._order(candidate, timed=False, one_case=True) | {"require_kernels": False}
         second = self._tried(bare, order, deadline, programs=False)
         if second is None or second.findings["status"] != Status.OK.value:
@@ -401,15 +403,15 @@ class Court:
             raise RefereeDied("while it timed the reference", answer)
         return float(answer.value["alone"])
 
-    def _given(self, candidate: Candidate) -> environment.Given:
-        with self._referee.lap("build"):
-            return environment.given(candidate, self.task.device, self._limits, self.config, self.task.folders)
+    def _given(self, candidate: Candidate) -> environment.RunnerEnvironment:
+        with self._referee.time_stage("build"):
+            return environment.runner_environment(candidate, self.task.device, self._limits, self.config, self.task.folders)
 
     # ------------------------------------------------------------ verdicts
 
     def _untimed(self, candidate: Candidate) -> str | None:
         return backends.get(candidate.backend).untimed(self.task.device)
 
-    def _verdict(self, began: float, measured: Measured, timing: Timing | None = None) -> Verdict:
+    def _verdict(self, began: float, measured: ProcessFindings, timing: Timing | None = None) -> Verdict:
         verdict = verdict_of(measured, timing, self.tier, self.task.device, time.monotonic() - began)
         return verdict.model_copy(update={"stages_s": {stage: round(s, 4) for stage, s in self._referee.spent.items()}})

@@ -9,7 +9,7 @@ from typing import Any
 
 from dvk.config import Limits
 from dvk.errors import DvkError
-from dvk.sandbox import Channel, Death, Session
+from dvk.sandbox import Death, RequestChannel, SandboxSession
 
 START_S = 120.0
 """CUDA starts within this, on a busy machine, too."""
@@ -20,8 +20,8 @@ def fails(limits: Limits, device: str = "cuda") -> str | None:
     """What goes wrong with an enclosed process that lends memory to an isolated one; None where all works."""
     try:
         with (
-            Session("dvk.harness.session.lending:lender", limits, shut=True) as owner,
-            Session("dvk.harness.session.lending:borrower", limits, isolate="cuda", shut=True) as other,
+            SandboxSession("dvk.harness.session.lending:lender", limits, shut=True) as owner,
+            SandboxSession("dvk.harness.session.lending:borrower", limits, isolate="cuda", shut=True) as other,
         ):
             owner.send({"device": device})
             lent = _answer(owner)
@@ -32,7 +32,7 @@ def fails(limits: Limits, device: str = "cuda") -> str | None:
         return str(error).splitlines()[0]
 
 
-def _answer(session: Session) -> dict[str, Any]:
+def _answer(session: SandboxSession) -> dict[str, Any]:
     """The next message.
 
     Raises:
@@ -46,7 +46,7 @@ def _answer(session: Session) -> dict[str, Any]:
     return answer.value
 
 
-def lender(channel: Channel) -> None:
+def lender(channel: RequestChannel) -> None:
     """In the enclosed process: offer memory, and keep it until the parent hangs up."""
     from dvk.harness.transport.lent_tensors import Board
 
@@ -62,7 +62,7 @@ def lender(channel: Channel) -> None:
     channel.receive()
 
 
-def borrower(channel: Channel) -> None:
+def borrower(channel: RequestChannel) -> None:
     """In the isolated process: open what is offered and add it up."""
     from dvk.harness.transport.lent_tensors import Board
 

@@ -27,7 +27,7 @@ def extra_bytes(task: Task) -> int:
     return max(0, COPIES * num_bytes(task) - PLAIN_BYTES)
 
 
-class Spare:
+class SpareMemory:
     """What the GPUs have beyond what every worker is reckoned with, and who holds how much of it.
 
     Args:
@@ -61,4 +61,4 @@ class Spare:
         self.changed.notify_all()
 
 
-__all__ = ["Spare", "extra_bytes"]
+__all__ = ["SpareMemory", "extra_bytes"]

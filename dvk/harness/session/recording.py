@@ -6,9 +6,9 @@ from typing import Any
 
 from dvk.config import Config, Limits
 from dvk.errors import DvkError
-from dvk.harness.session.verdicts import Measured, of_death
+from dvk.harness.session.verdicts import ProcessFindings, of_death
 from dvk.records import Candidate, Task
-from dvk.sandbox import Death, Session
+from dvk.sandbox import Death, SandboxSession
 
 RECORDER = "dvk.harness.processes.recorder:serve"
 ENV = {"DVK_RECORDS": "1"}
@@ -21,14 +21,14 @@ MISTAKEN = "PlanMismatch"
 def warm(limits: Limits) -> None:
     """Have that process started and ready; takes seconds."""
     try:
-        Session(RECORDER, limits, env=ENV, late_env=NO_GPU, isolate="cpu").close()
+        SandboxSession(RECORDER, limits, env=ENV, late_env=NO_GPU, isolate="cpu").close()
     except DvkError:
         pass  # the first recording will say so
 
 
 def launch_plan(
     candidate: Candidate, task: Task, calls: dict[str, Any], limits: Limits, config: Config
-) -> Measured | tuple[dict[str, Any] | None, str, str]:
+) -> ProcessFindings | tuple[dict[str, Any] | None, str, str]:
     """Findings where the candidate failed; else its plan as wire JSON, or None and why there is none, and the isolation.
 
     Args:
@@ -38,17 +38,17 @@ def launch_plan(
         limits: of the recorder's process.
         config: how long it may take.
     """
-    with Session(RECORDER, limits, env=ENV, late_env=NO_GPU, isolate="cpu", folders=task.folders) as recorder:
+    with SandboxSession(RECORDER, limits, env=ENV, late_env=NO_GPU, isolate="cpu", folders=task.folders) as recorder:
         recorder.send({"source": candidate.source, "task": task.model_dump(mode="json"), **calls})
         answer = recorder.receive(config.judge.candidate_s)
         isolation = recorder.isolation
     if isinstance(answer, Death):
-        return Measured({**of_death(answer, "compile", config), "contract": "plan"}, answer.log, isolation)
+        return ProcessFindings({**of_death(answer, "compile", config), "contract": "plan"}, answer.log, isolation)
     if "failed" in answer.value:
-        return Measured({**answer.value["failed"], "contract": "plan"}, "", isolation)
+        return ProcessFindings({**answer.value["failed"], "contract": "plan"}, "", isolation)
     return answer.value.get("plan"), str(answer.value.get("refused")), isolation
 
 
-def mistaken(played: Measured | None) -> bool:
+def needs_host_code(played: ProcessFindings | None) -> bool:
     """What was recorded is not what the GPU does: some of PyTorch's operators return other strides than their stand-ins without one."""
     return played is not None and str(played.findings.get("error")).startswith(MISTAKEN)

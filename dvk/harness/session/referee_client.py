@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dvk.config import Limits
-from dvk.sandbox import Death, Message, Session
+from dvk.sandbox import Death, Message, SandboxSession
 
 REFEREE = "dvk.harness.processes.referee:serve"
 QUEUE_S = 3600.0
@@ -16,7 +16,7 @@ QUEUE_S = 3600.0
 UNCOUNTED = ("queue", "setup", "prepare")
 
 
-class Hearing:
+class RefereeClient:
     """A referee's process, started at the first `open`, and again after `close`.
 
     Attributes:
@@ -27,12 +27,12 @@ class Hearing:
 
     def __init__(self, limits: Limits, env: Mapping[str, str], shut: bool = False):
         self._limits, self._env, self.shut = limits, dict(env), shut
-        self._session: Session | None = None
+        self._session: SandboxSession | None = None
         self.stage = "setup"
         self.spent: dict[str, float] = {}
 
     @property
-    def session(self) -> Session:
+    def session(self) -> SandboxSession:
         """The process; `open` comes first."""
         assert self._session is not None, "there is no referee"
         return self._session
@@ -44,7 +44,7 @@ class Hearing:
             MachineError: no sandbox can be started.
         """
         if self._session is None:
-            self._session = Session(REFEREE, self._limits, late_env=self._env, shut=self.shut)
+            self._session = SandboxSession(REFEREE, self._limits, late_env=self._env, shut=self.shut)
 
     def close(self) -> None:
         """End it."""
@@ -57,7 +57,7 @@ class Hearing:
         self.session.send(order, descriptors)
 
     def wait(
-        self, wanted: str, budget_s: float, deadline: float | None, runner: Session | None = None
+        self, wanted: str, budget_s: float, deadline: float | None, runner: SandboxSession | None = None
     ) -> Message | Death | None:
         """The referee's next message with `wanted` (or `broken`) in it; None when the time is over.
 
@@ -71,7 +71,7 @@ class Hearing:
             if deadline is not None:
                 limit = min(limit, max(0.0, deadline - time.monotonic()))
             before = time.monotonic()
-            with self.lap(self.stage):
+            with self.time_stage(self.stage):
                 answer = self.session.wait(limit)
             if counted:
                 left = max(0.0, left - (time.monotonic() - before))
@@ -86,7 +86,7 @@ class Hearing:
                 self.stage = stage
 
     @contextmanager
-    def lap(self, stage: str) -> Iterator[None]:
+    def time_stage(self, stage: str) -> Iterator[None]:
         """Time that is a stage's."""
         before = time.monotonic()
         try:

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Once(Generic[T]):
+class SingleFlight(Generic[T]):
     """Answers by key, for threads. It keeps every answer, so it should live no longer than one run.
 
     An asker that fails tells nobody anything: its exception is its own, and one of those who wait works instead.
@@ -20,7 +20,7 @@ class Once(Generic[T]):
         self._answers: dict[str, T] = {}
         self._working: set[str] = set()
 
-    def ask(self, key: str, work: Callable[[], T]) -> tuple[T, bool]:
+    def do(self, key: str, work: Callable[[], T]) -> tuple[T, bool]:
         """(answer, whether this call worked for it).
 
         Raises:

@@ -16,12 +16,12 @@ LOOKS = 2
 writes and others' compilers."""
 
 
-def suspected(beside_ms: float, candidate_ms: float, alone_ms: float) -> bool:
+def slowdown_suspected(beside_ms: float, candidate_ms: float, alone_ms: float) -> bool:
     """The reference's time beside the candidate needs an explanation."""
     return beside_ms > SLOWED * alone_ms and beside_ms > GAINED * candidate_ms
 
 
-def found(beside_ms: float, alone_ms: float) -> str | None:
+def slowdown_message(beside_ms: float, alone_ms: float) -> str | None:
     """What is wrong, if the reference timed alone again does not explain it."""
     if beside_ms <= SLOWED * alone_ms:
         return None

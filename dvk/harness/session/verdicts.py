@@ -24,7 +24,7 @@ CROWDED_S = (0.0, 3.0)
 
 
 @dataclass
-class Measured:
+class ProcessFindings:
     """What one set of processes gave.
 
     Attributes:
@@ -40,13 +40,13 @@ class Measured:
     samples: dict[str, list[float]] = field(default_factory=dict)
 
 
-def verdict_of(measured: Measured, timing: Timing | None, tier: Tier, device: str, seconds: float) -> Verdict:
+def verdict_of(measured: ProcessFindings, timing: Timing | None, tier: Tier, device: str, seconds: float) -> Verdict:
     """The record."""
     findings = {name: value for name, value in measured.findings.items() if name in Verdict.model_fields}
     if findings.get("profile") is not None:
         known = roofline.load("cuda" if device == "cuda" else "cpu")
-        found = against(Profile.model_validate(findings["profile"]), known, findings.get("precision") or "fp32")
-        findings["profile"] = found.model_dump(mode="json")
+        profile = against(Profile.model_validate(findings["profile"]), known, findings.get("precision") or "fp32")
+        findings["profile"] = profile.model_dump(mode="json")
     return Verdict.model_validate(
         {
             **findings,
@@ -60,13 +60,13 @@ def verdict_of(measured: Measured, timing: Timing | None, tier: Tier, device: st
     )
 
 
-def merged(first: Measured, second: Measured) -> Measured:
+def merged(first: ProcessFindings, second: ProcessFindings) -> ProcessFindings:
     """What the first process was checked on, and all else from the second."""
     checks = {name: first.findings[name] for name in CHECKED if name in first.findings}
-    return Measured({**second.findings, **checks}, second.log, second.isolation, second.samples)
+    return ProcessFindings({**second.findings, **checks}, second.log, second.isolation, second.samples)
 
 
-def search_timing(measured: Measured, baselines: Sequence[str]) -> Timing | None:
+def search_timing(measured: ProcessFindings, baselines: Sequence[str]) -> Timing | None:
     """Times of one set of processes; None where nothing was timed."""
     samples = measured.samples
     if not samples:
@@ -86,7 +86,7 @@ def search_timing(measured: Measured, baselines: Sequence[str]) -> Timing | None
     )
 
 
-def claim_timing(sets: Sequence[Measured], baselines: Sequence[str], claim: Claim) -> Timing:
+def claim_timing(sets: Sequence[ProcessFindings], baselines: Sequence[str], claim: Claim) -> Timing:
     """Times of several sets of processes: medians of all samples, intervals over the processes."""
     names = [name for name in ("reference", *baselines) if all(name in one.samples for one in sets)]
     every = {name: [ms for one in sets for ms in one.samples[name]] for name in names}
@@ -106,14 +106,14 @@ def claim_timing(sets: Sequence[Measured], baselines: Sequence[str], claim: Clai
     )
 
 
-def possible(measured: Measured, timing: Timing | None, device: Device) -> tuple[Measured, Timing | None]:
+def possible(measured: ProcessFindings, timing: Timing | None, device: Device) -> tuple[ProcessFindings, Timing | None]:
     """Below the roofline nobody's clock is right: such a time becomes a finding."""
     known = roofline.load(device) if "needed_bytes" in measured.findings else None
     if timing is None or known is None:
         return measured, timing
     moved, cache = measured.findings["needed_bytes"], measured.findings["cache_bytes"]
     if (why := roofline.impossible(timing.candidate_ms, timing.reference_ms, moved, cache, known)) is not None:
-        return Measured({"status": "cheat", "stage": "time", "error": why}, measured.log, measured.isolation), None
+        return ProcessFindings({"status": "cheat", "stage": "time", "error": why}, measured.log, measured.isolation), None
     return measured, timing.model_copy(update={"floor_ms": roofline.floor_ms(moved, known)})
 
 

@@ -14,7 +14,7 @@ EXECUTED = 4
 """Flag of sections that hold code."""
 
 
-class Section(NamedTuple):
+class ElfSection(NamedTuple):
     """One entry of the table of sections; `name` is an offset, see `names`."""
 
     name: int
@@ -26,7 +26,7 @@ class Section(NamedTuple):
     link: int
 
 
-def section(path: str, wanted: bytes) -> Section | None:
+def section(path: str, wanted: bytes) -> ElfSection | None:
     """The section of that name.
 
     Raises:
@@ -73,13 +73,13 @@ def functions(path: str, pattern: re.Pattern[bytes], chosen: Callable[[re.Match[
             if chosen(match, data[match.end() : match.end() + 400]):
                 wanted.add(match.start() - names.offset)
         held = data[symbols.offset : symbols.offset + symbols.size // SYMBOL_BYTES * SYMBOL_BYTES]
-        found = set()
+        result = set()
         for name, _, _, index, value, _ in struct.iter_unpack("<IBBHQQ", held):
             if name in wanted and value and index:
                 home = next((s for s in sections if s.kind != NO_BITS and s.address and s.address <= value < s.address + s.size), None)
                 if home is not None:
-                    found.add(value - home.address + home.offset)
-        return tuple(sorted(found))
+                    result.add(value - home.address + home.offset)
+        return tuple(sorted(result))
 
 
 @contextmanager
@@ -88,7 +88,7 @@ def _held(path: str) -> Iterator[mmap.mmap]:
         yield data
 
 
-def _sections(data: mmap.mmap) -> tuple[list[Section], Section]:
+def _sections(data: mmap.mmap) -> tuple[list[ElfSection], ElfSection]:
     """All of them, and the one that holds their names."""
     if data[:6] != b"\x7fELF\x02\x01" or len(data) < 64:
         raise ValueError("not an ELF file for 64 bits")
@@ -96,5 +96,5 @@ def _sections(data: mmap.mmap) -> tuple[list[Section], Section]:
     _, count, names = struct.unpack_from("<HHH", data, 0x3A)
     if not offset or not names < count or offset + 64 * count > len(data):
         raise ValueError("it has no sections")
-    found = [Section(*struct.unpack_from("<IIQQQQI", data, offset + 64 * i)) for i in range(count)]
+    found = [ElfSection(*struct.unpack_from("<IIQQQQI", data, offset + 64 * i)) for i in range(count)]
     return found, found[names]

@@ -28,7 +28,7 @@ NEUTRAL = (
 )
 
 
-class Seen:
+class SampledOwners:
     """Where a process's threads were seen, over many looks.
 
     Args:
@@ -68,7 +68,7 @@ class Seen:
         """Of own code in what was seen."""
         return self._tally["own"] / max(1, self.count)
 
-    def add(self, other: Seen) -> None:
+    def add(self, other: SampledOwners) -> None:
         """What was seen there, too."""
         self._tally += other._tally
 
@@ -84,7 +84,7 @@ class Seen:
             code = ctypes.create_string_buffer(installed.CODE_BYTES)
             try:
                 process_memory.read_into(self._pid, counter, ctypes.addressof(code), len(code))
-            except process_memory.Unreadable:
+            except process_memory.UnreadableMemory:
                 return False
             if len(self._copied) >= MOST_PAGES:
                 return any(self._copied.values())
@@ -94,7 +94,7 @@ class Seen:
 
 def standing(pid: int) -> dict[int, int]:
     """Program counters of the threads of a stopped process that are in no system call, by thread."""
-    found = {}
+    result = {}
     for thread in os.listdir(f"/proc/{pid}/task"):
         try:
             with open(f"/proc/{pid}/task/{thread}/syscall") as file:
@@ -102,8 +102,8 @@ def standing(pid: int) -> dict[int, int]:
         except OSError:
             continue
         if len(words) == 3 and words[0] == "-1":
-            found[int(thread)] = int(words[2], 16)
-    return found
+            result[int(thread)] = int(words[2], 16)
+    return result
 
 
 def _waits(thread: int) -> bool:
@@ -131,12 +131,12 @@ def owners(pid: int, counters: list[int], home: str) -> list[str]:
             start, end = (int(part, 16) for part in where.split("-"))
             starts.append(start)
             ranges.append((end, path[0] if path else ""))
-    found = []
+    result = []
     for counter in counters:
         place = bisect_right(starts, counter) - 1
         inside = place >= 0 and counter < ranges[place][0]
-        found.append(_owner(ranges[place][1], home) if inside else "other")
-    return found
+        result.append(_owner(ranges[place][1], home) if inside else "other")
+    return result
 
 
 def _owner(path: str, home: str) -> str:

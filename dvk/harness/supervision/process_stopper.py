@@ -22,7 +22,7 @@ SLACK_S = 0.0005
 """Processor time that may yet be counted to who has just been stopped."""
 
 
-class Held:
+class PausedTree:
     """One runner's processes.
 
     Args:

@@ -32,7 +32,7 @@ Look = Callable[[], "set[int]"]
 
 
 @dataclass(frozen=True)
-class Noted:
+class RetainedCall:
     """What a call returned."""
 
     look: Look
@@ -40,12 +40,12 @@ class Noted:
     """Puts its inputs where they were."""
 
 
-class Earlier:
+class RetainedOutputs:
     """What one runner holds of its timed calls."""
 
     def __init__(self) -> None:
-        self._last: Noted | None = None
-        self._held: Noted | None = None
+        self._last: RetainedCall | None = None
+        self._held: RetainedCall | None = None
 
     def byte(self) -> bytes:
         """Has the next call prepared."""
@@ -57,7 +57,7 @@ class Earlier:
 
     def note(self, look: Look, lay: Callable[[], None]) -> None:
         """Of the call that has just been made."""
-        self._last = Noted(look, lay)
+        self._last = RetainedCall(look, lay)
 
     def overwritten(self) -> set[int]:
         """Numbers of the held outputs that are not what they were; those that lie in the inputs are, when those are back."""
@@ -80,7 +80,7 @@ def in_memory(pid: int, addresses: Sequence[int], sample: process_memory.Sample,
     def look() -> set[int]:
         try:
             now = sample.read(pid, addresses)
-        except process_memory.Unreadable:
+        except process_memory.UnreadableMemory:
             return set(range(count))
         changed, start = set(), 0
         for block, _, size in sample.places:

@@ -23,11 +23,11 @@ from typing import Any
 import torch
 
 from dvk.harness.supervision.memory_growth import Footprint
-from dvk.harness.supervision.process_stopper import SLACK_S, Held
-from dvk.harness.supervision.retained_outputs import Earlier, in_memory, on_board
+from dvk.harness.supervision.process_stopper import SLACK_S, PausedTree
+from dvk.harness.supervision.retained_outputs import RetainedOutputs, in_memory, on_board
 from dvk.harness.transport import call_template, process_memory
-from dvk.harness.transport.call_page import END, FIRST, GO, HELD, KEPT, SEED, START, Shot
-from dvk.harness.transport.faults import Failed, Interfered, claimed_address, claimed_layout, failure_told
+from dvk.harness.transport.call_page import END, FIRST, GO, HELD, KEPT, SEED, START, TimedCall
+from dvk.harness.transport.faults import CandidateFailed, Interfered, claimed_address, claimed_layout, failure_told
 from dvk.harness.transport.lent_tensors import Board, Layout, bytes_of, comparable, copied, dtype_of, empty_of, layout_of, values_of
 from dvk.harness.transport.link import Garbled, Gone, Link
 from dvk.records import Status, Task
@@ -36,7 +36,7 @@ CALLS_A_DOUBT = 500
 """Calls among which one may seem to have run while stopped, besides the first that does: what is gained in so few shows in no median."""
 
 
-class Peer:
+class RunnerClient:
     """One runner.
 
     Args:
@@ -56,13 +56,13 @@ class Peer:
         self._number = self._ran_stopped = 0
         self._received: list[torch.Tensor] = []
         self._out: Board | None = None
-        self._earlier = Earlier()
+        self._earlier = RetainedOutputs()
         self.aliases: dict[str, str] = {}
         """What its module calls tensors of the reference otherwise: its names → the reference's."""
         self.trusted = name != "candidate"
         self.returned: list[Layout] = []
         """Layouts of the tensors that a checked call on the native inputs returned; timed calls are read under them."""
-        self._held = Held(pid, self.trusted)
+        self._held = PausedTree(pid, self.trusted)
         self._tells, self.footprint = False, Footprint()
         self._written: list[torch.Tensor] = []
         self.left: list[torch.Tensor] = []
@@ -84,7 +84,7 @@ class Peer:
         """Send an order, return its answer.
 
         Raises:
-            Failed: the code under test raised.
+            CandidateFailed: the code under test raised.
             Interfered: the answer is not one.
             Gone: the runner has ended.
         """
@@ -163,21 +163,21 @@ class Peer:
                  for c, leaf in zip(claimed, leaves, strict=True)]
         strided = [c for c, is_plain in zip(claimed, plain, strict=True) if c is not None and is_plain]
         if sum(bytes_of(c) for c in strided) > most_bytes:
-            raise Failed(Status.MISMATCH, "check", f"it returned more than {int(most_bytes) >> 20} MiB")
+            raise CandidateFailed(Status.MISMATCH, "check", f"it returned more than {int(most_bytes) >> 20} MiB")
         if self.device == "cuda" and any(leaf.get("device") == "cuda" for leaf in leaves if "address" in leaf):
             copies = iter(self._export(strided, earlier))
         else:
             copies = iter([self._read(c, claimed_address(leaf)) for c, leaf, is_plain in zip(claimed, leaves, plain, strict=True)
                            if c is not None and is_plain])
-        found: list[Any] = []
+        result: list[Any] = []
         for c, leaf, is_plain in zip(claimed, leaves, plain, strict=True):
             if c is None:
-                found.append(leaf.get("value"))
+                result.append(leaf.get("value"))
             elif is_plain:
-                found.append(values_of(next(copies), c))
+                result.append(values_of(next(copies), c))
             else:
-                found.append({"object": f"tensor of {c['dtype']}, {str(leaf.get('layout'))[:40]}"})
-        return found
+                result.append({"object": f"tensor of {c['dtype']}, {str(leaf.get('layout'))[:40]}"})
+        return result
 
     # ------------------------------------------------------------ timed calls
 
@@ -194,7 +194,7 @@ class Peer:
         self._written = list(written)
         self._tells, self.told, self.footprint = tells, None, Footprint()
         self._held.wake()
-        self._earlier, self._count = Earlier(), len(outputs)
+        self._earlier, self._count = RetainedOutputs(), len(outputs)
         self._layouts = outputs = [*outputs, *(buffers or {}).values()]
         if self.device == "cuda":
             self._place(outputs)
@@ -213,7 +213,7 @@ class Peer:
         except Gone:
             pass
 
-    def shoot(self, seed: int, take: bool, lay: Callable[[], None], byte: bytes | None = None) -> tuple[Shot, list[torch.Tensor]]:
+    def time_call(self, seed: int, take: bool, lay: Callable[[], None], byte: bytes | None = None) -> tuple[TimedCall, list[torch.Tensor]]:
         """One timed call, and its outputs and buffers if they are wanted; those are ours until the next.
 
         Args:
@@ -256,25 +256,25 @@ class Peer:
         if take:
             self._earlier.note(self._later(outputs, sample), lay)
         outputs = [values_of(*one) for one in zip(outputs, self._layouts, strict=bool(outputs))]
-        return Shot((end - start) / 1e6, (ended - began - (end - start)) / 1e6), outputs
+        return TimedCall((end - start) / 1e6, (ended - began - (end - start)) / 1e6), outputs
 
     def overwritten(self) -> set[int]:
         """Numbers of the outputs that it holds of an earlier timed call and that later ones wrote over.
 
         Raises:
-            Failed: they are not to be had any more; Gone: the runner has ended.
+            CandidateFailed: they are not to be had any more; Gone: the runner has ended.
         """
         return self._earlier.overwritten()
 
-    def stand(self, seed: int, delay_s: float, lay: Callable[[], None]) -> bool:
+    def pause_in_call(self, seed: int, delay_s: float, lay: Callable[[], None]) -> bool:
         """Stop it `delay_s` into a call, and leave it so; False where the call was over by then."""
         self._begin(seed, lay)
         time.sleep(delay_s)
         self._held.stop(surely=True)
         return not select.select([self.link.fileno()], [], [], 0)[0]
 
-    def finish(self) -> None:
-        """Let the call end that `stand` has stopped."""
+    def resume_call(self) -> None:
+        """Let the call end that `pause_in_call` has stopped."""
         self._held.wake()
         self._expect(b"d")
         self._rest()
@@ -310,7 +310,7 @@ class Peer:
             raise Interfered("it wrote to the judge's line")
         return constants, text
 
-    def duel(self) -> tuple[float, float, list[torch.Tensor]]:
+    def time_pair(self) -> tuple[float, float, list[torch.Tensor]]:
         """A player's timed call of both arms: milliseconds of reference and plan, and the plan's outputs."""
         board = self._blank()
         self.link.ring(b"p")
@@ -325,7 +325,7 @@ class Peer:
             self._held.stop()  # who is late shall not catch up while we read, nor its threads spin
             for tensor, address, size in zip(self._received, addresses, sizes, strict=True):
                 process_memory.read_into(self.pid, address, tensor.data_ptr(), size)
-        except process_memory.Unreadable as error:
+        except process_memory.UnreadableMemory as error:
             raise self._unread(error) from None
         self._leave()
         if at_bell != sample.of([t.data_ptr() for t in self._received]) + written.of([t.data_ptr() for t in self.left]):
@@ -362,11 +362,11 @@ class Peer:
         tensor = empty_of(layout)
         try:
             process_memory.read_into(self.pid, address, tensor.data_ptr(), bytes_of(layout))
-        except process_memory.Unreadable as error:
+        except process_memory.UnreadableMemory as error:
             raise self._unread(error) from None
         return tensor
 
-    def _unread(self, error: process_memory.Unreadable) -> Exception:
+    def _unread(self, error: process_memory.UnreadableMemory) -> Exception:
         """Why outputs cannot be read; whoever is killed between answer and reading, for memory say, has not interfered."""
         return Gone() if process_memory.ended(self.pid) else Interfered(f"its outputs cannot be read ({error})")
 
@@ -409,4 +409,4 @@ class Peer:
             raise Interfered("it wrote to the judge's line") from None
 
 
-__all__ = ["Failed", "Interfered", "Peer", "Shot"]
+__all__ = ["CandidateFailed", "Interfered", "RunnerClient", "TimedCall"]

@@ -43,30 +43,30 @@ def claim(speedups: Sequence[float], controls: Sequence[float]) -> Claim:
     if len(speedups) != len(controls):
         raise ValueError(f"{len(speedups)} speedups but {len(controls)} controls")
     level = 1 - _alpha(len(speedups))
-    found = process_interval(speedups, level)
+    interval = process_interval(speedups, level)
     control = process_interval(controls)
     half = (math.log(control.hi) - math.log(control.lo)) / 2
     margin = max(LEAST_MARGIN, CONTROL_WIDTHS * math.expm1(half), CONTROL_WIDTHS * abs(control.value - 1))
     why = ""
     if len(speedups) < FIRST_LOOK:
         why = f"too few processes: {len(speedups)} of {FIRST_LOOK}"
-    elif not found.lo > 1 + margin:
-        why = _within(found, control, margin)
+    elif not interval.lo > 1 + margin:
+        why = _within(interval, control, margin)
     elif min(speedups) <= 1:
         why = f"the processes disagree: one saw {show_ratio(min(speedups))}"
     return Claim(
-        speedup=found, level=level, processes=tuple(speedups), control=control, margin=margin, holds=not why, why=why
+        speedup=interval, level=level, processes=tuple(speedups), control=control, margin=margin, holds=not why, why=why
     )
 
 
-def _within(found: Interval, control: Interval, margin: float) -> str:
+def _within(interval: Interval, control: Interval, margin: float) -> str:
     """Why a speedup whose lower end is within the margin is not claimed; a margin that nothing could exceed is not named."""
     if noisy(control):
         ends = f"between {show_ratio(control.lo)} and {show_ratio(control.hi)}"
         return f"the noise is too large: the reference against itself came out {ends}"
-    if found.lo <= 1:
-        return f"no difference shown: the interval begins at {show_ratio(found.lo)}"
-    return f"too small for this noise: the interval begins at {show_ratio(found.lo)} and should be above {show_ratio(1 + margin)}"
+    if interval.lo <= 1:
+        return f"no difference shown: the interval begins at {show_ratio(interval.lo)}"
+    return f"too small for this noise: the interval begins at {show_ratio(interval.lo)} and should be above {show_ratio(1 + margin)}"
 
 
 def undecided(found: Claim) -> bool:

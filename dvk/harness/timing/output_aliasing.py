@@ -18,23 +18,23 @@ import torch
 from dvk.harness.checking.case import Case
 from dvk.harness.checking.cases import Cases
 from dvk.harness.checking.compare import same_bits
-from dvk.harness.supervision.runner_client import Failed, Interfered, Peer
+from dvk.harness.supervision.runner_client import CandidateFailed, Interfered, RunnerClient
 
 
-class Overwritten(Exception):
+class OutputOverwritten(Exception):
     """A call wrote where outputs of an earlier one lie; the message says what to do."""
 
 
-def look_back(cases: Cases, case: Case, peer: Peer) -> None:
+def check_retained(cases: Cases, case: Case, peer: RunnerClient) -> None:
     """Between timed calls, before that of a case: a candidate must have left alone what it holds; of others nothing is asked.
 
     Raises:
-        Overwritten: it has not.
+        OutputOverwritten: it has not.
         Gone: its process has ended.
     """
     try:
         changed = peer.overwritten()
-    except Failed as error:
+    except CandidateFailed as error:
         if not peer.trusted:
             raise _unreadable(error) from None
         return
@@ -43,10 +43,10 @@ def look_back(cases: Cases, case: Case, peer: Peer) -> None:
         _refuse(cases, case, {tensors[n] for n in changed})
 
 
-class Lasting:
+class AliasCheck:
     """What a candidate holds of a call that is not timed."""
 
-    def __init__(self, cases: Cases, peer: Peer):
+    def __init__(self, cases: Cases, peer: RunnerClient):
         self._cases, self._peer = cases, peer
         self._held: list[dict[str, Any]] = []
         self._case: Case | None = None
@@ -57,11 +57,11 @@ class Lasting:
         self._held = []
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
+    def watch_call(self) -> Iterator[None]:
         """The body is one call.
 
         Raises:
-            Overwritten: what is held cannot be read any more.
+            OutputOverwritten: what is held cannot be read any more.
         """
         before = self._read()
         yield
@@ -72,7 +72,7 @@ class Lasting:
         """The watched call, on a case, was right and returned these leaves.
 
         Raises:
-            Overwritten: it wrote over what is held.
+            OutputOverwritten: it wrote over what is held.
         """
         if self._case is not None and self._changed:
             _refuse(self._cases, self._case, self._changed)
@@ -84,7 +84,7 @@ class Lasting:
             return []
         try:
             return self._peer.fetch(self._held, earlier=True)
-        except (Failed, Interfered) as error:
+        except (CandidateFailed, Interfered) as error:
             raise _unreadable(error) from None
 
 
@@ -93,8 +93,8 @@ def _refuse(cases: Cases, case: Case, changed: set[int]) -> None:
     if left := sorted(changed - cases.reference.keeps(case.draw)):
         name = case.expected[left[0]].name
         told = name if name == "output" else f"output {name}"
-        raise Overwritten(f"{told} of an earlier call was overwritten by a later one: return new memory, not a buffer that is kept")
+        raise OutputOverwritten(f"{told} of an earlier call was overwritten by a later one: return new memory, not a buffer that is kept")
 
 
-def _unreadable(error: Exception) -> Overwritten:
-    return Overwritten(f"an output of an earlier call cannot be read after a later one: return new memory, e.g. a clone ({error})")
+def _unreadable(error: Exception) -> OutputOverwritten:
+    return OutputOverwritten(f"an output of an earlier call cannot be read after a later one: return new memory, e.g. a clone ({error})")

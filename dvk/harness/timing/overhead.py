@@ -28,7 +28,7 @@ SHARE = 0.01
 """Of the reference's time: what no claim turns on."""
 
 
-def allowance(reference_ms: Sequence[float], reference_gaps_ms: Sequence[float]) -> float:
+def handshake_allowance_ms(reference_ms: Sequence[float], reference_gaps_ms: Sequence[float]) -> float:
     """Milliseconds of gap that are the handshake's.
 
     Args:
@@ -41,13 +41,13 @@ def allowance(reference_ms: Sequence[float], reference_gaps_ms: Sequence[float])
     return median_interval(reference_gaps_ms)[0] + max(LEAST_ALLOWANCE_MS, SHARE * median_interval(reference_ms)[0])
 
 
-def judged(inner_ms: Sequence[float], gaps_ms: Sequence[float], allowed_ms: float) -> list[float]:
+def corrected_ms(inner_ms: Sequence[float], gaps_ms: Sequence[float], allowed_ms: float) -> list[float]:
     """Time of each call in ms.
 
     Args:
         inner_ms: by the runner's stamps.
         gaps_ms: judge's span minus inner time.
-        allowed_ms: see `allowance`.
+        allowed_ms: see `handshake_allowance_ms`.
 
     Raises:
         ValueError: a time that is not finite.

@@ -28,15 +28,15 @@ from typing import Any
 
 import torch
 
-from dvk.config import Judge
+from dvk.config import JudgeConfig
 from dvk.harness.checking.case import Case
 from dvk.harness.checking.cases import Cases
 from dvk.harness.checking.compare import same_bits
 from dvk.harness.supervision import pc_sampling
 from dvk.harness.supervision.memory_growth import growth
 from dvk.harness.supervision.retained_outputs import GARBAGE
-from dvk.harness.supervision.runner_client import Failed, Peer, Shot
-from dvk.harness.timing.output_aliasing import look_back
+from dvk.harness.supervision.runner_client import CandidateFailed, RunnerClient, TimedCall
+from dvk.harness.timing.output_aliasing import check_retained
 from dvk.harness.transport import call_template, process_memory
 from dvk.harness.transport.lent_tensors import Board, Layout, copied, layout_of
 from dvk.records import Status, Task
@@ -51,7 +51,7 @@ FLUSHED = 1.5
 0.45 after 1.5, 0.45 after 2 and 0.46 after 2.5 (p10 of 60, 36 MB of cache, two busy cores)."""
 NUM_ALONE = 7
 SHORT_MS, MOST_STANDS, MOST_S, ENOUGH_SEEN, LOOKS = 0.3, 600, 12.0, 16, 2
-"""Stopping a process takes about 0.1 ms, and of shorter calls the handing over of tensors is most (`unplugged` tells there); how often
+"""Stopping a process takes about 0.1 ms, and of shorter calls the handing over of tensors is most (`ops_disabled` tells there); how often
 and how long it is stopped at most, how many threads must be seen somewhere, and how often after each round of timed calls."""
 LATER, SOONER = 1.15, 0.8
 """Calls differ, a process's first ones most: the next stop is aimed later after one that met the call, else sooner."""
@@ -81,11 +81,11 @@ class InputChanged(Exception):
     """A timed call left its inputs other than they were."""
 
 
-class Trespass(Exception):
+class OutOfBoundsWrite(Exception):
     """A timed call wrote beside its inputs."""
 
 
-class Bench:
+class PairedTimer:
     """Boards, weights and rounds of one referee.
 
     Args:
@@ -94,7 +94,7 @@ class Bench:
         settings: limits of rounds and seconds.
     """
 
-    def __init__(self, task: Task, cases: Cases, settings: Judge):
+    def __init__(self, task: Task, cases: Cases, settings: JudgeConfig):
         self.task, self.cases, self.settings = task, cases, settings
         self.boards: dict[str, Board] = {}
         self.native = cases.fresh(0)
@@ -115,7 +115,7 @@ class Bench:
         for board in [*self.boards.values(), *(board for board, _ in self._weights.values())]:
             board.close()
 
-    def told_seed(self, case: Case) -> int:
+    def runner_seed(self, case: Case) -> int:
         """The seed a runner is given: the case's where the module draws or gradients need it, else one that tells nothing."""
         needed = self.task.stochastic or case.backward or case.key.other_mode
         return case.seed if needed else random.SystemRandom().getrandbits(31)
@@ -126,11 +126,11 @@ class Bench:
         if name not in self.boards:
             self.boards[name] = Board([layout_of(t) for t in case.inputs], self.task.device)
         board = self.boards[name]
-        board.mend()
+        board.restore_guards()
         board.put(case.inputs)
         return board
 
-    def introduce(self, peer: Peer, source: str) -> None:
+    def load_candidate(self, peer: RunnerClient, source: str) -> None:
         """Have a runner load its code, with the native inputs lent to it; its answer is still to be taken."""
         built = self.cases.built
         board = self.board_for(self.native)
@@ -139,13 +139,13 @@ class Bench:
             self.task, source, board, call, on_device=built.constructed_on_device, training=built.model.training, written=self.written
         )
 
-    def lend(self, peer: Peer, case: Case) -> Board:
+    def lend(self, peer: RunnerClient, case: Case) -> Board:
         """Have a runner called on the inputs of a case."""
         board = self.board_for(case)
         peer.lend(board, case.args, case.kwargs, case.key.variant, self.cases.written.positions(case.args, case.kwargs))
         return board
 
-    def load(self, peer: Peer, number: int, way: str = "load") -> list[str]:
+    def load(self, peer: RunnerClient, number: int, way: str = "load") -> list[str]:
         """Give a runner the weight set `number`, a candidate in a way of `weight_rewrites`; names of what found no place."""
         if not peer.trusted:  # it keeps the mapping: what is lent to it is lent to nobody else
             board, names = self._weights_board(number)
@@ -168,7 +168,7 @@ class Bench:
         each_s = num_arms * (self._alone_ms + self._overhead_ms) / 1e3
         return WARM_ROUNDS + min(most, max(MIN_ROUNDS, math.ceil(seconds / each_s)))
 
-    def alone(self, reference: Peer) -> float:
+    def alone(self, reference: RunnerClient) -> float:
         """Median time of the reference while nothing else runs, in ms."""
         samples = self.measure({"reference": reference}, rounds=NUM_ALONE, limit_s=self.settings.search_s, on_output=None)
         times = sorted(samples.ms["reference"])
@@ -178,14 +178,14 @@ class Bench:
 
     def measure(
         self,
-        arms: Mapping[str, Peer],
+        arms: Mapping[str, RunnerClient],
         *,
         rounds: int,
         limit_s: float,
         on_output: OnTimed | None,
         early: bool = False,
         width: float = 0.005,
-        seen: pc_sampling.Seen | None = None,
+        seen: pc_sampling.SampledOwners | None = None,
     ) -> Samples:
         """Rounds until there are enough or the time is over, at least `MIN_ROUNDS`.
 
@@ -205,8 +205,8 @@ class Bench:
         began = time.perf_counter()
         kept = self._kept()
         if on_output is not None:
-            self.board.mend()
-        inside: list[Peer] = []
+            self.board.restore_guards()
+        inside: list[RunnerClient] = []
         number = 0
         written = [self.board.tensors[i] for i in self.written]
         if written:
@@ -248,28 +248,28 @@ class Bench:
             self._untouched()
         return samples
 
-    def _bounded(self, candidate: Peer, reference: Peer) -> None:
+    def _bounded(self, candidate: RunnerClient, reference: RunnerClient) -> None:
         """Refuse whose memory grows with every call."""
         case, size = self.native, sum(e.same.nbytes for e in self.native.expected if isinstance(e.same, torch.Tensor))
-        again = lambda: candidate.shoot(self.told_seed(case), False, lambda: self.board.put(case.inputs), GARBAGE)  # noqa: E731
+        again = lambda: candidate.time_call(self.runner_seed(case), False, lambda: self.board.put(case.inputs), GARBAGE)  # noqa: E731
         if text := growth(candidate.footprint, reference.footprint, size, again):
-            raise Failed(Status.REJECTED, "time", text)
+            raise CandidateFailed(Status.REJECTED, "time", text)
 
     def _untouched(self) -> None:
         if beside := self.board.written_beside():
-            raise Trespass(f"it writes outside its tensors (beside input tensor {beside[0]})")
+            raise OutOfBoundsWrite(f"it writes outside its tensors (beside input tensor {beside[0]})")
 
     def _round(
-        self, arms: Mapping[str, Peer], order: Sequence[str], case: Case, take: bool, flush: bool
-    ) -> tuple[dict[str, Shot], list[torch.Tensor], list[torch.Tensor]]:
+        self, arms: Mapping[str, RunnerClient], order: Sequence[str], case: Case, take: bool, flush: bool
+    ) -> tuple[dict[str, TimedCall], list[torch.Tensor], list[torch.Tensor]]:
         """A call of each arm, and what the candidate's returned and left in inputs that it writes."""
-        shots: dict[str, Shot] = {}
+        shots: dict[str, TimedCall] = {}
         left: list[torch.Tensor] = []
         found: list[torch.Tensor] = []
         for name in order:
             if take:  # of the others, too: what comes before a call must not depend on whose it is
-                look_back(self.cases, case, arms[name])
-            shots[name], leaves = arms[name].shoot(self.told_seed(case), take, lambda: self._lay(case, flush))
+                check_retained(self.cases, case, arms[name])
+            shots[name], leaves = arms[name].time_call(self.runner_seed(case), take, lambda: self._lay(case, flush))
             if take:
                 changed = self.board.holds(case.inputs, but=self.written)
                 if name == "candidate" and changed:
@@ -279,13 +279,13 @@ class Bench:
                 self.board.poison()  # the next arm must not find this round's inputs before its call begins
         return shots, found, left
 
-    def seen(self, peer: Peer, home: str) -> pc_sampling.Seen:
+    def sample_threads(self, peer: RunnerClient, home: str) -> pc_sampling.SampledOwners:
         """Where a candidate's threads were seen; hardly anywhere where calls are too short."""
         peer.enter(peer.returned or self._outputs())
         case = self.cases.fresh(0)
-        shot, _ = peer.shoot(self.told_seed(case), False, lambda: self._lay(case))
+        shot, _ = peer.time_call(self.runner_seed(case), False, lambda: self._lay(case))
         self._within_ms = shot.inner_ms
-        seen = pc_sampling.Seen(peer.pid, home)
+        seen = pc_sampling.SampledOwners(peer.pid, home)
         end = time.monotonic() + MOST_S
         for _ in range(MOST_STANDS):
             enough = seen.count >= ENOUGH_SEEN or seen.looks >= 2 * ENOUGH_SEEN
@@ -295,21 +295,21 @@ class Bench:
         peer.leave()
         return seen
 
-    def _look(self, peer: Peer, case: Case, seen: pc_sampling.Seen) -> None:
+    def _look(self, peer: RunnerClient, case: Case, seen: pc_sampling.SampledOwners) -> None:
         """See where it stands somewhere in a call; from within no different from those that are timed, until it is over."""
-        if peer.stand(self.told_seed(case), random.random() * self._within_ms / 1e3, lambda: self.board.put(case.inputs)):
+        if peer.pause_in_call(self.runner_seed(case), random.random() * self._within_ms / 1e3, lambda: self.board.put(case.inputs)):
             seen.look()
             self._within_ms *= LATER
         else:
             self._within_ms *= SOONER
-        peer.finish()
+        peer.resume_call()
 
     def _lay(self, case: Case, flush: bool = True) -> None:
         self.board.put(case.inputs)
         if flush:  # warm rounds are known by their number anyway, and nobody's time is taken there
             self._flush()
 
-    def duel(self, player: Peer, *, rounds: int, limit_s: float, on_output: OnTimed, width: float) -> tuple[Samples, Outputs]:
+    def time_pair(self, player: RunnerClient, *, rounds: int, limit_s: float, on_output: OnTimed, width: float) -> tuple[Samples, Outputs]:
         """As `measure`, for a launch plan against the reference, both replayed from CUDA graphs by the player.
 
         Returns:
@@ -319,7 +319,7 @@ class Bench:
         later: Outputs = []
         room = LATER_BYTES
         kept = self._kept()
-        self.board.mend()
+        self.board.restore_guards()
         player.enter(player.returned or self._outputs(), kept)
         began, number = time.perf_counter(), 0
         while (done := number - WARM_ROUNDS) < rounds:
@@ -329,7 +329,7 @@ class Bench:
                 break
             case = self.cases.fresh(number)
             self.board.put(case.inputs)
-            reference_ms, candidate_ms, leaves = player.duel()
+            reference_ms, candidate_ms, leaves = player.time_pair()
             if done >= 0:
                 samples.ms["reference"].append(max(reference_ms, 1e-6))
                 samples.ms["candidate"].append(max(candidate_ms, 1e-6))
@@ -415,4 +415,4 @@ def last_level_cache_bytes() -> int:
     return largest or 32 << 20
 
 
-__all__ = ["Bench", "Flush", "Samples", "Trespass", "last_level_cache_bytes"]
+__all__ = ["PairedTimer", "Flush", "Samples", "OutOfBoundsWrite", "last_level_cache_bytes"]

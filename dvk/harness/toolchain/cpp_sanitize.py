@@ -76,10 +76,10 @@ def report(log: str) -> str | None:
 
 
 def _real() -> str:
-    found = shutil.which("g++")
-    if found is None:
+    result = shutil.which("g++")
+    if result is None:
         raise MachineError("the C++ compiler `g++` was not found", INSTALL)
-    return found
+    return result
 
 
 def _runtime(compiler: str, name: str) -> str:

@@ -110,12 +110,12 @@ def env() -> dict[str, str]:
     home = toolbox()
     if not (home / "ready").is_file():
         return {}
-    found = {"CXX": str(home / "bin" / "g++")}
+    result = {"CXX": str(home / "bin" / "g++")}
     # What PATH names can be read in isolation, so the toolbox as a whole is named too.
-    found["PATH"] = os.pathsep.join([str(home / "path"), str(home), os.environ.get("PATH", os.defpath)])
+    result["PATH"] = os.pathsep.join([str(home / "path"), str(home), os.environ.get("PATH", os.defpath)])
     if (home / "bin" / "nvcc").is_file():
-        found["PYTORCH_NVCC"] = str(home / "bin" / "nvcc")
-    return found
+        result["PYTORCH_NVCC"] = str(home / "bin" / "nvcc")
+    return result
 
 
 def prepare(precompiled: bool = True) -> Path:

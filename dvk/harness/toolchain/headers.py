@@ -35,8 +35,8 @@ _FIRST = re.compile(r"^[ \t]*#[ \t]*include[ \t]*([<\"][^>\"\n]*[>\"])", re.MULT
 
 def env(source: str) -> dict[str, str]:
     """What a candidate's environment needs for its first header to be read in its precompiled form; nothing where there is none."""
-    found = _FIRST.search(source)
-    header = found.group(1)[1:-1] if found and found.group(1).startswith("<") else ""
+    match = _FIRST.search(source)
+    header = match.group(1)[1:-1] if match and match.group(1).startswith("<") else ""
     if header not in HEADERS:
         return {}
     folder = _made(os.environ.get("CXX", ""), os.environ.get("PATH", ""), header, tuple(flag for flag in OPTIONAL if flag in source))

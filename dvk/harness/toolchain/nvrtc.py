@@ -26,7 +26,7 @@ from dvk import resources
 from dvk.errors import MachineError
 from dvk.harness.toolchain.compiler_log import first_error
 
-__all__ = ["CompileError", "Library", "Module", "compile_cuda", "find", "first_error", "include_folders"]
+__all__ = ["CompileError", "NvrtcLibrary", "CompiledModule", "compile_cuda", "find", "first_error", "include_folders"]
 
 INSTALL = "install NVRTC: pip install nvidia-cuda-nvrtc, or the CUDA toolkit"
 STANDARD = "--std=c++17"
@@ -45,7 +45,7 @@ class CompileError(Exception):
 
 
 @dataclass(frozen=True)
-class Module:
+class CompiledModule:
     """What became of one text for one architecture."""
 
     arch: str
@@ -99,7 +99,7 @@ def include_folders() -> list[Path]:
     return [] if chosen is None else [chosen, *(p for p in (chosen / "cccl",) if p.is_dir())]
 
 
-class Library:
+class NvrtcLibrary:
     """A loaded NVRTC.
 
     Args:
@@ -166,11 +166,11 @@ class Library:
         return buffer.raw[: size.value]
 
 
-_loaded: dict[Path | None, Library] = {}
+_loaded: dict[Path | None, NvrtcLibrary] = {}
 _loading = threading.Lock()
 
 
-def library(path: Path | None = None) -> Library:
+def library(path: Path | None = None) -> NvrtcLibrary:
     """The process's NVRTC at `path`, loaded once.
 
     Raises:
@@ -178,12 +178,12 @@ def library(path: Path | None = None) -> Library:
     """
     with _loading:
         if path not in _loaded:
-            _loaded[path] = Library(path)
+            _loaded[path] = NvrtcLibrary(path)
         return _loaded[path]
 
 
 def compile_cuda(source: str, archs: Sequence[str] = ("sm_90",), *, options: Sequence[str] = (), headers: bool | None = None,
-                 nvrtc: Library | None = None, folder: Path | None = None, name: str = "kernel.cu") -> dict[str, Module]:
+                 nvrtc: NvrtcLibrary | None = None, folder: Path | None = None, name: str = "kernel.cu") -> dict[str, CompiledModule]:
     """Compile a text for every architecture asked for, side by side.
 
     Args:
@@ -210,7 +210,7 @@ def compile_cuda(source: str, archs: Sequence[str] = ("sm_90",), *, options: Seq
         flags += [f"--include-path={path}" for path in include_folders()]
     folder = folder or resources.home() / "cache" / "cubin"
 
-    def one(arch: str) -> Module:
+    def one(arch: str) -> CompiledModule:
         return _compiled(lib, source, arch, flags, folder, name)
 
     wanted = list(dict.fromkeys(archs))
@@ -220,34 +220,34 @@ def compile_cuda(source: str, archs: Sequence[str] = ("sm_90",), *, options: Seq
         return dict(zip(wanted, pool.map(one, wanted), strict=True))
 
 
-def _compiled(lib: Library, source: str, arch: str, flags: list[str], folder: Path, name: str) -> Module:
+def _compiled(lib: NvrtcLibrary, source: str, arch: str, flags: list[str], folder: Path, name: str) -> CompiledModule:
     key = hashlib.sha256("\0".join([source, arch, *flags, *map(str, lib.version), name]).encode()).hexdigest()
     path = folder / key[:2] / key
     kept = _read(path)
     if kept is not None:
-        return Module(arch, kept[1], kept[0], cached=True)
+        return CompiledModule(arch, kept[1], kept[0], cached=True)
     began = time.perf_counter()
     verbose = ["--ptxas-options=-v"] if arch.startswith("sm_") else []
     image, log = lib.compile(source, arch, [*flags, *verbose], name)
-    module = Module(arch, image, resource_use(log), time.perf_counter() - began)
+    module = CompiledModule(arch, image, resource_use(log), time.perf_counter() - began)
     _write(path, module)
     return module
 
 
 def resource_use(log: str) -> dict[str, dict[str, int]]:
     """Registers, spilled bytes and static shared memory by kernel, from what `ptxas -v` printed."""
-    found: dict[str, dict[str, int]] = {}
+    result: dict[str, dict[str, int]] = {}
     current: dict[str, int] = {}
     for line in log.splitlines():
         if entry := _ENTRY.search(line):
-            current = found[entry[1]] = {"registers": 0, "spill_bytes": 0, "shared_bytes": 0}
+            current = result[entry[1]] = {"registers": 0, "spill_bytes": 0, "shared_bytes": 0}
         elif spills := _SPILLS.search(line):
             current["spill_bytes"] = int(spills[2]) + int(spills[3])
         elif used := _USED.search(line):
             current["registers"] = int(used[1])
             shared = _SHARED.search(line)
             current["shared_bytes"] = int(shared[1]) if shared else 0
-    return found
+    return result
 
 
 def _read(path: Path) -> tuple[dict[str, dict[str, int]], bytes] | None:
@@ -264,7 +264,7 @@ def _read(path: Path) -> tuple[dict[str, dict[str, int]], bytes] | None:
     return kernels, image
 
 
-def _write(path: Path, module: Module) -> None:
+def _write(path: Path, module: CompiledModule) -> None:
     """Whole or not at all; a cache that cannot be written costs time, not results."""
     body = json.dumps(module.kernels).encode() + b"\n" + module.image
     try:

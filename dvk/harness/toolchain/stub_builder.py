@@ -11,14 +11,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from dvk.sandbox import Channel
+from dvk.sandbox import RequestChannel
 
 _DECLARED = re.compile(r"^\s+(PyObject\*|double|u?int\d+_t) _arg(\d+);", re.MULTILINE)
 _INTEGERS = {f"{sign}int{bits}_t": f"{'u' if sign else 'i'}{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 MOST_ARGUMENTS = 256
 
 
-def serve(channel: Channel) -> None:
+def serve(channel: RequestChannel) -> None:
     """Answer one request."""
     request = channel.receive()
     if request is None:

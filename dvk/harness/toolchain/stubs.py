@@ -26,7 +26,7 @@ from typing import Any
 from dvk import machine, resources
 from dvk.config import Limits
 from dvk.errors import DvkError
-from dvk.sandbox import Message, Session, wire
+from dvk.sandbox import Message, SandboxSession, wire
 
 BUILDER = "dvk.harness.toolchain.stub_builder:serve"
 NAMES = ("cuda_utils", "__triton_launcher")
@@ -88,7 +88,7 @@ class Stubs:
 
     def _built(self, name: str, source: str) -> bytes | None:
         try:
-            with Session(BUILDER, self.limits) as builder:
+            with SandboxSession(BUILDER, self.limits) as builder:
                 builder.send({"name": name, "source": source})
                 answer = builder.receive(BUILD_S)
         except DvkError:

@@ -10,7 +10,7 @@ memory, bytes on a GPU, the number of the call that may begin, its seed."""
 
 
 @dataclass(frozen=True)
-class Shot:
+class TimedCall:
     """One timed call: milliseconds by the runner's clock, and what the judge's clock saw around it."""
 
     inner_ms: float

@@ -183,12 +183,12 @@ def _differentiated(
             along = [_cotangent(output) for output in outputs]
         sources = [*inputs, *weights.values()]
         with torch.enable_grad(), seeded(seed), under:
-            found = torch.autograd.grad(outputs, sources, along, allow_unused=True)
+            tensors = torch.autograd.grad(outputs, sources, along, allow_unused=True)
     finally:
         for name, weight in weights.items():
             weight.requires_grad_(flags[name])
     # What order autograd leaves them in is nobody's contract.
-    grads = [(torch.zeros_like(s) if g is None else g.detach()).contiguous() for s, g in zip(sources, found, strict=True)]
+    grads = [(torch.zeros_like(s) if g is None else g.detach()).contiguous() for s, g in zip(sources, tensors, strict=True)]
     with torch.no_grad():
         output = map_tensors(lambda tensor: tensor.detach(), result)
         output = apart(model, output) if separate else output

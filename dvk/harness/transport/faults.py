@@ -9,7 +9,7 @@ from dvk.harness.transport.lent_tensors import Layout, layout_claimed
 from dvk.records import Status
 
 
-class Failed(Exception):
+class CandidateFailed(Exception):
     """The code under test raised, or was refused; fields of a verdict."""
 
     def __init__(self, status: Status, stage: str | None, error: str):
@@ -33,7 +33,7 @@ def failure_told(answer: dict[str, Any]) -> Exception:
     if status in (Status.OK, Status.BROKEN_TASK, Status.CHEAT):
         status = Status.LAUNCH_ERROR
     stage = failed.get("stage")
-    return Failed(status, stage if stage in ("static", "compile") else None, str(failed.get("error"))[:4000] or "it failed")
+    return CandidateFailed(status, stage if stage in ("static", "compile") else None, str(failed.get("error"))[:4000] or "it failed")
 
 
 def claims(answer: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:

@@ -163,17 +163,17 @@ class Board:
             if i not in but and place.numel() and not _same_bytes(flat(place).view(torch.uint8), flat(tensor).view(torch.uint8))
         ]
 
-    def mend(self) -> None:
+    def restore_guards(self) -> None:
         """Make the surroundings of the tensors as they were."""
         if isinstance(self._memory, _Device):
             self._memory.bands.paint(self._memory.block)
 
     def written_beside(self) -> list[int]:
-        """Positions of tensors beside which something was written since this was asked last, or `mend`; on a CPU that faults."""
-        found = self._memory.bands.broken(self._memory.block) if isinstance(self._memory, _Device) else []
-        if found:
-            self.mend()
-        return found
+        """Positions of tensors beside which something was written since this was asked last, or `restore_guards`; on a CPU that faults."""
+        result = self._memory.bands.broken(self._memory.block) if isinstance(self._memory, _Device) else []
+        if result:
+            self.restore_guards()
+        return result
 
     def close(self) -> None:
         """Give the memory back; the tensors must not be used again."""

@@ -16,13 +16,13 @@ IDLE_BYTES = 1 << 30
 """Memory of a GPU that PyTorch may hold for what comes next; of ten candidates' processes one held 22 GB, and others found none."""
 
 
-def let_go() -> None:
+def release_cached() -> None:
     """Give back what PyTorch holds of a GPU without using it, where that is much: others ask for it, and cannot have it."""
     if torch.cuda.is_initialized() and torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > IDLE_BYTES:
         torch.cuda.empty_cache()
 
 
-def rooms(device: Device, sharers: int) -> tuple[int, int]:
+def budgets(device: Device, sharers: int) -> tuple[int, int]:
     """Bytes for cases and bytes for draws.
 
     Args:

@@ -34,7 +34,7 @@ _FAILED = ctypes.c_void_p(-1).value
 _CHUNK = 1 << 30
 
 
-class Unreadable(Exception):
+class UnreadableMemory(Exception):
     """The other process's memory is not there, or it hides it."""
 
 
@@ -42,7 +42,7 @@ def read_into(pid: int, address: int, target: int, size: int) -> None:
     """Copy `size` bytes at `address` of process `pid` to our own address `target`.
 
     Raises:
-        Unreadable: not all of it could be read.
+        UnreadableMemory: not all of it could be read.
     """
     done = 0
     while done < size:
@@ -75,7 +75,7 @@ class Sample:
         """The lines, given where the blocks are in process `pid`.
 
         Raises:
-            Unreadable: a block is not mapped there.
+            UnreadableMemory: a block is not mapped there.
         """
         ranges = [(addresses[block] + offset, n) for block, offset, n in self.places]
         _readv(pid, ranges, ctypes.addressof(self._buffer), self.size)
@@ -92,12 +92,12 @@ def _readv(pid: int, ranges: Sequence[tuple[int, int]], target: int, size: int) 
     remote = (ctypes.c_size_t * (2 * len(ranges)))()
     for i, (address, n) in enumerate(ranges):
         if not 0 < address < 1 << 63:
-            raise Unreadable(f"no address: {address:#x}")
+            raise UnreadableMemory(f"no address: {address:#x}")
         remote[2 * i], remote[2 * i + 1] = address, n
     local = (ctypes.c_size_t * 2)(target, size)
     got = _libc.process_vm_readv(pid, local, 1, remote, len(ranges), 0)
     if got != size:
-        raise Unreadable(os.strerror(ctypes.get_errno()) if got < 0 else f"{got} of {size} bytes")
+        raise UnreadableMemory(os.strerror(ctypes.get_errno()) if got < 0 else f"{got} of {size} bytes")
 
 
 def keep_freed() -> None:
@@ -117,7 +117,7 @@ def keep_freed() -> None:
         pass
 
 
-class Spare:
+class HeapReserve:
     """Memory that is in the heap before a call needs it, of a process that keeps what is freed.
 
     What a heap must hold is more than what a call holds at its peak: an aligned block does not fit where its like was freed. So twice

@@ -15,7 +15,7 @@ from dvk.config import Config
 from dvk.errors import UsageError
 
 if TYPE_CHECKING:
-    from dvk.backbone.hf import Hf
+    from dvk.backbone.hf import HfBackbone
 
 TEMPLATE = """\
 {%- set told = messages[0].role == 'system' -%}
@@ -82,14 +82,14 @@ value
 """
 
 
-def open_davinci(argument: str, config: Config, *, device: str | None = None) -> Hf:
+def open_davinci(argument: str, config: Config, *, device: str | None = None) -> HfBackbone:
     """`davinci:PATH`. What it saves is opened as `hf:FOLDER` and keeps its dialect.
 
     Raises:
         UsageError: no model in the folder.
         MachineError: as `loading.load`.
     """
-    from dvk.backbone.hf import Hf
+    from dvk.backbone.hf import HfBackbone
     from dvk.backbone.loading import load, pick_device
 
     if not argument:
@@ -98,6 +98,6 @@ def open_davinci(argument: str, config: Config, *, device: str | None = None) ->
     loaded = load(str(folder), config.backbone, pick_device(device))
     if loaded.tokenizer.chat_template is None:
         loaded.tokenizer.chat_template = TEMPLATE
-    return Hf(loaded._replace(card={**loaded.card, "dialect": "davinci"}), config.backbone, f"davinci:{argument}")
+    return HfBackbone(loaded._replace(card={**loaded.card, "dialect": "davinci"}), config.backbone, f"davinci:{argument}")
 
 

@@ -14,10 +14,10 @@ from dvk.agents import task_context, tools
 from dvk.agents.dialects import chat
 from dvk.agents.dialects.examples import EXAMPLES, RULES, TITLES
 from dvk.agents.feedback import complaint
-from dvk.agents.task_context import CHARS_PER_TOKEN, Subject
+from dvk.agents.task_context import CHARS_PER_TOKEN, TaskContext
 from dvk.agents.turns import speedup
 from dvk.backbone import Conversation
-from dvk.config import Agents
+from dvk.config import AgentsConfig
 from dvk.interop.kernelgym.answers import result_of
 from dvk.records import Skill, Status, Timing, Trace, Turn, Verdict
 
@@ -63,27 +63,27 @@ Now you have received the server feedback for your last implementation:
 Based on it, think step by step and write an improved implementation. Name it ModelNew and output it in one python codeblock."""
 
 
-class DaVinci(chat.Chat):
+class DaVinciDialect(chat.ChatDialect):
     """See the module."""
 
-    def selection(self, subject: Subject, skills: Sequence[Skill], settings: Agents) -> Conversation:
+    def selection(self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
         system = chat.SELECT.format(backend=TITLES[subject.backend], most=settings.num_chosen)
         asked = f"## Task\n\n{task(subject, settings)}{wish(subject)}\n\n## Candidate Skills\n\n{task_context.headers(skills)}\n\n" \
                 f"Call `select_skills` with at most {settings.num_chosen} of these names."
         return chat.conversation(system, asked, tools.select_skills(settings.num_chosen))
 
-    def policy(self, subject: Subject, skills: Sequence[Skill], settings: Agents) -> Conversation:
+    def policy(self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
         given = _SKILLS.format(block=BLOCK, bodies=bodies(skills, settings.skills_tokens)) if skills else ""
         return chat.conversation(None, f"{task(subject, settings)}{given}{wish(subject)}")
 
-    def feedback(self, verdict: Verdict | None, malformed: str | None, best: Timing | None, settings: Agents) -> str:
+    def feedback(self, verdict: Verdict | None, malformed: str | None, best: Timing | None, settings: AgentsConfig) -> str:
         if verdict is None:
             found = {"status": "failed", "compiled": False, "correctness": False, "error_message": malformed or "no code was found"}
         else:
             found = answered(verdict, settings.feedback_tokens)
         return _FEEDBACK.format(found=json.dumps(found, indent=2, ensure_ascii=False))
 
-    def summary(self, subject: Subject, trace: Trace, skills: Sequence[Skill], settings: Agents) -> Conversation:
+    def summary(self, subject: TaskContext, trace: Trace, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
         system = chat.SUMMARISE.format(backend=TITLES[subject.backend], most=settings.num_new_skills, length=settings.new_skill_tokens)
         given = bodies(skills, settings.summary_tokens // 4) if skills else "None were given."
         speeds = [speedup(turn) for turn in trace.turns]
@@ -96,13 +96,13 @@ class DaVinci(chat.Chat):
         return chat.conversation(system, asked, tools.update_skill_library(settings.num_new_skills))
 
 
-def task(subject: Subject, settings: Agents) -> str:
+def task(subject: TaskContext, settings: AgentsConfig) -> str:
     """The task as KernelBench puts it, up to the last sentence."""
     source = task_context.cut(subject.task.source.strip(), settings.task_tokens)
     return _TASK.format(backend=TITLES[subject.backend], rules=RULES[subject.backend], example=EXAMPLES[subject.backend], source=source)
 
 
-def wish(subject: Subject) -> str:
+def wish(subject: TaskContext) -> str:
     """The last sentence, before which skills are put."""
     return _WISH.format(entry=subject.task.entry, backend=TITLES[subject.backend])
 

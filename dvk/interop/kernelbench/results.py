@@ -28,7 +28,7 @@ NOT_COMPILED = (Status.REJECTED, Status.COMPILE_ERROR)
 
 
 @dataclass(frozen=True)
-class Result:
+class KernelBenchResult:
     """One sample at one problem.
 
     Attributes:
@@ -48,7 +48,7 @@ class Result:
     error: str | None = None
 
 
-def write(folder: Path, results: Sequence[Result]) -> list[Path]:
+def write(folder: Path, results: Sequence[KernelBenchResult]) -> list[Path]:
     """Write run folders, one a level (`level1`, …), or `folder` itself where there is one level only.
 
     Returns:
@@ -57,7 +57,7 @@ def write(folder: Path, results: Sequence[Result]) -> list[Path]:
     Raises:
         UsageError: the folder cannot be written.
     """
-    levels: dict[int, list[Result]] = defaultdict(list)
+    levels: dict[int, list[KernelBenchResult]] = defaultdict(list)
     for result in sorted(results, key=lambda one: (one.level, one.problem, one.sample)):
         levels[result.level].append(result)
     written = []
@@ -82,7 +82,7 @@ def write(folder: Path, results: Sequence[Result]) -> list[Path]:
     return written
 
 
-def entry(result: Result) -> dict[str, Any]:
+def entry(result: KernelBenchResult) -> dict[str, Any]:
     """One object of eval_results.json."""
     verdict = result.verdict
     timing = verdict.timing if verdict is not None else None
@@ -116,16 +116,16 @@ def entry(result: Result) -> dict[str, Any]:
     }
 
 
-def baselines(results: Sequence[Result], name: str) -> dict[str, dict[str, Any]]:
+def baselines(results: Sequence[KernelBenchResult], name: str) -> dict[str, dict[str, Any]]:
     """Median times of the references of a level by file; −1 where none was taken, as no candidate was right."""
-    found: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     for one in results:
         timing = one.verdict.timing if one.verdict is not None else None
         ms = None if timing is None else timing.reference_ms if name == "eager" else timing.baselines_ms.get(name)
-        if ms is not None or one.file not in found:
+        if ms is not None or one.file not in result:
             trials = timing.num_pairs if timing is not None and ms is not None else 0
-            found[one.file] = {"mean": ms if ms is not None else -1.0, "num_trials": trials}
-    return found
+            result[one.file] = {"mean": ms if ms is not None else -1.0, "num_trials": trials}
+    return result
 
 
 def kernels(folder: Path) -> dict[tuple[int, int], dict[int, str]]:
@@ -134,15 +134,15 @@ def kernels(folder: Path) -> dict[tuple[int, int], dict[int, str]]:
     Raises:
         UsageError: there are none.
     """
-    found: dict[tuple[int, int], dict[int, str]] = defaultdict(dict)
+    result: dict[tuple[int, int], dict[int, str]] = defaultdict(dict)
     for path in sorted(folder.rglob("*_kernel.py")) if folder.is_dir() else []:
         named = KERNEL.fullmatch(path.name)
         if named is not None:
             level, problem, sample = map(int, named.groups())
-            found[level, problem][sample] = path.read_text(encoding="utf-8", errors="replace")
-    if not found:
+            result[level, problem][sample] = path.read_text(encoding="utf-8", errors="replace")
+    if not result:
         raise UsageError(f"no kernels in `{folder}`", "a run folder of KernelBench holds level_1_problem_1_sample_0_kernel.py and so on")
-    return dict(found)
+    return dict(result)
 
 
 def _whole(path: Path, text: str) -> None:

@@ -11,6 +11,6 @@ Written from the documented fields. What is ours beside them stands under the on
 of a result's metadata, which its trainer ignores.
 """
 
-from dvk.interop.kernelgym.fields import Asked, Evaluation, Result
+from dvk.interop.kernelgym.fields import Evaluation, EvaluationResult, JudgeOptions
 
-__all__ = ["Asked", "Evaluation", "Result"]
+__all__ = ["JudgeOptions", "Evaluation", "EvaluationResult"]

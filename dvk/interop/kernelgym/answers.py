@@ -10,7 +10,7 @@ from typing import Any
 
 from dvk.errors import DvkError, MachineError
 from dvk.harness.profiling.record import coverage, profile_of
-from dvk.interop.kernelgym.fields import Result
+from dvk.interop.kernelgym.fields import EvaluationResult
 from dvk.records import Status, Verdict
 
 _CODES = {
@@ -28,7 +28,7 @@ MAX_KERNELS = 12
 """Rows of a profile that are told: its trainer shows all of them to the model."""
 
 
-def result_of(task_id: str, verdict: Verdict, *, over: str | None = None, whole: bool = False, detect: bool = False) -> Result:
+def result_of(task_id: str, verdict: Verdict, *, over: str | None = None, whole: bool = False, detect: bool = False) -> EvaluationResult:
     """The result of one evaluation.
 
     Args:
@@ -43,7 +43,7 @@ def result_of(task_id: str, verdict: Verdict, *, over: str | None = None, whole:
     reference_ms, candidate_ms, speedup = (-1.0, -1.0, 0.0) if idle else times(verdict, over)
     decoy = idle or verdict.status is Status.CHEAT or (verdict.status is Status.REJECTED and verdict.stage != "static")
     early = verdict.status in (Status.REJECTED, Status.COMPILE_ERROR, Status.BROKEN_TASK) or verdict.stage in ("static", "compile")
-    return Result(
+    return EvaluationResult(
         task_id=task_id,
         status=_STATES.get(verdict.status, "completed"),
         compiled=decoy or not early,
@@ -65,10 +65,10 @@ def launches_none(verdict: Verdict) -> bool:
     return profile is not None and bool(profile.kernels) and not any(kernel.origin == "own" for kernel in profile.kernels)
 
 
-def failure_of(task_id: str, error: DvkError) -> Result:
+def failure_of(task_id: str, error: DvkError) -> EvaluationResult:
     """The result where the reference or this machine is at fault."""
     code = "SYSTEM_ERROR" if isinstance(error, MachineError) else "VALIDATION_ERROR"
-    return Result(task_id=task_id, status="failed", compiled=False, correctness=False, decoy_kernel=False, reference_runtime=-1.0,
+    return EvaluationResult(task_id=task_id, status="failed", compiled=False, correctness=False, decoy_kernel=False, reference_runtime=-1.0,
                   kernel_runtime=-1.0, speedup=0.0, metadata={}, error_message=f"{error.message} ({error.hint})", error_code=code)
 
 
@@ -83,28 +83,28 @@ def times(verdict: Verdict, over: str | None) -> tuple[float, float, float]:
 
 
 def _metadata(verdict: Verdict, speedup: float, decoy: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {"hardware": verdict.machine}
+    result: dict[str, Any] = {"hardware": verdict.machine}
     if verdict.status is Status.OK:
-        found["correctness_trials"] = f"({verdict.num_checks} / {verdict.num_checks})"
+        result["correctness_trials"] = f"({verdict.num_checks} / {verdict.num_checks})"
     elif verdict.status in _ERRORS and not decoy:
-        found[_ERRORS[verdict.status]] = verdict.error
+        result[_ERRORS[verdict.status]] = verdict.error
     if verdict.untimed_reason:
-        found["untimed_reason"] = verdict.untimed_reason
+        result["untimed_reason"] = verdict.untimed_reason
     if verdict.timing is not None and speedup == verdict.timing.speedup.value:
-        found["speedup_interval"] = [verdict.timing.speedup.lo, verdict.timing.speedup.hi]
+        result["speedup_interval"] = [verdict.timing.speedup.lo, verdict.timing.speedup.hi]
     profile = profile_of(verdict)
     if profile is None:
-        return found
+        return result
     total_us, share = profile.device_ms * 1e3, coverage(verdict)
     own = [kernel for kernel in profile.kernels if kernel.origin == "own"]
-    found["profiling"] = {
+    result["profiling"] = {
         "kernels": [{"name": k.name, "cuda_time_us": round(k.device_ms * 1e3, 3), "count": k.count} for k in profile.kernels[:MAX_KERNELS]],
         "kernel_count": len(profile.kernels), "total_cuda_time_us": total_us,
     }
-    found |= {
+    result |= {
         "num_total_kernels": len(profile.kernels), "num_custom_kernels": len(own) if share is not None else 0,
         "total_kernel_run_time_in_profiling_us": total_us,
         "custom_kernel_cuda_time_in_profiling_us": total_us * share if share is not None else 0.0,
         "custom_kernel_cuda_time_coverage": "unknown" if share is None else f"{share:.4f}",
     }
-    return found
+    return result

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from dvk.config import Remote
+from dvk.config import RemoteConfig
 from dvk.errors import MachineError, UsageError
-from dvk.interop.kernelgym.fields import ENDED, Result
+from dvk.interop.kernelgym.fields import ENDED, EvaluationResult
 from dvk.sandbox.wire import whole
 
 SCHEME = "kernelgym:"
@@ -32,7 +32,7 @@ MAX_BYTES = 64 << 20
 """Of an answer; profiles of KernelGYM's servers have hundreds of rows."""
 
 
-class Refused(ValueError):
+class RequestRefused(ValueError):
     """The server does not take this request, whoever sends it; `field` is the one it objects to."""
 
     def __init__(self, field: str, message: str):
@@ -51,7 +51,7 @@ class Client:
         UsageError: not such a judge.
     """
 
-    def __init__(self, judge: str, settings: Remote):
+    def __init__(self, judge: str, settings: RemoteConfig):
         self.url = url_of(judge)
         self.settings = settings
         self.token = os.environ.get(settings.token_env) or None
@@ -69,13 +69,13 @@ class Client:
         self._persist("GET", "/status/dvk-none", None, time.monotonic() + self.settings.timeout_s)
         return answer
 
-    def evaluate(self, request: dict[str, Any], deadline: float | None = None) -> Result | None:
+    def evaluate(self, request: dict[str, Any], deadline: float | None = None) -> EvaluationResult | None:
         """The result of one request once it has ended; None when the deadline came first.
 
         Raises:
             MachineError: the server cannot be reached, fails, or does not end within `remote.timeout_s`.
             UsageError: it refuses the token, or does not speak KernelGYM's protocol.
-            Refused: it does not take this request.
+            RequestRefused: it does not take this request.
         """
         until = time.monotonic() + self.settings.timeout_s
         asked_until = until if deadline is None else min(until, deadline)
@@ -90,7 +90,7 @@ class Client:
                 if status == 200 and (result := self._result(answer)).status in ENDED:
                     return result
                 if status == 422:
-                    raise Refused(*_objection(answer))
+                    raise RequestRefused(*_objection(answer))
                 if status not in (200, 202):
                     raise MachineError(f"the judge at `{self.url}` failed: {_said(answer, status)}", "look at its log")
                 known = True
@@ -163,9 +163,9 @@ class Client:
             # A connection that was never made is no request that was taken.
             raise ConnectionError(str(error.reason)) from None
 
-    def _result(self, answer: Any) -> Result:
+    def _result(self, answer: Any) -> EvaluationResult:
         try:
-            return Result.model_validate(answer)
+            return EvaluationResult.model_validate(answer)
         except ValidationError as error:
             problem = f"`{self.url}` answers something that is no KernelGYM result: {error.errors()[0]['msg']}"
             raise UsageError(problem, "correct --judge kernelgym:URL") from None

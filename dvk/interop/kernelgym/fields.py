@@ -16,7 +16,7 @@ MAX_CODE = 100_000
 """Characters of a candidate that KernelGYM's servers take; ours take what the judge takes."""
 
 
-class Asked(Record):
+class JudgeOptions(Record):
     """What `dvk verify` can ask beyond KernelGYM's fields: the `dvk` of a request. Its presence asks for our whole verdict."""
 
     tier: Tier = "search"
@@ -67,10 +67,10 @@ class Evaluation(BaseModel):
     run_correctness: bool | None = None
     run_triton_detection: bool | None = None
     resources: dict[str, Any] | None = None
-    dvk: Asked | None = None
+    dvk: JudgeOptions | None = None
 
 
-class Result(BaseModel):
+class EvaluationResult(BaseModel):
     """What became of it. Runtimes are -1 and `speedup` 0 where nothing was timed."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from dvk.interop.kernelgym.fields import Result
+from dvk.interop.kernelgym.fields import EvaluationResult
 from dvk.records import Interval, Status, Tier, Timing, Verdict
 
 WEAKER = "judged by a KernelGYM server: tolerance 1e-2, one shape, known seeds; its speedup has no interval"
@@ -30,7 +30,7 @@ class NoVerdict(ValueError):
     """The server says that it is at fault, not the candidate: nothing is known of it."""
 
 
-def verdict_of(result: Result, tier: Tier, seconds: float, *, ours: bool = False) -> Verdict:
+def verdict_of(result: EvaluationResult, tier: Tier, seconds: float, *, ours: bool = False) -> Verdict:
     """The verdict in a result that has ended.
 
     Args:
@@ -61,7 +61,7 @@ def verdict_of(result: Result, tier: Tier, seconds: float, *, ours: bool = False
     )  # fmt: skip
 
 
-def _status(result: Result, metadata: Mapping[str, Any]) -> tuple[Status, str | None]:
+def _status(result: EvaluationResult, metadata: Mapping[str, Any]) -> tuple[Status, str | None]:
     """What became of the candidate, and what was wrong."""
     said = result.error_message or None
     if result.status == "timeout":
@@ -86,7 +86,7 @@ def _status(result: Result, metadata: Mapping[str, Any]) -> tuple[Status, str | 
     return Status.MISMATCH, f"{issue}; largest difference {worst[0]}" if isinstance(worst, list) and worst else issue
 
 
-def _timing(result: Result) -> Timing | None:
+def _timing(result: EvaluationResult) -> Timing | None:
     values = (result.reference_runtime, result.kernel_runtime, result.speedup)
     if not all(value is not None and math.isfinite(value) and value > 0 for value in values):
         return None

@@ -16,8 +16,8 @@ from typing import Literal
 from dvk.config import Config
 from dvk.errors import MachineError, UsageError
 from dvk.harness.session.judge_session import Contract
-from dvk.interop.kernelgym.client import Client, Refused
-from dvk.interop.kernelgym.fields import Asked
+from dvk.interop.kernelgym.client import Client, RequestRefused
+from dvk.interop.kernelgym.fields import JudgeOptions
 from dvk.interop.kernelgym.readings import NoVerdict, verdict_of
 from dvk.records import Candidate, Device, Status, Task, Tier, Verdict
 
@@ -50,13 +50,13 @@ def require_ours(config: Config, what: str) -> None:
 _TIMED_AGAINST = {(): "pytorch", ("compile",): "torch_compile"}
 
 
-class RemoteCourt:
-    """As `Court`, by a server.
+class RemoteJudgeSession:
+    """As `JudgeSession`, by a server.
 
     Args:
         task: the reference.
         config: its `remote` section names the server.
-        backward, brief, require_kernels, contract, profile: see `Court`.
+        backward, brief, require_kernels, contract, profile: see `JudgeSession`.
 
     Raises (`judge`):
         MachineError, UsageError: see `Client.evaluate`; the server is no `dvk serve` and something is asked that only that gives.
@@ -66,14 +66,14 @@ class RemoteCourt:
                  contract: Contract = "module", profile: bool | Literal["times"] = False):
         assert config.remote.judge is not None, "there is no remote judge"
         self.task, self.config = task, config
-        self.asked = Asked(backward=backward, brief=brief, require_kernels=require_kernels, contract=contract, profile=bool(profile))
+        self.asked = JudgeOptions(backward=backward, brief=brief, require_kernels=require_kernels, contract=contract, profile=bool(profile))
         self.client = Client(config.remote.judge, config.remote)
         self.sharers = 1  # of this machine's courts; how the server shares its own is its concern
         self.broken: str | None = None
         self._ours: bool | None = None
         """The server is a `dvk serve`; None until it was asked."""
 
-    def __enter__(self) -> RemoteCourt:
+    def __enter__(self) -> RemoteJudgeSession:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -82,14 +82,14 @@ class RemoteCourt:
     def close(self) -> None:
         """Nothing is held here."""
 
-    def turn_to(self, task: Task) -> None:
+    def switch_task(self, task: Task) -> None:
         """Go on with another task."""
         self.task = task
 
     def judge(
         self, candidate: Candidate, tier: Tier = "search", baselines: Sequence[str] = (), deadline: float | None = None
     ) -> Verdict | None:
-        """The verdict; None when the deadline came first. Arguments as of `Court.judge`."""
+        """The verdict; None when the deadline came first. Arguments as of `JudgeSession.judge`."""
         began = time.monotonic()
         if self._ours is None:
             self._ours = "dvk" in self.client.health()
@@ -98,7 +98,7 @@ class RemoteCourt:
         request = self._request(candidate, tier, baselines)
         try:
             result = self.client.evaluate(request, deadline)
-        except Refused as error:
+        except RequestRefused as error:
             if error.field != "kernel_code":
                 problem = f"the judge at `{self.client.url}` does not take `{error.field}`: {error}"
                 raise UsageError(problem, "judge it here: leave --judge out") from None
@@ -143,7 +143,7 @@ class RemoteCourt:
 
 
 def as_model(task: Task) -> tuple[str, str]:
-    """The reference with its entry under the name `Model`: the candidate's class has to be called `ModelNew`, after it.
+    """The reference with its entry under the name `NativeModel`: the candidate's class has to be called `ModelNew`, after it.
 
     Raises:
         UsageError: it has no get_inputs(), which the protocol needs.

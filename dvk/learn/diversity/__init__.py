@@ -12,6 +12,6 @@ Everything is a function of the rows, the settings and the seed: the order of th
 from dvk.learn.diversity.contamination import Suites
 from dvk.learn.diversity.sift import sift
 from dvk.learn.diversity.steps import best_steps
-from dvk.learn.diversity.stream import Outcome, diversify, run
+from dvk.learn.diversity.stream import DiversityResult, diversify, run
 
-__all__ = ["Outcome", "Suites", "best_steps", "diversify", "run", "sift"]
+__all__ = ["DiversityResult", "Suites", "best_steps", "diversify", "run", "sift"]

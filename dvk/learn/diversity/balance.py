@@ -17,8 +17,8 @@ from itertools import chain
 
 import numpy as np
 
-from dvk.config import Diversity
-from dvk.learn.diversity.rows import Row
+from dvk.config import DiversityConfig
+from dvk.learn.diversity.rows import ExampleRow
 
 _ROUND = 0.05
 """Rows taken between two computations of all gains, as a share of those taken so far; the first twenty are taken one by one."""
@@ -58,7 +58,7 @@ def feasible_share(share: float, lists: Sequence[Sequence[str]]) -> float:
     return min(1.0, max(share, 1.5 * sum(map(len, lists)) / len(lists) / len(values)))
 
 
-def choose(rows: Sequence[Row], clusters: Sequence[int], settings: Diversity) -> Choice:
+def choose(rows: Sequence[ExampleRow], clusters: Sequence[int], settings: DiversityConfig) -> Choice:
     """Take rows until the target is reached or no row may be taken.
 
     Args:

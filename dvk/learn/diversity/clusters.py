@@ -13,20 +13,20 @@ from functools import partial
 import numpy as np
 
 from dvk import registry
-from dvk.config import Diversity
+from dvk.config import DiversityConfig
 from dvk.learn.diversity import sketches
 from dvk.learn.diversity.methods import METHODS
-from dvk.learn.diversity.rows import Rows
+from dvk.learn.diversity.rows import ExampleRows
 from dvk.learn.spread import spread
 
-Method = Callable[[np.ndarray, Diversity], np.ndarray]
+Method = Callable[[np.ndarray, DiversityConfig], np.ndarray]
 _CHUNK = 4096
 """Points compared with a sample at a time: 16 MB; and rows sent to a process at a time, as whole families."""
 _ALONE = 20_000
 """Rows that are clustered sooner than processes are begun."""
 
 
-def assign(rows: Rows, members: Sequence[int], settings: Diversity, seed: int, workers: int = 1) -> np.ndarray:
+def assign(rows: ExampleRows, members: Sequence[int], settings: DiversityConfig, seed: int, workers: int = 1) -> np.ndarray:
     """A cluster number from 0 for each of `members`, shape (len(members),), int64.
 
     Args:
@@ -69,22 +69,22 @@ def _batches(sizes: Sequence[int]) -> Iterator[slice]:
             begin, held = end, 0
 
 
-def _of_groups(settings: Diversity, seed: int, groups: Sequence[np.ndarray]) -> list[np.ndarray]:
+def _of_groups(settings: DiversityConfig, seed: int, groups: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The labels of some families' rows, each from 0."""
-    found = []
+    result = []
     for shape in groups:
         # As bytes, which are compared ten times faster than by column, in the same order.
         _, first, where = np.unique(np.ascontiguousarray(shape).view(f"V{shape.shape[1]}")[:, 0], return_index=True, return_inverse=True)
-        found.append(_labels(shape[first], _method(settings), settings, seed)[where.reshape(-1)])
-    return found
+        result.append(_labels(shape[first], _method(settings), settings, seed)[where.reshape(-1)])
+    return result
 
 
-def _method(settings: Diversity) -> Method:
+def _method(settings: DiversityConfig) -> Method:
     method: Method = registry.resolve(settings.method, METHODS, "clustering method")
     return method
 
 
-def _labels(points: np.ndarray, method: Method, settings: Diversity, seed: int) -> np.ndarray:
+def _labels(points: np.ndarray, method: Method, settings: DiversityConfig, seed: int) -> np.ndarray:
     """A label for each of the distinct points, shape (points,), int64."""
     # The points are in the order of their contents, so the sample depends on nothing but contents and seed.
     rest = np.random.default_rng(seed).permutation(len(points))

@@ -13,7 +13,7 @@ import numpy as np
 from dvk.config import Config
 from dvk.learn.diversity import balance, capping, clusters, duplicates, filter, report
 from dvk.learn.diversity.contamination import Suites, source_of
-from dvk.learn.diversity.rows import SHAPE_PLACES, TEXT_PLACES, Row, Rows, facts, sketched, words
+from dvk.learn.diversity.rows import SHAPE_PLACES, TEXT_PLACES, ExampleRow, ExampleRows, facts, sketched, words
 from dvk.learn.examples import Example
 from dvk.learn.sources import Source, parsed
 from dvk.learn.spread import spread
@@ -120,9 +120,9 @@ class _Reading:
     suites: Suites
     sifted: bool
 
-    def __call__(self, batch: Sequence[Any]) -> tuple[list[Row], list[Fate], np.ndarray, np.ndarray]:
+    def __call__(self, batch: Sequence[Any]) -> tuple[list[ExampleRow], list[Fate], np.ndarray, np.ndarray]:
         """Facts and fates of all its rows; sketches of those that were not refused."""
-        everything: list[Row] = []
+        everything: list[ExampleRow] = []
         fates: list[Fate] = []
         left: list[Example] = []
         for example in parsed(batch):
@@ -149,12 +149,12 @@ class _Spreading:
 
 def _read(
     source: Source, config: Config, known_skills: Collection[str] | None, tell: Progress, sifted: bool, workers: int
-) -> tuple[list[Row], list[Fate], Rows, list[int]]:
+) -> tuple[list[ExampleRow], list[Fate], ExampleRows, list[int]]:
     """One pass: facts of all rows, fates so far, rows not refused with their sketches, and where those are."""
     settings = config.diversity
     suites = Suites(() if sifted else settings.suites, settings.contaminated)
     reading = _Reading(config, frozenset(known_skills) if known_skills is not None else None, suites, sifted)
-    everything: list[Row] = []
+    everything: list[ExampleRow] = []
     fates: list[Fate] = []
     text, shape = [np.zeros((0, TEXT_PLACES), dtype=np.uint32)], [np.zeros((0, SHAPE_PLACES), dtype=np.uint8)]
     for found, decided, one, other in spread(reading, source.batches(BATCH), workers):
@@ -164,25 +164,25 @@ def _read(
         shape.append(other)
         tell("read", len(everything), 0)
     places = [place for place, fate in enumerate(fates) if fate is None]
-    return everything, fates, Rows([everything[place] for place in places], np.concatenate(text), np.concatenate(shape)), places
+    return everything, fates, ExampleRows([everything[place] for place in places], np.concatenate(text), np.concatenate(shape)), places
 
 
 # ---------------------------------------------------------------- orders
 
 
-def _best_first(row: Row) -> tuple[float, int, int]:
+def _best_first(row: ExampleRow) -> tuple[float, int, int]:
     """Of two that say the same: the faster one, then the shorter one."""
     return -(row.speedup or 0.0), row.length, row.digest
 
 
-def _best(rows: Iterable[Row]) -> dict[str, float]:
+def _best(rows: Iterable[ExampleRow]) -> dict[str, float]:
     best: dict[str, float] = {}
     for row in rows:
         best[row.task] = max(best.get(row.task, 0.0), row.speedup or 0.0)
     return best
 
 
-def _merit(row: Row, best: dict[str, float]) -> tuple[float, int, int]:
+def _merit(row: ExampleRow, best: dict[str, float]) -> tuple[float, int, int]:
     """Of two about different tasks: the one nearer to the best known of its task, in steps that are not noise."""
     top = best[row.task]
     return -round((row.speedup or 0.0) / top, 1) if top else 0.0, row.length, row.digest

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from dvk.config import Diversity
-from dvk.learn.diversity.rows import Row
+from dvk.config import DiversityConfig
+from dvk.learn.diversity.rows import ExampleRow
 from dvk.learn.examples import Example
 
 PLAYS = ("policy", "policy_with_skills")
@@ -36,7 +36,7 @@ _EVASIVE = re.compile(
 """Advice not to do the work."""
 
 
-def reason(example: Example, settings: Diversity, known_skills: Collection[str] | None = None) -> tuple[str, str] | None:
+def reason(example: Example, settings: DiversityConfig, known_skills: Collection[str] | None = None) -> tuple[str, str] | None:
     """(reason, detail) why the example is refused; None when it is not.
 
     Args:
@@ -51,7 +51,7 @@ def reason(example: Example, settings: Diversity, known_skills: Collection[str] 
     )
 
 
-def slower_than_best(rows: Sequence[Row], settings: Diversity) -> dict[int, tuple[str, str]]:
+def slower_than_best(rows: Sequence[ExampleRow], settings: DiversityConfig) -> dict[int, tuple[str, str]]:
     """Plain policy rows far below the best that is known for their task and back end: position → (reason, detail).
 
     Rows that follow a given skill are left alone: that the skill did not pay here is theirs to show.
@@ -61,21 +61,21 @@ def slower_than_best(rows: Sequence[Row], settings: Diversity) -> dict[int, tupl
         if row.speedup is not None and row.kind in PLAYS:
             key = (row.task, row.backend)
             best[key] = max(best.get(key, 0.0), row.speedup)
-    found = {}
+    result = {}
     for position, row in enumerate(rows):
         top = best.get((row.task, row.backend), 0.0)
         if row.kind == "policy" and row.speedup is not None and row.speedup < settings.near_best * top:
-            found[position] = ("below_best", f"{row.speedup:.3g}× where {top:.3g}× is known")
-    return found
+            result[position] = ("below_best", f"{row.speedup:.3g}× where {top:.3g}× is known")
+    return result
 
 
-def _not_executed(example: Example, settings: Diversity) -> tuple[str, str] | None:
+def _not_executed(example: Example, settings: DiversityConfig) -> tuple[str, str] | None:
     if settings.require_verified and not example.verified:
         return "not_verified", f"from {example.origin}, never executed here"
     return None
 
 
-def _slow(example: Example, settings: Diversity) -> tuple[str, str] | None:
+def _slow(example: Example, settings: DiversityConfig) -> tuple[str, str] | None:
     if example.kind not in PLAYS and not example.chosen:
         return None  # that nothing was worth choosing or keeping is what a slow episode teaches
     least = getattr(settings.min_speedup, example.kind)
@@ -86,7 +86,7 @@ def _slow(example: Example, settings: Diversity) -> tuple[str, str] | None:
     return None
 
 
-def _size(example: Example, settings: Diversity) -> tuple[str, str] | None:
+def _size(example: Example, settings: DiversityConfig) -> tuple[str, str] | None:
     answer = example.answer()
     # Roles answer in a word or two (`select none`); what is short for them is for whoever reads the answer to say.
     if len(answer.strip()) < (settings.min_chars if example.kind in PLAYS else 1):
@@ -97,17 +97,17 @@ def _size(example: Example, settings: Diversity) -> tuple[str, str] | None:
     return None
 
 
-def _lazy(example: Example, settings: Diversity) -> tuple[str, str] | None:
+def _lazy(example: Example, settings: DiversityConfig) -> tuple[str, str] | None:
     if example.kind in PLAYS:
         lower = example.code.lower()
-        if any(hint in lower for hint in _HINTS) and (found := _PLACEHOLDER.search(example.code)):
-            return "lazy", f"placeholder: {found.group(0)[:60].strip()}"
+        if any(hint in lower for hint in _HINTS) and (match := _PLACEHOLDER.search(example.code)):
+            return "lazy", f"placeholder: {match.group(0)[:60].strip()}"
         kernel = _KERNELS.get(example.backend)
         # Only whole files can be held to that; compact texts have no decorators.
         if kernel and "class ModelNew" in example.code and kernel not in example.code:
             return "lazy", f"no {kernel} in a {example.backend} answer"
-    elif example.kind == "summary" and (found := _EVASIVE.search(example.answer())):
-        return "lazy", f"evasive: {found.group(0)[:60]}"
+    elif example.kind == "summary" and (match := _EVASIVE.search(example.answer())):
+        return "lazy", f"evasive: {match.group(0)[:60]}"
     return None
 
 

@@ -38,7 +38,7 @@ _MEMORY = 1 << 20
 """Distinct spellings remembered: 100 MB at most."""
 
 
-class Tokens(NamedTuple):
+class TokenHashes(NamedTuple):
     """A text as two sequences of token hashes, uint32, of equal length."""
 
     shape: np.ndarray
@@ -47,7 +47,7 @@ class Tokens(NamedTuple):
     """Only names normalised: the same with its numbers."""
 
 
-def code_tokens(text: str) -> Tokens:
+def code_tokens(text: str) -> TokenHashes:
     """The tokens of a program, or of an answer that holds one."""
     spellings: list[str] = []
     own: list[str] = []
@@ -63,13 +63,13 @@ def code_tokens(text: str) -> Tokens:
         calls = {f"{name}(" for name in own}
         spellings = ["_(" if spelling in calls else spelling for spelling in spellings]
     both = np.array([_codes[spelling] for spelling in spellings], dtype=np.uint64)
-    return Tokens((both >> np.uint64(32)).astype(np.uint32), both.astype(np.uint32))
+    return TokenHashes((both >> np.uint64(32)).astype(np.uint32), both.astype(np.uint32))
 
 
-def prose_tokens(text: str) -> Tokens:
+def prose_tokens(text: str) -> TokenHashes:
     """The words of a text, in lower case; structure and text are the same."""
     ids = np.array([_words[word] for word in _WORD.findall(text.lower())], dtype=np.uint32)
-    return Tokens(ids, ids)
+    return TokenHashes(ids, ids)
 
 
 def words(text: str) -> list[str]:

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from dvk.learn.diversity.balance import effective_number
-from dvk.learn.diversity.rows import Row
+from dvk.learn.diversity.rows import ExampleRow
 
 FACETS = ("kind", "level", "backend", "origin", "family", "operator", "skill", "task")
 """What is counted; of `task` only how many."""
@@ -17,7 +17,7 @@ _SHOWN = 12
 """Values of a facet in the Markdown tables; the dict has all."""
 
 
-def coverage(rows: Sequence[Row]) -> dict[str, Any]:
+def coverage(rows: Sequence[ExampleRow]) -> dict[str, Any]:
     """Rows by value of each facet, and how many equally frequent values that is worth."""
     counts: dict[str, Counter[str]] = {facet: Counter(map(attrgetter(facet), rows)) for facet in (*FACETS[:5], "task")}
     counts["operator"] = Counter(chain.from_iterable(row.operators for row in rows))

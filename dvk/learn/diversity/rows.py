@@ -1,7 +1,7 @@
 """What the filter remembers of an example once its text is gone: facts to count by, and two sketches.
 
 A million tokens of text become some hundred bytes a row, so that 200,000 rows fit in memory and their texts
-need not. `Row` is one row's facts, `Rows` all of them with their sketches, one line of an array each.
+need not. `ExampleRow` is one row's facts, `ExampleRows` all of them with their sketches, one line of an array each.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PLAYS = ("policy", "policy_with_skills")
 
 
 @dataclass(slots=True)
-class Row:
+class ExampleRow:
     """One example without its text."""
 
     id: str
@@ -56,10 +56,10 @@ class Row:
 
 
 @dataclass
-class Rows:
+class ExampleRows:
     """Many rows; arrays are aligned with `facts`."""
 
-    facts: list[Row]
+    facts: list[ExampleRow]
     text: np.ndarray
     """Sketches of what is said, numbers included, shape (rows, TEXT_PLACES), uint32."""
     shape: np.ndarray
@@ -69,14 +69,14 @@ class Rows:
         return len(self.facts)
 
 
-def facts(example: Example) -> Row:
+def facts(example: Example) -> ExampleRow:
     """The facts of one example."""
     plays = example.kind in _PLAYS
     sizes = tuple(int(number).bit_length() for number in dict.fromkeys(_NUMBER.findall(statement(example))))
     turns = sum(message["role"] == "assistant" for message in example.messages)
     taught = {"policy_with_skills": example.skills, "selection": example.chosen}.get(example.kind, ())
     common = (example.kind, example.backend, turns, example.skills if plays else (), example.signature, sizes if plays else ())
-    return Row(
+    return ExampleRow(
         id=example.id,
         kind=intern(example.kind),
         level=intern(example.task.level or "unknown"),
@@ -93,7 +93,7 @@ def facts(example: Example) -> Row:
     )
 
 
-def texts(example: Example) -> lexing.Tokens:
+def texts(example: Example) -> lexing.TokenHashes:
     """The tokens that similarity is about: a program, or for the other roles what was asked and answered."""
     if example.kind in _PLAYS:
         return lexing.code_tokens(example.answer())
@@ -101,7 +101,7 @@ def texts(example: Example) -> lexing.Tokens:
 
 
 def sketched(examples: Sequence[Example]) -> tuple[np.ndarray, np.ndarray]:
-    """The two sketches of some examples, as `Rows` keeps them."""
+    """The two sketches of some examples, as `ExampleRows` keeps them."""
     tokens = [texts(example) for example in examples]
     text = sketches.sketch([one.exact for one in tokens], SHINGLE, TEXT_PLACES)
     # The lowest 8 of 32 bits agree by chance once in 256 times: little beside the estimate's own error.

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dvk.config import Config
-from dvk.config.teaching import Diversity
+from dvk.config.teaching import DiversityConfig
 from dvk.learn.diversity import filter, stream
 from dvk.learn.diversity.contamination import Suites, source_of
 from dvk.learn.examples import Example, files
@@ -90,7 +90,7 @@ def sift(
 class _Sifting:
     """What is asked of every row."""
 
-    settings: Diversity
+    settings: DiversityConfig
     suites: Suites
     vouch: Vouch | None
     source: Callable[[Example], str | None]
@@ -101,7 +101,7 @@ class _Sifting:
         return [(example.kind, self.fate(example)) for example in parsed(batch)]
 
     @cached_property
-    def vouched(self) -> Diversity:
+    def vouched(self) -> DiversityConfig:
         """The settings for a row whose like was executed."""
         return self.settings.model_copy(update={"require_verified": False, "require_speedup": False})
 

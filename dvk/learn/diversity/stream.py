@@ -33,7 +33,7 @@ PIECE = 1 << 26
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DiversityResult:
     """What became of every example, in the order given."""
 
     kept: list[Example]
@@ -44,7 +44,7 @@ class Outcome:
 
 def diversify(
     examples: Iterable[Example], config: Config, known_skills: Collection[str] | None = None, progress: Progress | None = None
-) -> Outcome:
+) -> DiversityResult:
     """Filter examples that fit in memory.
 
     Args:
@@ -57,7 +57,7 @@ def diversify(
     source = InMemory(examples)
     fates, made = decide(source, config, known_skills, progress)
     rejected = [(example, *fate) for example, fate in zip(source, fates) if fate is not None]
-    return Outcome([example for example, fate in zip(source, fates) if fate is None], rejected, made)
+    return DiversityResult([example for example, fate in zip(source, fates) if fate is None], rejected, made)
 
 
 def run(

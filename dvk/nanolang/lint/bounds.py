@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from dvk.nanolang.lint.scopes import TYPES, Scopes, Wrong
+from dvk.nanolang.lint.scopes import TYPES, ScopeError, Scopes
 
 LEAPS = frozenset({"break", "continue", "return"})
 LONGEST = 256
@@ -27,7 +27,7 @@ _OPERATIONS: Mapping[type, Callable[[int, int], int]] = {
 _HEAD = re.compile(r"(?:const )?long (\w+) = ([^;]+) ; \1 < ([^;]+) ; (?:\+ \+ \1|\1 \+ \+|\1 \+ = (.+))")
 
 
-def beyond(body: str, sizes: Mapping[str, int], extents: Mapping[str, int]) -> str | None:
+def out_of_bounds(body: str, sizes: Mapping[str, int], extents: Mapping[str, int]) -> str | None:
     """What of a kernel reaches beyond its tensors or arrays, as a verb and what follows; None where nothing is certain.
 
     Args:
@@ -62,13 +62,13 @@ class _Bounds(Scopes):
         self.moved = {name for name, count in Counter(heads).items() if named[name] > 2 * count}
 
     def runs(self, head: Sequence[str]) -> bool:
-        found = _HEAD.fullmatch(" ".join(head))
-        if found is None:
+        match = _HEAD.fullmatch(" ".join(head))
+        if match is None:
             return False
-        start, stop, step = (self.value((text or "1").split(" ")) for text in found.group(2, 3, 4))
-        if start is None or stop is None or not step or step < 0 or stop <= start or found[1] in self.moved:
+        start, stop, step = (self.value((text or "1").split(" ")) for text in match.group(2, 3, 4))
+        if start is None or stop is None or not step or step < 0 or stop <= start or match[1] in self.moved:
             return False
-        self.scopes[-1][found[1]] = start + (stop - 1 - start) // step * step if self.last else start
+        self.scopes[-1][match[1]] = start + (stop - 1 - start) // step * step if self.last else start
         return True
 
     def known_of(self, rest: Sequence[str], constant: bool) -> int | None:
@@ -91,7 +91,7 @@ class _Bounds(Scopes):
                 continue
             at = self.value(index[:end])
             if at is not None and not 0 <= at < extent:
-                raise Wrong(f"reaches `{token}[{at}]`, which has {extent} elements")
+                raise ScopeError(f"reaches `{token}[{at}]`, which has {extent} elements")
 
     def value(self, tokens: Sequence[str]) -> int | None:
         """What an expression comes to in this step."""
@@ -140,4 +140,4 @@ def _applied(node: ast.expr, a: int, b: int) -> int | None:
     return apply(a, b) if apply is not None else None
 
 
-__all__ = ["beyond", "elements"]
+__all__ = ["out_of_bounds", "elements"]

@@ -45,7 +45,7 @@ class _Unknown(Exception):
     """Nothing is known of the value."""
 
 
-class Calls:
+class HostCalls:
     """The values of a text's host lines, in their order."""
 
     def __init__(self, nodes: Mapping[str, Node], sizes: Mapping[str, int]):
@@ -82,8 +82,8 @@ class Calls:
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         """Of a tensor; None where it is not known."""
-        found = self.values.get(name)
-        return tuple(found.shape) if isinstance(found, torch.Tensor) else None
+        tensor = self.values.get(name)
+        return tuple(tensor.shape) if isinstance(tensor, torch.Tensor) else None
 
     def _of(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Constant):
@@ -104,8 +104,8 @@ class Calls:
             if isinstance(whole, torch.Tensor) or (isinstance(whole, (tuple, list)) and type(index) is int):
                 return whole[index]
         if isinstance(node, ast.Attribute) and _path(node)[:1] == ["torch"]:
-            if isinstance(found := getattr(torch, node.attr, None), (torch.dtype, torch.memory_format)):
-                return found
+            if isinstance(result := getattr(torch, node.attr, None), (torch.dtype, torch.memory_format)):
+                return result
         if isinstance(node, ast.Call) and WORDS.issuperset(str(k.arg) for k in node.keywords):
             return self._call(node.func, [self._of(a) for a in node.args], {str(k.arg): self._of(k.value) for k in node.keywords})
         raise _Unknown
@@ -164,4 +164,4 @@ def _operand(value: Any) -> Any:
     raise _Unknown
 
 
-__all__ = ["Calls"]
+__all__ = ["HostCalls"]

@@ -21,12 +21,12 @@ WIDEST = 1 << 20
 BOUND = 1 << 31
 
 
-class Wrong(Exception):
+class LaneError(Exception):
     """The message says what of a kernel is wrong, as a verb and what follows."""
 
 
 @dataclass(frozen=True)
-class Value:
+class LaneValue:
     """A number, a block of numbers, or pointers."""
 
     shape: Shape | None = None
@@ -38,7 +38,7 @@ class Value:
     """The tensor that pointers point into."""
 
 
-UNKNOWN = Value()
+UNKNOWN = LaneValue()
 _ARITHMETIC: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod}
 _BITS: Mapping[type, Callable[[Any, Any], Any]] = {ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor}
@@ -46,9 +46,9 @@ _ORDER: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq, ast.NotEq: operator.ne}
 
 
-def scalar(number: int | None) -> Value:
+def scalar(number: int | None) -> LaneValue:
     """One integer."""
-    return Value((), number if number is not None and abs(number) < BOUND else None)
+    return LaneValue((), number if number is not None and abs(number) < BOUND else None)
 
 
 def shown(shape: Shape) -> str:
@@ -56,60 +56,60 @@ def shown(shape: Shape) -> str:
     return str(list(shape))
 
 
-def joined(values: Sequence[Value]) -> Shape | None:
+def joined(values: Sequence[LaneValue]) -> Shape | None:
     """The shape that values have together; None where one of them is unknown.
 
     Raises:
-        Wrong: they fit in no block.
+        LaneError: they fit in no block.
     """
-    found: Shape = ()
+    result: Shape = ()
     for value in values:
         if value.shape is None:
             return None
-        rank = max(len(found), len(value.shape))
-        a, b = ((1,) * (rank - len(s)) + s for s in (found, value.shape))
+        rank = max(len(result), len(value.shape))
+        a, b = ((1,) * (rank - len(s)) + s for s in (result, value.shape))
         if any(m != n and 1 not in (m, n) for m, n in zip(a, b, strict=True)):
-            raise Wrong(f"joins a block of {shown(found)} with one of {shown(value.shape)}")
-        found = tuple(n if m == 1 else m for m, n in zip(a, b, strict=True))
-    return found
+            raise LaneError(f"joins a block of {shown(result)} with one of {shown(value.shape)}")
+        result = tuple(n if m == 1 else m for m, n in zip(a, b, strict=True))
+    return result
 
 
-def applied(node: ast.operator | ast.cmpop, left: Value, right: Value) -> Value:
+def applied(node: ast.operator | ast.cmpop, left: LaneValue, right: LaneValue) -> LaneValue:
     """A binary operation or a comparison.
 
     Raises:
-        Wrong: the operands fit in no block.
+        LaneError: the operands fit in no block.
     """
     shape = joined([left, right])
     if left.base or right.base:
         moves = isinstance(node, ast.Add) and not (left.base and right.base) or isinstance(node, ast.Sub) and not right.base
         data = _numbers(node, [left, right], shape) if moves else None
-        return Value(shape, data, left.base or right.base) if moves else UNKNOWN
+        return LaneValue(shape, data, left.base or right.base) if moves else UNKNOWN
     if shape is None or isinstance(node, (ast.MatMult, ast.In, ast.NotIn, ast.Is, ast.IsNot)):
         return UNKNOWN
-    return Value(shape, _numbers(node, [left, right], shape))
+    return LaneValue(shape, _numbers(node, [left, right], shape))
 
 
-def lined_up(values: Sequence[Value], shape: Shape | None) -> list[Any]:
+def lined_up(values: Sequence[LaneValue], shape: Shape | None) -> list[Any]:
     """The numbers of several values as arrays that broadcast to a block of many programs; None, of all, where they are too many."""
-    found = [value.data for value in values]
+    result = [value.data for value in values]
     if shape is None or not any(_of_many(value) for value in values):
-        return found
+        return result
     for place, value in enumerate(values):
         if _of_many(value):
             assert value.shape is not None, "it has an axis more than its block"
             data = value.data.reshape(len(value.data), *(1,) * (len(shape) - len(value.shape)), *value.data.shape[1:])
             if len(data) * math.prod(shape) > WIDEST << 1:
                 return [None] * len(values)
-            found[place] = data
-    return found
+            result[place] = data
+    return result
 
 
-def _of_many(value: Value) -> bool:
+def _of_many(value: LaneValue) -> bool:
     return isinstance(value.data, np.ndarray) and value.shape is not None and value.data.ndim > len(value.shape)
 
 
-def _numbers(node: ast.operator | ast.cmpop, values: Sequence[Value], shape: Shape | None) -> Any:
+def _numbers(node: ast.operator | ast.cmpop, values: Sequence[LaneValue], shape: Shape | None) -> Any:
     a, b = lined_up(values, shape)
     if a is None or b is None or shape is None or math.prod(shape) > WIDEST:
         return None
@@ -125,28 +125,28 @@ def _numbers(node: ast.operator | ast.cmpop, values: Sequence[Value], shape: Sha
     return _within(_ARITHMETIC[type(node)](a, b)) if type(node) in _ARITHMETIC else None
 
 
-def chosen(condition: Value, yes: Value, no: Value) -> Value:
+def chosen(condition: LaneValue, yes: LaneValue, no: LaneValue) -> LaneValue:
     """`tl.where`."""
     shape = joined([condition, yes, no])
     numbers = lined_up([condition, yes, no], shape)
     if yes.base or no.base or shape is None:
         return UNKNOWN
     if any(n is None for n in numbers) or math.prod(shape) > WIDEST or not is_flags(numbers[0]) or is_flags(yes.data) != is_flags(no.data):
-        return Value(shape)
-    return Value(shape, _plain(np.where(*numbers)))
+        return LaneValue(shape)
+    return LaneValue(shape, _plain(np.where(*numbers)))
 
 
-def extreme(pick: Callable[..., Any], values: Sequence[Value]) -> Value:
+def extreme(pick: Callable[..., Any], values: Sequence[LaneValue]) -> LaneValue:
     """The smaller or the larger of two."""
     shape = joined(values)
     if shape is None or any(v.base for v in values):
         return UNKNOWN
     known = all(v.data is not None and not is_flags(v.data) for v in values) and math.prod(shape) <= WIDEST
     numbers = lined_up(values, shape) if known else []
-    return Value(shape, _plain(pick(*numbers)) if known and numbers[0] is not None else None)
+    return LaneValue(shape, _plain(pick(*numbers)) if known and numbers[0] is not None else None)
 
 
-def expanded(value: Value, index: ast.expr) -> Value:
+def expanded(value: LaneValue, index: ast.expr) -> LaneValue:
     """`x[:, None]`: the block with further axes."""
     parts = index.elts if isinstance(index, ast.Tuple) else [index]
     new = [isinstance(part, ast.Constant) and part.value is None for part in parts]
@@ -162,7 +162,7 @@ def expanded(value: Value, index: ast.expr) -> Value:
     return replace(value, shape=shape, data=data)
 
 
-def reaching(where: Value, mask: Value | None, extent: int) -> int | None:
+def reaching(where: LaneValue, mask: LaneValue | None, extent: int) -> int | None:
     """An offset that is no element's, in a lane that is not masked; None where none is for certain."""
     places, active = where.data, True if mask is None else mask.data
     if places is None or active is None or least(places) >= 0 and most(places) < extent:
@@ -196,5 +196,20 @@ def _plain(data: np.ndarray) -> Any:
     return data if data.ndim else data.item()
 
 
-__all__ = ["UNKNOWN", "WIDEST", "Shape", "Value", "Wrong", "applied", "chosen", "expanded", "extreme", "is_flags", "joined", "lined_up",
-           "reaching", "scalar", "shown"]
+__all__ = [
+    "UNKNOWN",
+    "WIDEST",
+    "Shape",
+    "LaneValue",
+    "LaneError",
+    "applied",
+    "chosen",
+    "expanded",
+    "extreme",
+    "is_flags",
+    "joined",
+    "lined_up",
+    "reaching",
+    "scalar",
+    "shown",
+]

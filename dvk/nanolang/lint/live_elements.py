@@ -40,7 +40,7 @@ WHOLE_VIEWS = frozenset("view reshape permute transpose t squeeze unsqueeze flat
 VIEWS = WHOLE_VIEWS | frozenset("narrow slice select chunk split split_with_sizes unbind getitem expand broadcast_to".split())
 
 
-class Needs:
+class LiveElements:
     """What is needed of a graph's tensors."""
 
     def __init__(self, graph: Graph):
@@ -69,19 +69,19 @@ class Needs:
         places = self.places(name)
         if self.changes or places is None:
             return None
-        found = torch.zeros(int(places.max()) + 1, dtype=torch.bool)
+        tensor = torch.zeros(int(places.max()) + 1, dtype=torch.bool)
         self._steps = 0
-        self._follow(name, places, found)
-        return found
+        self._follow(name, places, tensor)
+        return tensor
 
     def all_of(self, name: str) -> torch.Tensor | None:
         """Flags over a tensor's memory: those that are elements of it."""
         places = self.places(name)
         if places is None:
             return None
-        found = torch.zeros(int(places.max()) + 1, dtype=torch.bool)
-        found[places.reshape(-1)] = True
-        return found
+        tensor = torch.zeros(int(places.max()) + 1, dtype=torch.bool)
+        tensor[places.reshape(-1)] = True
+        return tensor
 
     def places(self, name: str) -> torch.Tensor | None:
         """Where each element lies, of the tensor's shape; None of a large or an empty one."""
@@ -93,31 +93,31 @@ class Needs:
         extent = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
         return torch.arange(extent).as_strided(shape, strides) if extent <= MOST_ELEMENTS else None
 
-    def _follow(self, name: str, places: Any, found: torch.Tensor) -> None:
+    def _follow(self, name: str, places: Any, tensor: torch.Tensor) -> None:
         self._steps += 1
         if self._steps > MOST_STEPS or (isinstance(places, torch.Tensor) and places.numel() > MOST_ELEMENTS):
             return
         single = places if isinstance(places, torch.Tensor) else None
         if self._steps > 1 and name in self.returned and single is not None:
-            found[single.reshape(-1)] = True
+            tensor[single.reshape(-1)] = True
         for reader in self.readers[name]:
             kind = packet(reader)
             if kind in VIEWS:
                 moved = _moved(reader, name, places)
                 if moved is not None:
-                    self._follow(reader.name, moved, found)
+                    self._follow(reader.name, moved, tensor)
             elif single is None or not self._certain(reader):
                 continue
             elif kind == "glu":
                 dim = reader.args[1] if len(reader.args) > 1 else -1
                 for half in single.chunk(2, dim):
-                    self._follow(reader.name, half, found)
+                    self._follow(reader.name, half, tensor)
             elif kind in EACH:
                 shape = tuple(map(int, reader.shape or ()))
                 if torch.broadcast_shapes(tuple(single.shape), shape) == shape:
-                    self._follow(reader.name, single.broadcast_to(shape), found)
+                    self._follow(reader.name, single.broadcast_to(shape), tensor)
             elif kind in ALL and reader.name in self.kept:
-                found[single.reshape(-1)] = True
+                tensor[single.reshape(-1)] = True
 
     def _keeps(self, reader: Node) -> bool:
         """Where its result matters whole, so do its operands."""
@@ -156,4 +156,4 @@ def _moved(node: Node, name: str, places: Any) -> Any:
     return made
 
 
-__all__ = ["Needs"]
+__all__ = ["LiveElements"]

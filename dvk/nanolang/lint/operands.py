@@ -27,7 +27,7 @@ _TAKEN: dict[str, tuple[int, int]] = {
 """The fewest and the most, named ones among them."""
 
 
-def miscounted(name: str, count: int) -> str | None:
+def operand_count_error(name: str, count: int) -> str | None:
     """What is wrong with a call of so many operands, as a verb and what follows."""
     least, most = _TAKEN.get(name, (count, count))
     if least <= count <= most:
@@ -35,4 +35,4 @@ def miscounted(name: str, count: int) -> str | None:
     return f"gives `{name}` {count} operand{'s' if count != 1 else ''}, and it takes {least if count < least else most}"
 
 
-__all__ = ["LANEWISE", "miscounted"]
+__all__ = ["LANEWISE", "operand_count_error"]

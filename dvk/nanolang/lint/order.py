@@ -6,7 +6,7 @@ import ast
 from collections.abc import Collection, Iterable, Iterator
 
 
-def too_early(tree: ast.Module, given: Collection[str]) -> tuple[str, str | None] | None:
+def use_before_definition(tree: ast.Module, given: Collection[str]) -> tuple[str, str | None] | None:
     """Why a function of the text cannot be run or compiled, and which kernel it is if it is one; None where nothing speaks against it.
 
     Args:
@@ -85,4 +85,4 @@ class _Reading:
         self.made |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
-__all__ = ["too_early"]
+__all__ = ["use_before_definition"]

@@ -18,9 +18,9 @@ import numpy as np
 from dvk.composer.ir.symint import power
 from dvk.nanolang.frame import CONSTANTS
 from dvk.nanolang.lint import lanes
-from dvk.nanolang.lint.lanes import UNKNOWN, Shape, Value, Wrong, joined, scalar, shown
-from dvk.nanolang.lint.operands import LANEWISE, miscounted
-from dvk.nanolang.lint.scopes import Strange
+from dvk.nanolang.lint.lanes import UNKNOWN, LaneError, LaneValue, Shape, joined, scalar, shown
+from dvk.nanolang.lint.operands import LANEWISE, operand_count_error
+from dvk.nanolang.lint.scopes import ScopeUncertain
 from dvk.nanolang.lint.width import value as number
 
 MOST_STATEMENTS = 20_000
@@ -34,7 +34,7 @@ HINTS = frozenset({"num_stages", "flatten", "loop_unroll_factor", "warp_speciali
 """Of a loop: they change no step."""
 
 
-def amiss(head: str, body: Sequence[str], sizes: Mapping[str, int], tensors: Mapping[str, int | None],
+def access_error(head: str, body: Sequence[str], sizes: Mapping[str, int], tensors: Mapping[str, int | None],
           functions: Collection[str] = ()) -> str | None:
     """What of a kernel is wrong for certain, as a verb and what follows; None where nothing is.
 
@@ -51,22 +51,22 @@ def amiss(head: str, body: Sequence[str], sizes: Mapping[str, int], tensors: Map
         pair = launch.elts if isinstance(launch, ast.Tuple) else []
         programs = number(pair[0], sizes) if len(pair) == 2 else None
         for program in sorted({0, programs // 3, programs - 1}) if programs is not None and programs > 0 else (None,):
-            Walk(program, programs, sizes, tensors, functions).run(lines)
-    except Wrong as error:
+            KernelWalk(program, programs, sizes, tensors, functions).run(lines)
+    except LaneError as error:
         return str(error)
-    except (Strange, SyntaxError, ValueError, RecursionError, MemoryError):
+    except (ScopeUncertain, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     return None
 
 
-class Walk:
+class KernelWalk:
     """One program of a kernel, gone through."""
 
     def __init__(self, number: int | None, programs: int | None, sizes: Mapping[str, int], tensors: Mapping[str, int | None],
                  functions: Collection[str]):
         self.number, self.programs, self.tensors, self.functions = number, programs, tensors, functions
-        self.values: dict[str, Value] = {name: scalar(size) for name, size in sizes.items()}
-        self.values |= {name: Value(()) for name in CONSTANTS} | {name: Value((), 0, name) for name in tensors}
+        self.values: dict[str, LaneValue] = {name: scalar(size) for name, size in sizes.items()}
+        self.values |= {name: LaneValue(()) for name in CONSTANTS} | {name: LaneValue((), 0, name) for name in tensors}
         self.stored: dict[int, set[str]] = {}
         """Loop → what is assigned in it."""
         self.sure = True
@@ -77,13 +77,13 @@ class Walk:
         """Go through statements.
 
         Raises:
-            Wrong: one of them cannot be.
-            Strange: nothing can be said of one of them.
+            LaneError: one of them cannot be.
+            ScopeUncertain: nothing can be said of one of them.
         """
         for line in lines:
             self.statements += 1
             if self.statements > MOST_STATEMENTS or self.lanes > MOST_LANES:
-                raise Strange
+                raise ScopeUncertain
             if isinstance(line, ast.For) and isinstance(line.target, ast.Name) and not line.orelse:
                 self._loop(line, line.target.id)
             elif isinstance(line, ast.Assign) and len(line.targets) == 1 and isinstance(line.targets[0], ast.Name):
@@ -94,22 +94,22 @@ class Walk:
             elif isinstance(line, ast.Expr):
                 self.of(line.value)
             elif not isinstance(line, ast.Pass):
-                raise Strange
+                raise ScopeUncertain
 
-    def program(self) -> Value:
+    def program(self) -> LaneValue:
         """Which program it is."""
         return scalar(self.number)
 
-    def _set(self, name: str, value: Value) -> None:
+    def _set(self, name: str, value: LaneValue) -> None:
         if name in ("tl", "range", "cdiv", "pow2", *self.functions) or name.startswith("dvk_"):
-            raise Strange
+            raise ScopeUncertain
         self.values[name] = value
 
-    def _tried(self, make: Any, *operands: Any) -> Value:
+    def _tried(self, make: Any, *operands: Any) -> LaneValue:
         """A value that cannot be, where it is not certain that it is needed, is unknown."""
         try:
-            value: Value = make(*operands)
-        except Wrong:
+            value: LaneValue = make(*operands)
+        except LaneError:
             if self.sure:
                 raise
             return UNKNOWN
@@ -135,29 +135,29 @@ class Walk:
         if steps is None:
             self._forget(self.stored[id(line)], before)
 
-    def _forget(self, names: Collection[str], before: Mapping[str, Value]) -> None:
+    def _forget(self, names: Collection[str], before: Mapping[str, LaneValue]) -> None:
         """Of what a loop changes keep the shapes; where these change, too, not even them."""
         self.statements += len(names)
         shapes = {name: [(v.shape, v.base) for v in (before.get(name), self.values.get(name)) if v is not None] for name in names}
         kept = all(found[:1] * len(found) == found for found in shapes.values())
-        self.values |= {name: Value(found[0][0], None, found[0][1]) if kept and found else UNKNOWN for name, found in shapes.items()}
+        self.values |= {name: LaneValue(found[0][0], None, found[0][1]) if kept and found else UNKNOWN for name, found in shapes.items()}
 
     def _steps(self, over: ast.expr) -> range | None:
         """The values of a loop's variable, where they are known."""
         if not isinstance(over, ast.Call) or dotted(over.func) not in ("range", "tl.range", "tl.static_range"):
-            raise Strange
+            raise ScopeUncertain
         if not 1 <= len(over.args) <= 3 or not HINTS.issuperset(str(k.arg) for k in over.keywords):
-            raise Strange
+            raise ScopeUncertain
         ends = [value.data if value.shape == () and type(value.data) is int else None for value in map(self.of, over.args)]
         start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
         return range(start, stop, step) if start is not None and stop is not None and step is not None and step > 0 else None
 
     # ------------------------------------------------------------ expressions
 
-    def of(self, node: ast.expr) -> Value:
+    def of(self, node: ast.expr) -> LaneValue:
         """What is known of an expression."""
         if isinstance(node, ast.Constant):
-            return scalar(node.value) if type(node.value) is int else Value(()) if isinstance(node.value, (bool, float)) else UNKNOWN
+            return scalar(node.value) if type(node.value) is int else LaneValue(()) if isinstance(node.value, (bool, float)) else UNKNOWN
         if isinstance(node, ast.Name):
             return self.values.get(node.id, UNKNOWN)
         if isinstance(node, ast.BinOp):
@@ -169,16 +169,16 @@ class Walk:
             if value.base or isinstance(node.op, ast.Not):
                 return UNKNOWN
             negative = isinstance(node.op, ast.USub) and value.data is not None
-            return self._tried(lanes.applied, ast.Sub(), scalar(0), value) if negative else Value(value.shape)
+            return self._tried(lanes.applied, ast.Sub(), scalar(0), value) if negative else LaneValue(value.shape)
         if isinstance(node, ast.Subscript):
             return self._tried(lanes.expanded, self.of(node.value), node.slice)
         if isinstance(node, ast.Call):
             return self._call(node)
         if isinstance(node, (ast.NamedExpr, ast.Lambda, ast.Await, ast.Yield, ast.YieldFrom)):
-            raise Strange
+            raise ScopeUncertain
         return UNKNOWN
 
-    def _call(self, node: ast.Call) -> Value:
+    def _call(self, node: ast.Call) -> LaneValue:
         name = dotted(node.func)
         if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
             return UNKNOWN
@@ -186,11 +186,11 @@ class Walk:
             return self._method(self.of(node.func.value), node)
         values = [self.of(a) for a in node.args]
         keyed = {str(k.arg): k.value for k in node.keywords}
-        if self.sure and (why := miscounted(name, len(values) + len(keyed))) is not None:
-            raise Wrong(why)
+        if self.sure and (why := operand_count_error(name, len(values) + len(keyed))) is not None:
+            raise LaneError(why)
         if name in LANEWISE or name in self.functions:
-            shape = self._tried(lambda: Value(joined(values))).shape
-            return UNKNOWN if keyed or any(v.base for v in values) else Value(shape)
+            shape = self._tried(lambda: LaneValue(joined(values))).shape
+            return UNKNOWN if keyed or any(v.base for v in values) else LaneValue(shape)
         if name in REDUCTIONS or name in SCANS:
             return self._tried(self._folded, name, node.args, keyed, values)
         if name in ACCESSES:
@@ -201,16 +201,16 @@ class Walk:
             return self._tried(lanes.chosen, *values)
         return self._tried(self._made, name, node.args, values)
 
-    def _method(self, value: Value, node: ast.Call) -> Value:
+    def _method(self, value: LaneValue, node: ast.Call) -> LaneValue:
         """`x.to(tl.int64)`; nothing is known of other methods."""
         if not isinstance(node.func, ast.Attribute) or node.func.attr != "to" or value.base:
             return UNKNOWN
         kind = node.args[0] if len(node.args) == 1 and not node.keywords else None
-        return Value(value.shape, value.data + 0 if kind is not None and dotted(kind) in WHOLE and value.data is not None else None)
+        return LaneValue(value.shape, value.data + 0 if kind is not None and dotted(kind) in WHOLE and value.data is not None else None)
 
     # ------------------------------------------------------------ functions
 
-    def _made(self, name: str, args: Sequence[ast.expr], values: Sequence[Value]) -> Value:
+    def _made(self, name: str, args: Sequence[ast.expr], values: Sequence[LaneValue]) -> LaneValue:
         """What is made of plain numbers."""
         numbers = [v.data if v.shape == () and not v.base and type(v.data) is int else None for v in values]
         if name == "tl.program_id" and numbers[:1] in ([0], [1], [2]):
@@ -218,11 +218,11 @@ class Walk:
         if name == "tl.num_programs" and numbers == [0]:
             return scalar(self.programs)
         if name == "float" and len(args) == 1 and isinstance(args[0], ast.Constant):
-            return Value(())
+            return LaneValue(())
         if name in ("tl.full", "tl.zeros") and args and isinstance(args[0], (ast.List, ast.Tuple)):
-            return Value(self._block(args[0]), 0 if name == "tl.zeros" and dotted(args[-1]) in WHOLE else None)
+            return LaneValue(self._block(args[0]), 0 if name == "tl.zeros" and dotted(args[-1]) in WHOLE else None)
         if name == "tl.broadcast_to" and len(args) == 2 and isinstance(args[1], (ast.List, ast.Tuple)) and not values[0].base:
-            return Value(self._block(args[1]))
+            return LaneValue(self._block(args[1]))
         known = [n for n in numbers if n is not None]
         if len(known) < len(args):
             return UNKNOWN
@@ -233,8 +233,8 @@ class Walk:
         if name == "tl.arange" and len(known) == 2:
             count = known[1] - known[0]
             if count < 1 or count & (count - 1):
-                raise Wrong(f"asks for a range of {count} elements, which is no power of two")
-            return Value((count,), np.arange(*known) if count <= lanes.WIDEST else None)
+                raise LaneError(f"asks for a range of {count} elements, which is no power of two")
+            return LaneValue((count,), np.arange(*known) if count <= lanes.WIDEST else None)
         return UNKNOWN
 
     def _block(self, shape: ast.List | ast.Tuple) -> Shape | None:
@@ -243,10 +243,10 @@ class Walk:
         if len(sizes) < len(found):
             return None
         if any(n < 1 or n & (n - 1) for n in sizes):
-            raise Wrong(f"asks for a block of {sizes}, whose sizes are to be powers of two")
+            raise LaneError(f"asks for a block of {sizes}, whose sizes are to be powers of two")
         return tuple(sizes)
 
-    def _folded(self, name: str, args: Sequence[ast.expr], keyed: Mapping[str, ast.expr], values: Sequence[Value]) -> Value:
+    def _folded(self, name: str, args: Sequence[ast.expr], keyed: Mapping[str, ast.expr], values: Sequence[LaneValue]) -> LaneValue:
         """A reduction or a scan along an axis."""
         keeps = keyed.get("keep_dims", args[2] if name.startswith("dvk_max") and len(args) == 3 else ast.Constant(False))
         axis = values[1].data if len(values) > 1 else self.of(keyed["axis"]).data if "axis" in keyed else None
@@ -256,13 +256,13 @@ class Walk:
         if shape is None or type(axis) is not int or values[0].base or odd or not isinstance(keeps, ast.Constant):
             return UNKNOWN
         if not -len(shape) <= axis < len(shape):
-            raise Wrong(f"folds axis {axis} of " + (f"a block of {shown(shape)}" if shape else "a single number"))
+            raise LaneError(f"folds axis {axis} of " + (f"a block of {shown(shape)}" if shape else "a single number"))
         if name in SCANS:
-            return Value(shape)
+            return LaneValue(shape)
         axis %= len(shape)
-        return Value((*shape[:axis], *((1,) if keeps.value else ()), *shape[axis + 1 :]))
+        return LaneValue((*shape[:axis], *((1,) if keeps.value else ()), *shape[axis + 1 :]))
 
-    def _access(self, name: str, values: Sequence[Value], keyed: Mapping[str, Value]) -> Value:
+    def _access(self, name: str, values: Sequence[LaneValue], keyed: Mapping[str, LaneValue]) -> LaneValue:
         """A load, a store or an atomic operation."""
         names = ("pointer", "mask", "other") if name == "tl.load" else ("pointer", "value" if name == "tl.store" else "val", "mask")
         given = {**dict(zip(names, values, strict=False)), **keyed}
@@ -276,14 +276,16 @@ class Walk:
             together = joined([where, part])
             if part.shape and together is not None and (not where.shape or verb == "stores" and together != where.shape):
                 with_it = "with a mask" if said == "a mask" else said
-                raise Wrong(f"{verb} {with_it} of {shown(part.shape)} through " + (f"pointers of {shown(where.shape)}" if where.shape else
-                            "a single pointer"))
+                raise LaneError(
+                    f"{verb} {with_it} of {shown(part.shape)} through "
+                    + (f"pointers of {shown(where.shape)}" if where.shape else "a single pointer")
+                )
         extent = self.tensors.get(where.base)
         if extent is not None and self.sure and where.shape is not None and (mask is None or mask.shape is not None):
             place = lanes.reaching(where, mask, extent)
             if place is not None:
-                raise Wrong(f"reaches `{where.base}[{place}]`, which has {extent} elements")
-        return Value(joined([replace(where, base=""), *([mask] if mask is not None else [])]))
+                raise LaneError(f"reaches `{where.base}[{place}]`, which has {extent} elements")
+        return LaneValue(joined([replace(where, base=""), *([mask] if mask is not None else [])]))
 
 
 def dotted(node: ast.expr) -> str:
@@ -293,4 +295,4 @@ def dotted(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-__all__ = ["ACCESSES", "Walk", "amiss", "dotted"]
+__all__ = ["ACCESSES", "KernelWalk", "access_error", "dotted"]

@@ -30,15 +30,15 @@ _NAME = re.compile(r"[A-Za-z]\w*")
 _CLOSES = {"(": ")", "[": "]", "{": "}"}
 
 
-class Strange(Exception):
+class ScopeUncertain(Exception):
     """Nothing certain can be said."""
 
 
-class Wrong(Exception):
+class ScopeError(Exception):
     """The message says what of a kernel is wrong, as a verb and what follows."""
 
 
-def undeclared(body: str, known: Collection[str]) -> str | None:
+def undeclared_name(body: str, known: Collection[str]) -> str | None:
     """What of a kernel's names cannot be compiled, as a verb and what follows; None where nothing speaks against it.
 
     Args:
@@ -66,9 +66,9 @@ class Scopes:
             return None
         try:
             self.block()
-        except Wrong as error:
+        except ScopeError as error:
             return str(error)
-        except (Strange, IndexError, RecursionError):  # too few tokens: the compiler says it better
+        except (ScopeUncertain, IndexError, RecursionError):  # too few tokens: the compiler says it better
             return None
         return None
 
@@ -84,7 +84,7 @@ class Scopes:
         if token.startswith("#"):
             self.at += 1
             if not token.startswith("#pragma"):
-                raise Strange
+                raise ScopeUncertain
             for names in _CLAUSE.findall(token):
                 self.names(re.findall(r"\w+", names))
         elif token == "{":
@@ -110,7 +110,7 @@ class Scopes:
 
     def _head(self, word: str) -> None:
         if self.tokens[self.at] != "(":
-            raise Strange
+            raise ScopeUncertain
         self.at += 1
         if word == "for":
             self._simple(";")
@@ -124,12 +124,12 @@ class Scopes:
             self.at += 1
         if self.at == start:
             if _NAME.fullmatch(self.tokens[start]) and self.tokens[start] not in WORDS and _NAME.fullmatch(self.tokens[start + 1]):
-                raise Strange  # of a type that is not C's own
+                raise ScopeUncertain  # of a type that is not C's own
             self.names(self._until((end,)))
         else:
             words = self.tokens[start : self.at]
             if self.tokens[self.at] in ("(", ")"):
-                raise Strange
+                raise ScopeUncertain
             constant = "const" in words and not {"long", "int"}.isdisjoint(words) and {"unsigned", "short"}.isdisjoint(words)
             self._declaration(end, constant)
             while self.tokens[self.at] == ",":
@@ -142,9 +142,9 @@ class Scopes:
             self.at += 1
         name = self.tokens[self.at]
         if not re.fullmatch(r"[A-Za-z_]\w*", name) or name in WORDS:
-            raise Strange
+            raise ScopeUncertain
         if name in self.scopes[-1]:
-            raise Wrong(f"declares `{name}` twice in one block")
+            raise ScopeError(f"declares `{name}` twice in one block")
         self.scopes[-1][name] = None
         self.at += 1
         rest = self._until((end, ","))
@@ -160,9 +160,9 @@ class Scopes:
             if token in _CLOSES:
                 open_.append(_CLOSES[token])
             elif token in _CLOSES.values() and (not open_ or open_.pop() != token):
-                raise Strange
+                raise ScopeUncertain
             elif token.startswith("#") or (token == ";" and ";" not in ends) or token in ("for", "if", "while", "else"):
-                raise Strange
+                raise ScopeUncertain
             self.at += 1
         return self.tokens[start : self.at]
 
@@ -186,8 +186,10 @@ class Scopes:
                 continue
             after = tokens[number + 1] if number + 1 < len(tokens) else ""
             if after == "::":
-                raise Strange
-            raise Wrong(f"calls `{token}`, which is no function here" if after == "(" else f"uses `{token}`, which nothing declares there")
+                raise ScopeUncertain
+            raise ScopeError(
+                f"calls `{token}`, which is no function here" if after == "(" else f"uses `{token}`, which nothing declares there"
+            )
 
 
-__all__ = ["Scopes", "Wrong", "undeclared"]
+__all__ = ["Scopes", "ScopeError", "undeclared_name"]

@@ -16,10 +16,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from dvk.nanolang.lint.lanes import UNKNOWN, Value, Wrong, lined_up, scalar
-from dvk.nanolang.lint.live_elements import Needs
-from dvk.nanolang.lint.reach import ACCESSES, Walk, dotted
-from dvk.nanolang.lint.scopes import Strange
+from dvk.nanolang.lint.lanes import UNKNOWN, LaneError, LaneValue, lined_up, scalar
+from dvk.nanolang.lint.live_elements import LiveElements
+from dvk.nanolang.lint.reach import ACCESSES, KernelWalk, dotted
+from dvk.nanolang.lint.scopes import ScopeUncertain
 from dvk.nanolang.lint.width import value as number
 from dvk.records import Graph
 
@@ -37,7 +37,7 @@ _RETURNED = re.compile(r"return ([\w\s,()\[\]]*)")
 _PRODUCT = re.compile(r"[vw]\d+ = (?:F\.linear|torch\.(?:matmul|mm|bmm))\(([\w\s,]*)\)")
 
 
-class Touched:
+class TouchedElements:
     """What a text's kernels have touched so far."""
 
     def __init__(self) -> None:
@@ -50,20 +50,20 @@ class Touched:
 
     def by(self, head: str, body: Sequence[str], sizes: Mapping[str, int], tensors: Mapping[str, int | None],
            functions: Collection[str] = ()) -> str | None:
-        """Go through a kernel; see `reach.amiss`. What it reaches beyond a tensor for certain; None where that is nothing."""
+        """Go through a kernel; see `reach.access_error`. What it reaches beyond a tensor for certain; None where that is nothing."""
         try:
             lines = ast.parse(textwrap.dedent("\n".join(body))).body
             launch = ast.parse(f"({head})", mode="eval").body
             pair = launch.elts if isinstance(launch, ast.Tuple) else []
             programs = number(pair[0], sizes) if len(pair) == 2 else None
             if programs is None or not 0 < programs <= MOST_PROGRAMS:
-                raise Strange
+                raise ScopeUncertain
             walk = _All(self, programs, sizes, tensors, functions)
             try:
                 walk.run(lines)
             finally:
                 self.lanes += walk.lanes
-        except (Wrong, Strange, SyntaxError, ValueError, RecursionError, MemoryError):
+        except (LaneError, ScopeUncertain, SyntaxError, ValueError, RecursionError, MemoryError):
             self.lost(tensors)
         return self.beyond
 
@@ -73,96 +73,101 @@ class Touched:
             self.loaded[name] = self.stored[name] = None
 
 
-class _All(Walk):
+class _All(KernelWalk):
     """All programs of a kernel. What is not followed to the last expression is not followed at all: something may be loaded there."""
 
-    def __init__(self, touched: Touched, programs: int, sizes: Mapping[str, int], tensors: Mapping[str, int | None],
+    def __init__(self, touched: TouchedElements, programs: int, sizes: Mapping[str, int], tensors: Mapping[str, int | None],
                  functions: Collection[str]):
         super().__init__(None, programs, sizes, tensors, functions)
         self.touched, self.count = touched, programs
-        self._known: dict[int, Value] = {}
+        self._known: dict[int, LaneValue] = {}
         """Operands of the call that is looked at."""
         self.sure = False  # what cannot be was told by `reach`, of programs that run for certain
 
-    def program(self) -> Value:
-        return Value((), np.arange(self.count)) if self.count != 1 else scalar(0)
+    def program(self) -> LaneValue:
+        return LaneValue((), np.arange(self.count)) if self.count != 1 else scalar(0)
 
-    def of(self, node: ast.expr) -> Value:
+    def of(self, node: ast.expr) -> LaneValue:
         if (known := self._known.pop(id(node), None)) is not None:
             return known
         self.touched.expressions += 1
         if self.touched.expressions > MOST_EXPRESSIONS or self.touched.lanes + self.lanes > MOST_LANES:
-            raise Strange
+            raise ScopeUncertain
         if isinstance(node, (ast.List, ast.Tuple)):
             for part in node.elts:
                 self.of(part)
             return UNKNOWN
         if isinstance(node, ast.Subscript) and any(isinstance(part, (ast.Call, ast.Name)) for part in ast.walk(node.slice)):
-            raise Strange
+            raise ScopeUncertain
         if not isinstance(node, (ast.Constant, ast.Name, ast.BinOp, ast.Compare, ast.UnaryOp, ast.Subscript, ast.Call, ast.Attribute)):
-            raise Strange
+            raise ScopeUncertain
         if isinstance(node, ast.Compare) and len(node.ops) > 1:
-            raise Strange
+            raise ScopeUncertain
         if isinstance(node, ast.Attribute) and not ast.unparse(node).startswith("tl."):
-            raise Strange
+            raise ScopeUncertain
         return super().of(node)
 
     def _loop(self, line: ast.For, variable: str) -> None:
         steps = self._steps(line.iter)
         if steps is None or len(steps) > MOST_EXPRESSIONS:
-            raise Strange
+            raise ScopeUncertain
         for step in steps:
             self._set(variable, scalar(step))
             self.run(line.body)
 
-    def _call(self, node: ast.Call) -> Value:
+    def _call(self, node: ast.Call) -> LaneValue:
         if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
-            raise Strange
+            raise ScopeUncertain
         name = dotted(node.func)
         if name in ACCESSES:
             return super()._call(node)
         if isinstance(node.func, ast.Attribute) and not name.startswith("tl."):  # a method: `x.to(tl.float32)`
             given = {id(node.func.value): self.of(node.func.value)}
             if not all(isinstance(a, (ast.Constant, ast.Attribute)) for a in [*node.args, *(k.value for k in node.keywords)]):
-                raise Strange
+                raise ScopeUncertain
         else:
             given = {id(a): self.of(a) for a in [*node.args, *(k.value for k in node.keywords)]}
         if any(value.base for value in given.values()):  # who knows what is read through a pointer there
-            raise Strange
+            raise ScopeUncertain
         self._known = given
         return super()._call(node)
 
-    def _access(self, name: str, values: Sequence[Value], keyed: Mapping[str, Value]) -> Value:
-        found = super()._access(name, values, keyed)
+    def _access(self, name: str, values: Sequence[LaneValue], keyed: Mapping[str, LaneValue]) -> LaneValue:
+        value = super()._access(name, values, keyed)
         names = ("pointer", "mask", "other") if name == "tl.load" else ("pointer", "value", "mask")
         given = {**dict(zip(names, values, strict=False)), **keyed}
-        where, mask = given.get("pointer", UNKNOWN), given.get("mask", Value((), True))
-        if name not in ("tl.load", "tl.store") or not where.base or found.shape is None:
-            raise Strange
+        where, mask = given.get("pointer", UNKNOWN), given.get("mask", LaneValue((), True))
+        if name not in ("tl.load", "tl.store") or not where.base or value.shape is None:
+            raise ScopeUncertain
         extent = self.tensors.get(where.base)
         into = self.touched.loaded if name == "tl.load" else self.touched.stored
-        places, active = lined_up([where, mask], found.shape)
+        places, active = lined_up([where, mask], value.shape)
         if extent is None or extent > MOST_ELEMENTS or places is None or active is None:
             self.touched.lost([where.base])
-            return found
+            return value
         flags = into.setdefault(where.base, np.zeros(extent, bool))
         if flags is not None and len(flags) != extent:
             self.touched.lost([where.base])
         elif flags is not None:
             self.touched.lanes += math.prod(np.broadcast_shapes(np.shape(places), np.shape(active)))
             if self.touched.lanes > MOST_LANES:
-                raise Strange
+                raise ScopeUncertain
             places, active = np.broadcast_arrays(places, np.not_equal(active, 0))
             reached = places[active]
             inside = (reached >= 0) & (reached < extent)
             flags[reached[inside]] = True
             if not inside.all():
                 self.touched.beyond = f"reaches `{where.base}[{reached[~inside][0]}]`, which has {extent} elements"
-        return found
+        return value
 
 
-def left_out(touched: Touched, graph: Graph, kernels: Sequence[tuple[str, Collection[str], Collection[str]]], calls: Sequence[str],
-             params: Collection[str]) -> tuple[str, str] | None:
+def untouched_elements(
+    touched: TouchedElements,
+    graph: Graph,
+    kernels: Sequence[tuple[str, Collection[str], Collection[str]]],
+    calls: Sequence[str],
+    params: Collection[str],
+) -> tuple[str, str] | None:
     """Of results the elements that are never written, of operands those that are never read and needed: the first, in words, and
     the last kernel that might have.
 
@@ -178,12 +183,12 @@ def left_out(touched: Touched, graph: Graph, kernels: Sequence[tuple[str, Collec
         return None
     whole: Counter[str] = Counter()
     for line in calls:
-        if (found := _RETURNED.fullmatch(line) or _PRODUCT.fullmatch(line)) is not None:
-            whole.update(set(TENSOR.findall(found[1])))
+        if (match := _RETURNED.fullmatch(line) or _PRODUCT.fullmatch(line)) is not None:
+            whole.update(set(TENSOR.findall(match[1])))
     made = Counter(step.partition(" = ")[0] for step in calls)
     named = Counter(name for step in calls for name in set(TENSOR.findall(step)))
     written = {name for _, _, names in kernels for name in names}
-    needs = Needs(graph)
+    needs = LiveElements(graph)
     for verb, name, flags in open_:
         if name not in needs.nodes:
             continue
@@ -199,4 +204,4 @@ def left_out(touched: Touched, graph: Graph, kernels: Sequence[tuple[str, Collec
     return None
 
 
-__all__ = ["TENSOR", "Touched", "left_out"]
+__all__ = ["TENSOR", "TouchedElements", "untouched_elements"]

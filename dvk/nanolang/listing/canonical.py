@@ -27,19 +27,19 @@ DIMS: dict[str, tuple[int, ...]] = {
 """Operator → positions of the operands that are dimensions of the first."""
 
 
-def is_cut(node: Node) -> bool:
+def is_split(node: Node) -> bool:
     """It gives parts, each of which is listed by itself."""
     return packet(node) in CUTS
 
 
-def plainly(node: Node, nodes: Mapping[str, Node]) -> Node:
+def canonical(node: Node, nodes: Mapping[str, Node]) -> Node:
     """The node as it is listed.
 
     Args:
         nodes: all of the graph, by name.
     """
     source = _read(node, nodes)
-    if node.op == "getitem" and source is not None and is_cut(source):
+    if node.op == "getitem" and source is not None and is_split(source):
         return _part(node, source, nodes)
     places = DIMS.get(packet(node), ())
     rank = len(source.shape) if source is not None and source.shape is not None else 0
@@ -72,4 +72,4 @@ def _front(value: Any, rank: int) -> Any:
     return value + rank if type(value) is int and -rank <= value < 0 else value
 
 
-__all__ = ["is_cut", "plainly"]
+__all__ = ["is_split", "canonical"]

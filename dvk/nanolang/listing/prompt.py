@@ -9,7 +9,7 @@
     return v1
 
 Strides follow a type where they are not row-major: `f32[s0,s1]@1,s0`. Floats stand as Python prints them. What people write in
-many ways is listed in one (`plainly`).
+many ways is listed in one (`canonical`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from dvk.composer.ir import structures
 from dvk.composer.ir.affine import contiguous_strides
 from dvk.composer.ir.effects import is_view
-from dvk.nanolang.listing.canonical import is_cut, plainly
+from dvk.nanolang.listing.canonical import canonical, is_split
 from dvk.nanolang.listing.symbolic import END, Names, packet, symbolic
 from dvk.records import Backend, Graph, Node
 
@@ -45,7 +45,7 @@ def listing(graph: Graph, names: Names, backend: str) -> str:
     head = [backend, *(f"{name}={value}" for name, value in names.values.items())]
     nodes = {node.name: node for node in graph.nodes}
     returned = f"return {_tree(structures.flat(graph.outputs))}"
-    lines = [" ".join(head), *(_line(plainly(node, nodes)) for node in graph.nodes if not is_cut(node)), returned]
+    lines = [" ".join(head), *(_line(canonical(node, nodes)) for node in graph.nodes if not is_split(node)), returned]
     return "\n".join(lines) + "\n"
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from dvk.composer.ir.affine import contiguous_strides
-from dvk.composer.ir.symint import Size, named
+from dvk.composer.ir.symint import SymbolicSize, named
 from dvk.records import Graph, Node
 
 SIZED: dict[str, tuple[int, ...]] = {
@@ -30,7 +30,7 @@ class Names:
     """Value → name of the sizes of one graph."""
 
     def __init__(self, graph: Graph):
-        self.sizes: dict[int, Size] = {}
+        self.sizes: dict[int, SymbolicSize] = {}
         for node in graph.nodes:
             for size in node.shape or ():
                 if size > 1 and size not in self.sizes:
@@ -48,15 +48,15 @@ class Names:
     def strides(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
         """Strides as products of the sizes they step over."""
         order = sorted((d for d in range(len(shape)) if shape[d] > 1), key=lambda d: (strides[d], -d))
-        found = list(strides)
+        result = list(strides)
         step: int = 1
         for dim in order:
             if strides[dim] == step:
-                found[dim] = step
+                result[dim] = step
             else:
-                found[dim] = step = self._product(strides[dim])
+                result[dim] = step = self._product(strides[dim])
             step = step * shape[dim]
-        return tuple(found)
+        return tuple(result)
 
     def _product(self, value: int) -> int:
         """A stride that is not dense: a size, a product of two, or the number."""

@@ -16,31 +16,31 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from dvk.composer.capture.export import Captured
+from dvk.composer.capture.export import CapturedGraph
 from dvk.composer.codegen import cpp
 from dvk.composer.codegen.triton import LAUNCHER, scalar
 from dvk.composer.dropin import source_file
-from dvk.composer.dropin.forward import Program, held_name, parameter
+from dvk.composer.dropin.forward import ForwardProgram, held_name, parameter
 from dvk.composer.dropin.namespace import names_bound_by
 from dvk.composer.ir import structures
 from dvk.composer.ir.text import literal
 from dvk.nanolang import frame
-from dvk.nanolang.lint.order import too_early
+from dvk.nanolang.lint.order import use_before_definition
 from dvk.nanolang.listing.symbolic import Names
-from dvk.nanolang.parse_error import Unreadable
+from dvk.nanolang.parse_error import ParseError
 from dvk.nanolang.text.expand import expand
 from dvk.records import Backend, Candidate, Node, Task
 
 
-def assemble(task: Task, captured: Captured, text: str, backend: Backend, *, proposer: str = "composer", title: str = "",
+def assemble(task: Task, captured: CapturedGraph, text: str, backend: Backend, *, proposer: str = "composer", title: str = "",
              skills: tuple[str, ...] = ()) -> Candidate:
     """The drop-in around a compact text.
 
     Raises:
-        Unreadable: it does not parse, or names what nothing defines.
+        ParseError: it does not parse, or names what nothing defines.
     """
     if backend not in frame.NAMES:
-        raise Unreadable(f"there is no compact dialect for {backend}")
+        raise ParseError(f"there is no compact dialect for {backend}")
     program_text = expand(captured, text, backend, task.device)
     native, python, kernels = program_text.native, program_text.python, program_text.kernels
     tree = _parsed(python)
@@ -52,8 +52,8 @@ def assemble(task: Task, captured: Captured, text: str, backend: Backend, *, pro
     held = {n.name: n for n in captured.graph.nodes if n.op in ("input", "param", "buffer", "const")}
     program = _program(task, run, captured.graph.outputs, held)
     _check_names(tree, python, set(given))
-    if (why := too_early(tree, given)) is not None:
-        raise Unreadable(*why)
+    if (why := use_before_definition(tree, given)) is not None:
+        raise ParseError(*why)
     taken = names_bound_by(task.source)
     mine = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} | {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
     renamed = {n: f"_dvk_{n}" for n in (mine | set(given)) - {"torch", "tl", "triton"} if ("*" in taken or n in taken) and
@@ -86,9 +86,9 @@ def _parsed(python: str) -> ast.Module:
         return ast.parse(python)
     except SyntaxError as error:
         line = (python.splitlines() or [""])[min((error.lineno or 1), len(python.splitlines())) - 1].strip()
-        raise Unreadable(f"not Python: {error.msg}: {line[:80]}") from None
+        raise ParseError(f"not Python: {error.msg}: {line[:80]}") from None
     except (ValueError, RecursionError, MemoryError) as error:
-        raise Unreadable(f"the text is not Python: {type(error).__name__}: {error}") from None
+        raise ParseError(f"the text is not Python: {type(error).__name__}: {error}") from None
 
 
 def _check_names(tree: ast.Module, python: str, given: set[str]) -> None:
@@ -97,12 +97,12 @@ def _check_names(tree: ast.Module, python: str, given: set[str]) -> None:
     try:
         table = symtable.symtable(python, "<compact>", "exec")
     except SyntaxError as error:
-        raise Unreadable(f"line {error.lineno} is not Python: {error.msg}") from None
+        raise ParseError(f"line {error.lineno} is not Python: {error.msg}") from None
     for scope in (*table.get_children(), table):
         for unknown in sorted(_free(scope) - known):
             size = re.fullmatch(r"s\d+", unknown)
             kernel = scope.get_name() if scope is not table and scope.get_name() != "run" else None
-            raise Unreadable(f"`{unknown}` is not a size of this graph" if size else f"`{unknown}` is not defined", kernel, unknown)
+            raise ParseError(f"`{unknown}` is not a size of this graph" if size else f"`{unknown}` is not defined", kernel, unknown)
 
 
 def tree_names(tree: ast.Module) -> set[str]:
@@ -114,11 +114,11 @@ def tree_names(tree: ast.Module) -> set[str]:
 def _free(table: symtable.SymbolTable) -> set[str]:
     """Names that some scope reads from outside the text's functions."""
     top = table.get_type() == "module"
-    found = {s.get_name() for s in table.get_symbols() if s.is_referenced() and (s.is_global() or top)}
-    return found.union(*(_free(child) for child in table.get_children()))
+    result = {s.get_name() for s in table.get_symbols() if s.is_referenced() and (s.is_global() or top)}
+    return result.union(*(_free(child) for child in table.get_children()))
 
 
-def _program(task: Task, run: ast.FunctionDef, outputs: Any, nodes: Mapping[str, Node]) -> Program:
+def _program(task: Task, run: ast.FunctionDef, outputs: Any, nodes: Mapping[str, Node]) -> ForwardProgram:
     """The call of `run`: its parameters name values of the listing; what it returns, and the structure around that, as the graph has it."""
     params = [a.arg for a in run.args.args]
     weights = [nodes[p] for p in params if nodes[p].op != "input" and nodes[p].target is not None]
@@ -141,7 +141,7 @@ def _program(task: Task, run: ast.FunctionDef, outputs: Any, nodes: Mapping[str,
         lines.append(f"_dvk_parts = {result}")
         places = {name: f"_dvk_parts[{number}]" for number, name in enumerate(structures.refs(outputs))}
         result = structures.expression(outputs, places.__getitem__, partial(literal, name=str))
-    return Program(lines, result, weights, weights, derived)
+    return ForwardProgram(lines, result, weights, weights, derived)
 
 
 def _data(value: Any) -> str:
@@ -188,4 +188,4 @@ def _cpp_parts(native: str, python: str, kernels: Mapping[str, int], sizes: Mapp
     return text, cpp.runtime(frame.cpp_prelude({})), load
 
 
-__all__ = ["Unreadable", "assemble"]
+__all__ = ["ParseError", "assemble"]

@@ -17,7 +17,7 @@ from dvk.composer.ir.affine import Var
 from dvk.composer.ir.loops import Instr, Ref
 
 
-class CppWriter(KernelWriter):
+class NanoCppWriter(KernelWriter):
     """The text of one kernel under a schedule."""
 
     buffer = "b"

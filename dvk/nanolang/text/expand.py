@@ -18,21 +18,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 
-from dvk.composer.capture.export import Captured
+from dvk.composer.capture.export import CapturedGraph
 from dvk.composer.codegen.cpp.scalar import STORAGE
 from dvk.composer.ir.affine import contiguous_strides
 from dvk.composer.ir.effects import is_view
 from dvk.nanolang.frame import CONSTANTS, cpp_prelude
-from dvk.nanolang.lint.bounds import beyond, elements
-from dvk.nanolang.lint.calls import Calls
-from dvk.nanolang.lint.reach import amiss
-from dvk.nanolang.lint.scopes import undeclared
-from dvk.nanolang.lint.touched import TENSOR, Touched, left_out
+from dvk.nanolang.lint.bounds import elements, out_of_bounds
+from dvk.nanolang.lint.calls import HostCalls
+from dvk.nanolang.lint.reach import access_error
+from dvk.nanolang.lint.scopes import undeclared_name
+from dvk.nanolang.lint.touched import TENSOR, TouchedElements, untouched_elements
 from dvk.nanolang.lint.width import too_wide
 from dvk.nanolang.listing.prompt import DTYPES
 from dvk.nanolang.listing.symbolic import Names, symbolic
-from dvk.nanolang.parse_error import Unreadable, about
-from dvk.nanolang.text.named import CALL, Form, defined, read
+from dvk.nanolang.parse_error import ParseError, error_context
+from dvk.nanolang.text.named import CALL, OperatorForm, defined, read
 from dvk.nanolang.text.program import laid_out, same_layout
 from dvk.records import Backend, Graph, Node
 
@@ -47,7 +47,7 @@ _LOCAL = re.compile(r"(?<![\w.])(?:float|double|bool|long|int|short|char|_Float1
 
 
 @dataclass
-class Expanded:
+class ExpandedText:
     """A text written out."""
 
     native: str
@@ -67,19 +67,19 @@ class _Kernel:
     written: set[str] = field(default_factory=set)
 
 
-def expand(captured: Captured, text: str, backend: Backend, device: str = "cpu") -> Expanded:
+def expand(captured: CapturedGraph, text: str, backend: Backend, device: str = "cpu") -> ExpandedText:
     """The program that a text stands for.
 
     Args:
         device: where memory is made when no tensor is at hand.
 
     Raises:
-        Unreadable: it stands for none.
+        ParseError: it stands for none.
     """
     if len(text) > MAX_TEXT:
-        raise Unreadable(f"the text is longer than {MAX_TEXT} characters")
+        raise ParseError(f"the text is longer than {MAX_TEXT} characters")
     if _UNWRITABLE.search(text):
-        raise Unreadable("the text holds a character that no source file can")
+        raise ParseError("the text holds a character that no source file can")
     names = Names(captured.graph)
     return _Expansion(captured.graph, names, backend, device).of(text)
 
@@ -94,13 +94,13 @@ class _Expansion:
         """Tensors that are known to lie in memory as the listing says."""
         self.extents: dict[str, int] = {}
         """Elements of the tensors whose memory is known: inputs, weights, and what is made for kernels."""
-        self.touched = Touched()
-        self.calls = Calls(nodes, sizes)
-        self.forms: dict[Form, str] = {}
+        self.touched = TouchedElements()
+        self.calls = HostCalls(nodes, sizes)
+        self.forms: dict[OperatorForm, str] = {}
         self.held: list[str] = []
         self.graphed = False
 
-    def of(self, text: str) -> Expanded:
+    def of(self, text: str) -> ExpandedText:
         steps = self._steps(text)
         given = [n for n, node in self.nodes.items() if node.op in ("input", "param", "buffer", "const")]
         used = {w for step in steps for w in (step.tensors if isinstance(step, _Kernel) else TENSOR.findall(step))}
@@ -112,8 +112,8 @@ class _Expansion:
         bodies = ["\n".join(self._function(k)) for k in kernels]
         functions = [defined(form, name, self.backend) for form, name in self.forms.items()]
         if self.backend == "cpp":
-            return Expanded("\n".join([*functions, *bodies]), "\n".join(run), {k.name: len(k.tensors) for k in kernels})
-        return Expanded("", "\n\n".join([*functions, *bodies, "\n".join(run)]), {})
+            return ExpandedText("\n".join([*functions, *bodies]), "\n".join(run), {k.name: len(k.tensors) for k in kernels})
+        return ExpandedText("", "\n\n".join([*functions, *bodies, "\n".join(run)]), {})
 
     # ------------------------------------------------------------ reading
 
@@ -126,16 +126,16 @@ class _Expansion:
         while number < len(lines):
             line = lines[number].rstrip()
             number += 1
-            found = head.fullmatch(line)
-            if found is not None:
+            match = head.fullmatch(line)
+            if match is not None:
                 body = []
                 while number < len(lines) and (lines[number].startswith(" ") or not lines[number].strip()):
                     body.append(lines[number].rstrip())
                     number += 1
-                if any(isinstance(s, _Kernel) and s.name == found[1] for s in steps):
-                    raise Unreadable(f"there are two kernels {found[1]}")
-                with about(found[1]):
-                    steps.append(self._kernel(found, [b for b in body if b], steps))
+                if any(isinstance(s, _Kernel) and s.name == match[1] for s in steps):
+                    raise ParseError(f"there are two kernels {match[1]}")
+                with error_context(match[1]):
+                    steps.append(self._kernel(match, [b for b in body if b], steps))
             elif line == "graphed" and self.backend == "triton":
                 self.graphed = True
             elif re.match(r"w\d+ = held\(", line):
@@ -146,34 +146,34 @@ class _Expansion:
                 steps.append(line)
         returns = [s for s in steps if isinstance(s, str) and re.match(r"return\b", s)]
         if len(returns) != 1 or steps[-1] is not returns[0]:
-            raise Unreadable("the last line, and no other, is to be `return …`")
+            raise ParseError("the last line, and no other, is to be `return …`")
         return steps
 
     def _statement(self, line: str, number: int) -> None:
         try:
             tree = ast.parse(f"def run():\n {line}").body[0].body  # type: ignore[attr-defined]
         except SyntaxError as error:
-            raise Unreadable(f"line {number} is not Python: {error.msg}: {line[:80]}") from None
+            raise ParseError(f"line {number} is not Python: {error.msg}: {line[:80]}") from None
         except (ValueError, RecursionError, MemoryError) as error:
-            raise Unreadable(f"line {number} is not Python: {type(error).__name__}") from None
+            raise ParseError(f"line {number} is not Python: {type(error).__name__}") from None
         simple = len(tree) == 1 and (isinstance(tree[0], ast.Return) or (isinstance(tree[0], ast.Assign) and len(tree[0].targets) == 1))
         if not simple:
-            raise Unreadable(f"line {number} is neither a kernel, an assignment nor `return`: {line[:80]}")
+            raise ParseError(f"line {number} is neither a kernel, an assignment nor `return`: {line[:80]}")
 
-    def _kernel(self, found: re.Match[str], body: list[str], steps: list[_Kernel | str]) -> _Kernel:
-        name = found[1]
+    def _kernel(self, match: re.Match[str], body: list[str], steps: list[_Kernel | str]) -> _Kernel:
+        name = match[1]
         if not body:
-            raise Unreadable(f"kernel {name} has no lines")
+            raise ParseError(f"kernel {name} has no lines")
         if not name.isidentifier() or name in self.nodes:
-            raise Unreadable(f"`{name}` is no name for a kernel")
+            raise ParseError(f"`{name}` is no name for a kernel")
         text = "\n".join(body)
         if "'''" in text:
-            raise Unreadable(f"kernel {name} holds three quotes in a row")
+            raise ParseError(f"kernel {name} holds three quotes in a row")
         if self.backend == "cpp" and text.count("{") != text.count("}"):
-            raise Unreadable(f"the braces of kernel {name} do not match")
-        if self.backend == "triton" and (why := too_wide(name, found[2], body, self.sizes)) is not None:
-            raise Unreadable(why)
-        kernel = _Kernel(name, found[2] or "", body)
+            raise ParseError(f"the braces of kernel {name} do not match")
+        if self.backend == "triton" and (why := too_wide(name, match[2], body, self.sizes)) is not None:
+            raise ParseError(why)
+        kernel = _Kernel(name, match[2] or "", body)
         local = set(_LOCAL.findall(text)) if self.backend == "cpp" else set(re.findall(r"^\s+(\w+) = ", text, re.MULTILINE))
         kernel.tensors = [w for w in dict.fromkeys(TENSOR.findall(text)) if w not in local]
         stored = r"(?<![\w.])(\w+)\[[^\]]*\] [-+*/]?= " if self.backend == "cpp" else r"tl\.(?:store|atomic_\w+)\((\w+)"
@@ -182,8 +182,8 @@ class _Expansion:
         if self.backend == "cpp":
             earlier = {s.name for s in steps if isinstance(s, _Kernel)}
             known = {*kernel.tensors, *self.sizes, *self.forms.values(), *earlier, *_given()}
-            if (why := undeclared("\n".join(kernel.lines), known)) is not None:
-                raise Unreadable(f"kernel {name} {why}")
+            if (why := undeclared_name("\n".join(kernel.lines), known)) is not None:
+                raise ParseError(f"kernel {name} {why}")
         return kernel
 
     def _called(self, line: str, text: str) -> str:
@@ -206,7 +206,7 @@ class _Expansion:
         kind = assigned[1] or next(iter(re.findall(rf"(?<![\w.])(\w+) {assigned[2]}\[", text)), "")
         return kind in ("float", "const")
 
-    def _new_name(self, form: Form) -> str:
+    def _new_name(self, form: OperatorForm) -> str:
         count = sum(f.name == form.name for f in self.forms)
         return f"op_{form.name}" + (f"_{count}" if count else "")
 
@@ -222,7 +222,7 @@ class _Expansion:
         lines: list[list[str]] = []
         for step in steps:
             if isinstance(step, _Kernel):
-                with about(step.name):
+                with error_context(step.name):
                     lines.append(self._launch(step, known, params))
                 continue
             name, equals, value = step.partition(" = ")
@@ -234,14 +234,14 @@ class _Expansion:
                 self.extents.pop(tensor, None)
             made = self._value(name, value, params, name in calls)
             if (why := self.calls.assigned(name, made)) is not None:
-                raise Unreadable(f"`{step[:80]}` cannot be run: {why}", name=name)
+                raise ParseError(f"`{step[:80]}` cannot be run: {why}", name=name)
             shape = self.calls.shape(name)
             if shape is not None and (made.endswith(".contiguous()") or made.startswith("nhwc(")):
                 self.extents[name] = math.prod(shape)
             lines.append([f"{name} = {made}"])
         kernels = [(step.name, step.tensors, step.written) for step in steps if isinstance(step, _Kernel)]
-        if (told := left_out(self.touched, self.graph, kernels, [s for s in steps if isinstance(s, str)], params)) is not None:
-            raise Unreadable(*told)
+        if (told := untouched_elements(self.touched, self.graph, kernels, [s for s in steps if isinstance(s, str)], params)) is not None:
+            raise ParseError(*told)
         return _dropping(lines, set(params))
 
     def _value(self, name: str, value: str, params: list[str], read: bool) -> str:
@@ -264,7 +264,7 @@ class _Expansion:
         """Memory that a text asks for: `empty(f32, s0, s1)`."""
         kind, _, rest = args.partition(",")
         if kind not in TYPES:
-            raise Unreadable(f"`{kind}` is no type: {', '.join(TYPES)}")
+            raise ParseError(f"`{kind}` is no type: {', '.join(TYPES)}")
         self.types[name] = TYPES[kind]
         shape, strided, strides = rest.partition("strides=")
         count = elements(shape.strip().rstrip(","), self.sizes) if not strided else None
@@ -280,21 +280,21 @@ class _Expansion:
                 continue
             node = self.nodes.get(name)
             if name not in kernel.written:
-                raise Unreadable(f"kernel {kernel.name} reads `{name}`, which nothing made before")
+                raise ParseError(f"kernel {kernel.name} reads `{name}`, which nothing made before")
             if node is None or node.shape is None or node.dtype is None:
-                raise Unreadable(f"kernel {kernel.name} writes `{name}`, which the listing does not describe: {name} = empty(…)")
+                raise ParseError(f"kernel {kernel.name} writes `{name}`, which the listing does not describe: {name} = empty(…)")
             lines.append(f"{name} = {self._like(node, kernel) or self._new(node, params)}")
             known.add(name)
             self.as_listed.add(name)
             self.calls.listed(name)
             self.extents[name] = _extent(node)
-        if self.backend == "cpp" and (why := beyond("\n".join(kernel.lines), self.sizes, self.extents)) is not None:
-            raise Unreadable(f"kernel {kernel.name} {why}")
+        if self.backend == "cpp" and (why := out_of_bounds("\n".join(kernel.lines), self.sizes, self.extents)) is not None:
+            raise ParseError(f"kernel {kernel.name} {why}")
         if self.backend == "triton":
             extents = {name: self.extents.get(name) for name in kernel.tensors}
             launch = kernel.head, kernel.lines, self.sizes, extents, self.forms.values()
-            if (why := amiss(*launch) or self.touched.by(*launch)) is not None:
-                raise Unreadable(f"kernel {kernel.name} {why}")
+            if (why := access_error(*launch) or self.touched.by(*launch)) is not None:
+                raise ParseError(f"kernel {kernel.name} {why}")
         grid = f"[{kernel.head}]" if self.backend == "triton" else ""
         return [*lines, f"{kernel.name}{grid}({', '.join(kernel.tensors)})"]
 
@@ -320,7 +320,7 @@ class _Expansion:
         params = []
         for name in kernel.tensors:
             if self.types.get(name) not in STORAGE:
-                raise Unreadable(f"kernels do not take {self.types.get(name) or 'what has no known type'}, as `{name}` is")
+                raise ParseError(f"kernels do not take {self.types.get(name) or 'what has no known type'}, as `{name}` is")
             const = "" if name in kernel.written else "const "
             kind = "_Float16" if self.types[name] == "float16" else STORAGE[self.types[name]]
             params.append(f"{const}{kind}* __restrict {name}")
@@ -357,13 +357,13 @@ def _dropping(lines: list[list[str]], params: set[str]) -> list[str]:
     for number, step in enumerate(lines):
         for name in TENSOR.findall("\n".join(step)):
             last[name] = number
-    found = []
+    result = []
     for number, step in enumerate(lines):
-        found += step
+        result += step
         dead = [name for name, at in last.items() if at == number and name not in params and re.match(r"[vz]", name)]
         if dead and number < len(lines) - 1:
-            found.append(f"del {', '.join(dead)}")
-    return found
+            result.append(f"del {', '.join(dead)}")
+    return result
 
 
-__all__ = ["Expanded", "expand"]
+__all__ = ["ExpandedText", "expand"]

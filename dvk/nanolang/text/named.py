@@ -16,11 +16,11 @@ from functools import lru_cache
 from typing import Any
 
 from dvk.composer.codegen.cpp.scalar import REGISTER
-from dvk.composer.codegen.cpp.writer import Writer as CppWriter
-from dvk.composer.codegen.triton.writer import Writer as TritonWriter
+from dvk.composer.codegen.cpp.writer import CppWriter
+from dvk.composer.codegen.triton.writer import TritonWriter
 from dvk.composer.compose import Composition, fuse_graph
 from dvk.composer.ir.affine import contiguous_strides
-from dvk.composer.ir.loops import Argument, Call, Instr, Kernel, Ref, Store
+from dvk.composer.ir.loops import Argument, Instr, Kernel, NamedOperator, Ref, Store
 from dvk.composer.ir.nodes import View
 from dvk.composer.ir.symint import constant
 from dvk.composer.lowering import activations, pointwise, powers, reductions, views  # noqa: F401 - registers the rules
@@ -42,27 +42,27 @@ _NAMED = {value: constant(name, value) for name, value in CONSTANTS.items()}
 
 
 @dataclass(frozen=True)
-class Form:
+class OperatorForm:
     """One operator with its literals: `gelu({0},approximate=tanh)`."""
 
     name: str
     args: tuple[Any, ...]
-    """Positions of operands as `Operand`, literals as they are."""
+    """Positions of operands as `OperandSlot`, literals as they are."""
     kwargs: tuple[tuple[str, Any], ...]
 
     @property
     def count(self) -> int:
         """Operands."""
-        return sum(isinstance(a, Operand) for a in self.args)
+        return sum(isinstance(a, OperandSlot) for a in self.args)
 
     def text(self) -> str:
-        """As `Call.form`."""
-        shown = [f"{{{a.number}}}" if isinstance(a, Operand) else literal(a) for a in self.args]
+        """As `NamedOperator.form`."""
+        shown = [f"{{{a.number}}}" if isinstance(a, OperandSlot) else literal(a) for a in self.args]
         return f"{self.name}({','.join([*shown, *(f'{k}={literal(v)}' for k, v in self.kwargs)])})"
 
 
 @dataclass(frozen=True)
-class Operand:
+class OperandSlot:
     """The place of a tensor."""
 
     number: int
@@ -128,7 +128,7 @@ def _named(kernel: Kernel, results: Mapping[Any, Node], origins: Mapping[Any, st
         form = form_of(node)
         operands = _same(group, form) if form is not None else None
         if form is not None and operands is not None and all(kernel.instrs[o].type == "float32" for o in operands):
-            call = Call(form.text(), frozenset(i.op for i in group))
+            call = NamedOperator(form.text(), frozenset(i.op for i in group))
             calls[last.id] = replace(last, op="call", args=tuple(Ref(o) for o in operands), compute="float32", call=call)
             gone |= inside - {last.id}
     return _without(kernel, calls, gone)
@@ -144,7 +144,7 @@ def _without(kernel: Kernel, calls: Mapping[int, Instr], gone: set[int]) -> Kern
     return replace(kernel, instrs=instrs, stores=tuple(Store(now[s.value], s.buffer, s.offset) for s in kernel.stores))
 
 
-def _same(group: list[Instr], form: Form) -> list[int] | None:
+def _same(group: list[Instr], form: OperatorForm) -> list[int] | None:
     """The registers that the form's operands are, if the group is what the form's function computes."""
     body = function(form)
     if body is None:
@@ -180,13 +180,13 @@ def _position(kernel: Kernel, load: Instr) -> int:
     return int(node.name[1:])
 
 
-def form_of(node: Node) -> Form | None:
+def form_of(node: Node) -> OperatorForm | None:
     """The form of an operator; None where an operand is neither a tensor nor a plain literal."""
     args: list[Any] = []
     count = 0
     for arg in node.args:
         if isinstance(arg, dict) and set(arg) == {"ref"}:
-            args.append(Operand(count))
+            args.append(OperandSlot(count))
             count += 1
         elif arg is None or type(arg) in (bool, int, float):
             args.append(arg)
@@ -195,7 +195,7 @@ def form_of(node: Node) -> Form | None:
     if not 1 <= count <= len(LETTERS) or any(v is not None and type(v) not in (bool, int, float, str) for v in node.kwargs.values()):
         return None
     name = node.op.split(".")[1] if node.op.startswith("aten.") else ""
-    return Form(name, tuple(args), tuple(node.kwargs.items())) if name in RULES else None
+    return OperatorForm(name, tuple(args), tuple(node.kwargs.items())) if name in RULES else None
 
 
 def literal(value: Any) -> str:
@@ -206,7 +206,7 @@ def literal(value: Any) -> str:
 # -------------------------------------------------------------- reading
 
 
-def read(name: str, args: str) -> tuple[Form, tuple[str, ...]] | None:
+def read(name: str, args: str) -> tuple[OperatorForm, tuple[str, ...]] | None:
     """A call in a text: its form and the operands' names; None for what is no operator's call."""
     if name not in RULES:
         return None
@@ -216,7 +216,7 @@ def read(name: str, args: str) -> tuple[Form, tuple[str, ...]] | None:
     for part in (p.strip() for p in args.split(",")):
         key, equals, text = part.partition("=")
         if not equals and part not in WORDS and REGISTER_NAME.fullmatch(part):
-            positional.append(Operand(len(values)))
+            positional.append(OperandSlot(len(values)))
             values.append(part)
             continue
         value = _literal(text.strip() if equals else part)
@@ -228,7 +228,7 @@ def read(name: str, args: str) -> tuple[Form, tuple[str, ...]] | None:
             positional.append(value)
     if not 1 <= len(values) <= len(LETTERS):
         return None
-    form = Form(name, tuple(positional), tuple(keyed))
+    form = OperatorForm(name, tuple(positional), tuple(keyed))
     return (form, tuple(values)) if function(form) is not None else None
 
 
@@ -243,11 +243,11 @@ def _literal(text: str) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def function(form: Form) -> Kernel | None:
+def function(form: OperatorForm) -> Kernel | None:
     """What the composer computes for the operator alone, on float32; None where that is more than arithmetic on registers."""
     nodes = [Node(name=f"x{n}", op="input", shape=(8,), dtype="float32", strides=contiguous_strides((8,)), target=f"x{n}")
              for n in range(form.count)]  # fmt: skip
-    args = tuple({"ref": f"x{a.number}"} if isinstance(a, Operand) else a for a in form.args)
+    args = tuple({"ref": f"x{a.number}"} if isinstance(a, OperandSlot) else a for a in form.args)
     nodes.append(Node(name="v0", op=f"aten.{form.name}.default", args=args, kwargs=dict(form.kwargs), shape=(8,), dtype="float32",
                       strides=contiguous_strides((8,))))  # fmt: skip
     try:
@@ -262,7 +262,7 @@ def function(form: Form) -> Kernel | None:
     return kernel if single and whole and len(kernel.inputs) == form.count else None
 
 
-def defined(form: Form, name: str, backend: Backend) -> str:
+def defined(form: OperatorForm, name: str, backend: Backend) -> str:
     """The text of the function behind a call.
 
     Raises:
@@ -289,4 +289,4 @@ def defined(form: Form, name: str, backend: Backend) -> str:
     return "\n".join([head, *(f"  {line}" for line in [*lines, f"return v{result};"]), "}"])
 
 
-__all__ = ["CALL", "Form", "defined", "named", "plain", "read"]
+__all__ = ["CALL", "OperatorForm", "defined", "named", "plain", "read"]

@@ -17,7 +17,7 @@ from dvk.composer.ir import structures
 from dvk.composer.ir.affine import contiguous_strides
 from dvk.composer.ir.effects import is_view
 from dvk.composer.ir.loops import Buffer, Kernel
-from dvk.composer.ir.nodes import Prim, View
+from dvk.composer.ir.nodes import IRNode, View
 from dvk.composer.lowering.dispatch import PrimGraph
 from dvk.nanolang.listing.prompt import DTYPES
 from dvk.records import Graph, Node
@@ -27,7 +27,7 @@ Shown = Callable[[Kernel, list[str], list[str], Callable[[str, int], str]], list
 
 
 @dataclass(frozen=True)
-class Text:
+class HostText:
     """The parts of the host program."""
 
     held: list[str]
@@ -36,7 +36,7 @@ class Text:
     inplace: Mapping[str, dict[int, int]]
 
 
-class CompactHost(HostWriter):
+class HostTextWriter(HostWriter):
     """A `HostWriter` that writes for people and small models: short names, no addresses, no module.
 
     Args:
@@ -45,7 +45,7 @@ class CompactHost(HostWriter):
     """
 
     def __init__(self, graph: Graph, prims: PrimGraph, part: Partition, kernels: Mapping[int, Kernel], shown: Shown, inplace: bool,
-                 device: str, listing: Graph, names: Mapping[Prim | View, str]):
+                 device: str, listing: Graph, names: Mapping[IRNode | View, str]):
         super().__init__(graph, prims, part, kernels, lambda k, i, o: shown(k, i, o, self._more), inplace, device)
         self.nodes = {node.name: node for node in listing.nodes}
         self.listed = names
@@ -56,17 +56,19 @@ class CompactHost(HostWriter):
         self.derived: list[str] = []
         """Functions that make weights of weights."""
 
-    def text(self) -> Text:
+    def text(self) -> HostText:
         program = self.program()
         lines = [line for line in program.lines if not line.startswith("del ")]
-        return Text([f"w{n} = held({text})" for n, text in enumerate(self.derived)], [*lines, f"return {program.result}"], program.inplace)
+        return HostText(
+            [f"w{n} = held({text})" for n, text in enumerate(self.derived)], [*lines, f"return {program.result}"], program.inplace
+        )
 
     def _tree(self, tree: Any) -> str:
         return super()._tree(structures.flat(tree))
 
     # -------------------------------------------------------------- names
 
-    def _fresh(self, prim: Prim | None = None) -> str:
+    def _fresh(self, prim: IRNode | None = None) -> str:
         name = self.listed.get(prim) if prim is not None else None
         if name is not None and name not in self.used:
             self.used.add(name)
@@ -74,7 +76,7 @@ class CompactHost(HostWriter):
         self.counter += 1
         return f"z{self.counter - 1}"
 
-    def _source(self, prim: Prim) -> str:
+    def _source(self, prim: IRNode) -> str:
         assert prim.node is not None
         return prim.node.name
 
@@ -107,7 +109,7 @@ class CompactHost(HostWriter):
         text = super()._call(node)
         return text.replace("torch.nn.functional.", "F.", 1) if text.startswith("torch.nn.functional.") else text
 
-    def _extern(self, prim: Prim) -> None:
+    def _extern(self, prim: IRNode) -> None:
         super()._extern(prim)
         buffer, node = self.read.get(prim), prim.node
         if buffer is None or node is None or node.op in ("derived", "restrided"):
@@ -120,21 +122,21 @@ class CompactHost(HostWriter):
         self.lines[-1] = f"{name} = {laid_out(call, buffer.shape, buffer.strides)}"
 
 
-def listed(graph: Graph, prims: PrimGraph) -> dict[Prim | View, str]:
+def listed(graph: Graph, prims: PrimGraph) -> dict[IRNode | View, str]:
     """The listing's name of every value that has one, and of every view of another; of several views alike the first's."""
-    found: dict[Prim | View, str] = {}
+    result: dict[IRNode | View, str] = {}
     for node in graph.nodes:
         value = prims.values.get(node.name)
         if not isinstance(value, View) or not node.name[1:].isdigit():
             continue
-        if not value.steps or value.base not in found:
-            found[value.base] = node.name
+        if not value.steps or value.base not in result:
+            result[value.base] = node.name
         if value.steps:
-            found.setdefault(value, node.name)
+            result.setdefault(value, node.name)
     for view, piece in prims.pieces.items():
-        if view in found:
-            found.setdefault(piece, found[view])
-    return found
+        if view in result:
+            result.setdefault(piece, result[view])
+    return result
 
 
 def new(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> str:

@@ -14,11 +14,11 @@ from typing import Any
 
 from dvk.composer import recipes
 from dvk.composer.algorithms import Schedule, algorithms, elements, name_of, numbers, usual
-from dvk.composer.capture.export import Captured
+from dvk.composer.capture.export import CapturedGraph
 from dvk.composer.codegen.analysis.work import does
 from dvk.composer.codegen.triton.matmul_schedule import pays
 from dvk.composer.compose import Plan
-from dvk.composer.fusion.groups import Group
+from dvk.composer.fusion.groups import FusionGroup
 from dvk.composer.ir.effects import is_view
 from dvk.composer.ir.nodes import FLOATS, View
 from dvk.nanolang.listing.symbolic import packet
@@ -42,7 +42,7 @@ TRIES = 8
 
 
 @dataclass(frozen=True)
-class Variant:
+class PlanVariant:
     """One plan and what it does, in words."""
 
     plan: Plan
@@ -53,23 +53,23 @@ class Variant:
     """Kernel → its algorithm, then its numbers."""
 
 
-def variants(captured: Captured, backend: Backend, rng: random.Random, count: int) -> list[Variant]:
+def variants(captured: CapturedGraph, backend: Backend, rng: random.Random, count: int) -> list[PlanVariant]:
     """Up to `count` variants, no two with the same text.
 
     The composer's own first; then each other structure and each algorithm of the kernel with most work, as far as
     `count` reaches; then mixtures at random.
     """
     shapes = structures(captured, backend)
-    found: list[Variant] = []
+    result: list[PlanVariant] = []
     seen: set[Any] = set()
 
     def offer(plan: Plan) -> None:
         key = (plan.recipes, tuple(sorted((k, tuple(sorted(s.items()))) for k, s in plan.schedules.items())))
-        if key in seen or len(found) >= count:
+        if key in seen or len(result) >= count:
             return
         variant = described(captured, plan, backend)
         if variant.text not in seen:
-            found.append(variant)
+            result.append(variant)
         seen.update((key, variant.text))
 
     offer(full(captured, Plan(shapes[0]), backend))
@@ -83,16 +83,16 @@ def variants(captured: Captured, backend: Backend, rng: random.Random, count: in
     for plan in first:
         offer(full(captured, plan, backend))
     for _ in range(TRIES * count):
-        if len(found) >= count:
+        if len(result) >= count:
             break
         names = rng.choice(shapes[: max(len(shapes) - 1, 1)]) if rng.random() < 0.5 else shapes[0]
         offer(_drawn(captured, names, backend, rng))
-    return found
+    return result
 
 
-def structures(captured: Captured, backend: Backend) -> list[tuple[str, ...]]:
+def structures(captured: CapturedGraph, backend: Backend) -> list[tuple[str, ...]]:
     """Sets of recipes worth a variant: everything first, nothing (all left to torch) last."""
-    applicable = tuple(recipes.applicable(captured.graph, DEVICES[backend], backend, but=recipes.unspoken(backend)))
+    applicable = tuple(recipes.applicable(captured.graph, DEVICES[backend], backend, but=recipes.not_in_dsl(backend)))
     names = tuple(n for n in applicable if recipes.RECIPES[n].kind != "schedule")
     base = tuple(n for n in names if n not in ("cuda_graph", "channels_last", "inplace_epilogue", "own_matmul"))
     found = [base]
@@ -110,13 +110,13 @@ def structures(captured: Captured, backend: Backend) -> list[tuple[str, ...]]:
     return list(dict.fromkeys(found))
 
 
-def full(captured: Captured, plan: Plan, backend: Backend) -> Plan:
+def full(captured: CapturedGraph, plan: Plan, backend: Backend) -> Plan:
     """The plan with a schedule for every kernel."""
     kernels = fused(captured, plan.recipes, backend).ordered
     return Plan(plan.recipes, {k.name: dict(plan.schedules.get(k.name) or usual(k, backend)) for k in kernels})
 
 
-def _drawn(captured: Captured, names: tuple[str, ...], backend: Backend, rng: random.Random) -> Plan:
+def _drawn(captured: CapturedGraph, names: tuple[str, ...], backend: Backend, rng: random.Random) -> Plan:
     """A plan with an algorithm drawn for every kernel; kernels that do the same get the same."""
     chosen: dict[Any, Schedule] = {}
     schedules: dict[str, Schedule] = {}
@@ -129,7 +129,7 @@ def _drawn(captured: Captured, names: tuple[str, ...], backend: Backend, rng: ra
     return Plan(names, schedules)
 
 
-def described(captured: Captured, plan: Plan, backend: Backend) -> Variant:
+def described(captured: CapturedGraph, plan: Plan, backend: Backend) -> PlanVariant:
     """The plan in words."""
     plan = full(captured, plan, backend)
     text, in_place = written(captured, plan, backend)
@@ -145,16 +145,16 @@ def described(captured: Captured, plan: Plan, backend: Backend) -> Variant:
         words.append("epilogue separate")
     if any(k.family == "product" for k in fused(captured, plan.recipes, backend).ordered):
         words.append("own products")
-    elif "own_matmul" not in recipes.unspoken(backend) and any(
+    elif "own_matmul" not in recipes.not_in_dsl(backend) and any(
             operator in MULTIPLYING and node.dtype in FLOATS for operator, node in zip(operators, captured.graph.nodes, strict=True)):
         words.append("products left to torch")
-    if kernels and "fuse_rowwise" not in plan.recipes and any(o in recipes.REDUCING for o in operators):
+    if kernels and "fuse_rowwise" not in plan.recipes and any(o in recipes.REDUCING_OPERATORS for o in operators):
         words.append("reductions left to torch")
     tags = (*words, *(f"{name}: {', '.join(phrases)}" for name, phrases in kernels.items()))
-    return Variant(plan, text, tags, kernels)
+    return PlanVariant(plan, text, tags, kernels)
 
 
-def facts(captured: Captured, plan: Plan, backend: Backend) -> dict[str, dict[str, Any]]:
+def facts(captured: CapturedGraph, plan: Plan, backend: Backend) -> dict[str, dict[str, Any]]:
     """What is true of every kernel of a plan: what advice about it may depend on.
 
     Returns:
@@ -163,15 +163,15 @@ def facts(captured: Captured, plan: Plan, backend: Backend) -> dict[str, dict[st
     """
     composition = fused(captured, plan.recipes, backend)
     plan = full(captured, plan, backend)
-    groups = {id(s): s for s in composition.part.schedule if isinstance(s, Group)}
-    found: dict[str, dict[str, Any]] = {}
+    groups = {id(s): s for s in composition.part.schedule if isinstance(s, FusionGroup)}
+    result: dict[str, dict[str, Any]] = {}
     for key, kernel in composition.kernels.items():
         members = set(groups[key].members)
         inside = [n for n in composition.graph.nodes if n.op not in ("input", "param", "buffer", "const") and not is_view(n) and
                   isinstance(v := composition.prims.values.get(n.name), View) and v.base in members]
         after = next((packet(b.prim.node) for b in kernel.inputs if b.prim.kind == "extern" and b.prim.node is not None), None)
         length, total = kernel.row_length, elements(kernel)
-        found[kernel.name] = {
+        result[kernel.name] = {
             "family": kernel.family, "does": does(kernel), "operators": [packet(n) for n in inside],
             "dtype": max((b for b in kernel.inputs), key=lambda b: b.num_bytes).dtype if kernel.inputs else kernel.outputs[0].dtype,
             "rows": int(kernel.num_rows), "length": int(length),
@@ -179,4 +179,4 @@ def facts(captured: Captured, plan: Plan, backend: Backend) -> dict[str, dict[st
             "row count": "few" if kernel.num_rows < FEW_ROWS else "many",
             "elements": "small" if total <= SMALL else "large" if total >= LARGE else "middling",
             "after": after, "algorithm": name_of(kernel, dict(plan.schedules[kernel.name]), backend)}
-    return found
+    return result

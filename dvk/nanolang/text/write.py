@@ -26,15 +26,15 @@ from typing import Any
 
 from dvk.composer import recipes
 from dvk.composer.algorithms import usual
-from dvk.composer.capture.export import Captured
+from dvk.composer.capture.export import CapturedGraph
 from dvk.composer.codegen import triton
 from dvk.composer.compose import Composition, Plan, fuse_graph
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.symint import as_cpp
 from dvk.nanolang.listing.symbolic import Names, symbolic
-from dvk.nanolang.text.cpp_text import CppWriter
+from dvk.nanolang.text.cpp_text import NanoCppWriter
 from dvk.nanolang.text.named import named
-from dvk.nanolang.text.program import CompactHost, listed
+from dvk.nanolang.text.program import HostTextWriter, listed
 from dvk.records import Backend
 
 DEVICES: dict[str, str] = {"triton": "cuda", "cuda": "cuda", "cpp": "cpu"}
@@ -43,28 +43,28 @@ KEPT = 16
 
 
 @dataclass(frozen=True)
-class Subject:
+class NanoContext:
     """A captured graph with named sizes."""
 
-    captured: Captured
+    captured: CapturedGraph
     names: Names
     symbolic: Any
 
 
-_subjects: dict[int, Subject] = {}
+_subjects: dict[int, NanoContext] = {}
 _fused: dict[tuple[int, tuple[str, ...], str], Composition] = {}
 
 
-def subject(captured: Captured) -> Subject:
+def nano_context(captured: CapturedGraph) -> NanoContext:
     """The graph with named sizes; made once for as long as variants of it are written."""
-    found = _subjects.get(id(captured))
-    if found is None or found.captured is not captured:
+    context = _subjects.get(id(captured))
+    if context is None or context.captured is not captured:
         names = Names(captured.graph)
-        found = Subject(captured, names, symbolic(captured.graph, names))
+        context = NanoContext(captured, names, symbolic(captured.graph, names))
         while len(_subjects) >= KEPT:
             _forget(next(iter(_subjects)))
-        _subjects[id(captured)] = found
-    return found
+        _subjects[id(captured)] = context
+    return context
 
 
 def _forget(key: int) -> None:
@@ -73,22 +73,22 @@ def _forget(key: int) -> None:
         del _fused[entry]
 
 
-def fused(captured: Captured, names: tuple[str, ...], backend: Backend) -> Composition:
+def fused(captured: CapturedGraph, names: tuple[str, ...], backend: Backend) -> Composition:
     """The kernels of a graph under some recipes, with symbolic sizes; of families that the dialect knows."""
-    names = tuple(n for n in names if n not in recipes.unspoken(backend))
-    whole = subject(captured)
+    names = tuple(n for n in names if n not in recipes.not_in_dsl(backend))
+    whole = nano_context(captured)
     key = (id(captured), tuple(n for n in names if recipes.RECIPES[n].kind in ("graph", "fusion")), backend)
     if key not in _fused:
         _fused[key] = named(fuse_graph(whole.symbolic, names, DEVICES[backend]))
     return _fused[key]
 
 
-def write(captured: Captured, plan: Plan, backend: Backend) -> str:
+def write(captured: CapturedGraph, plan: Plan, backend: Backend) -> str:
     """The compact text of a plan."""
     return written(captured, plan, backend)[0]
 
 
-def written(captured: Captured, plan: Plan, backend: Backend) -> tuple[str, bool]:
+def written(captured: CapturedGraph, plan: Plan, backend: Backend) -> tuple[str, bool]:
     """The compact text of a plan, and whether some kernel writes over what a call returned."""
     composition = fused(captured, plan.recipes, backend)
     chosen = {k.name: dict(plan.schedules.get(k.name) or usual(k, backend)) for k in composition.ordered}
@@ -99,15 +99,15 @@ def written(captured: Captured, plan: Plan, backend: Backend) -> tuple[str, bool
         show = _cpp if backend == "cpp" else _triton
         return show(kernel, chosen[kernel.name], inputs, outputs, registers(kernel, names), more)
 
-    host = CompactHost(composition.graph, composition.prims, composition.part, composition.kernels, shown,
-                       "inplace_epilogue" in plan.recipes, DEVICES[backend], subject(captured).symbolic, names).text()
+    host = HostTextWriter(composition.graph, composition.prims, composition.part, composition.kernels, shown,
+                       "inplace_epilogue" in plan.recipes, DEVICES[backend], nano_context(captured).symbolic, names).text()
     lines = [*(["graphed"] if replay else []), *host.held, *host.lines]
     return "\n".join(lines) + "\n", any(host.inplace.values())
 
 
 def registers(kernel: Kernel, listing: Mapping[Any, str]) -> dict[int, str]:
     """Instruction → the name of its value; a part of a tensor goes by the part's name. The listing names primitives and views."""
-    found: dict[int, str] = {}
+    result: dict[int, str] = {}
     taken: set[str] = set()
     unnamed = 0
     for instr in kernel.instrs:
@@ -117,8 +117,8 @@ def registers(kernel: Kernel, listing: Mapping[Any, str]) -> dict[int, str]:
         if not value or name in taken:
             name, unnamed = f"a{unnamed}", unnamed + 1
         taken.add(name)
-        found[instr.id] = name
-    return found
+        result[instr.id] = name
+    return result
 
 
 def _triton(kernel: Kernel, schedule: Mapping[str, Any], inputs: list[str], outputs: list[str], values: Mapping[int, str],
@@ -136,7 +136,7 @@ def _cpp(kernel: Kernel, schedule: Mapping[str, Any], inputs: list[str], outputs
          more: Callable[[str, int], str]) -> list[str]:
     del more
     with as_cpp():
-        lines = CppWriter(kernel, dict(schedule), {}).function().split("\n")
+        lines = NanoCppWriter(kernel, dict(schedule), {}).function().split("\n")
     wide = " wide" if schedule["width"] == 256 else ""
     return [f"{kernel.name}{wide}:", *(_respelled(line, values, _memory(inputs, outputs), "cpp") for line in lines[1:-1])]
 
@@ -157,15 +157,15 @@ _WORDS = {
 def _respelled(line: str, values: Mapping[int, str], memory: Mapping[str, str], backend: str) -> str:
     """A renderer's line in the listing's names."""
 
-    def word(found: re.Match[str]) -> str:
-        if found["memory"]:
-            return memory[found["memory"]]
-        if found["value"]:
-            return values[int(found["value"])]
-        parts = [found["kind"], values[int(found["of"])], *([values[int(found["second"])]] if found["second"] else [])]
-        return "_".join([*parts, *([found["end"].lstrip("_")] if found["end"] else [])])
+    def word(match: re.Match[str]) -> str:
+        if match["memory"]:
+            return memory[match["memory"]]
+        if match["value"]:
+            return values[int(match["value"])]
+        parts = [match["kind"], values[int(match["of"])], *([values[int(match["second"])]] if match["second"] else [])]
+        return "_".join([*parts, *([match["end"].lstrip("_")] if match["end"] else [])])
 
     return _WORDS[backend].sub(word, line)
 
 
-__all__ = ["DEVICES", "Subject", "fused", "subject", "write", "written"]
+__all__ = ["DEVICES", "NanoContext", "fused", "nano_context", "write", "written"]

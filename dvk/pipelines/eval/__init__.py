@@ -32,17 +32,17 @@ from dvk.pipelines import tracebacks
 from dvk.pipelines.eval import hygiene, page, playing, recorded, retime, suites, tables
 from dvk.pipelines.eval.kernelbench_ids import results
 from dvk.pipelines.eval.progress import Progress
-from dvk.pipelines.eval.request import AGAIN, EPISODES, FACTS, ROWS, SUMMARY, UNPLAYED, Request, Unplayed
+from dvk.pipelines.eval.request import AGAIN, EPISODES, FACTS, ROWS, SUMMARY, UNPLAYED, EvalRequest, Unplayed
 from dvk.pipelines.eval.rows import reason, rows_for, tries, winner
 from dvk.pipelines.eval.spending import Meter
 from dvk.pipelines.report.units import many
 from dvk.records import Device, Episode, Verdict
 from dvk.runs import RunFolder
 
-__all__ = ["Request", "evaluate"]
+__all__ = ["EvalRequest", "evaluate"]
 
 
-def evaluate(request: Request, config: Config) -> dict[str, Any]:
+def evaluate(request: EvalRequest, config: Config) -> dict[str, Any]:
     """Run the command; the returned summary is what `--json` prints.
 
     Raises:
@@ -71,7 +71,7 @@ def evaluate(request: Request, config: Config) -> dict[str, Any]:
             if request.hygiene:
                 hygiene.probe(problems, run, device, config, progress, request.eval_mode)
             left = [p for p in problems if p.name not in done]
-            table = playing.Table(request, config, device, backend, roofline.load(device), progress)
+            table = playing.EvalTable(request, config, device, backend, roofline.load(device), progress)
             cannot: dict[str, str] = {}
 
             def found(row: dict[str, Any]) -> None:
@@ -89,7 +89,7 @@ def evaluate(request: Request, config: Config) -> dict[str, Any]:
                     episodes.append(result)
                     tracebacks.keep(run, result.task.name, tracebacks.of_episode(result))
                 meter.note()
-                progress.ended(told(result, cannot.get(result.task.name, "") if isinstance(result, Episode) else ""))
+                progress.ended(summary_lines(result, cannot.get(result.task.name, "") if isinstance(result, Episode) else ""))
             again = {(row["task"], row["sample"]): Verdict.model_validate(row["verdict"]) for row in run.read(AGAIN)}
             for row in retime.time_again(episodes, again, request, config, progress, workers):
                 run.append(AGAIN, row)
@@ -100,7 +100,7 @@ def evaluate(request: Request, config: Config) -> dict[str, Any]:
         rows = rows_for(episodes, unplayed, again, {p.name: p.groups for p in problems}, {row["name"]: row for row in run.read(FACTS)})
         run.write_text(ROWS, "".join(row.model_dump_json() + "\n" for row in rows))
         summary = {
-            **tables.summarise(rows, baselines=request.baselines, flagged=hygiene.flagged(rows, run)),
+            **tables.summarise(rows, baselines=request.baselines, flagged=hygiene.hygiene_flags(rows, run)),
             "policy": request.policy, "suite": str(request.suite), "samples": request.samples, "turns": request.turns,
             "iterations": request.iterations, "device": device, "backend": backend, "cost": meter.total(rows), "run": str(run.path),
             "tracebacks": tracebacks.count(run), "eval_mode": request.eval_mode,
@@ -112,7 +112,7 @@ def evaluate(request: Request, config: Config) -> dict[str, Any]:
         return {**summary, **exported(run, problems, request)}
 
 
-def check(request: Request) -> None:
+def check(request: EvalRequest) -> None:
     """Refuse choices that do not go together, before anything is begun.
 
     Raises:
@@ -135,7 +135,7 @@ def check(request: Request) -> None:
         raise UsageError("--window goes with --iterations", "dvk eval SUITE --policy hf:PATH --turns 5 --iterations 10 --window 4")
 
 
-def exported(run: RunFolder, problems: Sequence[suites.Problem], request: Request) -> dict[str, Any]:
+def exported(run: RunFolder, problems: Sequence[suites.SuiteTask], request: EvalRequest) -> dict[str, Any]:
     """Write a finished evaluation in other layouts, where asked; the files, by layout."""
     if request.kernelbench is None:
         return {}
@@ -147,7 +147,7 @@ def exported(run: RunFolder, problems: Sequence[suites.Problem], request: Reques
     return {"kernelbench": [str(path) for path in written]}
 
 
-def told(result: Episode | Unplayed, cannot: str = "") -> str:
+def summary_lines(result: Episode | Unplayed, cannot: str = "") -> str:
     """What is said of a task that ended; `cannot`: why it has no graph."""
     if isinstance(result, Unplayed):
         return f"{result.name}: {result.error}"

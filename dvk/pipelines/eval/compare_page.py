@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dvk.pipelines.eval.page import profile
-from dvk.pipelines.eval.rows import Row, alike, best_of, outcome
+from dvk.pipelines.eval.rows import EvalRow, alike, best_of, outcome
 from dvk.pipelines.report.chart import Scale
 from dvk.pipelines.report.curves import Curves, Series, figure
 from dvk.pipelines.report.markup import Markup, el, join
@@ -20,7 +20,7 @@ SIDE, LEFT, TOP, BOTTOM = 300, 44, 12, 274
 Found = Mapping[str, Any]
 
 
-def write(run: RunFolder, found: Found, first: Sequence[Row], second: Sequence[Row]) -> None:
+def write(run: RunFolder, found: Found, first: Sequence[EvalRow], second: Sequence[EvalRow]) -> None:
     """Write the page and `comparison.json` into a run's folder.
 
     Args:
@@ -32,7 +32,7 @@ def write(run: RunFolder, found: Found, first: Sequence[Row], second: Sequence[R
     run.write_text("report.html", render(found, first, second, manifest))
 
 
-def render(found: Found, first: Sequence[Row], second: Sequence[Row], manifest: Mapping[str, Any]) -> str:
+def render(found: Found, first: Sequence[EvalRow], second: Sequence[EvalRow], manifest: Mapping[str, Any]) -> str:
     """The whole document."""
     gap = found["differences"]["fast_1"]
     title = f"fast_1 {shown('fast_1', gap)} on {many(found['num_shared'], 'task')}"
@@ -84,13 +84,13 @@ def _differences(found: Found) -> Markup:
     return el("section", el("h2", "What differs"), told, table(heads, rows, "Differences"))
 
 
-def _curves(first: Sequence[Row], second: Sequence[Row]) -> Markup:
+def _curves(first: Sequence[EvalRow], second: Sequence[EvalRow]) -> Markup:
     lines = [Series(letter, profile([outcome(row, row.final) for row in rows])) for letter, rows in (("A", first), ("B", second))]
     curve = figure(Curves("fast_p", "Share of tasks right and more than p times as fast as eager, by p.", lines, share=True))
     return el("section", el("h2", "Task by task"), el("div", curve, scatter(first, second), class_="curves"))
 
 
-def scatter(first: Sequence[Row], second: Sequence[Row]) -> Markup | None:
+def scatter(first: Sequence[EvalRow], second: Sequence[EvalRow]) -> Markup | None:
     """Every task that both solved, timed in one way: speedup of A to the right, of B upwards; above the diagonal B is faster."""
     ends = [{row.task: end for row, end in best_of(rows) if end.speedup} for rows in (first, second)]
     points = [(task, a.speedup, b.speedup) for task in sorted(ends[0].keys() & ends[1].keys())

@@ -17,18 +17,18 @@ from dvk.config import Config
 from dvk.errors import DvkError, UsageError
 from dvk.pipelines.eval import compare_page
 from dvk.pipelines.eval.request import AGAIN, EPISODES, ROWS, SUMMARY, UNPLAYED, Unplayed
-from dvk.pipelines.eval.rows import Over, Row, alike, best_of, outcome, rows_for
+from dvk.pipelines.eval.rows import EvalRow, Over, alike, best_of, outcome, rows_for
 from dvk.pipelines.eval.tables import table
 from dvk.records import Episode, Verdict
 from dvk.runs import RunFolder
 from dvk.stats import fast_p
-from dvk.stats.fast_p import Outcome
+from dvk.stats.fast_p import TaskOutcome
 
 MOST_TOLD = 10
 """Tasks named that gained or lost most."""
 
 
-def load(place: Path) -> tuple[list[Row], dict[str, Any]]:
+def load(place: Path) -> tuple[list[EvalRow], dict[str, Any]]:
     """The rows of an evaluation and its summary, by its folder; of one that has not ended, or of an older dvk, from its episodes.
 
     Raises:
@@ -37,7 +37,7 @@ def load(place: Path) -> tuple[list[Row], dict[str, Any]]:
     try:
         run = RunFolder.beside(place)
         try:
-            rows = [Row.model_validate(row) for row in run.read(ROWS)]
+            rows = [EvalRow.model_validate(row) for row in run.read(ROWS)]
         except ValidationError:
             rows = []
         if not rows:
@@ -79,7 +79,7 @@ def compare(first: Path, second: Path, out: Path | None = None, argv: tuple[str,
     levels = sorted({row.groups["level"] for row in before if "level" in row.groups})
     gaps = changes(before, after)
     paired = differences(_outcomes(before), _outcomes(after))
-    found = {
+    result = {
         "first": {"run": str(first), "policy": said.get("policy"), **_finals(before)},
         "second": {"run": str(second), "policy": told.get("policy"), **_finals(after)},
         "num_shared": len(names),
@@ -95,27 +95,27 @@ def compare(first: Path, second: Path, out: Path | None = None, argv: tuple[str,
     }  # fmt: skip
     if out is not None:
         with RunFolder.open(out, command="eval", name="comparison", argv=argv, config=Config(), resume=False) as run:
-            compare_page.write(run, found, before, after)
+            compare_page.write(run, result, before, after)
             run.finish("done")
-    return found
+    return result
 
 
-def differences(first: Sequence[Outcome], second: Sequence[Outcome]) -> dict[str, Any]:
+def differences(first: Sequence[TaskOutcome], second: Sequence[TaskOutcome]) -> dict[str, Any]:
     """By score: second minus first for shares; second over first for `speedup`, the original kept where nothing is faster, and for
     `faster_when_right`, over the tasks that both solved, each with num_unlike, the tasks left out for how they were timed."""
-    found = {
+    result = {
         f"fast_{t}": fast_p.difference(first, second, lambda o, t=t: float(fast_p.is_fast(o, float(t))), share=True)  # type: ignore[misc]
         for t in fast_p.THRESHOLDS
     }
     out = unlike(first, second)
     before, after = ([o for o in outcomes if o.task not in out] for outcomes in (first, second))
-    found["speedup"] = _ratio(fast_p.difference(before, after, fast_p.log_speedup), len(out))
+    result["speedup"] = _ratio(fast_p.difference(before, after, fast_p.log_speedup), len(out))
     before, after = ([o for o in outcomes if o.correct and o.speedup] for outcomes in (before, after))
-    found["faster_when_right"] = _ratio(fast_p.difference(before, after, lambda o: math.log(o.speedup or 1.0)), len(out))
-    return found
+    result["faster_when_right"] = _ratio(fast_p.difference(before, after, lambda o: math.log(o.speedup or 1.0)), len(out))
+    return result
 
 
-def unlike(first: Sequence[Outcome], second: Sequence[Outcome]) -> set[str]:
+def unlike(first: Sequence[TaskOutcome], second: Sequence[TaskOutcome]) -> set[str]:
     """Tasks with times on the device alone and times from end to end."""
     ways: dict[str, set[str]] = {}
     for one in (*first, *second):
@@ -124,26 +124,26 @@ def unlike(first: Sequence[Outcome], second: Sequence[Outcome]) -> set[str]:
     return {task for task, found in ways.items() if len(found) > 1}
 
 
-def changes(first: Sequence[Row], second: Sequence[Row]) -> list[dict[str, Any]]:
+def changes(first: Sequence[EvalRow], second: Sequence[EvalRow]) -> list[dict[str, Any]]:
     """Tasks by what a user would gain from the second instead of the first, most first: task, first, second, ratio.
 
     A speedup is that of the best sample; null where none is right. Tasks that were timed in two ways are left out.
     """
     best = [{row.task: end for row, end in best_of(rows)} for rows in (first, second)]
-    found = []
+    result = []
     for task in best[0].keys() & best[1].keys():
         ends = [of[task] for of in best]
         kept = [max(1.0, end.speedup or 0.0) if end.correct else 1.0 for end in ends]
         if any(end.correct for end in ends) and alike(*ends):
-            found.append({"task": task, "first": ends[0].speedup, "second": ends[1].speedup, "ratio": kept[1] / kept[0]})
-    return sorted(found, key=lambda gap: (-gap["ratio"], gap["task"]))
+            result.append({"task": task, "first": ends[0].speedup, "second": ends[1].speedup, "ratio": kept[1] / kept[0]})
+    return sorted(result, key=lambda gap: (-gap["ratio"], gap["task"]))
 
 
-def _finals(rows: Sequence[Row]) -> dict[str, Any]:
+def _finals(rows: Sequence[EvalRow]) -> dict[str, Any]:
     return table([(row, row.final) for row in rows], any("compile" in row.final.over for row in rows))
 
 
-def _outcomes(rows: Sequence[Row], over: Over = "eager") -> list[Outcome]:
+def _outcomes(rows: Sequence[EvalRow], over: Over = "eager") -> list[TaskOutcome]:
     return [outcome(row, row.final, over) for row in rows]
 
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dvk.config import Config
 from dvk.pipelines.eval.progress import Progress
 from dvk.pipelines.eval.request import HYGIENE
-from dvk.pipelines.eval.rows import Row
-from dvk.pipelines.eval.suites import Problem
+from dvk.pipelines.eval.rows import EvalRow
+from dvk.pipelines.eval.suites import SuiteTask
 from dvk.records import Device
 from dvk.runs import RunFolder
 from dvk.tasks.hygiene import hygiene
@@ -25,7 +25,7 @@ AT_A_TIME = 20
 
 
 def probe(
-    problems: Sequence[Problem], run: RunFolder, device: Device, config: Config, progress: Progress, eval_mode: bool = False
+    problems: Sequence[SuiteTask], run: RunFolder, device: Device, config: Config, progress: Progress, eval_mode: bool = False
 ) -> None:
     """Run the tasks and write down what is found; those found before are left out."""
     known = {row["name"] for row in run.read(HYGIENE)}
@@ -39,14 +39,14 @@ def probe(
         run.append(HYGIENE, {"name": problem.name, "reasons": list(one.reasons)})
 
 
-def flagged(rows: Sequence[Row], run: RunFolder) -> dict[str, list[str]]:
+def hygiene_flags(rows: Sequence[EvalRow], run: RunFolder) -> dict[str, list[str]]:
     """Flagged tasks with everything that was found of them."""
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for probed in run.read(HYGIENE):
         if any(WORTHLESS.search(reason) for reason in probed["reasons"]):
-            found[probed["name"]] = list(probed["reasons"])
+            result[probed["name"]] = list(probed["reasons"])
     for row in rows:
         if row.degenerate:
-            found[row.task] = list(dict.fromkeys([*found.get(row.task, []), *row.health]))
-    return found
+            result[row.task] = list(dict.fromkeys([*result.get(row.task, []), *row.health]))
+    return result
 

@@ -6,34 +6,34 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from dvk.interop.kernelbench.results import Result
+from dvk.interop.kernelbench.results import KernelBenchResult
 from dvk.pipelines.eval.rows import tries, winner
-from dvk.pipelines.eval.suites import Problem
+from dvk.pipelines.eval.suites import SuiteTask
 from dvk.records import Episode, Status, Verdict
 
 
-def numbers(problems: Sequence[Problem]) -> dict[str, tuple[int, int]]:
+def numbers(problems: Sequence[SuiteTask]) -> dict[str, tuple[int, int]]:
     """Name → (level, problem_id): as the names say where all of a level do and differ, else by their order, from 1."""
-    levels: dict[str, list[Problem]] = defaultdict(list)
+    levels: dict[str, list[SuiteTask]] = defaultdict(list)
     for problem in problems:
         levels[problem.groups.get("level", "")].append(problem)
     said = {name: re.search(r"(\d+)$", name) for name in levels}
-    named = {int(found[1]) for found in said.values() if found}
-    found: dict[str, tuple[int, int]] = {}
+    named = {int(result[1]) for result in said.values() if result}
+    result: dict[str, tuple[int, int]] = {}
     for place, (name, members) in enumerate(sorted(levels.items()), start=1):
         number = said[name]
         level = int(number[1]) if number and len(named) == len(levels) else place
         ids = [problem.number for problem in members]
         usable = None not in ids and len(set(ids)) == len(ids)
         for order, problem in enumerate(members, start=1):
-            found[problem.name] = (level, problem.number if usable and problem.number is not None else order)
-    return found
+            result[problem.name] = (level, problem.number if usable and problem.number is not None else order)
+    return result
 
 
 def results(
-    problems: Sequence[Problem], episodes: Sequence[Episode], failed: Mapping[str, str], again: Mapping[tuple[str, int], Verdict],
+    problems: Sequence[SuiteTask], episodes: Sequence[Episode], failed: Mapping[str, str], again: Mapping[tuple[str, int], Verdict],
     chosen: Mapping[tuple[str, int], str] | None = None,
-) -> list[Result]:
+) -> list[KernelBenchResult]:
     """Every sample's winner under its numbers, and a failure for every problem that was not played.
 
     Args:
@@ -42,7 +42,7 @@ def results(
         chosen: the candidates that they are of, likewise; those left out are of the fastest.
     """
     places, files = numbers(problems), {p.name: p.name.rpartition("/")[2] + ".py" for p in problems}
-    found = [Result(*places[name], 0, files[name], error=why) for name, why in failed.items() if name in places]
+    result = [KernelBenchResult(*places[name], 0, files[name], error=why) for name, why in failed.items() if name in places]
     for episode in episodes:
         name = episode.task.name
         if name not in places:
@@ -54,5 +54,5 @@ def results(
             verdict = again.get((name, sample)) or (best.verdict if best is not None else None)
             source = best.candidate.source if best is not None and best.candidate is not None else None
             said = next((t.malformed for t in reversed(turns) if t.malformed), None)
-            found.append(Result(*places[name], sample, files[name], verdict, source, said))
-    return found
+            result.append(KernelBenchResult(*places[name], sample, files[name], verdict, source, said))
+    return result

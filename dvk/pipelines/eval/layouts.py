@@ -148,10 +148,10 @@ def settings(folder: Path) -> dict[str, Any]:
         ValueError: it is not a JSON object.
     """
     file = folder / SETTINGS
-    found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    if not isinstance(found, dict):
+    result = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    if not isinstance(result, dict):
         raise ValueError(f"{SETTINGS} is not an object")
-    return found
+    return result
 
 
 def _first(found: dict[str, Any], what: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dvk.pipelines.eval.request import Over
-from dvk.pipelines.eval.rows import Row, best_of, outcome
+from dvk.pipelines.eval.rows import EvalRow, best_of, outcome
 from dvk.pipelines.eval.tables import mixed, of_roofline
 from dvk.pipelines.report.curves import Curves, Series, figure
 from dvk.pipelines.report.markup import Child, Markup, el
@@ -22,13 +22,13 @@ GRID = [round(0.5 + 0.05 * n, 2) for n in range(51)]
 Summary = Mapping[str, Any]
 
 
-def write(run: RunFolder, rows: Sequence[Row], summary: Summary) -> None:
+def write(run: RunFolder, rows: Sequence[EvalRow], summary: Summary) -> None:
     """Write the page into the run's folder."""
     manifest = json.loads((run.path / MANIFEST).read_text(encoding="utf-8"))
     run.write_text("report.html", render(rows, summary, manifest))
 
 
-def render(rows: Sequence[Row], summary: Summary, manifest: Mapping[str, Any]) -> str:
+def render(rows: Sequence[EvalRow], summary: Summary, manifest: Mapping[str, Any]) -> str:
     """The whole document."""
     share = summary["fast_p"]["1"]
     title = f"{100 * share:.1f} % of {many(summary['num_tasks'], 'task')} right and faster than eager"
@@ -78,7 +78,7 @@ def _ends(ends: Sequence[float] | None) -> str:
     return f"{100 * ends[0]:.0f} to {100 * ends[1]:.0f}" if ends else ""
 
 
-def _curves(rows: Sequence[Row], summary: Summary) -> Markup | None:
+def _curves(rows: Sequence[EvalRow], summary: Summary) -> Markup | None:
     finals = [(row, row.final) for row in rows]
     lines = [Series("eager", profile([outcome(row, end) for row, end in finals]))]
     others: tuple[Over, ...] = ("compile", "max-autotune")
@@ -100,7 +100,7 @@ def _curves(rows: Sequence[Row], summary: Summary) -> Markup | None:
     return el("section", el("h2", "Curves"), el("div", drawn, class_="curves"))
 
 
-def profile(outcomes: Sequence[fast_p.Outcome]) -> list[tuple[float, float]]:
+def profile(outcomes: Sequence[fast_p.TaskOutcome]) -> list[tuple[float, float]]:
     """(p, fast_p) over the grid."""
     return [(p, fast_p.mean(fast_p.by_task(outcomes, lambda o, p=p: float(fast_p.is_fast(o, p))))) for p in GRID]  # type: ignore[misc]
 
@@ -126,7 +126,7 @@ def _groups(summary: Summary) -> Markup | None:
     return el("section", el("h2", "Kinds of tasks"), parts) if parts else None
 
 
-def _tasks(rows: Sequence[Row]) -> Markup:
+def _tasks(rows: Sequence[EvalRow]) -> Markup:
     best = sorted(best_of(rows), key=lambda pair: (-(pair[1].speedup or 0.0), pair[0].task))
     longest = max((end.speedup or 0.0 for _, end in best), default=0.0) or 1.0
     lines = [

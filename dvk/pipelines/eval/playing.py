@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from dvk import crashes, registry, search
-from dvk.agents import Subject, dialects, play_many, writers
+from dvk.agents import TaskContext, dialects, run_episodes, writers
 from dvk.agents.preparing import prepare
-from dvk.backbone import Backbone, Usage
-from dvk.backbone.shared import Shared
+from dvk.backbone import Backbone, TokenUsage
+from dvk.backbone.shared import SharedBackbone
 from dvk.config import Config
 from dvk.errors import DvkError
-from dvk.harness.placement import room
-from dvk.harness.queue import Docket, contract_for
+from dvk.harness.placement import num_workers
+from dvk.harness.queue import JudgeQueue, default_contract
 from dvk.harness.timing.roofline import Ceilings
 from dvk.pipelines.eval import recorded
 from dvk.pipelines.eval.flops import flop_ms
 from dvk.pipelines.eval.progress import Progress
-from dvk.pipelines.eval.request import Request, Unplayed
-from dvk.pipelines.eval.suites import Problem
+from dvk.pipelines.eval.request import EvalRequest, Unplayed
+from dvk.pipelines.eval.suites import SuiteTask
 from dvk.records import Backend, Device, Episode, Trace, Turn, Verdict
 from dvk.search.play import play
 from dvk.skills import Library
@@ -30,7 +30,7 @@ OnFacts = Callable[[dict[str, Any]], None]
 """Called with what is found out about a task before it is played."""
 
 
-class Court(Docket[Any]):
+class ReportingJudgeQueue(JudgeQueue[Any]):
     """A docket that tells how far it is."""
 
     def __init__(self, progress: Progress, *given: Any, **named: Any):
@@ -38,26 +38,26 @@ class Court(Docket[Any]):
         self._progress = progress
 
     def results(self, *, wait: bool) -> list[tuple[Any, Verdict]]:
-        """See `Docket.results`."""
-        found = super().results(wait=wait)
-        self._progress.judged(len(found))
-        return found
+        """See `JudgeQueue.results`."""
+        result = super().results(wait=wait)
+        self._progress.judged(len(result))
+        return result
 
 
-def workers_for(request: Request, config: Config, device: Device) -> int:
+def workers_for(request: EvalRequest, config: Config, device: Device) -> int:
     """Candidates in work at a time: those of this machine, or of the cluster.
 
     Raises:
-        UsageError, MachineError: see `room`.
+        UsageError, MachineError: see `num_workers`.
     """
-    return request.workers or room(config, device)
+    return request.workers or num_workers(config, device)
 
 
 @dataclass(frozen=True)
-class Table:
+class EvalTable:
     """What every game is played with."""
 
-    request: Request
+    request: EvalRequest
     config: Config
     device: Device
     backend: Backend
@@ -67,7 +67,7 @@ class Table:
 
 
 def play_all(
-    problems: Sequence[Problem], table: Table, *, on_facts: OnFacts, on_usage: Callable[[Usage], None]
+    problems: Sequence[SuiteTask], table: EvalTable, *, on_facts: OnFacts, on_usage: Callable[[TokenUsage], None]
 ) -> Iterator[Episode | Unplayed]:
     """Every problem's episode as it ends.
 
@@ -80,7 +80,7 @@ def play_all(
     bad = [Unplayed(name=p.name, error=p.error) for p in problems if p.error is not None]
     problems = [p for p in problems if p.error is None]
 
-    def good() -> Iterator[Subject]:
+    def good() -> Iterator[TaskContext]:
         for problem, subject in subjects(problems, request, config, table.device, table.backend):
             progress.prepared()
             if isinstance(subject, DvkError):
@@ -89,8 +89,8 @@ def play_all(
             on_facts({"name": problem.name, **facts(subject, table.ceilings)})
             yield subject
 
-    contract, workers = contract_for(table.device), workers_for(request, config, table.device)
-    with Court(progress, workers, config, baselines=() if request.claim else request.baselines, contract=contract) as judging:
+    contract, workers = default_contract(table.device), workers_for(request, config, table.device)
+    with ReportingJudgeQueue(progress, workers, config, baselines=() if request.claim else request.baselines, contract=contract) as judging:
         if not problems:
             pass
         elif recorded.is_record(request.policy):
@@ -108,11 +108,11 @@ def play_all(
                 if request.strategy is not None:
                     yield from play_strategy(good(), request, config, judging, backbone)
                 else:
-                    yield from play_many(good(), backbone, library, writers.widened(played(request, config), backbone), judging=judging)
+                    yield from run_episodes(good(), backbone, library, writers.widened(played(request, config), backbone), judging=judging)
     yield from bad
 
 
-def facts(subject: Subject, ceilings: Ceilings | None) -> dict[str, Any]:
+def facts(subject: TaskContext, ceilings: Ceilings | None) -> dict[str, Any]:
     """What is known of a task before it is played: the time its products take, its mode and whether layers in train mode depend on it,
     why it has no graph, and the traceback of an exception of ours in finding that out."""
     if subject.captured is None:
@@ -125,17 +125,17 @@ def facts(subject: Subject, ceilings: Ceilings | None) -> dict[str, Any]:
 
 
 def subjects(
-    problems: Sequence[Problem], request: Request, config: Config, device: Device, backend: Backend
-) -> Iterator[tuple[Problem, Subject | DvkError]]:
+    problems: Sequence[SuiteTask], request: EvalRequest, config: Config, device: Device, backend: Backend
+) -> Iterator[tuple[SuiteTask, TaskContext | DvkError]]:
     """Tasks examined and captured, under the suite's names, a few ahead of whoever asks."""
     found = prepare([p.path for p in problems], device, backend, config, kept=True, eval_mode=request.eval_mode)
     for problem, subject in zip(problems, found):
-        if isinstance(subject, Subject) and subject.task.name != problem.name:
+        if isinstance(subject, TaskContext) and subject.task.name != problem.name:
             subject = replace(subject, task=subject.task.model_copy(update={"name": problem.name}))
         yield problem, subject
 
 
-def played(request: Request, config: Config) -> Config:
+def played(request: EvalRequest, config: Config) -> Config:
     """Settings of an evaluation: one selection of skills where there is a library, nothing summarised; one sample is greedy."""
     asked: dict[str, Any] = {"schemes": 1, "null_scheme": False, "rollouts": request.samples, "summaries": 0, "explored": 0,
                              "iterations": request.iterations}
@@ -154,7 +154,7 @@ def played(request: Request, config: Config) -> Config:
 
 
 def play_strategy(
-    subjects: Iterable[Subject], request: Request, config: Config, judging: Docket[Any], backbone: Backbone | None = None
+    subjects: Iterable[TaskContext], request: EvalRequest, config: Config, judging: JudgeQueue[Any], backbone: Backbone | None = None
 ) -> Iterator[Episode]:
     """A strategy on every task; `--turns` × `--samples` candidates each, with the settings of `dvk optimize`.
 
@@ -169,7 +169,7 @@ def play_strategy(
         given = config.model_copy(update={"agents": config.agents.model_copy(update={"num_candidates": 0})})
     empty = []
 
-    def problems() -> Iterator[search.Problem]:
+    def problems() -> Iterator[search.SearchProblem]:
         for subject in subjects:
             if subject.captured is None and (backbone is None or dialects.get(backbone.dialect).reads_graph):
                 empty.append(Episode(task=subject.task))
@@ -178,19 +178,19 @@ def play_strategy(
             if isinstance(skills, crashes.Crashed):
                 empty.append(ended(subject, skills))
                 continue
-            mine = Shared(backbone) if backbone is not None else None
-            yield search.Problem(subject.task, subject.captured, subject.backend, skills, given, mine)
+            mine = SharedBackbone(backbone) if backbone is not None else None
+            yield search.SearchProblem(subject.task, subject.captured, subject.backend, skills, given, mine)
 
     yield from play(problems(), strategy, judging, limit=request.num_candidates)
     yield from empty
 
 
-def ended(subject: Subject, crash: crashes.Crashed) -> Episode:
+def ended(subject: TaskContext, crash: crashes.Crashed) -> Episode:
     """The episode of a task that an exception ended before it was played."""
     return Episode(task=subject.task, traces=(Trace(role="policy", turns=(Turn(verdict=crashes.verdict(crash, "search")),)),))
 
 
-def retrieve(subject: Subject, path: Path | None, config: Config) -> tuple[Any, ...]:
+def retrieve(subject: TaskContext, path: Path | None, config: Config) -> tuple[Any, ...]:
     """Skills for a strategy's order of recipes."""
     from dvk.skills import query_from_graph
 

@@ -16,14 +16,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from dvk.agents import Subject
+from dvk.agents import TaskContext
 from dvk.errors import UsageError
-from dvk.harness.queue import Docket
+from dvk.harness.queue import JudgeQueue
 from dvk.harness.session import static
 from dvk.interop.kernelbench import results
 from dvk.pipelines.eval.kernelbench_ids import numbers
 from dvk.pipelines.eval.request import Unplayed
-from dvk.pipelines.eval.suites import Problem
+from dvk.pipelines.eval.suites import SuiteTask
 from dvk.records import Candidate, Episode, Trace, Turn
 
 EPISODES, KERNELBENCH = "episodes:", "kernelbench:"
@@ -42,7 +42,7 @@ def is_record(policy: str) -> bool:
 class _Open:
     """A task whose candidates are being judged."""
 
-    subject: Subject
+    subject: TaskContext
     traces: list[list[Turn]]
     skills: list[Trace]
     left: int = 0
@@ -50,7 +50,7 @@ class _Open:
 
 
 def play(
-    subjects: Iterable[Subject], problems: Sequence[Problem], policy: str, judging: Docket[Any]
+    subjects: Iterable[TaskContext], problems: Sequence[SuiteTask], policy: str, judging: JudgeQueue[Any]
 ) -> Iterator[Episode | Unplayed]:
     """An episode a task, with the record's turns and today's verdicts; tasks without a record count as failed.
 
@@ -90,7 +90,7 @@ def play(
     yield from missing
 
 
-def _begin(subject: Subject, traces: Sequence[Trace], judging: Docket[Any]) -> _Open:
+def _begin(subject: TaskContext, traces: Sequence[Trace], judging: JudgeQueue[Any]) -> _Open:
     game = _Open(subject, [list(trace.turns) for trace in traces], list(traces))
     for sample, turns in enumerate(game.traces):
         for number, turn in enumerate(turns):
@@ -111,7 +111,7 @@ def _episodes(place: Path) -> Told:
     files = sorted((place / "episodes").glob("*.jsonl")) if place.is_dir() else [place]
     if not files or not all(file.is_file() for file in files):
         raise UsageError(f"no episodes in `{place}`", "give a JSONL file of episodes, or a run's folder")
-    found: Told = defaultdict(list)
+    result: Told = defaultdict(list)
     for file in files:
         with file.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, start=1):
@@ -124,17 +124,17 @@ def _episodes(place: Path) -> Told:
                     raise UsageError(f"{file}:{number}: not an episode", hint) from None
                 traces = [trace for trace in episode.traces if trace.role == "policy"]
                 for key in {episode.task.id, episode.task.name}:
-                    found[key] += traces
-    return dict(found)
+                    result[key] += traces
+    return dict(result)
 
 
-def _kernels(place: Path, problems: Sequence[Problem]) -> Told:
+def _kernels(place: Path, problems: Sequence[SuiteTask]) -> Told:
     """One conversation of one turn a kernel, by the problem's name."""
-    kernels, found = results.kernels(place), {}
+    kernels, result = results.kernels(place), {}
     for name, numbered in numbers(problems).items():
         if numbered in kernels:
-            found[name] = [_alone(source, f"sample {sample}") for sample, source in sorted(kernels[numbered].items())]
-    return found
+            result[name] = [_alone(source, f"sample {sample}") for sample, source in sorted(kernels[numbered].items())]
+    return result
 
 
 def _alone(source: str, title: str) -> Trace:

@@ -23,7 +23,7 @@ Over = Literal["eager", "compile", "max-autotune"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class EvalRequest:
     """What the command line asked for."""
 
     suite: Path

@@ -15,9 +15,9 @@ from typing import Any
 
 from dvk import harness
 from dvk.config import Config
-from dvk.harness.queue import contract_for
+from dvk.harness.queue import default_contract
 from dvk.pipelines.eval.progress import Progress
-from dvk.pipelines.eval.request import Request
+from dvk.pipelines.eval.request import EvalRequest
 from dvk.pipelines.eval.rows import tries, winners
 from dvk.records import Candidate, Episode, Status, Task, Tier, Turn, Verdict
 
@@ -28,7 +28,7 @@ Race = tuple[Turn, Turn]
 
 
 def time_again(
-    episodes: Sequence[Episode], known: dict[Key, Verdict], request: Request, config: Config, progress: Progress, workers: int
+    episodes: Sequence[Episode], known: dict[Key, Verdict], request: EvalRequest, config: Config, progress: Progress, workers: int
 ) -> Iterator[dict[str, Any]]:
     """Judge winners anew: of every sample among several turns, and of every task among several samples; all, where claims are asked.
 
@@ -49,7 +49,7 @@ def time_again(
         # There is nothing to see where the first is faster than eager and the second, from end to end, is not.
         single |= {key: ours for key, (ours, whole) in races.items() if _gain(ours) > 1 >= _gain(whole)}
     others = {key: whole for key, (_, whole) in races.items()}
-    pool = harness.Pool(workers, config)
+    pool = harness.JudgePool(workers, config)
     for key, verdicts in _raced(pool, {k: race for k, race in races.items() if k not in single}, tasks, progress):
         ours, whole = races[key]
         if request.claim:
@@ -61,7 +61,7 @@ def time_again(
     while single:
         places, wrong = list(single), {}
         jobs = [_job(tasks[key[0]], single[key]) for key in places]
-        for position, verdict in pool.map(jobs, tier=tier, baselines=request.baselines, contract=contract_for(jobs[0][0].device)):
+        for position, verdict in pool.map(jobs, tier=tier, baselines=request.baselines, contract=default_contract(jobs[0][0].device)):
             progress.judged(1)
             key = places[position]
             if verdict.status is not Status.OK and key in others:
@@ -86,7 +86,7 @@ def _race(best: Sequence[Turn]) -> Race:
 
 
 def _raced(
-    pool: harness.Pool, races: dict[Key, Race], tasks: dict[str, Task], progress: Progress
+    pool: harness.JudgePool, races: dict[Key, Race], tasks: dict[str, Task], progress: Progress
 ) -> Iterator[tuple[Key, list[Verdict]]]:
     """Both of each race, timed from end to end, in their order."""
     places = [(key, side) for key in races for side in range(2)]

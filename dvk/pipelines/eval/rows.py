@@ -18,10 +18,10 @@ from dvk.harness.checking.health import degenerate
 from dvk.pipelines.eval.request import Over, Unplayed
 from dvk.pipelines.tracebacks import file_of
 from dvk.records import Episode, Record, Status, Turn, Verdict
-from dvk.stats.fast_p import Outcome
+from dvk.stats.fast_p import TaskOutcome
 
 
-class Measured(Record):
+class EvalMeasurement(Record):
     """What the judge found of one candidate; the default is one that is wrong, or was never written."""
 
     correct: bool = Field(False, description="The judge said ok.")
@@ -38,7 +38,7 @@ class Measured(Record):
     holds: bool | None = Field(None, description="The claim that it is faster than eager holds; null where none was made.")
 
     @classmethod
-    def of(cls, verdict: Verdict | None) -> Measured:
+    def of(cls, verdict: Verdict | None) -> EvalMeasurement:
         """A verdict's figures; None is a turn without a candidate."""
         if verdict is None:
             return cls()
@@ -55,14 +55,14 @@ class Measured(Record):
         )  # fmt: skip
 
 
-class Row(Record):
+class EvalRow(Record):
     """One sample at one task."""
 
     task: str = Field(description="Name in the suite.")
     sample: int = Field(0, description="Which conversation, from 0.")
     groups: dict[str, str] = Field(default_factory=dict, description="Level, category, … of the task.")
-    turns: tuple[Measured, ...] = Field((), description="Each turn's own candidate, in order.")
-    again: Measured | None = Field(None, description="The winner's second time; null where it was not taken.")
+    turns: tuple[EvalMeasurement, ...] = Field((), description="Each turn's own candidate, in order.")
+    again: EvalMeasurement | None = Field(None, description="The winner's second time; null where it was not taken.")
     status: str = Field("", description="Of the winner, or of the last turn when none is right.")
     error: str | None = Field(None, description="Why there is no right candidate; null when there is one.")
     traceback: str | None = Field(None, description="File in the run folder: of an exception inside dvk; null where there was none.")
@@ -74,14 +74,14 @@ class Row(Record):
     completion_tokens: int | None = Field(None, description="Tokens written, likewise.")
     judge_s: float = Field(0.0, description="Wall clock the judge spent on its candidates.")
 
-    def best(self, length: int | None = None) -> Measured:
+    def best(self, length: int | None = None) -> EvalMeasurement:
         """Among the first `length` turns (all): the fastest right one, else the first right one, else a failure."""
         turns = self.turns[:length]
         timed = [turn for turn in turns if turn.speedup is not None]
-        return max(timed, key=_rank) if timed else next((t for t in turns if t.correct), Measured())
+        return max(timed, key=_rank) if timed else next((t for t in turns if t.correct), EvalMeasurement())
 
     @property
-    def final(self) -> Measured:
+    def final(self) -> EvalMeasurement:
         """What counts: the winner's second time where it won against others, or is a claim."""
         return self.again if self.again is not None and (len(self.turns) > 1 or self.again.holds is not None) else self.best()
 
@@ -91,20 +91,20 @@ class Row(Record):
         return degenerate(self.health)
 
 
-def outcome(row: Row, found: Measured, over: Over = "eager") -> Outcome:
+def outcome(row: EvalRow, measurement: EvalMeasurement, over: Over = "eager") -> TaskOutcome:
     """As the field's scores take it."""
-    speedup, lo = (found.speedup, found.lo) if over == "eager" else (found.over.get(over), found.over_lo.get(over))
-    return Outcome(row.task, found.correct, speedup, lo, row.groups, found.regime)
+    speedup, lo = (measurement.speedup, measurement.lo) if over == "eager" else (measurement.over.get(over), measurement.over_lo.get(over))
+    return TaskOutcome(row.task, measurement.correct, speedup, lo, row.groups, measurement.regime)
 
 
-def alike(one: Measured, other: Measured) -> bool:
+def alike(one: EvalMeasurement, other: EvalMeasurement) -> bool:
     """They were not timed in two ways, as far as that is known."""
     return one.regime == other.regime or None in (one.regime, other.regime)
 
 
-def best_of(rows: Iterable[Row]) -> list[tuple[Row, Measured]]:
+def best_of(rows: Iterable[EvalRow]) -> list[tuple[EvalRow, EvalMeasurement]]:
     """The best sample of each task by first times, with its second time where there is one."""
-    held: dict[str, Row] = {}
+    held: dict[str, EvalRow] = {}
     for row in rows:
         other = held.get(row.task)
         if other is None or _rank(row.best()) > _rank(other.best()):
@@ -112,10 +112,10 @@ def best_of(rows: Iterable[Row]) -> list[tuple[Row, Measured]]:
     return [(row, row.again or row.best()) for row in held.values()]
 
 
-def _rank(found: Measured) -> tuple[bool, bool, float]:
+def _rank(measurement: EvalMeasurement) -> tuple[bool, bool, float]:
     """By which first times are ordered: like with like, as far as both are faster than eager."""
-    speedup = found.speedup or 0.0
-    return found.correct, found.regime == "device" and speedup > 1, speedup
+    speedup = measurement.speedup or 0.0
+    return measurement.correct, measurement.regime == "device" and speedup > 1, speedup
 
 
 # ------------------------------------------------------------------ from episodes
@@ -145,7 +145,7 @@ def winner(turns: Sequence[Turn], again: str | None = None) -> Turn | None:
 def rows_for(
     episodes: Sequence[Episode], unplayed: Sequence[Unplayed], again: Mapping[tuple[str, int], Verdict],
     groups: Mapping[str, Mapping[str, str]] | None = None, facts: Mapping[str, Mapping[str, Any]] | None = None,
-) -> list[Row]:
+) -> list[EvalRow]:
     """The rows of all tasks, by name; one without turns for a task that could not be loaded.
 
     Args:
@@ -154,7 +154,7 @@ def rows_for(
         facts: `playing.facts` by task, where known.
     """
     groups, facts = groups or {}, facts or {}
-    rows = [Row(task=u.name, groups=dict(groups.get(u.name, {})), error=u.error, traceback=file_of(u.name) if u.traceback else None)
+    rows = [EvalRow(task=u.name, groups=dict(groups.get(u.name, {})), error=u.error, traceback=file_of(u.name) if u.traceback else None)
             for u in unplayed]
     for episode in episodes:
         rows += rows_of(episode, again, groups.get(episode.task.name, {}), facts.get(episode.task.name, {}))
@@ -163,14 +163,14 @@ def rows_for(
 
 def rows_of(
     episode: Episode, again: Mapping[tuple[str, int], Verdict], groups: Mapping[str, str], facts: Mapping[str, Any]
-) -> list[Row]:
+) -> list[EvalRow]:
     """A row a sample; one without turns where nothing was played.
 
     Args:
         again: second verdicts by (task, sample).
         groups, facts: of the task.
     """
-    name, found = episode.task.name, []
+    name, result = episode.task.name, []
     seen: set[str] = set()
     for sample, turns in enumerate(tries(episode) or [[]]):
         verdicts = [turn.verdict for turn in turns]
@@ -179,9 +179,9 @@ def rows_of(
         last = next((v for v in reversed(verdicts) if v is not None), None)
         told = [turn.tokens for turn in turns if turn.tokens is not None]
         crashed = facts.get("traceback") or any(v.traceback for v in [*verdicts, second] if v is not None)
-        found.append(Row(
-            task=name, sample=sample, groups=dict(groups), mode=episode.task.mode, turns=tuple(Measured.of(v) for v in verdicts),
-            again=Measured.of(second) if second is not None else None, flop_ms=facts.get("flop_ms"),
+        result.append(EvalRow(
+            task=name, sample=sample, groups=dict(groups), mode=episode.task.mode, turns=tuple(EvalMeasurement.of(v) for v in verdicts),
+            again=EvalMeasurement.of(second) if second is not None else None, flop_ms=facts.get("flop_ms"),
             traceback=file_of(name) if crashed else None,
             status=(right or last).status.value if right or last else "", error=None if right else reason(turns, facts.get("cannot", "")),  # type: ignore[union-attr]
             health=next((v.health for v in verdicts if v is not None and v.health), ()),
@@ -190,7 +190,7 @@ def rows_of(
             completion_tokens=sum(len(t.completion) for t in told) if told else None,
             judge_s=round(sum(_seconds(turn, seen) for turn in turns), 3),
         ))  # fmt: skip
-    return found
+    return result
 
 
 def _seconds(turn: Turn, seen: set[str]) -> float:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from dvk.backbone import Usage
+from dvk.backbone import TokenUsage
 from dvk.errors import DvkError
 from dvk.pipelines.eval.request import SPENT
-from dvk.pipelines.eval.rows import Row
+from dvk.pipelines.eval.rows import EvalRow
 from dvk.runs import RunFolder
 
 
@@ -19,7 +19,7 @@ class Meter:
 
     def __init__(self, run: RunFolder):
         self._run = run
-        self._usage: Usage | None = None
+        self._usage: TokenUsage | None = None
         self._since = time.monotonic()
         self._noted = {"prompt_tokens": 0, "completion_tokens": 0, "model_s": 0.0, "usd": 0.0}
 
@@ -31,7 +31,7 @@ class Meter:
         if self._usage is not None or not isinstance(error, DvkError):
             self.note()
 
-    def of(self, usage: Usage) -> None:
+    def of(self, usage: TokenUsage) -> None:
         """Read a model's counters from now on."""
         self._usage = usage
 
@@ -48,7 +48,7 @@ class Meter:
             self._noted = used
         self._run.append(SPENT, row)
 
-    def total(self, rows: Sequence[Row]) -> dict[str, Any]:
+    def total(self, rows: Sequence[EvalRow]) -> dict[str, Any]:
         """Over the whole run.
 
         Returns:

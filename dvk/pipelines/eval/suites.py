@@ -24,7 +24,7 @@ TABLES = (".parquet", ".jsonl", ".json")
 
 
 @dataclass(frozen=True)
-class Problem:
+class SuiteTask:
     """A task to be played.
 
     Attributes:
@@ -44,18 +44,18 @@ class Problem:
     @property
     def number(self) -> int | None:
         """KernelBench's problem_id: what the name begins with."""
-        found = re.match(r"(\d+)_", self.name.rpartition("/")[2])
-        return int(found[1]) if found else None
+        match = re.match(r"(\d+)_", self.name.rpartition("/")[2])
+        return int(match[1]) if match else None
 
 
-def read(suite: Path, only: Sequence[str] = ()) -> list[Problem]:
+def read(suite: Path, only: Sequence[str] = ()) -> list[SuiteTask]:
     """The problems of a folder, a checkout or a table, by name; files that begin with `_` are none.
 
     Raises:
         UsageError: nothing there, no task in it, an index or a table that cannot be read, or an unknown name in `only`.
     """
     if suite.is_file() and suite.suffix in TABLES:
-        found = [Problem(p.name, suite, {"level": p.level or suite.stem}, p.source) for p in rows_of_table(suite)]
+        found = [SuiteTask(p.name, suite, {"level": p.level or suite.stem}, p.source) for p in rows_of_table(suite)]
     elif suite.is_dir():
         found = list(_folder(suite))
     else:
@@ -69,18 +69,18 @@ def read(suite: Path, only: Sequence[str] = ()) -> list[Problem]:
     return [p for p in found if not only or p.name in only]
 
 
-def settled(problems: Sequence[Problem], run: RunFolder) -> list[Problem]:
+def settled(problems: Sequence[SuiteTask], run: RunFolder) -> list[SuiteTask]:
     """The same with every source in a file of the run."""
-    found = []
+    result = []
     for problem in problems:
         if problem.source is not None:
             path = run.write_text(f"{FOLDER}/{problem.name}.py", problem.source)
             problem = replace(problem, path=path, source=None)
-        found.append(problem)
-    return found
+        result.append(problem)
+    return result
 
 
-def _folder(suite: Path) -> Iterator[Problem]:
+def _folder(suite: Path) -> Iterator[SuiteTask]:
     folder = layouts.root(suite)
     groups = _index(folder)
     for path in sorted(folder.rglob("*.py")):
@@ -98,7 +98,7 @@ def _folder(suite: Path) -> Iterator[Problem]:
             expected = isinstance(error_found, (OSError, ValueError))  # UnicodeDecodeError and JSONDecodeError are ValueErrors
             error = str(error_found) if expected else crashes.crashed(error_found, "reading it").message
         group = {kind: path.parent.name} if kind and path.parent != folder else {}
-        yield Problem(name, path, {**group, **groups.get(name, {})}, source, error)
+        yield SuiteTask(name, path, {**group, **groups.get(name, {})}, source, error)
 
 
 def _index(folder: Path) -> dict[str, dict[str, str]]:
@@ -112,10 +112,10 @@ def _index(folder: Path) -> dict[str, dict[str, str]]:
         raise UsageError(f"cannot read `{index}`: {error}", "it must be a list of objects with a `name`") from None
 
 
-def _distinct(problems: Sequence[Problem]) -> list[Problem]:
+def _distinct(problems: Sequence[SuiteTask]) -> list[SuiteTask]:
     """Names that several share become `folder/name`, or, of rows of a table, `name_2` and so on."""
     often = Counter(p.name for p in problems)
-    found, seen = [], Counter[str]()
+    result, seen = [], Counter[str]()
     for problem in problems:
         name = problem.name
         if often[name] > 1:
@@ -123,5 +123,5 @@ def _distinct(problems: Sequence[Problem]) -> list[Problem]:
             name = f"{level}/{name}"
             seen[name] += 1
             name += f"_{seen[name]}" if seen[name] > 1 else ""
-        found.append(replace(problem, name=name))
-    return found
+        result.append(replace(problem, name=name))
+    return result

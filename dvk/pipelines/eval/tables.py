@@ -11,16 +11,18 @@ from statistics import fmean, median
 from typing import Any
 
 from dvk.pipelines.eval.request import Over
-from dvk.pipelines.eval.rows import Measured, Row, best_of, outcome
+from dvk.pipelines.eval.rows import EvalMeasurement, EvalRow, best_of, outcome
 from dvk.stats import fast_p
 
 MOST_GROUPS = 24
 """A dimension with more values than this tells tasks apart, not kinds of tasks."""
 
-Found = tuple[Row, Measured]
+Found = tuple[EvalRow, EvalMeasurement]
 
 
-def summarise(rows: Sequence[Row], *, baselines: Sequence[Over] = (), flagged: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
+def summarise(
+    rows: Sequence[EvalRow], *, baselines: Sequence[Over] = (), flagged: Mapping[str, Sequence[str]] | None = None
+) -> dict[str, Any]:
     """Every table.
 
     Args:
@@ -102,7 +104,7 @@ def roofline(found: Sequence[Found]) -> dict[str, Any]:
             "over_half": fmean(share > 0.5 for share in reached), "arithmetic_bound": fmean(bound.values())}
 
 
-def of_roofline(row: Row, end: Measured) -> float | None:
+def of_roofline(row: EvalRow, end: EvalMeasurement) -> float | None:
     """Time that bytes or FLOPs take at least, over the time taken, at most 1; None where neither is known."""
     floor = max(end.floor_ms or 0.0, row.flop_ms or 0.0)
     return min(1.0, floor / end.candidate_ms) if floor and end.candidate_ms else None
@@ -115,7 +117,7 @@ def hygiene(found: Sequence[Found], flagged: Mapping[str, Sequence[str]], compil
             "clean": table(clean, compiled) if clean and flagged else None}
 
 
-def failures(rows: Sequence[Row]) -> dict[str, str]:
+def failures(rows: Sequence[EvalRow]) -> dict[str, str]:
     """Tasks without a right sample, with the first sample's reason."""
     right = {row.task for row in rows if row.final.correct}
     why: dict[str, str] = {}
@@ -125,8 +127,8 @@ def failures(rows: Sequence[Row]) -> dict[str, str]:
     return dict(sorted(why.items()))
 
 
-def _own(row: Row, turn: int) -> Measured:
-    return row.turns[turn - 1] if turn <= len(row.turns) else Measured()
+def _own(row: EvalRow, turn: int) -> EvalMeasurement:
+    return row.turns[turn - 1] if turn <= len(row.turns) else EvalMeasurement()
 
 
 def by_value(found: Sequence[Found], dimension: str, compiled: bool = False) -> dict[str, dict[str, Any]]:
@@ -135,5 +137,5 @@ def by_value(found: Sequence[Found], dimension: str, compiled: bool = False) -> 
     return {value: table([(row, end) for row, end in found if row.groups.get(dimension) == value], compiled) for value in values}
 
 
-def _few(rows: Sequence[Row], dimension: str) -> bool:
+def _few(rows: Sequence[EvalRow], dimension: str) -> bool:
     return len({row.groups.get(dimension) for row in rows}) <= MOST_GROUPS

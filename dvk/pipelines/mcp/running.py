@@ -22,7 +22,7 @@ LINE = 300
 """Characters of a line that are told."""
 
 
-class Failed(Exception):
+class CommandFailed(Exception):
     """The command did not answer; the message says why, and what to do."""
 
 
@@ -34,7 +34,7 @@ async def run(arguments: Sequence[str], tell: Callable[[str], Awaitable[None]]) 
         tell: called with every line on stderr.
 
     Raises:
-        Failed: it ended with an error.
+        CommandFailed: it ended with an error.
     """
     command = [sys.executable, "-m", "dvk", *arguments]
     process = await anyio.open_process(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -53,7 +53,7 @@ async def run(arguments: Sequence[str], tell: Callable[[str], Awaitable[None]]) 
             return json.loads("".join(parts))
         except ValueError:
             pass
-    raise Failed("\n".join(last) or f"dvk {arguments[0]} ended with code {code} and said nothing")
+    raise CommandFailed("\n".join(last) or f"dvk {arguments[0]} ended with code {code} and said nothing")
 
 
 async def _read(process: Process, parts: list[str]) -> None:

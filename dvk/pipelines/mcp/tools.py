@@ -16,7 +16,7 @@ from pydantic import Field
 
 import dvk
 from dvk.errors import DvkError
-from dvk.pipelines.mcp.running import Failed, run
+from dvk.pipelines.mcp.running import CommandFailed, run
 from dvk.skills import Library, markdown
 
 INSTRUCTIONS = """\
@@ -86,10 +86,10 @@ def tools(library: Path | None) -> MCPServer:
         `status` is faster, no_speedup, too_noisy, no_verdict or failed; `best` is the drop-in's path, `speedup` its confirmed
         speedup with the interval `speedup_lo` to `speedup_hi`, `run` the folder with report.html and every attempt.
         """
-        flags = ["--budget-s", str(budget_s), *described(backend, device, inputs, init), *(f"--also={one}" for one in also)]
+        flags = ["--budget-s", str(budget_s), *described(backend, device, inputs, init), *(f"--extra-input={one}" for one in also)]
         flags += ["--backbone", backbone] if backbone else []
-        found: dict[str, Any] = await command(["optimize", *flags, *kept, "--", model], context)
-        return found
+        result: dict[str, Any] = await command(["optimize", *flags, *kept, "--", model], context)
+        return result
 
     @server.tool()
     def skills_search(
@@ -102,8 +102,8 @@ def tools(library: Path | None) -> MCPServer:
                 hits = opened.ask(query, limit, snippets=False)
         except DvkError as error:
             raise ToolError(f"{error.message} ({error.hint})") from None
-        found = [{"name": h.name, "description": h.description, "tags": list(h.tags), "score": h.score} for h in hits]
-        return {"skills": found}
+        result = [{"name": h.name, "description": h.description, "tags": list(h.tags), "score": h.score} for h in hits]
+        return {"skills": result}
 
     @server.tool()
     def skills_show(name: Annotated[str, Field(description="The skill's name.")]) -> str:
@@ -132,7 +132,7 @@ async def command(arguments: Sequence[str], context: Context) -> Any:
 
     try:
         return await run([*arguments[:1], "--json", *arguments[1:]], tell)
-    except Failed as error:
+    except CommandFailed as error:
         raise ToolError(str(error)) from None
 
 

@@ -23,19 +23,19 @@ from dataclasses import replace
 from typing import Any
 
 from dvk import registry, search, tasks
-from dvk.agents import Subject
+from dvk.agents import TaskContext
 from dvk.backbone import open_backbone
-from dvk.backbone.recorded import Recorded
+from dvk.backbone.recorded import RecordedBackbone
 from dvk.config import Config
 from dvk.errors import MachineError, UsageError
 from dvk.harness import backends
 from dvk.interop.kernelgym import remote
-from dvk.pipelines.live import Live
+from dvk.pipelines.live import SearchView
 from dvk.pipelines.optimize import clock, sets, summary
 from dvk.pipelines.optimize.checkpoint import with_checkpoint
 from dvk.pipelines.optimize.ending import finish
-from dvk.pipelines.optimize.request import Request
-from dvk.pipelines.optimize.session import TURNS, Session
+from dvk.pipelines.optimize.request import OptimizeRequest
+from dvk.pipelines.optimize.session import TURNS, SearchSession
 from dvk.records import Turn
 from dvk.runs import RunFolder
 from dvk.skills import Library
@@ -43,7 +43,7 @@ from dvk.skills import Library
 TASKS = "task.jsonl"
 
 
-def optimize(request: Request, config: Config) -> dict[str, Any]:
+def optimize(request: OptimizeRequest, config: Config) -> dict[str, Any]:
     """Run the command; the returned summary is what `--json` prints.
 
     Raises:
@@ -63,7 +63,7 @@ def optimize(request: Request, config: Config) -> dict[str, Any]:
         problem = f"`--strategy {request.strategy}` asks a language model"
         raise UsageError(problem, "add --backbone, e.g. --backbone nano, or choose --strategy composer")
     if request.also and request.backbone is not None:
-        problem = "`--also` joins kernels in one drop-in, which only the composer's can be"
+        problem = "`--extra-input` joins kernels in one drop-in, which only the composer's can be"
         raise UsageError(problem, "drop the language model, or make a drop-in for each set of inputs")
     if request.backbone is not None and request.strategy in search.ASK_NONE:
         problem = f"`--strategy {request.strategy}` asks no language model"
@@ -87,7 +87,9 @@ def optimize(request: Request, config: Config) -> dict[str, Any]:
         if known and known[0] != task.id:
             raise UsageError(f"`{run.path}` holds a search of another version of `{request.spec}`", "choose another --out")
         if known and known != [one.id for one in every]:
-            raise UsageError(f"`{run.path}` holds a search for other sets of inputs", "give the same --also, or choose another --out")
+            raise UsageError(
+                f"`{run.path}` holds a search for other sets of inputs", "give the same --extra-input, or choose another --out"
+            )
         if run.answered(replace(request, spec=task.id, device=device, backend=backend), config, ("optimize.budget_s",)):
             return dict(run.read("summary.jsonl")[-1])
         if not known:
@@ -97,16 +99,16 @@ def optimize(request: Request, config: Config) -> dict[str, Any]:
         if len(every) > 1:
             sessions = sets.sessions(run, every, backend, config, request.library, request.baselines)
             sessions[0].expected = expected
-            found = sets.run(sessions, strategy, request.quiet)
-            return finish(sessions, found.winners, found.groups, request.strategy, None)
+            result = sets.run(sessions, strategy, request.quiet)
+            return finish(sessions, result.winners, result.groups, request.strategy, None)
         recorded = [Turn.model_validate(t) for t in run.read(TURNS)]
-        session = Session(run, task, backend, config, recorded, Recorded(model, run) if model is not None else None,
+        session = SearchSession(run, task, backend, config, recorded, RecordedBackbone(model, run) if model is not None else None,
                           library=request.library, baselines=request.baselines)
-        with session.court, Live(config.optimize.budget_s, name=task.name, quiet=request.quiet, elapsed_s=session.elapsed_before,
+        with session.court, SearchView(config.optimize.budget_s, name=task.name, quiet=request.quiet, elapsed_s=session.elapsed_before,
                                  several=model is not None) as live:
             session.expected = expected
             live.note(f"expected: {expected}")
             session.search(strategy, live)
             winner = session.confirm(live)
-        groups = summary.groups(Subject(task, session.captured, backend), winner)
+        groups = summary.groups(TaskContext(task, session.captured, backend), winner)
         return finish([session], [winner], [groups], request.strategy, request.backbone)

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dvk.agents import Subject
-from dvk.composer import Captured, fuse
-from dvk.composer.fusion.groups import Group
+from dvk.agents import TaskContext
+from dvk.composer import CapturedGraph, fuse
+from dvk.composer.fusion.groups import FusionGroup
 from dvk.composer.ir.recurrence import RECURRENT, Recurrence
 from dvk.harness.profiling.blocks import WHOLE
 from dvk.pipelines.report.graph import LEAVES, operators
@@ -35,13 +35,13 @@ class _Made:
     sizes: list[int | None] = field(default_factory=list)
 
 
-def names(captured: Captured | None) -> list[str]:
+def names(captured: CapturedGraph | None) -> list[str]:
     """The blocks of a network in the order in which they run; none where there is but one."""
     found = list(dict.fromkeys(captured.blocks[n.name] for n in _working(captured) if n.name in captured.blocks)) if captured else []
     return found if len(found) > 1 else []
 
 
-def rows(subject: Subject, winner: Turn | None, times: Mapping[str, float]) -> list[dict[str, Any]]:
+def rows(subject: TaskContext, winner: Turn | None, times: Mapping[str, float]) -> list[dict[str, Any]]:
     """A row for each kind of block, those that take most of eager time first.
 
     `name` (its first block), `count`, `operators`, `ms` and `share` of an eager call (null where `times` is empty), `bytes` that the
@@ -81,36 +81,36 @@ def rows(subject: Subject, winner: Turn | None, times: Mapping[str, float]) -> l
     return sorted(made, key=lambda row: (row["name"] == REST, -(row["ms"] or 0.0)))
 
 
-def _after(subject: Subject, captured: Captured, winner: Turn | None, moved: Mapping[str, int | None]) -> dict[str, _Made] | None:
+def _after(subject: TaskContext, captured: CapturedGraph, winner: Turn | None, moved: Mapping[str, int | None]) -> dict[str, _Made] | None:
     """What became of each block; None where the composer did not write the winner."""
     candidate = winner.candidate if winner is not None else None
     if candidate is None or candidate.proposer != "composer":
         return None
-    found: dict[str, _Made] = defaultdict(_Made)
+    result: dict[str, _Made] = defaultdict(_Made)
     composition = fuse(subject.task, captured, candidate.recipes)
     for step in composition.part.schedule:
-        if isinstance(step, Group):
+        if isinstance(step, FusionGroup):
             block = Counter(_block(captured, composition.prims.origins.get(p, "")) for p in step.members).most_common(1)[0][0]
-            found[block].kernels += 1
-            found[block].sizes.append(composition.kernels[id(step)].num_bytes)
+            result[block].kernels += 1
+            result[block].sizes.append(composition.kernels[id(step)].num_bytes)
         elif step.op == RECURRENT and step.node is not None:
             block = _block(captured, step.node.name)
-            found[block].kernels += 1
-            found[block].sizes.append(Recurrence(**step.node.kwargs).num_bytes)
+            result[block].kernels += 1
+            result[block].sizes.append(Recurrence(**step.node.kwargs).num_bytes)
         elif step.node is not None and moved.get(step.node.name, 0) != 0:
             block = captured.blocks.get(step.node.name, REST)
-            found[block].calls += 1
-            found[block].sizes.append(moved[step.node.name])
-    return found
+            result[block].calls += 1
+            result[block].sizes.append(moved[step.node.name])
+    return result
 
 
-def _block(captured: Captured, name: str) -> str:
+def _block(captured: CapturedGraph, name: str) -> str:
     """The block of the captured value that something was made for, by its name."""
     origin = ORIGIN.match(name)
     return captured.blocks.get(origin[0], REST) if origin else REST
 
 
-def _working(captured: Captured) -> list[Node]:
+def _working(captured: CapturedGraph) -> list[Node]:
     return [node for node in captured.graph.nodes if node.op not in LEAVES]
 
 

@@ -13,10 +13,10 @@ from dvk.interop.davinci.skills import imported
 from dvk.skills import snapshots
 
 if TYPE_CHECKING:
-    from dvk.pipelines.optimize.request import Request
+    from dvk.pipelines.optimize.request import OptimizeRequest
 
 
-def with_checkpoint(request: Request, path: Path) -> Request:
+def with_checkpoint(request: OptimizeRequest, path: Path) -> OptimizeRequest:
     """The request with the checkpoint's model as its backbone, and its bundled skills as its library unless another was named.
 
     Raises:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dvk.config import Judge
+from dvk.config import JudgeConfig
 from dvk.harness.timing.claims import FIRST_LOOK
 from dvk.records import Verdict
 
@@ -30,7 +30,7 @@ OVER = 1.3
 
 
 @dataclass(frozen=True)
-class Expected:
+class TimeEstimate:
     """Seconds of each part of a command.
 
     Attributes:
@@ -67,7 +67,7 @@ class Expected:
                 f"(--budget-s sets the search)")
 
 
-def at_start(load_s: float, budget_s: float, judge: Judge, num_baselines: int, num_sets: int = 1) -> Expected:
+def at_start(load_s: float, budget_s: float, judge: JudgeConfig, num_baselines: int, num_sets: int = 1) -> TimeEstimate:
     """The estimate when only loading is known.
 
     Args:
@@ -79,10 +79,10 @@ def at_start(load_s: float, budget_s: float, judge: Judge, num_baselines: int, n
     """
     one = load_s * SET + judge.claim_s * (2 + num_baselines) / 2
     confirm = max(LEAST_CONFIRM_S, FIRST_LOOK * 1.5 * one) + COMPILE_S * num_baselines
-    return Expected(load_s * num_sets, load_s * CAPTURE * num_sets, load_s * FIRST_VERDICT, budget_s, confirm * num_sets)
+    return TimeEstimate(load_s * num_sets, load_s * CAPTURE * num_sets, load_s * FIRST_VERDICT, budget_s, confirm * num_sets)
 
 
-def corrected(expected: Expected, capture_s: float, first: Verdict, judge: Judge, num_baselines: int) -> Expected:
+def corrected(expected: TimeEstimate, capture_s: float, first: Verdict, judge: JudgeConfig, num_baselines: int) -> TimeEstimate:
     """The estimate when the first verdict has come, at the search tier.
 
     Args:

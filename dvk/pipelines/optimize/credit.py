@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from dvk.agents import Subject
+from dvk.agents import TaskContext
 from dvk.composer import RECIPES, CannotCompose, Part, Plan, fuse, join
-from dvk.pipelines.optimize.summary import looked
+from dvk.pipelines.optimize.summary import ranked
 from dvk.records import Candidate, Skill, Status, Turn
 
 
-def credited(subject: Subject, skills: Sequence[Skill], candidate: Candidate) -> list[str]:
+def credited(subject: TaskContext, skills: Sequence[Skill], candidate: Candidate) -> list[str]:
     """The candidate's skills without which its text would be another; all that it names where the composer did not write it.
 
     A recipe may apply to a graph and change nothing, as where another one has taken the operators already.
@@ -29,13 +29,13 @@ def credited(subject: Subject, skills: Sequence[Skill], candidate: Candidate) ->
             return None
 
     recipe_of = {skill.name: skill.recipe for skill in skills}
-    found = []
+    result = []
     for name in candidate.skills:
         recipe = recipe_of.get(name)
         in_graph = recipe in candidate.recipes and recipe in RECIPES and RECIPES[recipe].kind != "schedule"
         if not in_graph or text(tuple(one for one in candidate.recipes if one != recipe)) != candidate.source:
-            found.append(name)
-    return found
+            result.append(name)
+    return result
 
 
 def arms(turns: Sequence[Turn]) -> list[dict[str, Any]]:
@@ -44,7 +44,7 @@ def arms(turns: Sequence[Turn]) -> list[dict[str, Any]]:
     rows: dict[str, dict[str, Any]] = {}
     refusals: dict[str, Counter[str]] = {}
     fastest = {}
-    for turn, speedup in reversed(looked(turns)):  # the fastest comes last and stays
+    for turn, speedup in reversed(ranked(turns)):  # the fastest comes last and stays
         if turn.candidate is not None:
             fastest[turn.candidate.proposer] = turn.candidate.title, speedup
     for turn in turns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dvk.agents import Subject
+from dvk.agents import TaskContext
 from dvk.agents.task_context import tensor
 from dvk.composer.dropin import replacing
 from dvk.errors import DvkError
@@ -13,14 +13,14 @@ from dvk.harness.profiling.blocks import block_times
 from dvk.pipelines import report
 from dvk.pipelines.optimize import blocks, credit
 from dvk.pipelines.optimize import summary as optimize_summary
-from dvk.pipelines.optimize.session import Session
+from dvk.pipelines.optimize.session import SearchSession
 from dvk.records import Task, Turn
 from dvk.tasks.specs import parse_input
 
 UNPROVEN = "unproven.py"
 
 
-def finish(sessions: Sequence[Session], winners: Sequence[Turn | None], groups: Sequence[Sequence[str]], strategy: str,
+def finish(sessions: Sequence[SearchSession], winners: Sequence[Turn | None], groups: Sequence[Sequence[str]], strategy: str,
            backbone: str | None) -> dict[str, Any]:
     """Write everything; return the summary. Its headline is the first set of inputs for which something faster was found.
 
@@ -30,7 +30,9 @@ def finish(sessions: Sequence[Session], winners: Sequence[Turn | None], groups: 
         groups: for each, what was fused, a line a kernel.
     """
     faster = [winner is not None and winner.verdict is not None and winner.verdict.faster for winner in winners]
-    episodes = [optimize_summary.episode(Subject(s.task, s.captured, s.backend), s.turns, s.skills, s.traces, s.backbone) for s in sessions]
+    episodes = [
+        optimize_summary.episode(TaskContext(s.task, s.captured, s.backend), s.turns, s.skills, s.traces, s.backbone) for s in sessions
+    ]
     outcomes = [optimize_summary.outcome(s.turns, w, f, s.reason, optimize_summary.unread(e), unjudged=s.unjudged, judge=s.config.judge)
                 for s, w, f, e in zip(sessions, winners, faster, episodes)]
     found = [outcome["status"] for outcome in outcomes]
@@ -45,7 +47,7 @@ def finish(sessions: Sequence[Session], winners: Sequence[Turn | None], groups: 
         (run.path / UNPROVEN).unlink(missing_ok=True)
     unproven_path = _unproven(session, winner) if candidate is None else None
     turns = [turn for s in sessions for turn in s.turns]
-    subject = Subject(session.task, session.captured, session.backend)
+    subject = TaskContext(session.task, session.captured, session.backend)
     if candidate is not None and len(sessions) == 1:
         outcomes[lead]["skills"] = credit.credited(subject, session.skills, candidate)
     labels = [label(s.task) for s in sessions]
@@ -77,7 +79,7 @@ def finish(sessions: Sequence[Session], winners: Sequence[Turn | None], groups: 
     return summary
 
 
-def _unproven(session: Session, winner: Turn | None) -> str | None:
+def _unproven(session: SearchSession, winner: Turn | None) -> str | None:
     """Where the best candidate lies, that was right but whose speedup is not proved; None where there is none.
 
     Args:
@@ -91,7 +93,7 @@ def _unproven(session: Session, winner: Turn | None) -> str | None:
     return str(session.run.write_text(UNPROVEN, said + best.source))
 
 
-def _times(session: Session, names: Sequence[str]) -> dict[str, float]:
+def _times(session: SearchSession, names: Sequence[str]) -> dict[str, float]:
     """Of an eager call by block; none where that was stopped: the search's own findings matter more."""
     try:
         return block_times(session.task, names, session.config.limits)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class OptimizeRequest:
     """What the command line asked for."""
 
     spec: str

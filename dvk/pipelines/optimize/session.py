@@ -8,24 +8,24 @@ from contextlib import suppress
 from pathlib import Path
 
 from dvk import crashes, machine
-from dvk.agents import Subject, dialects, selection
+from dvk.agents import TaskContext, dialects, selection
 from dvk.backbone.pause_gate import OutOfTime
-from dvk.backbone.recorded import Recorded
-from dvk.composer import CannotCompose, Captured, Part, Plan, applicable, capture, fuse, join
+from dvk.backbone.recorded import RecordedBackbone
+from dvk.composer import CannotCompose, CapturedGraph, Part, Plan, applicable, capture, fuse, join
 from dvk.composer.recipes import OWN_FAMILIES
 from dvk.config import Config
 from dvk.crashes import Crashed
 from dvk.errors import ModelError
-from dvk.harness.placement import open_court
-from dvk.harness.session.judge_session import Court
+from dvk.harness.placement import open_session
+from dvk.harness.session.judge_session import JudgeSession
 from dvk.pipelines import tracebacks
-from dvk.pipelines.live import Live
+from dvk.pipelines.live import SearchView
 from dvk.pipelines.optimize import clock, summary
-from dvk.pipelines.optimize.clock import Expected
+from dvk.pipelines.optimize.clock import TimeEstimate
 from dvk.records import Backend, Candidate, Graph, Skill, Task, Tier, Trace, Turn, Verdict
 from dvk.runs import RunFolder
-from dvk.search import Problem, Proposals, Strategy, classes, tunings
-from dvk.search.tunings import Known, Observed, Tunings
+from dvk.search import Proposals, SearchProblem, Strategy, classes, tunings
+from dvk.search.tunings import Known, ObservedGain, Tunings
 from dvk.skills import Library, query_from_graph
 
 TURNS = "turns.jsonl"
@@ -36,7 +36,7 @@ NUM_CONFIRMED = 3
 """Candidates confirmed at most: the search's favourite is lucky now and then, the third hardly."""
 
 
-class Session:
+class SearchSession:
     """One search.
 
     Args:
@@ -50,13 +50,23 @@ class Session:
     """
 
     def __init__(
-        self, run: RunFolder, task: Task, backend: Backend, config: Config, recorded: Sequence[Turn], backbone: Recorded | None = None,
-        *, library: Path | None = None, baselines: Sequence[str] = (), folder: str = "", first: Session | None = None,
+        self,
+        run: RunFolder,
+        task: Task,
+        backend: Backend,
+        config: Config,
+        recorded: Sequence[Turn],
+        backbone: RecordedBackbone | None = None,
+        *,
+        library: Path | None = None,
+        baselines: Sequence[str] = (),
+        folder: str = "",
+        first: SearchSession | None = None,
     ):
         self.run, self.task, self.backend, self.config = run, task, backend, config
         self.library, self.baselines, self.backbone = library, [b for b in baselines if b != "eager"], backbone
         self.folder, self.first = folder, first
-        self.court = open_court(task, config, brief=True)
+        self.court = open_session(task, config, brief=True)
         self.turns: list[Turn] = list(recorded)
         self.traces: list[Trace] = []
         """Conversations with the model, as the strategy keeps them."""
@@ -65,15 +75,15 @@ class Session:
         searched = [t.elapsed_s for t in recorded if t.verdict is None or t.verdict.tier != "claim"]
         self.elapsed_before = max([0.0, *searched, *(call.elapsed_s for call in calls)])
         self.began = time.monotonic() - self.elapsed_before
-        self.captured: Captured | None = None
+        self.captured: CapturedGraph | None = None
         self.skills: tuple[Skill, ...] = ()
-        self.observed: list[Observed] = []
+        self.observed: list[ObservedGain] = []
         """What the search says of schedules."""
         self.reason: str | None = None
         self.unjudged: str | None = None
         """Why the search ended before its first verdict, if it did."""
         self.interrupted = False
-        self.expected: Expected | None = None
+        self.expected: TimeEstimate | None = None
         """What the command will take, as far as is known."""
         self.capture_s = 0.0
         self.confirm_by: float | None = None
@@ -97,7 +107,7 @@ class Session:
 
     # -------------------------------------------------------------- searching
 
-    def search(self, strategy: Strategy, live: Live) -> None:
+    def search(self, strategy: Strategy, live: SearchView) -> None:
         """Feed the strategy with verdicts until it, the time or the user ends it."""
         live.resumed(self.turns)
         try:
@@ -113,7 +123,7 @@ class Session:
             if (model := self.backbone) is not None:
                 model.clock, model.left = lambda: self.elapsed_s, lambda: self.left_s
                 model.on_ask = lambda number: live.asking(model.name, number)
-            problem = Problem(self.task, self.captured, self.backend, self.skills, self.config, self.backbone,
+            problem = SearchProblem(self.task, self.captured, self.backend, self.skills, self.config, self.backbone,
                               self.traces.append, self._warned(live), self._known())
             try:
                 self._feed(strategy(problem), live)
@@ -143,7 +153,7 @@ class Session:
         if self.failure is not None and not self.turns:
             raise self.failure
 
-    def _warned(self, live: Live) -> Callable[[ModelError], None]:
+    def _warned(self, live: SearchView) -> Callable[[ModelError], None]:
         """Takes what ended the model's part: it is said at once, and again at the end."""
         def take(error: ModelError) -> None:
             self.failure = error
@@ -151,7 +161,7 @@ class Session:
 
         return take
 
-    def _note(self, crash: Crashed, live: Live) -> None:
+    def _note(self, crash: Crashed, live: SearchView) -> None:
         """An error inside dvk ends this search and nothing else; what it found before stands."""
         self.reason = crash.message
         self._keep(crash.traceback)
@@ -177,7 +187,7 @@ class Session:
         self.run.append(self.folder + KNOWN, tunings.dumped(known))
         return known
 
-    def _learn(self, problem: Problem) -> None:
+    def _learn(self, problem: SearchProblem) -> None:
         """Keep what was measured of schedules for the searches to come."""
         if self.captured is not None:
             tried = [(t.candidate, t.verdict) for t in self.turns if t.candidate and t.verdict and t.candidate.proposer == "composer"]
@@ -187,7 +197,7 @@ class Session:
     def _tunings(self) -> Tunings:
         return Tunings(self.config.remote.judge or self.config.remote.engine or machine.fingerprint(self.task.device), self.backend)
 
-    def _capture(self, live: Live) -> Captured | None:
+    def _capture(self, live: SearchView) -> CapturedGraph | None:
         """The operator graph; None where there is none and the model can do without."""
         try:
             return capture(self.task, self.config.limits)
@@ -197,7 +207,7 @@ class Session:
             live.note(f"no operator graph, so the composer has nothing to propose: {error}")
             return None
 
-    def _feed(self, proposals: Proposals, live: Live) -> None:
+    def _feed(self, proposals: Proposals, live: SearchView) -> None:
         with suppress(OutOfTime):
             try:
                 batch = next(proposals, None)
@@ -212,7 +222,7 @@ class Session:
             finally:
                 proposals.close()
 
-    def _judge(self, batch: Sequence[Candidate], live: Live) -> list[Verdict | None]:
+    def _judge(self, batch: Sequence[Candidate], live: SearchView) -> list[Verdict | None]:
         verdicts: list[Verdict | None] = [self.known.get(c.id) for c in batch]
         missing = [i for i, v in enumerate(verdicts) if v is None]
         left = self.left_s
@@ -244,7 +254,7 @@ class Session:
                 self._corrected(verdict, live)
         return verdicts
 
-    def _corrected(self, first: Verdict, live: Live) -> None:
+    def _corrected(self, first: Verdict, live: SearchView) -> None:
         """The estimate, now that the first verdict is known; said where it changes much."""
         assert self.expected is not None
         before, self.expected = self.expected, clock.corrected(
@@ -258,15 +268,15 @@ class Session:
         return self.expected.confirm if self.expected is not None else clock.LEAST_CONFIRM_S
 
     def _judged(self, candidate: Candidate, tier: Tier, baselines: Sequence[str] = (), deadline: float | None = None) -> Verdict | None:
-        """As `Court.judge`; an error inside dvk is the candidate's verdict."""
-        found = crashes.fenced("judging it", self.court.judge, candidate, tier, baselines, deadline)
-        if not isinstance(found, Crashed):
-            return found
+        """As `JudgeSession.judge`; an error inside dvk is the candidate's verdict."""
+        result = crashes.fenced("judging it", self.court.judge, candidate, tier, baselines, deadline)
+        if not isinstance(result, Crashed):
+            return result
         self.court.close()  # what it was at is unknown
-        self._keep(found.traceback)
-        return crashes.verdict(found, tier)
+        self._keep(result.traceback)
+        return crashes.verdict(result, tier)
 
-    def _record(self, candidate: Candidate, verdict: Verdict, live: Live) -> None:
+    def _record(self, candidate: Candidate, verdict: Verdict, live: SearchView) -> None:
         turn = Turn(candidate=candidate, verdict=verdict, elapsed_s=self.elapsed_s)
         self.turns.append(turn)
         if verdict.tier != "claim":
@@ -278,7 +288,7 @@ class Session:
         """Skills the library ranks for the task, best first; for a model by what its agents are trained with."""
         with Library.open(self.library) as library:
             if self.backbone is not None or self.captured is None:
-                return tuple(selection.candidates(Subject(self.task, self.captured, self.backend), library, self.config.agents))
+                return tuple(selection.candidates(TaskContext(self.task, self.captured, self.backend), library, self.config.agents))
             query = query_from_graph(self.captured.graph, library, self.config.optimize.query_terms)
             return tuple(hit.skill for hit in library.search(query, self.config.optimize.num_skills, snippets=False))
 
@@ -290,7 +300,7 @@ class Session:
 
         Where none did, one that a noisy machine left undecided.
         """
-        ranked = summary.looked(self.turns)
+        ranked = summary.ranked(self.turns)
         faster = [turn for turn, speedup in ranked if speedup.value > 1]
         return faster[:NUM_CONFIRMED] or [turn for turn, speedup in ranked if speedup.hi >= UNDECIDED][:1]
 
@@ -300,7 +310,7 @@ class Session:
         claimed = {t.candidate.id for t in self.turns if t.candidate and t.verdict and t.verdict.tier == "claim" and not t.verdict.timing}
         return [turn for turn in self.promising if turn.candidate and turn.candidate.id not in claimed]
 
-    def confirm(self, live: Live) -> Turn | None:
+    def confirm(self, live: SearchView) -> Turn | None:
         """The winner, judged again in a fresh process at the claim tier; None when nothing holds."""
         ranked = self.promising
         for turn in ranked:
@@ -322,7 +332,7 @@ class Session:
         held = [t for t in self.turns if t.verdict is not None and t.verdict.tier == "claim" and t.verdict.faster and t.verdict.timing]
         return max(held, key=lambda t: t.verdict.timing.speedup.value if t.verdict and t.verdict.timing else 0.0, default=None)
 
-    def claim(self, candidate: Candidate, live: Live, what: str = "the best") -> Turn:
+    def claim(self, candidate: Candidate, live: SearchView, what: str = "the best") -> Turn:
         """The candidate judged in fresh processes, or as it was before the run was killed.
 
         Args:
@@ -337,7 +347,7 @@ class Session:
         if self.confirm_by is None:
             self.confirm_by = time.monotonic() + clock.OVER * self._confirm_s
         live.stage(f"confirming {what} in fresh processes, about {max(0.0, self.confirm_by - time.monotonic()):.0f} s at most")
-        if isinstance(self.court, Court):
+        if isinstance(self.court, JudgeSession):
             self.court.decide_by = self.confirm_by
         verdict = self._judged(candidate, "claim", self.baselines)
         assert verdict is not None, "there is no deadline"
@@ -349,7 +359,7 @@ class Session:
         """Of what was timed again and did not hold, the search's best; drop-ins for several sets of inputs begin with it."""
         claims = {t.candidate.id: t for t in self.turns if t.candidate and t.verdict and t.verdict.tier == "claim" and t.verdict.timing
                   and not t.verdict.faster}
-        places = {t.candidate.id: place for place, (t, _) in enumerate(summary.looked(self.turns)) if t.candidate}
+        places = {t.candidate.id: place for place, (t, _) in enumerate(summary.ranked(self.turns)) if t.candidate}
         return min(claims.values(), key=lambda t: places.get(t.candidate.id, -1) if t.candidate else 0, default=None)
 
     def part(self, candidate: Candidate) -> Part | None:

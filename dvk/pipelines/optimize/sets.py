@@ -1,4 +1,4 @@
-"""`--also`: several sets of inputs. A search for each, one drop-in of what they found, which is judged with every set.
+"""`--extra-input`: several sets of inputs. A search for each, one drop-in of what they found, which is judged with every set.
 
 A drop-in's text says which set runs what, so whenever a part of it does not hold, what is left is another text, and is judged anew.
 """
@@ -15,9 +15,9 @@ from dvk.composer.compose import distinct
 from dvk.composer.ir.loops import Kernel
 from dvk.config import Config
 from dvk.errors import TaskError
-from dvk.pipelines.live import Live
+from dvk.pipelines.live import SearchView
 from dvk.pipelines.optimize.ending import label
-from dvk.pipelines.optimize.session import NUM_CONFIRMED, TURNS, Session
+from dvk.pipelines.optimize.session import NUM_CONFIRMED, TURNS, SearchSession
 from dvk.records import Backend, Candidate, Task, Turn
 from dvk.runs import RunFolder
 from dvk.search import Strategy
@@ -26,7 +26,7 @@ from dvk.tasks.specs import parse_input
 
 
 def load(texts: Sequence[str], first: Task, spec: str, config: Config) -> list[Task]:
-    """The first set's task, and one for each `--also`.
+    """The first set's task, and one for each `--extra-input`.
 
     Args:
         texts: as given.
@@ -36,18 +36,20 @@ def load(texts: Sequence[str], first: Task, spec: str, config: Config) -> list[T
     Raises:
         TaskError: it follows no grammar, the module does not take it, or the set is there already.
     """
-    found = {_identity(first): first}
+    result = {_identity(first): first}
     for text in texts:
         try:
             inputs = extra_inputs.specs(text, first.input_specs, first.inputs)
             task = tasks.load(spec, inputs=inputs, init=first.init_args, eval_mode=first.eval_mode, dtype=first.dtype, device=first.device,
                               limits=config.limits)
         except TaskError as error:
-            raise TaskError(f"--also `{text}`: {error.message}", error.hint) from None
-        if _identity(task) in found:
-            raise TaskError(f"--also `{text}` describes inputs that are given already: {label(task)}", "leave it out, or change a size")
-        found[_identity(task)] = task
-    return list(found.values())
+            raise TaskError(f"--extra-input `{text}`: {error.message}", error.hint) from None
+        if _identity(task) in result:
+            raise TaskError(
+                f"--extra-input `{text}` describes inputs that are given already: {label(task)}", "leave it out, or change a size"
+            )
+        result[_identity(task)] = task
+    return list(result.values())
 
 
 def _identity(task: Task) -> tuple[object, ...]:
@@ -61,7 +63,7 @@ def budget_s(config: Config, number: int) -> float:
 
 
 @dataclass
-class Found:
+class SetsResult:
     """What the searches came to."""
 
     winners: list[Turn | None]
@@ -70,19 +72,19 @@ class Found:
 
 
 def sessions(run: RunFolder, every: Sequence[Task], backend: Backend, config: Config, library: Path | None, baselines: Sequence[str],
-             ) -> list[Session]:
+             ) -> list[SearchSession]:
     """A session for each set. The first keeps its files where a search for one set has them, and has the whole budget."""
     less = config.optimize.model_copy(update={"budget_s": config.optimize.budget_s * config.optimize.also_share})
-    made: list[Session] = []
+    made: list[SearchSession] = []
     for number, task in enumerate(every):
         folder = f"also/{number}/" if number else ""
         recorded = [Turn.model_validate(turn) for turn in run.read(folder + TURNS)]
-        made.append(Session(run, task, backend, config.model_copy(update={"optimize": less}) if number else config, recorded,
+        made.append(SearchSession(run, task, backend, config.model_copy(update={"optimize": less}) if number else config, recorded,
                             library=library, baselines=baselines, folder=folder, first=made[0] if made else None))
     return made
 
 
-def run(sessions: Sequence[Session], strategy: Strategy, quiet: bool) -> Found:
+def run(sessions: Sequence[SearchSession], strategy: Strategy, quiet: bool) -> SetsResult:
     """Search for each set in turn, then confirm all together. Ctrl-C ends the searching and goes on to what was found."""
     for session in sessions:
         with session.court, _live(session, quiet, label(session.task)) as live:
@@ -95,11 +97,11 @@ def run(sessions: Sequence[Session], strategy: Strategy, quiet: bool) -> Found:
         return _confirmed(sessions, live)
 
 
-def _live(session: Session, quiet: bool, whom: str) -> Live:
-    return Live(session.config.optimize.budget_s, name=f"{session.task.name}, {whom}", quiet=quiet, elapsed_s=session.elapsed_before)
+def _live(session: SearchSession, quiet: bool, whom: str) -> SearchView:
+    return SearchView(session.config.optimize.budget_s, name=f"{session.task.name}, {whom}", quiet=quiet, elapsed_s=session.elapsed_before)
 
 
-def _confirmed(sessions: Sequence[Session], live: Live) -> Found:
+def _confirmed(sessions: Sequence[SearchSession], live: SearchView) -> SetsResult:
     """The drop-in of each set's best that holds for every set it has a program for: what does not hold gives way to the set's next,
     and once as many drop-ins were judged as candidates are of one set, to the original."""
     choices = [_composed(session) for session in sessions]
@@ -126,13 +128,13 @@ def _confirmed(sessions: Sequence[Session], live: Live) -> Found:
         fallen = [number for number, turn in claims.items() if turn.verdict is None or not turn.verdict.faster]
         if not fallen:
             winners = [claims.get(number) or session.refuted for number, session in enumerate(sessions)]
-            return Found(winners, _groups(len(sessions), dict(zip(chosen, distinct(parts, sessions[0].backend)))))
+            return SetsResult(winners, _groups(len(sessions), dict(zip(chosen, distinct(parts, sessions[0].backend)))))
         for number in fallen:
             choices[number] = choices[number][1:] if judged < NUM_CONFIRMED else []
-    return Found([session.refuted for session in sessions], [[] for _ in sessions])
+    return SetsResult([session.refuted for session in sessions], [[] for _ in sessions])
 
 
-def _composed(session: Session) -> list[tuple[Candidate, Part]]:
+def _composed(session: SearchSession) -> list[tuple[Candidate, Part]]:
     """The candidates worth confirming that can be joined with others, the fastest first."""
     made = [(turn.candidate, session.part(turn.candidate)) for turn in session.promising if turn.candidate is not None]
     composed = [(candidate, part) for candidate, part in made if part is not None]
@@ -141,18 +143,18 @@ def _composed(session: Session) -> list[tuple[Candidate, Part]]:
     return composed
 
 
-def _claimed(session: Session, joined: Candidate, live: Live, what: str) -> Turn:
+def _claimed(session: SearchSession, joined: Candidate, live: SearchView, what: str) -> Turn:
     with session.court:
         return session.claim(joined, live, what)
 
 
-def _unconfirmed(sessions: Sequence[Session]) -> Found:
+def _unconfirmed(sessions: Sequence[SearchSession]) -> SetsResult:
     """What stands without the drop-in that was being judged: the best of one set, as its search measured it."""
     for session in sessions:
         session.interrupted, session.reason = True, "stopped before the best was confirmed: the search's own figure is given"
     bests = [next((t for t in session.promising if t.verdict and t.verdict.faster), None) for session in sessions]
     only = next((number for number, best in enumerate(bests) if best is not None), None)
-    return Found([best if number == only else None for number, best in enumerate(bests)], [[] for _ in sessions])
+    return SetsResult([best if number == only else None for number, best in enumerate(bests)], [[] for _ in sessions])
 
 
 def _groups(number: int, named: Mapping[int, Mapping[int, Kernel]]) -> list[list[str]]:

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dvk.agents import Subject, dialects, policy, tools
-from dvk.backbone.recorded import Recorded
-from dvk.composer import Captured, fuse
+from dvk.agents import TaskContext, dialects, policy, tools
+from dvk.backbone.recorded import RecordedBackbone
+from dvk.composer import CapturedGraph, fuse
 from dvk.composer.recipes import inexact
-from dvk.config import Judge
+from dvk.config import JudgeConfig
 from dvk.errors import DvkError
 from dvk.records import Candidate, Episode, Interval, Role, Skill, Status, Task, Timing, Trace, Turn, content_hash
 from dvk.search.repeats import program
@@ -21,7 +21,7 @@ from dvk.speedups import outcome_of, shown, words
 # ---------------------------------------------------------------- the episode
 
 def episode(
-    subject: Subject, turns: Sequence[Turn], skills: Sequence[Skill], kept: Sequence[Trace], backbone: Recorded | None
+    subject: TaskContext, turns: Sequence[Turn], skills: Sequence[Skill], kept: Sequence[Trace], backbone: RecordedBackbone | None
 ) -> Episode:
     """Everything that happened: first what was judged outside conversations, confirmations last; then each conversation, whole.
 
@@ -47,7 +47,7 @@ def episode(
     return Episode(task=subject.task, traces=(first, *talks))
 
 
-def rebuilt(subject: Subject, backbone: Recorded, given: Counter[str], judged: Mapping[str, Turn]) -> Iterator[Trace]:
+def rebuilt(subject: TaskContext, backbone: RecordedBackbone, given: Counter[str], judged: Mapping[str, Turn]) -> Iterator[Trace]:
     """Answers that no kept conversation has, each as a conversation of one turn: code is read as the policy's is.
 
     Args:
@@ -99,7 +99,7 @@ def _role(schemas: Sequence[Mapping[str, Any]]) -> Role:
 
 def outcome(
     turns: Sequence[Turn], winner: Turn | None, faster: bool, reason: str | None, unread: str | None, *,
-    unjudged: str | None = None, judge: Judge | None = None,
+    unjudged: str | None = None, judge: JudgeConfig | None = None,
 ) -> dict[str, Any]:
     """Status, figures, their words, and who is behind the winner.
 
@@ -110,7 +110,7 @@ def outcome(
         unjudged: why the search ended before its first verdict, if it did.
         judge: the settings that it was timed with.
     """
-    settings = judge or Judge()
+    settings = judge or JudgeConfig()
     timing = _timing(winner)
     said = timing and words(timing, pairs=settings.claim_pairs, seconds=settings.claim_s)
     eager = None if timing is None else {
@@ -155,7 +155,7 @@ def _timing(turn: Turn | None) -> Timing | None:
     return turn.verdict.timing if turn is not None and turn.verdict is not None else None
 
 
-def looked(turns: Sequence[Turn]) -> list[tuple[Turn, Interval]]:
+def ranked(turns: Sequence[Turn]) -> list[tuple[Turn, Interval]]:
     """What a search timed, by its own word the fastest first: each program's first turn, and the mean of all that measured it.
 
     Not the user's own model, which is what the composer proposes without any recipe.
@@ -167,11 +167,11 @@ def looked(turns: Sequence[Turn]) -> list[tuple[Turn, Interval]]:
 
 def programs(turns: Sequence[Turn]) -> list[list[Turn]]:
     """Turns with a candidate, those of one program together, however often it was measured."""
-    found: dict[str, list[Turn]] = {}
+    result: dict[str, list[Turn]] = {}
     for turn in turns:
         if turn.candidate is not None:
-            found.setdefault(program(turn.candidate.source), []).append(turn)
-    return list(found.values())
+            result.setdefault(program(turn.candidate.source), []).append(turn)
+    return list(result.values())
 
 
 def mean(turns: Sequence[Turn]) -> Interval:
@@ -188,7 +188,7 @@ def _refuted(turns: Sequence[Turn], claim: Turn | None) -> str:
         claim: the turn whose figures are given.
     """
     timing = _timing(claim) if claim is not None and claim.verdict is not None and claim.verdict.tier == "claim" else None
-    found = looked(turns)
+    found = ranked(turns)
     if timing is None or not found:
         refused = [t for t in turns if t.verdict is not None and t.verdict.tier == "claim" and t.verdict.status is not Status.OK]
         if refused:
@@ -215,7 +215,7 @@ def unread(made: Episode) -> str | None:
     return f"none of the model's {len(said)} answers could be read; most often: {why}"
 
 
-def groups(subject: Subject, winner: Turn | None) -> list[str]:
+def groups(subject: TaskContext, winner: Turn | None) -> list[str]:
     """What the composer fused in the winner, a line a kernel; nothing where a model wrote it."""
     candidate = winner.candidate if winner is not None else None
     if subject.captured is None or candidate is None or candidate.proposer != "composer":
@@ -224,7 +224,7 @@ def groups(subject: Subject, winner: Turn | None) -> list[str]:
     return [*(f"{k.name}: {k.summary} ({k.num_rows:,} × {k.row_length:,})" for k in made.ordered), *(r.summary for r in made.recurrences)]
 
 
-def cost(turns: Sequence[Turn], made: Episode, backbone: Recorded | None) -> dict[str, Any]:
+def cost(turns: Sequence[Turn], made: Episode, backbone: RecordedBackbone | None) -> dict[str, Any]:
     """Seconds of the judge and of the model, tokens, US dollars; what concerns a model is null where none was asked."""
     spent = {tier: sum((t.verdict.seconds for t in turns if t.verdict and (t.verdict.tier == "claim") == (tier == "claim")), 0.0)
              for tier in ("search", "claim")}
@@ -238,14 +238,14 @@ def cost(turns: Sequence[Turn], made: Episode, backbone: Recorded | None) -> dic
     }  # fmt: skip
 
 
-def mode(captured: Captured | None, task: Task) -> str | None:
+def mode(captured: CapturedGraph | None, task: Task) -> str | None:
     """The mode that was judged, `train` or `eval`; None for a function, and where nothing is known."""
     if task.kind == "module" and captured is not None:
         return "train" if captured.graph.training else "eval"
     return task.mode
 
 
-def in_train_mode(captured: Captured | None, task: Task) -> str:
+def in_train_mode(captured: CapturedGraph | None, task: Task) -> str:
     """That the module is judged in train mode though that matters, and what to do; empty where it does not."""
     if captured is None or not captured.depending or task.kind != "module":
         return ""
@@ -254,7 +254,7 @@ def in_train_mode(captured: Captured | None, task: Task) -> str:
            "add --eval to make it fast for inference"
 
 
-def warnings(backbone: Recorded | None, failure: DvkError | None) -> list[str]:
+def warnings(backbone: RecordedBackbone | None, failure: DvkError | None) -> list[str]:
     """What went wrong with the model, though the search came to an end.
 
     Args:

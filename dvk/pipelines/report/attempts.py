@@ -13,7 +13,7 @@ from dvk.speedups import shown
 
 
 @dataclass(frozen=True)
-class Attempt:
+class ReportAttempt:
     """One judged candidate."""
 
     number: int
@@ -82,7 +82,7 @@ class Attempt:
         return self.candidate.source if self.candidate else ""
 
 
-def gather(episode: Episode) -> list[Attempt]:
+def gather(episode: Episode) -> list[ReportAttempt]:
     """The judged turns of the policy's traces; what several conversations came to was judged once and is one attempt."""
     turns = [turn for trace in episode.traces if trace.role == "policy" for turn in trace.turns]
     found: dict[str, Turn] = {}
@@ -94,13 +94,13 @@ def gather(episode: Episode) -> list[Attempt]:
     return [_attempt(number, turn, turn.verdict) for number, turn in enumerate(judged, start=1) if turn.verdict]
 
 
-def fastest(attempts: Sequence[Attempt]) -> Attempt | None:
+def fastest(attempts: Sequence[ReportAttempt]) -> ReportAttempt | None:
     """The timed attempt of highest speedup, confirmations before all others."""
     timed = [attempt for attempt in attempts if attempt.speedup]
     return max(timed, key=lambda attempt: (attempt.confirmation, attempt.value), default=None)
 
 
-def best_so_far(attempts: Sequence[Attempt]) -> list[tuple[float, float]]:
+def best_so_far(attempts: Sequence[ReportAttempt]) -> list[tuple[float, float]]:
     """(seconds, speedup) where the search's best rose, from eager's 1.
 
     Only a speedup whose interval lies above 1 counts; confirmations measure again and do not.
@@ -112,14 +112,14 @@ def best_so_far(attempts: Sequence[Attempt]) -> list[tuple[float, float]]:
     return steps
 
 
-def _attempt(number: int, turn: Turn, verdict: Verdict) -> Attempt:
+def _attempt(number: int, turn: Turn, verdict: Verdict) -> ReportAttempt:
     candidate = turn.candidate
     title = "no code in the answer"
     if candidate:
         title = candidate.title or f"{candidate.backend} by {candidate.proposer}"
     said = (verdict.error or verdict.untimed_reason or "").strip().splitlines()
     schedule = _schedule(candidate.schedule) if candidate else ()
-    return Attempt(number, turn.elapsed_s, candidate, verdict, title, schedule, said[0] if said else "")
+    return ReportAttempt(number, turn.elapsed_s, candidate, verdict, title, schedule, said[0] if said else "")
 
 
 def _schedule(schedule: dict[str, Any]) -> tuple[tuple[str, str], ...]:

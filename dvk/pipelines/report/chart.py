@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dvk.pipelines.report.attempts import Attempt, best_so_far
+from dvk.pipelines.report.attempts import ReportAttempt, best_so_far
 from dvk.pipelines.report.markup import Markup, el, join
 from dvk.pipelines.report.units import many, show_s
 from dvk.records import show_ratio
@@ -57,7 +57,7 @@ class Scale:
         return [number for number in round_numbers if self.lo <= number <= self.hi]
 
 
-def scales(attempts: list[Attempt], compile_speedup: float | None) -> tuple[Scale, Scale]:
+def scales(attempts: list[ReportAttempt], compile_speedup: float | None) -> tuple[Scale, Scale]:
     """Seconds → x and speedup → y; 1 (eager) is always inside."""
     longest = max([attempt.seconds for attempt in attempts] + [0.1])
     seen = [1.0] + ([compile_speedup] if compile_speedup else [])
@@ -73,7 +73,7 @@ def scales(attempts: list[Attempt], compile_speedup: float | None) -> tuple[Scal
     return Scale(0.0, longest * 1.03, LEFT, RIGHT), Scale(lo, hi, BOTTOM, TOP, log)
 
 
-def draw(attempts: list[Attempt], compile_speedup: float | None, winner: Attempt | None) -> Markup:
+def draw(attempts: list[ReportAttempt], compile_speedup: float | None, winner: ReportAttempt | None) -> Markup:
     """The whole `<svg>` of a search with at least one attempt."""
     x, y = scales(attempts, compile_speedup)
     steps = best_so_far(attempts)
@@ -94,7 +94,7 @@ def draw(attempts: list[Attempt], compile_speedup: float | None, winner: Attempt
     )
 
 
-def caption(attempts: list[Attempt]) -> str:
+def caption(attempts: list[ReportAttempt]) -> str:
     """How to read the chart, naming only what is in it."""
     told = ["Each dot is a candidate that was checked and timed, its whisker the 95 % interval."]
     if len(best_so_far(attempts)) > 1:
@@ -110,7 +110,7 @@ def caption(attempts: list[Attempt]) -> str:
     return " ".join(told)
 
 
-def hover(attempt: Attempt) -> str:
+def hover(attempt: ReportAttempt) -> str:
     """One candidate in a line."""
     outcome = attempt.figures if attempt.speedup else f"{attempt.outcome}: {attempt.reason}".rstrip(": ")
     return f"{attempt.number}. {attempt.title} — {outcome} after {show_s(attempt.seconds)}"
@@ -149,7 +149,7 @@ def _steps(steps: list[tuple[float, float]], x: Scale, y: Scale) -> Markup | Non
     return el("path", d=f"{path}H{RIGHT}", class_="best")
 
 
-def _mark(attempt: Attempt, x: Scale, y: Scale, won: bool) -> Markup:
+def _mark(attempt: ReportAttempt, x: Scale, y: Scale, won: bool) -> Markup:
     at, title = x(attempt.seconds), el("title", hover(attempt))
     if attempt.speedup is None:
         if attempt.ok:

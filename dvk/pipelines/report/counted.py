@@ -15,7 +15,7 @@ EVERY_S = 15.0
 """Longest silence where there is no terminal."""
 
 
-class Counted(Progress):
+class WordCount(Progress):
     """As rich's `Progress`, whose methods it has.
 
     Args:

@@ -98,11 +98,11 @@ def draw(curves: Curves) -> Markup:
 def running(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Mean of each point and those around it, over a twentieth of all."""
     half = len(points) // (2 * SMOOTH)
-    found = []
+    result = []
     for number, (step, _) in enumerate(points):
         around = points[max(0, number - half) : number + half + 1]
-        found.append((step, fmean(value for _, value in around)))
-    return found
+        result.append((step, fmean(value for _, value in around)))
+    return result
 
 
 def show(value: float, share: bool = False) -> str:

@@ -10,9 +10,9 @@ import json
 import re
 from unicodedata import combining, east_asian_width
 
-from dvk.pipelines.report.attempts import Attempt, best_so_far
+from dvk.pipelines.report.attempts import ReportAttempt, best_so_far
 from dvk.pipelines.report.markup import plain
-from dvk.pipelines.report.story import BLOCKS, Story
+from dvk.pipelines.report.story import BLOCKS, ReportData
 from dvk.pipelines.report.units import show_bytes, show_ms, show_s, show_share
 from dvk.records import show_ratio
 from dvk.speedups import shown
@@ -25,7 +25,7 @@ BAR = 40
 """Columns of the longest bar."""
 
 
-def render(story: Story) -> str:
+def render(story: ReportData) -> str:
     """The whole file."""
     parts = [
         f"# {line(story.task.name)}: {story.headline}",
@@ -66,7 +66,7 @@ def fence(text: str, language: str = "") -> str:
 
 # ---------------------------------------------------------------- the sections, in the order of the page
 
-def _arms(story: Story) -> str:
+def _arms(story: ReportData) -> str:
     if not any(arm.ms for arm in story.arms):
         return ""
     others = [arm for arm in story.arms if arm.ratio]
@@ -74,7 +74,7 @@ def _arms(story: Story) -> str:
     return table(["version", "median call", *(f"over {arm.label}" for arm in others)], rows, frozenset(range(1, 2 + len(others))))
 
 
-def _sets(story: Story) -> str:
+def _sets(story: ReportData) -> str:
     if not story.sets:
         return ""
     names = list(dict.fromkeys(name for one in story.sets for name in one.over))
@@ -83,7 +83,7 @@ def _sets(story: Story) -> str:
     return table(["inputs", "eager", "best.py", *(f"over {name}" for name in names), ""], rows, frozenset(range(1, 3 + len(names))))
 
 
-def _slow(story: Story) -> list[str]:
+def _slow(story: ReportData) -> list[str]:
     parts = []
     if story.profile:
         rows = [[str(p.get("name", "")), show_share(p.get("share")), show_ms(p.get("ms"))] for p in story.profile]
@@ -99,7 +99,7 @@ def _slow(story: Story) -> list[str]:
     return ["## What was slow", *(parts or ["The reference’s operators were not captured."])]
 
 
-def _tried(story: Story) -> list[str]:
+def _tried(story: ReportData) -> list[str]:
     parts = ["## What was tried", *(_attempts(story, story.attempts) if story.attempts else ["No candidate was judged."])]
     if story.attempts:
         parts.insert(1, story.tally)
@@ -108,7 +108,7 @@ def _tried(story: Story) -> list[str]:
     return parts
 
 
-def _attempts(story: Story, attempts: list[Attempt]) -> list[str]:
+def _attempts(story: ReportData, attempts: list[ReportAttempt]) -> list[str]:
     rows = []
     for attempt in attempts:
         title = attempt.title + (" → best.py" if attempt is story.winner else "")
@@ -121,7 +121,7 @@ def _attempts(story: Story, attempts: list[Attempt]) -> list[str]:
     return [table(head, rows, frozenset({0, 1, 2}))]
 
 
-def _won(story: Story) -> list[str]:
+def _won(story: ReportData) -> list[str]:
     winner = story.winner
     if winner is None or winner.candidate is None:
         return []
@@ -134,7 +134,7 @@ def _won(story: Story) -> list[str]:
     return ["## What won, and why", told.rstrip(), "\n".join(facts)]
 
 
-def _search(story: Story) -> list[str]:
+def _search(story: ReportData) -> list[str]:
     if not story.attempts:
         return []
     steps = best_so_far(story.attempts)
@@ -145,7 +145,7 @@ def _search(story: Story) -> list[str]:
     return ["## The search", "Best so far, over eager, each time it rose:", fence("\n".join(bars))]
 
 
-def _cost(story: Story) -> list[str]:
+def _cost(story: ReportData) -> list[str]:
     if not story.cost:
         return []
     parts = ["## What it cost", "\n".join(f"- {term}: {line(text)}" for term, text in story.cost)]
@@ -155,12 +155,12 @@ def _cost(story: Story) -> list[str]:
     return parts
 
 
-def _code(story: Story) -> list[str]:
+def _code(story: ReportData) -> list[str]:
     parts = ["## The code", "Original:", fence(story.task.source, "python")]
     return parts if story.generated is None else [*parts, "best.py:", fence(story.generated, "python")]
 
 
-def _reproduce(story: Story) -> list[str]:
+def _reproduce(story: ReportData) -> list[str]:
     parts = ["## Reproduce"]
     if story.command_line:
         parts.append(fence(story.command_line, "sh"))

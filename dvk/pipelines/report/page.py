@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 
 from dvk.pipelines.report import chart
-from dvk.pipelines.report.attempts import Attempt
+from dvk.pipelines.report.attempts import ReportAttempt
 from dvk.pipelines.report.code import kernels_first
 from dvk.pipelines.report.graph import Operator
 from dvk.pipelines.report.markup import Markup, el
 from dvk.pipelines.report.pieces import bar, document, facts, folded, footer, headers, region, source, table
-from dvk.pipelines.report.story import BLOCKS, Story, timed
+from dvk.pipelines.report.story import BLOCKS, ReportData, timed
 from dvk.pipelines.report.units import show_bytes, show_ms, show_s, show_share
 from dvk.speedups import shown
 
 
-def render(story: Story) -> str:
+def render(story: ReportData) -> str:
     """The whole document."""
     sections = [_slow(story), _tried(story), _won(story), _search(story), _cost(story), _code(story), _reproduce(story)]
     return document(f"{story.task.name}: {story.headline}", _header(story), sections, el("footer", footer(story.manifest)))
@@ -23,7 +23,7 @@ def render(story: Story) -> str:
 
 # ---------------------------------------------------------------- the sections, in the order of the page
 
-def _header(story: Story) -> Markup:
+def _header(story: ReportData) -> Markup:
     task = story.task
     device = "GPU" if task.device == "cuda" else "CPU"
     return el(
@@ -38,7 +38,7 @@ def _header(story: Story) -> Markup:
     )
 
 
-def _arms(story: Story) -> Markup | None:
+def _arms(story: ReportData) -> Markup | None:
     longest = max((arm.ms for arm in story.arms if arm.ms), default=0.0)
     if not longest:
         return None
@@ -55,7 +55,7 @@ def _arms(story: Story) -> Markup | None:
     return el("div", table(heads, rows, "Times of one call"), class_="arms")
 
 
-def _sets(story: Story) -> Markup | None:
+def _sets(story: ReportData) -> Markup | None:
     if not story.sets:
         return None
     names = list(dict.fromkeys(name for one in story.sets for name in one.over))
@@ -70,7 +70,7 @@ def _sets(story: Story) -> Markup | None:
     return table(headers("Inputs", "Eager ", "best.py ", *(f"Over {name} " for name in names)), rows, "Every set of inputs")
 
 
-def _slow(story: Story) -> Markup:
+def _slow(story: ReportData) -> Markup:
     parts: list[Markup] = []
     if story.profile:
         parts += _profile(story)
@@ -94,7 +94,7 @@ def _slow(story: Story) -> Markup:
     return el("section", el("h2", "What was slow"), parts or el("p", "The reference’s operators were not captured."))
 
 
-def _profile(story: Story) -> list[Markup]:
+def _profile(story: ReportData) -> list[Markup]:
     rows = [
         el("tr",
            el("th", el("code", str(row.get("name", ""))), scope="row", class_="cut"),
@@ -119,14 +119,14 @@ def _operator_row(number: int, operator: Operator, longest: int) -> Markup:
     )
 
 
-def _tried(story: Story) -> Markup:
+def _tried(story: ReportData) -> Markup:
     parts = [el("h2", "What was tried"), el("p", story.tally) if story.attempts else None, _attempts(story, story.attempts)]
     for name, attempts in story.elsewhere.items():
         parts += [el("h3", "For ", el("code", name)), _attempts(story, attempts)]
     return el("section", parts)
 
 
-def _attempts(story: Story, attempts: list[Attempt]) -> Markup:
+def _attempts(story: ReportData, attempts: list[ReportAttempt]) -> Markup:
     if not attempts:
         return el("p", "No candidate was judged.")
     heads = headers("# ", "After ", "Candidate", "Schedule", "Verdict", "Speedup ")
@@ -134,7 +134,7 @@ def _attempts(story: Story, attempts: list[Attempt]) -> Markup:
     return table(heads, rows, "Every judged candidate")
 
 
-def _attempt_row(attempt: Attempt, won: bool, several: bool) -> Markup:
+def _attempt_row(attempt: ReportAttempt, won: bool, several: bool) -> Markup:
     schedule = [el("div", f"{kernel} {text}".strip()) for kernel, text in attempt.schedule]
     return el(
         "tr",
@@ -151,7 +151,7 @@ def _attempt_row(attempt: Attempt, won: bool, several: bool) -> Markup:
     )
 
 
-def _won(story: Story) -> Markup | None:
+def _won(story: ReportData) -> Markup | None:
     winner = story.winner
     if winner is None or winner.candidate is None:
         return None
@@ -171,7 +171,7 @@ def _won(story: Story) -> Markup | None:
     return el("section", el("h2", "What won, and why"), parts)
 
 
-def _search(story: Story) -> Markup | None:
+def _search(story: ReportData) -> Markup | None:
     if not story.attempts:
         return None
     drawing = chart.draw(story.attempts, story.compile_speedup, story.winner)
@@ -180,7 +180,7 @@ def _search(story: Story) -> Markup | None:
     return el("section", el("h2", "The search"), figure)
 
 
-def _cost(story: Story) -> Markup | None:
+def _cost(story: ReportData) -> Markup | None:
     if not story.cost:
         return None
     parts = [facts(story.cost)]
@@ -197,14 +197,14 @@ def _cost(story: Story) -> Markup | None:
     return el("section", el("h2", "What it cost"), parts)
 
 
-def _code(story: Story) -> Markup:
+def _code(story: ReportData) -> Markup:
     columns = [el("section", el("h3", "Original"), source(story.task.source, "Original source"))]
     if story.generated is not None:
         columns.append(el("section", el("h3", "best.py"), source(kernels_first(story.generated), "Generated source")))
     return el("section", el("h2", "The code"), el("div", columns, class_="pair" if len(columns) == 2 else "pair one"))
 
 
-def _reproduce(story: Story) -> Markup:
+def _reproduce(story: ReportData) -> Markup:
     parts: list[Markup] = []
     if story.command_line:
         parts += [el("h3", "Command"), el("pre", el("code", story.command_line), **region("Command line"))]

@@ -1,6 +1,6 @@
 """From records to what the report tells: every number and sentence, no layout.
 
-The page and the Markdown both read a `Story`; neither looks at the summary. Missing numbers stay
+The page and the Markdown both read a `ReportData`; neither looks at the summary. Missing numbers stay
 missing, and a search that found nothing says so.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 from dvk import speedups
 from dvk.composer.dropin import replacing
 from dvk.pipelines.report import spending
-from dvk.pipelines.report.attempts import Attempt, fastest, gather
+from dvk.pipelines.report.attempts import ReportAttempt, fastest, gather
 from dvk.pipelines.report.code import without_original
 from dvk.pipelines.report.graph import Operator, least_bytes, operators
 from dvk.pipelines.report.units import many, show_bytes, show_ms, show_s, show_share
@@ -35,7 +35,7 @@ BLOCKS = ("block", "eager time", "share", "operators", "became", "moves")
 
 
 @dataclass(frozen=True)
-class Arm:
+class TimedVersion:
     """One version in the table of times."""
 
     label: str
@@ -60,7 +60,7 @@ class Set:
 
 
 @dataclass(frozen=True)
-class Story:
+class ReportData:
     """The report's content, in the order in which it is told."""
 
     task: Task
@@ -71,7 +71,7 @@ class Story:
     """The intervals beneath the headline."""
     lead: list[str]
     """Sentences."""
-    arms: list[Arm]
+    arms: list[TimedVersion]
     measured: list[tuple[str, str]]
     """How it was measured: (aspect, text)."""
 
@@ -83,15 +83,15 @@ class Story:
     blocks: list[list[str]]
     """Of a network, a row for each kind of block under `BLOCKS`."""
 
-    attempts: list[Attempt]
+    attempts: list[ReportAttempt]
     tally: str
     """Counts by status."""
-    elsewhere: dict[str, list[Attempt]]
+    elsewhere: dict[str, list[ReportAttempt]]
     """Attempts at other sets of inputs, by set."""
     sets: list[Set]
     """What came of each set of inputs; empty where there is one alone."""
 
-    winner: Attempt | None
+    winner: ReportAttempt | None
     why: list[str]
     """Sentences."""
     skills: list[tuple[str, str]]
@@ -112,7 +112,7 @@ class Story:
     manifest: dict[str, Any]
     """run.json, or empty."""
 
-    def ratios(self, arm: Arm) -> list[str]:
+    def ratios(self, arm: TimedVersion) -> list[str]:
         """What stands in an arm's row of the table of times: of ours, how much faster it is than each other."""
         return [f"{speedups.shown(other.ratio)} over {other.label}" for other in self.arms if arm.ours and other.ratio]
 
@@ -122,7 +122,7 @@ class Story:
         return len(self.proposers) > 1
 
 
-def timed(story: Story) -> bool:
+def timed(story: ReportData) -> bool:
     """Where time goes in the reference was measured."""
     return bool(story.profile) or any(row[1].strip("–- ") for row in story.blocks)
 
@@ -130,7 +130,7 @@ def timed(story: Story) -> bool:
 def tell(
     episode: Episode, summary: Mapping[str, Any], *, best_source: str | None, graph: Graph | None,
     skills: Mapping[str, Skill], command_line: str, machine: str, manifest: dict[str, Any], others: Mapping[str, Episode],
-) -> Story:
+) -> ReportData:
     """Gather what the report says; arguments as in `report.write`, `manifest` is run.json or empty."""
     task, attempts = episode.task, gather(episode)
     elsewhere = {name: gather(other) for name, other in others.items()}
@@ -144,7 +144,7 @@ def tell(
     groups = [str(group) for group in summary.get("groups") or []]
     named = winner.candidate.skills if winner and winner.candidate else ()
     names = [name for name in named if name in summary.get("skills", named)]
-    return Story(
+    return ReportData(
         task=task,
         status=status,
         headline=_headline(status, summary),
@@ -186,16 +186,16 @@ def _headline(status: str, summary: Mapping[str, Any]) -> str:
     return ENDED.get(status, "The search failed")
 
 
-def _numbers(summary: Mapping[str, Any], arms: list[Arm]) -> list[str]:
-    found = speedups.interval(summary, "speedup_")
+def _numbers(summary: Mapping[str, Any], arms: list[TimedVersion]) -> list[str]:
+    interval = speedups.interval(summary, "speedup_")
     compiled = next((arm.ratio for arm in arms if arm.label == "torch.compile"), None)
-    told = [f"95 % interval [{str(found).split('[')[1]}"] if found else []
-    if found and speedups.wide(found):
+    told = [f"95 % interval [{str(interval).split('[')[1]}"] if interval else []
+    if interval and speedups.wide(interval):
         told[0] += f", wider than a factor of {speedups.WIDE:g}, so that its lower end is the headline"
     return told + ([f"{speedups.shown(compiled)} over torch.compile"] if compiled else [])
 
 
-def _lead(status: str, summary: Mapping[str, Any], attempts: list[Attempt], shown: Attempt | None) -> list[str]:
+def _lead(status: str, summary: Mapping[str, Any], attempts: list[ReportAttempt], shown: ReportAttempt | None) -> list[str]:
     count = summary.get("num_candidates")
     count = len({program(attempt.source) for attempt in attempts}) if count is None else count
     right = len({program(attempt.source) for attempt in attempts if attempt.ok})
@@ -219,14 +219,14 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
-def _arms(summary: Mapping[str, Any], shown: Attempt | None, label: str) -> list[Arm]:
+def _arms(summary: Mapping[str, Any], shown: ReportAttempt | None, label: str) -> list[TimedVersion]:
     arms = []
     for key, name in (("eager", "eager PyTorch"), ("compile", "torch.compile")):
         entry = (summary.get("baselines") or {}).get(key)
         if entry:
-            arms.append(Arm(name, entry.get("ms"), speedups.interval(entry)))
+            arms.append(TimedVersion(name, entry.get("ms"), speedups.interval(entry)))
     if arms and shown and shown.verdict.timing:
-        arms.append(Arm(label, shown.verdict.timing.candidate_ms, None, ours=True))
+        arms.append(TimedVersion(label, shown.verdict.timing.candidate_ms, None, ours=True))
     return arms
 
 
@@ -251,7 +251,7 @@ def _compile_speedup(summary: Mapping[str, Any]) -> float | None:
     return eager / compiled if eager and compiled else None
 
 
-def _measured(task: Task, shown: Attempt | None, machine: str, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _measured(task: Task, shown: ReportAttempt | None, machine: str, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     verdict = shown.verdict if shown else None
     rows = []
     if verdict and verdict.timing:
@@ -307,7 +307,7 @@ def _block(row: Mapping[str, Any]) -> list[str]:
     return [name, show_ms(row["ms"]), show_share(row["share"]), str(row["operators"]), became, moves]
 
 
-def _tally(attempts: list[Attempt]) -> str:
+def _tally(attempts: list[ReportAttempt]) -> str:
     counts: dict[str, int] = {}
     for attempt in attempts:
         counts[attempt.outcome] = counts.get(attempt.outcome, 0) + 1
@@ -315,7 +315,7 @@ def _tally(attempts: list[Attempt]) -> str:
     return f"Every verdict in time order: {', '.join(f'{count} {outcome}' for outcome, count in ordered)}."
 
 
-def _why(winner: Attempt | None, attempts: list[Attempt], listed: list[Operator], groups: list[str]) -> list[str]:
+def _why(winner: ReportAttempt | None, attempts: list[ReportAttempt], listed: list[Operator], groups: list[str]) -> list[str]:
     if winner is None:
         return []
     told = []

@@ -35,7 +35,7 @@ LEAST_WORKERS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class ServeRequest:
     """What the command line asked for."""
 
     host: str = "127.0.0.1"
@@ -48,7 +48,7 @@ class Request:
     require_kernels: bool = False
 
 
-def serve(request: Request, config: Config) -> None:
+def serve(request: ServeRequest, config: Config) -> None:
     """Serve until interrupted or terminated.
 
     Raises:
@@ -63,8 +63,8 @@ def serve(request: Request, config: Config) -> None:
         if (error.name or "dvk").startswith("dvk"):
             raise
         raise MachineError(f"`dvk serve` needs {error.name}, which is not installed", "pip install 'dvk[serve]'") from None
-    from dvk.pipelines.serve.desk import Desk
-    from dvk.pipelines.serve.judging import Judging
+    from dvk.pipelines.serve.desk import RequestQueue
+    from dvk.pipelines.serve.judging import JudgeService
 
     if config.remote.judge is not None:
         raise UsageError("`dvk serve` judges itself", "leave remote.judge out")
@@ -74,11 +74,11 @@ def serve(request: Request, config: Config) -> None:
         raise UsageError(problem, f"export ${request.token_env or config.remote.token_env}, or add --no-token")
     config, why = enclosed(config)
     workers = request.workers or max(LEAST_WORKERS, len(machine.gpu_names()) * 2)
-    judging = Judging(config, workers, request.device, None if request.anew else Remembered(), require_kernels=request.require_kernels)
+    judging = JudgeService(config, workers, request.device, None if request.anew else Remembered(), require_kernels=request.require_kernels)
     if judging.device not in judging.devices:
         raise MachineError(f"no {judging.device} device was found", "leave --device out")
     listener = bound(request.host, request.port)
-    with listener, judging, Desk(config.serve, workers, judging.answer) as desk:
+    with listener, judging, RequestQueue(config.serve, workers, judging.answer) as desk:
 
         class Server(uvicorn.Server):
             """Stops the desk first: requests that wait for a verdict would keep their connections open."""

@@ -1,4 +1,4 @@
-"""The four endpoints of KernelGYM's server that its trainer uses, over a `Desk`.
+"""The four endpoints of KernelGYM's server that its trainer uses, over a `RequestQueue`.
 
     POST /evaluate      Evaluation → 200 Result, when it has ended
     GET  /status/{id}   200 {task_id, status, progress, queue_position, …} | 404
@@ -36,11 +36,11 @@ from dvk import machine
 from dvk.interop.kernelgym import Evaluation
 from dvk.interop.kernelgym.fields import ENDED
 from dvk.pipelines.serve.addresses import local
-from dvk.pipelines.serve.desk import Closed, Desk, Entry, Full, Taken
-from dvk.pipelines.serve.judging import Judging
+from dvk.pipelines.serve.desk import QueueClosed, QueueEntry, QueueFull, RequestQueue, TaskIdTaken
+from dvk.pipelines.serve.judging import JudgeService
 
 
-def application(desk: Desk, judging: Judging, token: str | None, guarded: bool = False) -> FastAPI:
+def application(desk: RequestQueue, judging: JudgeService, token: str | None, guarded: bool = False) -> FastAPI:
     """The app.
 
     Args:
@@ -79,12 +79,12 @@ def application(desk: Desk, judging: Judging, token: str | None, guarded: bool =
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         try:
             entry = desk.submit(request, lambda: _call(loop, ended.set))
-        except Full:
+        except QueueFull:
             again = desk.settings.retry_s
             raise HTTPException(429, f"the queue is full ({desk.settings.queue} wait): come again", {"Retry-After": str(again)}) from None
-        except Taken:
+        except TaskIdTaken:
             raise HTTPException(409, f"`{_ascii(request.task_id)}` is in work for another request: choose another task_id") from None
-        except Closed:
+        except QueueClosed:
             raise HTTPException(503, "the server is stopping") from None
         await ended.wait()
         assert entry.result is not None, "it has ended"
@@ -117,8 +117,8 @@ def application(desk: Desk, judging: Judging, token: str | None, guarded: bool =
 
 def named(header: str) -> str:
     """The name or address in a Host header, without port and brackets; empty where it is malformed."""
-    found = re.fullmatch(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:]+))(?::\d*)?", header.strip().lower())
-    return found[1] or found[2] if found else ""
+    match = re.fullmatch(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:]+))(?::\d*)?", header.strip().lower())
+    return match[1] or match[2] if match else ""
 
 
 def shown(header: str) -> str:
@@ -134,14 +134,14 @@ def shown(header: str) -> str:
     return ""
 
 
-def _found(desk: Desk, task_id: str) -> Entry:
+def _found(desk: RequestQueue, task_id: str) -> QueueEntry:
     entry = desk.find(task_id)
     if entry is None:
         raise HTTPException(404, f"no task `{_ascii(task_id[:100])}`: it was never sent, or is forgotten")
     return entry
 
 
-def _status(entry: Entry, desk: Desk) -> dict[str, Any]:
+def _status(entry: QueueEntry, desk: RequestQueue) -> dict[str, Any]:
     """What the documented client polls, and besides what its server leaves out: why a task failed."""
     result = entry.result
     return {

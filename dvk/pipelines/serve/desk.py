@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from dvk.config import Serve
+from dvk.config import ServeConfig
 from dvk.errors import DvkError, MachineError
-from dvk.interop.kernelgym import Evaluation, Result
+from dvk.interop.kernelgym import Evaluation, EvaluationResult
 from dvk.interop.kernelgym.answers import failure_of
 from dvk.interop.kernelgym.fields import State
 from dvk.records import content_hash
@@ -27,25 +27,25 @@ JOIN_S = 1.0
 """Who still judges when all is closed is not waited for longer; the judge's processes end with this one."""
 
 
-class Full(Exception):
+class QueueFull(Exception):
     """No room for another request."""
 
 
-class Taken(Exception):
+class TaskIdTaken(Exception):
     """Another request has this id and has not ended."""
 
 
-class Closed(Exception):
+class QueueClosed(Exception):
     """The server is stopping."""
 
 
 @dataclass
-class Entry:
+class QueueEntry:
     """One request, from when it came to when its result is forgotten."""
 
     request: Evaluation
     state: State = "pending"
-    result: Result | None = None
+    result: EvaluationResult | None = None
     submitted: float = field(default_factory=time.time)
     began: float | None = None
     _listeners: list[Callable[[], None]] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Entry:
         return content_hash(repr(self.request))
 
 
-class Desk:
+class RequestQueue:
     """Takes requests, has them judged, keeps their results. Use as a context manager, or `close()` it.
 
     Args:
@@ -65,19 +65,19 @@ class Desk:
         answer: judges one, given the number of the worker that asks; raises DvkError where this machine is at fault.
     """
 
-    def __init__(self, settings: Serve, workers: int, answer: Callable[[Evaluation, int], Result]):
+    def __init__(self, settings: ServeConfig, workers: int, answer: Callable[[Evaluation, int], EvaluationResult]):
         self.settings, self.num_workers, self._answer = settings, max(1, workers), answer
         self.failed: str | None = None
         """Why this machine could not judge what it was last asked."""
         self.num_ended = 0
         self._changed = threading.Condition()
-        self._entries: OrderedDict[str, Entry] = OrderedDict()
+        self._entries: OrderedDict[str, QueueEntry] = OrderedDict()
         self._heap: list[tuple[int, int, str]] = []
         self._numbers = itertools.count()
         self._open = True
         self._threads = [threading.Thread(target=self._work, args=(n,), daemon=True) for n in range(self.num_workers)]
 
-    def __enter__(self) -> Desk:
+    def __enter__(self) -> RequestQueue:
         for thread in self._threads:
             thread.start()
         return self
@@ -104,25 +104,25 @@ class Desk:
 
     # ------------------------------------------------------------ who asks
 
-    def submit(self, request: Evaluation, ended: Callable[[], None]) -> Entry:
+    def submit(self, request: Evaluation, ended: Callable[[], None]) -> QueueEntry:
         """The entry of a request, new or known; `ended` is called once, from any thread, when it has its result.
 
         Raises:
             Full, Taken, Closed: it is not taken.
         """
-        entry = Entry(request)
+        entry = QueueEntry(request)
         with self._changed:
             if not self._open:
-                raise Closed
+                raise QueueClosed
             known = self._entries.get(request.task_id)
             if known is not None and known.same != entry.same and known.result is None:
-                raise Taken
+                raise TaskIdTaken
             again = known is not None and known.result is not None and (request.force_refresh or known.state == "failed")
             if known is not None and known.same == entry.same and not again:
                 entry = known
             else:
                 if self.num_waiting >= self.settings.queue:
-                    raise Full
+                    raise QueueFull
                 self._entries[request.task_id] = entry
                 self._entries.move_to_end(request.task_id)
                 heapq.heappush(self._heap, (_PRIORITY[request.priority], next(self._numbers), request.task_id))
@@ -133,7 +133,7 @@ class Desk:
         ended()
         return entry
 
-    def find(self, task_id: str) -> Entry | None:
+    def find(self, task_id: str) -> QueueEntry | None:
         """The entry of that id, None where there is none (any more)."""
         with self._changed:
             return self._entries.get(task_id)
@@ -148,7 +148,7 @@ class Desk:
         """Requests in work."""
         return sum(entry.state == "processing" for entry in list(self._entries.values()))
 
-    def position(self, entry: Entry) -> int | None:
+    def position(self, entry: QueueEntry) -> int | None:
         """How many are judged before it; None once it is in work."""
         with self._changed:
             order = [task_id for _, _, task_id in sorted(self._heap)]
@@ -171,7 +171,7 @@ class Desk:
                 self.failed = None
             self._end(entry, result)
 
-    def _take(self) -> Entry | None:
+    def _take(self) -> QueueEntry | None:
         with self._changed:
             while self._open:
                 if self._heap:
@@ -181,7 +181,7 @@ class Desk:
                 self._changed.wait()
             return None
 
-    def _end(self, entry: Entry, result: Result) -> None:
+    def _end(self, entry: QueueEntry, result: EvaluationResult) -> None:
         with self._changed:
             if entry.result is not None:
                 return

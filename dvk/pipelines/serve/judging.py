@@ -12,17 +12,17 @@ from typing import Any
 from dvk import tasks
 from dvk.config import Config
 from dvk.errors import DvkError, Exhausted, MachineError, UsageError
-from dvk.harness import BASELINES, Pool, backends
-from dvk.harness.queue import contract_for
+from dvk.harness import BASELINES, JudgePool, backends
+from dvk.harness.queue import default_contract
 from dvk.harness.session import static
-from dvk.harness.session.single_flight import Once
+from dvk.harness.session.single_flight import SingleFlight
 from dvk.harness.session.verdict_cache import Remembered
-from dvk.interop.kernelgym import Asked, Evaluation, Result
+from dvk.interop.kernelgym import Evaluation, EvaluationResult, JudgeOptions
 from dvk.interop.kernelgym.answers import result_of
 from dvk.records import Backend, Candidate, Device, Status, Task, Verdict, content_hash
 
 
-class Judging:
+class JudgeService:
     """The judge as requests see it. Use as a context manager: within it, its processes stay for the next request.
 
     References come from strangers, too: every process that runs one is shut in as candidates are.
@@ -44,13 +44,13 @@ class Judging:
         self.config, self.require_kernels = config, require_kernels
         self.devices: tuple[Device, ...] = ("cuda", "cpu") if backends.default_device() == "cuda" else ("cpu",)
         self.device: Device = device or self.devices[0]
-        self._pools = (Pool(workers, config, remembered), Pool(workers, config))
+        self._pools = (JudgePool(workers, config, remembered), JudgePool(workers, config))
         """The second judges anew."""
         self._changed = threading.Lock()
         self._references: OrderedDict[str, Task | DvkError] = OrderedDict()
-        self._looking: dict[str, Once[Task | DvkError]] = {}
+        self._looking: dict[str, SingleFlight[Task | DvkError]] = {}
 
-    def __enter__(self) -> Judging:
+    def __enter__(self) -> JudgeService:
         for pool in self._pools:
             pool.__enter__()
         return self
@@ -59,7 +59,7 @@ class Judging:
         for pool in self._pools:
             pool.__exit__()
 
-    def answer(self, request: Evaluation, number: int) -> Result:
+    def answer(self, request: Evaluation, number: int) -> EvaluationResult:
         """The result of one request; whatever its texts are, that is a result and no error.
 
         Args:
@@ -87,14 +87,14 @@ class Judging:
             broken = Verdict(status=Status.BROKEN_TASK, tier=asked.tier, stage="check", error=f"{task.message} ({task.hint})")
             return result_of(request.task_id, broken, whole=whole)
         pool = self._pools[1 if request.force_refresh else 0]
-        contract = asked.contract if whole else contract_for(device)
+        contract = asked.contract if whole else default_contract(device)
         judged = pool.map([(task, candidate)], tier=asked.tier, baselines=asked.baselines, backward=asked.backward,
                           require_kernels=asked.require_kernels, contract=contract, first=number,
                           profile=asked.profile if whole else "times" if asked.profile else False)
         ((_, verdict),) = judged
         return result_of(request.task_id, verdict, over=over, whole=whole, detect=detects(request))
 
-    def _place(self, request: Evaluation, asked: Asked) -> tuple[Candidate, Device]:
+    def _place(self, request: Evaluation, asked: JudgeOptions) -> tuple[Candidate, Device]:
         """The candidate with its back end, and where it is judged."""
         source = candidate_source(request)
         found: Backend = static.detect(source)
@@ -109,7 +109,7 @@ class Judging:
             raise UsageError(f"unknown baseline: `{unknown[0]}`", f"choose {', '.join(BASELINES)}")
         return Candidate(source=source, backend=backend, proposer="request"), device
 
-    def _reference(self, request: Evaluation, asked: Asked, device: Device) -> Task | DvkError:
+    def _reference(self, request: Evaluation, asked: JudgeOptions, device: Device) -> Task | DvkError:
         """The examined reference, or what is wrong with it; looked at once, but again for what may pass or is refreshed."""
         how: dict[str, Any] = {"inputs": asked.inputs, "init": asked.init, "eval_mode": asked.eval_mode, "dtype": asked.dtype}
         name = content_hash(request.reference_code, request.entry_point, device, repr(how))
@@ -118,15 +118,15 @@ class Judging:
             if known is not None and not (request.force_refresh and isinstance(known, DvkError)):
                 self._references.move_to_end(name)
                 return known
-            once = self._looking.setdefault(name, Once())
-        found, _ = once.ask(name, lambda: self._examine(request, device, how))
+            once = self._looking.setdefault(name, SingleFlight())
+        result, _ = once.do(name, lambda: self._examine(request, device, how))
         with self._changed:
             self._looking.pop(name, None)
-            if not isinstance(found, (MachineError, Exhausted)):  # those may pass
-                self._references[name] = found
+            if not isinstance(result, (MachineError, Exhausted)):  # those may pass
+                self._references[name] = result
             while len(self._references) > self.config.serve.references:
                 self._references.popitem(last=False)
-        return found
+        return result
 
     def _examine(self, request: Evaluation, device: Device, how: dict[str, Any]) -> Task | DvkError:
         with tempfile.TemporaryDirectory(prefix="dvk_serve_") as folder:
@@ -139,13 +139,13 @@ class Judging:
         return task.model_copy(update={"path": None, "folders": (), "name": str(request.uuid or request.entry_point)})
 
 
-def asked_of(request: Evaluation) -> Asked:
+def asked_of(request: Evaluation) -> JudgeOptions:
     """What is asked of the judge: said by the request's `dvk`, else by KernelGYM's own fields."""
     if request.dvk is not None:
         return request.dvk
     timed = request.run_performance is not False and request.measure_performance is not False
     over = _over(request)
-    return Asked(tier="search" if timed else "smoke", baselines=(over,) if over and timed else (),
+    return JudgeOptions(tier="search" if timed else "smoke", baselines=(over,) if over and timed else (),
                  profile=bool(request.enable_profiling) or detects(request))
 
 

@@ -24,13 +24,13 @@ from typing import Any
 
 from dvk import crashes
 from dvk.agents import dialects
-from dvk.agents.task_context import Subject
+from dvk.agents.task_context import TaskContext
 from dvk.agents.teacher import Lesson, lessons
-from dvk.config import Agents, Config
+from dvk.config import AgentsConfig, Config
 from dvk.learn.examples import Example, ExampleTask
 from dvk.learn.spread import end_with_parent
 from dvk.pipelines import tracebacks
-from dvk.pipelines.report.counted import Counted
+from dvk.pipelines.report.counted import WordCount
 from dvk.pipelines.sft.mutants import Mutants
 from dvk.pipelines.sft.offsets import drawn, shifted
 from dvk.records import Backend, Device
@@ -43,7 +43,7 @@ DEVICES: dict[Backend, Device] = {"triton": "cuda", "cuda": "cuda", "cpp": "cpu"
 
 
 @dataclass(frozen=True)
-class Block:
+class RenderBlock:
     """Work for one process: everything it depends on."""
 
     number: int
@@ -78,16 +78,31 @@ def renderings(run: RunFolder, config: Config, num_tasks: int, backends: tuple[B
     folder.mkdir(parents=True, exist_ok=True)
     each = -(-num_tasks // len(backends))
     how = config.collect
-    blocks = [Block(number, size := min(BLOCK, each - number * BLOCK), round(size * how.drawn), backend, config.seed, how.per_task,
-                    how.mutants, how.per_mutant, how.with_skills, how.offset, tuple(how.favoured.items()), str(folder))
-              for number in range(-(-each // BLOCK)) for backend in backends]  # fmt: skip
+    blocks = [
+        RenderBlock(
+            number,
+            size := min(BLOCK, each - number * BLOCK),
+            round(size * how.oversample),
+            backend,
+            config.seed,
+            how.per_task,
+            how.mutants,
+            how.per_mutant,
+            how.with_skills,
+            how.offset,
+            tuple(how.favoured.items()),
+            str(folder),
+        )
+        for number in range(-(-each // BLOCK))
+        for backend in backends
+    ]
     counts: Counter[str] = Counter()
     for row in run.read("collect/blocks.jsonl"):
         counts.update({k: v for k, v in row.items() if isinstance(v, int) and k != "number"})
     known = {(row["backend"], row["number"]) for row in run.read("collect/blocks.jsonl")}
     left = [b for b in blocks if (b.backend, b.number) not in known]
     spawned = multiprocessing.get_context("spawn")
-    with Counted("blocks") as shown, ProcessPoolExecutor(workers, mp_context=spawned, initializer=_begin) as processes:
+    with WordCount("blocks") as shown, ProcessPoolExecutor(workers, mp_context=spawned, initializer=_begin) as processes:
         line = shown.add_task("collect", total=len(blocks), completed=len(blocks) - len(left))
         try:
             for future in as_completed([processes.submit(render, block) for block in left]):
@@ -126,7 +141,7 @@ def quiet() -> None:
     os.nice(5)
 
 
-def render(block: Block) -> dict[str, Any]:
+def render(block: RenderBlock) -> dict[str, Any]:
     """One block: generate, capture, teach, write."""
     from dvk.composer import CannotCompose
     from dvk.composer.capture.batch import trace_quickly
@@ -142,7 +157,7 @@ def render(block: Block) -> dict[str, Any]:
     failed: dict[str, str] = {}
     seen: set[str] = set()
 
-    def teach(subject: Subject, about: ExampleTask, count: int, made: dict[str, Any]) -> None:
+    def teach(subject: TaskContext, about: ExampleTask, count: int, made: dict[str, Any]) -> None:
         for lesson in lessons(subject, rng, count, with_skills=block.with_skills):
             example = as_example(lesson, subject, about, dialect, made)
             if example.id not in seen:
@@ -161,7 +176,7 @@ def render(block: Block) -> dict[str, Any]:
             # results out they do say, and texts read them so.
             captured = trace_quickly(made.task("cpu"), kernels=device)
             offsets = drawn(captured, rng, block.offset)
-            teach(Subject(task, shifted(captured, offsets), block.backend), about, block.per_task,
+            teach(TaskContext(task, shifted(captured, offsets), block.backend), about, block.per_task,
                   {"seed": made.seed, **({"offsets": offsets} if offsets else {})})
         except Exception as error:  # noqa: BLE001 - the fence
             counts["not_composed"] += 1
@@ -175,7 +190,7 @@ def render(block: Block) -> dict[str, Any]:
                 break
             try:
                 moved = shifted(mutant, drawn(mutant, rng, block.offset))
-                teach(Subject(task, moved, block.backend), about, block.per_mutant, {"mutant_of": made.seed})
+                teach(TaskContext(task, moved, block.backend), about, block.per_mutant, {"mutant_of": made.seed})
                 counts["mutants"] += 1
             except Exception:  # noqa: BLE001 - no module says this: any rule may trip over it
                 counts["mutants_not_composed"] += 1
@@ -213,7 +228,7 @@ def varied(
     return [made[place] for place in sorted(found)]
 
 
-def as_example(lesson: Lesson, subject: Subject, about: ExampleTask, dialect: dialects.Dialect, made: dict[str, Any]) -> Example:
+def as_example(lesson: Lesson, subject: TaskContext, about: ExampleTask, dialect: dialects.Dialect, made: dict[str, Any]) -> Example:
     """A lesson as an example in a dialect.
 
     Args:
@@ -221,7 +236,7 @@ def as_example(lesson: Lesson, subject: Subject, about: ExampleTask, dialect: di
             `mutant_of`, the seed of the task whose graph it is like.
     """
     assert subject.captured is not None
-    asked = dialect.policy(subject, lesson.skills, Agents())
+    asked = dialect.policy(subject, lesson.skills, AgentsConfig())
     text = dialect.write_policy(lesson.variant.text)
     return Example.new(
         kind="policy_with_skills" if lesson.skills else "policy", messages=(*asked.messages, {"role": "assistant", "content": text}),

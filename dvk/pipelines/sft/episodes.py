@@ -15,16 +15,16 @@ from typing import Any
 from dvk import crashes, machine, nanolang
 from dvk.agents import dialects
 from dvk.agents.preparing import prepare
-from dvk.agents.task_context import Subject
-from dvk.agents.teacher.played import Attempt, Taught, attempts, teach, turn_of
+from dvk.agents.task_context import TaskContext
+from dvk.agents.teacher.played import Taught, TeacherAttempt, attempts, teach, turn_of
 from dvk.composer import CannotCompose
 from dvk.config import Config
 from dvk.errors import DvkError
-from dvk.harness.queue import Docket, contract_for
-from dvk.harness.session.concurrency import PER_GPU, served
+from dvk.harness.queue import JudgeQueue, default_contract
+from dvk.harness.session.concurrency import PER_GPU, by_memory
 from dvk.learn.examples import Example, ExampleTask
 from dvk.pipelines import tracebacks
-from dvk.pipelines.report.counted import Counted
+from dvk.pipelines.report.counted import WordCount
 from dvk.pipelines.sft.collect import DEVICES
 from dvk.records import Backend, Episode, Status, Trace, Turn, Verdict
 from dvk.runs import RunFolder
@@ -39,13 +39,13 @@ IN_FLIGHT = 3
 class Playing:
     """One task's attempts and what has become of them."""
 
-    def __init__(self, made: Generated, subject: Subject, tried: list[Attempt]):
+    def __init__(self, made: Generated, subject: TaskContext, tried: list[TeacherAttempt]):
         self.made, self.subject, self.tried = made, subject, tried
         self.turns: dict[int, Turn] = {}
         self.tracebacks: list[str] = []
 
     @property
-    def played(self) -> list[tuple[Attempt, Turn]]:
+    def played(self) -> list[tuple[TeacherAttempt, Turn]]:
         return [(attempt, self.turns[number]) for number, attempt in enumerate(self.tried)]
 
 
@@ -68,8 +68,8 @@ def episodes(run: RunFolder, config: Config, num_tasks: int, backend: Backend, w
         counts.update(tally(episode))
     open_: dict[int, Playing] = {}
     dialect = dialects.get("compact")
-    docket: Docket[Any]
-    with Counted("tasks") as shown, Docket(workers, config, contract=contract_for(DEVICES[backend])) as docket:
+    docket: JudgeQueue[Any]
+    with WordCount("tasks") as shown, JudgeQueue(workers, config, contract=default_contract(DEVICES[backend])) as docket:
         line = shown.add_task("play", total=num_tasks, completed=len(known))
         coming = prepared(run, config, num_tasks, backend, known, workers)
         following = next(coming, None)
@@ -109,7 +109,7 @@ def at_a_time(backend: Backend, workers: int) -> int:
     if DEVICES[backend] == "cpu":
         return workers
     free = machine.gpu_free_bytes()
-    return min(workers, max(1, len(free)) * min(PER_GPU, served(free)))
+    return min(workers, max(1, len(free)) * min(PER_GPU, by_memory(free)))
 
 
 def prepared(
@@ -138,7 +138,7 @@ def prepared(
         yield number, Playing(made, subject, tried)
 
 
-def submit(number: int, playing: Playing, docket: Docket[Any]) -> None:
+def submit(number: int, playing: Playing, docket: JudgeQueue[Any]) -> None:
     """Have a task's attempts judged; those that nobody can read are told why."""
     subject = playing.subject
     assert subject.captured is not None
@@ -147,7 +147,7 @@ def submit(number: int, playing: Playing, docket: Docket[Any]) -> None:
         try:
             candidate = nanolang.assemble(subject.task, subject.captured, attempt.text, subject.backend, title=attempt.title, skills=names)
         except Exception as error:  # noqa: BLE001 - the fence
-            if not isinstance(error, nanolang.Unreadable):
+            if not isinstance(error, nanolang.ParseError):
                 playing.tracebacks.append(crashes.told(error))
             playing.turns[place] = turn_of(attempt, None, None, str(error) or crashes.said(error))
             continue
@@ -168,7 +168,7 @@ def examples(playing: Playing, rng: random.Random, dialect: dialects.Dialect, co
         yield example
 
 
-def as_example(taught: Taught, about: ExampleTask, subject: Subject, parent: str | None) -> Example:
+def as_example(taught: Taught, about: ExampleTask, subject: TaskContext, parent: str | None) -> Example:
     """With what was measured.
 
     Args:
@@ -186,9 +186,9 @@ def as_example(taught: Taught, about: ExampleTask, subject: Subject, parent: str
 
 def tally(episode: Episode) -> dict[str, Any]:
     """What became of an episode's attempts."""
-    found: Counter[str] = Counter({"played": 1})
+    result: Counter[str] = Counter({"played": 1})
     for trace in episode.traces:
         for turn in trace.turns:
-            found["attempts"] += 1
-            found[f"status_{turn.verdict.status.value}" if turn.verdict is not None else "status_malformed"] += 1
-    return dict(found)
+            result["attempts"] += 1
+            result[f"status_{turn.verdict.status.value}" if turn.verdict is not None else "status_malformed"] += 1
+    return dict(result)

@@ -74,14 +74,14 @@ def _built(task: Task) -> tuple[Any, Any]:
 
     from dvk.composer.capture.export import trace_call
     from dvk.tasks.build import build
-    from dvk.tasks.precision import Watch, classify
+    from dvk.tasks.precision import PrecisionMode, classify
     from dvk.tasks.state import restore, seeded, snapshot
     from dvk.tasks.trees import describe, named_inputs, named_tensors
 
     built = build(task)
     args, kwargs = built.inputs(0)
     inputs = named_inputs(args, kwargs, built.input_names(args))
-    state, watch = snapshot(built.model), Watch()
+    state, watch = snapshot(built.model), PrecisionMode()
     with seeded(1), torch.no_grad(), watch:
         outputs = named_tensors(built.model(*args, **kwargs))
     restore(built.model, state)
@@ -122,7 +122,7 @@ def _wrong(built: Any, captured: Any, cases: Any, text: str, backend: Backend) -
             # In a smaller batch than it was written for, the original runs, rightly.
             if key.variant == "native" and model.__dict__.get("_dvk_ready") is not True:
                 return "its own code did not run: a guard let the original do the work"
-    except nanolang.Unreadable as error:
+    except nanolang.ParseError as error:
         return f"unreadable: {error}"
     except CandidateError as error:
         return f"{error.status}: {error.message[:300]}"

@@ -45,14 +45,14 @@ def export(run: Path, target: Path, measured: Sequence[Path] = (), mean_with: Pa
 
     from dvk.backbone.hf import write_folder
     from dvk.backbone.loading import load
-    from dvk.config import Backbone
+    from dvk.config import BackboneConfig
 
-    model, tokenizer, card = load(str(checkpoint), Backbone(dtype="float32"), torch.device("cpu"))
+    model, tokenizer, card = load(str(checkpoint), BackboneConfig(dtype="float32"), torch.device("cpu"))
     made, before = recipe(run, checkpoint), card.get("provenance", {})
     if "stages" in before:
         made["went_on_from"] = {k: v for k, v in before.items() if k not in (*KEPT, "measured")}
     if mean_with is not None:
-        other, _, theirs = load(str(mean_with), Backbone(dtype="float32"), torch.device("cpu"))
+        other, _, theirs = load(str(mean_with), BackboneConfig(dtype="float32"), torch.device("cpu"))
         average(model, other)
         made["mean_with"] = partner(mean_with, theirs)
     provenance = {**{k: before[k] for k in KEPT if k in before}, **made, "measured": tables}

@@ -18,7 +18,7 @@ from dvk.records import Backend, content_hash
 
 
 @dataclass(frozen=True)
-class Text:
+class FamilyText:
     """One text; those of tasks can be executed, those of mutants are of families that are."""
 
     id: str
@@ -51,7 +51,7 @@ def layouts(listing: str) -> str:
     return content_hash(*(line.partition(" = ")[0] for line in lines))
 
 
-def texts(paths: Iterable[Path]) -> Iterator[Text]:
+def texts(paths: Iterable[Path]) -> Iterator[FamilyText]:
     """The distinct texts of rendered examples, in their order."""
     seen: set[str] = set()
     for path in paths:
@@ -66,17 +66,17 @@ def texts(paths: Iterable[Path]) -> Iterator[Text]:
                 moved = tuple(sorted(row["quality"].get("offsets", {}).items()))
                 seed = row["quality"].get("seed")
                 code, laid = (row["code"], layouts(row["messages"][0]["content"])) if seed is not None else ("", "")
-                yield Text(id_, family, row["backend"], row["task"]["id"], row["task"]["level"], seed, code, moved, laid)
+                yield FamilyText(id_, family, row["backend"], row["task"]["id"], row["task"]["level"], seed, code, moved, laid)
 
 
-def sample(found: Sequence[Text], count: int, seed: int) -> list[Text]:
+def sample(found: Sequence[FamilyText], count: int, seed: int) -> list[FamilyText]:
     """`count` texts, one or more of each of the largest families that tasks have; all of them where there are fewer.
 
     Rare families are filled first: the allowance of each is doubled until there are enough. Where there are more families
     than `count`, the smallest go without, and their texts with them: thousands of families have a text or two each. Texts of
     one task are taken together, because they share its reference, its inputs and its expected outputs.
     """
-    by_task: dict[tuple[str, Backend], list[Text]] = {}
+    by_task: dict[tuple[str, Backend], list[FamilyText]] = {}
     sizes = Counter(text.family for text in found)
     found = [text for text in found if text.seed is not None]
     largest = {family for family, _ in Counter({text.family: sizes[text.family] for text in found}).most_common(count)}
@@ -84,7 +84,7 @@ def sample(found: Sequence[Text], count: int, seed: int) -> list[Text]:
     for text in found:
         by_task.setdefault((text.task, text.backend), []).append(text)
     order = sorted(by_task, key=lambda key: content_hash(str(seed), *key))
-    taken: dict[str, Text] = {}
+    taken: dict[str, FamilyText] = {}
     numbers: Counter[str] = Counter()
     allowance = 1
     while len(taken) < min(count, len(found)):

@@ -28,7 +28,7 @@ from dvk.runs import RunFolder
 SIGNATURES = "filter/signatures.jsonl"
 
 
-def sifted(run: RunFolder, paths: Sequence[Path], config: Config, workers: int) -> dict[str, Any]:
+def filter_examples(run: RunFolder, paths: Sequence[Path], config: Config, workers: int) -> dict[str, Any]:
     """Run the stage; counts by reason.
 
     Args:
@@ -106,7 +106,7 @@ def suite_signatures(run: RunFolder, folders: Sequence[str], workers: int) -> tu
 
 
 def _files(folders: Sequence[str]) -> Iterator[tuple[str, Task]]:
-    """Name with a hash of the contents, and a task for capture, of every file that defines a `Model`."""
+    """Name with a hash of the contents, and a task for capture, of every file that defines a `NativeModel`."""
     for name, path, source in files(folders):
         if "class Model" in source:
             id_ = content_hash(source)

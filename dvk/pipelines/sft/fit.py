@@ -23,12 +23,12 @@ from rich.progress import TextColumn
 from dvk.backbone import Trainable, open_backbone
 from dvk.backbone.decoding.forward import ARCHITECTURES, unwrapped
 from dvk.config import Config
-from dvk.distributed import Team
+from dvk.distributed import ProcessGroup
 from dvk.errors import UsageError
-from dvk.learn.packs import Packs, dealt, from_store, plan, too_long
+from dvk.learn.packs import Packs, deal_packs, from_store, plan, too_long
 from dvk.learn.sources import Source
 from dvk.pipelines.metrics import FILE, Metrics, rewind
-from dvk.pipelines.report.counted import Counted
+from dvk.pipelines.report.counted import WordCount
 from dvk.pipelines.sft.tokens import tokenise
 from dvk.runs import RunFolder
 
@@ -50,7 +50,7 @@ class Watcher(Protocol):
 
 def fit(
     run: RunFolder, source: Source, start: str, config: Config, *, origin: str = "", quality: Watcher | None = None,
-    team: Team | None = None,
+    team: ProcessGroup | None = None,
 ) -> dict[str, Any]:
     """Train, and leave `checkpoints/step_*/` and `metrics.jsonl` in the run.
 
@@ -68,14 +68,14 @@ def fit(
     """
     from dvk.learn.learner import Learner, opened
 
-    team = team or Team()
-    chief = team.chief
+    team = team or ProcessGroup()
+    chief = team.is_main
     folder = run.path / "fit"
     folder.mkdir(exist_ok=True)
     began = time.monotonic()
     say = Console(file=sys.stderr, quiet=not chief).print
-    kept = team.told(newest(run.path / "checkpoints"))
-    with team.chief_first():  # what it makes the others find
+    kept = team.broadcast(newest(run.path / "checkpoints"))
+    with team.main_first():  # what it makes the others find
         opening = opened(config, team)
         backbone = model(run, source, start, opening) if kept is None else trainable(f"hf:{kept}", opening)
         lengthen(backbone, capacity := config.learning.pack_tokens)
@@ -96,7 +96,7 @@ def fit(
     if kept is not None:
         learner.restore(kept)
     held_groups = plan(held.lengths(), capacity, seed=0) if len(held) else []
-    held_packs = [from_store(held, part, capacity) for part in dealt(held_groups, 0, 1, settings.micro_packs)]
+    held_packs = [from_store(held, part, capacity) for part in deal_packs(held_groups, 0, 1, settings.micro_packs)]
     if kept is not None:
         rewind(run, learner.step_number, None)
     tokens_before = sum(row.get("tokens", 0) for row in run.read(FILE) if row["step"] <= learner.step_number)
@@ -107,7 +107,7 @@ def fit(
     def packs_of(step: int) -> list[Packs]:
         epoch, within = place(step, steps_of)
         chosen = epochs[epoch][within * per_step : (within + 1) * per_step]
-        return [from_store(train, part, capacity) for part in dealt(chosen, team.rank, team.size, settings.micro_packs)]
+        return [from_store(train, part, capacity) for part in deal_packs(chosen, team.rank, team.size, settings.micro_packs)]
 
     metrics = Metrics(run, learner.step_number + 1)
     with metrics, progress(chief) as bar, ThreadPoolExecutor(1) as ahead:
@@ -220,20 +220,20 @@ def newest(folder: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def save(run: RunFolder, backbone: Trainable, learner: Any, step: int, team: Team) -> Path:
+def save(run: RunFolder, backbone: Trainable, learner: Any, step: int, team: ProcessGroup) -> Path:
     """Weights, tokenizer and learner; the folder appears whole. The learner's state is kept of the last one only."""
     from dvk.learn.learner import STATE, forget
 
     final = run.path / "checkpoints" / f"step_{step:06d}"
     aside = final.with_name(f".{final.name}")
-    if team.chief:
+    if team.is_main:
         shutil.rmtree(aside, ignore_errors=True)
         final.parent.mkdir(exist_ok=True)
         backbone.save(aside)
-    team.wait()
+    team.barrier()
     learner.save(aside)
-    team.wait()
-    if team.chief:
+    team.barrier()
+    if team.is_main:
         aside.rename(final)
         for older in final.parent.glob(f"step_*/{STATE}"):
             if older.parent != final:
@@ -246,6 +246,6 @@ def rounded(figures: dict[str, Any]) -> dict[str, Any]:
     return {k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in figures.items()}
 
 
-def progress(chief: bool) -> Counted:
+def progress(chief: bool) -> WordCount:
     """How far it is, on stderr, of the first process only."""
-    return Counted("steps", TextColumn("loss {task.fields[loss]:.4f} {task.fields[rate]:,.0f} targets/s"), quiet=not chief)
+    return WordCount("steps", TextColumn("loss {task.fields[loss]:.4f} {task.fields[rate]:,.0f} targets/s"), quiet=not chief)

@@ -18,9 +18,9 @@ from dvk import machine
 from dvk.config import Config, Limits
 from dvk.errors import UsageError
 from dvk.harness.backends import default_device
-from dvk.pipelines.report.counted import Counted
+from dvk.pipelines.report.counted import WordCount
 from dvk.pipelines.sft.collect import DEVICES
-from dvk.pipelines.sft.families import Text, sample, texts
+from dvk.pipelines.sft.families import FamilyText, sample, texts
 from dvk.records import Backend, Device
 from dvk.runs import RunFolder
 from dvk.sandbox import Death
@@ -50,8 +50,8 @@ def gate(run: RunFolder, config: Config, workers: int) -> dict[str, Any]:
     found = list(texts(sorted((run.path / "collect" / "renderings").glob("*.jsonl"))))
     chosen = sample(found, config.collect.executed, config.seed) if config.collect.executed else []
     known = {row["id"]: row for row in run.read(EXECUTED)}
-    usable = [t for t in chosen if where(t.backend, config) is not None]
-    with Counted("texts") as shown:
+    usable = [t for t in chosen if by_group(t.backend, config) is not None]
+    with WordCount("texts") as shown:
         line = shown.add_task("execute", total=len(usable), completed=sum(t.id in known for t in usable))
         for text, wrong in outcomes([t for t in usable if t.id not in known], config, workers):
             row = {"id": text.id, "family": text.family, "task": text.task, "seed": text.seed, "wrong": wrong}
@@ -66,7 +66,7 @@ def gate(run: RunFolder, config: Config, workers: int) -> dict[str, Any]:
     return {**summary(found, families), "not_executed": sum(t.id not in known for t in usable)}
 
 
-def where(backend: Backend, config: Config) -> Device | None:
+def by_group(backend: Backend, config: Config) -> Device | None:
     """What texts of a back end are executed on here: Triton's without a GPU in its interpreter, if asked to; None where they cannot be."""
     device = DEVICES[backend]
     if device == "cpu" or default_device() == "cuda":
@@ -74,16 +74,16 @@ def where(backend: Backend, config: Config) -> Device | None:
     return "cpu" if backend == "triton" and config.collect.interpret else None
 
 
-def outcomes(wanted: Sequence[Text], config: Config, workers: int) -> Iterator[tuple[Text, str | None]]:
+def outcomes(wanted: Sequence[FamilyText], config: Config, workers: int) -> Iterator[tuple[FamilyText, str | None]]:
     """(text, why it is wrong) of each; texts whose task cannot be used, or is listed otherwise here, are left out.
 
     A text that ends its process would take those of the same task with it: they are executed again, each alone.
     """
     limits = config.limits.model_copy(update={"wall_s": min(TASK_S, config.limits.wall_s)})
-    groups: dict[Any, list[Text]] = defaultdict(list)
+    groups: dict[Any, list[FamilyText]] = defaultdict(list)
     for text in wanted:
         groups[text.task, text.backend, text.offsets, text.layouts].append(text)
-    alone: list[list[Text]] = []
+    alone: list[list[FamilyText]] = []
     for group, answer in _answers(list(groups.values()), config, limits, workers):
         if isinstance(answer, Death) and len(group) > 1:
             alone += [[text] for text in group]
@@ -94,11 +94,11 @@ def outcomes(wanted: Sequence[Text], config: Config, workers: int) -> Iterator[t
 
 
 def _answers(
-    groups: Sequence[list[Text]], config: Config, limits: Limits, workers: int
-) -> Iterator[tuple[list[Text], dict[str, Any] | Death]]:
-    def request(group: list[Text]) -> dict[str, Any]:
+    groups: Sequence[list[FamilyText]], config: Config, limits: Limits, workers: int
+) -> Iterator[tuple[list[FamilyText], dict[str, Any] | Death]]:
+    def request(group: list[FamilyText]) -> dict[str, Any]:
         first = group[0]
-        device = where(first.backend, config)
+        device = by_group(first.backend, config)
         assert first.seed is not None, "mutants are not chosen"
         made = make(first.seed, first.level, DEVICES[first.backend])  # type: ignore[arg-type]  # a level is what the generator wrote
         assert made is not None and device is not None, "it was made before, and chosen because it can be executed"
@@ -107,13 +107,13 @@ def _answers(
 
     target = "dvk.pipelines.sft.executing:child"
     per_child = max(1, min(PER_CHILD, len(groups) // (2 * workers)))
-    interpreted = any(t.backend == "triton" and where(t.backend, config) == "cpu" for group in groups for t in group)
+    interpreted = any(t.backend == "triton" and by_group(t.backend, config) == "cpu" for group in groups for t in group)
     env = {"TRITON_INTERPRET": "1"} if interpreted else None
     for index, answer in each(target, map(request, groups), limits, per_child=per_child, num_workers=workers, env=env):
         yield groups[index], answer
 
 
-def _read(group: Sequence[Text], answer: dict[str, Any] | Death) -> Iterator[tuple[Text, str | None]]:
+def _read(group: Sequence[FamilyText], answer: dict[str, Any] | Death) -> Iterator[tuple[FamilyText, str | None]]:
     if isinstance(answer, Death) and answer.reason == "timeout":
         return  # slow is not wrong: Triton's interpreter may take minutes for a large tensor
     if isinstance(answer, Death):
@@ -122,7 +122,7 @@ def _read(group: Sequence[Text], answer: dict[str, Any] | Death) -> Iterator[tup
         yield from zip(group, answer["wrong"], strict=True)
 
 
-def decided(found: Sequence[Text], rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def decided(found: Sequence[FamilyText], rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Family → `texts`, `executed`, `wrong`, and `refused`: why its texts may not be learned from, or None."""
     families: dict[str, dict[str, Any]] = {}
     for text in found:
@@ -142,7 +142,7 @@ def decided(found: Sequence[Text], rows: Sequence[dict[str, Any]]) -> dict[str, 
     return dict(sorted(families.items()))
 
 
-def summary(found: Sequence[Text], families: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def summary(found: Sequence[FamilyText], families: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The counts that are reported."""
     passed = [f for f in families.values() if f["refused"] is None]
     failed = sum(f["wrong"] > 0 for f in families.values())

@@ -12,8 +12,8 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from dvk.composer import Captured
-from dvk.nanolang.text.named import Form, form_of, function
+from dvk.composer import CapturedGraph
+from dvk.nanolang.text.named import OperatorForm, form_of, function
 from dvk.records import Node
 from dvk.taskgen import signature_of, split_of
 
@@ -38,7 +38,7 @@ class Mutants:
         self.rng = rng
         self.pool: dict[int, list[Node]] = {}
 
-    def see(self, captured: Captured) -> None:
+    def see(self, captured: CapturedGraph) -> None:
         """Remember the graph's operators."""
         for node in captured.graph.nodes:
             form = _form(node)
@@ -49,7 +49,7 @@ class Mutants:
                 else:
                     known[self.rng.randrange(POOL)] = node
 
-    def of(self, captured: Captured) -> Captured | None:
+    def of(self, captured: CapturedGraph) -> CapturedGraph | None:
         """A graph like this one, for training; None where nothing can be exchanged."""
         for _ in range(TRIES):
             nodes = list(captured.graph.nodes)
@@ -126,7 +126,7 @@ def _is_ref(value: Any) -> bool:
     return isinstance(value, Mapping) and set(value) == {"ref"}
 
 
-def _form(node: Node) -> Form | None:
+def _form(node: Node) -> OperatorForm | None:
     """The form of a pointwise operator of floating-point numbers."""
     if node.dtype not in ("float32", "float16", "bfloat16") or not node.op.startswith("aten."):
         return None

@@ -11,7 +11,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from dvk.composer import Captured
+from dvk.composer import CapturedGraph
 
 LETTERS = "xpv"
 """Inputs, weights, values."""
@@ -22,7 +22,7 @@ Offsets = Mapping[str, int]
 """Letter → what is added to its indices."""
 
 
-def drawn(captured: Captured, rng: random.Random, share: float) -> dict[str, int]:
+def drawn(captured: CapturedGraph, rng: random.Random, share: float) -> dict[str, int]:
     """Offsets for a graph, for a share of the draws; empty for the others."""
     if rng.random() >= share:
         return {}
@@ -31,7 +31,7 @@ def drawn(captured: Captured, rng: random.Random, share: float) -> dict[str, int
     return {letter: rng.randint(0, HIGHEST - most) for letter, most in last.items() if most < HIGHEST}
 
 
-def shifted(captured: Captured, offsets: Offsets) -> Captured:
+def shifted(captured: CapturedGraph, offsets: Offsets) -> CapturedGraph:
     """The graph with its indices moved; itself where there is nothing to move."""
     if not offsets:
         return captured

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from dvk.agents.task_context import Subject
+from dvk.agents.task_context import TaskContext
 from dvk.config import Config
 from dvk.harness.backends import default_device
 from dvk.pipelines.sft.collect import DEVICES
@@ -81,8 +81,8 @@ class Quality:
     def ready(self, *, wait: bool) -> list[dict[str, Any]]:
         """Rows found since the last call; `wait` for the one under way, until its time is up."""
         self._look(wait=wait)
-        found, self._rows = self._rows, []
-        return found
+        result, self._rows = self._rows, []
+        return result
 
     def _look(self, *, wait: bool = False) -> None:
         if self._process is None or self._line is None:
@@ -129,20 +129,20 @@ def serve(line: Connection, folder: str, checkpoint: str, backend: Backend, conf
 
 def measure(folder: Path, checkpoint: Path, backend: Backend, config: Config) -> dict[str, Any]:
     """Share of held-out tasks that a checkpoint answers rightly, greedily, at the first turn, without skills."""
-    from dvk.agents import play_many
+    from dvk.agents import run_episodes
     from dvk.backbone import open_backbone
-    from dvk.harness.queue import Docket
+    from dvk.harness.queue import JudgeQueue
 
     began = time.monotonic()
     found = subjects(folder, backend, config)
     prepared_s = time.monotonic() - began
     greedy = config.rollout.model_copy(update={"schemes": 0, "null_scheme": True, "rollouts": 1, "turns": 1, "temperature": 0.0,
-                                               "redraws": 0, "branches": 0, "summaries": 0})
+                                               "resample_unparsed": 0, "repair_attempts": 0, "summaries": 0})
     played = config.model_copy(update={"rollout": greedy})
     right = malformed = asked = 0
-    judging: Docket[Any]
-    with Docket(config.rollout.judges or JUDGES, played, tier="smoke") as judging:
-        for episode in play_many(found, open_backbone(f"hf:{checkpoint}", config), None, played, judging=judging):
+    judging: JudgeQueue[Any]
+    with JudgeQueue(config.rollout.judges or JUDGES, played, tier="smoke") as judging:
+        for episode in run_episodes(found, open_backbone(f"hf:{checkpoint}", config), None, played, judging=judging):
             for trace in episode.traces:
                 for turn in trace.turns:
                     asked += 1
@@ -154,7 +154,7 @@ def measure(folder: Path, checkpoint: Path, backend: Backend, config: Config) ->
             "quality_prepared_s": round(prepared_s, 1), "quality_s": round(time.monotonic() - began, 1)}
 
 
-def subjects(folder: Path, backend: Backend, config: Config) -> list[Subject]:
+def subjects(folder: Path, backend: Backend, config: Config) -> list[TaskContext]:
     """The tasks, examined and captured at the first checkpoint and remembered for the next."""
     from dvk.agents.preparing import prepare
     from dvk.errors import DvkError

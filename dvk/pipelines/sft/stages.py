@@ -13,7 +13,7 @@ from typing import Any
 
 from dvk import machine
 from dvk.config import Config
-from dvk.distributed import Team
+from dvk.distributed import ProcessGroup
 from dvk.errors import UsageError
 from dvk.harness.backends import default_device
 from dvk.interop.davinci import formats
@@ -23,7 +23,7 @@ from dvk.pipelines import tracebacks
 from dvk.pipelines.report.units import many
 from dvk.pipelines.sft.collect import renderings
 from dvk.pipelines.sft.episodes import episodes
-from dvk.pipelines.sft.filtering import sifted
+from dvk.pipelines.sft.filtering import filter_examples
 from dvk.pipelines.sft.fit import FRESH, fit
 from dvk.pipelines.sft.gate import admitted, gate
 from dvk.pipelines.sft.quality import Quality
@@ -35,7 +35,7 @@ BACKENDS: tuple[Backend, ...] = ("triton", "cpp")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class SftRequest:
     """What the command line asked for."""
 
     stages: tuple[str, ...] = STAGES
@@ -52,14 +52,14 @@ class Request:
     argv: tuple[str, ...] = ()
 
 
-def sft(request: Request, config: Config) -> dict[str, Any]:
+def sft(request: SftRequest, config: Config) -> dict[str, Any]:
     """Run the stages asked for; figures by stage. Several processes can fit together.
 
     Raises:
         DvkError: the user can fix it.
     """
     opening = {"command": "sft", "name": "sft", "argv": request.argv, "config": config}
-    with Team.join(config.learning.patience_s) as team, team.folder(request.out, resume=request.resume, **opening) as run:
+    with ProcessGroup.join(config.learning.barrier_timeout_s) as team, team.folder(request.out, resume=request.resume, **opening) as run:
         told: dict[str, Any] = {"run": str(run.path)}
         if run.answered(request, config):
             return dict(run.read("summary.jsonl")[-1])
@@ -68,23 +68,23 @@ def sft(request: Request, config: Config) -> dict[str, Any]:
         if "collect" in request.stages:
             told["collect"] = collect(run, request, config)
         if "filter" in request.stages:
-            told["filter"] = sifted(run, sources(run), config, request.workers or machine.num_cores())
+            told["filter"] = filter_examples(run, sources(run), config, request.workers or machine.num_cores())
         if not {"filter", "collect"} & set(request.stages):
             refuse_ungated(run, config)
         if "diversify" in request.stages:
             workers = request.workers or machine.num_cores()
             told["diversify"] = diversify(run, config, workers) if request.diverse else {"skipped": "asked not to"}
         if "fit" in request.stages:
-            found, what = (best(examples(run)), f"best steps of {origin(run)}") if request.best_steps else (examples(run), origin(run))
+            source, what = (best(examples(run)), f"best steps of {origin(run)}") if request.best_steps else (examples(run), origin(run))
             with Quality(run, config, request.backends) as quality:
-                told["fit"] = fit(run, found, request.start, config, origin=what, quality=quality, team=team)
+                told["fit"] = fit(run, source, request.start, config, origin=what, quality=quality, team=team)
         run.append("summary.jsonl", told)
         if "fit" in request.stages:
             run.finish("done")
     return told
 
 
-def collect(run: RunFolder, request: Request, config: Config) -> dict[str, Any]:
+def collect(run: RunFolder, request: SftRequest, config: Config) -> dict[str, Any]:
     """Examples brought along are converted; without any, the composer teaches."""
     if not request.data:
         workers = request.workers or machine.num_cores()
@@ -153,10 +153,10 @@ def sources(run: RunFolder) -> list[Path]:
     Raises:
         UsageError: nothing.
     """
-    found = [path for name in ("imported", "renderings", "played") for path in sorted((run.path / "collect" / name).glob("*.jsonl"))]
-    if not found:
+    result = [path for name in ("imported", "renderings", "played") for path in sorted((run.path / "collect" / name).glob("*.jsonl"))]
+    if not result:
         raise UsageError(f"nothing was collected in `{run.path}`", "run `dvk sft collect` with the same --out first")
-    return found
+    return result
 
 
 def examples(run: RunFolder) -> Source:

@@ -20,7 +20,7 @@ from dvk.backbone import Conversation
 from dvk.config import Config
 from dvk.errors import UsageError
 from dvk.learn.examples import Example
-from dvk.learn.rows import Store, Writer, dtype_for
+from dvk.learn.rows import RowStore, RowStoreWriter, dtype_for
 from dvk.learn.sources import Source, parsed
 from dvk.learn.spread import spread
 
@@ -40,7 +40,7 @@ class Speaker(Protocol):
     def encode_answer(self, text: str) -> tuple[int, ...]: ...
 
 
-class Block(NamedTuple):
+class TokenBlock(NamedTuple):
     """The rows of some examples, in their order, as arrays: these travel between processes at little cost."""
 
     kinds: list[str]
@@ -65,7 +65,7 @@ class Block(NamedTuple):
 
 def tokenise(
     folder: Path, source: Source, speaker: Speaker, config: Config, origin: str, workers: int | None = None
-) -> tuple[Store, Store]:
+) -> tuple[RowStore, RowStore]:
     """Rows to train on and rows held out, made once.
 
     What was played is repeated `fit.played_repeats` times once there are renderings before it: played examples alone show how
@@ -85,7 +85,7 @@ def tokenise(
     wanted = {"origin": origin, "capacity": capacity, "held_out": share, "vocabulary": vocabulary,
               "played_repeats": config.fit.played_repeats}  # fmt: skip
     if not all(_made(folder / name, wanted) for name in ("train", "held_out")):
-        held, train = writers = Writer(folder / "held_out", vocabulary), Writer(folder / "train", vocabulary)
+        held, train = writers = RowStoreWriter(folder / "held_out", vocabulary), RowStoreWriter(folder / "train", vocabulary)
         kinds: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
         too_long = [0, 0]
         rendered = False
@@ -102,7 +102,7 @@ def tokenise(
                 too_long[number] += int(times[mine & ~fits].sum())
         for writer, counts, number in zip(writers, kinds, too_long):
             writer.finish({**wanted, "by_kind": counts, "too_long": number})
-    made = Store(folder / "train"), Store(folder / "held_out")
+    made = RowStore(folder / "train"), RowStore(folder / "held_out")
     if not len(made[0]):
         raise UsageError("there is nothing to train on", "run `dvk sft collect` with more --tasks, or raise learning.pack_tokens")
     return made
@@ -111,7 +111,7 @@ def tokenise(
 def _made(folder: Path, wanted: dict[str, Any]) -> bool:
     """Whether there is a store that was made as is wanted."""
     try:
-        info = Store(folder).info
+        info = RowStore(folder).info
     except UsageError:
         return False
     return {key: info.get(key) for key in wanted} == wanted
@@ -145,7 +145,7 @@ class Rendering:
     speaker: Speaker
     share: float = 0.0
 
-    def __call__(self, batch: Sequence[Any]) -> Block:
+    def __call__(self, batch: Sequence[Any]) -> TokenBlock:
         """The rows of a source's batch."""
         kinds: list[str] = []
         ids: list[int] = []
@@ -159,8 +159,14 @@ class Rendering:
                 lengths.append(len(row))
                 held.append(is_held_out(example.task.id, self.share))
                 played.append(example.verified or "family" not in example.quality)
-        return Block(kinds, np.array(ids, dtype_for(len(self.speaker.tokenizer))), np.array(targets, bool), np.array(lengths, np.int64),
-                     np.array(held, bool), np.array(played, bool))
+        return TokenBlock(
+            kinds,
+            np.array(ids, dtype_for(len(self.speaker.tokenizer))),
+            np.array(targets, bool),
+            np.array(lengths, np.int64),
+            np.array(held, bool),
+            np.array(played, bool),
+        )
 
     def example(self, example: Example) -> list[Tokens]:
         """One row a conversation; several where an answer is shown differently to later turns than it was given.

@@ -21,13 +21,13 @@ from typing import Any
 
 import torch
 
-from dvk.agents import Subject, play_many, trials, writers
+from dvk.agents import TaskContext, run_episodes, trials, writers
 from dvk.config import Config, changed
-from dvk.distributed import Team
+from dvk.distributed import ProcessGroup
 from dvk.errors import UsageError
 from dvk.harness import backends
-from dvk.harness.placement import room
-from dvk.harness.queue import Docket, contract_for
+from dvk.harness.placement import num_workers
+from dvk.harness.queue import JudgeQueue, default_contract
 from dvk.harness.session.verdict_cache import Remembered
 from dvk.learn.assign import assign, degenerate, rows
 from dvk.learn.learner import opened
@@ -37,9 +37,9 @@ from dvk.pipelines.metrics import FILE, Metrics
 from dvk.pipelines.tracebacks import of_episode
 from dvk.pipelines.train import page
 from dvk.pipelines.train.figures import Guards, churned, played, summed
-from dvk.pipelines.train.live import Live
-from dvk.pipelines.train.state import State
-from dvk.pipelines.train.task_sampler import Draw
+from dvk.pipelines.train.live import TrainingView
+from dvk.pipelines.train.state import TrainState
+from dvk.pipelines.train.task_sampler import TaskSampler
 from dvk.pipelines.train.validate import validate
 from dvk.records import Device, Episode
 from dvk.runs import RunFolder
@@ -52,7 +52,7 @@ one of 160 answers of nano's takes 7 GB."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class TrainRequest:
     """What the command line asked for."""
 
     start: str = "nano"
@@ -69,7 +69,7 @@ class Request:
     quiet: bool = False
 
 
-def train(request: Request, config: Config) -> dict[str, Any]:
+def train(request: TrainRequest, config: Config) -> dict[str, Any]:
     """Run the command; the returned summary is what `--json` prints.
 
     Raises:
@@ -81,24 +81,24 @@ def train(request: Request, config: Config) -> dict[str, Any]:
     backend = backends.pick(request.backend, device)
     name = request.start.replace("/", "_").replace(":", "-")
     opening = {"command": "train", "name": name, "argv": request.argv, "config": config}
-    with Team.join(config.learning.patience_s) as team, team.folder(request.out, resume=request.resume, **opening) as run:
+    with ProcessGroup.join(config.learning.barrier_timeout_s) as team, team.folder(request.out, resume=request.resume, **opening) as run:
         if run.answered(request, config):
             return dict(run.read("summary.jsonl")[-1])
-        config = writers.settled(request.start, changed(config, {"rollout.branches": 0}), team.size)
-        state = State.restore(run, request.start, request.library, request.steps, config, team)
-        draw = Draw(config, backend, device, run.path / "tasks", request.tasks, request.validation,
+        config = writers.settled(request.start, changed(config, {"rollout.repair_attempts": 0}), team.size)
+        state = TrainState.restore(run, request.start, request.library, request.steps, config, team)
+        draw = TaskSampler(config, backend, device, run.path / "tasks", request.tasks, request.validation,
                     team=team, num_steps=request.steps, memory=state.memory)
         guards = Guards(config.train, run.read(FILE))
-        workers = request.workers or max(1, room(config, device) // team.size)
-        docket: Docket[Any] = Docket(workers, config, Remembered(), require_kernels=config.rollout.require_kernels,
-                                     contract=contract_for(device))
-        metrics, live = Metrics(run, state.step + 1), Live(request.steps, quiet=request.quiet or not team.chief)
+        workers = request.workers or max(1, num_workers(config, device) // team.size)
+        docket: JudgeQueue[Any] = JudgeQueue(workers, config, Remembered(), require_kernels=config.rollout.require_kernels,
+                                     contract=default_contract(device))
+        metrics, live = Metrics(run, state.step + 1), TrainingView(request.steps, quiet=request.quiet or not team.is_main)
         validates = config.train.validate_every
         writing = writers.opened(state.backbone.name, opened(config, team), device, state.backbone)
         with state, metrics, live, docket as judging, draw, writing as writer:
             config = writers.widened(config, writer)
             writers.renew(writer, state.backbone)
-            if validates and team.told(not run.read(FILE)):
+            if validates and team.broadcast(not run.read(FILE)):
                 live.stage("validating before the first step")
                 row = {"step": 0, **validate(run, 0, draw, state, writer, config, judging)}
                 metrics.write([row])
@@ -108,9 +108,9 @@ def train(request: Request, config: Config) -> dict[str, Any]:
                 live.stage("preparing tasks", step)
                 subjects = draw.step(step)
                 clock.lap("draw")
-                mine = team.share(subjects)
+                mine = team.shard(subjects)
                 live.stage("playing", step)
-                ended = list(play_many(mine, writer, state.library, config, judging=judging, step=step,
+                ended = list(run_episodes(mine, writer, state.library, config, judging=judging, step=step,
                                        on_turn=lambda key, turn: live.turn(key.role, turn)))
                 episodes = team.gather(in_order(ended, mine))
                 clock.lap("play")
@@ -121,17 +121,17 @@ def train(request: Request, config: Config) -> dict[str, Any]:
                 clock.lap("trials")
                 if short_of_memory(state.learner.device):
                     judging.make_room()
-                worths = trials.worths(tried)
+                worths = trials.summary_rewards(tried)
                 live.stage("learning", step)
                 assigned = [assign(episode, config, worths.get(episode.task.id)) for episode in episodes]
                 learned = [row for one in assigned for row in rows(one.episode)]
                 figures = update(state.learner, learned, config, seed=step, temperature=config.rollout.temperature, team=team)
                 writers.renew(writer, state.backbone)
                 clock.lap("learn")
-                kept(run, step, [one.episode for one in assigned])
+                save_step(run, step, [one.episode for one in assigned])
                 for name, texts in [*((n, [t]) for n, t in draw.tracebacks.items()), *((e.task.name, of_episode(e)) for e in episodes)]:
                     tracebacks.keep(run, name, texts)
-                figures |= draw.note([one.episode for one in assigned], subjects) | trials.enter(state.library, tried, step)
+                figures |= draw.note([one.episode for one in assigned], subjects) | trials.admit(state.library, tried, step)
                 state.library.record_all(event for one in assigned if not degenerate(one.episode) for event in plays(one.episode))
                 if config.library.every and (step + 1) % config.library.every == 0:
                     figures |= churned(groom(state.library, config.library, step))
@@ -152,7 +152,7 @@ def train(request: Request, config: Config) -> dict[str, Any]:
                 guards.look(step + 1, row)
             summary = {"run": str(run.path), "steps": state.step, "checkpoint": f"checkpoints/step_{state.step:06d}",
                        "skills": len(state.library), "processes": team.size}
-        if team.chief and (line := tracebacks.told(run)) is not None:
+        if team.is_main and (line := tracebacks.told(run)) is not None:
             live.say(line)
         run.append("summary.jsonl", summary)
         page.write(run)
@@ -167,8 +167,8 @@ def check(config: Config) -> None:
         UsageError: say which.
     """
     rollout, advantage = config.rollout, config.credit.advantage
-    if rollout.redraws or rollout.branches:
-        name = "redraws" if rollout.redraws else "branches"
+    if rollout.resample_unparsed or rollout.repair_attempts:
+        name = "resample_unparsed" if rollout.resample_unparsed else "repair_attempts"
         raise UsageError(f"rollout.{name} draws answers again, and training learns from the first", "leave it at 0 with dvk train")
     if rollout.temperature <= 0:
         raise UsageError("rollout.temperature=0 gives one answer, and training compares several", "leave it at 1 with dvk train")
@@ -185,13 +185,13 @@ def short_of_memory(device: torch.device) -> bool:
     return torch.cuda.mem_get_info(device)[0] + unused < LEARNING_BYTES
 
 
-def in_order(episodes: Sequence[Episode], subjects: Sequence[Subject]) -> list[Episode]:
+def in_order(episodes: Sequence[Episode], subjects: Sequence[TaskContext]) -> list[Episode]:
     """Episodes in the order of their tasks, whichever ended first."""
     place = {subject.task.id: number for number, subject in enumerate(subjects)}
     return sorted(episodes, key=lambda episode: place[episode.task.id])
 
 
-def kept(run: RunFolder, step: int, episodes: list[Episode]) -> None:
+def save_step(run: RunFolder, step: int, episodes: list[Episode]) -> None:
     """A step's episodes, whole or not at all."""
     run.write_text(f"episodes/step_{step:06d}.jsonl", "".join(e.model_dump_json(exclude_defaults=True) + "\n" for e in episodes))
 

@@ -46,9 +46,9 @@ def settings_of(names: Iterable[str]) -> dict[str, Any]:
     Raises:
         UsageError: an unknown name.
     """
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name in names:
         if name not in ABLATIONS:
             raise UsageError(f"unknown ablation: `{name}`", f"choose of {', '.join(ABLATIONS)}")
-        found.update(ABLATIONS[name].settings)
-    return found
+        result.update(ABLATIONS[name].settings)
+    return result

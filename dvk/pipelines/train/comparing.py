@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from dvk.stats import fast_p
-from dvk.stats.fast_p import Outcome
+from dvk.stats.fast_p import TaskOutcome
 
 THRESHOLDS = ("1", "1.2", "1.5")
 
 
 @dataclass(frozen=True)
-class Arm:
+class PolicyOutcomes:
     """One policy's outcomes.
 
     Attributes:
@@ -30,13 +30,13 @@ class Arm:
     """
 
     name: str
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[TaskOutcome]
     remark: str = ""
     steps: int | None = None
     seeds: Sequence[int] = ()
 
 
-def compared(arms: Sequence[Arm]) -> list[dict[str, Any]]:
+def compared(arms: Sequence[PolicyOutcomes]) -> list[dict[str, Any]]:
     """A row an arm: its scores, and their differences against the first arm.
 
     Returns:
@@ -91,11 +91,11 @@ def _heading(name: str) -> str:
     return name if name != "speedup" else "speedup (original kept)"
 
 
-def _score(threshold: str) -> Callable[[Outcome], float]:
+def _score(threshold: str) -> Callable[[TaskOutcome], float]:
     return lambda outcome: float(fast_p.is_fast(outcome, float(threshold)))
 
 
-def _scores(arm: Arm) -> dict[str, Any]:
+def _scores(arm: PolicyOutcomes) -> dict[str, Any]:
     found = fast_p.summary(arm.outcomes, THRESHOLDS)
     if not arm.outcomes:
         nothing = {"value": None, "lo": None, "hi": None}
@@ -105,7 +105,7 @@ def _scores(arm: Arm) -> dict[str, Any]:
     return {name: {"value": value, "lo": lo, "hi": hi} for name, (value, lo, hi) in ends.items()}
 
 
-def _differences(first: Arm, second: Arm) -> dict[str, Any]:
+def _differences(first: PolicyOutcomes, second: PolicyOutcomes) -> dict[str, Any]:
     found = {f"fast_{t}": fast_p.difference(first.outcomes, second.outcomes, _score(t), share=True) for t in THRESHOLDS}
     logs = fast_p.difference(first.outcomes, second.outcomes, fast_p.log_speedup)
     ratio = {end: math.exp(logs[end]) if logs[end] is not None else None for end in ("value", "lo", "hi")}

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from types import MappingProxyType
 
-from dvk.config import Training
+from dvk.config import TrainConfig
 from dvk.errors import DvkError
 from dvk.learn import credit
 from dvk.learn.assign import REASONS
 from dvk.records import Episode, Status, Turn
-from dvk.skills.grooming import Change
+from dvk.skills.grooming import LibraryChange
 
 THRESHOLDS = (1.0, 1.2, 1.5)
 
@@ -84,7 +84,7 @@ def summed(parts: Iterable[Mapping[str, int]]) -> dict[str, float]:
     return {f"left_out_{name}": float(count) for name, count in sorted(total.items())}
 
 
-def churned(changes: Iterable[Change]) -> dict[str, float]:
+def churned(changes: Iterable[LibraryChange]) -> dict[str, float]:
     """What a grooming did: skills retired, merged and changed."""
     done = Counter(change.kind for change in changes)
     return {name: float(done[name]) for name in ("retired", "merged", "changed")}
@@ -98,7 +98,7 @@ class Guards:
         rows: what the run's steps so far have written.
     """
 
-    def __init__(self, settings: Training, rows: Iterable[Mapping[str, float | None]] = ()):
+    def __init__(self, settings: TrainConfig, rows: Iterable[Mapping[str, float | None]] = ()):
         self.settings = settings
         self._began = next((known for row in rows if (known := _entropy(row)) is not None), None)
         self._low = self._unread = 0
@@ -114,11 +114,11 @@ class Guards:
             self._began = self._began or entropy
             self._low = self._low + 1 if entropy < settings.least_entropy * self._began else 0
         self._unread = self._unread + 1 if figures.get("unread_policy", 0.0) > settings.most_unread else 0
-        if self._low >= settings.patience:
+        if self._low >= settings.guard_steps:
             problem = (f"the policy's entropy has been below {settings.least_entropy:.0%} of what it was at first for {self._low} steps: "
                        "it gives one answer")
             raise DvkError(problem, "start anew with --from hf:RUN/checkpoints/step_…, an earlier one, and a lower train.rate")
-        if self._unread >= settings.patience:
+        if self._unread >= settings.guard_steps:
             raise DvkError(f"more than {settings.most_unread:.0%} of the answers cannot be read since step {step - self._unread + 1}",
                            "look at episodes/, lower train.rate, or start from a checkpoint that has seen `dvk sft`")
 

@@ -23,7 +23,7 @@ COLUMNS = (("step", "step", "{:.0f}"), ("reward", "reward_turn_1", "{:.2f}"), ("
 """Heading, key of metrics.jsonl, form."""
 
 
-class Live:
+class TrainingView:
     """Use as a context manager.
 
     Args:
@@ -44,7 +44,7 @@ class Live:
         self._stop = threading.Event()
         self._ticker = threading.Thread(target=self._tick, name="train-view", daemon=True) if not quiet else None
 
-    def __enter__(self) -> Live:
+    def __enter__(self) -> TrainingView:
         if self._screen is not None:
             self._screen.start()
         if self._ticker is not None:

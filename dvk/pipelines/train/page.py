@@ -13,7 +13,7 @@ from dvk.pipelines.report.markup import Markup, el
 from dvk.pipelines.report.pieces import document, folded, footer, headers, region, table
 from dvk.pipelines.report.units import many, show_s
 from dvk.pipelines.train import comparing, validations
-from dvk.pipelines.train.comparing import Arm
+from dvk.pipelines.train.comparing import PolicyOutcomes
 from dvk.runs import MANIFEST, RunFolder
 
 Row = Mapping[str, Any]
@@ -29,11 +29,11 @@ def write(run: RunFolder) -> None:
     rows = run.read(FILE)
     manifest = json.loads((run.path / MANIFEST).read_text(encoding="utf-8"))
     step, after = validations.latest(run.path)
-    arms = [Arm("before", validations.initial(run.path)), Arm(f"after {many(step, 'step')}", after)]
+    arms = [PolicyOutcomes("before", validations.initial(run.path)), PolicyOutcomes(f"after {many(step, 'step')}", after)]
     run.write_text("report.html", render(rows, arms if step > 0 else [], manifest))
 
 
-def render(rows: Sequence[Row], arms: Sequence[Arm], manifest: Mapping[str, Any]) -> str:
+def render(rows: Sequence[Row], arms: Sequence[PolicyOutcomes], manifest: Mapping[str, Any]) -> str:
     """The whole document.
 
     Args:
@@ -132,7 +132,7 @@ def _header(title: str, rows: Sequence[Row], manifest: Mapping[str, Any]) -> Mar
               el("h1", title), [el("p", text) for text in told])
 
 
-def _validation(arms: Sequence[Arm]) -> Markup | None:
+def _validation(arms: Sequence[PolicyOutcomes]) -> Markup | None:
     if not arms:
         return None
     head, *lines = comparing.table(comparing.compared([arm for arm in arms if arm.outcomes]))

@@ -19,7 +19,7 @@ from pydantic_core import to_json
 
 from dvk.backbone import Trainable, open_backbone
 from dvk.config import Config
-from dvk.distributed import Team
+from dvk.distributed import ProcessGroup
 from dvk.errors import DvkError, UsageError
 from dvk.learn.learner import STATE, Learner, forget, opened
 from dvk.pipelines.metrics import rewind
@@ -33,26 +33,26 @@ MEMORY = "memory.json"
 ROW = "row.json"
 
 
-class State:
+class TrainState:
     """See the module; `step` counts the steps made. Use as a context manager."""
 
-    def __init__(self, run: RunFolder, backbone: Trainable, learner: Learner, library: Library, step: int, team: Team,
+    def __init__(self, run: RunFolder, backbone: Trainable, learner: Learner, library: Library, step: int, team: ProcessGroup,
                  memory: dict[str, Any]):
         self.run, self.backbone, self.learner, self.library, self.step, self.team = run, backbone, learner, library, step, team
         self.memory = memory
 
-    def __enter__(self) -> State:
+    def __enter__(self) -> TrainState:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.library.close()
-        if not self.team.chief:
+        if not self.team.is_main:
             discard(self.library.path)
 
     @classmethod
     def restore(
-        cls, run: RunFolder, start: str, library: Path | None, num_steps: int, config: Config, team: Team | None = None
-    ) -> State:
+        cls, run: RunFolder, start: str, library: Path | None, num_steps: int, config: Config, team: ProcessGroup | None = None
+    ) -> TrainState:
         """The state after the last whole step, metrics.jsonl included; without one, the beginning.
 
         Args:
@@ -66,8 +66,8 @@ class State:
         Raises:
             UsageError: the backbone has no weights here.
         """
-        team = team or Team()
-        kept = team.told(newest(run.path / "checkpoints"))
+        team = team or ProcessGroup()
+        kept = team.broadcast(newest(run.path / "checkpoints"))
         backbone = open_backbone(f"hf:{kept}" if kept is not None else start, opened(config, team))
         if not isinstance(backbone, Trainable):
             raise UsageError(f"`{start}` cannot be trained: its weights are not here", "start from nano or hf:PATH")
@@ -98,16 +98,16 @@ class State:
         """
         self._agreed()
         self.memory = memory
-        if self.team.chief:
+        if self.team.is_main:
             shutil.rmtree(self._aside, ignore_errors=True)
             self._aside.parent.mkdir(exist_ok=True)
             self.backbone.save(self._aside)
-        self.team.wait()
+        self.team.barrier()
         self.learner.save(self._aside)
-        if self.team.chief:
+        if self.team.is_main:
             copy_library(self.library.path, self._aside / LIBRARY)
             (self._aside / MEMORY).write_text(json.dumps(self.memory))
-        self.team.wait()
+        self.team.barrier()
 
     def keep(self, row: Mapping[str, Any], every: int) -> None:
         """The step that `write` has written is made: from here on a killed run goes on after it.
@@ -116,13 +116,13 @@ class State:
             row: the step's figures, kept with it so that a kill cannot part the two.
             every: older checkpoints of so many steps stay, for their weights.
         """
-        if self.team.chief:
+        if self.team.is_main:
             (self._aside / ROW).write_bytes(to_json(dict(row), inf_nan_mode="null"))
             final = self._aside.with_name(f"step_{self.step + 1:06d}")
             self._aside.rename(final)
             thin_out(final, every)
         self.step += 1
-        self.team.wait()
+        self.team.barrier()
 
     @property
     def _aside(self) -> Path:
@@ -135,7 +135,7 @@ class State:
             raise DvkError(problem, "go on with --resume; should it happen again, it is a bug worth reporting")
 
 
-def held_beside(start: str, config: Config, team: Team) -> Any:
+def held_beside(start: str, config: Config, team: ProcessGroup) -> Any:
     """The model that training began with, where the objective asks how far the learner has gone from it."""
     if not config.objective.kl:
         return None
@@ -166,19 +166,19 @@ def newest(folder: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def own_library(run: RunFolder, kept: Path | None, source: Path | None, team: Team) -> Library:
+def own_library(run: RunFolder, kept: Path | None, source: Path | None, team: ProcessGroup) -> Library:
     """This process's library: as kept in a checkpoint, or where there is none as the run's begins."""
     copied = run.path / LIBRARY
-    if team.chief:
+    if team.is_main:
         if kept is not None:
             copy_library(kept / LIBRARY, copied)
         else:  # also where a first step was killed that had written into it
             begin_library(source, copied)
-    team.wait()
-    if not team.chief:
+    team.barrier()
+    if not team.is_main:
         whole, copied = copied, copied.with_name(f".skills.{team.rank}.db")
         copy_library(whole, copied)
-    team.wait()
+    team.barrier()
     return Library.open(copied)
 
 

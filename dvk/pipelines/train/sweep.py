@@ -22,11 +22,11 @@ from dvk.config import Config, changed
 from dvk.distributed import launched
 from dvk.errors import DvkError, RunFolderError, UsageError
 from dvk.pipelines.report.units import many
-from dvk.pipelines.train import Request, comparing, train, validations
+from dvk.pipelines.train import TrainRequest, comparing, train, validations
 from dvk.pipelines.train.ablations import settings_of
-from dvk.pipelines.train.comparing import Arm
+from dvk.pipelines.train.comparing import PolicyOutcomes
 from dvk.runs import MANIFEST, RunFolder
-from dvk.stats.fast_p import Outcome
+from dvk.stats.fast_p import TaskOutcome
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -37,14 +37,14 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True)
-class Variant:
+class SweepVariant:
     """One column of the experiment: a configuration a seed."""
 
     name: str
     configs: Mapping[int, Config]
 
 
-def sweep(file: Path, request: Request, config: Config) -> dict[str, Any]:
+def sweep(file: Path, request: TrainRequest, config: Config) -> dict[str, Any]:
     """Train every variant and compare them.
 
     Args:
@@ -86,7 +86,7 @@ def sweep(file: Path, request: Request, config: Config) -> dict[str, Any]:
     return {"run": str(run.path), "table": table, "rows": rows}
 
 
-def variants(file: Path, config: Config) -> list[Variant]:
+def variants(file: Path, config: Config) -> list[SweepVariant]:
     """Read a sweep.
 
     Args:
@@ -115,13 +115,13 @@ def variants(file: Path, config: Config) -> list[Variant]:
             raise UsageError(f"bad seeds of variant `{name}`: {seeds!r}", "write seeds = [0, 1, 2]")
         ablate = table.get("ablate", [])
         settings = {**settings_of([ablate] if isinstance(ablate, str) else ablate), **_dotted(table.get("set", {}))}
-        made.append(Variant(name, {seed: changed(config, {**settings, "seed": seed}) for seed in dict.fromkeys(seeds)}))
+        made.append(SweepVariant(name, {seed: changed(config, {**settings, "seed": seed}) for seed in dict.fromkeys(seeds)}))
     if not all(one.train.validate_every for variant in made for one in variant.configs.values()):
         raise UsageError("a sweep compares validations, and there are none", "set train.validate_every to 1 or more")
     return made
 
 
-def begun(run: RunFolder, wanted: list[Variant], request: Request) -> None:
+def begun(run: RunFolder, wanted: list[SweepVariant], request: TrainRequest) -> None:
     """Hold a sweep that goes on to what it began with.
 
     Raises:
@@ -149,11 +149,11 @@ def folder(home: Path, variant: str, seed: int) -> Path:
     return home / variant / f"seed_{seed}"
 
 
-def arms(home: Path, wanted: list[Variant], failed: Mapping[str, DvkError]) -> list[Arm]:
+def arms(home: Path, wanted: list[SweepVariant], failed: Mapping[str, DvkError]) -> list[PolicyOutcomes]:
     """Every variant's last validation, all seeds together, and last what the first variant began with."""
     found = []
     for variant in wanted:
-        outcomes: list[Outcome] = []
+        outcomes: list[TaskOutcome] = []
         steps = []
         for seed in variant.configs:
             step, last = validations.latest(folder(home, variant.name, seed))
@@ -161,9 +161,9 @@ def arms(home: Path, wanted: list[Variant], failed: Mapping[str, DvkError]) -> l
             steps.append(step)
         validated = f"validated after step {min(steps)}" if min(steps) >= 0 else "not validated"
         remark = f"stopped: {failed[variant.name].message}; {validated}" if variant.name in failed else ""
-        found.append(Arm(variant.name, outcomes, remark, max(0, min(steps)), tuple(variant.configs)))
+        found.append(PolicyOutcomes(variant.name, outcomes, remark, max(0, min(steps)), tuple(variant.configs)))
     before = [o for seed in wanted[0].configs for o in validations.initial(folder(home, wanted[0].name, seed))]
-    return [*found, Arm("before training", before, steps=0, seeds=tuple(wanted[0].configs))]
+    return [*found, PolicyOutcomes("before training", before, steps=0, seeds=tuple(wanted[0].configs))]
 
 
 def told(table: str, steps: int) -> str:
@@ -192,8 +192,8 @@ def _dotted(tree: Any, prefix: str = "") -> dict[str, Any]:
     """Nested tables as dotted keys."""
     if not isinstance(tree, dict):
         raise UsageError(f"bad settings in a variant: {tree!r}", "write set.section.key = value")
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for key, value in tree.items():
         dotted = f"{prefix}{key}"
-        found.update(_dotted(value, f"{dotted}.") if isinstance(value, dict) and not prefix else {dotted: value})
-    return found
+        result.update(_dotted(value, f"{dotted}.") if isinstance(value, dict) and not prefix else {dotted: value})
+    return result

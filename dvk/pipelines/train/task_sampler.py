@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from dvk import machine
-from dvk.agents import Subject
+from dvk.agents import TaskContext
 from dvk.agents.preparing import prepare
-from dvk.agents.similar_tasks import Pool
+from dvk.agents.similar_tasks import SimilarTasks
 from dvk.config import Config
-from dvk.device_lock import Lane, of_cpu
-from dvk.distributed import Team
+from dvk.device_lock import DeviceLock, of_cpu
+from dvk.distributed import ProcessGroup
 from dvk.errors import DvkError, UsageError
 from dvk.learn import credit
 from dvk.learn.assign import degenerate
@@ -33,7 +33,7 @@ MOST = 8
 """Tasks generated for each that is to be played, at most: when fewer than one in eight can be, something else is wrong."""
 
 
-class Draw:
+class TaskSampler:
     """Draws subjects; use as a context manager.
 
     Args:
@@ -52,34 +52,34 @@ class Draw:
     """
 
     def __init__(self, config: Config, backend: Backend, device: Device, home: Path, folder: Path | None = None,
-                 validation: Path | None = None, *, team: Team | None = None, num_steps: int | None = None,
+                 validation: Path | None = None, *, team: ProcessGroup | None = None, num_steps: int | None = None,
                  memory: Mapping[str, Any] | None = None):
         self.config, self.backend, self.device, self.home = config, backend, device, home
-        self.team, self.num_steps = team or Team(), num_steps
-        self.earlier = Pool(config.trials.pool)
+        self.team, self.num_steps = team or ProcessGroup(), num_steps
+        self.earlier = SimilarTasks(config.trials.pool)
         """Tasks of earlier steps, as siblings for trials."""
         self.tracebacks: dict[str, str] = {}
         """Of errors inside dvk, by the name of the task that was being prepared."""
         self._cursor = 0
         self._dull: dict[str, int] = {}
         self._degenerate: set[str] = set()
-        self._ahead: tuple[int, _Stream, Future[list[Subject | None]]] | None = None
-        self._beside, self._lane = ThreadPoolExecutor(1), Lane(of_cpu())
+        self._ahead: tuple[int, _Stream, Future[list[TaskContext | None]]] | None = None
+        self._beside, self._lane = ThreadPoolExecutor(1), DeviceLock(of_cpu())
         self.pool = self._read(folder) if folder is not None else None
-        self._validation: list[Subject] | None = None
+        self._validation: list[TaskContext] | None = None
         if validation is not None:
             self._validation = self.pool if validation == folder else self._read(validation)
         if memory:
             self._cursor, self._dull, self._degenerate = memory["cursor"], dict(memory["dull"]), set(memory["degenerate"])
             self.earlier.restore(memory["earlier"])
 
-    def __enter__(self) -> Draw:
+    def __enter__(self) -> TaskSampler:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._beside.shutdown(wait=False, cancel_futures=True)
 
-    def step(self, step: int) -> list[Subject]:
+    def step(self, step: int) -> list[TaskContext]:
         """The subjects of a step, `train.tasks_per_step` different ones where there are so many.
 
         Raises:
@@ -92,14 +92,14 @@ class Draw:
         if self._ahead is not None and self._ahead[0] == step:
             _, stream, future = self._ahead
             first = future.result()
-        found = self._first(stream, count, first)
+        result = self._first(stream, count, first)
         self._ahead = None
         if self.config.train.ahead and step + 1 != self.num_steps:
             following = self._stream(step + 1)
             self._ahead = step + 1, following, self._beside.submit(lambda: self._share(following.take(self._block), beside=True))
-        return found
+        return result
 
-    def validation(self) -> list[Subject]:
+    def validation(self) -> list[TaskContext]:
         """Tasks whose compositions are never trained on, the same in every run; those frozen for the final measurement are not
         among them."""
         if self._validation is None:
@@ -107,7 +107,7 @@ class Draw:
             self._validation = self._first(_Stream("heldout", seed, self.device), self.config.train.validation_tasks)
         return self._validation
 
-    def note(self, episodes: Sequence[Episode], subjects: Sequence[Subject]) -> dict[str, float]:
+    def note(self, episodes: Sequence[Episode], subjects: Sequence[TaskContext]) -> dict[str, float]:
         """Learn from a step which tasks are worth playing again, and which may be siblings.
 
         Args:
@@ -132,70 +132,70 @@ class Draw:
 
     # ------------------------------------------------------------ from a folder
 
-    def _of_pool(self, pool: Sequence[Subject], count: int) -> list[Subject]:
+    def _of_pool(self, pool: Sequence[TaskContext], count: int) -> list[TaskContext]:
         if all(subject.task.id in self._degenerate for subject in pool):
             raise DvkError("every task of the folder is degenerate", "`dvk verify` tells what is wrong with each; give others as --tasks")
-        found: dict[str, Subject] = {}
+        result: dict[str, TaskContext] = {}
         usable = {subject.task.id for subject in pool} - self._degenerate
-        while len(found) < min(count, len(usable)):
+        while len(result) < min(count, len(usable)):
             through, place = divmod(self._cursor, len(pool))
             self._cursor += 1
             order = list(range(len(pool)))
             random.Random(content_hash(str(self.config.seed), str(through))).shuffle(order)
             subject = pool[order[place]]
             if subject.task.id in usable and not self._passed_over(subject.task.id, through + order[place]):
-                found.setdefault(subject.task.id, subject)
-        return list(found.values())
+                result.setdefault(subject.task.id, subject)
+        return list(result.values())
 
     def _passed_over(self, task: str, turn: int) -> bool:
-        """A task that has been dull `train.dull` times is played once in so many turns; lively again, every time."""
-        most = self.config.train.dull
+        """A task that has been dull `train.skip_after_flat_steps` times is played once in so many turns; lively again, every time."""
+        most = self.config.train.skip_after_flat_steps
         return most > 0 and self._dull.get(task, 0) >= most and turn % (most + 1) != 0
 
-    def _read(self, folder: Path) -> list[Subject]:
+    def _read(self, folder: Path) -> list[TaskContext]:
         paths = sorted(p for p in folder.rglob("*.py") if not p.name.startswith("_")) if folder.is_dir() else []
-        found = [subject for subject in self.team.gather(self._prepared(self.team.share(paths))) if subject is not None]
-        if not found:
+        result = [subject for subject in self.team.gather(self._prepared(self.team.shard(paths))) if subject is not None]
+        if not result:
             raise UsageError(f"no task in `{folder}` can be played", "give a folder of files in KernelBench's format")
-        return found
+        return result
 
     # ------------------------------------------------------------ generated
 
     @property
     def _block(self) -> int:
-        return math.ceil(self.config.train.tasks_per_step * self.config.train.drawn)
+        return math.ceil(self.config.train.tasks_per_step * self.config.train.oversample)
 
     def _stream(self, step: int) -> _Stream:
         return _Stream("train", int(content_hash(str(self.config.seed), "train", str(step)), 16) % 2**48, self.device)
 
-    def _first(self, stream: _Stream, count: int, prepared: list[Subject | None] | None = None) -> list[Subject]:
+    def _first(self, stream: _Stream, count: int, prepared: list[TaskContext | None] | None = None) -> list[TaskContext]:
         """The first tasks of a stream that can be played; `prepared`: this process's share of its first block, if it is there."""
-        found: list[Subject] = []
+        found: list[TaskContext] = []
         while len(found) < count:
             if prepared is None and stream.num_taken >= MOST * count:
                 raise DvkError(f"only {len(found)} of {stream.num_taken} generated tasks can be played", "see what `dvk doctor` finds")
-            size = math.ceil((count - len(found)) * self.config.train.drawn)
+            size = math.ceil((count - len(found)) * self.config.train.oversample)
             share = prepared if prepared is not None else self._share(stream.take(size))
             prepared = None
             found += [subject for subject in self.team.gather(share) if subject is not None]
         return found[:count]
 
-    def _share(self, made: Sequence[Generated], beside: bool = False) -> list[Subject | None]:
+    def _share(self, made: Sequence[Generated], beside: bool = False) -> list[TaskContext | None]:
         self.home.mkdir(parents=True, exist_ok=True)
         paths = []
-        for one in self.team.share(made):
+        for one in self.team.shard(made):
             paths.append(self.home / f"{one.name}.py")
             paths[-1].write_text(one.source)
         return self._prepared(paths, beside=beside)
 
     # ------------------------------------------------------------ both
 
-    def _prepared(self, paths: Sequence[Path], *, beside: bool = False) -> list[Subject | None]:
+    def _prepared(self, paths: Sequence[Path], *, beside: bool = False) -> list[TaskContext | None]:
         """Task and graph of each file; None where there is none. `beside` the judge, which must not be disturbed while it times."""
 
         cores = machine.num_cores()
         if beside and self.device == "cpu":
-            found: list[Subject | DvkError] = []
+            found: list[TaskContext | DvkError] = []
             for path in paths:
                 with self._lane.shared():  # one thread's at a time; on a GPU only timing needs it
                     found += prepare([path], self.device, self.backend, self.config, workers=1)
@@ -224,4 +224,4 @@ class _Stream:
 def _dull(episode: Episode) -> bool:
     """There were several answers, and all were worth the same."""
     rewards = [turn.reward for trace in episode.traces if trace.role == "policy" for turn in trace.turns if turn.reward is not None]
-    return len(rewards) > 1 and credit.indistinct(rewards)
+    return len(rewards) > 1 and credit.has_no_spread(rewards)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from dvk.agents import play_many
+from dvk.agents import run_episodes
 from dvk.backbone import Backbone
 from dvk.config import Config
-from dvk.harness.queue import Docket
-from dvk.pipelines.train.state import State
-from dvk.pipelines.train.task_sampler import Draw
+from dvk.harness.queue import JudgeQueue
+from dvk.pipelines.train.state import TrainState
+from dvk.pipelines.train.task_sampler import TaskSampler
 from dvk.pipelines.train.validations import FOLDER, judged, outcome
 from dvk.runs import RunFolder
 from dvk.stats import fast_p
@@ -18,8 +18,8 @@ from dvk.stats import fast_p
 THRESHOLDS = ("0", "1", "1.2", "1.5", "2")
 
 
-def validate(run: RunFolder, step: int, draw: Draw, state: State, backbone: Backbone, config: Config,
-             judging: Docket[Any]) -> dict[str, Any]:
+def validate(run: RunFolder, step: int, draw: TaskSampler, state: TrainState, backbone: Backbone, config: Config,
+             judging: JudgeQueue[Any]) -> dict[str, Any]:
     """fast_p and the geometric mean speedup on the validation tasks, as `val_…`; what became of each task stays in the run.
 
     Args:
@@ -32,7 +32,7 @@ def validate(run: RunFolder, step: int, draw: Draw, state: State, backbone: Back
         judging: where candidates are judged.
     """
     rows = []
-    for episode in play_many(state.team.share(draw.validation()), backbone, state.library, greedy(config), judging=judging, step=step):
+    for episode in run_episodes(state.team.shard(draw.validation()), backbone, state.library, greedy(config), judging=judging, step=step):
         turns = [turn for trace in episode.traces if trace.role == "policy" for turn in trace.turns]
         rows.append(judged(episode.task, turns[0] if turns else None))
     rows = sorted(state.team.gather(rows), key=lambda row: row["name"])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dvk.records import Status, Task, Turn
-from dvk.stats.fast_p import Outcome
+from dvk.stats.fast_p import TaskOutcome
 
 FOLDER = "validation"
 
@@ -26,24 +26,24 @@ def judged(task: Task, turn: Turn | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def outcome(row: dict[str, Any]) -> Outcome:
+def outcome(row: dict[str, Any]) -> TaskOutcome:
     """A line as what scores are made of."""
-    return Outcome(row["task"], row["correct"], row["speedup"], row["lo"])
+    return TaskOutcome(row["task"], row["correct"], row["speedup"], row["lo"])
 
 
-def latest(run: Path) -> tuple[int, list[Outcome]]:
+def latest(run: Path) -> tuple[int, list[TaskOutcome]]:
     """The last validation of a run and the step it was made after; -1 and nothing where there is none."""
     found = sorted((run / FOLDER).glob("step_*.jsonl"))
     return (step_of(found[-1]), read(found[-1])) if found else (-1, [])
 
 
-def initial(run: Path) -> list[Outcome]:
+def initial(run: Path) -> list[TaskOutcome]:
     """The validation before the first step; nothing where there is none."""
     path = run / FOLDER / "step_000000.jsonl"
     return read(path) if path.is_file() else []
 
 
-def read(path: Path) -> list[Outcome]:
+def read(path: Path) -> list[TaskOutcome]:
     """One validation's outcomes."""
     return [outcome(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
 

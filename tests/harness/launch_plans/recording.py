@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from dvk.harness.launch_plans.calls import CallSpec, Gpu, Layout, describe_call, describe_state
-from dvk.harness.launch_plans.plan import Plan, Recording, decode
+from dvk.harness.launch_plans.plan import LaunchPlan, LaunchRecording, decode
 from dvk.harness.launch_plans.record import record
 from dvk.records import Task
 from dvk.tasks.sourcefile import execute
@@ -94,7 +94,7 @@ def call_of(*args: Any, variant: str = "native") -> CallSpec:
     return spec.model_copy(update={"tensors": tuple(on_gpu(layout) for layout in spec.tensors)})
 
 
-def recorded(candidate: str, *args: Any, source: str = REFERENCE, calls: list[CallSpec] | None = None) -> Recording:
+def recorded(candidate: str, *args: Any, source: str = REFERENCE, calls: list[CallSpec] | None = None) -> LaunchRecording:
     """Record, and take the way over the wire."""
     args = args or (torch.zeros(8, 64),)
     state = {name: on_gpu(layout) for name, layout in describe_state(reference(source)).items()}
@@ -102,12 +102,12 @@ def recorded(candidate: str, *args: Any, source: str = REFERENCE, calls: list[Ca
     return decode(json.loads(json.dumps(made.wire())))
 
 
-def plan_of(candidate: str, *args: Any, source: str = REFERENCE) -> Plan:
+def plan_of(candidate: str, *args: Any, source: str = REFERENCE) -> LaunchPlan:
     """The only plan of a recording."""
     (plan,) = recorded(candidate, *args, source=source).plans
     return plan
 
 
-def steps(plan: Plan) -> list[str]:
+def steps(plan: LaunchPlan) -> list[str]:
     """A call's nodes: operators by name, kernels with a star."""
     return [node.op.split(".")[1] if node.kind == "aten" else f"*{node.name}" for node in plan.call]

@@ -15,7 +15,7 @@ from dvk.composer.compose import Plan, compose
 from dvk.composer.runtime import guards
 from dvk.harness.launch_plans.calls import describe_state
 from dvk.harness.launch_plans.fake_gpu import absent_gpu
-from dvk.harness.launch_plans.plan import Launch
+from dvk.harness.launch_plans.plan import KernelLaunch
 from dvk.harness.launch_plans.record import record
 from dvk.harness.launch_plans.tape import Refusals, Tape
 from dvk.harness.toolchain import nvrtc
@@ -38,7 +38,7 @@ def config_on_gpu(source: str, init: list, training: bool, monkeypatch: pytest.M
         return guards.dvk_config(execute(source).Model(*init).train(training))
 
 
-def launches(path: Path, graph: bool, monkeypatch: pytest.MonkeyPatch, backend: Literal["triton", "cuda"] = "triton") -> list[Launch]:
+def launches(path: Path, graph: bool, monkeypatch: pytest.MonkeyPatch, backend: Literal["triton", "cuda"] = "triton") -> list[KernelLaunch]:
     """Kernels that one call of the task's drop-in launches."""
     source = shrink(path.read_text())
     task = Task(id="t", name=path.stem, source=source, entry="Model", kind="module")
@@ -56,7 +56,7 @@ def launches(path: Path, graph: bool, monkeypatch: pytest.MonkeyPatch, backend: 
     candidate = compose(task, captured, Plan(recipes), backend)
     state = {name: on_gpu(layout) for name, layout in describe_state(built.model).items()}
     (plan,) = record(candidate.source, task, [call_of(*args)], state, H100).plans
-    return [node for node in plan.call if isinstance(node, Launch)]
+    return [node for node in plan.call if isinstance(node, KernelLaunch)]
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in FILES])
@@ -64,7 +64,7 @@ def test_shipped_task(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert launches(FILES[name], False, monkeypatch)
 
 
-def test_with_a_graph_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_candidate_with_a_cuda_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = launches(FILES["pair_linear_gelu"], False, monkeypatch)
     assert [n.cubin for n in launches(FILES["pair_linear_gelu"], True, monkeypatch)] == [n.cubin for n in plain]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dvk.harness.launch_plans.plan import Launch, NotReducible
+from dvk.harness.launch_plans.plan import KernelLaunch, NotReducible
 from dvk.harness.toolchain import nvrtc
 from dvk.tasks.build import CandidateError
 from tests.harness.launch_plans.recording import MODULE, plan_of, recorded
@@ -41,14 +41,14 @@ extern "C" __global__ void scale(const float *x, const float *w, float *y) {
 
 def test_a_launch_of_cuda_text():
     recording = recorded(TEXT)
-    (launch,) = [node for node in recording.plans[0].call if isinstance(node, Launch)]
+    (launch,) = [node for node in recording.plans[0].call if isinstance(node, KernelLaunch)]
     assert (launch.name, launch.grid, launch.block, launch.shared_bytes) == ("scale", (8, 1, 1), (48, 2, 1), 1024)
     assert len(launch.args) == 3 and recording.cubins[launch.cubin][:4] == b"\x7fELF"
 
 
 def test_code_follows_the_alignment():
     shifted = TEXT.replace("(x, self.weight, y))", "(x.view(-1)[1:], self.weight, y))")
-    codes = [next(n.cubin for n in plan_of(text).call if isinstance(n, Launch)) for text in (TEXT, shifted)]
+    codes = [next(n.cubin for n in plan_of(text).call if isinstance(n, KernelLaunch)) for text in (TEXT, shifted)]
     assert codes[0] != codes[1]
 
 

@@ -18,7 +18,7 @@ from dvk.composer import applicable
 from dvk.composer.capture.export import trace_module
 from dvk.composer.compose import Plan, compose
 from dvk.harness.launch_plans.calls import Gpu, describe_call, describe_state
-from dvk.harness.launch_plans.plan import PlanError, PlanMismatch, Recording, decode
+from dvk.harness.launch_plans.plan import LaunchRecording, PlanError, PlanMismatch, decode
 from dvk.harness.launch_plans.replay import Replay
 from dvk.tasks.build import build
 from tests.harness.launch_plans.recording import HEADER, KERNEL, LAUNCH, MODULE, REFERENCE, task
@@ -59,7 +59,7 @@ class Case:
 
     def __init__(self, source: str, model: nn.Module, args: list[Any], task_: Any):
         self.source, self.model, self.args, self.task = source, model, args, task_
-        self.recording: Recording | None = None
+        self.recording: LaunchRecording | None = None
 
     @property
     def tensors(self) -> list[torch.Tensor]:
@@ -176,7 +176,7 @@ def test_numbers_of_every_type_arrive(cases):
     assert made.run(cases["numbers"].tensors)[0].tolist() == want
 
 
-def changed(case: Case, change: Any) -> Recording:
+def changed(case: Case, change: Any) -> LaunchRecording:
     assert case.recording is not None
     wire = case.recording.wire()
     change(next(node for node in wire["plans"][0]["call"] if node["kind"] == "launch"))

@@ -7,7 +7,7 @@ import struct
 import pytest
 import torch
 
-from dvk.harness.launch_plans.plan import Launch, NotReducible, Pointer, Scalar
+from dvk.harness.launch_plans.plan import KernelLaunch, NotReducible, Pointer, Scalar
 from dvk.harness.launch_plans.record import preload
 from dvk.tasks.build import CandidateError
 from tests.harness.launch_plans.recording import HEADER, KERNEL, LAUNCH, MODULE, call_of, plan_of, recorded, steps
@@ -15,8 +15,8 @@ from tests.harness.launch_plans.recording import HEADER, KERNEL, LAUNCH, MODULE,
 pytest.importorskip("triton")
 
 
-def launches(plan) -> list[Launch]:
-    return [node for node in plan.call if isinstance(node, Launch)]
+def launches(plan) -> list[KernelLaunch]:
+    return [node for node in plan.call if isinstance(node, KernelLaunch)]
 
 
 def test_a_launch_is_recorded_with_code_for_the_gpu():

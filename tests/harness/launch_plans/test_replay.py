@@ -10,7 +10,7 @@ import random
 import pytest
 import torch
 
-from dvk.harness.launch_plans.plan import PlanError, PlanMismatch, Recording, decode
+from dvk.harness.launch_plans.plan import LaunchRecording, PlanError, PlanMismatch, decode
 from dvk.harness.launch_plans.replay import OutOfBounds, Replay
 from tests.harness.launch_plans.recording import HEADER, MODULE, REFERENCE, recorded, reference, steps
 
@@ -106,13 +106,13 @@ def test_modules_with_statistics_and_nested_results():
     torch.testing.assert_close(made.state()["norm.running_mean"], torch.zeros(64))
 
 
-def test_memory_nobody_wrote_is_poisoned():
+def test_unwritten_memory_is_poisoned():
     made = replay(HEADER + MODULE + "        return torch.empty_like(x).mul_(0)\n")
     made.load({"weight": torch.ones(64)})
     assert made.run([torch.ones(8, 64)], poison=float("nan"))[0].isnan().all()
 
 
-def test_a_write_beside_a_tensor_is_noticed():
+def test_an_out_of_bounds_write_is_detected():
     made = replay(HEADER + MODULE + "        y = torch.empty_like(x)\n        y.as_strided((516,), (1,)).fill_(1)\n        return y\n")
     made.load({"weight": torch.ones(64)})
     with pytest.raises(OutOfBounds, match=r"beside float32\[8, 64\]"):
@@ -211,6 +211,6 @@ def test_cubins_do_not_unpack_without_end():
     import zlib
 
     bomb = base64.b64encode(zlib.compress(bytes(80 << 20))).decode()
-    wire = Recording(plans=(), cubins={}).wire()
+    wire = LaunchRecording(plans=(), cubins={}).wire()
     with pytest.raises(PlanError, match="too large"):
         decode({**wire, "cubins": {"a": bomb}})

@@ -1,6 +1,6 @@
 """Tiles: how loop variables become program numbers and lanes, and how element offsets are written over them.
 
-An `Axis` is a run of loop variables walked as one flat number. Its value is a scalar (a program's
+An `TileAxis` is a run of loop variables walked as one flat number. Its value is a scalar (a program's
 own row) or a vector of `block` lanes; a tile has at most two vector axes. An offset is written with
 as few divisions as the access allows: neighbouring variables that memory walks as one stay one term.
 """
@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.loops import READS, Kernel
-from dvk.composer.ir.symint import Size
+from dvk.composer.ir.symint import SymbolicSize
 
 INT32 = 2**31
 
 
 @dataclass
-class Axis:
+class TileAxis:
     """One flat index; `block` 1 makes it a scalar."""
 
     name: str
@@ -46,7 +46,7 @@ class Axis:
 class Tile:
     """The axes of a kernel, and the text being written for it."""
 
-    axes: list[Axis]
+    axes: list[TileAxis]
     wide: bool = False
     """Offsets need 64 bits."""
     lines: list[str] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Tile:
     _digits: list[dict[tuple[str, int, int], str]] = field(default_factory=lambda: [{}])
 
     @property
-    def vectors(self) -> list[Axis]:
+    def vectors(self) -> list[TileAxis]:
         return [a for a in self.axes if a.block > 1]
 
     def put(self, text: str) -> None:
@@ -71,19 +71,19 @@ class Tile:
 
     # -------------------------------------------------------------- axes
 
-    def lanes(self, axis: Axis) -> str:
+    def lanes(self, axis: TileAxis) -> str:
         """`tl.arange` along the axis, shaped for the tile."""
         text = f"tl.arange(0, {axis.block})" + (".to(tl.int64)" if self.wide else "")
         if len(self.vectors) == 2:
             text += "[:, None]" if axis is self.vectors[0] else "[None, :]"
         return text
 
-    def shape(self, axes: Iterable[Axis]) -> str:
+    def shape(self, axes: Iterable[TileAxis]) -> str:
         """Shape of a value that varies along `axes`."""
         chosen = [a.name for a in axes]
         return "[" + ", ".join(str(a.block if a.name in chosen else 1) for a in self.vectors) + "]"
 
-    def define(self, axis: Axis, base: str) -> None:
+    def define(self, axis: TileAxis, base: str) -> None:
         """Declare the axis' index (and mask); `base` is its first lane."""
         if axis.block == 1:
             self.put(f"{axis.name} = {base}")
@@ -92,19 +92,19 @@ class Tile:
         if axis.masked:
             self.put(f"{axis.name}mask = {axis.name} < {axis.size!r}")
 
-    def again(self, axis: Axis, base: str) -> None:
+    def again(self, axis: TileAxis, base: str) -> None:
         """Declare an axis anew: what was worked out of its former value holds no longer."""
         for scope in self._digits:
             for key in [key for key in scope if key[0] == axis.name]:
                 del scope[key]
         self.define(axis, base)
 
-    def reaching(self, variables: Iterable[Var]) -> list[Axis]:
+    def reaching(self, variables: Iterable[Var]) -> list[TileAxis]:
         """Axes that carry any of the variables."""
         wanted = set(variables)
         return [a for a in self.axes if wanted & set(a.vars)]
 
-    def mask(self, axes: Iterable[Axis]) -> str:
+    def mask(self, axes: Iterable[TileAxis]) -> str:
         """Conjunction of the masks of these axes, or nothing."""
         return " & ".join(f"{a.name}mask" for a in axes if a.masked)
 
@@ -114,22 +114,22 @@ class Tile:
         Args:
             named: give a digit its name even where it is the only one.
         """
-        live = [(n, c) for n, c in counts if c > 1 or isinstance(c, Size)]
-        found = {n: "0" for n, _ in counts}
+        live = [(n, c) for n, c in counts if c > 1 or isinstance(c, SymbolicSize)]
+        result = {n: "0" for n, _ in counts}
         whole = "tl.program_id(0)" + (".to(tl.int64)" if self.wide else "")
         if len(live) == 1 and not named:
-            return {**found, live[0][0]: whole}
+            return {**result, live[0][0]: whole}
         if live:
             self.put(f"pid = {whole}")
         step = 1
         for position, (name, count) in enumerate(reversed(live)):
             text = "pid" if step == 1 else f"pid // {step}"
             self.put(f"{name} = {text}" + (f" % {count}" if position < len(live) - 1 else ""))
-            found[name] = name
+            result[name] = name
             step *= count
-        return found
+        return result
 
-    def place(self, axis: Axis, program: str) -> None:
+    def place(self, axis: TileAxis, program: str) -> None:
         """Declare an axis whose blocks are numbered by a program digit."""
         if axis.block > 1:
             self.define(axis, program if program == "0" else f"{program} * {axis.block}")
@@ -138,7 +138,7 @@ class Tile:
 
     # -------------------------------------------------------------- offsets
 
-    def _digit(self, axis: Axis, stride: int, modulus: int) -> str:
+    def _digit(self, axis: TileAxis, stride: int, modulus: int) -> str:
         """The name of `axis // stride % modulus`, declared on first use."""
         if stride == 1 and modulus == 0:
             return axis.name
@@ -152,7 +152,7 @@ class Tile:
         self._digits[-1][key] = name
         return name
 
-    def terms(self, axis: Axis, offset: Affine) -> list[str]:
+    def terms(self, axis: TileAxis, offset: Affine) -> list[str]:
         """The axis' share of an offset, one text a run of variables that memory walks as one."""
         inner = axis.size
         runs: list[list[int]] = []  # coefficient, stride of the innermost variable, position of the outermost

@@ -36,7 +36,7 @@ Strict IEEE apart from errno and traps: enough for GCC to vectorise, without -ff
 LOAD = ("library = dvk_loaded(dvk_compile, _DVK_PRELUDE + _DVK_SOURCE, _DVK_FLAGS)", "if library is None:", "    return False")
 """Lines that compile and load its source."""
 
-OWN = {"window": pooling.schedules, "product": matmul.schedules, "scan": scan.schedules, "scan_column": scan.schedules}
+SCHEDULES_BY_FAMILY = {"window": pooling.schedules, "product": matmul.schedules, "scan": scan.schedules, "scan_column": scan.schedules}
 """Kernel families that list their schedules themselves."""
 
 __all__ = ["FLAGS", "LOAD", "default_schedule", "prelude", "render", "runtime", "schedules"]
@@ -44,8 +44,8 @@ __all__ = ["FLAGS", "LOAD", "default_schedule", "prelude", "render", "runtime", 
 
 def default_schedule(kernel: Kernel) -> dict[str, Any]:
     """What a person would write first."""
-    if kernel.family in OWN:
-        return OWN[kernel.family](kernel)[0]
+    if kernel.family in SCHEDULES_BY_FAMILY:
+        return SCHEDULES_BY_FAMILY[kernel.family](kernel)[0]
     few_rows = kernel.family == "row" and kernel.num_rows < 4
     return {
         "parallel": "inner" if few_rows else "rows",
@@ -56,8 +56,8 @@ def default_schedule(kernel: Kernel) -> dict[str, Any]:
 
 def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     """The alternatives worth measuring, the default first."""
-    if kernel.family in OWN:
-        return OWN[kernel.family](kernel)
+    if kernel.family in SCHEDULES_BY_FAMILY:
+        return SCHEDULES_BY_FAMILY[kernel.family](kernel)
     first = default_schedule(kernel)
     options = [first]
     chunks = (

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def centres(kernel: Kernel) -> dict[int, int]:
     """Means that are subtracted from what they are of: the number of the mean → that of the sum."""
-    found = {}
+    result = {}
     for instr in kernel.instrs:
         mean = _behind(kernel, instr, 1) if instr.op == "sub" else None
         total = _behind(kernel, mean, 0) if mean is not None and mean.op == "mul" else None
@@ -27,8 +27,8 @@ def centres(kernel: Kernel) -> dict[int, int]:
         if x is None or kernel.is_row_value(x) or not x.type == total.type == mean.type == "float32":
             continue
         if not isinstance(weight, Ref) and abs(weight * kernel.row_length - 1.0) < 1e-6:
-            found[mean.id] = total.id
-    return found
+            result[mean.id] = total.id
+    return result
 
 
 def _behind(kernel: Kernel, instr: Instr, position: int) -> Instr | None:

@@ -14,9 +14,9 @@ import math
 from typing import Any
 
 from dvk.composer.codegen.cpp.scalar import REGISTER, inside
-from dvk.composer.codegen.cpp.writer import Writer
+from dvk.composer.codegen.cpp.writer import CppWriter
 from dvk.composer.ir.affine import Affine, Var
-from dvk.composer.ir.conv_form import DirectForm, Walk, direct_form, needed, staged
+from dvk.composer.ir.conv_form import ConvForm, WindowDim, direct_form, needed, staged
 from dvk.composer.ir.loops import Bound, Instr, Kernel
 from dvk.composer.ir.nodes import BYTES
 
@@ -46,7 +46,7 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     form = direct_form(kernel)
     if form is None or kernel.row_length > MOST_SUMMED:
         return []
-    found = []
+    result = []
     for (outputs, lines, vectors), width, size in _tiles(form, kernel):
         unit = vectors * _lanes(form, width)
         panel = min(PANEL, _up(form.lane.var.size, unit))
@@ -55,17 +55,17 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
         band = _band(form, lines, panel, size)
         tile = {"outputs": outputs, "lines": lines, "vectors": vectors}
         option = {"form": "direct", "parallel": "rows", **tile, "panel": panel, "band": band, "width": width}
-        if _elements(form, band, panel) <= MOST_STAGED and option not in found:
-            found.append(option)
-    return found
+        if _elements(form, band, panel) <= MOST_STAGED and option not in result:
+            result.append(option)
+    return result
 
 
-def _lanes(form: DirectForm, width: int) -> int:
+def _lanes(form: ConvForm, width: int) -> int:
     """Sums in a vector of `width` bits, whatever type is computed behind them."""
     return width // 8 // BYTES[form.reduce.type]
 
 
-def _tiles(form: DirectForm, kernel: Kernel) -> list[tuple[tuple[int, int, int], int, int]]:
+def _tiles(form: ConvForm, kernel: Kernel) -> list[tuple[tuple[int, int, int], int, int]]:
     """Tiles of about eight sums, which hide the latency of a multiply-add: ((outputs, lines, vectors), width, size of the buffer)."""
     lanes = _lanes(form, 256)
     tall, many = form.band.var.size if form.band is not None else 1, form.outputs.size if form.outputs is not None else 1
@@ -90,17 +90,17 @@ def _up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
-def _elements(form: DirectForm, band: int, panel: int) -> int:
+def _elements(form: ConvForm, band: int, panel: int) -> int:
     """Of the buffer."""
     return form.num_free * (form.band.reach(band) if form.band is not None else 1) * form.lane.stride * _pitch(form.lane, panel)
 
 
-def _pitch(lane: Walk, panel: int) -> int:
+def _pitch(lane: WindowDim, panel: int) -> int:
     """Columns of one remainder in the buffer."""
     return panel + (lane.places - 1) * lane.dilation // lane.stride
 
 
-def _band(form: DirectForm, lines: int, panel: int, size: int) -> int:
+def _band(form: ConvForm, lines: int, panel: int, size: int) -> int:
     """Output rows of a task: as many as the buffer holds, few enough that there are tasks for all cores."""
     if form.band is None:
         return 1
@@ -113,10 +113,10 @@ def _band(form: DirectForm, lines: int, panel: int, size: int) -> int:
     return _up(-(-form.band.var.size // -(-form.band.var.size // band)), lines)
 
 
-class Direct:
+class CppConvolution:
     """The text of one convolution under a schedule."""
 
-    def __init__(self, writer: Writer):
+    def __init__(self, writer: CppWriter):
         form = direct_form(writer.k)
         assert form is not None
         self.w, self.form, self.k = writer, form, writer.k
@@ -124,7 +124,7 @@ class Direct:
         self.outputs, self.lines, self.vectors, self.panel, self.high = (s[n] for n in ("outputs", "lines", "vectors", "panel", "band"))
         self.type = REGISTER[form.reduce.type]
         self.lanes = _lanes(form, s["width"])
-        self.lane, self.band = form.lane, form.band or Walk(Var(1), None, 1, 0)
+        self.lane, self.band = form.lane, form.band or WindowDim(Var(1), None, 1, 0)
         self.rows = self.band.reach(self.high)
         self.pitch = _pitch(self.lane, self.panel)
         self.across = self.lane.stride * self.pitch
@@ -188,7 +188,7 @@ class Direct:
         for _ in range(len(self.form.free) + 1):
             w.close()
 
-    def _reach(self, walk: Walk, count: str) -> str:
+    def _reach(self, walk: WindowDim, count: str) -> str:
         beyond = (walk.places - 1) * walk.dilation
         return f"({count} - 1) * {walk.stride} + {beyond + 1}" if walk.stride > 1 or beyond else count
 

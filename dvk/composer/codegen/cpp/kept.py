@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dvk.composer.codegen.cpp.writer import Writer
+from dvk.composer.codegen.cpp.writer import CppWriter
 from dvk.composer.ir.loops import READS, Instr, Ref
 from dvk.composer.ir.nodes import COSTLY
 
@@ -10,7 +10,7 @@ KEPT_BYTES = 1 << 17
 """Bytes of a thread's stack that values kept between passes may take; half of a usual L2 cache."""
 
 
-def plan_kept(writer: Writer) -> set[int]:
+def plan_kept(writer: CppWriter) -> set[int]:
     """Costly values of one pass that a later pass needs again: worth a buffer of a row's length."""
     k = writer.k
     if not writer.rows or writer.pair is not None or k.num_stages < 2 or k.row_length * 4 > KEPT_BYTES:
@@ -34,7 +34,7 @@ def plan_kept(writer: Writer) -> set[int]:
     return kept if len(kept) * k.row_length * 4 <= KEPT_BYTES else set()
 
 
-def _is_costly(writer: Writer, instr: Instr, kept: set[int]) -> bool:
+def _is_costly(writer: CppWriter, instr: Instr, kept: set[int]) -> bool:
     if instr.op in READS:
         places = [writer.k.instrs[a.id] for a in instr.args if isinstance(a, Ref)]
         half = writer.costly_halves and writer.k.inputs[instr.buffer].dtype == "float16"

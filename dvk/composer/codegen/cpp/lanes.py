@@ -5,7 +5,7 @@ The compiler sees from a segment's ends which conditions hold in it: joined or p
 
 from __future__ import annotations
 
-from dvk.composer.codegen.cpp.writer import Writer
+from dvk.composer.codegen.cpp.writer import CppWriter
 from dvk.composer.ir.affine import Var
 from dvk.composer.ir.loops import Instr, Kernel
 
@@ -24,21 +24,21 @@ def segments(kernel: Kernel, lane: Var) -> list[tuple[int, int]]:
     return list(zip(ends, ends[1:], strict=False)) if len(ends) <= MAX_SEGMENTS + 1 else [(0, lane.size)]
 
 
-def row_segments(writer: Writer) -> list[tuple[int, int]]:
+def row_segments(writer: CppWriter) -> list[tuple[int, int]]:
     """The pieces in which a pass over a row walks it."""
     lane = writer.k.reduced[-1]
     cut = writer.rows and writer.schedule["parallel"] != "inner" and not writer.schedule.get("block")
     return segments(writer.k, lane) if cut else [(0, lane.size)]
 
 
-def ahead(writer: Writer, needed: list[Instr]) -> list[Instr]:
+def ahead(writer: CppWriter, needed: list[Instr]) -> list[Instr]:
     """What is the same for the whole lane: declared before its loop, for the compiler does not move all of it out."""
     if writer.arrays or writer.lane is None:
         return []
     return [i for i in needed if writer.lane not in i.vars and not (i.id in writer.kept or i.op.startswith("reduce_"))]
 
 
-def flat_kernel(writer: Writer, parallel: bool) -> None:
+def flat_kernel(writer: CppWriter, parallel: bool) -> None:
     """Pointwise kernels as one vector loop over everything, each element's indices divided out."""
     writer.put(f"#pragma omp {'parallel for ' if parallel else ''}simd")
     writer.open(f"for (long t = 0; t < {writer.k.num_rows!r}; ++t)")

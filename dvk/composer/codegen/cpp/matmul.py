@@ -15,7 +15,7 @@ from typing import Any
 
 from dvk.composer.codegen.cpp import convolution
 from dvk.composer.codegen.cpp.scalar import REGISTER
-from dvk.composer.codegen.cpp.writer import Writer
+from dvk.composer.codegen.cpp.writer import CppWriter
 from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.loops import Instr, Kernel, Ref
 from dvk.composer.ir.matmul_form import form_of
@@ -59,10 +59,10 @@ def _loads(kernel: Kernel, id_: int) -> list[Affine]:
     return [*below, *([instr.offset] if instr.op == "load" and instr.offset.vars else [])]
 
 
-class Product:
+class CppMatmul:
     """The text of one product under a schedule."""
 
-    def __init__(self, writer: Writer):
+    def __init__(self, writer: CppWriter):
         form = form_of(writer.k)
         assert form is not None
         self.w, self.form, self.k = writer, form, writer.k

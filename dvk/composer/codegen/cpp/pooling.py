@@ -13,7 +13,7 @@ from typing import Any
 from dvk.composer.codegen.cpp import convolution
 from dvk.composer.codegen.cpp.rows import accumulate
 from dvk.composer.codegen.cpp.scalar import inside
-from dvk.composer.codegen.cpp.writer import Writer
+from dvk.composer.codegen.cpp.writer import CppWriter
 from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.loops import Bound, Instr, Ref
 
@@ -26,7 +26,7 @@ def identity(reduce: Instr) -> float:
     return {"reduce_sum": 0.0, "reduce_prod": 1.0, "reduce_max": -float("inf"), "reduce_min": float("inf")}[reduce.op]
 
 
-def skipped(writer: Writer, reduces: list[Instr]) -> tuple[Bound, ...]:
+def skipped(writer: CppWriter, reduces: list[Instr]) -> tuple[Bound, ...]:
     """Bounds outside of which every reduction only meets its identity."""
     found: set[tuple[Bound, ...]] = set()
     for reduce in reduces:
@@ -40,7 +40,7 @@ def skipped(writer: Writer, reduces: list[Instr]) -> tuple[Bound, ...]:
     return bounds if lane is None or all(part.coef(lane) >= 0 for part, _ in bounds) else ()
 
 
-def window_pass(writer: Writer, needed: list[Instr], reduces: list[Instr], chunk: int) -> None:
+def window_pass(writer: CppWriter, needed: list[Instr], reduces: list[Instr], chunk: int) -> None:
     """All windows of a piece of the lane."""
     for r in reduces:
         writer.start(r, chunk)
@@ -71,7 +71,7 @@ def window_pass(writer: Writer, needed: list[Instr], reduces: list[Instr], chunk
         writer.close()
 
 
-def _edges(writer: Writer, bounds: list[Bound], lane: Var) -> tuple[str, str]:
+def _edges(writer: CppWriter, bounds: list[Bound], lane: Var) -> tuple[str, str]:
     """Declare where in the piece the lane is inside of the bounds."""
     writer.put("long from = 0, to = len;")
     for part, count in bounds:
@@ -87,7 +87,7 @@ def _edges(writer: Writer, bounds: list[Bound], lane: Var) -> tuple[str, str]:
     return "from", "to"
 
 
-def _unrolled(writer: Writer, needed: list[Instr], reduces: list[Instr]) -> None:
+def _unrolled(writer: CppWriter, needed: list[Instr], reduces: list[Instr]) -> None:
     """The window's places one after the other inside the vector loop."""
     _open_lane(writer, "0", "len")
     for r in reduces:
@@ -105,7 +105,7 @@ def _unrolled(writer: Writer, needed: list[Instr], reduces: list[Instr]) -> None
     writer.close()
 
 
-def _open_lane(writer: Writer, start: str, stop: str) -> None:
+def _open_lane(writer: CppWriter, start: str, stop: str) -> None:
     """Open a vector loop over some of the piece."""
     writer.put("#pragma omp simd")
     writer.open(f"for (long l = {start}; l < {stop}; ++l)")

@@ -11,20 +11,20 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from dvk.composer.codegen.cpp.convolution import Direct
+from dvk.composer.codegen.cpp.convolution import CppConvolution
 from dvk.composer.codegen.cpp.kept import plan_kept
 from dvk.composer.codegen.cpp.lanes import ahead, flat_kernel, row_segments, segments
-from dvk.composer.codegen.cpp.matmul import Product
+from dvk.composer.codegen.cpp.matmul import CppMatmul
 from dvk.composer.codegen.cpp.pooling import window_pass
 from dvk.composer.codegen.cpp.rows import accumulate, clause, constant_reduce, one_pass, open_loop
 from dvk.composer.codegen.cpp.scalar import REGISTER, identity, may_be_nan
 from dvk.composer.codegen.cpp.scan import scan_kernel
-from dvk.composer.codegen.cpp.writer import SERIAL_BELOW, Writer, declare_first, ref_of
+from dvk.composer.codegen.cpp.writer import SERIAL_BELOW, CppWriter, declare_first, ref_of
 from dvk.composer.ir.affine import Var
 from dvk.composer.ir.loops import Instr, Kernel
 
 
-class KernelWriter(Writer):
+class KernelWriter(CppWriter):
     """The text of one kernel under a schedule: passes in order, each by the family it belongs to."""
 
     def __init__(self, kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int]):
@@ -33,7 +33,7 @@ class KernelWriter(Writer):
 
     def function(self) -> str:
         if self.schedule.get("form") == "direct" or self.k.family == "product":
-            return (Direct if self.schedule.get("form") == "direct" else Product)(self).text()
+            return (CppConvolution if self.schedule.get("form") == "direct" else CppMatmul)(self).text()
         self.signature()
         if self.k.family in ("scan", "scan_column"):
             scan_kernel(self)

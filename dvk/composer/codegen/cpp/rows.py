@@ -11,7 +11,7 @@ import math
 
 from dvk.composer.codegen.analysis.online import Pair, SoftmaxPair
 from dvk.composer.codegen.cpp.scalar import REGISTER, may_be_nan
-from dvk.composer.codegen.cpp.writer import Writer, simd_loop
+from dvk.composer.codegen.cpp.writer import CppWriter, simd_loop
 from dvk.composer.ir.affine import Var
 from dvk.composer.ir.loops import Instr, Ref
 from dvk.composer.ir.nodes import FLOATS
@@ -34,7 +34,7 @@ def larger(total: str, value: str, kind: str, sign: str = ">") -> str:
     return f"{{ const {REGISTER[kind]} m = {value} {sign} {total} ? {value} : {total}; {total} = {value} != {value} ? {value} : m; }}"
 
 
-def accumulate(writer: Writer, r: Instr, acc: str) -> None:
+def accumulate(writer: CppWriter, r: Instr, acc: str) -> None:
     """Take one more element into a reduction's result."""
     value = writer.arg(r.args[0], r.type)
     if writer.is_centre(r):
@@ -52,7 +52,7 @@ def accumulate(writer: Writer, r: Instr, acc: str) -> None:
         writer.put(f"{acc} = {value} {sign} {acc} ? {value} : {acc};{nan}")
 
 
-def open_loop(writer: Writer, lane: Var, outer: tuple[Var, ...], clauses: str) -> int:
+def open_loop(writer: CppWriter, lane: Var, outer: tuple[Var, ...], clauses: str) -> int:
     """Open the loops of a pass over a row; how many blocks to close after the innermost."""
     depth = len(outer) + 1
     if writer.schedule["parallel"] == "inner":
@@ -76,7 +76,7 @@ def open_loop(writer: Writer, lane: Var, outer: tuple[Var, ...], clauses: str) -
     return depth
 
 
-def constant_reduce(writer: Writer, r: Instr, chunk: int) -> None:
+def constant_reduce(writer: CppWriter, r: Instr, chunk: int) -> None:
     """A reduction of a value that is the same in the whole row."""
     value, kind, length = writer.arg(r.args[0], r.type), REGISTER[r.type], writer.k.row_length
     times = f" * ({kind}){length}" if r.op == "reduce_sum" else ""
@@ -90,7 +90,7 @@ def constant_reduce(writer: Writer, r: Instr, chunk: int) -> None:
         writer.put(f"for (long n = 1; n < {length!r}; ++n) {each}{cell} *= {value};")
 
 
-def one_pass(writer: Writer, pair: Pair) -> None:
+def one_pass(writer: CppWriter, pair: Pair) -> None:
     """Both reductions of a pair."""
     source = pair.first.args[0]
     assert isinstance(source, Ref)
@@ -102,7 +102,7 @@ def one_pass(writer: Writer, pair: Pair) -> None:
         _variance(writer, pair, needed, source.id, tuple(outer), lane)
 
 
-def _softmax(writer: Writer, pair: Pair, needed: list[Instr], x: int, outer: tuple[Var, ...], lane: Var) -> None:
+def _softmax(writer: CppWriter, pair: Pair, needed: list[Instr], x: int, outer: tuple[Var, ...], lane: Var) -> None:
     top, total = f"v{pair.first.id}", f"v{pair.second.id}"
     writer.put(f"float {top} = -__builtin_inff(), {total} = 0; int nan{pair.first.id} = 0;")
     for var in outer:
@@ -130,7 +130,7 @@ def _softmax(writer: Writer, pair: Pair, needed: list[Instr], x: int, outer: tup
     writer.put(f'if ({top} == -__builtin_inff()) {total} = __builtin_nanf("");')  # as exp(-inf - (-inf)) is
 
 
-def _variance(writer: Writer, pair: Pair, needed: list[Instr], x: int, outer: tuple[Var, ...], lane: Var) -> None:
+def _variance(writer: CppWriter, pair: Pair, needed: list[Instr], x: int, outer: tuple[Var, ...], lane: Var) -> None:
     writer.put("double sum = 0, squares = 0;")
     depth = open_loop(writer, lane, outer, "reduction(+:sum) reduction(+:squares)")
     for instr in needed:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from dvk.composer.ir.loops import Bound, Instr, Kernel, Ref
 from dvk.composer.ir.nodes import FLOATS, UNARY_FUNCTIONS, WHOLE
-from dvk.composer.ir.symint import Constant, Ratio, Size
+from dvk.composer.ir.symint import Constant, Ratio, SymbolicSize
 
 if TYPE_CHECKING:
     pass
@@ -130,7 +130,7 @@ def literal(value: bool | int | float, want: str) -> str:
     """A number as a C++ literal of the wanted register type."""
     if want == "bool":
         return "true" if value else "false"
-    if isinstance(value, (Size, Ratio, Constant)):
+    if isinstance(value, (SymbolicSize, Ratio, Constant)):
         return f"({REGISTER[want]}){value}"
     if want in ("float32", "float64"):
         value = value if isinstance(value, float) else float(value)

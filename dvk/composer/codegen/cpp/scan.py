@@ -13,7 +13,7 @@ from typing import Any
 
 from dvk.composer.codegen.cpp.rows import larger
 from dvk.composer.codegen.cpp.scalar import REGISTER
-from dvk.composer.codegen.cpp.writer import Writer
+from dvk.composer.codegen.cpp.writer import CppWriter
 from dvk.composer.ir.affine import Var
 from dvk.composer.ir.loops import Instr, Kernel, Ref
 from dvk.composer.ir.nodes import FLOATS
@@ -32,12 +32,12 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     """The alternatives worth measuring, the default first."""
     if kernel.family == "scan_column":
         return [{"parallel": "rows", "chunk": chunk, "width": width} for chunk in (1024, 256, 64) for width in (512, 256)]
-    found: list[dict[str, Any]] = [{"parallel": "rows", "chunk": BLOCK, "width": width} for width in (512, 256)]
-    found.append({"parallel": "rows", "chunk": 4 * BLOCK, "width": 512})
+    result: list[dict[str, Any]] = [{"parallel": "rows", "chunk": BLOCK, "width": width} for width in (512, 256)]
+    result.append({"parallel": "rows", "chunk": 4 * BLOCK, "width": 512})
     if kernel.num_rows < 16 and _splits(kernel):
         pieces = {"parallel": "inner", "chunk": BLOCK, "width": 512}
-        found.insert(0 if kernel.num_rows < 4 and kernel.row_length >= LONG else 1, pieces)
-    return found
+        result.insert(0 if kernel.num_rows < 4 and kernel.row_length >= LONG else 1, pieces)
+    return result
 
 
 def _splits(kernel: Kernel) -> bool:
@@ -47,7 +47,7 @@ def _splits(kernel: Kernel) -> bool:
         _needs(kernel, _operand(s)) & {o.id for o in scans} for s in scans)
 
 
-def scan_kernel(writer: Writer) -> None:
+def scan_kernel(writer: CppWriter) -> None:
     """The body of the function."""
     if writer.k.family == "scan_column":
         _columns(writer)
@@ -62,7 +62,7 @@ def scan_kernel(writer: Writer) -> None:
         writer.close()
 
 
-def _row_values(writer: Writer) -> None:
+def _row_values(writer: CppWriter) -> None:
     for instr in writer.k.instrs:
         if writer.k.is_row_value(instr):
             writer.scalar(instr)
@@ -80,15 +80,15 @@ def _operand(scan: Instr) -> int:
 
 def _needs(kernel: Kernel, target: int) -> set[int]:
     """Element-level values behind one, itself included; scans are where it ends."""
-    found: set[int] = set()
+    result: set[int] = set()
     pending = [target]
     while pending:
         instr = kernel.instrs[pending.pop()]
-        if instr.id not in found and not kernel.is_row_value(instr):
-            found.add(instr.id)
+        if instr.id not in result and not kernel.is_row_value(instr):
+            result.add(instr.id)
             if not instr.op.startswith("scan_"):
                 pending.extend(a.id for a in instr.args if isinstance(a, Ref))
-    return found
+    return result
 
 
 def _wide(scan: Instr) -> str:
@@ -96,7 +96,7 @@ def _wide(scan: Instr) -> str:
     return "double" if scan.type == "float32" and scan.op in ("scan_sum", "scan_prod") else REGISTER[scan.type]
 
 
-def _start(writer: Writer, scans: Iterable[Instr]) -> None:
+def _start(writer: CppWriter, scans: Iterable[Instr]) -> None:
     for scan in scans:
         writer.put(f"{_wide(scan)} c{scan.id} = {_identity(scan)};")
 
@@ -114,7 +114,7 @@ def _join(scan: Instr, total: str, value: str) -> str:
     return larger(total, value, scan.type)
 
 
-def _values(writer: Writer, ids: set[int], buffered: set[int]) -> None:
+def _values(writer: CppWriter, ids: set[int], buffered: set[int]) -> None:
     """Declare values of one element; scans that are done stand in their buffers."""
     for instr in writer.k.instrs:
         if instr.id in ids:
@@ -124,7 +124,7 @@ def _values(writer: Writer, ids: set[int], buffered: set[int]) -> None:
                 writer.scalar(instr)
 
 
-def _walk(writer: Writer, start: str = "0", stop: str = "") -> None:
+def _walk(writer: CppWriter, start: str = "0", stop: str = "") -> None:
     """Scan a row, or a piece of it, block by block."""
     k = writer.k
     *outer, lane = k.reduced
@@ -162,7 +162,7 @@ def _walk(writer: Writer, start: str = "0", stop: str = "") -> None:
             writer.store(s)
 
 
-def _run(writer: Writer, scan: Instr, block: int) -> None:
+def _run(writer: CppWriter, scan: Instr, block: int) -> None:
     """Scan the operands of a block: a whole one as several runs side by side, for each step of one waits for the last."""
     kind, part, name = _wide(scan), block // RUNS, scan.id
     turn = "for (long l = %s - 1; l >= 0; --l)" if scan.backward else "for (long l = 0; l < %s; ++l)"
@@ -188,13 +188,13 @@ def _run(writer: Writer, scan: Instr, block: int) -> None:
     writer.close()
 
 
-def _lanes(writer: Writer, lane: Var) -> None:
+def _lanes(writer: CppWriter, lane: Var) -> None:
     writer.put("#pragma omp simd")
     writer.open("for (long l = 0; l < len; ++l)")
     writer.put(f"const long {writer.names[lane]} = lo + l;")
 
 
-def _pieces(writer: Writer) -> None:
+def _pieces(writer: CppWriter) -> None:
     """Every row in pieces: their totals, what stands before each, and their scans."""
     k = writer.k
     (lane,) = k.reduced
@@ -238,7 +238,7 @@ def _pieces(writer: Writer) -> None:
     writer.close()
 
 
-def _columns(writer: Writer) -> None:
+def _columns(writer: CppWriter) -> None:
     """Vectors of columns that walk down together."""
     k = writer.k
     lane = writer.lane or Var(1)

@@ -22,7 +22,7 @@ SERIAL_BELOW = 1 << 13
 """Elements below which starting threads costs more than it saves (a parallel region takes about 5 µs)."""
 
 
-class Writer:
+class CppWriter:
     """The text of one kernel under a schedule."""
 
     buffer = "s"
@@ -251,7 +251,7 @@ FAR = "1e37f"
 """A first element that is larger, infinite or NaN is not shifted by: differences could overflow where sums do not."""
 
 
-def declare_first(writer: Writer, total: Instr, chunk: int) -> None:
+def declare_first(writer: CppWriter, total: Instr, chunk: int) -> None:
     """Declare `k…`, the first element of the row, or of each row in the piece of the lane."""
     source, cell = total.args[0], f"k{total.id}" + ("[l]" if writer.arrays else "")
     assert isinstance(source, Ref)
@@ -272,7 +272,7 @@ def declare_first(writer: Writer, total: Instr, chunk: int) -> None:
     writer.close()
 
 
-def declare_mean(writer: Writer, total: Instr, chunk: int) -> None:
+def declare_mean(writer: CppWriter, total: Instr, chunk: int) -> None:
     """Declare `c…`, the mean, and make of the sum of differences the sum."""
     kind, length = REGISTER[total.type], writer.k.row_length
     at = "[l]" if writer.arrays else ""
@@ -287,14 +287,14 @@ def declare_mean(writer: Writer, total: Instr, chunk: int) -> None:
         writer.close()
 
 
-def simd_loop(writer: Writer, lane: Var, clauses: str, start: str, stop: str) -> None:
+def simd_loop(writer: CppWriter, lane: Var, clauses: str, start: str, stop: str) -> None:
     """Open a vector loop over some of the lane."""
     name = writer.names[lane]
     writer.put(f"#pragma omp simd {clauses}".rstrip())
     writer.open(f"for (long {name} = {start}; {name} < {stop}; ++{name})")
 
 
-def gathered(writer: Writer, instr: Instr) -> str:
+def gathered(writer: CppWriter, instr: Instr) -> str:
     """An element at a computed place, or what stands for one that does not exist."""
     buffer = writer.k.inputs[instr.buffer]
     # A vector gathers by 32-bit places at once, and half as many by longer ones.

@@ -15,7 +15,7 @@ from typing import Any
 from dvk.composer.codegen.cuda.forms import pointwise, split, whole
 from dvk.composer.codegen.cuda.scalar import PRELUDE
 from dvk.composer.codegen.cuda.schedule import default_schedule, schedules
-from dvk.composer.codegen.cuda.writer import Function
+from dvk.composer.codegen.cuda.writer import CudaFunction
 from dvk.composer.ir.loops import Kernel
 
 FLAGS = ("--std=c++17", "--fmad=false")
@@ -52,7 +52,7 @@ def prelude(kernels: Iterable[Kernel]) -> str:
     return PRELUDE
 
 
-def functions(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | None = None) -> tuple[list[Function], dict[str, int]]:
+def functions(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | None = None) -> tuple[list[CudaFunction], dict[str, int]]:
     """What `render` writes and `launch` calls, and the buffers between the calls (type → elements)."""
     aliased = {name for out, source in (inplace or {}).items() for name in (f"o{out}", f"a{source}")}
     if schedule["kind"] == "split":

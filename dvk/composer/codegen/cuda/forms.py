@@ -14,17 +14,17 @@ from typing import Any
 from dvk.composer.codegen.analysis.online import Pair, SoftmaxPair, VariancePair, online_pair
 from dvk.composer.codegen.cuda import kept
 from dvk.composer.codegen.cuda.scalar import REGISTER
-from dvk.composer.codegen.cuda.writer import Function, Writer, combined, identity, operation
+from dvk.composer.codegen.cuda.writer import CudaFunction, CudaWriter, combined, identity, operation
 from dvk.composer.ir.loops import Instr, Kernel
 
 WARP = 32
 Schedule = Mapping[str, Any]
 
 
-def pointwise(kernel: Kernel, schedule: Schedule, aliased: set[str]) -> Function:
+def pointwise(kernel: Kernel, schedule: Schedule, aliased: set[str]) -> CudaFunction:
     """`each` vectors a thread, a block's threads apart from each other."""
     rows = [v for v in kernel.rows if v.size > 1]
-    writer = Writer(kernel, rows[-1] if rows else None, schedule["vector"], aliased)
+    writer = CudaWriter(kernel, rows[-1] if rows else None, schedule["vector"], aliased)
     vector, threads, each = writer.vector, schedule["threads"], schedule["each"]
     vectors = math.prod(v.size for v in rows) // vector
     grid = max(-(-vectors // (threads * each)), 1)
@@ -48,7 +48,7 @@ def pointwise(kernel: Kernel, schedule: Schedule, aliased: set[str]) -> Function
     return writer.function(kernel.name, grid, threads)
 
 
-class Rows:
+class RowFunction:
     """One function over rows: who works on what, and how partial results of threads become a row's value."""
 
     def __init__(self, kernel: Kernel, schedule: Schedule, aliased: set[str], pieces: int = 1):
@@ -59,7 +59,7 @@ class Rows:
         self.reduced = [v for v in kernel.reduced if v.size > 1]
         self.length = math.prod(v.size for v in self.reduced)
         pair = online_pair(kernel) if schedule.get("online") else None
-        self.writer = Writer(kernel, self.reduced[-1] if self.reduced else None, schedule["vector"], aliased, pair)
+        self.writer = CudaWriter(kernel, self.reduced[-1] if self.reduced else None, schedule["vector"], aliased, pair)
         self.vector = self.writer.vector
         self.partial = self.columns > 1 and kernel.num_rows % self.columns != 0
         """The last block has threads without a row; they compute the last row once more and store nothing."""
@@ -183,9 +183,9 @@ class Rows:
             self.writer.close()
 
 
-def whole(kernel: Kernel, schedule: Schedule, aliased: set[str]) -> Function:
+def whole(kernel: Kernel, schedule: Schedule, aliased: set[str]) -> CudaFunction:
     """One launch for whole rows: unrolled with repeated values kept in registers (`persistent`), or looped over."""
-    rows = Rows(kernel, schedule, aliased)
+    rows = RowFunction(kernel, schedule, aliased)
     w = rows.writer
     rows.place()
     count = 0
@@ -204,7 +204,7 @@ def whole(kernel: Kernel, schedule: Schedule, aliased: set[str]) -> Function:
     return w.function(kernel.name, rows.blocks, rows.threads)
 
 
-def split(kernel: Kernel, schedule: Schedule, aliased: set[str]) -> tuple[list[Function], dict[str, int]]:
+def split(kernel: Kernel, schedule: Schedule, aliased: set[str]) -> tuple[list[CudaFunction], dict[str, int]]:
     """Each row cut into `splits` pieces, one launch a pass; every later launch adds up the pieces of earlier ones itself.
 
     Returns:
@@ -214,7 +214,7 @@ def split(kernel: Kernel, schedule: Schedule, aliased: set[str]) -> tuple[list[F
     slots: dict[int, tuple[str, int]] = {}
     counts: dict[str, int] = {}
     passes = []
-    plain = Rows(kernel, schedule, aliased).writer
+    plain = RowFunction(kernel, schedule, aliased).writer
     for stage in range(kernel.num_stages):
         for r in plain.reduces(stage):
             slots[r.id] = (r.type, counts.get(r.type, 0))
@@ -233,10 +233,10 @@ def split(kernel: Kernel, schedule: Schedule, aliased: set[str]) -> tuple[list[F
 
 
 def _piece(kernel: Kernel, schedule: Schedule, aliased: set[str], stage: int | None, slots: dict[int, tuple[str, int]],
-           stores: list[Any], name: str) -> Function:
+           stores: list[Any], name: str) -> CudaFunction:
     """The pass of a stage over one piece; without a stage, what is left to do once a row."""
     pieces = schedule["splits"]
-    rows = Rows(kernel, schedule, aliased, pieces if stage is not None else 1)
+    rows = RowFunction(kernel, schedule, aliased, pieces if stage is not None else 1)
     w = rows.writer
     rows.place()
     share = rows.vector * -(-rows.length // (rows.vector * pieces))
@@ -293,12 +293,12 @@ def aligned(pair: Pair, second: str, first: str, count: str, length: str, piece:
 
 def _behind(kernel: Kernel, targets: list[int]) -> set[int]:
     """Instructions that the targets depend on, through reductions too."""
-    found: set[int] = set()
+    result: set[int] = set()
     pending = list(targets)
     while pending:
         id_ = pending.pop()
-        if id_ not in found:
-            found.add(id_)
+        if id_ not in result:
+            result.add(id_)
             pending.extend(a.id for a in kernel.instrs[id_].args if hasattr(a, "id"))
-    return found
+    return result
 

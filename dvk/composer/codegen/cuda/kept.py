@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dvk.composer.codegen.cuda.scalar import REGISTER, STORAGE
-from dvk.composer.codegen.cuda.writer import Writer
+from dvk.composer.codegen.cuda.writer import CudaWriter
 from dvk.composer.ir.loops import Instr, Ref
 from dvk.composer.ir.nodes import BYTES, COSTLY
 
@@ -13,7 +13,7 @@ KEPT_COSTLY = 32
 """The same where results of costly functions are kept as well as what was loaded."""
 
 
-def choose(writer: Writer, elements: int) -> set[int]:
+def choose(writer: CudaWriter, elements: int) -> set[int]:
     """Instructions whose values stay in registers; a thread has `elements` of a row."""
     for costly, limit in ((COSTLY, KEPT_COSTLY), (frozenset[str](), KEPT_REGISTERS)):
         kept = _repeated(writer, costly)
@@ -22,7 +22,7 @@ def choose(writer: Writer, elements: int) -> set[int]:
     return set()
 
 
-def declare(writer: Writer, count: int) -> None:
+def declare(writer: CudaWriter, count: int) -> None:
     """Room for the kept values of `count` vectors; what was loaded stays as memory holds it."""
     for id_ in sorted(writer.kept):
         instr = writer.k.instrs[id_]
@@ -33,7 +33,7 @@ def declare(writer: Writer, count: int) -> None:
             writer.put(f"{REGISTER[instr.type]} s{id_}[{count}][{writer.vector}];")
 
 
-def _repeated(writer: Writer, costly: frozenset[str]) -> list[Instr]:
+def _repeated(writer: CudaWriter, costly: frozenset[str]) -> list[Instr]:
     """Loads, and results of `costly` functions, that more than one pass needs."""
     k, seen, kept = writer.k, set[int](), set[int]()
     for stage in range(k.num_stages):
@@ -51,6 +51,6 @@ def _repeated(writer: Writer, costly: frozenset[str]) -> list[Instr]:
     return [i for i in k.instrs if i.id in kept]
 
 
-def _registers(writer: Writer, instr: Instr) -> float:
+def _registers(writer: CudaWriter, instr: Instr) -> float:
     kind = writer.k.inputs[instr.buffer].dtype if instr.op == "load" else instr.type
     return max(BYTES[kind], 2) / 4

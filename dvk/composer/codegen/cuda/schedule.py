@@ -121,14 +121,14 @@ def _side(lanes: int, rows: int) -> int:
 
 def _row_splits(kernel: Kernel, vector: int) -> list[dict[str, Any]]:
     """Pieces such that all rows together make a few blocks an SM."""
-    found = []
+    result = []
     for share, lanes in ((2, 512), (2, 1024), (4, 256), (4, 512), (8, 256), (16, 128)):
         pieces = min(power(share * NUM_SMS // kernel.num_rows), 2048)
         while pieces > 2 and pieces * lanes * vector > kernel.row_length:
             pieces //= 2
         if pieces >= 2:
-            found.append({**_rows("split", lanes, 1, vector), "splits": pieces})
-    return found
+            result.append({**_rows("split", lanes, 1, vector), "splits": pieces})
+    return result
 
 
 def _column(kernel: Kernel) -> list[dict[str, Any]]:
@@ -156,13 +156,13 @@ def _column_splits(rows: int, length: int, blocks: int) -> list[dict[str, Any]]:
     """Pieces where columns alone do not make enough blocks."""
     if length < 512 or blocks >= 4 * NUM_SMS:
         return []
-    found = []
+    result = []
     for share, lanes in ((8, 8), (4, 16), (16, 8), (8, 16), (4, 32)):
         pieces = min(power(max(share * NUM_SMS // blocks, 2)), 1024)
         while pieces > 2 and pieces * lanes * 4 > length:
             pieces //= 2
-        found.append({**_rows("split", lanes, min(WARP, power(rows)), 1), "splits": pieces})
-    return found
+        result.append({**_rows("split", lanes, min(WARP, power(rows)), 1), "splits": pieces})
+    return result
 
 
 def _rows(kind: str, lanes: int, rows: int, vector: int) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from dvk.composer.ir.loops import Argument, Instr, Kernel, Ref, Store
 
 
 @dataclass(frozen=True)
-class Function:
+class CudaFunction:
     """One CUDA function and how it is launched."""
 
     name: str
@@ -30,7 +30,7 @@ class Function:
     threads: int
 
 
-class Writer:
+class CudaWriter:
     """State while one function is written.
 
     Args:
@@ -74,7 +74,7 @@ class Writer:
         self.depth -= 1
         self.put("}")
 
-    def function(self, name: str, grid: int, threads: int, extra: Sequence[tuple[str, str]] = ()) -> Function:
+    def function(self, name: str, grid: int, threads: int, extra: Sequence[tuple[str, str]] = ()) -> CudaFunction:
         """The finished function; `extra` are names and types of pointers beyond the kernel's own."""
         declared = []
         params = []
@@ -88,7 +88,7 @@ class Writer:
             params.append(pointer)
             declared.append(f"{kind}* {pointer}")
         head = f'extern "C" __global__ void __launch_bounds__({threads}) {name}({", ".join(declared)}) {{'
-        return Function(name, "\n".join([head, *self.lines, "}"]), tuple(params), grid, threads)
+        return CudaFunction(name, "\n".join([head, *self.lines, "}"]), tuple(params), grid, threads)
 
     def digits(self, flat: str, variables: Sequence[Var]) -> None:
         """Declare each variable as its digit of the row-major number `flat`, the last one fastest."""
@@ -262,12 +262,12 @@ class Writer:
 
     def reduces(self, stage: int) -> list[Instr]:
         """Reductions that the pass of a stage accumulates."""
-        found = []
+        result = []
         for instr in self.k.instrs:
             if instr.op.startswith("reduce_") and not self.is_constant(instr):
                 leader = self.pair.first if self.pair is not None and instr is self.pair.second else instr
-                found += [instr] if leader.stage == stage + 1 else []
-        return found
+                result += [instr] if leader.stage == stage + 1 else []
+        return result
 
     def is_constant(self, reduce: Instr) -> bool:
         """The operand is the same in the whole row."""

@@ -19,7 +19,7 @@ from dvk.composer.codegen.triton.forms import looped, persistent, pointwise, str
 from dvk.composer.codegen.triton.pooling import window
 from dvk.composer.codegen.triton.schedule import axes, default_schedule, schedules
 from dvk.composer.codegen.triton.split import split
-from dvk.composer.codegen.triton.writer import Function
+from dvk.composer.codegen.triton.writer import TritonFunction
 from dvk.composer.ir.loops import Kernel
 
 __all__ = ["default_schedule", "functions", "launch", "module", "prelude", "render", "schedules"]
@@ -95,7 +95,7 @@ def module(kernels: Iterable[Kernel], texts: Iterable[str]) -> tuple[str, str, l
     return "\n\n\n".join(part for part in (scalar.prelude(kernels), shown) if part), "\n".join([LAUNCHER, "", *launchers]), []
 
 
-def functions(kernel: Kernel, schedule: dict[str, Any]) -> tuple[list[Function], dict[str, int]]:
+def functions(kernel: Kernel, schedule: dict[str, Any]) -> tuple[list[TritonFunction], dict[str, int]]:
     """What `render` writes and `launch` calls, and the buffers between the calls (type → elements)."""
     if schedule["kind"] in matmul.KINDS:
         return matmul.functions(kernel, schedule)

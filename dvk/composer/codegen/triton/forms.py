@@ -8,17 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 from dvk.composer.codegen.analysis.online import VariancePair
-from dvk.composer.codegen.analysis.tiles import Axis
+from dvk.composer.codegen.analysis.tiles import TileAxis
 from dvk.composer.codegen.triton.moments import MomentsPair
 from dvk.composer.codegen.triton.scalar import TYPES
-from dvk.composer.codegen.triton.writer import Function, Writer
+from dvk.composer.codegen.triton.writer import TritonFunction, TritonWriter
 from dvk.composer.ir.loops import Instr, Kernel, Ref
-from dvk.composer.ir.symint import Size
+from dvk.composer.ir.symint import SymbolicSize
 
 
-def pointwise(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> Function:
+def pointwise(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) -> TritonFunction:
     """All instructions once, all stores at the end."""
-    writer = Writer(kernel, axes)
+    writer = TritonWriter(kernel, axes)
     _place(writer, axes)
     for instr in kernel.instrs:
         writer.emit(instr)
@@ -27,9 +27,9 @@ def pointwise(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> 
     return _function(writer, schedule, axes)
 
 
-def persistent(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> Function:
+def persistent(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) -> TritonFunction:
     """The whole row in registers: every input is read once."""
-    writer = Writer(kernel, axes, online=schedule.get("online") == "moments" and "moments")
+    writer = TritonWriter(kernel, axes, online=schedule.get("online") == "moments" and "moments")
     *rows, row = axes
     _place(writer, rows)
     writer.tile.define(row, "0")
@@ -56,7 +56,7 @@ def persistent(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) ->
     return _function(writer, schedule, rows)
 
 
-def _moments(writer: Writer, pair: MomentsPair, instr: Instr, mask: str) -> None:
+def _moments(writer: TritonWriter, pair: MomentsPair, instr: Instr, mask: str) -> None:
     """One of the two sums of a row in registers."""
     if instr is pair.first:
         _shift(writer, pair)
@@ -68,11 +68,11 @@ def _moments(writer: Writer, pair: MomentsPair, instr: Instr, mask: str) -> None
         writer.tile.put(line)
 
 
-def strided(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> Function:
+def strided(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) -> TritonFunction:
     """All instructions once an element, by a fixed number of programs that walk over everything in strides."""
-    writer = Writer(kernel, axes)
+    writer = TritonWriter(kernel, axes)
     (axis,) = axes
-    named = isinstance(axis.blocks, Size)
+    named = isinstance(axis.blocks, SymbolicSize)
     programs = schedule["programs"] if named else min(schedule["programs"], axis.blocks)
     step = f"{programs}*{axis.block}" if named else repr(programs * axis.block)
     start = f"tl.program_id(0){'.to(tl.int64)' if writer.tile.wide else ''} * {axis.block}"
@@ -83,12 +83,12 @@ def strided(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> Fu
     for store in kernel.stores:
         writer.store(store)
     writer.tile.leave()
-    return Function(kernel.name, *writer.source(kernel.name), programs, schedule["warps"])
+    return TritonFunction(kernel.name, *writer.source(kernel.name), programs, schedule["warps"])
 
 
-def looped(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> Function:
+def looped(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) -> TritonFunction:
     """One pass over the row a stage, with lane-wise accumulators."""
-    writer = Writer(kernel, axes, online=schedule.get("online", False))
+    writer = TritonWriter(kernel, axes, online=schedule.get("online", False))
     *rows, row = axes
     _place(writer, rows)
     passes = [s for s in range(kernel.num_stages) if writer.looped_reduces(s) or writer.element_stores(s)]
@@ -112,7 +112,7 @@ def looped(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> Fun
     return _function(writer, schedule, rows)
 
 
-def row_pass(writer: Writer, stage: int, row: Axis, start: str, length: int, policy: str = "") -> None:
+def row_pass(writer: TritonWriter, stage: int, row: TileAxis, start: str, length: int, policy: str = "") -> None:
     """Reduce and store over `length` elements of the row from `start`."""
     tile = writer.tile
     reduces, stores = writer.looped_reduces(stage), writer.element_stores(stage)
@@ -122,7 +122,7 @@ def row_pass(writer: Writer, stage: int, row: Axis, start: str, length: int, pol
     for reduce in reduces:
         along = [a for a in tile.vectors if a is row or a in writer.axes_of(reduce.id)]
         tile.put(f"acc{reduce.id} = tl.full({tile.shape(along)}, {writer.identity(reduce)}, {TYPES[reduce.type]})")
-    loop = length > row.block or isinstance(length, Size)
+    loop = length > row.block or isinstance(length, SymbolicSize)
     if loop:
         tile.enter(f"for r0 in range(0, {length!r}, {row.block!r}):")
     base = start if not loop else "r0" if start == "0" else f"{start} + r0"
@@ -139,7 +139,7 @@ def row_pass(writer: Writer, stage: int, row: Axis, start: str, length: int, pol
         writer.finish(reduce, length=behind)
 
 
-def _counts(writer: Writer, reduces: list[Instr], row: Axis, start: str, length: int) -> str:
+def _counts(writer: TritonWriter, reduces: list[Instr], row: TileAxis, start: str, length: int) -> str:
     """Declare how many elements each lane took (for a variance) and return how many they are together."""
     if not isinstance(writer.pair, VariancePair) or writer.pair.first not in reduces:
         return ""
@@ -158,18 +158,18 @@ def _counts(writer: Writer, reduces: list[Instr], row: Axis, start: str, length:
     return f"tl.maximum({behind}, 1)" if behind == "behind" else behind
 
 
-def _place(writer: Writer, axes: list[Axis]) -> None:
+def _place(writer: TritonWriter, axes: list[TileAxis]) -> None:
     digits = writer.tile.programs([(a.program, a.blocks) for a in axes])
     for axis in axes:
         writer.tile.place(axis, digits[axis.program])
 
 
-def _function(writer: Writer, schedule: Mapping[str, Any], axes: list[Axis]) -> Function:
+def _function(writer: TritonWriter, schedule: Mapping[str, Any], axes: list[TileAxis]) -> TritonFunction:
     grid = math.prod(a.blocks for a in axes)
-    return Function(writer.k.name, *writer.source(writer.k.name), grid, schedule["warps"])
+    return TritonFunction(writer.k.name, *writer.source(writer.k.name), grid, schedule["warps"])
 
 
-def _shift(writer: Writer, pair: MomentsPair) -> None:
+def _shift(writer: TritonWriter, pair: MomentsPair) -> None:
     """Emit `k…`: the operand's value at the start of the row."""
     source = pair.first.args[0]
     assert isinstance(source, Ref)

@@ -20,13 +20,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dvk.composer.codegen.analysis.tiles import Axis
-from dvk.composer.codegen.triton.matmul_sums import Partials, behind, finish, open_loop
+from dvk.composer.codegen.analysis.tiles import TileAxis
+from dvk.composer.codegen.triton.matmul_sums import MatmulPartials, behind, finish, open_loop
 from dvk.composer.codegen.triton.scalar import TYPES, cast
-from dvk.composer.codegen.triton.writer import Function, Writer
+from dvk.composer.codegen.triton.writer import TritonFunction, TritonWriter
 from dvk.composer.ir.affine import Var
 from dvk.composer.ir.loops import Instr, Kernel
-from dvk.composer.ir.matmul_form import Form, Term, form_of
+from dvk.composer.ir.matmul_form import MatmulForm, MatmulTerm, form_of
 from dvk.composer.ir.symint import leaves_rest, power
 
 KINDS = ("product", "skinny")
@@ -34,10 +34,10 @@ MIN_DOT = 16
 """Shortest side of a tile that `tl.dot` takes."""
 
 
-class Operand(Writer):
+class OperandTile(TritonWriter):
     """The writer of one operand's tile; what lies outside of k is 0 and adds nothing."""
 
-    def __init__(self, main: Writer, axes: list[Axis], raw: int = -1):
+    def __init__(self, main: TritonWriter, axes: list[TileAxis], raw: int = -1):
         super().__init__(main.k, axes)
         self.tile.wide, self.tile.lines, self.tile.depth = main.tile.wide, main.tile.lines, main.tile.depth
         self.params = main.params
@@ -51,7 +51,7 @@ class Operand(Writer):
         return f"tl.load({where}{f', {mask}, 0.0' if mask else ''})"
 
 
-def functions(kernel: Kernel, schedule: Mapping[str, Any]) -> tuple[list[Function], dict[str, int]]:
+def functions(kernel: Kernel, schedule: Mapping[str, Any]) -> tuple[list[TritonFunction], dict[str, int]]:
     """The functions of a product in launch order, and the partial buffers (type → elements)."""
     form = form_of(kernel)
     assert form is not None
@@ -59,16 +59,16 @@ def functions(kernel: Kernel, schedule: Mapping[str, Any]) -> tuple[list[Functio
     write = _tiled if schedule["kind"] == "product" else _skinny
     if splits == 1:
         return [write(kernel, form, schedule, None)], {}
-    partials = Partials(kernel, splits, {t.reduce.id: n for n, t in enumerate(form.terms)}, form.terms[0].reduce.type)
+    partials = MatmulPartials(kernel, splits, {t.reduce.id: n for n, t in enumerate(form.terms)}, form.terms[0].reduce.type)
     return [write(kernel, form, schedule, partials), finish(kernel, partials)], partials.buffers
 
 
 # ------------------------------------------------------------------ tiles
 
-def _tiled(kernel: Kernel, form: Form, schedule: Mapping[str, Any], partials: Partials | None) -> Function:
+def _tiled(kernel: Kernel, form: MatmulForm, schedule: Mapping[str, Any], partials: MatmulPartials | None) -> TritonFunction:
     y, x = _side("y", form.rows, schedule["rows"]), _side("x", form.columns, schedule["columns"])
-    z = [Axis("z", form.batch)] if form.batch else []
-    writer = Writer(kernel, [*z, y, x])
+    z = [TileAxis("z", form.batch)] if form.batch else []
+    writer = TritonWriter(kernel, [*z, y, x])
     tile = writer.tile
     counts = (*form.sizes[:1], y.blocks, x.blocks)
     splits = schedule["splits"]
@@ -92,16 +92,16 @@ def _tiled(kernel: Kernel, form: Form, schedule: Mapping[str, Any], partials: Pa
     if programs < total:
         tile.leave()
     source = writer.source(_name(kernel, partials), [partials.name] if partials else [])
-    return Function(_name(kernel, partials), *source, programs, schedule["warps"])
+    return TritonFunction(_name(kernel, partials), *source, programs, schedule["warps"])
 
 
-def _name(kernel: Kernel, partials: Partials | None) -> str:
+def _name(kernel: Kernel, partials: MatmulPartials | None) -> str:
     return f"{kernel.name}_0" if partials is not None else kernel.name
 
 
-def _side(name: str, variables: tuple[Var, ...], block: int) -> Axis:
+def _side(name: str, variables: tuple[Var, ...], block: int) -> TileAxis:
     size = math.prod(v.size for v in variables)
-    return Axis(name, variables, block, leaves_rest(size, block))
+    return TileAxis(name, variables, block, leaves_rest(size, block))
 
 
 def depth_of(kernel: Kernel, schedule: Mapping[str, Any]) -> int:
@@ -110,7 +110,7 @@ def depth_of(kernel: Kernel, schedule: Mapping[str, Any]) -> int:
     return max(min(schedule["depth"], power(kernel.row_length)), least)
 
 
-def _place(writer: Writer, counts: tuple[int, ...], splits: int, at: str, group: int) -> str:
+def _place(writer: TritonWriter, counts: tuple[int, ...], splits: int, at: str, group: int) -> str:
     """Declare which tile of which batch a program makes, in strips of `group` rows of tiles; which piece of k, as text."""
     tile = writer.tile
     batch, ups, sides = counts
@@ -145,10 +145,10 @@ def _place(writer: Writer, counts: tuple[int, ...], splits: int, at: str, group:
 class _Sums:
     """The loop over k."""
 
-    writer: Writer
-    form: Form
-    y: Axis
-    x: Axis
+    writer: TritonWriter
+    form: MatmulForm
+    y: TileAxis
+    x: TileAxis
     depth: int
     precision: str
     """Of products of float32."""
@@ -172,16 +172,16 @@ class _Sums:
         """What is multiplied: values of the rows' side, and of the columns' side."""
         return [([t.left for t in self.form.terms], True), ([t.right for t in self.form.terms], False)]
 
-    def _axes(self, up: bool) -> list[Axis]:
+    def _axes(self, up: bool) -> list[TileAxis]:
         """Axes of an operand's tile."""
         reduced = tuple(v for v in self.writer.k.reduced if v.size > 1)
-        row = Axis("ra" if up else "rb", reduced, self.depth, leaves_rest(self.writer.k.row_length, self.depth))
+        row = TileAxis("ra" if up else "rb", reduced, self.depth, leaves_rest(self.writer.k.row_length, self.depth))
         z = [a for a in self.writer.tile.axes if a.name == "z"]
         return [*z, self.y, row] if up else [*z, row, self.x]
 
     def _before(self, operands: list[Instr], up: bool) -> None:
         """What an operand needs that is the same for all of k."""
-        side = Operand(self.writer, self._axes(up))
+        side = OperandTile(self.writer, self._axes(up))
         for instr in side.closure([i.id for i in operands], row_level=True):
             if instr.id not in self.given:
                 side.emit(instr)
@@ -193,7 +193,7 @@ class _Sums:
             axes = self._axes(up)
             defined = False
             for instr, dtype in {i.id: (i, t.dtypes[0 if up else 1]) for i, t in zip(operands, self.form.terms, strict=True)}.values():
-                side = Operand(self.writer, axes, raw=instr.id if instr.op == "load" else -1)
+                side = OperandTile(self.writer, axes, raw=instr.id if instr.op == "load" else -1)
                 if not defined:
                     side.tile.define(next(a for a in axes if a.name in ("ra", "rb")), base)
                     defined = True
@@ -201,7 +201,7 @@ class _Sums:
         for term in self.form.terms:
             self._add(term, names[term.left.id, True], names[term.right.id, False])
 
-    def _operand(self, side: Operand, instr: Instr, dtype: str, up: bool) -> str:
+    def _operand(self, side: OperandTile, instr: Instr, dtype: str, up: bool) -> str:
         """Declare an operand's tile; its name."""
         for needed in side.closure([instr.id], row_level=False):
             side.emit(needed)
@@ -220,7 +220,7 @@ class _Sums:
         tile.put(f"{name} = {value}")
         return name
 
-    def _add(self, term: Term, left: str, right: str) -> None:
+    def _add(self, term: MatmulTerm, left: str, right: str) -> None:
         acc = f"acc{term.reduce.id}"
         if term.dtypes[0] == "float64":
             self.writer.tile.put(f"{acc} += tl.sum({left}[:, :, None] * {right}[None, :, :], 1)")
@@ -231,15 +231,15 @@ class _Sums:
 
 # ------------------------------------------------------------------ few rows or columns
 
-def _skinny(kernel: Kernel, form: Form, schedule: Mapping[str, Any], partials: Partials | None) -> Function:
+def _skinny(kernel: Kernel, form: MatmulForm, schedule: Mapping[str, Any], partials: MatmulPartials | None) -> TritonFunction:
     _, num_rows, num_columns = form.sizes
     wide = num_columns >= num_rows
     long = _side("x" if wide else "y", form.columns if wide else form.rows, schedule["block"])
-    short = Axis("y" if wide else "x", form.rows if wide else form.columns)
+    short = TileAxis("y" if wide else "x", form.rows if wide else form.columns)
     depth = depth_of(kernel, schedule)
-    k = Axis("r", tuple(v for v in kernel.reduced if v.size > 1), depth, leaves_rest(kernel.row_length, depth))
-    z = [Axis("z", form.batch)] if form.batch else []
-    writer = Writer(kernel, [*z, long, short, k])
+    k = TileAxis("r", tuple(v for v in kernel.reduced if v.size > 1), depth, leaves_rest(kernel.row_length, depth))
+    z = [TileAxis("z", form.batch)] if form.batch else []
+    writer = TritonWriter(kernel, [*z, long, short, k])
     tile = writer.tile
     digits = tile.programs([("piece", schedule["splits"]), ("z", form.sizes[0]), (long.program, long.blocks)], named=True)
     tile.define(long, "0" if long.blocks == 1 else f"{digits[long.program]} * {long.block}")
@@ -275,4 +275,4 @@ def _skinny(kernel: Kernel, form: Form, schedule: Mapping[str, Any], partials: P
         if partials is None:
             behind(writer, set())
     source = writer.source(_name(kernel, partials), [partials.name] if partials else [])
-    return Function(_name(kernel, partials), *source, schedule["splits"] * form.sizes[0] * long.blocks, schedule["warps"])
+    return TritonFunction(_name(kernel, partials), *source, schedule["splits"] * form.sizes[0] * long.blocks, schedule["warps"])

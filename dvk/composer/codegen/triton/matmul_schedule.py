@@ -56,7 +56,7 @@ EFFICIENCY = {"half": 8192.0, "tf32": 4096.0, "tf32x3": 4096.0, "float32": 1024.
 
 
 @dataclass(frozen=True)
-class Work:
+class MatmulWork:
     """What a product amounts to."""
 
     sizes: tuple[int, int, int]
@@ -91,7 +91,7 @@ def ranked(kernel: Kernel) -> list[dict[str, Any]]:
     return _ranked(_work(kernel))
 
 
-def _ranked(work: Work) -> list[dict[str, Any]]:
+def _ranked(work: MatmulWork) -> list[dict[str, Any]]:
     return sorted([*_tiles(work), *_skinny(work)], key=lambda option: _us(work, option))
 
 
@@ -108,27 +108,27 @@ def pays(chosen: Iterable[tuple[Kernel, Mapping[str, Any]]]) -> bool:
     return bool(saved) and sum(saved) > 0
 
 
-def _library_us(work: Work) -> float:
+def _library_us(work: MatmulWork) -> float:
     """What the library's product takes, which has tiles, and other ways for vectors alone; and a kernel behind it that reads the result."""
     plain = [option for option in _tiles(work) if "dot" not in option] or list(_skinny(work))
     results = math.prod(work.sizes) * work.sums * work.width
     return LIBRARY * min(_us(work, option) for option in plain) + LAUNCH_US / 2 + 2e-3 * results / GB_PER_S
 
 
-def _work(kernel: Kernel) -> Work:
+def _work(kernel: Kernel) -> MatmulWork:
     form = form_of(kernel)
     assert form is not None
     dtype = form.dtype
     kind = "half" if dtype in ("float16", "bfloat16") else "tf32" if form.tf32 else dtype
     batch, rows, columns = map(int, form.sizes)
-    return Work((batch, rows, columns), len(form.terms), kind, int(kernel.row_length), BYTES[dtype], float(int(kernel.num_bytes)))
+    return MatmulWork((batch, rows, columns), len(form.terms), kind, int(kernel.row_length), BYTES[dtype], float(int(kernel.num_bytes)))
 
 
 def _shape(option: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(option.get(key) for key in ("kind", "dot", "rows", "columns", "block", "depth", "warps"))
 
 
-def _tiles(work: Work) -> Iterator[dict[str, Any]]:
+def _tiles(work: MatmulWork) -> Iterator[dict[str, Any]]:
     _, ups, sides = work.sizes
     if min(ups, sides) == 1 and work.sums <= MAX_SHORT:
         return  # a matrix times a vector: matrix units would multiply copies
@@ -143,7 +143,7 @@ def _tiles(work: Work) -> Iterator[dict[str, Any]]:
                    "splits": splits, "programs": 0, **({"dot": kind} if kind == "tf32x3" else {})}
 
 
-def _skinny(work: Work) -> Iterator[dict[str, Any]]:
+def _skinny(work: MatmulWork) -> Iterator[dict[str, Any]]:
     _, ups, sides = work.sizes
     short, long = min(ups, sides), max(ups, sides)
     if short * work.sums > MAX_SHORT:
@@ -155,14 +155,14 @@ def _skinny(work: Work) -> Iterator[dict[str, Any]]:
             yield {"kind": "skinny", "block": block, "depth": depth, "warps": 4, "stages": 2, "splits": splits}
 
 
-def _programs(work: Work, option: dict[str, Any]) -> int:
+def _programs(work: MatmulWork, option: dict[str, Any]) -> int:
     batch, ups, sides = work.sizes
     if option["kind"] == "skinny":
         return int(batch * -(-max(ups, sides) // option["block"]) * option["splits"])
     return int(batch * -(-ups // option["rows"]) * -(-sides // option["columns"]) * option["splits"])
 
 
-def _us(work: Work, option: dict[str, Any]) -> float:
+def _us(work: MatmulWork, option: dict[str, Any]) -> float:
     """Modelled microseconds."""
     batch, ups, sides = work.sizes
     splits, programs = option["splits"], _programs(work, option)

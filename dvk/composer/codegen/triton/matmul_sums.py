@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dvk.composer.codegen.analysis.tiles import Axis, Tile
-from dvk.composer.codegen.triton.writer import Function, Writer
+from dvk.composer.codegen.analysis.tiles import Tile, TileAxis
+from dvk.composer.codegen.triton.writer import TritonFunction, TritonWriter
 from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.symint import leaves_rest, power
@@ -16,7 +16,7 @@ FINISH_BLOCK = 512
 
 
 @dataclass(frozen=True)
-class Partials:
+class MatmulPartials:
     """Partial sums between the two functions: [term][piece][element of the result]."""
 
     kernel: Kernel
@@ -42,7 +42,7 @@ class Partials:
             step *= var.size
         return Affine.build(coefs, self.slots[reduce] * self.splits * self.kernel.num_rows)
 
-    def store(self, writer: Writer, reduce: int, piece: str, value: str) -> None:
+    def store(self, writer: TritonWriter, reduce: int, piece: str, value: str) -> None:
         """Write one piece's sum."""
         offset = self.offset(reduce)
         mask = writer.tile.mask(writer.tile.reaching(offset.vars))
@@ -65,7 +65,7 @@ def open_loop(tile: Tile, length: int, depth: int, piece: str, splits: int, stag
     return "0"
 
 
-def behind(writer: Writer, given: set[int]) -> None:
+def behind(writer: TritonWriter, given: set[int]) -> None:
     """What stands behind the sums, and the stores; `given` are declared already."""
     for instr in writer.closure([s.value for s in writer.k.stores], row_level=True):
         if not instr.op.startswith("reduce_") and instr.id not in given:
@@ -74,12 +74,12 @@ def behind(writer: Writer, given: set[int]) -> None:
         writer.store(store)
 
 
-def finish(kernel: Kernel, partials: Partials) -> Function:
+def finish(kernel: Kernel, partials: MatmulPartials) -> TritonFunction:
     """Add up the pieces of every element, in their order, and do what stands behind."""
     total = kernel.num_rows
     block = min(power(total), FINISH_BLOCK)
-    axis = Axis("x", tuple(v for v in kernel.rows if v.size > 1), block, leaves_rest(total, block))
-    writer = Writer(kernel, [axis])
+    axis = TileAxis("x", tuple(v for v in kernel.rows if v.size > 1), block, leaves_rest(total, block))
+    writer = TritonWriter(kernel, [axis])
     tile = writer.tile
     tile.place(axis, tile.programs([(axis.program, axis.blocks)])[axis.program])
     for reduce in partials.slots:
@@ -90,4 +90,4 @@ def finish(kernel: Kernel, partials: Partials) -> Function:
         tile.put(f"v{reduce} += tl.load({partials.name} + piece * {total} + {tile.offset(offset)}{mask})")
         tile.leave()
     behind(writer, set())
-    return Function(f"{kernel.name}_1", *writer.source(f"{kernel.name}_1", [partials.name]), axis.blocks, max(block // 128, 1))
+    return TritonFunction(f"{kernel.name}_1", *writer.source(f"{kernel.name}_1", [partials.name]), axis.blocks, max(block // 128, 1))

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dvk.composer.codegen.analysis.tiles import Axis
+from dvk.composer.codegen.analysis.tiles import TileAxis
 from dvk.composer.codegen.triton.scalar import TYPES
-from dvk.composer.codegen.triton.writer import Function, Writer
+from dvk.composer.codegen.triton.writer import TritonFunction, TritonWriter
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.symint import power
 
@@ -31,28 +31,28 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     unroll = kernel.row_length <= MAX_UNROLLED
     block = min(max(power(total // (8 * NUM_SMS)), 64), 256)
     shapes = ((block, block // 64), (2 * block, block // 32), (block, block // 32), (max(block // 2, 32), block // 128))
-    found = [_flat(b, max(warps, 1), unroll) for b, warps in shapes]
+    result = [_flat(b, max(warps, 1), unroll) for b, warps in shapes]
     if unroll:
-        found.insert(2, _flat(block, max(block // 64, 1), False))
+        result.insert(2, _flat(block, max(block // 64, 1), False))
     lane = next((v.size for v in reversed(kernel.rows) if v.size > 1), 1)
     if lane >= MIN_TILE and lane < total:
         x = min(power(lane), 256)
-        found[1:1] = [{"kind": "window", "yblock": y, "xblock": x, "unroll": unroll, "warps": max(y * x // 64, 1)}
+        result[1:1] = [{"kind": "window", "yblock": y, "xblock": x, "unroll": unroll, "warps": max(y * x // 64, 1)}
                       for y in (max(block // x, 1), max(2 * block // x, 1))]
     if 16 <= kernel.row_length:
         x = max(512 // power(kernel.row_length), 1)
-        found.append({"kind": "persistent", "xblock": x, "warps": 4})
-    return found
+        result.append({"kind": "persistent", "xblock": x, "warps": 4})
+    return result
 
 
 def _flat(block: int, warps: int, unroll: bool) -> dict[str, Any]:
     return {"kind": "window", "block": block, "unroll": unroll, "warps": warps}
 
 
-def window(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> Function:
+def window(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) -> TritonFunction:
     """One program a block of outputs; axis `r` is the place in the window, a number."""
     *rows, row = axes
-    writer = Writer(kernel, [*rows, row])
+    writer = TritonWriter(kernel, [*rows, row])
     tile = writer.tile
     digits = tile.programs([(a.program, a.blocks) for a in rows])
     for axis in rows:
@@ -86,4 +86,4 @@ def window(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> Fun
             writer.local_reduce(instr) if instr.op.startswith("reduce_") else writer.emit(instr)
     for store in kernel.stores:
         writer.store(store)
-    return Function(kernel.name, *writer.source(kernel.name), math.prod(a.blocks for a in rows), schedule["warps"])
+    return TritonFunction(kernel.name, *writer.source(kernel.name), math.prod(a.blocks for a in rows), schedule["warps"])

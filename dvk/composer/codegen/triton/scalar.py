@@ -16,7 +16,7 @@ from dvk.composer.codegen.analysis.online import nan_shows_anyway
 from dvk.composer.codegen.triton.device_functions import CALLS, DOUBLE, FUNCTION_NEEDS, FUNCTIONS
 from dvk.composer.ir.loops import Instr, Kernel
 from dvk.composer.ir.nodes import WHOLE
-from dvk.composer.ir.symint import Size
+from dvk.composer.ir.symint import SymbolicSize
 
 TYPES = {"float16": "tl.float16", "bfloat16": "tl.bfloat16", "float32": "tl.float32", "float64": "tl.float64",
          "int8": "tl.int8", "int16": "tl.int16", "int32": "tl.int32", "int64": "tl.int64", "uint8": "tl.uint8",
@@ -179,25 +179,25 @@ def scan_joiner(scan: Instr) -> str:
 
 def helpers_of(kernel: Kernel) -> set[str]:
     """Names of the helper functions a kernel calls."""
-    found: set[str] = set()
+    result: set[str] = set()
     for instr in kernel.instrs:
         name = _CALLS.get(instr.op, "")
         if name.startswith("dvk_"):
-            found.add(helper(name, instr.compute))
+            result.add(helper(name, instr.compute))
         elif instr.op in ("reduce_max", "reduce_min") and instr.type in FLOAT and not nan_shows_anyway(kernel, instr):
-            found.add(helper("dvk_max", instr.type))
+            result.add(helper("dvk_max", instr.type))
         elif instr.op in ("reduce_prod", "scan_prod"):
-            found.add("dvk_product")
+            result.add("dvk_product")
         elif instr.op == "scan_max":
-            found |= {scan_joiner(instr), *([helper("dvk_max", instr.type)] if instr.type in FLOAT else [])}
-    return with_needs(found)
+            result |= {scan_joiner(instr), *([helper("dvk_max", instr.type)] if instr.type in FLOAT else [])}
+    return with_needs(result)
 
 
-def with_needs(found: set[str]) -> set[str]:
+def with_needs(result: set[str]) -> set[str]:
     """Helpers and those that they call."""
-    while more := {need for name in found for need in NEEDS.get(name, ())} - found:
-        found = found | more
-    return found
+    while more := {need for name in result for need in NEEDS.get(name, ())} - result:
+        result = result | more
+    return result
 
 
 def prelude(kernels: Iterable[Kernel]) -> str:
@@ -210,8 +210,8 @@ def literal(value: bool | int | float, want: str) -> str:
     """A number as source; in a binary operation Triton gives it the type of the other operand."""
     if want == "bool":
         return str(bool(value))
-    if want not in FLOAT or isinstance(value, Size):
-        return str(value if isinstance(value, Size) else int(value))
+    if want not in FLOAT or isinstance(value, SymbolicSize):
+        return str(value if isinstance(value, SymbolicSize) else int(value))
     value = value if isinstance(value, float) else float(value)
     return f'float("{value}")' if math.isinf(value) or math.isnan(value) else repr(value)
 

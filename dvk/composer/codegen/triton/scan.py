@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dvk.composer.codegen.analysis.tiles import Axis
+from dvk.composer.codegen.analysis.tiles import TileAxis
 from dvk.composer.codegen.triton.scalar import FLOAT, TYPES, scan_joiner
-from dvk.composer.codegen.triton.writer import Function, Writer
+from dvk.composer.codegen.triton.writer import TritonFunction, TritonWriter
 from dvk.composer.ir.loops import Instr, Kernel, Ref
 from dvk.composer.ir.symint import leaves_rest, power
 
@@ -77,22 +77,22 @@ def _may_split(kernel: Kernel) -> bool:
     return True
 
 
-def axes(kernel: Kernel, schedule: Mapping[str, Any]) -> list[Axis]:
+def axes(kernel: Kernel, schedule: Mapping[str, Any]) -> list[TileAxis]:
     """The axes a schedule cuts the kernel into; the last is the scanned one."""
     rows = tuple(v for v in kernel.rows if v.size > 1)
     length = kernel.row_length
     if schedule["kind"] == "scan_walk":
         block = min(schedule["block"], power(kernel.num_rows))
-        return [Axis("x", rows, block, leaves_rest(kernel.num_rows, block)), Axis("r", kernel.reduced)]
+        return [TileAxis("x", rows, block, leaves_rest(kernel.num_rows, block)), TileAxis("r", kernel.reduced)]
     block = power(length) if schedule["kind"] == "scan" else min(schedule["rblock"], power(length))
     x = min(schedule["xblock"], power(kernel.num_rows))
-    place = Axis("r", kernel.reduced, block, leaves_rest(length, block))
+    place = TileAxis("r", kernel.reduced, block, leaves_rest(length, block))
     if kernel.family == "scan_column" and len(rows) > 1 and rows[-1].size >= x > 1:
-        return [Axis("z", rows[:-1]), Axis("x", rows[-1:], x, leaves_rest(rows[-1].size, x)), place]
-    return [Axis("x", rows, x, leaves_rest(kernel.num_rows, x)), place]
+        return [TileAxis("z", rows[:-1]), TileAxis("x", rows[-1:], x, leaves_rest(rows[-1].size, x)), place]
+    return [TileAxis("x", rows, x, leaves_rest(kernel.num_rows, x)), place]
 
 
-def functions(kernel: Kernel, schedule: Mapping[str, Any], cut: list[Axis]) -> tuple[list[Function], dict[str, int]]:
+def functions(kernel: Kernel, schedule: Mapping[str, Any], cut: list[TileAxis]) -> tuple[list[TritonFunction], dict[str, int]]:
     """The functions of a kernel in launch order, and the buffers between them (type → elements)."""
     if schedule["kind"] == "scan_split":
         return _split(kernel, schedule, cut)
@@ -102,16 +102,16 @@ def functions(kernel: Kernel, schedule: Mapping[str, Any], cut: list[Axis]) -> t
     scan.start()
     scan.blocks("0", kernel.row_length)
     scan.row_stores()
-    return [Function(kernel.name, *scan.writer.source(kernel.name), grid, schedule["warps"])], {}
+    return [TritonFunction(kernel.name, *scan.writer.source(kernel.name), grid, schedule["warps"])], {}
 
 
 class _Scan:
     """One function while it is written."""
 
-    def __init__(self, kernel: Kernel, cut: list[Axis], walks: bool = False):
+    def __init__(self, kernel: Kernel, cut: list[TileAxis], walks: bool = False):
         *self.rows, self.row = cut
         self.k, self.walks = kernel, walks
-        self.writer = Writer(kernel, cut)
+        self.writer = TritonWriter(kernel, cut)
         self.tile = self.writer.tile
         self.scans = [i for i in kernel.instrs if i.op.startswith("scan_")]
         self.backward = self.scans[0].backward
@@ -194,10 +194,10 @@ class _Scan:
             self.tile.put(f"c{name} = {_join(scan, f'c{name}', self.writer.fold(_reduce(scan), f's{name}'))}")
 
 
-def _split(kernel: Kernel, schedule: Mapping[str, Any], cut: list[Axis]) -> tuple[list[Function], dict[str, int]]:
+def _split(kernel: Kernel, schedule: Mapping[str, Any], cut: list[TileAxis]) -> tuple[list[TritonFunction], dict[str, int]]:
     row, pieces = cut[-1], schedule["splits"]
     chunk = -(-row.blocks // pieces) * row.block
-    cut = [*cut[:-1], Axis("r", row.vars, row.block, leaves_rest(row.size, chunk * pieces))]
+    cut = [*cut[:-1], TileAxis("r", row.vars, row.block, leaves_rest(row.size, chunk * pieces))]
     slots: dict[int, tuple[str, int]] = {}
     counts: dict[str, int] = {}
     totals = _Scan(kernel, cut)
@@ -219,7 +219,7 @@ def _split(kernel: Kernel, schedule: Mapping[str, Any], cut: list[Axis]) -> tupl
     totals.blocks("start", chunk, total=True)
     for scan in totals.scans:
         totals.tile.put(f"tl.store({part(scan, 'piece')}, c{scan.id})")
-    first = Function(f"{kernel.name}_0", *totals.writer.source(f"{kernel.name}_0", names), grid, schedule["warps"])
+    first = TritonFunction(f"{kernel.name}_0", *totals.writer.source(f"{kernel.name}_0", names), grid, schedule["warps"])
     rest = _Scan(kernel, cut)
     rest.place(pieces)
     rest.row_values()
@@ -231,7 +231,7 @@ def _split(kernel: Kernel, schedule: Mapping[str, Any], cut: list[Axis]) -> tupl
         rest.tile.put(f"c{scan.id} = {rest.writer.fold(_reduce(scan), f'p{scan.id}')}")
     rest.blocks("start", chunk)
     rest.row_stores("(piece == 0)")
-    second = Function(f"{kernel.name}_1", *rest.writer.source(f"{kernel.name}_1", names), grid, schedule["warps"])
+    second = TritonFunction(f"{kernel.name}_1", *rest.writer.source(f"{kernel.name}_1", names), grid, schedule["warps"])
     return [first, second], counts
 
 

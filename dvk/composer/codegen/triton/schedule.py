@@ -19,7 +19,7 @@ import math
 from typing import Any
 
 from dvk.composer.codegen.analysis.online import online_pair
-from dvk.composer.codegen.analysis.tiles import Axis
+from dvk.composer.codegen.analysis.tiles import TileAxis
 from dvk.composer.codegen.triton import matmul_schedule, pooling, scan
 from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.loops import READS, Kernel
@@ -39,7 +39,7 @@ SHORT = ("exp2", "log2")
 """Functions that the GPU has an instruction for."""
 
 
-OWN = {"window": pooling.schedules, "product": matmul_schedule.schedules, "scan": scan.schedules,
+SCHEDULES_BY_FAMILY = {"window": pooling.schedules, "product": matmul_schedule.schedules, "scan": scan.schedules,
        "scan_column": scan.schedules}
 """Kernel families that list their schedules themselves."""
 
@@ -53,8 +53,8 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     """The alternatives worth measuring, the best guess first."""
     if kernel.family == "pointwise":
         found = _pointwise(kernel)
-    elif kernel.family in OWN:
-        found = OWN[kernel.family](kernel)
+    elif kernel.family in SCHEDULES_BY_FAMILY:
+        found = SCHEDULES_BY_FAMILY[kernel.family](kernel)
     elif kernel.family == "row":
         found = _row(kernel)
     else:
@@ -70,13 +70,13 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
 
 # ------------------------------------------------------------------ axes of a schedule
 
-def axes(kernel: Kernel, schedule: dict[str, Any]) -> list[Axis]:
+def axes(kernel: Kernel, schedule: dict[str, Any]) -> list[TileAxis]:
     """The axes a schedule cuts the kernel into, outermost first; reductions end with axis `r`."""
     rows = tuple(v for v in kernel.rows if v.size > 1)
     if schedule["kind"] in scan.KINDS:
         return scan.axes(kernel, schedule)
     if schedule["kind"] == "window":
-        place = Axis("r", tuple(v for v in kernel.reduced if v.size > 1))
+        place = TileAxis("r", tuple(v for v in kernel.reduced if v.size > 1))
         if "block" in schedule:
             return [_axis("x", rows, schedule["block"]), place]
         return [_axis("y", rows[:-1], schedule["yblock"]), _axis("x", rows[-1:], schedule["xblock"]), place]
@@ -88,7 +88,7 @@ def axes(kernel: Kernel, schedule: dict[str, Any]) -> list[Axis]:
     reduced = tuple(v for v in kernel.reduced if v.size > 1)
     length = math.prod(v.size for v in reduced)
     block = pow2(length) if schedule["kind"] == "persistent" else min(schedule["rblock"], power(length))
-    row = Axis("r", reduced, block, leaves_rest(length, block))
+    row = TileAxis("r", reduced, block, leaves_rest(length, block))
     xblock = schedule["xblock"]
     if kernel.family == "column" and len(rows) > 1 and rows[-1].size >= xblock > 1:
         # Blocks stay inside the fastest variable: the slower ones are scalars of the program.
@@ -96,14 +96,14 @@ def axes(kernel: Kernel, schedule: dict[str, Any]) -> list[Axis]:
     return [_axis("x", rows, xblock), row]
 
 
-def _axis(name: str, variables: tuple[Var, ...], block: int) -> Axis:
+def _axis(name: str, variables: tuple[Var, ...], block: int) -> TileAxis:
     size = math.prod(v.size for v in variables)
     block = min(block, power(size))
-    return Axis(name, variables, block, leaves_rest(size, block))
+    return TileAxis(name, variables, block, leaves_rest(size, block))
 
 
-def _scalar(variables: tuple[Var, ...]) -> list[Axis]:
-    return [Axis("z", variables)] if variables else []
+def _scalar(variables: tuple[Var, ...]) -> list[TileAxis]:
+    return [TileAxis("z", variables)] if variables else []
 
 
 def _fastest(offset: Affine) -> Var | None:

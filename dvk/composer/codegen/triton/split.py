@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from dvk.composer.codegen.analysis.online import VariancePair
-from dvk.composer.codegen.analysis.tiles import Axis
+from dvk.composer.codegen.analysis.tiles import TileAxis
 from dvk.composer.codegen.triton.forms import row_pass
-from dvk.composer.codegen.triton.writer import Function, Writer
+from dvk.composer.codegen.triton.writer import TritonFunction, TritonWriter
 from dvk.composer.ir.affine import Affine
 from dvk.composer.ir.loops import Kernel, Store
-from dvk.composer.ir.symint import Size, leaves_rest, power
+from dvk.composer.ir.symint import SymbolicSize, leaves_rest, power
 
 
 @dataclass(frozen=True)
-class Partials:
+class SplitPartials:
     """Where partial results lie: one buffer a type, `slots` numbers the reductions inside it."""
 
     kernel: Kernel
@@ -56,9 +56,9 @@ class Partials:
         return f"part_{kind}", Affine.build(coefs, slot * self.kernel.num_rows * self.splits)
 
 
-def split(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> tuple[list[Function], dict[str, int]]:
+def split(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) -> tuple[list[TritonFunction], dict[str, int]]:
     """The functions of a split kernel in launch order, and the partial buffers (type → elements)."""
-    probe = Writer(kernel, axes, online=bool(schedule.get("online")))
+    probe = TritonWriter(kernel, axes, online=bool(schedule.get("online")))
     counts: dict[str, int] = {}
     slots: dict[int, tuple[str, int]] = {}
     stages = []
@@ -71,9 +71,9 @@ def split(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> tupl
             stages.append(stage)
     row = axes[-1]
     chunk = -(-row.blocks // schedule["splits"]) * row.block
-    partials = Partials(kernel, schedule["splits"], chunk, slots)
+    partials = SplitPartials(kernel, schedule["splits"], chunk, slots)
     pending = probe.row_stores()
-    functions: list[Function] = []
+    functions: list[TritonFunction] = []
     for stage in stages:
         ready = [s for s in pending if kernel.instrs[s.value].stage <= stage]
         pending = [s for s in pending if s not in ready]
@@ -83,13 +83,13 @@ def split(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis]) -> tupl
     return functions, partials.buffers
 
 
-def _pass(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis], partials: Partials, stage: int,
-          row_stores: list[Store], name: str) -> Function:
+def _pass(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis], partials: SplitPartials, stage: int,
+          row_stores: list[Store], name: str) -> TritonFunction:
     """One stage over all pieces of all rows."""
     *rows, row = axes
     chunk = partials.chunk
-    row = Axis("r", row.vars, row.block, leaves_rest(row.size, chunk * partials.splits))
-    writer = Writer(kernel, [*rows, row], online=bool(schedule.get("online")))
+    row = TileAxis("r", row.vars, row.block, leaves_rest(row.size, chunk * partials.splits))
+    writer = TritonWriter(kernel, [*rows, row], online=bool(schedule.get("online")))
     writer.in_pieces = True
     tile = writer.tile
     digits = tile.programs([*((a.program, a.blocks) for a in rows), ("piece", partials.splits)], named=True)
@@ -99,7 +99,7 @@ def _pass(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis], partial
     reduces, stores = writer.looped_reduces(stage), writer.element_stores(stage)
     used = _row_values(writer, partials, [*writer.operands(reduces), *(s.value for s in (*stores, *row_stores))])
     start = piece if chunk == 1 else f"{piece} * {chunk}"
-    if chunk > row.block or isinstance(chunk, Size):
+    if chunk > row.block or isinstance(chunk, SymbolicSize):
         tile.put(f"start = {start}")
         start = "start"
     row_pass(writer, stage, row, start, chunk)
@@ -115,25 +115,25 @@ def _pass(kernel: Kernel, schedule: Mapping[str, Any], axes: list[Axis], partial
     grid = partials.splits
     for axis in rows:
         grid *= axis.blocks
-    return Function(name, *writer.source(name, _unique(used)), grid, schedule["warps"])
+    return TritonFunction(name, *writer.source(name, _unique(used)), grid, schedule["warps"])
 
 
-def _finish(kernel: Kernel, schedule: Mapping[str, Any], partials: Partials, stores: list[Store],
-            name: str) -> Function:
+def _finish(kernel: Kernel, schedule: Mapping[str, Any], partials: SplitPartials, stores: list[Store],
+            name: str) -> TritonFunction:
     """Row-level work after the last pass."""
     rows = tuple(v for v in kernel.rows if v.size > 1)
     block = max(1, min(power(kernel.num_rows), 2048 // partials.splits)) if kernel.num_rows > 1 else 1
-    axis = Axis("x", rows, block, leaves_rest(kernel.num_rows, block))
-    writer = Writer(kernel, [axis, Axis("s", (), partials.splits)], online=bool(schedule.get("online")))
+    axis = TileAxis("x", rows, block, leaves_rest(kernel.num_rows, block))
+    writer = TritonWriter(kernel, [axis, TileAxis("s", (), partials.splits)], online=bool(schedule.get("online")))
     writer.tile.place(axis, writer.tile.programs([(axis.program, axis.blocks)])[axis.program])
     used = _row_values(writer, partials, [s.value for s in stores])
     for store in stores:
         writer.store(store)
     warps = min(max(block * partials.splits // 256, 1), 8)
-    return Function(name, *writer.source(name, _unique(used)), axis.blocks, warps)
+    return TritonFunction(name, *writer.source(name, _unique(used)), axis.blocks, warps)
 
 
-def _row_values(writer: Writer, partials: Partials, targets: list[int]) -> list[str]:
+def _row_values(writer: TritonWriter, partials: SplitPartials, targets: list[int]) -> list[str]:
     """Emit the row-level values the targets need, reductions from their partial results; the buffers read."""
     used: list[str] = []
     kernel, tile = writer.k, writer.tile

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from dvk.composer.codegen.analysis.online import Pair, VariancePair, nan_shows_anyway, online_pair
-from dvk.composer.codegen.analysis.tiles import Axis, Tile, needs_int64
+from dvk.composer.codegen.analysis.tiles import Tile, TileAxis, needs_int64
 from dvk.composer.codegen.triton.moments import MomentsPair
 from dvk.composer.codegen.triton.one_hot import OneHot, one_hot
 from dvk.composer.codegen.triton.scalar import FLOAT, TYPES, cast, expression, full, helper, literal, needs_full
@@ -20,7 +20,7 @@ from dvk.composer.ir.loops import Argument, Instr, Kernel, Ref, Store, nowhere
 
 
 @dataclass(frozen=True)
-class Function:
+class TritonFunction:
     """One Triton function and how it is launched."""
 
     name: str
@@ -31,10 +31,10 @@ class Function:
     warps: int
 
 
-class Writer:
+class TritonWriter:
     """State while one function is written."""
 
-    def __init__(self, kernel: Kernel, axes: list[Axis], online: bool | str = False):
+    def __init__(self, kernel: Kernel, axes: list[TileAxis], online: bool | str = False):
         self.k = kernel
         self.tile = Tile(axes, needs_int64(kernel))
         self.pair: Pair | MomentsPair | None = online_pair(kernel) if online else None
@@ -46,7 +46,7 @@ class Writer:
         self.names: dict[int, str] = {}
         """Registers that for the moment go by another name than `v…`."""
         self._one_hot: dict[int, OneHot | None] = {}
-        self._axes: dict[int, list[Axis]] = {}
+        self._axes: dict[int, list[TileAxis]] = {}
 
     def source(self, name: str, extra: Iterable[str] = ()) -> tuple[str, tuple[str, ...]]:
         """The finished function and its parameters; `extra` are pointers beyond the kernel's own."""
@@ -57,14 +57,14 @@ class Writer:
 
     # -------------------------------------------------------------- registers
 
-    def axes_of(self, id_: int) -> list[Axis]:
+    def axes_of(self, id_: int) -> list[TileAxis]:
         """Vector axes along which a register varies."""
         if id_ not in self._axes:
             instr = self.k.instrs[id_]
             self._axes[id_] = [a for a in self.tile.reaching(instr.vars) if a.block > 1]
         return self._axes[id_]
 
-    def walk(self, row: Axis) -> None:
+    def walk(self, row: TileAxis) -> None:
         """The last axis is another one from now on."""
         self.tile.axes[-1] = row
         self._axes.clear()
@@ -178,9 +178,9 @@ class Writer:
 
     def local_reduce(self, reduce: Instr) -> None:
         """Emit a reduction that needs no loop."""
-        found = self._one_hot[reduce.id]
-        if found is not None:
-            gather(self, reduce, found)
+        hot = self._one_hot[reduce.id]
+        if hot is not None:
+            gather(self, reduce, hot)
             return
         value = self.arg(reduce.args[0], reduce.type, True)
         times = f" * {literal(self.k.row_length, reduce.type)}" if reduce.op == "reduce_sum" else ""
@@ -267,13 +267,13 @@ class Writer:
 
     def looped_reduces(self, stage: int) -> list[Instr]:
         """Reductions that the pass of `stage` accumulates."""
-        found = []
+        result = []
         for instr in self.k.instrs:
             if instr.op.startswith("reduce_") and not self.is_local(instr):
                 leader = self.pair.first if self.pair is not None and instr is self.pair.second else instr
                 if leader.stage == stage + 1:
-                    found.append(instr)
-        return found
+                    result.append(instr)
+        return result
 
     def operands(self, reduces: list[Instr]) -> list[int]:
         """Registers that accumulating the reductions reads."""
@@ -289,19 +289,19 @@ class Writer:
         return [s for s in self.k.stores if self.k.is_row_value(self.k.instrs[s.value])]
 
 
-def gather(writer: Writer, reduce: Instr, found: OneHot) -> None:
+def gather(writer: TritonWriter, reduce: Instr, hot: OneHot) -> None:
     """Emit `f(t)`: the elements the value needs, with the row's index replaced by the position; 0 outside the row."""
     tile, name = writer.tile, f"t{reduce.id}"
     row = tile.axes[-1]
-    at = writer.arg(Ref(found.at), "int64")
+    at = writer.arg(Ref(hot.at), "int64")
     tile.put(f"{name}mask = ({at} >= 0) & ({at} < {writer.k.row_length})")
     tile.put(f"{name} = tl.where({name}mask, {at}, 0)")
     writer.walk(replace(row, name=name, vars=writer.k.reduced, block=1, masked=True))
-    for instr in writer.closure([found.value], row_level=False):
+    for instr in writer.closure([hot.value], row_level=False):
         text = writer.value(instr)
         writer.names[instr.id] = f"{name}_{instr.id}"
         tile.put(f"{name}_{instr.id} = {text}")
-    value = writer.arg(Ref(found.value), reduce.type)
+    value = writer.arg(Ref(hot.value), reduce.type)
     writer.names.clear()
     writer.walk(row)
     tile.put(f"v{reduce.id} = tl.where({name}mask, {value}, {'0.0' if reduce.type.startswith('float') else 0})")

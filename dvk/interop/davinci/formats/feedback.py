@@ -18,14 +18,14 @@ def round_speedups(messages: tuple[dict[str, Any], ...]) -> tuple[float | None, 
 
     The answer that ends a conversation has no feedback after it, and so no entry.
     """
-    found, answered = [], False
+    result, answered = [], False
     for message in messages:
         if message["role"] == "assistant":
             answered = True
         elif message["role"] == "user" and answered:
-            found.append(speedup(text(message)))
+            result.append(speedup(text(message)))
             answered = False
-    return tuple(found)
+    return tuple(result)
 
 
 def speedup(feedback: str) -> float | None:

@@ -28,7 +28,7 @@ COLUMNS: dict[str, tables.Column] = {
 
 
 @dataclass(frozen=True)
-class Row:
+class ProblemRow:
     """One problem with its question.
 
     Attributes:
@@ -46,7 +46,7 @@ class Row:
     entry: str = "Model"
 
 
-def write(path: Path, rows: Iterable[Row]) -> int:
+def write(path: Path, rows: Iterable[ProblemRow]) -> int:
     """Write the table; how many rows.
 
     Raises:
@@ -55,7 +55,7 @@ def write(path: Path, rows: Iterable[Row]) -> int:
     return tables.write_parquet(path, COLUMNS, map(_columns, rows))
 
 
-def _columns(row: Row) -> dict[str, Any]:
+def _columns(row: ProblemRow) -> dict[str, Any]:
     return {
         "data_source": "dvk",
         "prompt": [{"role": "user", "content": row.prompt}],

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from dvk.config import Diversity
+from dvk.config import DiversityConfig
 from dvk.errors import MachineError
 
 
-def labels(similarity: np.ndarray, settings: Diversity) -> np.ndarray:
+def labels(similarity: np.ndarray, settings: DiversityConfig) -> np.ndarray:
     """HDBSCAN on the distance 1 − similarity.
 
     Raises:
@@ -27,8 +27,8 @@ def labels(similarity: np.ndarray, settings: Diversity) -> np.ndarray:
     # Rows of equal structure would be infinitely dense: the library divides by distances.
     distance = np.maximum(1.0 - similarity.astype(np.float64), 1e-3)
     np.fill_diagonal(distance, 0.0)
-    found = HDBSCAN(min_cluster_size=settings.hdbscan_smallest, metric="precomputed", copy=True).fit_predict(distance)
-    found = found.astype(np.int64)
-    noise = found < 0
-    found[noise] = found.max() + 1 + np.arange(int(noise.sum()))
-    return found
+    result = HDBSCAN(min_cluster_size=settings.hdbscan_smallest, metric="precomputed", copy=True).fit_predict(distance)
+    result = result.astype(np.int64)
+    noise = result < 0
+    result[noise] = result.max() + 1 + np.arange(int(noise.sum()))
+    return result

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from dvk.config import Diversity
+from dvk.config import DiversityConfig
 
 
-def labels(similarity: np.ndarray, settings: Diversity) -> np.ndarray:
+def labels(similarity: np.ndarray, settings: DiversityConfig) -> np.ndarray:
     """Clusters at average similarity `settings.similar` or more."""
     number = len(similarity)
     near = similarity.astype(np.float32, copy=True)
