@@ -1,4 +1,4 @@
-"""README, CHANGELOG and constraints say what is so: every command is there and every example parses."""
+"""The pages say what is so: every command is there, every example parses, every link leads somewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from dvk.cli import app
 from tests.cli import warm
 
 TOP = Path(__file__).resolve().parent.parent
-README = (TOP / "README.md").read_text(encoding="utf-8")
+PAGES = {path.relative_to(TOP).as_posix(): path.read_text(encoding="utf-8")
+         for path in (TOP / "README.md", *sorted((TOP / "dvk").rglob("README.md")))}
+README, GUIDE, ARCHITECTURE = PAGES["README.md"], PAGES["dvk/cli/README.md"], PAGES["dvk/README.md"]
 PROJECT = (TOP / "pyproject.toml").read_text(encoding="utf-8")
 ROOT: Any = typer.main.get_command(app)
 
@@ -41,14 +43,15 @@ def sh_blocks(text: str) -> list[list[str]]:
 
 
 def dvk_lines() -> list[str]:
-    """Every `dvk …` command line that README shows, pipes and redirections cut off."""
-    lines = [part.strip() for block in sh_blocks(README) for line in block for part in line.split("&&")]
-    return [re.split(r"\s(?:\||>|#)\s?", line)[0] for line in lines if line.startswith("dvk ")]
+    """Every `dvk …` command line that README and the guide show, pipes and redirections cut off."""
+    blocks = [*sh_blocks(README), *sh_blocks(GUIDE)]
+    lines = [part.strip() for block in blocks for line in block for part in line.split("&&")]
+    return list(dict.fromkeys(re.split(r"\s(?:\||>|#)\s?", line)[0] for line in lines if line.startswith("dvk ")))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_is_in_readme(name: str) -> None:
-    assert re.search(rf"\b{name}\b", README)
+def test_every_command_is_in_the_guide(name: str) -> None:
+    assert re.search(rf"\b{name}\b", GUIDE)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -60,7 +63,7 @@ def test_every_command_and_option_has_help(name: str) -> None:
 
 
 @pytest.mark.parametrize("line", dvk_lines())
-def test_every_command_line_in_readme_parses(line: str) -> None:
+def test_every_command_line_parses(line: str) -> None:
     command, path = ROOT, "dvk"
     words = shlex.split(line)[1:]
     while hasattr(command, "commands"):
@@ -71,9 +74,9 @@ def test_every_command_line_in_readme_parses(line: str) -> None:
     command.make_context(path, words)
 
 
-def test_the_skills_commands_in_readme_run(tmp_path: Path) -> None:
-    """In README's order, in an empty folder, with a library of their own."""
-    lines = [line for line in dvk_lines() if line.startswith("dvk skills")]
+def test_the_skills_commands_run(tmp_path: Path) -> None:
+    """In the guide's order, in an empty folder, with a library of their own."""
+    lines = [line for block in sh_blocks(GUIDE) for line in block if line.startswith("dvk skills")]
     assert len(lines) >= 8
     for line in lines:
         done = warm.dvk(*shlex.split(line)[1:], cwd=tmp_path, exits=None, env={"DVK_HOME": str(tmp_path / "home")})
@@ -94,15 +97,38 @@ def test_exactly_two_set_up_commands() -> None:
     assert second.endswith('python -m pytest -q -n 2 -m "not slow and not gpu"')
 
 
-def test_files_that_readme_names_exist() -> None:
-    links = set(re.findall(r"\]\((?!https?:)([^)#]+)\)", README))
-    named = links | set(re.findall(r"\bdata/tasks/[\w/]+\.py\b", README))
-    missing = [name for name in named if not (TOP / name).exists()]
-    assert named and not missing, missing
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    folder = (TOP / page).parent
+    links = re.findall(r"\]\((?!https?:)([^)]+)\)", PAGES[page])
+    missing = []
+    for link in links:
+        name, _, anchor = link.partition("#")
+        target = folder / name if name else TOP / page
+        if not target.exists():
+            missing.append(link)
+        elif anchor and anchor not in anchors(target.read_text(encoding="utf-8")):
+            missing.append(link)
+    assert not missing, missing
 
 
-def test_the_layout_in_readme_is_the_tree() -> None:
-    block = re.search(r"^## Layout\n.*?^```\n(.*?)^```", README, re.M | re.S)
+def anchors(text: str) -> set[str]:
+    """What headings of a Markdown page can be linked by."""
+    headings = re.findall(r"^#+ (.*)$", text, re.M)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def test_task_files_that_pages_name_exist() -> None:
+    named = {name for text in (README, GUIDE) for name in re.findall(r"\bdata/[\w/]+\.(?:py|toml)\b", text)}
+    assert named and all((TOP / name).exists() for name in named), named
+
+
+def test_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 150
+
+
+def test_the_layout_is_the_tree() -> None:
+    block = re.search(r"^## Layout\n.*?^```\n(.*?)^```", ARCHITECTURE, re.M | re.S)
     assert block
     named = set(re.findall(r"^  (\w+)/", block.group(1), re.M))
     there = {path.parent.name for path in (TOP / "dvk").glob("*/__init__.py")}
