@@ -144,7 +144,8 @@ def _show(value: Any) -> str:
 
 # ---------------------------------------------------------------- candidate and verdict
 
-Backend = Literal["triton", "cuda", "cpp"]
+BackendName = str
+"""A name of `dvk.backends.BACKENDS`, or `path/to/file.py:Name`."""
 
 
 class Candidate(Record):
@@ -152,7 +153,7 @@ class Candidate(Record):
 
     source: str = Field(
         description="Python text that defines ModelNew with the reference's constructor and forward signature.")
-    backend: Backend = Field(description="What its kernels are written in.")
+    backend: BackendName = Field(description="What its kernels are written in.")
     proposer: str = Field("user", description="Who wrote it: user, composer, a strategy or a model.")
     title: str = Field("", description="One line for people: the idea, e.g. `fused epilogue, vector width 8`.")
     skills: tuple[str, ...] = Field((), description="Names of the skills behind it.")

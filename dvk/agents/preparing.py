@@ -21,7 +21,7 @@ from dvk.composer import CannotCompose, CapturedGraph
 from dvk.composer.capture.batch import capture_many
 from dvk.config import Config, Limits
 from dvk.errors import DvkError
-from dvk.records import Backend, Device, Task, content_hash
+from dvk.records import BackendName, Device, Task, content_hash
 from dvk.tasks import beside, packages
 from dvk.tasks.sourcetext import read_source
 
@@ -32,7 +32,7 @@ PER_CHILD = 24
 CAPTURE_S = 120.0
 
 
-def prepare(paths: Sequence[Path], device: Device, backend: Backend, config: Config, *, workers: int | None = None,
+def prepare(paths: Sequence[Path], device: Device, backend: BackendName, config: Config, *, workers: int | None = None,
             kept: bool = False, eval_mode: bool = False) -> Iterator[TaskContext | DvkError]:  # fmt: skip
     """A subject for every file, or what is wrong with it, in their order.
 
@@ -60,7 +60,7 @@ def prepare(paths: Sequence[Path], device: Device, backend: Backend, config: Con
         yield made
 
 
-def _fresh(paths: Sequence[Path], device: Device, backend: Backend, config: Config, workers: int,
+def _fresh(paths: Sequence[Path], device: Device, backend: BackendName, config: Config, workers: int,
            eval_mode: bool) -> Iterator[TaskContext | DvkError]:  # fmt: skip
     examined: list[Task | DvkError] = []
 
@@ -108,7 +108,7 @@ def place(path: Path, device: Device, eval_mode: bool = False) -> Path | None:
     return resources.home() / "cache" / "tasks" / f"{key}.json"
 
 
-def restored(where: Path, path: Path, backend: Backend) -> TaskContext | None:
+def restored(where: Path, path: Path, backend: BackendName) -> TaskContext | None:
     """What was kept there, about the file as it lies now; null where there is nothing, or nothing whole."""
     try:
         found = json.loads(where.read_text())

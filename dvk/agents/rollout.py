@@ -16,9 +16,9 @@ from dvk.agents import dialects, policy, repair, selection, writers
 from dvk.agents.episode_runner import ROLES, ConversationKey, ConversationState, EpisodeRunner, order
 from dvk.agents.task_context import TaskContext
 from dvk.backbone import Backbone, Conversation, Sampling
+from dvk.backends import default_device
 from dvk.config import Config
 from dvk.crashes import Crashed, fenced
-from dvk.harness.backends import default_device
 from dvk.harness.placement import num_workers
 from dvk.harness.queue import JudgeQueue
 from dvk.records import Candidate, Episode, Role, Turn, content_hash

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dvk.composer import CannotCompose, CapturedGraph
-from dvk.records import Backend, Skill, Task, TensorSpec
+from dvk.records import BackendName, Skill, Task, TensorSpec
 from dvk.tasks.sizes import num_bytes, tensor_bytes
 
 CHARS_PER_TOKEN = 3
@@ -25,7 +25,7 @@ class TaskContext:
     task: Task
     captured: CapturedGraph | None
     """The operator graph; null where the module cannot be captured, which the compact dialect cannot read."""
-    backend: Backend
+    backend: BackendName
     cannot: CannotCompose | None = field(default=None, compare=False)
     """Why there is no graph, where that is known."""
 

@@ -19,8 +19,8 @@ from dvk.agents import dialects, policy, writers
 from dvk.agents.rollout import sampling
 from dvk.agents.task_context import TaskContext
 from dvk.backbone import Backbone, Conversation, Sampling
+from dvk.backends import default_device
 from dvk.config import Config
-from dvk.harness.backends import default_device
 from dvk.harness.placement import num_workers
 from dvk.harness.queue import JudgeQueue
 from dvk.records import Skill, Turn, content_hash

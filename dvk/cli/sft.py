@@ -108,7 +108,7 @@ def run(
     merged = configuration.load(config, settings or [], {"collect.tasks": tasks, "fit.epochs": epochs, "diversity.suites": suites})
     chosen = tuple(backend or BACKENDS)
     request = SftRequest(
-        stages=stages, data=tuple(data or ()), start=start, backends=chosen, best_steps=best_steps,  # type: ignore[arg-type]  # checked
+        stages=stages, data=tuple(data or ()), start=start, backends=chosen, best_steps=best_steps,
         workers=workers, out=out, resume=resume, argv=tuple(sys.argv),
     )
     told = sft(request, merged)

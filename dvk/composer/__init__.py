@@ -6,8 +6,9 @@ whole drop-in for a `Plan`. Every module composes: operators without a rule stay
 
 from dvk.composer.capture.batch import capture_many
 from dvk.composer.capture.export import CannotCompose, CapturedGraph, capture
-from dvk.composer.compose import Composition, Part, Plan, compose, fuse, join, renderer, write
+from dvk.composer.codegen.base import codegen
+from dvk.composer.compose import Composition, Part, Plan, compose, fuse, join, write
 from dvk.composer.recipes import RECIPES, applicable
 
 __all__ = ["RECIPES", "CannotCompose", "CapturedGraph", "Composition", "Part", "Plan", "applicable", "capture", "capture_many", "compose",
-           "fuse", "join", "renderer", "write"]
+           "codegen", "fuse", "join", "write"]

@@ -19,7 +19,7 @@ from dvk.composer.codegen.triton.matmul import depth_of
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.matmul_form import form_of
 from dvk.composer.ir.symint import power
-from dvk.records import Backend
+from dvk.records import BackendName
 
 Schedule = dict[str, Any]
 Algorithms = dict[str, list[Schedule]]
@@ -31,7 +31,7 @@ MIN_LOOP = 8
 """Elements of the shortest row that is worth a loop at all."""
 
 
-def algorithms(kernel: Kernel, backend: Backend) -> Algorithms:
+def algorithms(kernel: Kernel, backend: BackendName) -> Algorithms:
     """Algorithm → its schedules, the usual first. Every pointwise, row and column kernel of more than a few elements has at least three."""
     if backend == "cpp":
         found = _cpp(kernel)
@@ -40,14 +40,14 @@ def algorithms(kernel: Kernel, backend: Backend) -> Algorithms:
     return {name: options for name, options in found.items() if options}
 
 
-def usual(kernel: Kernel, backend: Backend) -> Schedule:
+def usual(kernel: Kernel, backend: BackendName) -> Schedule:
     """The schedule of a kernel that nothing is said about."""
     if kernel.family == "product":
         return _products(kernel)[0]
     return (cpp if backend == "cpp" else triton_schedule).default_schedule(kernel)
 
 
-def name_of(kernel: Kernel, schedule: Schedule, backend: Backend) -> str:
+def name_of(kernel: Kernel, schedule: Schedule, backend: BackendName) -> str:
     """The algorithm that a schedule is of."""
     return _cpp_name(kernel, schedule) if backend == "cpp" else _triton_name(kernel, schedule)
 
@@ -84,7 +84,7 @@ def _triton_name(kernel: Kernel, schedule: Schedule) -> str:
     return f"{kernel.family} {words}{how}"
 
 
-def _named(kernel: Kernel, options: Iterable[Schedule], backend: Backend) -> Algorithms:
+def _named(kernel: Kernel, options: Iterable[Schedule], backend: BackendName) -> Algorithms:
     result: Algorithms = {}
     for option in options:
         schedules = result.setdefault(name_of(kernel, option, backend), [])

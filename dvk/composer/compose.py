@@ -13,9 +13,7 @@ from typing import Any
 
 from dvk.composer import recipes
 from dvk.composer.capture.export import CannotCompose, CapturedGraph
-from dvk.composer.codegen import cpp
-from dvk.composer.codegen.analysis.online import SoftmaxPair, online_pair
-from dvk.composer.codegen.cpp import recurrence
+from dvk.composer.codegen.base import KernelSet, Schedule, codegen
 from dvk.composer.dropin import forward, source_file
 from dvk.composer.fusion import matmul_rules
 from dvk.composer.fusion.build import build
@@ -27,8 +25,8 @@ from dvk.composer.ir.nodes import IRNode
 from dvk.composer.ir.recurrence import RECURRENT, Recurrence
 from dvk.composer.lowering import convolution
 from dvk.composer.lowering.dispatch import PrimGraph, lower
-from dvk.composer.rewrites import cudnn, huge_pages
-from dvk.records import Backend, Candidate, Graph, Task
+from dvk.composer.rewrites import cudnn
+from dvk.records import Candidate, Graph, Task
 
 
 @dataclass(frozen=True)
@@ -106,19 +104,6 @@ def reads_elsewhere(group: FusionGroup) -> bool:
     return any(p.op == "gather" for p in group.members)
 
 
-def renderer(backend: Backend) -> Any:
-    """The module that renders kernels for a back end."""
-    if backend == "cpp":
-        return cpp
-    if backend == "cuda":
-        from dvk.composer.codegen import cuda
-
-        return cuda
-    from dvk.composer.codegen import triton
-
-    return triton
-
-
 @dataclass(frozen=True)
 class Part:
     """A graph fused and scheduled: what one set of inputs is computed by."""
@@ -128,9 +113,9 @@ class Part:
     composition: Composition
     plan: Plan
 
-    def schedule(self, kernel: Kernel, backend: Backend) -> dict[str, Any]:
+    def schedule(self, kernel: Kernel, backend: str) -> Schedule:
         """That of one of the composition's kernels."""
-        return dict(self.plan.schedules.get(kernel.name) or renderer(backend).default_schedule(kernel))
+        return dict(self.plan.schedules.get(kernel.name) or codegen(backend).default_schedule(kernel))
 
     @property
     def may_write_over(self) -> bool:
@@ -144,19 +129,19 @@ class Part:
 
 
 def compose(
-    task: Task, captured: CapturedGraph, plan: Plan, backend: Backend, *, skills: tuple[str, ...] = (), title: str = ""
+    task: Task, captured: CapturedGraph, plan: Plan, backend: str, *, skills: tuple[str, ...] = (), title: str = ""
 ) -> Candidate:
     """A candidate that executes the plan."""
     return write(task, captured, fuse(task, captured, plan.recipes), plan, backend, skills=skills, title=title)
 
 
-def write(task: Task, captured: CapturedGraph, composition: Composition, plan: Plan, backend: Backend, *, skills: tuple[str, ...] = (),
+def write(task: Task, captured: CapturedGraph, composition: Composition, plan: Plan, backend: str, *, skills: tuple[str, ...] = (),
           title: str = "") -> Candidate:
     """A candidate from a graph already fused."""
     return join([Part(task, captured, composition, plan)], backend, skills=skills, title=title)
 
 
-def join(parts: Sequence[Part], backend: Backend, *, skills: tuple[str, ...] = (), title: str = "") -> Candidate:
+def join(parts: Sequence[Part], backend: str, *, skills: tuple[str, ...] = (), title: str = "") -> Candidate:
     """One candidate that executes, for each part's inputs, that part's plan. Kernels that two parts have in common are there once.
 
     Raises:
@@ -166,56 +151,40 @@ def join(parts: Sequence[Part], backend: Backend, *, skills: tuple[str, ...] = (
     if not any(part.plan.recipes or part.composition.kernels for part in parts):
         title = title or "as it is"
         return Candidate(source=source_file.unchanged(task, title), backend=backend, proposer="composer", title=title, skills=skills)
-    render = renderer(backend)
+    writer = codegen(backend)
     named = distinct(parts, backend)
     kernels = {kernel.name: kernel for of_part in named for kernel in of_part.values()}
     chosen = {of_part[key].name: part.schedule(kernel, backend) for part, of_part in zip(parts, named, strict=True)
               for key, kernel in part.composition.kernels.items()}
-    launch = cpp_launch if backend == "cpp" else lambda k, i, o: render.launch(k, chosen[k.name], i, o)
     makers: forward.Makers = {}
     recurrences: forward.Recurrences = {}
     fused = []
     inplace: dict[str, dict[int, int]] = {}
-    writers: list[forward.HostWriter] = []  # kept: what one has derived goes by its identity
+    hosts: list[forward.HostWriter] = []  # kept: derived values are named by the identity of their host
     for part, of_part in zip(parts, named, strict=True):
         made = part.composition
-        writers.append(forward.HostWriter(made.graph, made.prims, made.part, of_part, launch, part.may_write_over, task.device, makers,
-                                       recurrences, cudnn.RECIPE in part.plan.recipes))
-        program = writers[-1].program()
+        hosts.append(forward.HostWriter(made.graph, made.prims, made.part, of_part, lambda k, i, o: writer.launch(k, chosen[k.name], i, o),
+                                        part.may_write_over, task.device, makers, recurrences, cudnn.RECIPE in part.plan.recipes))
+        program = hosts[-1].program()
         inplace |= program.inplace
         fused.append(source_file.Fused(part.captured, program, "cuda_graph" in part.plan.recipes and task.device == "cuda"))
-    if recurrences and backend != "cpp":
-        raise CannotCompose("recurrent layers have kernels in C++ alone")
-    every = list(kernels.values())
-    texts = [render.render(kernel, chosen[kernel.name], inplace.get(kernel.name)) for kernel in every]
-    shared = render.prelude(every)
-    if backend == "cpp" and any("huge_pages" in part.plan.recipes for part in parts):
-        texts = [huge_pages.advised(text, kernel, inplace.get(kernel.name, {})) for text, kernel in zip(texts, every, strict=True)]
-        shared += huge_pages.PRELUDE
-    if backend == "cpp":
-        header = "import torch"
-        texts += [recurrence.render(made, name) for made, name in recurrences.items()]
-        functions = {**{k.name: len(k.inputs) + len(k.outputs) for k in every},
-                     **{name: len(made.read) + len(made.written) for made, name in recurrences.items()}}
-        text, runtime, load = cpp_module(functions, shared, "\n\n".join(texts))
-    elif backend == "cuda":
-        header = "import torch"
-        text, runtime, load = render.module(every, chosen, texts)
-    else:
-        header = "\n".join(["import torch", "import triton", "import triton.language as tl"])
-        text, runtime, load = render.module(every, texts)
-    title = title or f"{len(every) + len(recurrences)} fused kernels" + (f" for {len(parts)} sets of inputs" if len(parts) > 1 else "")
-    source = source_file.write(task, fused, kernels=text, runtime=runtime, load=load, title=title, header=header)
-    recipes_ = tuple(dict.fromkeys(name for part in parts for name in part.plan.recipes))
-    return Candidate(source=source, backend=backend, proposer="composer", title=title, skills=skills, recipes=recipes_, schedule=chosen)
+    if recurrences and not writer.has_recurrences:
+        raise CannotCompose(f"the {backend} backend has no kernels for recurrent layers")
+    applied = tuple(dict.fromkeys(name for part in parts for name in part.plan.recipes))
+    layers = {name: layer for layer, name in recurrences.items()}
+    module = writer.module(KernelSet(tuple(kernels.values()), chosen, inplace, layers, frozenset(applied)))
+    title = title or f"{len(kernels) + len(layers)} fused kernels" + (f" for {len(parts)} sets of inputs" if len(parts) > 1 else "")
+    source = source_file.write(task, fused, kernels=module.text, runtime=module.runtime, load=list(module.load), title=title,
+                               header=module.header)
+    return Candidate(source=source, backend=backend, proposer="composer", title=title, skills=skills, recipes=applied, schedule=chosen)
 
 
-def distinct(parts: Sequence[Part], backend: Backend) -> list[dict[int, Kernel]]:
+def distinct(parts: Sequence[Part], backend: str) -> list[dict[int, Kernel]]:
     """Each part's kernels by identity of their group, under the names that they have in one drop-in: a kernel that an earlier part
     has, too, goes by its name there."""
     if len(parts) == 1:
         return [parts[0].composition.kernels]
-    render = renderer(backend)
+    writer = codegen(backend)
     known: dict[object, str] = {}
     result: list[dict[int, Kernel]] = []
     number = 0
@@ -225,7 +194,7 @@ def distinct(parts: Sequence[Part], backend: Backend) -> list[dict[int, Kernel]]
         for key, kernel in part.composition.kernels.items():
             schedule = part.schedule(kernel, backend)
             plain = replace(kernel, name="k")
-            text = render.render(plain, schedule, part.inplace(kernel))
+            text = writer.render(plain, schedule, part.inplace(kernel))
             same = (text, kernel.num_rows, kernel.row_length, json.dumps(schedule, sort_keys=True))
             if (name := known.get(same)) is None:
                 name, number = f"k{number}", number + 1
@@ -234,37 +203,3 @@ def distinct(parts: Sequence[Part], backend: Backend) -> list[dict[int, Kernel]]
         known = {**mine, **known}
         result.append(named)
     return result
-
-
-def cpp_launch(kernel: Kernel, inputs: list[str], outputs: list[str]) -> list[str]:
-    """A ctypes call with raw addresses."""
-    return [f"_dvk_{kernel.name}({', '.join(f'{name}.data_ptr()' for name in (*inputs, *outputs))})"]
-
-
-def cpp_module(functions: Mapping[str, int], prelude: str, source: str) -> tuple[str, str, list[str]]:
-    """Module text that holds the C++ source; what that begins with; and the lines that load both.
-
-    Args:
-        functions: name → how many addresses it takes.
-    """
-    if not functions:
-        return "", "", []
-    names = {f"_dvk_{name}": name for name in functions}
-    text = f"_DVK_SOURCE = r'''\n{source}\n'''\n" + "\n".join(f"{n} = None  # the loaded function" for n in names)
-    load = [f"global {', '.join(names)}", *cpp.LOAD]
-    for held, name in names.items():
-        load += [f"{held} = library.{name}", f"{held}.argtypes, {held}.restype = [ctypes.c_void_p] * {functions[name]}, None"]
-    return text, cpp.runtime(prelude), load
-
-
-def schedule_recipes(kernel: Kernel, schedule: Mapping[str, Any], backend: Backend) -> set[str]:
-    """The schedule recipes a kernel's schedule amounts to, by the names skills use."""
-    if kernel.family == "product":
-        return {"vectorize", *(["split_reduction"] if schedule.get("splits", 1) > 1 else [])}
-    if kernel.family in ("pointwise", "window", "scan", "scan_column"):
-        return {"vectorize"}
-    if backend == "cpp":
-        return {"vectorize", "split_reduction" if schedule.get("parallel") == "inner" else "looped_row"}
-    used = {{"persistent": "persistent_row", "looped": "looped_row", "split": "split_reduction"}[schedule["kind"]]}
-    online = schedule.get("online") and isinstance(online_pair(kernel), SoftmaxPair)
-    return used | ({"online_softmax"} if online else set())

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
+from dvk.composer.codegen.base import codegen
 from dvk.composer.ir.effects import draws, is_step, is_view, written
 from dvk.composer.ir.nodes import View
 from dvk.composer.lowering import CODEGEN_RULES, RULES, lower
@@ -47,7 +48,6 @@ class Recipe:
     rewrite: Rewrite | None = None
     """The graph after the move, or None where it does not apply."""
     devices: tuple[str, ...] = ("cpu", "cuda")
-    backends: tuple[str, ...] = ("cpp", "cuda", "triton")
     exact: bool = True
     """For every input; else where values are finite alone, and then it is not used unless asked for."""
     kind: str = "graph"
@@ -58,7 +58,7 @@ RECIPES: dict[str, Recipe] = {r.name: r for r in (
     Recipe("recurrent_cells", "RNNCell, GRUCell or LSTMCell, or its functional form, of floating-point values of one type",
            _all(cells.rewrite)),
     Recipe("recurrent_sequences", "RNN, GRU or LSTM over sequences, in float32 or float64, without projections or active dropout",
-           _all(sequences.rewrite), devices=("cpu",), backends=("cpp",)),
+           _all(sequences.rewrite), devices=("cpu",)),
     Recipe("dead_code", "an operator returns its operand unchanged, or its result is not read", _all(dead.rewrite)),
     Recipe("common_subexpressions", "an operator repeats another on the same operands; no random numbers, nothing written in place",
            _all(repeated.rewrite)),
@@ -88,7 +88,7 @@ RECIPES: dict[str, Recipe] = {r.name: r for r in (
            kind="fusion", exact=False),
     Recipe("inplace_epilogue", "nobody else can see the buffer a library call returned", kind="host"),
     Recipe("huge_pages", "a kernel writes a fresh result of 32 MiB or more, whose pages the system has yet to give", kind="host",
-           devices=("cpu",), backends=("cpp",)),
+           devices=("cpu",)),
     Recipe(cudnn.RECIPE, "a convolution of a batch that stays with the library", kind="host", devices=("cuda",)),
     Recipe("cuda_graph", "no random numbers, no in-place writes: every call runs the same kernels", kind="host", devices=("cuda",)),
     Recipe("vectorize", "always", kind="schedule"),
@@ -159,14 +159,15 @@ def applicable(graph: Graph, device: str, backend: str, *, but: Collection[str] 
         inexact: those, too, that are exact for finite values alone.
         but: recipes that are not looked for.
     """
-    apart = rewrite(graph, tuple(name for name in DECOMPOSING if name not in but and backend in RECIPES[name].backends), device)
+    writer = codegen(backend)
+    apart = rewrite(graph, tuple(name for name in DECOMPOSING if name not in but and name not in writer.excluded), device)
     operators = [n.op.split(".")[1] for n in apart.nodes if n.op.startswith("aten.")]
     fused = [o for o in operators if o in RULES]
     result = []
     wanted = [recipe for recipe in RECIPES.values() if recipe.name not in but and (recipe.exact or inexact)]
-    owned = _owned(apart, device) if backend != "cuda" and any(recipe.name in OWN_FAMILIES for recipe in wanted) else ()
+    owned = _owned(apart, device) if writer.has_families and any(recipe.name in OWN_FAMILIES for recipe in wanted) else ()
     for recipe in wanted:
-        if device not in recipe.devices or backend not in recipe.backends:
+        if device not in recipe.devices or recipe.name in writer.excluded:
             continue
         if recipe.name in OWN_FAMILIES:
             if recipe.name in owned:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dvk import crashes, machine
+from dvk import backends, crashes, machine
 from dvk.config import Config
 from dvk.harness.placement import AnyJudgeSession, is_remote, open_session
 from dvk.harness.session import recording
@@ -97,7 +97,8 @@ class JudgePool:
         jobs = list(jobs)
         where = is_remote(self.config)
         desk = _Desk(jobs, self._spare, any_size=bool(where))
-        if contract != "module" and any(task.device == "cuda" and candidate.backend != "cpp" for task, candidate in jobs):
+        planned = (task.device == "cuda" and backends.get(candidate.backend).has_launch_plan for task, candidate in jobs)
+        if contract != "module" and any(planned):
             self.warm()
         if not where and any(task.device == "cuda" for task, _ in jobs):
             self._spare.look()

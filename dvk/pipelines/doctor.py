@@ -20,10 +20,9 @@ from typing import Any
 from pydantic import BaseModel
 
 import dvk
-from dvk import machine, resources, runs, sandbox
+from dvk import backends, machine, resources, runs, sandbox
 from dvk.config import Config, Limits
 from dvk.errors import DvkError
-from dvk.harness import backends
 from dvk.harness.session import lending
 from dvk.harness.timing.roofline import better
 from dvk.records import Device

@@ -23,12 +23,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from dvk import machine, tasks
+from dvk import backends, machine, tasks
 from dvk.config import Config
 from dvk.errors import UsageError
-from dvk.harness import JudgePool, backends
+from dvk.harness import JudgePool
 from dvk.pipelines import leftovers
-from dvk.records import Backend, Candidate, Device, Status, Task, Tier, Verdict
+from dvk.records import BackendName, Candidate, Device, Status, Task, Tier, Verdict
 from dvk.resources import resource
 
 FLATTERED = 1.10
@@ -61,7 +61,7 @@ class RedTeamCase:
     reference: str
     """Stem of a file in `tasks/`."""
     device: Literal["cpu", "cuda", "any"]
-    backend: Backend
+    backend: BackendName
     expect: Expect
     tier: Tier = "search"
     backward: bool = False

@@ -16,16 +16,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from dvk import crashes, machine, tasks
+from dvk import backends, crashes, machine, tasks
 from dvk.config import Config
 from dvk.errors import TaskError, UsageError
-from dvk.harness import BASELINES, JudgePool, backends
+from dvk.harness import BASELINES, JudgePool
 from dvk.harness.placement import num_workers
 from dvk.harness.session import static
 from dvk.harness.session.verdict_cache import Remembered
 from dvk.interop.kernelgym import remote
 from dvk.pipelines import tracebacks
-from dvk.records import Backend, Candidate, Device, Status, Task, Tier, Verdict, content_hash
+from dvk.records import BackendName, Candidate, Device, Status, Task, Tier, Verdict, content_hash
 from dvk.runs import RunFolder
 from dvk.tasks import naming
 from dvk.tasks.packages import base_of
@@ -279,38 +279,35 @@ def _read(path: Path, what: str) -> str:
 def _check(request: VerifyRequest, there: Sequence[Device] | None) -> None:
     if not request.jobs:
         raise UsageError("nothing to verify", "name at least one candidate file")
-    if request.backend not in ("auto", *backends.BACKENDS):
-        raise UsageError(
-            f"unknown backend: `{request.backend}`", f"choose auto, {', '.join(sorted(backends.BACKENDS))}"
-        )
     if unknown := [name for name in request.baselines if name not in BASELINES]:
         raise UsageError(f"unknown baseline: `{unknown[0]}`", f"choose {', '.join(BASELINES)}; eager is always timed")
     if request.backend != "auto":
+        backends.add(request.backend)
         if there is None:
             backends.require(request.backend)
-        if request.backend == "cuda" and request.device == "cpu":
-            raise UsageError("CUDA kernels do not run on the CPU", "drop --device cpu")
-        if request.backend == "cpp" and request.device == "cuda":
-            raise UsageError("C++ kernels run on the CPU", "drop --device cuda")
+        if request.device is not None:
+            backends.check_device(request.backend, request.device)
     if there is not None and request.device is not None and request.device not in there:
         raise UsageError(f"the judge has no {request.device}", f"drop --device; it judges on {' and '.join(there)}")
 
 
 def _place(job: VerifyJob, request: VerifyRequest, there: Sequence[Device] | None) -> tuple[Candidate, Device]:
     """The candidate with its back end, and the device to compare on, of those a judge elsewhere has."""
-    backend: Backend
+    backend: BackendName
     if request.backend == "auto":
-        backend = static.detect(job.source)
+        backend = backends.detect(job.source)
         if there is None and backend != "cpp":  # plain PyTorch counts as cpp and needs no compiler
             backends.require(backend)
     else:
-        backend = request.backend  # type: ignore[assignment]
+        backend = request.backend
     if request.device is not None:
         device = request.device
-    elif (there is None or "cpu" in there) and backend == "cpp" and (request.backend == "cpp" or static.calls_cpp(job.source)):
+    elif request.backend == "auto" and (there is None or "cpu" in there) and static.calls_cpp(job.source) and backend == "cpp":
         device = "cpu"
     else:
-        device = backends.default_device() if there is None else there[0]
+        choices = [backends.default_device()] if there is None else list(there)
+        devices = backends.get(backend).devices if request.backend != "auto" else choices
+        device = next((d for d in choices if d in devices), devices[0])
     return Candidate(source=job.source, backend=backend, proposer="user", title=job.label), device
 
 

@@ -18,7 +18,7 @@ from dvk.backbone import Backbone
 from dvk.composer import CapturedGraph
 from dvk.config import Config
 from dvk.errors import ModelError
-from dvk.records import Backend, Candidate, Skill, Task, Trace, Verdict
+from dvk.records import BackendName, Candidate, Skill, Task, Trace, Verdict
 from dvk.search.tunings import Known
 
 Proposals = Generator[list[Candidate], list["Verdict | None"], None]
@@ -31,7 +31,7 @@ class SearchProblem:
     task: Task
     captured: CapturedGraph | None
     """None, where there is a backbone, for a module that cannot be captured: a general model reads its source."""
-    backend: Backend
+    backend: BackendName
     skills: tuple[Skill, ...]
     """Retrieved for the task, best first."""
     config: Config

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dvk.composer import fuse, renderer
+from dvk.composer import codegen, fuse
 from dvk.composer.codegen.analysis.work import does
 from dvk.composer.ir.conv_form import direct_form
 from dvk.composer.ir.loops import READS, Kernel
@@ -90,7 +90,7 @@ def observed(problem: SearchProblem, tried: Sequence[tuple[Candidate, Verdict]])
     Args:
         tried: the composer's candidates with their verdicts; what was not timed is passed over, and what was timed too roughly (`WIDE`).
     """
-    captured, default = problem.captured, renderer(problem.backend).default_schedule
+    captured, default = problem.captured, codegen(problem.backend).default_schedule
     assert captured is not None
     timed = [(structure(c), c.schedule, v.timing) for c, v in tried if v.timing is not None and v.tier == "search"]
     speeds = {(_key(recipes, schedule), timing.regime): timing.speedup for recipes, schedule, timing in timed}

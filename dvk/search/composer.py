@@ -20,8 +20,8 @@ import json
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any
 
-from dvk.composer import CannotCompose, Plan, applicable, fuse, renderer, write
-from dvk.composer.compose import Composition, schedule_recipes
+from dvk.composer import CannotCompose, Plan, applicable, codegen, fuse, write
+from dvk.composer.compose import Composition
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.recipes import OWN_FAMILIES, RECIPES
 from dvk.records import Candidate, Status, Verdict
@@ -81,7 +81,7 @@ class Planner:
         made = write(problem.task, self.captured, composition, plan, problem.backend)
         used = {r for r in plan.recipes if RECIPES[r].kind != "schedule"}
         for kernel in composition.ordered:
-            used |= schedule_recipes(kernel, made.schedule[kernel.name], problem.backend)
+            used |= codegen(problem.backend).recipes_of(kernel, made.schedule[kernel.name])
         used &= set(self.order)
         first: dict[str, str] = {}
         for skill in problem.skills:
@@ -100,8 +100,7 @@ class Planner:
         What gained elsewhere comes first, then the default and what nobody has tried. What lost is left out, and where
         searches of several tasks have tried the class, all but the first few are.
         """
-        render = renderer(self.problem.backend)
-        possible = render.schedules(kernel)
+        possible: list[Mapping[str, Any]] = [*codegen(self.problem.backend).schedules(kernel)]
         known = {_text(one.schedule): one for one in self.problem.tunings.get(class_of(kernel), ())}
         gain = {_text(o): known[_text(o)].gain if _text(o) in known else 1.0 for o in possible}
         kept = [o for o in possible if o == possible[0] or _text(o) not in known or known[_text(o)].most > LOST]

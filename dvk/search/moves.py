@@ -24,7 +24,7 @@ from dvk.composer.ir.loops import Kernel
 from dvk.composer.recipes import RECIPES
 from dvk.composer.rewrites.edit import packet
 from dvk.nanolang import algorithms, name_of
-from dvk.records import Backend, Candidate
+from dvk.records import BackendName, Candidate
 from dvk.search.classes import alike, work_of
 from dvk.search.composer import Planner, differences
 
@@ -197,7 +197,7 @@ def ways_of(planner: Planner, kernel: Kernel) -> dict[str, list[Mapping[str, Any
     return result
 
 
-def way_of(kernel: Kernel, schedule: Mapping[str, Any], backend: Backend) -> str:
+def way_of(kernel: Kernel, schedule: Mapping[str, Any], backend: BackendName) -> str:
     """The algorithm of a schedule: `row looped online`, `product dot`, `window unrolled`."""
     if backend != "cuda" and kernel.family in PLAIN:
         return name_of(kernel, dict(schedule), backend)

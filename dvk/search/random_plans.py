@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 
-from dvk.composer import Plan, renderer
+from dvk.composer import Plan, codegen
 from dvk.search import Proposals, SearchProblem
 from dvk.search.composer import MEASURED, Planner
 
@@ -20,7 +20,7 @@ def search(problem: SearchProblem) -> Proposals:
     """Plans without end, as far as the budget reaches."""
     planner = Planner(problem)
     rng = random.Random(problem.config.seed)
-    render = renderer(problem.backend)
+    writer = codegen(problem.backend)
     always = tuple(r for r in planner.order if r not in MEASURED)
     optional = [r for r in planner.order if r in MEASURED]
     seen: set[str] = set()
@@ -29,7 +29,7 @@ def search(problem: SearchProblem) -> Proposals:
         for number in range(start, start + BATCH):
             recipes = (*always, *(r for r in optional if rng.random() < 0.5))
             kernels = planner.fused(recipes).ordered
-            plan = Plan(recipes, {k.name: rng.choice(render.schedules(k)) for k in kernels})
+            plan = Plan(recipes, {k.name: rng.choice(writer.schedules(k)) for k in kernels})
             candidate = planner.candidate(plan, f"random {number}")
             if candidate.id not in seen:
                 seen.add(candidate.id)

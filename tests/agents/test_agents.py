@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from dvk import backends
 from dvk.agents import dialects, notes, policy, selection, summary
 from dvk.agents.dialects.examples import EXAMPLES, RULES, TITLES
 from dvk.agents.task_context import TaskContext
@@ -154,7 +155,7 @@ def test_a_candidate_is_signed() -> None:
 @pytest.mark.parametrize("backend", ["triton", "cuda", "cpp"])
 def test_every_back_end_is_explained_by_an_example(backend: str) -> None:
     text = EXAMPLES[backend]  # type: ignore[index]
-    assert static.detect(text) == backend and static.refuse(text) is None
+    assert backends.detect(text) == backend and static.refuse(text) is None
     compile(text, "example", "exec")
     asked = CHAT.policy(TaskContext(TASK, None, backend), [], SETTINGS).messages[0]["content"]  # type: ignore[arg-type]
     assert text in asked and RULES[backend] in asked and TITLES[backend] in asked and SOURCE.strip() in asked  # type: ignore[index]

@@ -31,9 +31,9 @@ from dvk.agents.preparing import prepare
 from dvk.agents.teacher.advice import Advice, given, how, say
 from dvk.agents.teacher.lessons import skill
 from dvk.backbone import Conversation, Sampling, open_backbone
+from dvk.backends import default_device
 from dvk.composer import CannotCompose, Plan
 from dvk.config import AgentsConfig, Config
-from dvk.harness.backends import default_device
 from dvk.nanolang.text.variants import full
 from dvk.nanolang.text.write import fused, write
 from dvk.stats.fast_p import interval

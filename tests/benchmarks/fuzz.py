@@ -24,10 +24,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dvk import tasks
+from dvk import backends, tasks
 from dvk.config import Config
 from dvk.harness import JudgePool
-from dvk.harness.session import static
 from dvk.records import Candidate
 from dvk.sandbox import proctree
 
@@ -208,7 +207,7 @@ def judge(count: int, seed: int, workers: int) -> dict[str, Any]:
     seen: Counter[int] = Counter()
     became: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
     slowest = 0.0
-    jobs = [(task, Candidate(source=source, backend=static.detect(source))) for _, source in made]
+    jobs = [(task, Candidate(source=source, backend=backends.detect(source))) for _, source in made]
     for position, verdict in JudgePool(workers, CONFIG).map(jobs, tier="smoke"):
         seen[position] += 1
         became[made[position][0]][verdict.status.value] += 1

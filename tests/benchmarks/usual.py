@@ -27,13 +27,13 @@ from dvk.config import AgentsConfig, Config
 from dvk.errors import DvkError
 from dvk.nanolang.text.variants import described
 from dvk.pipelines.sft.collect import DEVICES
-from dvk.records import Backend
+from dvk.records import BackendName
 from dvk.stats.fast_p import interval
 
 KINDS = ("usual", "other numbers", "other structure", "other", "unreadable")
 
 
-def subjects(folder: Path, every: int, backend: Backend, config: Config) -> Iterator[TaskContext]:
+def subjects(folder: Path, every: int, backend: BackendName, config: Config) -> Iterator[TaskContext]:
     """Every so many-th task of a folder, listed as for the back end's device."""
     for path in sorted(folder.rglob("[!_]*.py"))[::every]:
         try:

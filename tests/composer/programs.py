@@ -21,8 +21,9 @@ from torch import nn
 from dvk.composer import applicable, fuse
 from dvk.composer.capture.export import CapturedGraph, trace_module
 from dvk.composer.codegen import cpp
+from dvk.composer.codegen.base import codegen
 from dvk.composer.codegen.cpp import recurrence
-from dvk.composer.compose import Composition, Plan, compose, cpp_launch
+from dvk.composer.compose import Composition, Plan, compose
 from dvk.composer.dropin.forward import HostWriter, held_name
 from dvk.composer.ir.affine import Affine
 from dvk.composer.ir.loops import Bound, Kernel
@@ -92,7 +93,7 @@ class Program:
             self.composition.prims,
             self.composition.part,
             kernels,
-            cpp_launch,
+            lambda kernel, inputs, outputs: codegen("cpp").launch(kernel, {}, inputs, outputs),
             "inplace_epilogue" in self.recipes,
             "cpu",
         )
@@ -290,6 +291,7 @@ def drop_in(
     training: bool | None = False,
     recipes: tuple[str, ...] | None = None,
     names: Sequence[str] | None = None,
+    backend: str = "cpp",
 ) -> tuple[types.ModuleType, nn.Module, Candidate]:
     """The executed drop-in of a file's text, the reference module, and the candidate; mode None is the file's own."""
     import inspect
@@ -304,5 +306,5 @@ def drop_in(
     names = names or list(inspect.signature(found if function else model.forward).parameters)[: len(args)]
     captured = trace_module(model, list(args), list(names))
     chosen = usual(captured.graph) if recipes is None else recipes
-    candidate = compose(task, captured, Plan(chosen), "cpp")
+    candidate = compose(task, captured, Plan(chosen), backend)
     return run_source(candidate.source), model, candidate

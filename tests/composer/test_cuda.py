@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from dvk import cuda_toolkit
 from dvk.composer import Plan, applicable, compose, fuse
 from dvk.composer.capture.export import trace_module
 from dvk.composer.codegen import cuda
@@ -279,7 +280,7 @@ def test_without_cuda_the_drop_in_computes_the_original(monkeypatch: pytest.Monk
     assert new._dvk_ready is False
 
 
-needs_nvrtc = pytest.mark.skipif(nvrtc.find() is None, reason="pip install nvidia-cuda-nvrtc")
+needs_nvrtc = pytest.mark.skipif(cuda_toolkit.nvrtc() is None, reason="pip install nvidia-cuda-nvrtc")
 
 
 @needs_nvrtc

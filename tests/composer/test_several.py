@@ -19,7 +19,7 @@ from torch import nn
 
 from dvk.composer import CannotCompose, Part, Plan, fuse, join
 from dvk.composer.capture.export import trace_module
-from dvk.records import Backend, Candidate, Task
+from dvk.records import BackendName, Candidate, Task
 from tests.composer.programs import differences, run_source, usual
 from tests.composer.test_dropin import BLOCK, module_text
 
@@ -38,7 +38,7 @@ def parts(source: str, model: nn.Module, calls: list[tuple[Any, ...]], names: tu
     return found
 
 
-def joined(source: str, calls: list[tuple[Any, ...]], names: tuple[str, ...] = ("x", "skip"), backend: Backend = "cpp",
+def joined(source: str, calls: list[tuple[Any, ...]], names: tuple[str, ...] = ("x", "skip"), backend: BackendName = "cpp",
            ) -> tuple[nn.Module, Candidate]:
     model = run_source(source).Model().eval()
     return model, join(parts(source, model, calls, names), backend)

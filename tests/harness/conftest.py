@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dvk import tasks
+from dvk import backends, tasks
 from dvk.config import Config
-from dvk.harness.session import static
 from dvk.records import Candidate, Task
 
 FILES = Path(__file__).parent / "files"
@@ -37,7 +36,7 @@ def task(name: str) -> Task:
 def candidate(name: str) -> Candidate:
     """The candidate of a file, e.g. `good/cpp_affine`."""
     source = (FILES / f"{name}.py").read_text()
-    return Candidate(source=source, backend=static.detect(source))
+    return Candidate(source=source, backend=backends.detect(source))
 
 
 @pytest.fixture

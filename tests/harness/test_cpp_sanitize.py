@@ -12,8 +12,7 @@ import torch
 from dvk.composer import Plan, applicable, compose
 from dvk.composer.capture.export import trace_module
 from dvk.config import Limits
-from dvk.harness.backends.cpp import sanitizer_env
-from dvk.harness.toolchain.cpp_sanitize import report
+from dvk.harness.toolchain.cpp_sanitize import report, sanitizer_env
 from dvk.records import Task
 from dvk.sandbox import Death, Message, SandboxSession
 from tests.harness.conftest import FILES

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from dvk import cuda_toolkit
 from dvk.errors import MachineError
 from dvk.harness.toolchain import nvrtc
 from dvk.harness.toolchain.nvrtc import CompileError, compile_cuda
 
-pytestmark = pytest.mark.skipif(nvrtc.find() is None, reason="pip install nvidia-cuda-nvrtc")
+pytestmark = pytest.mark.skipif(cuda_toolkit.nvrtc() is None, reason="pip install nvidia-cuda-nvrtc")
 
 SOURCE = """
 extern "C" __global__ void scale(const float* x, float* y) { y[threadIdx.x] = 2.0f * x[threadIdx.x]; }
@@ -95,7 +96,7 @@ def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path: Path) -> None:
 
 
 def test_cuda_headers_are_found(tmp_path: Path) -> None:
-    if not nvrtc.include_folders():
+    if not cuda_toolkit.include_folders():
         pytest.skip("no CUDA headers here")
     text = """
     #include <cuda_fp16.h>
@@ -125,8 +126,8 @@ def test_many_threads_may_ask_at_once(tmp_path: Path) -> None:
 
 
 def test_a_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(nvrtc, "_candidates", lambda major: iter(()))
-    assert nvrtc.find() is None
+    monkeypatch.setattr(cuda_toolkit, "_nvrtc_libraries", lambda major: iter(()))
+    assert cuda_toolkit.nvrtc() is None
     with pytest.raises(MachineError) as caught:
         nvrtc.NvrtcLibrary()
     assert "pip install nvidia-cuda-nvrtc" in caught.value.hint

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from dvk import backends
 from dvk.config import Config
-from dvk.harness import backends
 from dvk.pipelines import selftest
 from dvk.pipelines.selftest import RedTeamCase, SelftestOutcome
 from dvk.resources import resource

@@ -11,7 +11,7 @@ from dvk import tasks
 from dvk.composer import Plan, applicable, compose
 from dvk.composer.capture.export import trace_call
 from dvk.harness import judge
-from dvk.records import Backend, Candidate, Status, Task
+from dvk.records import BackendName, Candidate, Status, Task
 from dvk.tasks.build import build, build_candidate
 from dvk.tasks.trees import map_tensors, named_tensors
 from tests.harness.caches import CACHES, text_of
@@ -123,7 +123,7 @@ def test_programs_that_return_nothing_and_growing_values_are_judged(tmp_path: Pa
         assert all(verdict.status is Status.MISMATCH and "`input state after" in (verdict.error or "") for verdict in found[1:]), found
 
 
-def drop_in(task: Task, backend: Backend) -> Candidate:
+def drop_in(task: Task, backend: BackendName) -> Candidate:
     """Under all recipes that apply."""
     built = build(task)
     args, kwargs = built.inputs(0)

@@ -24,7 +24,7 @@ from dvk.nanolang import frame
 from dvk.nanolang.listing.symbolic import Names
 from dvk.nanolang.text.assemble import assemble, tree_names
 from dvk.nanolang.text.expand import expand
-from dvk.records import Backend, Task
+from dvk.records import BackendName, Task
 from tests.composer.programs import Function, poisoned, run_source
 
 _numbers = itertools.count()
@@ -98,7 +98,7 @@ def compiled(texts: Iterable[CppText]) -> list[CppText]:
     return texts
 
 
-def candidate(source: str, graph: CapturedGraph, text: str, backend: Backend, entry: str = "Model", device: str = "cpu") -> ModuleType:
+def candidate(source: str, graph: CapturedGraph, text: str, backend: BackendName, entry: str = "Model", device: str = "cpu") -> ModuleType:
     """The assembled drop-in, imported from a file: Triton reads the source of what it compiles."""
     kind = "module" if isinstance(getattr(run_source(source), entry), type) else "function"
     task = Task(id="test", name="test", source=source, entry=entry, kind=kind, device=device)  # type: ignore[arg-type]

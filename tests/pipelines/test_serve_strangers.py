@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dvk import backends
 from dvk.config import Config
-from dvk.harness import backends
 from dvk.interop.kernelgym import Evaluation, EvaluationResult
 from dvk.interop.kernelgym.fields import ENDED
 from dvk.pipelines.serve import enclosed

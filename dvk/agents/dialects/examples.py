@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dvk.records import Backend
+from dvk.records import BackendName
 
-TITLES: Mapping[Backend, str] = {"triton": "Triton", "cuda": "CUDA C++", "cpp": "C++"}
+TITLES: Mapping[BackendName, str] = {"triton": "Triton", "cuda": "CUDA C++", "cpp": "C++"}
 
-RULES: Mapping[Backend, str] = {
+RULES: Mapping[BackendName, str] = {
     "triton": "Kernels are `@triton.jit` functions in the file; `ModelNew.forward` allocates outputs and launches them.",
     "cuda": "Kernels are CUDA C++ in a string, compiled by `torch.utils.cpp_extension.load_inline` when the file is imported, "
     "with C++ functions in `cuda_sources` that launch them.",
@@ -26,7 +26,7 @@ RULES: Mapping[Backend, str] = {
     "with `data_ptr()`; OpenMP and the machine's vector instructions are available.",
 }
 
-EXAMPLES: Mapping[Backend, str] = {
+EXAMPLES: Mapping[BackendName, str] = {
     "triton": '''\
 import torch
 import torch.nn as nn

@@ -24,7 +24,7 @@ from dvk.composer import CapturedGraph, Plan
 from dvk.composer.algorithms import numbers as numbers_of
 from dvk.nanolang.text.variants import full
 from dvk.nanolang.text.write import fused
-from dvk.records import Backend
+from dvk.records import BackendName
 
 UNSEEN_SHARE = 0.1
 """Of pairs of condition and algorithm: never taught, to see whether following generalises."""
@@ -119,7 +119,7 @@ def name_of(advice: Advice) -> str:
     return "_".join("_".join(words).split())
 
 
-def follow(captured: CapturedGraph, advices: Sequence[Advice], backend: Backend) -> Plan | None:
+def follow(captured: CapturedGraph, advices: Sequence[Advice], backend: BackendName) -> Plan | None:
     """The composer's plan, changed as far as the advice speaks of it; None when none of it does.
 
     Of several advices on one kernel the first counts.
@@ -150,7 +150,7 @@ def follow(captured: CapturedGraph, advices: Sequence[Advice], backend: Backend)
     return Plan(names, schedules) if changed else None
 
 
-def _structure(captured: CapturedGraph, wanted: str, shapes: Sequence[tuple[str, ...]], backend: Backend) -> tuple[str, ...] | None:
+def _structure(captured: CapturedGraph, wanted: str, shapes: Sequence[tuple[str, ...]], backend: BackendName) -> tuple[str, ...] | None:
     for names in shapes:
         if wanted in nanolang.described(captured, Plan(names), backend).tags:
             return names

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dvk import backends
 from dvk.config import Config, Limits
 from dvk.errors import DvkError
-from dvk.harness import backends
 from dvk.harness.session.verdicts import ProcessFindings, of_death
 from dvk.harness.toolchain import extension, headers, stubs
 from dvk.harness.transport import process_memory

@@ -14,9 +14,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal
 
-from dvk import machine
+from dvk import backends, machine
 from dvk.config import Config, Limits
-from dvk.harness import backends
 from dvk.harness.profiling import ncu_run
 from dvk.harness.seeds import secret
 from dvk.harness.session import cuda_connections, environment, recording, slowdown, static
@@ -256,9 +255,9 @@ class JudgeSession:
     def _plannable(self, candidate: Candidate) -> bool:
         # What replays a graph is there for the host's time, which a plan leaves out.
         whole = self.contract == "auto" and ("CUDAGraph" in candidate.source or bool(self.baselines))
-        if self.contract == "module" or whole or self.tier == "claim" or candidate.backend == "cpp" or self.backward:
+        if self.contract == "module" or whole or self.tier == "claim" or self.backward:
             return False
-        return self._recorded is not None
+        return backends.get(candidate.backend).has_launch_plan and self._recorded is not None
 
     def _replayed(self, candidate: Candidate, deadline: float | None) -> ProcessFindings | None:
         """Findings on the candidate's launch plan; None where it has none and the contract allows its host code."""

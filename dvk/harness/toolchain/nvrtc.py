@@ -9,24 +9,22 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import importlib.util
 import json
 import os
 import re
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
-from dvk import resources
+from dvk import cuda_toolkit, resources
 from dvk.errors import MachineError
 from dvk.harness.toolchain.compiler_log import first_error
 
-__all__ = ["CompileError", "NvrtcLibrary", "CompiledModule", "compile_cuda", "find", "first_error", "include_folders"]
+__all__ = ["CompileError", "NvrtcLibrary", "CompiledModule", "compile_cuda", "first_error"]
 
 INSTALL = "install NVRTC: pip install nvidia-cuda-nvrtc, or the CUDA toolkit"
 STANDARD = "--std=c++17"
@@ -59,46 +57,6 @@ class CompiledModule:
     cached: bool = False
 
 
-@cache
-def _places() -> tuple[Path, ...]:
-    """Folders of CUDA parts, most specific first: site-packages' `nvidia` folder, then toolkits."""
-    found: list[Path] = []
-    spec = importlib.util.find_spec("nvidia")
-    for site in spec.submodule_search_locations if spec and spec.submodule_search_locations else ():
-        found += [*sorted(Path(site).glob("cu[0-9]*"), reverse=True), Path(site) / "cuda_nvrtc", Path(site) / "cuda_runtime"]
-    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
-    found += [Path(home) for home in homes if home]
-    found += sorted(Path("/usr/local").glob("cuda-*"), reverse=True)
-    return tuple(dict.fromkeys(path for path in found if path.is_dir()))
-
-
-def _candidates(major: int | None) -> Iterator[Path]:
-    chosen = os.environ.get("DVK_NVRTC")
-    if chosen:
-        yield Path(chosen)
-    for place in _places():
-        for folder in ("lib", "lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"):
-            for path in sorted((place / folder).glob("libnvrtc.so.*"), reverse=True):
-                if "alt" not in path.name and (major is None or path.name.split(".")[2] == str(major)):
-                    yield path
-
-
-def find(major: int | None = None) -> Path | None:
-    """The NVRTC library, preferably of CUDA `major`; $DVK_NVRTC before all others. None where there is none."""
-    wanted = next(_candidates(major), None) if major is not None else None
-    return wanted or next(_candidates(None), None)
-
-
-def include_folders() -> list[Path]:
-    """Folders that hold `cuda_fp16.h` and its like, the first that has them; triton's own copy is the last resort."""
-    places = [place / "include" for place in _places()]
-    spec = importlib.util.find_spec("triton")
-    for site in spec.submodule_search_locations if spec and spec.submodule_search_locations else ():
-        places.append(Path(site) / "backends" / "nvidia" / "include")
-    chosen = next((p for p in places if (p / "cuda_fp16.h").is_file()), None)
-    return [] if chosen is None else [chosen, *(p for p in (chosen / "cccl",) if p.is_dir())]
-
-
 class NvrtcLibrary:
     """A loaded NVRTC.
 
@@ -110,7 +68,7 @@ class NvrtcLibrary:
     """
 
     def __init__(self, path: Path | None = None):
-        path = path or find()
+        path = path or cuda_toolkit.nvrtc()
         if path is None:
             raise MachineError("NVRTC was not found", INSTALL)
         try:
@@ -207,7 +165,7 @@ def compile_cuda(source: str, archs: Sequence[str] = ("sm_90",), *, options: Seq
     if not any("std=" in flag for flag in flags):
         flags.insert(0, STANDARD)
     if headers or (headers is None and "#include" in source):
-        flags += [f"--include-path={path}" for path in include_folders()]
+        flags += [f"--include-path={path}" for path in cuda_toolkit.include_folders()]
     folder = folder or resources.home() / "cache" / "cubin"
 
     def one(arch: str) -> CompiledModule:

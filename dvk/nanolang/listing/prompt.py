@@ -22,7 +22,7 @@ from dvk.composer.ir.affine import contiguous_strides
 from dvk.composer.ir.effects import is_view
 from dvk.nanolang.listing.canonical import canonical, is_split
 from dvk.nanolang.listing.symbolic import END, Names, packet, symbolic
-from dvk.records import Backend, Graph, Node
+from dvk.records import BackendName, Graph, Node
 
 DTYPES = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "bool": "b1", "uint8": "u8", "int8": "i8",
           "int16": "i16", "int32": "i32", "int64": "i64", "complex64": "c64", "complex128": "c128"}
@@ -30,7 +30,7 @@ MAX_SHOWN = 16
 """Elements of a constant that are listed."""
 
 
-def prompt(graph: Graph, device: str, backend: Backend | None = None) -> str:
+def prompt(graph: Graph, device: str, backend: BackendName | None = None) -> str:
     """The listing of a captured graph.
 
     Args:

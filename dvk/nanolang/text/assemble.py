@@ -29,10 +29,10 @@ from dvk.nanolang.lint.order import use_before_definition
 from dvk.nanolang.listing.symbolic import Names
 from dvk.nanolang.parse_error import ParseError
 from dvk.nanolang.text.expand import expand
-from dvk.records import Backend, Candidate, Node, Task
+from dvk.records import BackendName, Candidate, Node, Task
 
 
-def assemble(task: Task, captured: CapturedGraph, text: str, backend: Backend, *, proposer: str = "composer", title: str = "",
+def assemble(task: Task, captured: CapturedGraph, text: str, backend: BackendName, *, proposer: str = "composer", title: str = "",
              skills: tuple[str, ...] = ()) -> Candidate:
     """The drop-in around a compact text.
 

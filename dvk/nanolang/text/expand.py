@@ -34,7 +34,7 @@ from dvk.nanolang.listing.symbolic import Names, symbolic
 from dvk.nanolang.parse_error import ParseError, error_context
 from dvk.nanolang.text.named import CALL, OperatorForm, defined, read
 from dvk.nanolang.text.program import laid_out, same_layout
-from dvk.records import Backend, Graph, Node
+from dvk.records import BackendName, Graph, Node
 
 MAX_TEXT = 1 << 16
 """Characters; composed texts have a few thousand."""
@@ -67,7 +67,7 @@ class _Kernel:
     written: set[str] = field(default_factory=set)
 
 
-def expand(captured: CapturedGraph, text: str, backend: Backend, device: str = "cpu") -> ExpandedText:
+def expand(captured: CapturedGraph, text: str, backend: BackendName, device: str = "cpu") -> ExpandedText:
     """The program that a text stands for.
 
     Args:
@@ -85,7 +85,7 @@ def expand(captured: CapturedGraph, text: str, backend: Backend, device: str = "
 
 
 class _Expansion:
-    def __init__(self, graph: Graph, names: Names, backend: Backend, device: str):
+    def __init__(self, graph: Graph, names: Names, backend: BackendName, device: str):
         nodes, sizes = {n.name: n for n in symbolic(graph, names).nodes}, names.values
         self.graph, self.nodes, self.sizes, self.backend, self.device = graph, nodes, sizes, backend, device
         self.types: dict[str, str] = {name: str(n.dtype) for name, n in nodes.items() if n.dtype is not None}

@@ -26,7 +26,7 @@ from dvk.composer.ir.symint import constant
 from dvk.composer.lowering import activations, pointwise, powers, reductions, views  # noqa: F401 - registers the rules
 from dvk.composer.lowering.dispatch import RULES
 from dvk.nanolang.frame import CONSTANTS
-from dvk.records import Backend, Graph, Node
+from dvk.records import BackendName, Graph, Node
 
 PLAIN = frozenset({"add", "sub", "mul", "div", "neg", "exp", "lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not", "where", "as", "isnan",
                    "isinf"})
@@ -262,7 +262,7 @@ def function(form: OperatorForm) -> Kernel | None:
     return kernel if single and whole and len(kernel.inputs) == form.count else None
 
 
-def defined(form: OperatorForm, name: str, backend: Backend) -> str:
+def defined(form: OperatorForm, name: str, backend: BackendName) -> str:
     """The text of the function behind a call.
 
     Raises:

@@ -23,7 +23,7 @@ from dvk.composer.ir.effects import is_view
 from dvk.composer.ir.nodes import FLOATS, View
 from dvk.nanolang.listing.symbolic import packet
 from dvk.nanolang.text.write import DEVICES, fused, written
-from dvk.records import Backend
+from dvk.records import BackendName
 
 PHRASES = {"channels_last": "channels last", "cuda_graph": "graph replay",
            "fold_batch_norm": "batch norm folded", "collapse_linear_reduction": "linear and sum collapsed"}
@@ -53,7 +53,7 @@ class PlanVariant:
     """Kernel → its algorithm, then its numbers."""
 
 
-def variants(captured: CapturedGraph, backend: Backend, rng: random.Random, count: int) -> list[PlanVariant]:
+def variants(captured: CapturedGraph, backend: BackendName, rng: random.Random, count: int) -> list[PlanVariant]:
     """Up to `count` variants, no two with the same text.
 
     The composer's own first; then each other structure and each algorithm of the kernel with most work, as far as
@@ -90,7 +90,7 @@ def variants(captured: CapturedGraph, backend: Backend, rng: random.Random, coun
     return result
 
 
-def structures(captured: CapturedGraph, backend: Backend) -> list[tuple[str, ...]]:
+def structures(captured: CapturedGraph, backend: BackendName) -> list[tuple[str, ...]]:
     """Sets of recipes worth a variant: everything first, nothing (all left to torch) last."""
     applicable = tuple(recipes.applicable(captured.graph, DEVICES[backend], backend, but=recipes.not_in_dsl(backend)))
     names = tuple(n for n in applicable if recipes.RECIPES[n].kind != "schedule")
@@ -110,13 +110,13 @@ def structures(captured: CapturedGraph, backend: Backend) -> list[tuple[str, ...
     return list(dict.fromkeys(found))
 
 
-def full(captured: CapturedGraph, plan: Plan, backend: Backend) -> Plan:
+def full(captured: CapturedGraph, plan: Plan, backend: BackendName) -> Plan:
     """The plan with a schedule for every kernel."""
     kernels = fused(captured, plan.recipes, backend).ordered
     return Plan(plan.recipes, {k.name: dict(plan.schedules.get(k.name) or usual(k, backend)) for k in kernels})
 
 
-def _drawn(captured: CapturedGraph, names: tuple[str, ...], backend: Backend, rng: random.Random) -> Plan:
+def _drawn(captured: CapturedGraph, names: tuple[str, ...], backend: BackendName, rng: random.Random) -> Plan:
     """A plan with an algorithm drawn for every kernel; kernels that do the same get the same."""
     chosen: dict[Any, Schedule] = {}
     schedules: dict[str, Schedule] = {}
@@ -129,7 +129,7 @@ def _drawn(captured: CapturedGraph, names: tuple[str, ...], backend: Backend, rn
     return Plan(names, schedules)
 
 
-def described(captured: CapturedGraph, plan: Plan, backend: Backend) -> PlanVariant:
+def described(captured: CapturedGraph, plan: Plan, backend: BackendName) -> PlanVariant:
     """The plan in words."""
     plan = full(captured, plan, backend)
     text, in_place = written(captured, plan, backend)
@@ -154,7 +154,7 @@ def described(captured: CapturedGraph, plan: Plan, backend: Backend) -> PlanVari
     return PlanVariant(plan, text, tags, kernels)
 
 
-def facts(captured: CapturedGraph, plan: Plan, backend: Backend) -> dict[str, dict[str, Any]]:
+def facts(captured: CapturedGraph, plan: Plan, backend: BackendName) -> dict[str, dict[str, Any]]:
     """What is true of every kernel of a plan: what advice about it may depend on.
 
     Returns:

@@ -35,7 +35,7 @@ from dvk.nanolang.listing.symbolic import Names, symbolic
 from dvk.nanolang.text.cpp_text import NanoCppWriter
 from dvk.nanolang.text.named import named
 from dvk.nanolang.text.program import HostTextWriter, listed
-from dvk.records import Backend
+from dvk.records import BackendName
 
 DEVICES: dict[str, str] = {"triton": "cuda", "cuda": "cuda", "cpp": "cpu"}
 KEPT = 16
@@ -73,7 +73,7 @@ def _forget(key: int) -> None:
         del _fused[entry]
 
 
-def fused(captured: CapturedGraph, names: tuple[str, ...], backend: Backend) -> Composition:
+def fused(captured: CapturedGraph, names: tuple[str, ...], backend: BackendName) -> Composition:
     """The kernels of a graph under some recipes, with symbolic sizes; of families that the dialect knows."""
     names = tuple(n for n in names if n not in recipes.not_in_dsl(backend))
     whole = nano_context(captured)
@@ -83,12 +83,12 @@ def fused(captured: CapturedGraph, names: tuple[str, ...], backend: Backend) -> 
     return _fused[key]
 
 
-def write(captured: CapturedGraph, plan: Plan, backend: Backend) -> str:
+def write(captured: CapturedGraph, plan: Plan, backend: BackendName) -> str:
     """The compact text of a plan."""
     return written(captured, plan, backend)[0]
 
 
-def written(captured: CapturedGraph, plan: Plan, backend: Backend) -> tuple[str, bool]:
+def written(captured: CapturedGraph, plan: Plan, backend: BackendName) -> tuple[str, bool]:
     """The compact text of a plan, and whether some kernel writes over what a call returned."""
     composition = fused(captured, plan.recipes, backend)
     chosen = {k.name: dict(plan.schedules.get(k.name) or usual(k, backend)) for k in composition.ordered}

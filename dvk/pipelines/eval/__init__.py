@@ -19,12 +19,11 @@ from collections.abc import Sequence
 from io import StringIO
 from typing import Any
 
-from dvk import search
+from dvk import backends, search
 from dvk.agents import writers
 from dvk.backbone import BACKBONES, known
 from dvk.config import Config
 from dvk.errors import UsageError
-from dvk.harness import backends
 from dvk.harness.timing import roofline
 from dvk.interop.kernelbench import results as kernelbench_results
 from dvk.interop.kernelgym import remote

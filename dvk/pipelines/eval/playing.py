@@ -22,7 +22,7 @@ from dvk.pipelines.eval.flops import flop_ms
 from dvk.pipelines.eval.progress import Progress
 from dvk.pipelines.eval.request import EvalRequest, Unplayed
 from dvk.pipelines.eval.suites import SuiteTask
-from dvk.records import Backend, Device, Episode, Trace, Turn, Verdict
+from dvk.records import BackendName, Device, Episode, Trace, Turn, Verdict
 from dvk.search.play import play
 from dvk.skills import Library
 
@@ -60,7 +60,7 @@ class EvalTable:
     request: EvalRequest
     config: Config
     device: Device
-    backend: Backend
+    backend: BackendName
     ceilings: Ceilings | None
     """Of this machine, where measured."""
     progress: Progress
@@ -125,7 +125,7 @@ def facts(subject: TaskContext, ceilings: Ceilings | None) -> dict[str, Any]:
 
 
 def subjects(
-    problems: Sequence[SuiteTask], request: EvalRequest, config: Config, device: Device, backend: Backend
+    problems: Sequence[SuiteTask], request: EvalRequest, config: Config, device: Device, backend: BackendName
 ) -> Iterator[tuple[SuiteTask, TaskContext | DvkError]]:
     """Tasks examined and captured, under the suite's names, a few ahead of whoever asks."""
     found = prepare([p.path for p in problems], device, backend, config, kept=True, eval_mode=request.eval_mode)

@@ -16,10 +16,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from dvk import backends
 from dvk.agents import TaskContext
 from dvk.errors import UsageError
 from dvk.harness.queue import JudgeQueue
-from dvk.harness.session import static
 from dvk.interop.kernelbench import results
 from dvk.pipelines.eval.kernelbench_ids import numbers
 from dvk.pipelines.eval.request import Unplayed
@@ -138,5 +138,5 @@ def _kernels(place: Path, problems: Sequence[SuiteTask]) -> Told:
 
 
 def _alone(source: str, title: str) -> Trace:
-    candidate = Candidate(source=source, backend=static.detect(source), proposer="kernelbench", title=title)
+    candidate = Candidate(source=source, backend=backends.detect(source), proposer="kernelbench", title=title)
     return Trace(role="policy", turns=(Turn(candidate=candidate),))

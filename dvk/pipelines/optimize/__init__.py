@@ -22,13 +22,12 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from dvk import registry, search, tasks
+from dvk import backends, registry, search, tasks
 from dvk.agents import TaskContext
 from dvk.backbone import open_backbone
 from dvk.backbone.recorded import RecordedBackbone
 from dvk.config import Config
 from dvk.errors import MachineError, UsageError
-from dvk.harness import backends
 from dvk.interop.kernelgym import remote
 from dvk.pipelines.live import SearchView
 from dvk.pipelines.optimize import clock, sets, summary
@@ -36,7 +35,7 @@ from dvk.pipelines.optimize.checkpoint import with_checkpoint
 from dvk.pipelines.optimize.ending import finish
 from dvk.pipelines.optimize.request import OptimizeRequest
 from dvk.pipelines.optimize.session import TURNS, SearchSession
-from dvk.records import Turn
+from dvk.records import Device, Turn
 from dvk.runs import RunFolder
 from dvk.skills import Library
 
@@ -51,7 +50,7 @@ def optimize(request: OptimizeRequest, config: Config) -> dict[str, Any]:
     """
     if request.davinci is not None:
         request = with_checkpoint(request, request.davinci)
-    device = request.device or backends.default_device()
+    device: Device = request.device or backends.default_device()  # type: ignore[assignment]  # checked by the command
     if device == "cuda" and backends.default_device() != "cuda":
         raise MachineError("no CUDA device was found", "use --device cpu, or check the driver with nvidia-smi")
     backend = backends.pick(request.backend, device)
@@ -76,7 +75,7 @@ def optimize(request: OptimizeRequest, config: Config) -> dict[str, Any]:
     name = request.spec.rpartition("/")[2].replace(".py", "").replace(":", "-")
     began = time.monotonic()
     task = tasks.load(request.spec, inputs=request.inputs, init=request.init, eval_mode=request.eval_mode, dtype=request.dtype,
-                      device="cuda" if device == "cuda" else "cpu", limits=config.limits)
+                      device=device, limits=config.limits)
     load_s = time.monotonic() - began
     every = sets.load(request.also, task, request.spec, config)
     expected = clock.at_start(load_s, sets.budget_s(config, len(every)), config.judge, len(set(request.baselines) - {"eager"}), len(every))

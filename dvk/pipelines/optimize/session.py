@@ -22,7 +22,7 @@ from dvk.pipelines import tracebacks
 from dvk.pipelines.live import SearchView
 from dvk.pipelines.optimize import clock, summary
 from dvk.pipelines.optimize.clock import TimeEstimate
-from dvk.records import Backend, Candidate, Graph, Skill, Task, Tier, Trace, Turn, Verdict
+from dvk.records import BackendName, Candidate, Graph, Skill, Task, Tier, Trace, Turn, Verdict
 from dvk.runs import RunFolder
 from dvk.search import Proposals, SearchProblem, Strategy, classes, tunings
 from dvk.search.tunings import Known, ObservedGain, Tunings
@@ -53,7 +53,7 @@ class SearchSession:
         self,
         run: RunFolder,
         task: Task,
-        backend: Backend,
+        backend: BackendName,
         config: Config,
         recorded: Sequence[Turn],
         backbone: RecordedBackbone | None = None,

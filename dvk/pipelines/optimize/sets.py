@@ -18,7 +18,7 @@ from dvk.errors import TaskError
 from dvk.pipelines.live import SearchView
 from dvk.pipelines.optimize.ending import label
 from dvk.pipelines.optimize.session import NUM_CONFIRMED, TURNS, SearchSession
-from dvk.records import Backend, Candidate, Task, Turn
+from dvk.records import BackendName, Candidate, Task, Turn
 from dvk.runs import RunFolder
 from dvk.search import Strategy
 from dvk.tasks import extra_inputs
@@ -71,7 +71,7 @@ class SetsResult:
     groups: list[list[str]]
 
 
-def sessions(run: RunFolder, every: Sequence[Task], backend: Backend, config: Config, library: Path | None, baselines: Sequence[str],
+def sessions(run: RunFolder, every: Sequence[Task], backend: BackendName, config: Config, library: Path | None, baselines: Sequence[str],
              ) -> list[SearchSession]:
     """A session for each set. The first keeps its files where a search for one set has them, and has the whole budget."""
     less = config.optimize.model_copy(update={"budget_s": config.optimize.budget_s * config.optimize.also_share})

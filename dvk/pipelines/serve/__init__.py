@@ -18,10 +18,9 @@ import sys
 from dataclasses import dataclass
 from types import FrameType
 
-from dvk import machine
+from dvk import backends, machine
 from dvk.config import Config
 from dvk.errors import MachineError, UsageError
-from dvk.harness import backends
 from dvk.harness.session import lending
 from dvk.harness.session.verdict_cache import Remembered
 from dvk.pipelines.serve.addresses import local

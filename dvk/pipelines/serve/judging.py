@@ -9,17 +9,17 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-from dvk import tasks
+from dvk import backends, tasks
 from dvk.config import Config
 from dvk.errors import DvkError, Exhausted, MachineError, UsageError
-from dvk.harness import BASELINES, JudgePool, backends
+from dvk.harness import BASELINES, JudgePool
 from dvk.harness.queue import default_contract
 from dvk.harness.session import static
 from dvk.harness.session.single_flight import SingleFlight
 from dvk.harness.session.verdict_cache import Remembered
 from dvk.interop.kernelgym import Evaluation, EvaluationResult, JudgeOptions
 from dvk.interop.kernelgym.answers import result_of
-from dvk.records import Backend, Candidate, Device, Status, Task, Verdict, content_hash
+from dvk.records import BackendName, Candidate, Device, Status, Task, Verdict, content_hash
 
 
 class JudgeService:
@@ -97,9 +97,9 @@ class JudgeService:
     def _place(self, request: Evaluation, asked: JudgeOptions) -> tuple[Candidate, Device]:
         """The candidate with its back end, and where it is judged."""
         source = candidate_source(request)
-        found: Backend = static.detect(source)
+        found: BackendName = backends.detect(source)
         # Their trainer says triton whatever the model wrote; what imports no Triton is no Triton.
-        backend: Backend = found if request.backend in ("auto", "triton") else request.backend  # type: ignore[assignment]  # the others are
+        backend: BackendName = found if request.backend in ("auto", "triton") else request.backend
         device = asked.device or ("cpu" if backend == "cpp" and static.calls_cpp(source) else self.device)
         if device not in self.devices:
             raise UsageError(f"this server has no {device}", f"ask for {' or '.join(self.devices)}")

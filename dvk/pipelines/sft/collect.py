@@ -33,13 +33,13 @@ from dvk.pipelines import tracebacks
 from dvk.pipelines.report.counted import WordCount
 from dvk.pipelines.sft.mutants import Mutants
 from dvk.pipelines.sft.offsets import drawn, shifted
-from dvk.records import Backend, Device
+from dvk.records import BackendName, Device
 from dvk.runs import RunFolder
 from dvk.taskgen import Generated
 
 BLOCK = 100
 """Tasks a block: about a minute of one core."""
-DEVICES: dict[Backend, Device] = {"triton": "cuda", "cuda": "cuda", "cpp": "cpu"}
+DEVICES: dict[BackendName, Device] = {"triton": "cuda", "cuda": "cuda", "cpp": "cpu"}
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class RenderBlock:
     number: int
     num_tasks: int
     num_drawn: int
-    backend: Backend
+    backend: BackendName
     seed: int
     per_task: int
     mutants: int
@@ -64,7 +64,7 @@ class RenderBlock:
         return Path(self.folder) / f"{self.backend}_{self.number:05d}.jsonl"
 
 
-def renderings(run: RunFolder, config: Config, num_tasks: int, backends: tuple[Backend, ...], workers: int) -> dict[str, Any]:
+def renderings(run: RunFolder, config: Config, num_tasks: int, backends: tuple[BackendName, ...], workers: int) -> dict[str, Any]:
     """Write `collect/renderings/*.jsonl`; returns counts over all blocks.
 
     Args:

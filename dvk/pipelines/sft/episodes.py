@@ -26,7 +26,7 @@ from dvk.learn.examples import Example, ExampleTask
 from dvk.pipelines import tracebacks
 from dvk.pipelines.report.counted import WordCount
 from dvk.pipelines.sft.collect import DEVICES
-from dvk.records import Backend, Episode, Status, Trace, Turn, Verdict
+from dvk.records import BackendName, Episode, Status, Trace, Turn, Verdict
 from dvk.runs import RunFolder
 from dvk.taskgen import Generated, generate
 
@@ -49,7 +49,7 @@ class Playing:
         return [(attempt, self.turns[number]) for number, attempt in enumerate(self.tried)]
 
 
-def episodes(run: RunFolder, config: Config, num_tasks: int, backend: Backend, workers: int) -> dict[str, int]:
+def episodes(run: RunFolder, config: Config, num_tasks: int, backend: BackendName, workers: int) -> dict[str, int]:
     """Play `num_tasks` tasks; returns counts over all of them, by what became of the attempts and by kind of example.
 
     Args:
@@ -104,7 +104,7 @@ def episodes(run: RunFolder, config: Config, num_tasks: int, backend: Backend, w
     return dict(counts)
 
 
-def at_a_time(backend: Backend, workers: int) -> int:
+def at_a_time(backend: BackendName, workers: int) -> int:
     """How many of `workers` have something to do: all where a CPU plays, and of a GPU as many as its clock and memory serve."""
     if DEVICES[backend] == "cpu":
         return workers
@@ -113,7 +113,7 @@ def at_a_time(backend: Backend, workers: int) -> int:
 
 
 def prepared(
-    run: RunFolder, config: Config, num_tasks: int, backend: Backend, known: set[str], workers: int
+    run: RunFolder, config: Config, num_tasks: int, backend: BackendName, known: set[str], workers: int
 ) -> Iterator[tuple[int, Playing | None]]:
     """Tasks examined and captured, with their attempts; None for one that this machine cannot play."""
     folder = run.path / "collect" / "tasks"

@@ -14,7 +14,7 @@ from typing import Any
 
 from dvk.pipelines.sft.families import layouts
 from dvk.pipelines.sft.offsets import Offsets, shifted
-from dvk.records import Backend, Task
+from dvk.records import BackendName, Task
 
 SEED = 20_617
 """Of inputs and weight sets: nobody here games them."""
@@ -35,7 +35,7 @@ def child(channel: Any) -> None:
                 del sys.modules[name]
 
 
-def executed(task: dict[str, Any], backend: Backend, texts: list[str], offsets: Offsets, laid: str) -> dict[str, Any]:
+def executed(task: dict[str, Any], backend: BackendName, texts: list[str], offsets: Offsets, laid: str) -> dict[str, Any]:
     """What became of texts.
 
     Args:
@@ -91,7 +91,7 @@ def _built(task: Task) -> tuple[Any, Any]:
     return built, trace_call(built.model, args, kwargs, built.input_names(args), built.namespace)
 
 
-def _wrong(built: Any, captured: Any, cases: Any, text: str, backend: Backend) -> str | None:
+def _wrong(built: Any, captured: Any, cases: Any, text: str, backend: BackendName) -> str | None:
     """Why a text is wrong; None when it is right on every input set."""
     import torch
 

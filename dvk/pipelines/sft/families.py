@@ -14,7 +14,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from dvk.records import Backend, content_hash
+from dvk.records import BackendName, content_hash
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class FamilyText:
     id: str
     """Hash of task and text: a text that several conversations end with is one."""
     family: str
-    backend: Backend
+    backend: BackendName
     task: str
     level: str
     seed: int | None
@@ -76,7 +76,7 @@ def sample(found: Sequence[FamilyText], count: int, seed: int) -> list[FamilyTex
     than `count`, the smallest go without, and their texts with them: thousands of families have a text or two each. Texts of
     one task are taken together, because they share its reference, its inputs and its expected outputs.
     """
-    by_task: dict[tuple[str, Backend], list[FamilyText]] = {}
+    by_task: dict[tuple[str, BackendName], list[FamilyText]] = {}
     sizes = Counter(text.family for text in found)
     found = [text for text in found if text.seed is not None]
     largest = {family for family, _ in Counter({text.family: sizes[text.family] for text in found}).most_common(count)}

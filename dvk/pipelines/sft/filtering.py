@@ -73,7 +73,7 @@ def reference(example: Example) -> str | None:
     """The reference module that an example is about: as it says, or written again by the generator."""
     seed = example.quality.get("seed")
     if example.task.source is None and isinstance(seed, int) and example.task.level is not None and example.backend:
-        return _generated(seed, example.task.level, DEVICES[example.backend])  # type: ignore[index]
+        return _generated(seed, example.task.level, DEVICES[example.backend])
     return source_of(example)
 
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from dvk import machine
+from dvk.backends import default_device
 from dvk.config import Config, Limits
 from dvk.errors import UsageError
-from dvk.harness.backends import default_device
 from dvk.pipelines.report.counted import WordCount
 from dvk.pipelines.sft.collect import DEVICES
 from dvk.pipelines.sft.families import FamilyText, sample, texts
-from dvk.records import Backend, Device
+from dvk.records import BackendName, Device
 from dvk.runs import RunFolder
 from dvk.sandbox import Death
 from dvk.taskgen import make
@@ -66,7 +66,7 @@ def gate(run: RunFolder, config: Config, workers: int) -> dict[str, Any]:
     return {**summary(found, families), "not_executed": sum(t.id not in known for t in usable)}
 
 
-def by_group(backend: Backend, config: Config) -> Device | None:
+def by_group(backend: BackendName, config: Config) -> Device | None:
     """What texts of a back end are executed on here: Triton's without a GPU in its interpreter, if asked to; None where they cannot be."""
     device = DEVICES[backend]
     if device == "cpu" or default_device() == "cuda":

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from dvk.agents.task_context import TaskContext
+from dvk.backends import default_device
 from dvk.config import Config
-from dvk.harness.backends import default_device
 from dvk.pipelines.sft.collect import DEVICES
-from dvk.records import Backend, Status
+from dvk.records import BackendName, Status
 from dvk.runs import RunFolder
 
 SEED = 2
@@ -40,11 +40,11 @@ class Quality:
         backends: what the model was taught to write.
     """
 
-    def __init__(self, run: RunFolder, config: Config, backends: Sequence[Backend]):
+    def __init__(self, run: RunFolder, config: Config, backends: Sequence[BackendName]):
         self.path, self.config = run.path, config
         device = default_device()
         usable = [b for b in backends if DEVICES[b] == device]
-        self.backend: Backend | None = usable[0] if usable else "cpp" if "cpp" in backends else None
+        self.backend: BackendName | None = usable[0] if usable else "cpp" if "cpp" in backends else None
         self._process: Any = None
         self._line: Connection | None = None
         self._step, self._began = 0, 0.0
@@ -115,7 +115,7 @@ class Quality:
 
 # ------------------------------------------------------------------ the process beside
 
-def serve(line: Connection, folder: str, checkpoint: str, backend: Backend, config: str) -> None:
+def serve(line: Connection, folder: str, checkpoint: str, backend: BackendName, config: str) -> None:
     """Measure one checkpoint, answer, end."""
     from dvk.pipelines.sft.collect import quiet
 
@@ -127,7 +127,7 @@ def serve(line: Connection, folder: str, checkpoint: str, backend: Backend, conf
     line.close()
 
 
-def measure(folder: Path, checkpoint: Path, backend: Backend, config: Config) -> dict[str, Any]:
+def measure(folder: Path, checkpoint: Path, backend: BackendName, config: Config) -> dict[str, Any]:
     """Share of held-out tasks that a checkpoint answers rightly, greedily, at the first turn, without skills."""
     from dvk.agents import run_episodes
     from dvk.backbone import open_backbone
@@ -154,7 +154,7 @@ def measure(folder: Path, checkpoint: Path, backend: Backend, config: Config) ->
             "quality_prepared_s": round(prepared_s, 1), "quality_s": round(time.monotonic() - began, 1)}
 
 
-def subjects(folder: Path, backend: Backend, config: Config) -> list[TaskContext]:
+def subjects(folder: Path, backend: BackendName, config: Config) -> list[TaskContext]:
     """The tasks, examined and captured at the first checkpoint and remembered for the next."""
     from dvk.agents.preparing import prepare
     from dvk.errors import DvkError

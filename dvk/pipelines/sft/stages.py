@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from dvk import machine
+from dvk.backends import default_device
 from dvk.config import Config
 from dvk.distributed import ProcessGroup
 from dvk.errors import UsageError
-from dvk.harness.backends import default_device
 from dvk.interop.davinci import formats
 from dvk.learn import diversity
 from dvk.learn.sources import InMemory, OnDisk, Source
@@ -27,11 +27,11 @@ from dvk.pipelines.sft.filtering import filter_examples
 from dvk.pipelines.sft.fit import FRESH, fit
 from dvk.pipelines.sft.gate import admitted, gate
 from dvk.pipelines.sft.quality import Quality
-from dvk.records import Backend
+from dvk.records import BackendName
 from dvk.runs import RunFolder
 
 STAGES = ("collect", "filter", "diversify", "fit")
-BACKENDS: tuple[Backend, ...] = ("triton", "cpp")
+BACKENDS: tuple[BackendName, ...] = ("triton", "cpp")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class SftRequest:
     data: tuple[Path, ...] = ()
     """Examples brought along: files of ours or in a published format."""
     start: str = FRESH
-    backends: tuple[Backend, ...] = BACKENDS
+    backends: tuple[BackendName, ...] = BACKENDS
     diverse: bool = True
     best_steps: bool = False
     """Fit on what improved on a measured predecessor alone."""
@@ -88,7 +88,7 @@ def collect(run: RunFolder, request: SftRequest, config: Config) -> dict[str, An
     """Examples brought along are converted; without any, the composer teaches."""
     if not request.data:
         workers = request.workers or machine.num_cores()
-        backend: Backend = "triton" if default_device() == "cuda" else "cpp"  # what this machine can time
+        backend: BackendName = "triton" if default_device() == "cuda" else "cpp"  # what this machine can time
         num_tasks, num_played = config.collect.tasks, config.collect.num_played if backend in request.backends else 0
         print(f"writing texts for {many(num_tasks, 'task')}, then playing {many(num_played, 'other')}", file=sys.stderr, flush=True)
         told = renderings(run, config, num_tasks, request.backends, workers)

@@ -21,11 +21,11 @@ from typing import Any
 
 import torch
 
+from dvk import backends
 from dvk.agents import TaskContext, run_episodes, trials, writers
 from dvk.config import Config, changed
 from dvk.distributed import ProcessGroup
 from dvk.errors import UsageError
-from dvk.harness import backends
 from dvk.harness.placement import num_workers
 from dvk.harness.queue import JudgeQueue, default_contract
 from dvk.harness.session.verdict_cache import Remembered

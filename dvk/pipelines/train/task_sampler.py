@@ -26,7 +26,7 @@ from dvk.distributed import ProcessGroup
 from dvk.errors import DvkError, UsageError
 from dvk.learn import credit
 from dvk.learn.assign import degenerate
-from dvk.records import Backend, Device, Episode, content_hash
+from dvk.records import BackendName, Device, Episode, content_hash
 from dvk.taskgen import Generated, Split, generate
 
 MOST = 8
@@ -51,7 +51,7 @@ class TaskSampler:
         UsageError: a folder holds no task that can be captured.
     """
 
-    def __init__(self, config: Config, backend: Backend, device: Device, home: Path, folder: Path | None = None,
+    def __init__(self, config: Config, backend: BackendName, device: Device, home: Path, folder: Path | None = None,
                  validation: Path | None = None, *, team: ProcessGroup | None = None, num_steps: int | None = None,
                  memory: Mapping[str, Any] | None = None):
         self.config, self.backend, self.device, self.home = config, backend, device, home

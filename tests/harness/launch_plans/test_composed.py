@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from dvk import cuda_toolkit
 from dvk.composer import applicable
 from dvk.composer.capture.export import trace_module
 from dvk.composer.compose import Plan, compose
@@ -18,7 +19,6 @@ from dvk.harness.launch_plans.fake_gpu import absent_gpu
 from dvk.harness.launch_plans.plan import KernelLaunch
 from dvk.harness.launch_plans.record import record
 from dvk.harness.launch_plans.tape import Refusals, Tape
-from dvk.harness.toolchain import nvrtc
 from dvk.records import Task
 from dvk.tasks.build import build
 from dvk.tasks.sourcefile import execute
@@ -69,7 +69,7 @@ def test_a_candidate_with_a_cuda_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [n.cubin for n in launches(FILES["pair_linear_gelu"], True, monkeypatch)] == [n.cubin for n in plain]
 
 
-@pytest.mark.skipif(nvrtc.find() is None, reason="needs NVRTC")
+@pytest.mark.skipif(cuda_toolkit.nvrtc() is None, reason="needs NVRTC")
 @pytest.mark.parametrize("name", ["pair_linear_gelu", "single_softmax_vocabulary"])
 def test_in_cuda(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert launches(FILES[name], False, monkeypatch, "cuda")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
+from dvk import cuda_toolkit
 from dvk.harness.launch_plans.plan import KernelLaunch, NotReducible
-from dvk.harness.toolchain import nvrtc
 from dvk.tasks.build import CandidateError
 from tests.harness.launch_plans.recording import MODULE, plan_of, recorded
 
-pytestmark = pytest.mark.skipif(nvrtc.find() is None, reason="needs NVRTC")
+pytestmark = pytest.mark.skipif(cuda_toolkit.nvrtc() is None, reason="needs NVRTC")
 
 TEXT = (
     '''

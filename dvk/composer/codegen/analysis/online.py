@@ -8,7 +8,9 @@ it infinite, and its variance is NaN either way.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from dvk.composer.ir.loops import Instr, Kernel, Ref
 
@@ -145,3 +147,12 @@ def nan_shows_anyway(kernel: Kernel, top: Instr) -> bool:
                 return False
             exposed.add(instr.id)
     return not any(s.value in exposed for s in kernel.stores)
+
+
+def row_recipes(kernel: Kernel, schedule: Mapping[str, Any]) -> set[str]:
+    """Names of the schedule recipes that a schedule of Triton or CUDA amounts to."""
+    if kernel.family not in ("row", "column"):
+        return {"vectorize", *(["split_reduction"] if schedule.get("splits", 1) > 1 else [])}
+    used = {{"persistent": "persistent_row", "looped": "looped_row", "split": "split_reduction"}[schedule["kind"]]}
+    online = schedule.get("online") and isinstance(online_pair(kernel), SoftmaxPair)
+    return used | ({"online_softmax"} if online else set())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from dvk import backends
 from dvk.errors import MachineError, UsageError
-from dvk.harness import backends
 from dvk.harness.session import static
 from tests.harness.conftest import FILES
 
@@ -61,7 +61,7 @@ def test_unknown_backend():
 )
 def test_backend_is_read_from_the_text(file, backend):
     source = (FILES / f"{file}.py").read_text()
-    assert static.detect(source) == backend
+    assert backends.detect(source) == backend
     assert static.refuse(source) is None
     assert static.calls_cpp(source) == (backend in ("cpp", "cuda") and "torch_affine" not in file)
 

@@ -5,22 +5,17 @@ from __future__ import annotations
 import shutil
 
 from dvk import machine
-from dvk.harness.toolchain.cpp_sanitize import sanitizer_env
-
-__all__ = ["Cpp", "sanitizer_env"]
+from dvk.backends import Backend
 
 
-class Cpp:
+class Cpp(Backend):
     """Kernels in C++ that the candidate compiles with g++, or with $CXX."""
 
+    title = "C++"
+    devices = ("cpu",)
     install = "install g++ (apt-get install g++), or set CXX to a C++ compiler"
+    codegen = "dvk.composer.codegen.cpp.codegen:Cpp"
 
     def available(self) -> str | None:
         compiler = machine.cxx()[0]
         return None if shutil.which(compiler) else f"the C++ compiler `{compiler}` was not found: {self.install}"
-
-    def env(self, device: str) -> dict[str, str]:
-        return {}
-
-    def untimed(self, device: str) -> str | None:
-        return None

@@ -1,0 +1,107 @@
+"""What the composer asks of a back end: list a kernel's schedules, write its text, write the module that loads all of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar
+
+from dvk import backends, registry
+from dvk.composer.ir.loops import Kernel
+from dvk.composer.ir.recurrence import Recurrence
+from dvk.errors import UsageError
+
+Schedule = dict[str, Any]
+Inplace = Mapping[int, int]
+"""Output number → number of the input that shares its memory, at the same offset in every element."""
+
+
+@dataclass(frozen=True)
+class KernelSet:
+    """The kernels of one drop-in, scheduled.
+
+    Attributes:
+        kernels: in launch order.
+        schedules: by kernel name.
+        inplace: by kernel name; missing ones write over no input.
+        recurrences: function name → recurrent layer, for back ends with `has_recurrences`.
+        recipes: names of the recipes of the plans.
+    """
+
+    kernels: Sequence[Kernel]
+    schedules: Mapping[str, Schedule]
+    inplace: Mapping[str, Inplace] = field(default_factory=dict)
+    recurrences: Mapping[str, Recurrence] = field(default_factory=dict)
+    recipes: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class ModuleText:
+    """The part of a drop-in that holds kernels.
+
+    Attributes:
+        text: what a reader sees first: the kernels.
+        runtime: what launches them; it stands below the guards.
+        load: lines that make the kernels callable, once a process: the body of a function that returns False if that fails.
+        header: import lines.
+    """
+
+    text: str
+    runtime: str = ""
+    load: Sequence[str] = ()
+    header: str = "import torch"
+
+
+class Codegen(ABC):
+    """Writes kernels in one language.
+
+    Attributes:
+        excluded: recipes that it cannot carry out.
+        has_families: it has kernels for pooling, scans, computed indices, matrix products and convolutions, too.
+        has_recurrences: it writes recurrent layers as functions.
+    """
+
+    excluded: ClassVar[frozenset[str]] = frozenset({"recurrent_sequences", "huge_pages"})
+    has_families: ClassVar[bool] = False
+    has_recurrences: ClassVar[bool] = False
+
+    @abstractmethod
+    def schedules(self, kernel: Kernel) -> list[Schedule]:
+        """Ways to run a kernel that are worth measuring, the default first. Values are JSON."""
+
+    @abstractmethod
+    def render(self, kernel: Kernel, schedule: Schedule, inplace: Inplace | None = None) -> str:
+        """Text of one kernel."""
+
+    @abstractmethod
+    def launch(self, kernel: Kernel, schedule: Schedule, inputs: Sequence[str], outputs: Sequence[str]) -> list[str]:
+        """Python lines that run the kernel on tensors of these names; outputs are allocated."""
+
+    @abstractmethod
+    def module(self, every: KernelSet) -> ModuleText:
+        """Text that holds and loads all kernels of a drop-in."""
+
+    def default_schedule(self, kernel: Kernel) -> Schedule:
+        """The schedule to begin with."""
+        return self.schedules(kernel)[0]
+
+    def recipes_of(self, kernel: Kernel, schedule: Schedule) -> set[str]:
+        """Names of the schedule recipes that a schedule amounts to (`dvk.composer.recipes`)."""
+        return set()
+
+
+@cache
+def codegen(name: str) -> Codegen:
+    """The writer of a back end's kernels.
+
+    Raises:
+        UsageError: there is no such back end, or it writes none.
+    """
+    backend = backends.get(name)
+    if backend.codegen:
+        backend = registry.resolve(backend.codegen, {backend.codegen: backend.codegen}, "code generator")()
+    if not isinstance(backend, Codegen):
+        raise UsageError(f"the {name} backend writes no kernels", "derive its class from dvk.composer.codegen.base.Codegen, too")
+    return backend
