@@ -1,8 +1,8 @@
 """Which class or function of an executed file is meant, and how it is called.
 
-Order without a name: `NativeModel`, else the only nn.Module class that the file defines, else the only
+Order without a name: `Model`, else the only nn.Module class that the file defines, else the only
 public function that it defines besides get_inputs and get_init_inputs. Imported things count only
-when they are named, or are called `NativeModel` where the file defines no class itself.
+when they are named, or are called `Model` where the file defines no class itself.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def hygiene(sources: Iterable[str], limits: Limits = LIMITS, *, device: Device =
     """One finding a source, in order.
 
     Args:
-        sources: task files in KernelBench's format with a class `NativeModel`.
+        sources: task files in KernelBench's format with a class `Model`.
         limits: `wall_s` for one task.
         device: where to run.
         native: check at native sizes and measure a call, instead of at small sizes.

@@ -1,6 +1,6 @@
 """Modules whose own forward() holds what a graph cannot: each must give eager's results, or be refused with its line and a remedy.
 
-A case is the body of a file, and example inputs; `NativeModel` is called with those, with other values and with other sizes.
+A case is the body of a file, and example inputs; `Model` is called with those, with other values and with other sizes.
 """
 
 from __future__ import annotations

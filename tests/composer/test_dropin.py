@@ -350,7 +350,7 @@ def test_replace_converts_a_live_model(block: Counting, capfd: pytest.CaptureFix
     alone = namespace.Model().eval()
     assert isinstance(block.module.replace(alone), block.module.ModelNew) and "1 replaced (the model itself)" in capfd.readouterr().err
     block.module.replace(nn.ReLU())
-    assert "0 replaced (no `NativeModel`), 0 left" in capfd.readouterr().err
+    assert "0 replaced (no `Model`), 0 left" in capfd.readouterr().err
 
 
 TWO = "import torch\nfrom torch import nn\n\n\nclass Model(nn.Module):\n{init}\n    def forward(self, {params}):\n{body}\n"

@@ -28,7 +28,7 @@ class ReferenceProblem:
     Attributes:
         name: letters, digits and underscores; rows of one table may share it.
         level: e.g. `level2`; letters, digits and underscores; None where the row does not say.
-        source: Python text with a class `NativeModel`.
+        source: Python text with a class `Model`.
     """
 
     name: str

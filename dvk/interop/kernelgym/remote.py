@@ -143,7 +143,7 @@ class RemoteJudgeSession:
 
 
 def as_model(task: Task) -> tuple[str, str]:
-    """The reference with its entry under the name `NativeModel`: the candidate's class has to be called `ModelNew`, after it.
+    """The reference with its entry under the name `Model`: the candidate's class has to be called `ModelNew`, after it.
 
     Raises:
         UsageError: it has no get_inputs(), which the protocol needs.

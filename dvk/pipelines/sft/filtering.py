@@ -106,7 +106,7 @@ def suite_signatures(run: RunFolder, folders: Sequence[str], workers: int) -> tu
 
 
 def _files(folders: Sequence[str]) -> Iterator[tuple[str, Task]]:
-    """Name with a hash of the contents, and a task for capture, of every file that defines a `NativeModel`."""
+    """Name with a hash of the contents, and a task for capture, of every file that defines a `Model`."""
     for name, path, source in files(folders):
         if "class Model" in source:
             id_ = content_hash(source)
