@@ -1,4 +1,4 @@
-"""One run on disk: a folder that explains itself, survives `kill -9` and can be gone on with.
+"""One run on disk: a folder that explains itself, survives `kill -9` and can be resumed.
 
     run.json       command line, config, versions, commit, machine, status running | done | failed | interrupted
     *.jsonl        one record a line, on disk before `append` returns

@@ -122,7 +122,7 @@ class Result:
             sys.path[:] = before
 
     def save(self, path: str | Path) -> Path:
-        """Write the drop-in to `path`, with the weights that it needs in a folder beside it.
+        """Write the drop-in to `path`, with the weights that it needs in a folder next to it.
 
         `from fast import ModelNew` and `ModelNew()` then give the module with its weights, in any process that has torch.
 

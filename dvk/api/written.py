@@ -1,4 +1,4 @@
-"""A live module or function as a task file: its source where there is one, its weights and attributes in a file beside it.
+"""A live module or function as a task file: its source where there is one, its weights and attributes in a file next to it.
 
     LIVE/<hash>/net.py                 the class, a subclass `LiveNet` whose constructor restores the instance, get_inputs()
                 values/net.pt          the instance: tensors, and a pickle of everything else

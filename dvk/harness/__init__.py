@@ -2,7 +2,7 @@
 
 judge        candidates → verdicts                                        (parent, as all to static)
 pool         many at once, over several tasks
-court        one task: a referee, its arms, a runner for each candidate
+judge session  one task: a referee, its arms, a runner for each candidate
 claims       fresh sets of processes → is the speedup reproducible?
 remembered   verdicts of earlier runs
 static       what a candidate's text says

@@ -22,7 +22,7 @@ def open_session(
     task: Task, config: Config, *, backward: bool = False, brief: bool = False, require_kernels: bool = False, gpu: str | None = None,
     contract: Contract = "module", profile: bool | Literal["times"] = False,
 ) -> AnyJudgeSession:
-    """A court for `task`; arguments as of `JudgeSession`.
+    """A judge session for `task`; arguments as of `JudgeSession`.
 
     Raises:
         UsageError: `remote.judge` or `remote.engine` is none.

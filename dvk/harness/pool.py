@@ -1,4 +1,4 @@
-"""Judge many candidates at once: a court a worker, verdicts as they come.
+"""Judge many candidates at once: a judge session a worker, verdicts as they come.
 
 Workers take the jobs of one task after another, so that a reference is built and its expected
 outputs computed once a worker and task. Compiling runs on all cores; timing is serial a device
@@ -35,7 +35,7 @@ class JudgePool:
     Args:
         workers: how many.
         config: limits and judge settings.
-        remembered: verdicts of earlier runs; None judges everything anew.
+        remembered: verdicts of earlier runs; None judges everything again.
     """
 
     def __init__(self, workers: int, config: Config, remembered: Remembered | None = None):

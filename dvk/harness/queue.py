@@ -1,4 +1,4 @@
-"""Verdicts as they come, for candidates as they come: a court a worker, fed while a model writes the next answers.
+"""Verdicts as they come, for candidates as they come: a judge session a worker, fed while a model writes the next answers.
 
 The harness's `Pool` judges a list that is known; here the list grows with the verdicts. Workers go on with the task they
 hold, since a reference is built and its expected outputs computed once a worker and task; others take where most is left
@@ -39,7 +39,7 @@ class JudgeQueue(Generic[K]):
     Args:
         workers: candidates in work at any time.
         config: limits and judge settings.
-        remembered: verdicts of earlier runs; None judges everything anew.
+        remembered: verdicts of earlier runs; None judges everything again.
         tier, baselines, require_kernels, contract: see `JudgeSession`.
     """
 
@@ -118,7 +118,7 @@ class JudgeQueue(Generic[K]):
         return found
 
     def make_room(self) -> None:
-        """Have workers that wait give back what their processes hold of a GPU; they start them anew when there is work, for which all wait
+        """Have workers that wait give back what their processes hold of a GPU; they start them again when there is work, for which all wait
         until the last of these processes has ended."""
         with self._changed:
             for court in self._idle:

@@ -1,4 +1,4 @@
-"""What encloses all processes of a court whose reference is a stranger's: files and the network, as for a candidate.
+"""What encloses all processes of a judge session whose reference is a stranger's: files and the network, as for a candidate.
 
 The process that judges executes the reference and reads the candidates' memory. Isolated as they are it could not: Landlock lets a
 process reach into those of its domain and of domains within it only. So the zygote that all of them are forked from enters a

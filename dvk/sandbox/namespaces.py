@@ -32,7 +32,7 @@ FIRST_PROCESS = shutil.which("cat", path="/usr/bin:/bin:" + os.environ.get("PATH
 
 @cache
 def user_namespace_works() -> bool:
-    """Tried out in a process of its own: half a success would leave a process with nobody's ids.
+    """Tried out in a separate process: half a success would leave a process with nobody's ids.
 
     It does not where Python is readable by a capability alone, since inside that is worth nothing.
     """

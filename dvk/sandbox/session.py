@@ -55,7 +55,7 @@ class SandboxSession:
             as far as this machine grants (`isolation` says how far).
         programs: an isolated child may execute some; needs `seccomp` in `isolation` to be refused.
         folders: more for an isolated child to import from: it may read them, and has them last on `sys.path`.
-        shut: within the enclosure of a court whose reference is a stranger's; isolated or not.
+        shut: within the enclosure of a judge session whose reference is a stranger's; isolated or not.
         cwd: the child's working folder; a temporary one, removed at the end, if None.
 
     Raises:

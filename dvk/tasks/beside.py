@@ -56,7 +56,7 @@ def copies() -> Path:
 
 
 def settle(path: str, texts: Texts, package: str = "") -> Path | None:
-    """Have the files beside `path`, and the package it is of, import, last on `sys.path`: the folder of their copies, if it takes copies.
+    """Have the files next to `path`, and the package it is of, import, last on `sys.path`: the folder of their copies, if it takes copies.
 
     Args:
         path: of the user's file.

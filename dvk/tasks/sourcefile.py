@@ -2,7 +2,7 @@
 
 `inspect.getsource` and Triton's `@jit` read a module's file, so there always is one: the user's own
 when it still holds this text, else a copy. The text that runs is the one given, never the file's.
-What lies beside the user's file can be imported (`beside`), and shadows nothing.
+What lies next to the user's file can be imported (`beside`), and shadows nothing.
 Child side only; keeps nothing out: the code that runs here may do anything to this process.
 """
 

@@ -1,4 +1,4 @@
-"""Become an ordinary user, then run the rest of the command line. For root only, in a process of its own.
+"""Become an ordinary user, then run the rest of the command line. For root only, in a separate process.
 
 Where root keeps Python or the package in folders that others may not enter, they are shown to this process (in a mount
 namespace) at the same place below folders that may be.

@@ -1,6 +1,6 @@
 """The benchmark suite of `data/tasks/suite`: its files, their signatures, and its index.
 
-    python -m tests.tasks.suite         # write the index anew after a file has changed
+    python -m tests.tasks.suite         # write the index again after a file has changed
 """
 
 from __future__ import annotations

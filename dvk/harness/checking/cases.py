@@ -87,7 +87,7 @@ class Cases:
     # ------------------------------------------------------------ input sets
 
     def get(self, key: InputSetKey) -> Case | None:
-        """The case of a key, from memory or anew; None when it is left out, see `skipped`.
+        """The case of a key, cached or drawn again; None when it is left out, see `skipped`.
 
         Raises:
             TaskError: the inputs cannot be drawn, or gradients are asked of a reference that has none.

@@ -1,4 +1,4 @@
-"""Weight sets: the reference as constructed, drawn anew under a secret seed, and in integers.
+"""Weight sets: the reference as constructed, drawn again under a secret seed, and in integers.
 
 A problem whose norms scale by ones and shift by zeros does not notice a kernel that leaves both out,
 and weights drawn under a known seed can be written into a kernel as constants. So the judge changes

@@ -143,7 +143,7 @@ class Replay:
         Args:
             inputs: the call's tensors in order.
             poison: fill uninitialised memory with it (integers: their smallest value; booleans: true), and look whether
-                something is written beside it.
+                something is written outside it.
 
         Returns:
             The tensors of the result in order.

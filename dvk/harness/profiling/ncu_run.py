@@ -1,4 +1,4 @@
-"""One candidate under Nsight Compute: shut in a sandbox, called a few times in a process of its own that ncu starts.
+"""One candidate under Nsight Compute: shut in a sandbox, called a few times in a separate process that ncu starts.
 
     parent   counters(task, source)  →  sandboxed child `serve`  →  ncu  →  `python -m dvk.harness.profiling.ncu_run FOLDER`
 

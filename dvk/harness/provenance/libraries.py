@@ -1,14 +1,14 @@
 """Take other people's libraries of GPU kernels out of a running process from outside: cuBLAS, cuDNN, and whatever is like them.
 
 A library of kernels is known by what it holds, not by its name: a section of GPU code (`.nv_fatbin`), in a file that is not the
-candidate's own, or is a copy of one that is not; what lies beside such a library in its package serves it. All its code is
+candidate's own, or is a copy of one that is not; what lies next to such a library in its package serves it. All its code is
 overwritten with traps, in the pages of this one process, so that no way in is left, be it a symbol, a pointer kept from before
 or a module's method table. PyTorch's own libraries stay, since tensors are allocated and copied by them: `disable_ops` takes their
 operators. What every launch passes stays, too, and what every program in C++ does (`NEEDED`).
 
 Decided against: the share of device time by a profile (CUPTI lives in the candidate's process, which would report on itself);
 files made unreadable (PyTorch has cuBLAS mapped before a candidate's first line); looking whether a library is mapped (it is).
-Not covered: machine code for the GPU that is cut out of a library's file and loaded as a module of its own.
+Not covered: machine code for the GPU that is cut out of a library's file and loaded as a separate module.
 """
 
 from __future__ import annotations

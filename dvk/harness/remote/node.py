@@ -1,4 +1,4 @@
-"""The node's side: an actor that owns a court, and what a node says of itself. Imports no Ray: its class travels by name.
+"""The node's side: an actor that owns a judge session, and what a node says of itself. Imports no Ray: its class travels by name.
 
 Ray runs actors at a low priority (`worker_niceness`), so on a node that does other work, too, they are slower; reference and
 candidate alike.

@@ -38,7 +38,7 @@ class RayJudgeSession:
         assert config.remote.engine is not None, "there is no cluster"
         self.task, self.config = task, config
         self.seats = seats_of(connect(config.remote.engine))
-        self.sharers = 1  # of this machine's courts; seats are told how many are on their node
+        self.sharers = 1  # of this machine's judge sessions; seats are told how many are on their node
         self.broken: str | None = None
         self._kind = SeatConfig(config, backward, brief, require_kernels, contract, profile)
         self._before: SeatSlot | None = None

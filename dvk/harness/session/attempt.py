@@ -52,7 +52,7 @@ def trial(
         order: what to do with the candidate, for the referee.
         given: what the process gets; closed here.
         device: where it works.
-        limits: the process's; each step has a clock of its own.
+        limits: the process's; each step has a separate clock.
         config: seconds for the candidate.
         env: of the process, after `given`'s.
         deadline: on time.monotonic's clock.

@@ -1,6 +1,6 @@
 """What a candidate's process is given besides its code: environment, extensions compiled beforehand, a line to ask on. Parent side.
 
-Extensions are compiled in a process of their own that sees no input (`builder`), and their files handed to every process
+Extensions are compiled in a separate process that sees no input (`builder`), and their files handed to every process
 that judges the same text: compiling takes longer than all else, and a claim judges in several. What is handed on was made
 before anything worth remembering existed.
 """

@@ -59,10 +59,10 @@ class JudgeSession:
         gpu: the one to use, as CUDA_VISIBLE_DEVICES names it; None: what this process sees.
 
     Attributes:
-        sharers, gpus: courts at work at the same time, this one included, and GPUs under them. A referee keeps its share of a GPU's
+        sharers, gpus: judge sessions at work at the same time, this one included, and GPUs under them. A referee keeps its share of a GPU's
             memory, and of the cores where nobody is timed: threads that outnumber these spin, for half of what preparing a task took.
         decide_by: on time.monotonic's clock: a claim that has had its first look by then is not measured further.
-        make_room: called where a GPU's memory is taken: has courts that wait for work give back what they hold.
+        make_room: called where a GPU's memory is taken: has judge sessions that wait for work give back what they hold.
 
     Raises (all methods):
         MachineError: no sandbox can be started.

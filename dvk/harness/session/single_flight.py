@@ -34,7 +34,7 @@ class SingleFlight(Generic[T]):
             self._working.add(key)
         try:
             answer = work()
-        except BaseException:  # whatever it was, others must not wait for ever
+        except BaseException:  # whatever it was, others must not wait forever
             with self._changed:
                 self._working.discard(key)
                 self._changed.notify_all()

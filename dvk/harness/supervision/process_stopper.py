@@ -1,6 +1,6 @@
 """Stop a runner with all it may have started, and see that nothing of it runs meanwhile.
 
-A stop of its process group does not reach a child in a session of its own, nor an orphan that was adopted elsewhere. All
+A stop of its process group does not reach a child in a separate session, nor an orphan that was adopted elsewhere. All
 of them lie below the warden, which adopts orphans, so what is stopped is everything there but what was there before
 the candidate. A process may start another, or continue one, until it is itself stopped: the walk is repeated until one
 finds all of them stopped and none new.

@@ -1,7 +1,7 @@
 """CUDA C++ text to machine code through NVRTC, for several architectures at once; no GPU and no toolkit is needed.
 
 The library comes with torch's CUDA wheels (`pip install nvidia-cuda-nvrtc` elsewhere) or the CUDA toolkit. Results are
-cached under `$DVK_HOME/cache/cubin` by content, options, version of NVRTC and headers; a damaged entry is made anew.
+cached under `$DVK_HOME/cache/cubin` by content, options, version of NVRTC and headers; a damaged entry is created again.
 NVRTC was chosen over nvcc for time: a small kernel takes 0.02–0.1 s against 0.3 s, and nothing of the host is compiled.
 """
 

@@ -123,7 +123,7 @@ def put_buffers(model: nn.Module, values: Buffers) -> None:
     """Set the buffers back to `values`; those it does not name stay.
 
     What is as it should be is not written: who keeps what follows from buffers, a norm folded into the weights before it, has to
-    make it anew whenever one is written, which nobody who uses a module in earnest does before each call.
+    make it again whenever one is written, which nobody who uses a module in earnest does before each call.
     """
     with torch.no_grad():
         for name, buffer in model.named_buffers():

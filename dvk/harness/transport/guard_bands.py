@@ -1,4 +1,4 @@
-"""Bands of known bytes around tensors in device memory: what a kernel writes beside a tensor shows in them.
+"""Bands of known bytes around tensors in device memory: what a kernel writes outside a tensor shows in them.
 
 A CPU has unmapped pages for that (`process_memory.Mapping`), which an access faults on at once. A GPU has not: allocations lie side by side
 in pages of 2 MiB, and mapping each tensor by itself (cuMemMap, one process to another) costs more than the checks do. So reads go

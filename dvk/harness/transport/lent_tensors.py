@@ -2,8 +2,8 @@
 
 On a CPU a memfd that each process maps, every tensor's end flush with its last page (to 64 bytes)
 and an unmapped page behind it: an access beyond the end faults at once. On a GPU a device allocation
-of the referee's, opened elsewhere through CUDA IPC; the allocation starts on a page of its own, and
-bands of known bytes around the tensors show what was written beside them (`guard_bands`).
+of the referee's, opened elsewhere through CUDA IPC; the allocation starts on a separate page, and
+bands of known bytes around the tensors show what was written outside them (`guard_bands`).
 """
 
 from __future__ import annotations

@@ -103,9 +103,9 @@ def _readv(pid: int, ranges: Sequence[tuple[int, int]], target: int, size: int) 
 def keep_freed() -> None:
     """Have malloc keep what is freed and give it out again, instead of returning it to the kernel at moments of its own.
 
-    By default a large block comes back with all its pages to be faulted in anew, or without, depending on what was
+    By default a large block comes back with all its pages to be faulted in again, or without, depending on what was
     allocated before: seen on 8 MB outputs, 2,048 faults in one call and none in the next, which is twice the time of a
-    softmax, and one process may be stuck with the first and its twin with the second. Blocks of 32 MB and more are mapped anew
+    softmax, and one process may be stuck with the first and its twin with the second. Blocks of 32 MB and more are mapped again
     each time, unless a heap happens to have room for them: of two processes with the same convolution of 103 MB one took 76 ms
     a call and the other 30. So nothing is mapped, and all come from the heap.
     """
