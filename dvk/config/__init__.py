@@ -90,7 +90,7 @@ RENAMED = {
 class Config(Section):
     """All settings."""
 
-    seed: int = Field(0, description="Seeds everything that is not required to be secret.")
+    seed: int = Field(0, description="Seed of everything that need not be secret.")
     limits: Limits = Limits()
     judge: JudgeConfig = JudgeConfig()
     optimize: OptimizeConfig = OptimizeConfig()

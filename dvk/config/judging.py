@@ -13,15 +13,15 @@ class Limits(Section):
     """What one sandboxed child may use."""
 
     wall_s: float = Field(
-        300.0, gt=0, description="Wall clock of a whole session; a cold torch.compile takes about a minute.")
+        300.0, gt=0, description="Longest session (wall clock); a cold torch.compile takes about a minute.")
     memory_bytes: int = Field(16 << 30, gt=0, description="Resident memory of the child's process tree.")
-    num_processes: int = Field(512, gt=0, description="Processes and threads; torch alone starts one a core.")
+    num_processes: int = Field(512, gt=0, description="Processes and threads; torch alone starts one thread per core.")
     trust_references: bool = Field(
-        True, description="References are the user's own code; false: they are shut in as candidates are, as `dvk serve` does.")
+        True, description="References are the user's own code. false: sandbox them like candidates, as `dvk serve` does.")
     enclose_gpu: bool = Field(
-        True, description="References that are not trusted are shut in on a GPU, too; `dvk serve` turns it off where CUDA fails so.")
+        True, description="Also sandbox untrusted references on a GPU; `dvk serve` turns it off if CUDA does not work in the sandbox.")
     output_bytes: int = Field(
-        1 << 16, gt=0, description="Kept tail of what the child prints; the rest is read and dropped.")
+        1 << 16, gt=0, description="Size of the tail kept of the child's output; the rest is read and dropped.")
 
     def encloses(self, device: Literal["cpu", "cuda"]) -> bool:
         """The process that judges on `device` is shut in with all others of its court."""
@@ -35,18 +35,19 @@ class Limits(Section):
 class JudgeConfig(Section):
     """How far and how long the judge looks."""
 
-    num_seeds: int = Field(3, ge=1, description="Fresh input draws a shape variant at the search tier.")
-    candidate_s: float = Field(60.0, gt=0, description="Wall clock for one candidate: compile, check and time.")
+    num_seeds: int = Field(3, ge=1, description="Fresh input draws per shape variant at the search tier.")
+    candidate_s: float = Field(60.0, gt=0, description="Longest time for one candidate: compile, check and time.")
     search_pairs: int = Field(30, ge=5, description="Paired samples at the search tier; fewer once `settled`.")
     claim_pairs: int = Field(50, ge=20, description="Paired samples at the claim tier, in each process; fewer once `settled`.")
-    search_s: float = Field(0.5, gt=0, description="Longest measuring time at the search tier.")
-    claim_s: float = Field(1.0, gt=0, description="Longest measuring time at the claim tier, an arm and process.")
+    search_s: float = Field(0.5, gt=0, description="Longest timing at the search tier.")
+    claim_s: float = Field(1.0, gt=0, description="Longest timing at the claim tier, per arm and process.")
     exact_strides: bool = Field(
-        False, description="Outputs must have the reference's strides; else a contiguous output is right wherever its values are.")
+        False, description="Outputs must have the reference's strides. false: a contiguous output with the right values passes, too.")
     settled: float = Field(
-        0.005, gt=0, description="Timing stops, at either tier, once the ratio's standard error is below this share.")
+        0.005, gt=0, description="Timing stops, at either tier, once the relative standard error of the ratio is below this.")
     finite_only: bool = Field(
-        False, description="Try no NaN, infinity or value near overflow: a candidate that is exact for finite inputs only is ok, too.")
+        False,
+        description="Try no NaN, infinity or value near overflow, so that candidates that are exact only for finite inputs pass, too.")
 
 
 class OptimizeConfig(Section):
@@ -54,14 +55,15 @@ class OptimizeConfig(Section):
 
     budget_s: float = Field(120.0, gt=0, description="Wall clock of the search; loading, capture and final confirmation excluded.")
     first_verdict_s: float = Field(
-        30.0, gt=0, description="Wall clock of the first verdict where budget_s is less: starting the judge is part of it.")
+        30.0, gt=0, description="Longest wait for the first verdict if budget_s is less: it includes starting the judge.")
     also_share: float = Field(
         0.5,
         gt=0,
-        description="Wall clock of the search for each `--extra-input`, as a share of budget_s: it starts from what the first found.",
+        description="Search time for each `--extra-input`, as a share of budget_s; each search starts from the result of the first.",
     )
     inexact: bool = Field(
-        False, description="Also use recipes that give NaN or infinity where the original does not, or the other way round, once an input "
-        "is not finite. The report names those used.")
+        False,
+        description="Also use recipes that differ from the original in NaN or infinity once an input is not finite. The report names "
+        "those used.")
     num_skills: int = Field(20, ge=0, description="Skills that retrieval ranks for a task.")
-    query_terms: int = Field(32, ge=1, description="Rarest terms of the graph's listing kept in a retrieval query.")
+    query_terms: int = Field(32, ge=1, description="Rarest terms of the graph's listing in a retrieval query.")

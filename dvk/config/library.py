@@ -10,24 +10,27 @@ from dvk.config.section import Section
 class LibraryConfig(Section):
     """What is kept of a library that grows, and what is learned from its use."""
 
-    every: int = Field(10, ge=0, description="Training steps between two groomings; 0: never. Sooner, little more is known.")
+    every: int = Field(10, ge=0,
+        description="Training steps between two prunings of the library; 0: never. Shorter intervals bring little new evidence.")
     half_life: float = Field(
-        50.0, gt=0, description="Training steps after which a trial counts half: the policy that it was made with has changed.")
-    level: float = Field(0.95, gt=0, lt=1, description="Of the intervals of gains.")
-    least_trials: int = Field(12, ge=2, description="Trials (a task in a step) before a skill may be retired for what it does.")
+        50.0, gt=0, description="Training steps after which a trial counts half, since the policy has changed.")
+    level: float = Field(0.95, gt=0, lt=1, description="Confidence of the intervals of gains.")
+    least_trials: int = Field(12, ge=2, description="Trials (a task in a step) before measured gains can retire a skill.")
     duplicate_similarity: float = Field(
-        0.65, gt=0, le=1, description="Share of words in common from which two skills with the same recipe are one; "
-        "of the seeds, all different, no two share more than 0.44.")
+        0.65, gt=0, le=1,
+        description="Share of words in common from which two skills with the same recipe are merged; seeds, all different, share 0.44 "
+        "at most.")
     max_skills: int = Field(
-        200, ge=1, description="Skills that a library keeps, seeds and pinned ones included; about three times the seeds.")
+        200, ge=1, description="Largest library, seeds and pinned skills included; about three times the seeds.")
     grace: int = Field(
-        20, ge=0, description="Training steps after its admission in which a skill leaves for room only when no older one can.")
-    pinned: tuple[str, ...] = Field((), description="Names of skills that stay whatever is measured.")
-    least_joint: int = Field(10, ge=2, description="Plays of two skills together before anything is said about the two.")
+        20, ge=0, description="Training steps after its admission during which a skill is evicted only if no older one can be.")
+    pinned: tuple[str, ...] = Field((), description="Names of skills that are never retired.")
+    least_joint: int = Field(10, ge=2, description="Plays of two skills together before their interaction is estimated.")
     joint_level: float = Field(
-        0.99, gt=0, lt=1, description="Of the interval around what two skills do beyond the sum of both; many pairs are looked at.")
+        0.99, gt=0, lt=1, description="Confidence of the interval around the interaction of two skills; high, since many pairs are tested.")
     joint_effect: float = Field(
         0.05, ge=0, description="Log-speedup beyond the sum, either way, from which two skills combine or conflict: 5 %.")
     refines: float = Field(
-        0.35, gt=0, le=1, description="Share of words in common from which a skill refines one that was given when it was written; "
-        "2 % of all pairs of seeds share as much.")
+        0.35, gt=0, le=1,
+        description="Share of words in common from which a skill refines one that its author was given; 2 % of all pairs of seeds share "
+        "as much.")

@@ -10,17 +10,17 @@ from dvk.config.section import Section
 class RemoteConfig(Section):
     """Judges on other machines: a server that speaks KernelGYM's protocol, `dvk serve` included, or the nodes of a Ray cluster."""
 
-    judge: str | None = Field(None, description="Who judges: kernelgym:URL; null judges here. `--judge` sets it.")
+    judge: str | None = Field(None, description="Judge server: kernelgym:URL; null judges on this machine. `--judge` sets it.")
     engine: str | None = Field(
         None, description="Ray cluster whose nodes judge: ray (one on this machine), ray://HOST:PORT, HOST:PORT, auto; `--engine` sets it.")
     rollouts: bool | None = Field(
-        None, description="A model of eval or train whose weights are here writes on that cluster: one a GPU, or a CPU node; null: yes.")
+        None, description="Run local models of eval and train on that cluster: one per GPU or CPU node; null: yes.")
     token_env: str = Field(
         "DVK_JUDGE_TOKEN", description="Environment variable that holds the server's token; tokens do not belong in files.")
     timeout_s: float = Field(
         900.0, gt=0, description="Longest wait for one verdict: KernelGYM's default limit of 300 s, and twice that in its queue.")
-    retries: int = Field(5, ge=0, description="Tries after the first where the server cannot be reached; with their pauses about 30 s.")
-    poll_s: float = Field(1.0, gt=0, description="Between two questions for a verdict, where the connection that waited for it was lost.")
+    retries: int = Field(5, ge=0, description="Retries if the server cannot be reached; about 30 s with their pauses.")
+    poll_s: float = Field(1.0, gt=0, description="Time between two polls for a verdict after its connection was lost.")
 
     @model_validator(mode="after")
     def _one(self) -> RemoteConfig:
@@ -32,8 +32,9 @@ class RemoteConfig(Section):
 class ServeConfig(Section):
     """What `dvk serve` holds at a time."""
 
-    queue: int = Field(256, ge=1, description="Requests that wait; the next is told to come again. Those of one step of 16 tasks × 16.")
-    kept: int = Field(10_000, ge=1, description="Results kept to be asked for; at 10 kB each, 100 MB.")
-    references: int = Field(256, ge=1, description="Examined references kept; looking at one takes seconds.")
-    body_bytes: int = Field(8 << 20, ge=1024, description="Largest request: two texts of the largest size that is judged.")
-    retry_s: int = Field(2, ge=1, description="After how long who found the queue full is told to come again.")
+    queue: int = Field(256, ge=1,
+        description="Most requests in the queue; further ones are rejected with a retry time. 256: those of one step of 16 tasks × 16.")
+    kept: int = Field(10_000, ge=1, description="Results kept for later requests; at 10 kB each, 100 MB.")
+    references: int = Field(256, ge=1, description="Examined references kept; examining one takes seconds.")
+    body_bytes: int = Field(8 << 20, ge=1024, description="Largest request: two source texts of the largest size that is judged.")
+    retry_s: int = Field(2, ge=1, description="Retry time in the response to a request that finds the queue full.")

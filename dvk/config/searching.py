@@ -13,13 +13,15 @@ class EvolveConfig(Section):
     """Strategy `evolve`: what a mutation is shown, and which programs live on."""
 
     information: Literal["free", "insight", "full"] = Field(
-        "full", description="What is shown beside the parent, after EvoEngineer: nothing; insights; insights and other good programs.")
+        "full",
+        description="What a mutation's prompt adds to the parent, after EvoEngineer: nothing; insights; insights and other good programs.")
     population: Literal["single", "elite", "diverse"] = Field(
-        "diverse", description="Who may be a parent: the best; the best few; the best few and those most unlike them, as in Kernel-Smith.")
+        "diverse",
+        description="Possible parents: the best; the best few; the best few and those least similar to them, as in Kernel-Smith.")
     top: int = Field(3, ge=1, description="Best programs in the archive; with `diverse` EvoEngineer's population of 5.")
-    diverse: int = Field(2, ge=0, description="Programs in it for being unlike the others.")
+    diverse: int = Field(2, ge=0, description="Programs in it for their dissimilarity.")
     crossover: float = Field(0.25, ge=0, le=1, description="Share of children with two parents: a mutation keeps more of what works.")
-    insights: int = Field(6, ge=0, description="Ideas shown with what came of them, those that changed most: half a page.")
+    insights: int = Field(6, ge=0, description="Ideas in the prompt with their results, largest changes first: half a page.")
 
 
 class ContrastiveConfig(Section):
@@ -27,50 +29,52 @@ class ContrastiveConfig(Section):
 
     exemplars: int = Field(2, ge=2, description="Programs compared in a prompt; CUDA-L1: 2.")
     bucket: float = Field(
-        1.1, gt=1, description="Ratio of speedups from one bucket to the next: within 10 % there is little to explain.")
+        1.1, gt=1, description="Ratio of speedups between two buckets: differences within 10 % explain little.")
     temperature: float = Field(
-        0.3, gt=0, description="Of the softmax over buckets, their speedups as shares of the best: at 0.3 one of half the best speed "
-        "is drawn a fifth as often as the best.")
+        0.3, gt=0,
+        description="Softmax temperature over buckets, with speedups as shares of the best: at 0.3 half the best speed is drawn a fifth "
+        "as often as the best.")
 
 
 class ReviewConfig(Section):
     """Strategy `judge`: one change at a time, named by a reviewer."""
 
-    branches: int = Field(2, ge=1, description="Programs worked on side by side, so that a model that batches is used; CudaForge: 1.")
-    rounds: int = Field(10, ge=1, description="Changes to a program before one is begun anew; CudaForge: 10.")
-    repairs: int = Field(3, ge=1, description="Tries at repairing what a change broke before it is undone: most repairs take one or two.")
-    history: int = Field(5, ge=0, description="Failed changes of the version at hand that are told, or the same are named again.")
+    branches: int = Field(2, ge=1, description="Programs improved in parallel, so that a model that batches is used; CudaForge: 1.")
+    rounds: int = Field(10, ge=1, description="Changes to a program before it is restarted; CudaForge: 10.")
+    repairs: int = Field(3, ge=1, description="Attempts to repair a change before it is undone: most repairs take one or two.")
+    history: int = Field(5, ge=0, description="Failed changes to include in the prompt, so that the model does not repeat them.")
 
 
 class PolcaConfig(Section):
     """Strategy `polca`: a queue by mean score under noise, novelty, a running summary."""
 
-    popped: int = Field(5, ge=1, description="Programs taken from the queue a step; POLCA: 5.")
+    popped: int = Field(5, ge=1, description="Programs taken from the queue per step; POLCA: 5.")
     measurements: int = Field(
-        4, ge=1, description="Times a program is measured at most; the mean's error falls with the square root, and a fifth gains a tenth.")
+        4, ge=1, description="Most measurements of one program; the mean's error falls with the square root, so a fifth gains a tenth.")
     novelty: float = Field(
-        0.005, ge=0, lt=1, description="Distance (see dvk.search.novelty) to every right program that a new one must exceed: other names, "
-        "layout or comments are at 0, one changed number in a file of 300 lines at 0.006. POLCA's 0.02 is of embeddings.")
-    summary_tokens: int = Field(400, ge=50, description="The running summary: one page, as much as feedback on one attempt.")
+        0.005, ge=0, lt=1,
+        description="Least distance (see dvk.search.novelty) of a new program from every correct one: other names, layout or comments "
+        "have 0, one changed number in a file of 300 lines 0.006. POLCA's 0.02 is a distance of embeddings.")
+    summary_tokens: int = Field(400, ge=50, description="Tokens of the running summary: one page, as much as feedback on one attempt.")
 
 
 class MacroConfig(Section):
     """Strategy `macro`: a planner names moves, the composer carries them out."""
 
-    moves: int = Field(3, ge=1, description="Moves an answer names at most: later ones are named before the first was measured.")
+    moves: int = Field(3, ge=1, description="Most moves per answer: later moves would not know the results of the first.")
     schedules: int = Field(
-        3, ge=1, description="Schedules of a named algorithm measured for a move: who names it says how to compute, not in which blocks.")
-    regions: int = Field(12, ge=1, description="Kernels shown, those with moves left that touch most bytes: two pages of a network's.")
-    history: int = Field(12, ge=1, description="Last moves told with what came of them: half a page.")
+        3, ge=1, description="Schedules measured per move with a named algorithm: the planner chooses the algorithm, not the blocks.")
+    regions: int = Field(12, ge=1, description="Kernels shown: those with moves left that touch most bytes; two pages for a network.")
+    history: int = Field(12, ge=1, description="Most recent moves shown with their results: half a page.")
 
 
 class SearchConfig(Section):
     """How the strategies of `dvk optimize` that ask a model search; `refine` and `best_of_n` play rounds of `rollout` instead."""
 
-    openings: int = Field(4, ge=1, description="Programs begun from the task alone; those with skills and without by halves.")
-    offspring: int = Field(4, ge=1, description="Programs asked for at a time: writing costs about the same as for one, judging does not.")
+    openings: int = Field(4, ge=1, description="Programs started from the task alone, half of them with skills.")
+    offspring: int = Field(4, ge=1, description="Programs requested at once: several cost about as much as one to write, but not to judge.")
     stall_rounds: int = Field(
-        3, ge=1, description="Rounds in a row without anything new that end the search: a small model repeats itself at times.")
+        3, ge=1, description="Consecutive rounds without a new program that end the search: a small model repeats itself at times.")
     evolve: EvolveConfig = EvolveConfig()
     contrastive: ContrastiveConfig = ContrastiveConfig()
     review: ReviewConfig = ReviewConfig()
