@@ -1,10 +1,10 @@
-"""The fence around one task: an exception of dvk's own, or of a library under it, becomes that task's result.
+"""Per-task exception boundary: an exception of dvk or of a library becomes that task's result.
 
 A bug met while one of hundreds of tasks is captured, composed or judged must not end the run. It stays visible: the result
 names the exception and where it was raised, the traceback is kept in the run folder, and the end of the run counts them.
 
-What no task is to blame for still ends a run: what the user can mend for all tasks at once (`DvkError`), an exhausted
-machine, an interrupt.
+Errors that are no task's fault still end a run: what the user can fix for all tasks at once (`DvkError`), an exhausted machine, an
+interrupt.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from dvk.records import Status, Tier, Verdict
 P = ParamSpec("P")
 T = TypeVar("T")
 EXHAUSTED = (None, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EROFS)
-"""Numbers of OSErrors that every other task would meet, too."""
+"""Errno values of OSErrors that would fail every other task, too."""
 LONGEST = 300
 """Characters of an exception's text in a reason."""
 
 
 class Crashed(TaskError):
-    """A task that an exception ended; `traceback` is its text."""
+    """A task that ended with an exception; `traceback` is its text."""
 
     def __init__(self, message: str, hint: str = "this is a bug in dvk: report the traceback in the run folder", traceback: str = ""):
         super().__init__(message, hint)
@@ -38,7 +38,7 @@ class Crashed(TaskError):
 
 
 def ends_all(error: Exception) -> bool:
-    """Every other task would fail the same way: the run ends with `error`."""
+    """Whether every other task would fail the same way, so that the run ends with `error`."""
     if isinstance(error, OSError):
         return error.errno in EXHAUSTED
     return isinstance(error, DvkError) and not isinstance(error, TaskError)
@@ -60,7 +60,7 @@ def said(error: BaseException) -> str:
 
 
 def crashed(error: BaseException, doing: str) -> Crashed:
-    """What `error` is to the task it ended.
+    """Describe `error` as the result of the task it ended.
 
     Args:
         error: caught where `ends_all` is false.
@@ -85,7 +85,7 @@ def told(error: BaseException) -> str:
 
 
 def fenced(doing: str, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T | Crashed:
-    """What `work` returns of its arguments, or what ended it; `doing` as of `crashed`.
+    """Return the result of `work(*arguments)`, or the crash that ended it; `doing` as in `crashed`.
 
     Raises:
         DvkError, OSError: see `ends_all`.
@@ -99,5 +99,5 @@ def fenced(doing: str, work: Callable[P, T], *args: P.args, **named: P.kwargs) -
 
 
 def verdict(crash: Crashed, tier: Tier) -> Verdict:
-    """As a verdict: nothing can be said about the candidate."""
+    """Return the crash as a verdict: it says nothing about the candidate."""
     return Verdict(status=Status.BROKEN_TASK, tier=tier, stage="static", error=crash.message, traceback=crash.traceback)

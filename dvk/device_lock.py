@@ -1,10 +1,9 @@
-"""Who may use a device now: many at once to compile and check, one alone to time.
+"""Locks on a device: many processes compile and check at once, one alone times.
 
-File locks, so that they hold between all dvk processes of a user on this machine, and vanish with a
-killed process. On a CPU whatever else runs disturbs a measurement, so compiling and checking hold
-the lane shared; on a GPU that would stop everybody for every compilation, so only timing takes it, a
-language model that writes, and what is checked for a claim: they would fill the GPU between and under the calls that are timed.
-A gate before the lane keeps newcomers from starving who waits to be alone.
+File locks hold between all dvk processes of a user on this machine and vanish with a killed process. On a CPU every other process
+disturbs a measurement, so compiling and checking hold the device lock shared. On a GPU that would block every compilation, so only three
+kinds of work take it: timing, a language model that writes, and the checks of a claim, whose work would overlap timed calls. A gate
+before the lock keeps newcomers from starving a process that waits for it exclusively.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from contextlib import ExitStack, contextmanager
 from dvk.records import content_hash
 
 HOLD_S = 0.5
-"""About what ten judges that stand in line take to time a launch plan each: work and measurements then share a GPU evenly."""
+"""About the time that ten queued judges take to time a launch plan each: work and measurements then share a GPU evenly."""
 
 
 class DeviceLock:
-    """The lane of one device, e.g. `cpu` or `gpu-<uuid>`."""
+    """The lock of one device, e.g. `cpu` or `gpu-<uuid>`."""
 
     def __init__(self, name: str, folder: str | None = None):
         folder = folder or os.path.join(shared_folder(), "lanes")
@@ -34,7 +33,7 @@ class DeviceLock:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Work that may run beside others' but not beside a measurement."""
+        """Hold the lock shared: the work may run alongside others' work but not alongside a measurement."""
         fcntl.flock(self._gate, fcntl.LOCK_EX)
         try:
             fcntl.flock(self._lane, fcntl.LOCK_SH)
@@ -47,10 +46,10 @@ class DeviceLock:
 
     @contextmanager
     def shared_in_turns(self, rest: Callable[[], None] = lambda: None) -> Iterator[Callable[[Callable[[], None] | None], None]]:
-        """`shared`, for long work that can stop for others: it calls the function given now and then, which lets whoever waits to
-        measure go first once `HOLD_S` have passed, and before calls `rest`, to end what is under way. What that function is given,
-        which may wait for who measures, is called with the lane given up."""
-        with ExitStack() as held:
+        """Hold the lock like `shared`, for long work that can yield, and return a function that the work calls now and then. Once `HOLD_S`
+        Hold the lock like `shared`, for long work that can yield, and return a function that the work calls now and then. Once `HOLD_S`
+        have passed, that function calls `rest`, which ends pending work, and releases the lock for a moment, so that waiting measurements
+        go first. With an argument it always releases the lock, and calls the argument meanwhile, which may wait for a measurement.
             held.enter_context(self.shared())
             since = time.monotonic()
 
@@ -68,9 +67,9 @@ class DeviceLock:
 
     @contextmanager
     def all_cores(self, waits: Callable[[], None]) -> Iterator[None]:
-        """All cores for a moment, beside work that needs one; `waits` is called first where somebody else has them.
+        """Hold all cores for a moment, alongside work that needs one; `waits` is called first if another process holds them.
 
-        Teams of threads that together outnumber the cores spin for longer than they work.
+        Thread pools that together outnumber the cores spin for longer than they work.
         """
         try:
             fcntl.flock(self._turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -84,7 +83,7 @@ class DeviceLock:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """A measurement."""
+        """Hold the lock alone, to measure."""
         fcntl.flock(self._gate, fcntl.LOCK_EX)
         try:
             fcntl.flock(self._lane, fcntl.LOCK_EX)
@@ -95,18 +94,18 @@ class DeviceLock:
 
 
 def of_cpu() -> str:
-    """The lane of this process's cores: judges that were given some of their own (taskset) do not wait for the others."""
+    """Return the lock of this process's cores: judges with their own cores (taskset) do not wait for others."""
     mine = os.sched_getaffinity(0)
     return "cpu" if len(mine) == os.cpu_count() else f"cpu-{content_hash(*map(str, sorted(mine)))}"
 
 
 def of_gpu(index: int = 0) -> str:
-    """The lane of a GPU, by this process's numbers; the same for processes that number GPUs otherwise."""
+    """Return the lock of a GPU by this process's numbering; equal for processes that number GPUs otherwise."""
     import torch
 
     return f"gpu-{getattr(torch.cuda.get_device_properties(index), 'uuid', index)}"
 
 
 def shared_folder() -> str:
-    """A folder that all sandboxed children of this user share, whatever their TMPDIR."""
+    """Return a folder that all sandboxed children of this user share, whatever their TMPDIR."""
     return os.path.join("/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir(), f"dvk-{os.getuid()}")

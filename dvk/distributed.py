@@ -1,11 +1,11 @@
-"""The processes of one run: what one finds all are told, and nobody waits forever for one that is gone.
+"""Process group for distributed runs: all-gather with timeouts and failure propagation.
 
-`torchrun` and `accelerate launch` start them and say in the environment who is who; alone, nothing here costs anything. What
-is exchanged are facts, through gloo on the processor; gradients between GPUs go through NCCL and are the learner's business.
-The first process is the chief: it alone prints results and writes the run's folder, which all must be able to read.
+`torchrun` and `accelerate launch` start the processes and set the environment variables; a single process pays nothing. The group
+exchanges Python objects through gloo on the CPU; the learner exchanges gradients between GPUs through NCCL. The first process is the
+chief: it alone prints results and writes the run folder, which all must be able to read.
 
-A process that fails says so before it leaves. The others find out when they next exchange something, and leave without a
-word: one error is shown, that of the one which failed. Of one that was killed, or no longer answers, the first to notice tells.
+A process that fails reports it before it exits. The others see the report at their next exchange and exit silently, so that one error
+is shown: that of the failed process. If a process was killed or no longer answers, the first to notice reports it.
 """
 
 from __future__ import annotations
@@ -25,24 +25,25 @@ from dvk.runs import RunFolder
 
 T = TypeVar("T")
 FAILED = "dvk/failed"
-"""Where a process that fails says so."""
+"""Key under which a failing process reports its error."""
 
 KEPT: list[Any] = []
-"""Groups that were left. A model wrapped for several processes outlives its run by a moment; were it the last to hold the group,
-it would wait for gloo's threads with Python's lock, which they wait for."""
+"""Groups that were left. A model wrapped for several processes outlives its run briefly; as the last holder of the group it would wait
+for gloo's threads while holding the GIL, for which they wait."""
 
 
 class ProcessLost(DvkError):
-    """Another process of the run has ended, or no longer answers."""
+    """Another process of the run has ended or no longer answers."""
 
 
 class ProcessGroup:
-    """See the module. `ProcessGroup()` is one process alone; `ProcessGroup.join` what the environment says. Use as a context manager.
+    """The process group of a run. `ProcessGroup()` is one process alone; `ProcessGroup.join` reads the environment. Use as a context
+    manager.
 
     Attributes:
-        rank: which process this is, from 0.
-        size: how many there are.
-        local: which it is on this machine: the number of its GPU.
+        rank: index of this process, from 0.
+        size: number of processes.
+        local: index on this machine, which is the index of its GPU.
     """
 
     def __init__(self, rank: int = 0, size: int = 1, local: int = 0, store: Any = None):
@@ -51,14 +52,14 @@ class ProcessGroup:
 
     @classmethod
     def join(cls, patience_s: float) -> ProcessGroup:
-        """Meet the others; alone where no launcher has started this process.
+        """Join the group; a process without a launcher is alone.
 
         Args:
-            patience_s: how long a process waits for the others before it gives up.
+            patience_s: how long a process waits for the others, in seconds.
 
         Raises:
             UsageError: there are fewer GPUs than processes.
-            ProcessLost: they do not come.
+            ProcessLost: the others do not arrive.
         """
         size = launched()
         if size <= 1:
@@ -74,8 +75,8 @@ class ProcessGroup:
         if on_gpu:
             torch.cuda.set_device(local)
             torch.cuda.init()
-            torch.cuda.device_count()  # which is kept from now on
-            machine.confine(local)  # judges and whatever else is started here
+            torch.cuda.device_count()  # cached from now on
+            machine.confine(local)  # judges and other children are started here
         limit = timedelta(seconds=patience_s)
         try:
             store, rank, size = next(distributed.rendezvous("env://", timeout=limit))
@@ -92,7 +93,7 @@ class ProcessGroup:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Leave; where another process has failed first, with exit code 2 and without a word."""
+        """Leave; if another process failed first, exit with code 2 and print nothing."""
         if self._store is None:
             return
         if error is not None and not self._claim(error):
@@ -105,15 +106,15 @@ class ProcessGroup:
 
     @property
     def is_main(self) -> bool:
-        """This process writes what the run leaves on disk."""
+        """Whether this process writes the run's files."""
         return self.rank == 0
 
     def shard(self, values: Sequence[T]) -> list[T]:
-        """What falls to this process of something that all know: every `size`-th."""
+        """Return this process's part of `values`, which all processes have: every `size`-th."""
         return list(values[self.rank :: self.size])
 
     def gather(self, result: Sequence[T]) -> list[T]:
-        """Every process's results for its `share`, one a value, in the order of the values; the same list everywhere.
+        """Return every process's results for its `share`, one per value, in the order of the values; the same list everywhere.
 
         Raises:
             ProcessLost: another process has ended or does not answer.
@@ -125,7 +126,7 @@ class ProcessGroup:
         return [parts[i % self.size][i // self.size] for i in range(sum(map(len, parts)))]
 
     def broadcast(self, value: T) -> T:
-        """What the chief has, everywhere.
+        """Return the chief's value in every process.
 
         Raises:
             ProcessLost: as `gather`.
@@ -137,7 +138,7 @@ class ProcessGroup:
         return box[0]
 
     def barrier(self) -> None:
-        """Until all have come here.
+        """Wait until all processes arrive.
 
         Raises:
             ProcessLost: as `gather`.
@@ -146,7 +147,7 @@ class ProcessGroup:
 
     @contextmanager
     def main_first(self) -> Iterator[None]:
-        """The others do the same when the chief has done it, and find what it made.
+        """Run the body in the chief first, then in the others, which find what it made.
 
         Raises:
             ProcessLost: as `gather`.
@@ -158,7 +159,7 @@ class ProcessGroup:
             self.barrier()
 
     def folder(self, path: Path | None, *, resume: bool, **rest: Any) -> RunFolder:
-        """The run's folder: opened by the chief, looked at by the others; arguments of `RunFolder.open`.
+        """Open the run folder in the chief, read it in the others; arguments as for `RunFolder.open`.
 
         Raises:
             RunFolderError: the chief cannot open it.
@@ -178,7 +179,7 @@ class ProcessGroup:
             raise ProcessLost(f"another process of this run has ended or does not answer: {_first_line(error)}", hint) from None
 
     def _claim(self, error: BaseException) -> bool:
-        """Say that this process fails; False where another has said so before."""
+        """Report that this process fails; False if another has already reported."""
         mine = f"process {self.rank}: {type(error).__name__}: {error}"
         try:
             said: bytes = self._store.compare_set(FAILED, "", mine)
@@ -188,7 +189,7 @@ class ProcessGroup:
 
 
 def launched() -> int:
-    """How many processes a launcher has started for this run; 1 where none has."""
+    """Return how many processes a launcher started for this run; 1 without a launcher."""
     return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong that is not a bad kernel, and what the user should do about it.
+"""Errors other than a bad kernel, each with a hint for the user.
 
 A bad kernel is data: it becomes a `Verdict`. A broken machine, a malformed file or an impossible
 request is a `DvkError`. The command line prints `message`, then `hint: …`, and exits with 2;
@@ -41,7 +41,7 @@ class TaskError(DvkError):
 
 
 class Exhausted(TaskError):
-    """It ran out of time, memory or processes, or was killed: what else the machine did may have decided that."""
+    """The file ran out of time, memory or processes, or was killed; other load on the machine may be the cause."""
 
 
 class LibraryError(DvkError):
@@ -57,4 +57,4 @@ class MachineError(DvkError):
 
 
 class ModelError(DvkError):
-    """The language model of a search cannot be asked any more: its server refuses, or it failed. What was found stays."""
+    """The language model of a search cannot be asked any more: its server refuses, or it failed. Earlier results stay."""

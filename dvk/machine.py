@@ -1,8 +1,8 @@
-"""What computer this is, asked without importing torch and without touching CUDA.
+"""Facts about this computer, collected without importing torch or touching CUDA.
 
 `fingerprint` names the machine in verdicts and run folders; `isa` keys compiled objects, because
 code built for one processor's instructions may crash another; `describe` is the long form.
-Nothing here measures: `dvk doctor` does, in child processes, and leaves what it measured to `recall`.
+Nothing here measures: `dvk doctor` does, in child processes, and stores the results for `recall`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PACKAGES = ("torch", "triton", "numpy", "pydantic", "sqlite-utils", "rank-bm25",
 
 @cache
 def fingerprint(device: str = "cpu") -> str:
-    """One short line: processor or GPU name, cores, torch version.
+    """Return one short line: processor or GPU name, cores, torch version.
 
     Args:
         device: `cpu`, or `cuda` for the first visible GPU (the processor when there is none).
@@ -42,7 +42,7 @@ def fingerprint(device: str = "cpu") -> str:
 
 
 def describe() -> dict[str, Any]:
-    """The facts `dvk doctor` and `run.json` show: plain data, no torch import, tens of milliseconds."""
+    """Return the facts of `dvk doctor` and `run.json`: plain data, no torch import, tens of milliseconds."""
     return {
         "fingerprint": fingerprint(),
         "cpu": cpu_name(),
@@ -57,7 +57,7 @@ def describe() -> dict[str, Any]:
 
 
 def version(package: str) -> str | None:
-    """Version of an installed package as its metadata says, None when it is not installed."""
+    """Return the version of an installed package from its metadata; None if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -65,7 +65,7 @@ def version(package: str) -> str | None:
 
 
 def num_cores() -> int:
-    """Cores this process may use: the affinity mask, cut by the container's quota."""
+    """Return the cores this process may use: the affinity mask, limited by the container's quota."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()[:2]
@@ -75,7 +75,7 @@ def num_cores() -> int:
 
 
 def memory_bytes() -> int:
-    """Memory this process may use: the machine's, cut by the container's limit."""
+    """Return the memory this process may use: the machine's, limited by the container."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         return min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
@@ -84,12 +84,12 @@ def memory_bytes() -> int:
 
 
 def recall(device: str = "cpu") -> dict[str, Any]:
-    """What was measured on this machine, empty when nothing was: `copy_gbps` (bytes read + written a second), `at`."""
+    """Return the measurements of this machine, empty without any: `copy_gbps` (bytes read + written per second), `at`."""
     return dict(_measurements().get(fingerprint(device), {}))
 
 
 def remember(device: str, facts: dict[str, Any]) -> None:
-    """Keep measured facts about this machine in `$DVK_HOME/machine.json`, under its fingerprint.
+    """Store measurements of this machine in `$DVK_HOME/machine.json`, under its fingerprint.
 
     Raises:
         OSError: the folder cannot be written.
@@ -112,14 +112,14 @@ def _measurements() -> dict[str, Any]:
 
 @cache
 def cpu_name() -> str:
-    """The processor's model name, without the trademark noise."""
+    """Return the processor's model name without trademarks."""
     name = _cpuinfo().get("model name") or platform.processor() or platform.machine() or "unknown processor"
     return " ".join(name.replace("(R)", "").replace("(TM)", "").split())
 
 
 @cache
 def isa() -> str:
-    """Architecture and eight hex digits of its instruction flags: equal where code can be exchanged."""
+    """Return the architecture and eight hex digits of its instruction flags: equal if code can be exchanged."""
     info = _cpuinfo()
     flags = info.get("flags") or info.get("Features") or ""
     return f"{platform.machine()}-{hashlib.sha256(' '.join(sorted(flags.split())).encode()).hexdigest()[:8]}"
@@ -127,7 +127,7 @@ def isa() -> str:
 
 @cache
 def gpu_names() -> tuple[str, ...]:
-    """NVIDIA GPUs that torch may use, in CUDA's order; none without a driver or with a CPU build of torch.
+    """Return the NVIDIA GPUs that torch may use, in CUDA's order; none without a driver or with a CPU build of torch.
 
     Asked of `nvidia-smi`, because asking torch would open a CUDA context in this process.
     """
@@ -135,12 +135,12 @@ def gpu_names() -> tuple[str, ...]:
 
 
 def gpu_free_bytes() -> tuple[int, ...]:
-    """Memory that nobody has taken now, of every GPU of `gpu_names`."""
+    """Return the free memory of every GPU of `gpu_names`, in bytes."""
     return tuple(int(mib) << 20 for mib in _of_gpus("memory.free") if mib.isdigit())
 
 
 def confine(gpu: int) -> None:
-    """Processes started from now on use this one of the visible GPUs; CUDA as far as it is open here stays as it is."""
+    """Restrict processes started from now on to this one of the visible GPUs; an open CUDA context stays as it is."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[gpu].strip() if visible else str(gpu)
     gpu_names.cache_clear()
@@ -148,7 +148,7 @@ def confine(gpu: int) -> None:
 
 
 def cxx() -> list[str]:
-    """The command that compiles C++, of which the first word is the program: $CXX, as in `ccache g++`, else g++."""
+    """Return the command that compiles C++, program first: $CXX, as in `ccache g++`, else g++."""
     chosen = os.environ.get("CXX") or "g++"
     try:
         return shlex.split(chosen) or ["g++"]
@@ -157,7 +157,7 @@ def cxx() -> list[str]:
 
 
 def _of_gpus(fact: str) -> list[str]:
-    """What `nvidia-smi` says of each visible GPU."""
+    """Return what `nvidia-smi` reports for each visible GPU."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if (visible is not None and visible.strip() in ("", "-1")) or not _torch_has_cuda():
         return []
@@ -178,7 +178,7 @@ def _of_gpus(fact: str) -> list[str]:
 
 
 def _torch_has_cuda() -> bool:
-    """Whether the installed torch is a CUDA build, read from its version file; True when that cannot be told."""
+    """Whether the installed torch is a CUDA build, from its version file; True if unknown."""
     try:
         spec = importlib.util.find_spec("torch")  # finds, does not import
         text = (Path(spec.origin).parent / "version.py").read_text() if spec and spec.origin else ""
@@ -189,7 +189,7 @@ def _torch_has_cuda() -> bool:
 
 @cache
 def _cpuinfo() -> dict[str, str]:
-    """The first processor's entry of /proc/cpuinfo, empty where there is none."""
+    """Return the first processor's entry of /proc/cpuinfo, empty if there is none."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:

@@ -35,7 +35,7 @@ Device = Literal["cpu", "cuda"]
 
 
 class TensorSpec(Record):
-    """The outside of one tensor."""
+    """Shape, dtype and layout of one tensor."""
 
     name: str = Field(description="Parameter name in the forward signature, or a path such as `0.mask` in a pytree.")
     dtype: str = Field(description="torch dtype without the prefix, e.g. `float32`.")
@@ -44,7 +44,7 @@ class TensorSpec(Record):
 
 
 class ShapeVariant(Record):
-    """Another size of the example inputs that the reference was seen to accept."""
+    """Another size of the example inputs that the reference accepts."""
 
     name: str = Field(description="E.g. `batch=1`, `batch+3`, `batch*2+1`, `width-1`.")
     changes: tuple[tuple[str, int, int], ...] = Field(
@@ -52,7 +52,7 @@ class ShapeVariant(Record):
 
 
 class Task(Record):
-    """One module or function to make faster, as the user gave it."""
+    """One module or function to make faster, as given by the user."""
 
     id: str = Field(description="Content hash of source, files beside it, entry, inputs, mode, dtype and device.")
     name: str = Field(description="Human name: the file's stem, or stem:entry.")
@@ -83,7 +83,7 @@ class Task(Record):
 
     @property
     def mode(self) -> Literal["train", "eval"] | None:
-        """The mode that the module is called in; None of a function, and where that is not known."""
+        """The mode that the module is called in; None for a function, and if unknown."""
         if self.kind != "module":
             return None
         if self.training is None:
@@ -128,7 +128,7 @@ class Graph(Record):
         return "\n".join([*lines, f"return {_show(self.outputs)}"])
 
     def signature(self) -> tuple[str, ...]:
-        """The operator sequence without shapes: what makes two tasks the same kind of problem."""
+        """Return the operator sequence without shapes: equal for tasks of the same kind."""
         return tuple(n.op.split(".")[1] for n in self.nodes if n.op.startswith("aten."))
 
 
@@ -167,24 +167,24 @@ class Candidate(Record):
 
 
 class Status(str, Enum):
-    """What became of a candidate."""
+    """The outcome of a candidate."""
 
     OK = "ok"
-    """Compiled, ran and agreed with the reference everywhere it was tried."""
+    """Compiled, ran and agreed with the reference on all inputs."""
     REJECTED = "rejected"
-    """Refused before running: no ModelNew, wrong signature, not Python."""
+    """Rejected before running: no ModelNew, wrong signature, not Python."""
     COMPILE_ERROR = "compile_error"
-    """A compiler (Python, g++, nvcc, Triton) refused it."""
+    """A compiler (Python, g++, nvcc, Triton) rejected it."""
     LAUNCH_ERROR = "launch_error"
     """It raised or crashed while constructing or running."""
     MISMATCH = "mismatch"
     """It ran and was wrong: values, dtype, shape, stride, device, pytree or a mutated input."""
     TIMEOUT = "timeout"
-    """It exceeded its wall clock."""
+    """It exceeded its time limit."""
     CHEAT = "cheat"
     """It tried to deceive the judge."""
     BROKEN_TASK = "broken_task"
-    """The reference itself failed, so nothing can be said about the candidate."""
+    """The reference itself failed, so the result says nothing about the candidate."""
 
 
 Tier = Literal["smoke", "search", "claim"]
@@ -194,7 +194,7 @@ class Interval(Record):
     """A measured ratio with its 95 % confidence interval."""
 
     SAYS_NOTHING: ClassVar[float] = 1e6
-    """How far the ends of an interval are from a value of which nothing is known but itself, as a factor."""
+    """Assumed distance of an interval's ends from a value of unknown uncertainty, as a factor."""
 
     value: float = Field(description="Point estimate: median over paired samples of reference time / candidate time.")
     lo: float = Field(description="Lower end of the interval.")
@@ -208,12 +208,12 @@ class Interval(Record):
 
     @classmethod
     def unknown(cls, value: float) -> Interval:
-        """A ratio that somebody tells without saying how certain it is: it is above nothing, and not faster than anything."""
+        """Return a ratio of unknown uncertainty: its interval excludes nothing."""
         return cls(value=value, lo=value / cls.SAYS_NOTHING, hi=value * cls.SAYS_NOTHING)
 
     @property
     def known(self) -> bool:
-        """Its ends were measured."""
+        """Whether its ends were measured."""
         return self.hi / self.lo < self.SAYS_NOTHING
 
     def __str__(self) -> str:
@@ -224,19 +224,19 @@ class Interval(Record):
 
 
 def show_ratio(ratio: float) -> str:
-    """A speedup for people, e.g. `2.31×`; a digit more beside 1, where it says which side."""
+    """Format a speedup for people, e.g. `2.31×`; with one more digit close to 1, to show the side."""
     return f"{ratio:.{_digits(ratio)}f}×"
 
 
 def _digits(ratio: float) -> int:
-    """Decimals that matter."""
+    """Return the number of significant decimals."""
     if abs(ratio - 1) < 0.05:
         return 3
     return 0 if ratio >= 100 else 1 if ratio >= 10 else 2 if ratio >= 0.1 else 4
 
 
 class Claim(Record):
-    """What several fresh sets of processes say together: is the speedup reproducible?"""
+    """Combined result of several fresh sets of processes: is the speedup reproducible?"""
 
     speedup: Interval = Field(description="Mean log-speedup over processes with its t-interval at `level`.")
     level: float = Field(0.95, description="Confidence of that interval: 0.99 at the first look, 0.96 at the last.")
@@ -271,7 +271,7 @@ class Timing(Record):
 
 
 class Verdict(Record):
-    """What the judge found out about one candidate."""
+    """The judge's result for one candidate."""
 
     status: Status = Field(description="What became of the candidate.")
     tier: Tier = Field(description="How far the judge was asked to go.")
@@ -312,7 +312,7 @@ class Verdict(Record):
 
     @property
     def degenerate(self) -> bool:
-        """The problem tells no real answer from a made-up one: what was found on it says nothing."""
+        """Whether the task cannot separate a real answer from a made-up one, so that its results say nothing."""
         return any(remark.startswith("degenerate") for remark in self.health)
 
     @model_validator(mode="after")
@@ -329,7 +329,7 @@ class Verdict(Record):
 
     @property
     def faster(self) -> bool:
-        """The speedup's lower bound exceeds 1; at the claim tier, the claim holds."""
+        """Whether the speedup's lower bound exceeds 1; at the claim tier, whether the claim holds."""
         if self.timing is None:
             return False
         return self.timing.claim.holds if self.timing.claim is not None else self.timing.speedup.lo > 1.0
@@ -338,7 +338,7 @@ class Verdict(Record):
 # ---------------------------------------------------------------- episode
 
 class Tokens(Record):
-    """What a model read and wrote, as its own tokens: what the learner scores again."""
+    """A model's prompt and answer as its own tokens, which the learner scores again."""
 
     prompt: tuple[int, ...] = Field(description="Token ids of the rendered conversation.")
     completion: tuple[int, ...] = Field(description="Token ids sampled, the stop token included where one ended it.")
@@ -352,7 +352,7 @@ class Tokens(Record):
 
 
 class Turn(Record):
-    """One attempt and what came of it."""
+    """One attempt and its result."""
 
     messages: tuple[dict[str, Any], ...] = Field((), description="What the model was shown; empty for the composer.")
     completion: str = Field("", description="What the model answered; empty for the composer.")
@@ -385,7 +385,7 @@ class Trace(Record):
 
     @property
     def broken(self) -> bool:
-        """The backbone or the judge failed in it, so that nobody knows what it was worth."""
+        """Whether the backbone or the judge failed in it, so that its reward is unknown."""
         return any(t.finish == "error" or t.verdict is not None and t.verdict.status is Status.BROKEN_TASK for t in self.turns)
 
 
@@ -406,7 +406,7 @@ class Skill(Record):
 
 
 class Episode(Record):
-    """Everything that happened for one task."""
+    """All traces of one task."""
 
     task: Task = Field(description="What was to be made faster.")
     step: int = Field(0, description="Training step, 0 outside training.")
@@ -414,4 +414,4 @@ class Episode(Record):
     proposed_skills: tuple[Skill, ...] = Field((), description="What the summary role would add to the library.")
 
 PROTOCOL = 11
-"""Raised whenever the judge would decide differently or a verdict's fields change their meaning."""
+"""Version of verdicts; raised when the judge would decide differently or a verdict's fields change their meaning."""

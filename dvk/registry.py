@@ -1,4 +1,4 @@
-"""Look a plug-in up by name in a table of import paths, or in a user's file.
+"""Plug-ins by name, from a table of import paths or a user's file.
 
 A table maps a short name to `package.module:attribute`; nothing is imported until it is asked for.
 Every option that takes such a name also takes `path/to/file.py:Name`.
@@ -17,7 +17,7 @@ from dvk.errors import UsageError
 
 
 def resolve(name: str, table: Mapping[str, str], what: str) -> Any:
-    """The object that `name` stands for.
+    """Return the object that `name` names.
 
     Args:
         name: a key of `table`, or `path/to/file.py:Name`.

@@ -1,9 +1,8 @@
-"""Where dvk keeps things: the files that travel with it, and the user's own folder.
+"""Paths of dvk's shipped files and of the user's folder.
 
 Seeds and examples live in `skills_db/` and `data/` at the top of the checkout, the red team's kernels
-in `tests/kernels/`, and all of them inside the wheel as `dvk/_data/…`; `resource` finds them either
-way, so that nobody else needs to know.
-It only finds: nothing here writes, and nothing is copied out of the package.
+in `tests/kernels/`, and all of them inside the wheel as `dvk/_data/…`; `resource` finds them either way. This module only looks
+paths up: it writes and copies nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def resource(*parts: str) -> Path:
-    """The shipped file or folder at `parts`, e.g. `resource("data", "tasks", "examples")`.
+    """Return the shipped file or folder at `parts`, e.g. `resource("data", "tasks", "examples")`.
 
     Raises:
         MachineError: it is neither in the installed package nor in the checkout.
@@ -30,12 +29,12 @@ def resource(*parts: str) -> Path:
 
 
 def home() -> Path:
-    """`$DVK_HOME`, by default `~/.dvk`: the library, caches and measurements of this user; it may not exist yet."""
+    """Return `$DVK_HOME`, by default `~/.dvk`: this user's library, caches and measurements; it may not exist yet."""
     chosen = os.environ.get("DVK_HOME")
     return Path(chosen).expanduser() if chosen else Path.home() / ".dvk"
 
 
 def checkout() -> Path | None:
-    """The top of the source checkout that dvk runs from, None when it is installed from a wheel."""
+    """Return the top of the source checkout that dvk runs from, None if it is installed from a wheel."""
     top = _PACKAGE.parent
     return top if (top / "pyproject.toml").is_file() and (top / ".git").exists() else None

@@ -2,10 +2,10 @@
 
     run.json       command line, config, versions, commit, machine, status running | done | failed | interrupted
     *.jsonl        one record a line, on disk before `append` returns
-    everything else is written aside and then renamed: what exists is complete
+    all other files are written to a temporary name and then renamed: what exists is complete
 
 A used folder is refused without `resume`; two processes never write into one folder. The folder
-knows nothing of what the records mean, and never deletes one. Of a run that was refused before its first nothing stays.
+does not interpret the records, and never deletes one. A run that fails before its first record leaves no files.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from dvk.errors import DvkError, RunFolderError
 MANIFEST = "run.json"
 LOCK = ".lock"
 HOW = ("out", "resume", "argv", "quiet", "workers", "kernelbench")
-"""Options that change nothing in what a run finds."""
+"""Options that do not change a run's results."""
 
 
 class RunFolder:
-    """A run's folder, open for writing by this process alone. Made by `RunFolder.open`."""
+    """A run's folder, open for writing by this process alone. Created by `RunFolder.open`."""
 
     def __init__(self, path: Path, manifest: dict[str, Any], lock: int, *, writes: bool = True):
         self.path = path
         self._new = not manifest
         self._made = False
-        """The folder is this process's, too."""
+        """Whether this process owns the folder, too."""
         self._manifest = manifest
         self._lock = lock
         self.writes = writes
-        """What is written lands on disk: this process opened the folder."""
+        """Whether writes reach the disk: this process opened the folder."""
 
     @classmethod
     def open(
@@ -61,15 +61,15 @@ class RunFolder:
         config: Config,
         resume: bool,
     ) -> RunFolder:
-        """Start a run, or go on with one.
+        """Start a run, or resume one.
 
         Args:
             path: the folder; None picks `runs/<command>-<name>-<stamp>`, or with `resume` the newest such run.
             command: the dvk command that writes here, e.g. `optimize`.
-            name: what it works on, e.g. the task's name.
-            argv: the command line, kept for whoever reads the folder.
-            config: the resolved settings, kept likewise.
-            resume: go on with what is there; a missing or empty folder is started.
+            name: name of its subject, e.g. the task's name.
+            argv: the command line, stored for readers of the folder.
+            config: the resolved settings, stored likewise.
+            resume: continue the run in the folder; a missing or empty folder is started.
 
         Raises:
             RunFolderError: the folder is used and `resume` is off, holds another run or something else, is being
@@ -102,7 +102,7 @@ class RunFolder:
 
     @classmethod
     def beside(cls, path: Path) -> RunFolder:
-        """The same folder in another process of the run: it can be read; what is written is left to the process that opened it.
+        """Return the same folder for another process of the run, which reads it; writes are left to the process that opened it.
 
         Raises:
             RunFolderError: it is damaged.
@@ -111,7 +111,7 @@ class RunFolder:
 
     @staticmethod
     def refuse_used(path: Path | None, *, resume: bool) -> None:
-        """What `open` asks first, for those who have seconds of work to do before they open it.
+        """Check what `open` checks first, for callers with seconds of work before they open it.
 
         Raises:
             RunFolderError: the folder is used and `resume` is off, or cannot be read.
@@ -127,19 +127,19 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """The run is done: there is nothing left to go on with."""
+        """Whether the run is done, with nothing left to resume."""
         return self._manifest.get("status") == "done"
 
     def answered(self, request: Any, config: Config, larger: Sequence[str] = ()) -> bool:
-        """Whether the run is done, and what is asked now is what it was asked.
+        """Whether the run is done and the request equals its own.
 
         Args:
-            request: a dataclass, of the command line's options; noted as long as the run goes on.
+            request: a dataclass of the command line's options; stored while the run is not done.
             config: the settings.
-            larger: settings by dotted names; where one of them is larger now, and nothing else differs, a run that is done goes on.
+            larger: settings by dotted names; if one of them is larger now, and nothing else differs, a finished run continues.
 
         Raises:
-            RunFolderError: it is done, and was asked something else.
+            RunFolderError: it is done, and the request differs.
         """
         options = {name: value.absolute() if isinstance(value, Path) else value for name, value in vars(request).items() if name not in HOW}
         asked = json.loads(to_json(options))
@@ -163,10 +163,10 @@ class RunFolder:
         return True
 
     def append(self, file: str, record: BaseModel | dict[str, Any]) -> None:
-        """Add one line to a JSONL file; it is on disk when this returns. Numbers that are not finite become null.
+        """Append one line to a JSONL file; it is on disk when this returns. Numbers that are not finite become null.
 
         Raises:
-            RunFolderError: it cannot be written; what was there before is left whole.
+            RunFolderError: it cannot be written; earlier lines stay whole.
         """
         line = to_json(record, inf_nan_mode="null") + b"\n"
         path = self._inside(file)
@@ -184,10 +184,10 @@ class RunFolder:
             raise _lost(path, error) from error
 
     def read(self, file: str) -> list[dict[str, Any]]:
-        """The records of a JSONL file, oldest first; a last line that a kill tore is dropped; no file, no records.
+        """Return the records of a JSONL file, oldest first, without a last line torn by a kill; none if there is no file.
 
         Raises:
-            RunFolderError: a complete line is not JSON: something else wrote here.
+            RunFolderError: a complete line is not JSON, so another program wrote here.
         """
         path = self._inside(file)
         if not path.exists():
@@ -201,10 +201,10 @@ class RunFolder:
         return records
 
     def write_text(self, name: str, text: str) -> Path:
-        """Write a whole file aside and rename it into place; a reader sees the old one or the new one.
+        """Write a whole file to a temporary name and rename it; a reader sees the old one or the new one.
 
         Raises:
-            RunFolderError: it cannot be written; an old one is left as it was.
+            RunFolderError: it cannot be written; an old one is left unchanged.
         """
         path = self._inside(name)
         if not self.writes:
@@ -224,13 +224,13 @@ class RunFolder:
         return path
 
     def finish(self, status: Literal["done", "failed", "interrupted"]) -> None:
-        """Record how the run ended and let go of the folder; a done run is left alone, any other can be resumed."""
+        """Record how the run ended and release the folder; a done run is left alone, any other can be resumed."""
         self._manifest |= {"status": status, "ended": _now()}
         self._save()
         self.close()
 
     def close(self) -> None:
-        """Let go of the folder without saying that the run ended; idempotent."""
+        """Release the folder without recording an end; idempotent."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -239,12 +239,12 @@ class RunFolder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        """Let go; a run that an exception leaves while it is running was interrupted or has failed, or never began."""
+        """Release the folder; a running run left by an exception was interrupted or failed, or never began."""
         if kind is not None and self._lock >= 0 and not self.finished:
             if issubclass(kind, DvkError) and self._empty_handed:
                 self._withdraw()
             else:
-                with suppress(RunFolderError):  # a full disk, say: what ended the run is being told, and matters more
+                with suppress(RunFolderError):  # e.g. a full disk: the error that ended the run matters more
                     self.finish("interrupted" if issubclass(kind, KeyboardInterrupt) else "failed")
         self.close()
 
@@ -272,12 +272,12 @@ class RunFolder:
 
     @property
     def _empty_handed(self) -> bool:
-        """It was started by this process, which has left nothing in it but what says so."""
+        """Whether this process started it and left nothing in it but the start record."""
         return self._new and {entry.name for entry in self.path.iterdir()} == {MANIFEST, LOCK}
 
     def _withdraw(self) -> None:
-        """Leave no folder that was not there before, for the same --out will be given again when what was wrong is mended."""
-        with suppress(OSError):  # what was wrong is being told, and matters more
+        """Delete the folder if this run made it, since the next run will be given the same --out."""
+        with suppress(OSError):  # the reported error matters more
             (self.path / MANIFEST).unlink()
             (self.path / LOCK).unlink()
             if self._made:
@@ -294,7 +294,7 @@ class RunFolder:
 
 
 def commit() -> str | None:
-    """The commit of the checkout dvk runs from, `-dirty` when it was edited; None when installed or without git."""
+    """Return the commit of the checkout dvk runs from, `-dirty` if it was edited; None if installed or without git."""
     top = resources.checkout()
     if top is None:
         return None
@@ -309,7 +309,7 @@ def commit() -> str | None:
 
 
 def _flat(asked: dict[str, Any], path: str = "") -> dict[str, Any]:
-    """Settings by their dotted names."""
+    """Return settings by their dotted names."""
     result: dict[str, Any] = {}
     for name, value in asked.items():
         result |= _flat(value, f"{path}{name}.") if isinstance(value, dict) else {path + name: value}
@@ -326,18 +326,18 @@ def _unwritable(path: Path, error: OSError) -> RunFolderError:
 
 
 def _lost(path: Path, error: OSError) -> RunFolderError:
-    """What was to be written there is not; all that was written before is."""
+    """Make an error for a failed write; everything written earlier is on disk."""
     return RunFolderError(f"cannot write `{path}`: {error.strerror or error}",
                           "mend that (free space, make the folder writable), then go on with --resume")
 
 
 def _prefix(command: str, name: str) -> str:
-    """`command-name` as a folder name of at most 80 plain characters."""
+    """Return `command-name` as a folder name of at most 80 plain characters."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", f"{command}-{name}")[:80]
 
 
 def _fresh(command: str, name: str) -> Path:
-    """A folder under `runs/` that did not exist before this call."""
+    """Create and return a new folder under `runs/`."""
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     for number in range(1, 1000):
         path = Path("runs") / (f"{_prefix(command, name)}-{stamp}" + (f"-{number}" if number > 1 else ""))
@@ -352,12 +352,12 @@ def _fresh(command: str, name: str) -> Path:
 
 
 def _newest(command: str, name: str) -> Path | None:
-    """The run of this command and name that started last under `runs/`."""
+    """Return the latest run of this command and name under `runs/`."""
     found: list[tuple[str, Path]] = []
     for path in Path("runs").glob(f"{_prefix(command, name)}-*"):
         try:
             manifest = _read_manifest(path)
-        except RunFolderError:  # a damaged neighbour is not ours to report
+        except RunFolderError:  # another run's damaged folder is not reported
             continue
         if manifest is not None and (manifest["command"], manifest["name"]) == (command, name):
             found.append((manifest["started"], path))
@@ -365,7 +365,7 @@ def _newest(command: str, name: str) -> Path | None:
 
 
 def _empty(path: Path) -> bool:
-    """Nothing but what a run killed before its first record leaves behind."""
+    """Whether the folder holds only what a run killed before its first record leaves."""
     return all(entry.name == LOCK or entry.name.endswith(".tmp") for entry in path.iterdir())
 
 
@@ -383,20 +383,20 @@ def _read_manifest(path: Path) -> dict[str, Any] | None:
 
 
 def _locked(path: Path) -> int:
-    """A file descriptor that holds the folder for this process; children do not inherit a POSIX lock."""
+    """Return a file descriptor that locks the folder for this process; children do not inherit a POSIX lock."""
     lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock)
         raise RunFolderError(f"another process is writing `{path}`", "wait for it, or choose another --out") from None
-    except OSError:  # a file system without locks: better an unguarded run than none
+    except OSError:  # a file system without locks: an unlocked run is better than none
         pass
     return lock
 
 
 def _cut_torn_line(descriptor: int) -> None:
-    """Drop what follows the last newline, so that the next record does not continue a torn one."""
+    """Drop the text after the last newline, so that the next record does not continue a torn one."""
     size = os.fstat(descriptor).st_size
     if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":
         return

@@ -1,12 +1,11 @@
-"""A speedup in words: the one place that decides what may be said of a measured ratio.
+"""Speedups in words: the one place that decides how a measured ratio is reported.
 
 The rules, with their numbers in one place:
 
-- An interval whose ends are more than `WIDE` apart, as a factor, is no headline by its middle: its lower end is, rounded down, as in
-  `at least 10×`. A narrow one is shown as its point and its ends.
-- The machine was busy where the reference against itself (the A/A control, 1× in truth) may be off by more than `NOISY`.
-- What is not claimed is `slower` or `equal` only where the interval shows it: as long as a gain of `MATTERS` is inside it, it is
-  `too_noisy` to tell.
+- An interval whose ends are more than `WIDE` apart, as a factor, is reported by its lower end, rounded down, as in `at least 10×`.
+  A narrow one is reported by its point and its ends.
+- The machine was busy if the reference against itself (the A/A control, 1× in truth) may be off by more than `NOISY`.
+- A ratio without a claim is `slower` or `equal` only if the interval shows it: while a gain of `MATTERS` is inside, it is `too_noisy`.
 """
 
 from __future__ import annotations
@@ -21,28 +20,28 @@ from dvk.records import Interval, Timing, show_ratio
 WIDE = 1.5
 """Ends further apart than this factor, about ±22 % of the middle: two such measurements need not share a digit."""
 NOISY = 1.2
-"""Factor that the control's interval reaches, from which on the machine is called busy; a quiet one stays within 1.02."""
+"""Factor of the control's interval from which the machine counts as busy; a quiet one stays within 1.02."""
 MATTERS = 1.1
-"""Speedup that a search is after; where the interval reaches it, nothing faster was found cannot be said."""
+"""Smallest speedup that a search looks for; if the interval reaches it, `nothing faster was found` cannot be claimed."""
 MOST_MARGIN = 2.0
-"""Beyond this a figure for what could still be claimed on such a machine says nothing."""
+"""Factor from which a claimable figure on such a machine is not reported."""
 
 Outcome = Literal["faster", "slower", "equal", "too_noisy"]
 
 
 @dataclass(frozen=True)
 class Words:
-    """What is said of one timing."""
+    """The report of one timing."""
 
     outcome: Outcome
     headline: str
     """The speedup alone: `2.31×`, or `at least 10×`."""
     sentence: str
-    """What was found, with its figures."""
+    """The result, with its figures."""
     noise: str
-    """That the machine was too busy; empty where it was not."""
+    """That the machine was too busy; empty if it was not."""
     hint: str
-    """How to get a better number; empty where none is needed."""
+    """How to get a better number; empty if none is needed."""
 
 
 def words(timing: Timing, *, pairs: int = 50, seconds: float = 1.0) -> Words:
@@ -66,7 +65,7 @@ def words(timing: Timing, *, pairs: int = 50, seconds: float = 1.0) -> Words:
 
 
 def outcome_of(timing: Timing) -> Outcome:
-    """What a timing shows; without a claim the interval alone decides."""
+    """Return what a timing shows; without a claim the interval alone decides."""
     speedup, claim = timing.speedup, timing.claim
     if claim.holds if claim is not None else speedup.lo > 1:
         return "faster"
@@ -76,12 +75,12 @@ def outcome_of(timing: Timing) -> Outcome:
 
 
 def wide(speedup: Interval) -> bool:
-    """Its middle is no figure to name."""
+    """Whether the interval is too wide to name its middle."""
     return not speedup.known or speedup.hi / speedup.lo > WIDE
 
 
 def noisy(control: Interval) -> bool:
-    """The reference against itself came out so differently that the machine was busy."""
+    """Whether the A/A control differs so much that the machine was busy."""
     return max(control.hi, 1 / control.lo) > NOISY
 
 
@@ -97,7 +96,7 @@ def headline(speedup: Interval) -> str:
 
 
 def shown(speedup: Interval | None) -> str:
-    """For a cell or a line, with the interval: `2.31× [2.28, 2.34]`, `at least 10× [10.7, 90.0]`, `unclear [0.34, 1.99]`, a dash."""
+    """Format for a cell or a line, with the interval: `2.31× [2.28, 2.34]`, `at least 10× [10.7, 90.0]`, `unclear [0.34, 1.99]`, a dash."""
     if speedup is None:
         return "–"
     if not speedup.known or not wide(speedup):
@@ -107,7 +106,7 @@ def shown(speedup: Interval | None) -> str:
 
 
 def floored(ratio: float) -> str:
-    """Rounded down to two digits, or three beside 1: what it stands for is at least that."""
+    """Round down to two digits, or three close to 1, so that the value is a lower bound."""
     digits = (3 if ratio < MATTERS else 2) - 1 - math.floor(math.log10(ratio))
     return f"{math.floor(ratio * 10**digits) / 10**digits:.{max(0, digits)}f}"
 
@@ -120,18 +119,18 @@ def over(speedup: Interval, whom: str) -> str:
 
 
 def better(pairs: int, seconds: float) -> str:
-    """How to measure more precisely.
+    """Say how to measure more precisely.
 
     Args:
-        pairs: pairs of calls a process until now.
-        seconds: longest time an arm and process until now.
+        pairs: pairs of calls per process so far.
+        seconds: longest time per arm and process so far.
     """
     return (f"for a better number end other programs on this machine, or measure longer with --set judge.claim_pairs={4 * pairs} "
             f"--set judge.claim_s={4 * seconds:g}")
 
 
 def interval(entry: Mapping[str, Any], prefix: str = "") -> Interval | None:
-    """The interval in a row of a summary (`speedup`, `lo`, `hi`, or with a prefix `speedup_lo` …); None where a figure is missing."""
+    """Return the interval in a row of a summary (`speedup`, `lo`, `hi`, or with a prefix `speedup_lo` …); None if a figure is missing."""
     value, lo, hi = entry.get("speedup"), entry.get(f"{prefix}lo"), entry.get(f"{prefix}hi")
     return Interval(value=value, lo=lo, hi=hi) if value is not None and lo is not None and hi is not None else None
 
