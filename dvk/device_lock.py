@@ -47,9 +47,9 @@ class DeviceLock:
     @contextmanager
     def shared_in_turns(self, rest: Callable[[], None] = lambda: None) -> Iterator[Callable[[Callable[[], None] | None], None]]:
         """Hold the lock like `shared`, for long work that can yield, and return a function that the work calls now and then. Once `HOLD_S`
-        Hold the lock like `shared`, for long work that can yield, and return a function that the work calls now and then. Once `HOLD_S`
         have passed, that function calls `rest`, which ends pending work, and releases the lock for a moment, so that waiting measurements
-        go first. With an argument it always releases the lock, and calls the argument meanwhile, which may wait for a measurement.
+        go first. With an argument it always releases the lock, and calls the argument meanwhile, which may wait for a measurement."""
+        with ExitStack() as held:
             held.enter_context(self.shared())
             since = time.monotonic()
 

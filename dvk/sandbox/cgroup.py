@@ -1,8 +1,8 @@
-"""Limits that the kernel enforces, where this process may make control groups (root, mostly): tasks and memory.
+"""Limits that the kernel enforces on tasks and memory, if this process may make control groups (mostly as root).
 
-Version 1 (`pids` and `memory` hierarchies) or version 2 (a delegated subtree). A memory group counts what no process shows:
-files in memory that are written and not mapped, pages in pipes and sockets, page tables. Where neither version works, the
-warden's polling and, for ordinary users, RLIMIT_NPROC remain.
+Version 1 (`pids` and `memory` hierarchies) or version 2 (a delegated subtree). A memory group also counts what no process shows: files in
+memory that are written and not mapped, pages in pipes and sockets, page tables. If neither version works, the warden's polling and, for
+ordinary users, RLIMIT_NPROC remain.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 import os
 
 SLACK = 16
-"""A group also counts kernel memory and the cache of files: a sixteenth more than the limit is allowed."""
+"""Factor over the limit: a group also counts kernel memory and the file cache."""
 FILES = {
     "pids": (("pids.max", "{tasks}"),),
     "memory": (("memory.limit_in_bytes", "{memory}"), ("memory.memsw.limit_in_bytes", "{memory}")),
     "": (("pids.max", "{tasks}"), ("memory.max", "{memory}"), ("memory.swap.max", "0")),
 }
-"""Controller of version 1, or "" for version 2 → its files and what is written there."""
+"""Controller of version 1, or "" for version 2 → its files and their contents."""
 
 
 def create(num_tasks: int, memory_bytes: int) -> list[str]:
-    """Paths of groups that hold at most `num_tasks` tasks and `memory_bytes` between them; those that we may make."""
+    """Create groups that hold at most `num_tasks` tasks and `memory_bytes` in all; return the paths of those that could be made."""
     values = {"tasks": num_tasks, "memory": memory_bytes + memory_bytes // SLACK}
     made = []
     for controller, parent in _own_groups():
@@ -38,13 +38,13 @@ def create(num_tasks: int, memory_bytes: int) -> list[str]:
 
 
 def move(groups: list[str], pid: int) -> None:
-    """Move a process into the groups; what it forks from then on is in them too. The kernel takes its time: 12 ms each."""
+    """Move a process into the groups, with all its later forks. The kernel takes 12 ms per move."""
     for group in groups:
         _write(f"{group}/cgroup.procs", str(pid))  # may be refused (version 2's inner groups): the polling remains
 
 
 def exceeded(groups: list[str]) -> str | None:
-    """`processes` where the kernel has refused a fork, `memory` where it has killed a process, for its group's limit."""
+    """Return `processes` if the kernel refused a fork for a group's limit, `memory` if it killed a process, else None."""
     for group in groups:
         if _count(f"{group}/pids.events", b"max"):
             return "processes"
@@ -54,12 +54,12 @@ def exceeded(groups: list[str]) -> str | None:
 
 
 def counts_memory(groups: list[str]) -> bool:
-    """One of them limits memory."""
+    """Whether a group limits memory."""
     return any(os.path.exists(f"{group}/{name}") for group in groups for name in ("memory.limit_in_bytes", "memory.max"))
 
 
 def remove(groups: list[str]) -> None:
-    """Delete the groups, once they are empty."""
+    """Delete the groups once they are empty."""
     for group in groups:
         try:
             os.rmdir(group)
@@ -80,7 +80,7 @@ def _count(path: str, name: bytes) -> int:
 
 
 def _sweep(parent: str) -> None:
-    """Remove what killed wardens left; a group with processes in it stays."""
+    """Delete groups left by killed wardens; a group with processes in it stays."""
     try:
         names = os.listdir(parent)
     except OSError:

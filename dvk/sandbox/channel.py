@@ -11,10 +11,10 @@ from dvk.sandbox.wire import Frames, encode, pull
 
 
 class RequestChannel:
-    """Requests in, answers out; blocking, and only for the process that was given it.
+    """Receives requests and sends answers; blocking, and only for the process that was given it.
 
     Attributes:
-        descriptors: what the parent passed, in its order: those given to `Session(descriptors=…)`, then those of each
+        descriptors: those that the parent passed, in its order: those given to `Session(descriptors=…)`, then those of each
             request received so far. Closed on exec; this process owns and closes them.
     """
 
@@ -26,7 +26,7 @@ class RequestChannel:
         self._lock = threading.Lock()
 
     def receive(self) -> dict[str, Any] | None:
-        """The next request; None when the parent closed."""
+        """Return the next request; None once the parent has closed."""
         self._only_owner()
         while (value := self._frames.next()) is None:
             if not pull(self._connection, self._frames, self.descriptors):

@@ -24,24 +24,24 @@ USER_WIDE_FACTOR = 16
 
 
 class ChildSetup(NamedTuple):
-    """What a child is born with."""
+    """The resources that a child inherits."""
 
     warden: int
-    """Its parent's process id."""
+    """Process id of its parent."""
     protocol: int
     """Descriptor for the channel."""
     log: int
     """Descriptor for stdout and stderr."""
     go: int
-    """Descriptor whose other end the warden closes when all is ready for code that is not ours."""
+    """Descriptor whose other end the warden closes when everything is ready for untrusted code."""
     descriptors: list[int]
-    """The caller's, for the channel."""
+    """The caller's descriptors, for the channel."""
     layers: tuple[str, ...]
-    """The namespaces it is in already."""
+    """Namespaces that the child is already in."""
 
 
 def main(request: dict[str, Any], given: ChildSetup) -> int:
-    """Run the session's target as `request` says (see `launcher.Launcher.spawn`); the exit code."""
+    """Run the session's target as `request` says (see `launcher.Launcher.spawn`); return the exit code."""
     os.setsid()
     proctree.prctl(proctree.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != (0 if "pid" in given.layers else given.warden):  # 0: a parent outside the namespace
@@ -103,7 +103,7 @@ def _limit(request: dict[str, Any]) -> None:
     _lower(resource.RLIMIT_NPROC, request["num_processes"] * USER_WIDE_FACTOR)
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")  # if the kernel must choose a victim, it is us
+            file.write("1000")  # the kernel's first victim
     except OSError:
         pass
 

@@ -1,23 +1,23 @@
-"""What encloses all processes of a judge session whose reference is a stranger's: files and the network, as for a candidate.
+"""Enclosure of all processes of a judge session with an untrusted reference: files and the network, as for a candidate.
 
-The process that judges executes the reference and reads the candidates' memory. Isolated as they are it could not: Landlock lets a
-process reach into those of its domain and of domains within it only. So the zygote that all of them are forked from enters a
-domain, which they share, and each candidate gets its own within.
+The judging process executes the reference and reads the candidates' memory. With a candidate's isolation it could not: Landlock lets a
+process access only processes of its domain and of domains within it. So the zygote that all of them are forked from enters a domain, which
+they share, and each candidate enters a further domain within.
 
-    may write   the folder that its sessions' folders lie in, the lanes' locks
-    may read    what a candidate may, and dvk's cache of compiled objects
+    may write   the folder with its sessions' folders, the device locks
+    may read    what a candidate may read, and dvk's cache of compiled objects
     network     none, by a namespace for root, by `seccomp` in the child
 
-Zygotes with an environment that differs are started by the first one, for they must share its domain.
+Zygotes with another environment are started by the first one, since they must share its domain.
 
-Within it the mounts of a candidate's own namespace (`proc`, `rofs` in `isolate`) are not to be had, since Landlock forbids mounting:
-root's zygote makes file systems read-only beforehand, and hides processes outside.
+Inside, a candidate cannot have separate mounts (`proc`, `rofs` in `isolate`), since Landlock forbids mounting: root's zygote makes file
+systems read-only beforehand, and hides outside processes.
 
-GPUs: CUDA's driver writes to a folder of /proc that has the process's own number, which the zygote cannot know. So all of /proc may
-be written to, as far as the kernel lets this user: not the machine's settings (`_settings_are_safe`). A candidate's domain leaves it
-only its own folder. Where dvk does not run as root, a reference can still change its user's other processes' `oom_score_adj`.
+GPUs: CUDA's driver writes to a folder of /proc named after the process id, which the zygote cannot know. So all of /proc is writable, as
+far as the kernel lets this user: not the machine's settings (`_settings_are_safe`). A candidate's domain leaves only its own folder
+writable. If dvk does not run as root, a reference can still change `oom_score_adj` of its user's other processes.
 
-Where the kernel lacks Landlock, references are not enclosed: `works` says so.
+Without Landlock references are not enclosed: `works` reports it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _folders: dict[int, str] = {}
 
 
 def works() -> bool:
-    """The kernel has what it takes."""
+    """Whether the kernel supports it."""
     try:
         return landlock.version() > 0
     except OSError:
@@ -44,7 +44,7 @@ def works() -> bool:
 
 
 def folder() -> str:
-    """Where this process's enclosed sessions have their folders; removed at its end, or by the next one."""
+    """Return the folder for this process's enclosed sessions; removed at its end, or by the next one."""
     if os.getpid() not in _folders:
         parent = tempfile.gettempdir()
         for name in os.listdir(parent):
@@ -58,12 +58,12 @@ def folder() -> str:
 
 
 def close(place: str) -> None:
-    """In the zygote, before it forks anything; for good.
+    """Enclose the zygote for good, before it forks any child.
 
     Args:
         place: the `folder`.
     """
-    # Nothing of this is to be had any more afterwards.
+    # None of this is possible afterwards.
     readable = [*landlock.readable(place, place, os.environ), str(resources.home() / "cache")]
     os.environ["TMPDIR"] = tempfile.tempdir = place
     hidden = False
@@ -80,12 +80,12 @@ def close(place: str) -> None:
 
 
 def _settings_are_safe() -> bool:
-    """The machine's settings in /proc cannot be written to: this is not root, or they are mounted read-only."""
+    """Whether the machine's settings in /proc are not writable: the user is not root, or they are mounted read-only."""
     return not any(os.access(path, os.W_OK) for path in ("/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger"))
 
 
 def enter() -> None:
-    """In a child that is not isolated otherwise: a process that judges, or times a reference."""
+    """Restrict a child without other isolation: a process that judges, or times a reference."""
     privileges.drop([])
     privileges.stay_readable()
     try:

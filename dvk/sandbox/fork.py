@@ -1,4 +1,4 @@
-"""From the zygote to a running session: fork the child, then turn into the child's warden."""
+"""Start of a session in the zygote: fork the child, then become the child's warden."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ sparing.spare()
 from dvk.sandbox import warden
 warden.main(sys.argv[2])
 """
-"""Bare packages: the real `dvk.sandbox` imports pydantic, which a warden has no use for."""
+"""Bare packages: the real `dvk.sandbox` imports pydantic, which a warden does not need."""
 
 
 def become_warden(request: dict[str, Any], control: int, protocol: int, descriptors: list[int]) -> NoReturn:
@@ -32,7 +32,7 @@ def become_warden(request: dict[str, Any], control: int, protocol: int, descript
         request: what to run under which limits.
         control: descriptor of the warden's end of the control socket.
         protocol: descriptor of the child's end of the protocol socket.
-        descriptors: the caller's, for the child.
+        descriptors: the caller's descriptors, for the child.
     """
     os.setsid()
     proctree.prctl(proctree.PR_SET_CHILD_SUBREAPER, 1)

@@ -1,9 +1,9 @@
-"""Memory and disk that a tree of processes holds in files without a name, and in buffers of sockets and pipes.
+"""Memory and disk that a tree of processes holds in unnamed files and in buffers of sockets and pipes.
 
 A file in memory (`memfd_create`, shared anonymous memory) that is written and not mapped is in no process's resident
 memory, and a deleted file that is still open is in no folder. Both are found through the descriptors and mappings in
-/proc. A mapping whose descriptor is closed shows its file's size to root only; for others it counts as large as it is
-mapped, and counts as `unsized`.
+/proc. A mapping whose descriptor is closed shows its file's size to root only; otherwise its mapped size counts, and it is listed as
+`unsized`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 FORMAT, REGULAR, SOCKET, PIPE = 0o170000, 0o100000, 0o140000, 0o010000
 SOCKET_BYTES, PIPE_BYTES = 416 << 10, 64 << 10
-"""What one holds at most, by the kernel's defaults. Larger pipes an ordinary user has 64 MiB of, and a process without
-capabilities is one."""
+"""Largest buffer of one socket or pipe by the kernel's defaults. An ordinary user, as a process without capabilities is, has 64 MiB of
+larger pipes."""
 
 File = tuple[int, int]
 """Device and inode."""
 
 
 class HeldBytes:
-    """Bytes by file: `memory` and `disk`; `buffers` of sockets and pipes; `unsized`, files of which a part is mapped that
-    may be larger: in memory, on disk."""
+    """Bytes by file: `memory` and `disk`; `buffers` of sockets and pipes; `unsized`, partly mapped files that may be larger: in memory, on
+    disk."""
 
     def __init__(self) -> None:
         self.memory: dict[File, int] = {}
@@ -34,7 +34,7 @@ class HeldBytes:
         self.unsized: tuple[set[File], set[File]] = (set(), set())
 
     def join(self, other: HeldBytes) -> None:
-        """Count `other`'s files too; what is known here counts."""
+        """Add `other`'s files; sizes known here take precedence."""
         self.memory = {**other.memory, **self.memory}
         self.disk = {**other.disk, **self.disk}
         self.buffers = {**other.buffers, **self.buffers}
@@ -42,7 +42,7 @@ class HeldBytes:
 
 
 def memory_devices() -> set[int]:
-    """Devices of files that lie in memory and in no folder of the disk."""
+    """Return the devices of files that are in memory and in no folder of the disk."""
     result = set()
     for flags in (0, 4):  # MFD_HUGETLB
         try:
@@ -59,13 +59,13 @@ def memory_devices() -> set[int]:
 
 
 def held(pids: Iterable[int], devices: set[int], thorough: bool, most_bytes: int) -> HeldBytes:
-    """By processes of ours.
+    """Return the holdings of our processes.
 
     Args:
-        pids: their ids.
+        pids: process ids.
         devices: see `memory_devices`.
-        thorough: mappings, and descriptors that single threads have for themselves, too; milliseconds each.
-        most_bytes: stop counting above it, when memory or disk must be over its limit; the sum of both limits.
+        thorough: also read mappings, and descriptors of single threads; milliseconds each.
+        most_bytes: stop counting above this; the sum of both limits, so that memory or disk must be over its limit.
     """
     found = HeldBytes()
     total = 0
@@ -81,7 +81,7 @@ def held(pids: Iterable[int], devices: set[int], thorough: bool, most_bytes: int
 
 
 def _tables(pid: int) -> list[str]:
-    """Folders of descriptors: a thread may have a separate table."""
+    """Return folders of descriptors: a thread may have a separate table."""
     try:
         return [f"/proc/{pid}/task/{thread}/fd" for thread in os.listdir(f"/proc/{pid}/task")]
     except OSError:
@@ -101,7 +101,7 @@ def _open_files(place: str) -> Iterator[os.stat_result]:
 
 
 def _note(found: HeldBytes, status: os.stat_result, devices: set[int]) -> int:
-    """Bytes that were not counted before."""
+    """Return the bytes that were not counted before."""
     file, kind = (status.st_dev, status.st_ino), status.st_mode & FORMAT
     if kind == REGULAR and status.st_dev in devices:
         where, size = found.memory, status.st_blocks * 512

@@ -1,8 +1,8 @@
-"""Folders that this Python imports from, and what of them isolated code may read.
+"""Folders that this Python imports from, and the parts of them that isolated code may read.
 
-`sys.path` (virtual environments, PYTHONPATH, `--target` folders, .pth files) and what finders of editable installs map
-packages to. A folder that belongs to no Python installation may be somebody's project, with more in it than modules:
-hidden files, and folders that dvk writes, are not shown. Names can be listed there, since Python looks for modules so.
+These are `sys.path` (virtual environments, PYTHONPATH, `--target` folders, .pth files) and the folders that finders of editable installs
+map packages to. A folder outside Python installations may be a user's project with more than modules in it: hidden files, and folders that
+dvk writes, are not readable. Their names can be listed, since Python looks for modules that way.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from pathlib import Path
 from typing import Any
 
 USER_HOME = os.path.expanduser("~")
-"""Found while HOME is still the user's, and asking a directory service, if need be, only once."""
+"""Home folder, read while HOME is still the user's; a directory service is asked at most once."""
 DEPTH = 3
-"""Levels at which runs of ours are looked for."""
+"""Depth to which dvk's run folders are searched."""
 OURS = ("run.json", "skills.db", "verdicts.db")
-"""Files by which a folder that dvk writes is known."""
+"""Files that identify a folder that dvk writes."""
 
 
 def folders() -> tuple[str, ...]:
-    """Absolute paths, files such as zipped packages included, in no order."""
+    """Return absolute paths, files such as zipped packages included, in no order."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     found = {*sys.path, package, *_mapped()}
     return tuple(sorted(path for path in found if may_be_shown(path)))
 
 
 def may_be_shown(path: str) -> bool:
-    """An absolute path that is no private folder, and holds none."""
+    """Whether an absolute path is no private folder and holds none."""
     return path.startswith("/") and os.path.realpath(path) != "/" and not any(within(folder, path) for folder in _private())
 
 
 def refused(path: str) -> bool:
-    """The folder exists, and isolated code may not read it."""
+    """Whether the folder exists and isolated code may not read it."""
     return os.path.isdir(path) and not may_be_shown(path)
 
 
 def within(path: str, folder: str) -> bool:
-    """`path` is `folder` or lies below it."""
+    """Whether `path` is `folder` or is below it."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 @cache
 def shown(folder: str) -> tuple[str, ...]:
-    """What may be read of a folder that Python imports from: itself, or parts of it and `FOLDER/.`, whose names may be listed."""
+    """Return what may be read of an import folder: itself, or parts of it and `FOLDER/.`, whose names may be listed."""
     if not may_be_shown(folder):
         return ()
     if not os.path.isdir(folder) or any(within(folder, prefix) for prefix in {sys.prefix, sys.base_prefix}):
@@ -57,7 +57,7 @@ def shown(folder: str) -> tuple[str, ...]:
 
 
 def _parts(folder: str, depth: int) -> Iterator[str]:
-    """The folder where nothing in it is left out, else what is not."""
+    """Return the folder if nothing in it is left out, else its readable parts."""
     try:
         names = sorted(os.listdir(folder))
     except OSError:
@@ -88,7 +88,7 @@ def _private() -> frozenset[str]:
 
 
 def _mapped() -> set[str]:
-    """Of finders that are not Python's own: those of editable installs hold the folders of packages in their attributes or module."""
+    """Return the folders of finders other than Python's: editable installs hold packages' folders in attributes of finder or module."""
     result: set[str] = set()
     for finder in sys.meta_path:
         name = getattr(finder, "__module__", None) or type(finder).__module__

@@ -1,31 +1,30 @@
-"""Shut in a child before it runs code that nobody vouches for, as far as the machine grants.
+"""Isolate a child before it runs untrusted code, as far as the machine grants.
 
-Each layer is tried; where the kernel, or the container around us, refuses one, the others remain. `Session.isolation`
-tells what was reached, in this order:
+Each layer is tried; if the kernel or the container refuses one, the others remain. `Session.isolation` lists the layers reached, in this
+order:
 
-    user       a user namespace (only where it takes one to get the next four)
-    pid, proc  sees, signals and meddles with no process but its own; /proc shows no other
-    rofs       file systems are read-only but for its home: Landlock does not rule over chmod, chown and times
-               (on "cuda", /proc stays writable: the driver needs it, and Landlock lets it write about itself only)
+    user       a user namespace (only if the next four need one)
+    pid, proc  sees and signals only its own processes; /proc shows no other
+    rofs       file systems are read-only except its home: Landlock does not cover chmod, chown and times
+               (on "cuda", /proc stays writable: the driver needs it, and Landlock restricts writing to its own folder)
     net        no network, not even loopback
-    ipc        System V objects of its own
-    landlockN  files: writes beneath its home only, reads the system and Python only (`landlock.py` for version N)
-    readsall   it had to keep root's right to read all files (`privileges.py`)
+    ipc        a separate namespace of System V objects
+    landlockN  files: writes below its home only, reads the system and Python only (`landlock.py` for version N)
+    readsall   kept root's capability to read all files, which it needs (`privileges.py`)
     seccomp    no system calls that reach into other processes, change the machine or leave something behind
-    rlimits    nothing of the above
+    rlimits    none of the above
 
-Always: no_new_privs, no capabilities, no descriptors but its own, and an environment without secrets, whose home and
-caches lie in the session's folder (`variables.py`). A child for CUDA enters no user, ipc or pid namespace: CUDA memory
-cannot be lent across user namespaces (cudaErrorMapBufferObjectFailed) and is known by process ids; the other
-namespaces it enters where dvk runs as root. Calls that take a process id are then held to its own by the seccomp
-filter, and, from Landlock 6 on, signals to its own processes.
+Always: no_new_privs, no capabilities, no inherited descriptors except its own, and an environment without secrets, whose home and caches
+are in the session's folder (`variables.py`). A child for CUDA enters no user, ipc or pid namespace: CUDA memory cannot be lent across user
+namespaces (cudaErrorMapBufferObjectFailed) and is identified by process ids; it enters the other namespaces if dvk runs as root. The
+seccomp filter then restricts calls with a process id to its own, and, from Landlock 6 on, signals reach its own processes only.
 
 Costs, as the least of 40 on a busy machine of 2 cores (kernel 6.18, root): 3.5 ms on "cpu" (network namespace 0.6,
 Landlock 0.6, first process 0.8, seccomp 0.4, capabilities 0.3, mounts 0.3), 3 ms on "cuda", of 36 ms from `Session(…)`
-to the target's first instruction, 30 ms without. Afterwards: nothing measurable a system call, 0.5 µs for those whose
-arguments the filter looks at.
+to the target's first instruction, 30 ms without. Afterwards: nothing measurable per system call, 0.5 µs for those whose
+arguments the filter reads.
 
-The judge reads the child's memory (process_vm_readv) as the same user: it stays dumpable and open to Yama.
+The judge reads the child's memory (process_vm_readv) as the same user, so the child stays dumpable and open to Yama.
 """
 
 from __future__ import annotations
@@ -42,20 +41,20 @@ Kind = Literal["none", "cpu", "cuda"]
 
 
 def warm(kind: Kind, home: str, cwd: str, environ: Mapping[str, str]) -> None:
-    """In the zygote: find out once what the children need to know; arguments as for `enter`."""
+    """Prepare in the zygote what all children need; arguments as for `enter`."""
     if kind == "none":
         return
     landlock.readable(home, cwd, environ)
     try:
         seccomp.program(platform.machine(), False, None)
-    except OSError:  # the child will say that it goes without
+    except OSError:  # the child will report it as missing
         pass
     if kind == "cpu":
         namespaces.user_namespace_works()
 
 
 def surround(kind: Kind) -> namespaces.Surroundings:
-    """In the warden, before it forks the child: what must be there first."""
+    """Prepare in the warden, before it forks the child, what must exist first."""
     return namespaces.surround_children() if kind == "cpu" else namespaces.Surroundings()
 
 
@@ -63,27 +62,27 @@ def enter(
     kind: Kind, home: str, cwd: str, environ: Mapping[str, str], layers: Iterable[str], programs: bool = True,
     folders: Iterable[str] = (),
 ) -> str:
-    """In the child: the rest; what was reached.
+    """Enter the remaining layers in the child; return those reached.
 
     Args:
         kind: "cpu" or "cuda".
         home: the session's folder.
-        cwd: another to read.
+        cwd: another folder to read.
         environ: names folders to read (`landlock.NAMED`, `landlock.SEARCHED`).
-        layers: what `surround` reached.
-        programs: it may execute some; refused by seccomp.
-        folders: more to read, less what `importable` leaves out.
+        layers: those that `surround` reached.
+        programs: it may execute programs; refused by seccomp.
+        folders: further folders to read, less what `importable` leaves out.
 
     Raises:
         OSError: not even capabilities could be dropped.
     """
     reached = list(layers)
     if syscalls.number("capset") is None:
-        return "rlimits"  # a kind of machine whose system calls we do not know
+        return "rlimits"  # seccomp does not support this architecture
     if namespaces.own_mounts():
         if "pid" in reached and namespaces.hide_processes():
             reached.append("proc")
-        # CUDA writes below /proc; what it may is Landlock's to say.
+        # CUDA writes below /proc; Landlock restricts where.
         if namespaces.forbid_writing(home, proc=kind == "cuda"):
             reached.append("rofs")
     reached += namespaces.enter(["net", "ipc"] if kind == "cpu" else ["net"])
@@ -105,7 +104,7 @@ def enter(
 
 
 def confirmed(level: str, pid: int) -> str:
-    """`level` as the child told it, less what cannot be seen from outside although it should be."""
+    """Return `level` as the child reported it, less layers that should be visible from outside and are not."""
     try:
         with open(f"/proc/{pid}/status") as file:
             status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)

@@ -1,4 +1,4 @@
-"""What isolated code can do on a machine that does not grant every layer: for people who decide whether to serve strangers."""
+"""Gaps in the isolation on a machine that does not grant every layer: for people who decide whether to serve untrusted code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OLD_LANDLOCK = {
 
 
 def sentences(isolation: str) -> list[str]:
-    """What `Session.isolation` leaves open; empty where every layer is there."""
+    """Return what `Session.isolation` leaves open; empty if every layer is there."""
     layers = isolation.split("+")
     version = max([int(layer[8:]) for layer in layers if layer.startswith("landlock")], default=0)
     result = [text for layer, text in ABSENT.items() if layer not in layers and not (layer == "landlock" and version)]
@@ -31,7 +31,7 @@ def sentences(isolation: str) -> list[str]:
 
 
 def memory_sentence() -> str | None:
-    """What is open where memory cannot be limited by the kernel."""
+    """Return what is open if the kernel cannot limit memory."""
     groups = cgroup.create(64, 64 << 20)
     counted = cgroup.counts_memory(groups)
     cgroup.remove(groups)
@@ -39,7 +39,7 @@ def memory_sentence() -> str | None:
 
 
 def references_sentence() -> str | None:
-    """Of `dvk serve`: what its strangers' references can do."""
+    """Return what untrusted references of `dvk serve` can do."""
     try:
         landlock.version()
     except OSError:

@@ -1,10 +1,10 @@
-"""Which files isolated code may open, by Landlock: write at home only, read the system and Python but nobody's data.
+"""File access of isolated code by Landlock: write at home only, read the system and Python but no user data.
 
 Readable and executable: the system's programs and libraries (`/usr`, `/lib`, …), the files of /etc that programs need
-to start (`SETTINGS`: no passwords, keys or service configurations, whatever the user may read), what /sys says of the
-hardware, /proc (the kernel itself withholds other processes' memory and environment from a Landlock domain), the folders
+to start (`SETTINGS`: no passwords, keys or service configurations, even if the user may read them), /sys about the
+hardware, /proc (the kernel withholds other processes' memory and environment from a Landlock domain), the folders
 that this Python imports from (`importable`), and what PATH, LD_LIBRARY_PATH, CUDA_HOME and the like name. Not readable:
-the rest. Of folders that are not part of a Python installation, hidden files and runs of ours are left out.
+the rest. Folders outside Python installations are readable without hidden files and dvk's run folders.
 
 Also, by version: no TCP (4), no device ioctls except the GPU's (5), no signals to and no abstract sockets of processes
 outside (6). Existing descriptors keep working. Interface: Linux's Documentation/userspace-api/landlock.rst.
@@ -29,7 +29,7 @@ TRUNCATE, IOCTL_DEV = 1 << 14, 1 << 15
 READ = EXECUTE | READ_FILE | READ_DIR
 OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
-"""Landlock version → all rights over files that it knows."""
+"""Landlock version → all file rights of that version."""
 TCP = 0b11
 SCOPES = 0b11
 """Abstract Unix sockets, signals."""
@@ -46,18 +46,18 @@ SETTINGS = (
     "pki/tls/certs", "protocols", "python3", "redhat-release", "resolv.conf", "services", "ssl/certs",
     "ssl/openssl.cnf", "static", "terminfo", "timezone", "vulkan",
 )  # fmt: skip
-"""Below /etc."""
+"""Readable files below /etc."""
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 GPU_DEVICES = ("/dev/nvidia*", "/dev/dxg")
 SEARCHED = ("PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH")
 NAMED = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CONDA_PREFIX", "VIRTUAL_ENV", "TRITON_PTXAS_PATH", "TRITON_LIBCUDA_PATH")
 TOOLS = ("nvcc", "g++", "ptxas")
 COMPILERS = ("CC", "CXX", "CUDAHOSTCXX", "NVCC_CCBIN")
-"""Programs that PATH, or these variables, name. Their installations are read too: `…/bin/nvcc` needs `…/include`."""
+"""Programs on PATH or named by these variables. Their installations are readable, too: `…/bin/nvcc` needs `…/include`."""
 
 
 def version() -> int:
-    """Of the kernel's Landlock.
+    """Return the kernel's Landlock version.
 
     Raises:
         OSError: it has none, or it is switched off.
@@ -67,19 +67,19 @@ def version() -> int:
 
 
 def gpu_devices() -> list[str]:
-    """Device files of GPUs on this machine."""
+    """Return the device files of GPUs on this machine."""
     return [path for pattern in GPU_DEVICES for path in glob.glob(pattern)]
 
 
 def restrict(home: str, readable: Iterable[str], gpu: bool, others: Iterable[str] = (), threads: str | None = None) -> int:
-    """Confine this thread, and what it starts, for good; needs no_new_privs. Returns the version in force.
+    """Confine this thread, and what it starts, for good; needs no_new_privs. Return the version in force.
 
     Args:
         home: the one folder to write, create and delete in.
-        readable: files and folders to read and execute; those that do not exist are passed over.
+        readable: files and folders to read and execute; missing ones are skipped.
         gpu: NVIDIA's devices may be used.
-        others: more folders to write in.
-        threads: the folder of /proc whose files may be written to: CUDA's driver names its threads there.
+        others: more writable folders.
+        threads: the writable folder of /proc, where CUDA's driver names its threads.
 
     Raises:
         OSError: no Landlock here.
@@ -105,7 +105,7 @@ def restrict(home: str, readable: Iterable[str], gpu: bool, others: Iterable[str
 
 
 def readable(home: str, cwd: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Paths whose trees isolated code may read; not all of them exist. Cached, for the zygote to have them ready."""
+    """Return paths whose trees isolated code may read; some may not exist. Cached, so that the zygote has them ready."""
     named = [environ[name] for name in NAMED if name in environ]
     named += [entry for name in SEARCHED for entry in environ.get(name, "").split(":")]
     compilers = [environ[name].split()[:1] for name in COMPILERS if name in environ]

@@ -1,9 +1,8 @@
-"""The parent's side of the zygotes: one for each set of environment variables, started when first needed.
+"""The parent's side of the zygotes: one per set of environment variables, started when first needed.
 
-A zygote keeps what is read at import (TRITON_INTERPRET, OMP_NUM_THREADS, LD_PRELOAD), so a session
-that overrides the environment gets a zygote of its own. Everything else in the environment is the
-parent's at the time of the spawn. At most `MAX_ZYGOTES` are kept; the one unused longest ends first
-(its sessions live on).
+A zygote keeps variables that are read at import (TRITON_INTERPRET, OMP_NUM_THREADS, LD_PRELOAD), so a session that overrides the
+environment gets a separate zygote. All other variables are the parent's at the time of the spawn. At most `MAX_ZYGOTES` are kept; the least
+recently used ends first (its sessions live on).
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ class ZygoteLauncher:
 
     Args:
         overrides: variables that differ from this process's.
-        shut: it encloses itself.
-        within: an enclosed zygote that is to start this one, which then shares its enclosure.
+        shut: whether it encloses itself.
+        within: an enclosed zygote that starts this one, which then shares its enclosure.
     """
 
     def __init__(self, overrides: Mapping[str, str], shut: bool = False, within: ZygoteLauncher | None = None):
@@ -51,20 +50,20 @@ class ZygoteLauncher:
             self._process = subprocess.Popen(
                 command(theirs.fileno(), *([enclosure.folder()] if shut else [])),
                 pass_fds=[theirs.fileno()],
-                env={**variables.without_secrets(os.environ), **_absolute(os.environ), **overrides},  # its memory is every child's
+                env={**variables.without_secrets(os.environ), **_absolute(os.environ), **overrides},  # every child inherits its memory
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
-                start_new_session=True,  # Ctrl-C in the terminal is the parent's business
+                start_new_session=True,  # the parent handles Ctrl-C in the terminal
             )
 
     def start_another(self, overrides: Mapping[str, str], control: socket.socket, errors: int) -> None:
-        """Have this zygote start another one; `control` and the file `errors` become its own.
+        """Start another zygote from this one, which takes over `control` and the file `errors`.
 
         Raises:
             MachineError: this zygote did not start.
-            OSError: it is gone.
+            OSError: it has ended.
         """
         with self._lock:
             if not self._ready:
@@ -74,17 +73,17 @@ class ZygoteLauncher:
     def spawn(
         self, request: dict[str, Any], control: socket.socket, protocol: socket.socket, descriptors: Sequence[int] = ()
     ) -> None:
-        """Ask for one session.
+        """Request one session.
 
         Args:
             request: target, environ, cwd, home, isolate, wall_s, memory_bytes, num_processes, output_bytes.
             control: the warden's end.
             protocol: the child's end.
-            descriptors: the caller's, for the child.
+            descriptors: the caller's descriptors, for the child.
 
         Raises:
             MachineError: the zygote did not start (torch is not importable, no memory, not Linux).
-            OSError: a zygote that ran before is gone.
+            OSError: a zygote that ran before has ended.
         """
         with self._lock:
             if not self._ready:
@@ -111,7 +110,7 @@ class ZygoteLauncher:
         self._ready = True
 
     def stop(self, wait_s: float) -> None:
-        """Close the socket, which ends the zygote once its sessions are over."""
+        """Close the socket, which ends the zygote once its sessions have ended."""
         self._ours.close()
         try:
             if self._process is not None:
@@ -122,7 +121,7 @@ class ZygoteLauncher:
 
 
 def command(descriptor: int, *arguments: str) -> list[str]:
-    """What starts a zygote; its arguments as for `zygote.main`."""
+    """Command that starts a zygote; its arguments as for `zygote.main`."""
     root = str(Path(dvk.__file__).resolve().parent.parent)
     # Not -m: that would put the caller's folder, and any torch.py in it, first on the path.
     code = (
@@ -134,7 +133,7 @@ def command(descriptor: int, *arguments: str) -> list[str]:
 
 
 def _absolute(environ: Mapping[str, str]) -> dict[str, str]:
-    """PYTHONPATH as this process means it: a zygote works elsewhere."""
+    """Return this process's PYTHONPATH with absolute paths, since a zygote has another working folder."""
     path = environ.get("PYTHONPATH")
     return {} if path is None else {"PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in path.split(os.pathsep) if entry)}
 
@@ -144,15 +143,15 @@ _launchers: OrderedDict[tuple[int, bool, tuple[tuple[str, str], ...]], ZygoteLau
 
 
 def warm(overrides: Mapping[str, str] | None = None) -> None:
-    """Begin to start the zygote for `overrides` without waiting for it."""
+    """Start the zygote for `overrides` without waiting for it."""
     launcher(overrides or {})
 
 
 def launcher(overrides: Mapping[str, str], shut: bool = False) -> ZygoteLauncher:
-    """The zygote for `overrides`, started if there is none; `shut`: see `enclosure`.
+    """Return the zygote for `overrides`, started if there is none; `shut`: see `enclosure`.
 
     Raises:
-        MachineError: this is not Linux, or the zygote that is to start another did not start.
+        MachineError: this is not Linux, or the zygote that should start another did not start.
     """
     key = (os.getpid(), shut, tuple(sorted(overrides.items())))  # a forked parent must not share its parent's sockets
     first = (os.getpid(), True, ())
@@ -165,13 +164,13 @@ def launcher(overrides: Mapping[str, str], shut: bool = False) -> ZygoteLauncher
             if key != first:
                 _launchers[key] = ZygoteLauncher(overrides, within=_launchers[first] if shut else None)
         _launchers.move_to_end(key)
-        while len(_launchers) > MAX_ZYGOTES:  # less the first enclosed one, whose domain the others share
+        while len(_launchers) > MAX_ZYGOTES:  # except the first enclosed one, whose domain the others share
             _launchers.pop(next(old for old in _launchers if old != first)).stop(wait_s=0)
         return _launchers[key]
 
 
 def discard(overrides: Mapping[str, str], broken: ZygoteLauncher, shut: bool = False) -> None:
-    """Forget a zygote that is gone, and those that it started; the next `launcher` starts another."""
+    """Forget a zygote that has ended, and those that it started; the next `launcher` starts another."""
     key = (os.getpid(), shut, tuple(sorted(overrides.items())))
     gone = [broken]
     with _lock:

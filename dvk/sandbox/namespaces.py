@@ -1,12 +1,12 @@
 """A view of the machine without other processes, network and System V objects.
 
-A process id namespace must exist before the child is forked, so the *warden* asks for it. Its first process is a
-`cat` that reads from a pipe whose other end only the warden holds, and reaps orphans by ignoring SIGCHLD: when it dies,
-with the warden or by its hand, the kernel kills everything in the namespace at one stroke. The child is the second
-process; as the first it would be immune to its own signals, and abort() would not look like one.
+A process id namespace must exist before the child is forked, so the *warden* asks for it. Its first process is a `cat` that reads from a
+pipe whose other end only the warden holds, and reaps orphans by ignoring SIGCHLD: when it dies, with the warden or by its kill, the kernel
+kills everything in the namespace at once. The child is the second process; the first would be immune to its own signals, so abort() would
+not look like one.
 
-Without the right to make namespaces (any user but root) the warden and its child enter a user namespace, in which they
-have it, under the same ids as outside.
+A user without the right to make namespaces (any user but root) has it in a user namespace: the warden and its child enter one, under the
+same ids as outside.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ FIRST_PROCESS = shutil.which("cat", path="/usr/bin:/bin:" + os.environ.get("PATH
 
 @cache
 def user_namespace_works() -> bool:
-    """Tried out in a separate process: half a success would leave a process with nobody's ids.
+    """Whether a user namespace works, tried in a separate process: partial success would leave a process with unmapped ids.
 
-    It does not where Python is readable by a capability alone, since inside that is worth nothing.
+    It does not if Python is readable by a capability alone, which has no effect inside.
     """
     pid = os.fork()
     if pid == 0:
@@ -48,18 +48,18 @@ def user_namespace_works() -> bool:
 
 
 class Surroundings(NamedTuple):
-    """What a child will find itself in when it is forked."""
+    """Namespaces that a forked child starts in."""
 
     layers: tuple[str, ...] = ()
     """`user`, `pid`, as far as entered."""
     first: int | None = None
-    """The process id namespace's first process."""
+    """First process of the process id namespace."""
     leash: int | None = None
-    """The descriptor whose closing ends it, and so all in the namespace; closed on exec."""
+    """Descriptor whose closing ends that process, and so all in the namespace; closed on exec."""
 
 
 def surround_children() -> Surroundings:
-    """Have this process's future children share a new process id namespace, where the machine grants it."""
+    """Give this process's future children a shared process id namespace, if the machine grants it."""
     layers = ["pid"]
     if FIRST_PROCESS is None:
         return Surroundings()
@@ -74,13 +74,13 @@ def surround_children() -> Surroundings:
 
 
 def enter(names: list[str]) -> list[str]:
-    """Enter namespaces of this process's own, `net` and `ipc`; those that the machine granted."""
+    """Enter separate `net` and `ipc` namespaces; return those that the machine granted."""
     flags = {"net": CLONE_NEWNET, "ipc": CLONE_NEWIPC}
     return [name for name in names if _granted("unshare", flags[name])]
 
 
 def own_mounts() -> bool:
-    """Enter a mount namespace, in which the next two can work; as a slave: what is mounted here must not appear outside."""
+    """Enter a mount namespace for the next two, as a slave: its mounts must not appear outside."""
     return _granted("unshare", CLONE_NEWNS) and _granted("mount", b"none", b"/", None, MS_REC | MS_SLAVE, None)
 
 
@@ -90,10 +90,10 @@ def hide_processes() -> bool:
 
 
 def hide_strangers() -> bool:
-    """Mount a /proc that shows each process only those that it may trace, with the system's folders and settings as they were.
+    """Mount a /proc that shows each process only those that it may trace, with the system's folders and settings unchanged.
 
-    What lies there is mounted again one by one: containers mount over parts of it, for example over what NVIDIA's driver says.
-    Each is then a mount that `forbid_writing` makes read-only even where it leaves /proc writable.
+    Those are mounted again one by one: containers mount over parts of them, for example over files of NVIDIA's driver. Each is then a mount
+    that `forbid_writing` makes read-only even if it leaves /proc writable.
     """
     old = {entry.path: os.open(entry.path, os.O_PATH | os.O_CLOEXEC) for entry in os.scandir("/proc") if _of_the_system(entry)}
     try:
@@ -109,14 +109,14 @@ def hide_strangers() -> bool:
 
 
 def _of_the_system(entry: os.DirEntry[str]) -> bool:
-    """A folder of /proc, or a file to write to, that is no process's."""
+    """Whether it is a folder of /proc, or a file to write to, of no process."""
     if entry.name.isdigit() or entry.is_symlink():
         return False
     return entry.is_dir() or bool(entry.stat().st_mode & 0o222)
 
 
 def forbid_writing(home: str, proc: bool = False, others: Sequence[str] = ()) -> bool:
-    """Make every file system read-only but for `home`, `others`, and /proc if so wished; devices can still be written to."""
+    """Make every file system read-only except `home`, `others`, and /proc if requested; devices stay writable."""
     kept = [home, *others]
     if not all(_granted("mount", path.encode(), path.encode(), None, MS_BIND, None) for path in kept):
         return False
@@ -149,7 +149,7 @@ def _enter_user_namespace(more: int) -> None:
 def _start_first_process(program: str) -> tuple[int, int]:
     read, write = os.pipe()
     null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-    # Ignored signals stay ignored across exec, and children of one who ignores SIGCHLD need no reaping.
+    # Ignored signals stay ignored across exec, and children of a process that ignores SIGCHLD need no reaping.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     actions = [(os.POSIX_SPAWN_DUP2, read, 0), (os.POSIX_SPAWN_DUP2, null, 1), (os.POSIX_SPAWN_DUP2, null, 2)]
     try:

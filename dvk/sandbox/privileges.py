@@ -1,7 +1,7 @@
-"""Give up what a process holds beyond its user's plain rights, yet stay readable for the judge.
+"""Drop a process's privileges beyond its user's plain rights, while the judge can still read it.
 
-Without capabilities, root is a user who owns root's files. Where that is too little to read Python or the session's
-folder (root in a container that was given a user's folders), the one capability to read all files is kept.
+Without capabilities, root is a user who owns root's files. If that is too little to read Python or the session's folder (root in a
+container with a user's folders), the one capability to read all files is kept.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ PR_SET_PTRACER = 0x59616D61
 PR_SET_PTRACER_ANY = (1 << 64) - 1
 CAP_DAC_READ_SEARCH = 1 << 2
 LOCKED_NOROOT = 0b11001111
-"""Executing as root gives no capabilities, nor does changing ids, nor are ambient ones to be had; all three locked."""
+"""Securebits, all locked: neither executing as root, nor changing ids, nor ambient sets give capabilities."""
 CAPABILITIES_V3 = 0x20080522
 
 
 def drop(needed: list[str]) -> bool:
-    """Drop all capabilities for good, those that executing a program would give included; True when none is left.
+    """Drop all capabilities for good, those gained by executing a program included; return True if none is left.
 
     Args:
-        needed: paths that must stay readable; where they would not, CAP_DAC_READ_SEARCH is kept.
+        needed: paths that must stay readable; CAP_DAC_READ_SEARCH is kept if they would not.
 
     Raises:
         OSError: the kernel refused.
@@ -53,7 +53,7 @@ def drop(needed: list[str]) -> bool:
 
 
 def gain_nothing() -> None:
-    """Programs that this process executes have no more rights than it has; needed for the rest.
+    """Set no_new_privs: executed programs gain no rights; needed for the rest.
 
     Raises:
         OSError: the kernel refused.
@@ -62,7 +62,7 @@ def gain_nothing() -> None:
 
 
 def stay_readable() -> None:
-    """Let the same user's other processes read this one's memory, and renew what a change of credentials resets."""
+    """Let the same user's other processes read this one's memory, and renew settings that a change of credentials resets."""
     _prctl(PR_SET_DUMPABLE, 1)
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
@@ -76,7 +76,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _permitted() -> int:
-    """The capabilities this process may use, one bit each."""
+    """Return the capabilities this process may use, one bit each."""
     data = ctypes.create_string_buffer(24)
     syscall("capget", struct.pack("=Ii", CAPABILITIES_V3, 0), data)
     low, high = struct.unpack("=4xI4x4xI4x", data.raw)

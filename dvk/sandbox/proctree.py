@@ -1,10 +1,9 @@
-"""What a process's descendants are, what they use, and how to end them all. Linux, through /proc.
+"""A process's descendants, their resources, and how to end them all. Linux, through /proc.
 
-Descendants are found by parent links, so the caller must be a subreaper for orphans to stay in
-reach. Counts are of what exists at the moment of reading: a tree that forks while it is read may
-be seen in part, hence `kill_descendants` repeats until nothing is left.
+Descendants are found by parent links, so the caller must be a subreaper for orphans to stay in reach. Counts describe the moment of
+reading: a tree that forks meanwhile may be seen in part, hence `kill_descendants` repeats until nothing is left.
+
 """
-
 from __future__ import annotations
 
 import os
@@ -20,16 +19,15 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 class TreeUsage:
-    """What a tree uses: its own memory (resident or swapped out, huge pages and page tables included; what was inherited
-    from the zygote is not counted again), resident memory that is shared, ids of its processes, and processes and threads
-    together."""
+    """Resources of a tree: private memory (resident or swapped out, huge pages and page tables included; memory inherited from the zygote
+    is not counted again), shared resident memory, process ids, and the number of processes and threads."""
 
     def __init__(self, own_bytes: int, shared_bytes: int, pids: list[int], num_tasks: int):
         self.own_bytes, self.shared_bytes, self.pids, self.num_tasks = own_bytes, shared_bytes, pids, num_tasks
 
 
 def prctl(option: int, value: int) -> None:
-    """Linux prctl with one argument.
+    """Call Linux's prctl with one argument.
 
     Raises:
         OSError: the kernel refused.
@@ -42,7 +40,7 @@ def prctl(option: int, value: int) -> None:
 
 
 def descendants(root: int) -> list[int]:
-    """Process ids below `root`, zombies included, by a scan of all of /proc."""
+    """Return process ids below `root`, zombies included, by a scan of all of /proc."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and (parent := _parent(name)) is not None:
@@ -57,24 +55,24 @@ def descendants(root: int) -> list[int]:
 
 
 def below(root: int) -> list[int]:
-    """As `descendants`, at the cost of what is there, where the kernel lists children."""
+    """Return the same as `descendants`, in time proportional to the tree, if the kernel lists children."""
     return [pid for pid in _walk(root) if pid != root]
 
 
 def parent(pid: int) -> int | None:
-    """Process id of the parent; None when it is gone."""
+    """Return the process id of the parent; None if the process has ended."""
     return _parent(str(pid))
 
 
 def usage(root: int, child: int, uncounted: Container[int], inherited_bytes: int, most_tasks: int) -> TreeUsage:
-    """Memory and tasks of everything below `root`; cheap enough to poll.
+    """Count memory and tasks of everything below `root`; cheap enough to poll.
 
     Args:
         root: a process id.
-        child: one below it, forked from the zygote.
+        child: a descendant, forked from the zygote.
         uncounted: process ids to leave out.
-        inherited_bytes: what `child` shared with the zygote at its start, and so does every process forked from it that
-            did not exec. Exact shares (smaps_rollup) are no way to count: reading them waits for forks in progress.
+        inherited_bytes: memory that `child` shared with the zygote at its start, as does every process forked from it without
+        exec. Exact shares (smaps_rollup) are too slow: reading them waits for forks in progress.
         most_tasks: stop counting above this: a fork bomb grows faster than it can be counted.
     """
     memory = shared = tasks = 0
@@ -95,7 +93,7 @@ def usage(root: int, child: int, uncounted: Container[int], inherited_bytes: int
 
 
 def processor_ns(pid: int) -> int | None:
-    """Processor time that all threads of a process have used, in nanoseconds; None when it is gone."""
+    """Return the processor time of all threads of a process, in nanoseconds; None if it has ended."""
     try:
         return time.clock_gettime_ns((~pid << 3) | 2)  # CPUCLOCK_SCHED of a process, see clock_getcpuclockid(3)
     except OSError:
@@ -103,29 +101,29 @@ def processor_ns(pid: int) -> int | None:
 
 
 def own_bytes(pid: int) -> int:
-    """Memory of one process, mapped files left out where the kernel says; 0 when it is gone."""
+    """Return the memory of one process in bytes, without mapped files if the kernel reports them; 0 if it has ended."""
     return _own(_status(pid))
 
 
 def available_bytes() -> int:
-    """Memory the machine can still hand out."""
+    """Return the memory that the machine can still allocate, in bytes."""
     return _machine(b"MemAvailable:")
 
 
 def in_memory_files_bytes() -> int:
-    """Memory that the machine's files in memory take, in all processes together."""
+    """Return the memory of the machine's in-memory files, over all processes, in bytes."""
     return _machine(b"Shmem:")
 
 
 def kill_descendants(root: int, group: int | None = None, patience_s: float = 10.0) -> bool:
-    """Kill everything below `root` (this process, a subreaper) and reap it; True when nothing is left.
+    """Kill everything below `root` (this process, a subreaper) and reap it; return True if nothing is left.
 
-    Every descendant is a child's, so when there is no child to wait for there is nothing left.
+    Every descendant becomes a child, so without a child to wait for there is none left.
 
     Args:
         root: this process's id.
-        group: a process group to kill at one stroke first. The kernel lets no fork slip through a group's signal,
-            so this alone ends any fork bomb that stays in its group.
+        group: a process group to kill first. No fork escapes a signal to a group, so this alone ends any fork bomb that
+        stays in its group.
         patience_s: give up after this long (a process in an uninterruptible system call cannot be killed).
     """
     deadline = time.monotonic() + patience_s
@@ -145,14 +143,14 @@ def kill_descendants(root: int, group: int | None = None, patience_s: float = 10
 
 
 def kill_all_but(root: int, child: int, spared: Container[int], patience_s: float = 2.0) -> int:
-    """Kill what is below `root` except `child` and `spared`, `child` being stopped meanwhile; how many were found alive."""
+    """Kill everything below `root` except `child` and `spared`, with `child` stopped meanwhile; return how many were alive."""
     deadline = time.monotonic() + patience_s
     killed: set[int] = set()
     clean = 0
     signal_all([child], signal.SIGSTOP)
     try:
         while clean < 2 and time.monotonic() < deadline:
-            seen = descendants(root) if clean else below(root)  # the dear way last, to be sure
+            seen = descendants(root) if clean else below(root)  # the slow scan last, to be sure
             found = [pid for pid in seen if pid != child and pid not in spared and _state(pid) not in "ZX"]
             signal_all(found, signal.SIGKILL)
             killed |= set(found)
@@ -165,7 +163,7 @@ def kill_all_but(root: int, child: int, spared: Container[int], patience_s: floa
 
 
 def signal_all(pids: list[int], number: signal.Signals) -> None:
-    """Send `number` to each process (a negative id is a group) that is still there."""
+    """Send `number` to each process (a negative id is a group) that still exists."""
     for pid in pids:
         try:
             os.kill(pid, number)
@@ -174,7 +172,7 @@ def signal_all(pids: list[int], number: signal.Signals) -> None:
 
 
 def _reap() -> bool:
-    """Bury the dead; True when no child is left."""
+    """Reap ended children; return True if no child is left."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -184,7 +182,7 @@ def _reap() -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """Direct children of `pid`, zombies included; empty when it is gone."""
+    """Return the direct children of `pid`, zombies included; empty if it has ended."""
     result: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -209,13 +207,13 @@ def _walk(root: int) -> Iterator[int]:
 
 
 def _own(status: bytes) -> int:
-    # Kernels and sandboxes (gVisor) that do not split resident memory tell all of it, mapped files included.
+    # Kernels and sandboxes (gVisor) that do not split resident memory report all of it, mapped files included.
     resident = b"RssAnon:" if b"RssAnon:" in status else b"VmRSS:"
     return sum(_field(status, name) for name in (resident, b"VmSwap:", b"VmPTE:", b"HugetlbPages:")) * 1024
 
 
 def _status(pid: int) -> bytes:
-    """Text of /proc/PID/status; of a thread that goes on where the first one has ended, for then only those show memory."""
+    """Return the text of /proc/PID/status, or of a thread that survives the first one, since only those show memory then."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             text = file.read()
@@ -236,7 +234,7 @@ def _machine(name: bytes) -> int:
 
 
 def _image(pid: int) -> bytes:
-    """Where the stack starts: drawn anew by each exec, kept by fork."""
+    """Return the start of the stack: changed by each exec, kept by fork."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[25]
@@ -245,7 +243,7 @@ def _image(pid: int) -> bytes:
 
 
 def _state(pid: int) -> str:
-    """One letter as in proc(5); X when it is gone."""
+    """Return the state's letter as in proc(5); X if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0].decode()

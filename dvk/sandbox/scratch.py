@@ -1,8 +1,7 @@
-"""Remove a session's folder, whatever its last inhabitant made of it.
+"""Removal of a session's folder, whatever its code left in it.
 
-`shutil.rmtree` gives up on folders without permissions, and on deep ones: it raises RecursionError, or runs out of
-descriptors. Here folders are moved up until none has a folder in it, so depth costs nothing. It is also what a warden
-can afford to import.
+`shutil.rmtree` fails on folders without permissions, and on deep ones: it raises RecursionError, or runs out of descriptors. Here folders
+are moved up until none contains a folder, so depth has no cost. The module is also cheap enough for a warden to import.
 """
 
 from __future__ import annotations
@@ -10,16 +9,16 @@ from __future__ import annotations
 import os
 
 MOST_BYTES = 1 << 30
-"""What a session may keep in its folder: extensions and their objects take some megabytes, caches some tens."""
+"""Most bytes in a session's folder: extensions and their objects take some megabytes, caches some tens."""
 MOST_FILES = 1 << 17
 LONGEST = 3800
-"""Characters of a folder's path, of the 4096 that system calls take; what lies deeper is reached from a descriptor on the way."""
+"""Longest path used, of the 4096 characters that system calls take; deeper folders are reached through a descriptor on the way."""
 MOST_STEPS = 100
-"""Such descriptors."""
+"""Most such descriptors."""
 
 
 def full(path: str, besides: int = 0) -> bool:
-    """The folder and `besides` bytes of deleted files are more than it may hold."""
+    """Whether the folder and `besides` bytes of deleted files exceed the limit."""
     steps: list[int] = []
     try:
         return _full(path, besides, steps)
@@ -56,7 +55,7 @@ def _full(path: str, size: int, steps: list[int]) -> bool:
 
 
 def _mend(folder: str) -> None:
-    """Take back permissions that hide a folder from the warden of an ordinary user."""
+    """Restore permissions, so that an ordinary user's warden can read the folder."""
     if (opened := _open(folder, None)) is not None:
         os.close(opened)
 
@@ -96,13 +95,13 @@ def remove(path: str) -> None:
 
 
 def _open(name: str, parent: int | None) -> int | None:
-    """A folder's descriptor, its permissions mended; None when it is none, or not ours."""
+    """Return a folder's descriptor, with permissions restored; None if it is not a folder, or not ours."""
     try:
         handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     except OSError:
         return None
     try:
-        place = f"/proc/self/fd/{handle}"  # the folder itself, whatever is put under its name meanwhile
+        place = f"/proc/self/fd/{handle}"  # the folder itself, even if its name is reused meanwhile
         if os.fstat(handle).st_mode & 0o700 != 0o700:
             os.chmod(place, 0o700)
         return os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -113,7 +112,7 @@ def _open(name: str, parent: int | None) -> int | None:
 
 
 def _without_files(folder: int) -> list[str]:
-    """Delete all but folders; their names."""
+    """Delete everything except folders; return their names."""
     folders = []
     with os.scandir(folder) as entries:
         for entry in entries:

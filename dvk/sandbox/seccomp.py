@@ -1,13 +1,12 @@
-"""The system calls that isolated code is refused, as a classic BPF program for seccomp.
+"""System calls refused to isolated code, as a classic BPF program for seccomp.
 
-All else is allowed, so a compiler, Triton or CUDA meets nothing unusual. Refused is what reaches into another process
-or lets one be reached unseen, changes the machine or its clock, enters namespaces, leaves something behind in the
-kernel, takes memory or disk where neither is counted, or opens a network connection. Refused calls fail with EPERM; fallocate
-with EOPNOTSUPP, which makes C libraries write; clone3, whose flags cannot be seen from here,
-with ENOSYS, which makes C libraries use clone. Code of another architecture (32 bit) is killed.
+All others are allowed, so a compiler, Triton or CUDA notices nothing. Refused are calls that reach into another process or let one be
+reached unseen, change the machine or its clock, enter namespaces, leave something behind in the kernel, take memory or disk where neither
+is counted, or open a network connection. Refused calls fail with EPERM; fallocate with EOPNOTSUPP, which makes C libraries write; clone3,
+whose flags the filter cannot read, with ENOSYS, which makes C libraries use clone. Code of another architecture (32 bit) is killed.
 
-Linux decides once which calls are allowed whatever their arguments and lets them pass without running the program;
-SPEC_ALLOW keeps it from slowing the process by speculation controls, as kernels before 5.16 otherwise do.
+Linux decides once which calls are allowed with any arguments and lets them pass without running the program; SPEC_ALLOW avoids the
+speculation controls that otherwise slow the process on kernels before 5.16.
 
 Program format: Linux's include/uapi/linux/filter.h and seccomp.h.
 """
@@ -34,7 +33,7 @@ REFUSED = (
     "acct", "quotactl", "quotactl_fd", "sethostname", "setdomainname", "vhangup", "iopl", "ioperm", "syslog",
     "lookup_dcookie", "fanotify_init", "open_by_handle_at",
     "settimeofday", "clock_settime", "adjtimex", "clock_adjtime",
-    # timers that send any signal, SIGCONT to one who is stopped among them (setitimer's and alarm's send their own)
+    # timers that send any signal, SIGCONT to a stopped process among them (setitimer's and alarm's signals are fixed)
     "timer_create",
     # pages kept in a pipe after they were unmapped
     "vmsplice",
@@ -53,7 +52,7 @@ TUNING = (
 
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 X32 = 0x40000000
-"""Set in the numbers of x86-64's second, 32-bit-pointer set of calls."""
+"""Bit of the call numbers of x86-64's second ABI, with 32-bit pointers."""
 
 LOAD, JUMP_EQUAL, JUMP_SET, RETURN = 0x20, 0x15, 0x45, 0x06
 ALLOW, REFUSE, KILL = 0x7FFF0000, 0x00050000, 0x80000000
@@ -74,17 +73,17 @@ Instruction = tuple[int, int, int, int]
 
 
 def install(unix_sockets: bool, own_pid: int | None, programs: bool = True, judges: bool = False) -> None:
-    """Put the filter on this thread, and what it starts, for good; needs no_new_privs.
+    """Install the filter for this thread, and what it starts, for good; needs no_new_privs.
 
     Args:
         unix_sockets: allow `socket(AF_UNIX)`; socketpair is allowed in any case.
-        own_pid: where this process shares its process ids with others, its own: calls that take one are let through
-            for that alone. Subprocesses then cannot be signalled, except through the group.
-        programs: may it execute any?
-        judges: it reads the memory of those it judges.
+        own_pid: this process's id, if it shares process ids with others: calls with a process id pass for that one alone.
+        Subprocesses then cannot be signalled, except through the group.
+        programs: whether it may execute programs.
+        judges: whether it reads the memory of the processes that it judges.
 
     Raises:
-        OSError: this kernel, or this kind of machine, has no seccomp filters for us.
+        OSError: this kernel, or this architecture, has no usable seccomp filters.
     """
     code = program(platform.machine(), unix_sockets, own_pid, programs, judges)
     text = ctypes.create_string_buffer(code, len(code))
@@ -99,14 +98,14 @@ def install(unix_sockets: bool, own_pid: int | None, programs: bool = True, judg
 
 
 def program(machine: str, unix_sockets: bool, own_pid: int | None, programs: bool = True, judges: bool = False) -> bytes:
-    """The filter's instructions, eight bytes each; `machine` as uname says it, the rest as for `install`.
+    """Return the filter's instructions, eight bytes each; `machine` as in uname, the rest as for `install`.
 
     Raises:
         OSError: not x86-64 or aarch64.
     """
     code = _refused(machine, judges)
     code += _case(machine, "socket", _refuse_unless(0, [AF_UNIX] if unix_sockets else []))
-    if not unix_sockets:  # descriptors under way in a socket are in no process, nor is what they hold
+    if not unix_sockets:  # descriptors in flight in a socket belong to no process, nor does what they hold
         code += _case(machine, "sendmsg", [_refuse()]) + _case(machine, "sendmmsg", [_refuse()])
     if own_pid is not None:
         code += _about_processes(machine, own_pid)
@@ -117,7 +116,7 @@ def program(machine: str, unix_sockets: bool, own_pid: int | None, programs: boo
 
 @cache
 def _refused(machine: str, judges: bool) -> bytes:
-    """All that depends on no session, so that the zygote can have it ready."""
+    """Build all parts that depend on no session, so that the zygote has them ready."""
     if machine not in AUDIT_ARCH:
         raise OSError(errno.ENOSYS, f"no list of system calls for {machine}")
     start: list[Instruction] = [
@@ -135,7 +134,7 @@ def _refused(machine: str, judges: bool) -> bytes:
         _case(machine, "prctl", _refuse_if(0, [PR_SET_DUMPABLE, PR_SET_PTRACER])),  # may the judge read us?
         _case(machine, "fcntl", _refuse_if(1, SIGNALS_BY_FILES)),  # any signal to any process, or to itself while it is stopped
         _case(machine, "ioctl", _refuse_if(1, [FIOSETOWN, SIOCSPGRP, TIOCSTI, TIOCLINUX, *RESERVING])),
-        # Gigabytes at a stroke, before a warden looks; C libraries write zeros where a file system cannot do it.
+        # Gigabytes at once, before a warden looks; C libraries write zeros if a file system does not support it.
         _case(machine, "fallocate", [_refuse(errno.EOPNOTSUPP)]),
         _case(machine, "personality", _refuse_unless(0, [0, 0xFFFFFFFF])),
     ]
@@ -154,7 +153,7 @@ def _about_processes(machine: str, pid: int) -> bytes:
 
 
 def _case(machine: str, name: str, *checks: list[Instruction]) -> bytes:
-    """What to do about one call; the accumulator holds the number called, before and, if it is another, after."""
+    """Return the instructions for one call; the accumulator holds its number before and, if it is another, after."""
     called = number(name, machine)
     if called is None:
         return b""
@@ -171,7 +170,7 @@ def _refuse(error: int = errno.EPERM) -> Instruction:
 
 
 def _load(argument: int) -> Instruction:
-    """The lower half: the kernel reads these arguments as 32 bits (of clone's flags, all that are refused lie there)."""
+    """Compare the lower half: the kernel reads these arguments as 32 bits (all refused flags of clone are in it)."""
     return (LOAD, 0, 0, OFFSET_ARGUMENTS + 8 * argument)
 
 

@@ -21,24 +21,24 @@ from dvk.sandbox.isolate import Kind, confirmed
 
 START_S = 60.0
 GRACE_S = 15.0
-"""How long a warden may take to kill a tree and report before it is itself killed."""
+"""How long a warden may take to kill a tree and report before it is killed."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """Something the child sent."""
+    """A message of the child."""
 
     value: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Death:
-    """The child is gone."""
+    """The end of the child."""
 
     reason: str
-    """`timeout`, `memory`, `processes`, `disk`, `signal SIGSEGV`, `exit 3`, `garbled` (not our protocol) or `closed`."""
+    """`timeout`, `memory`, `processes`, `disk`, `signal SIGSEGV`, `exit 3`, `garbled` (not the protocol) or `closed`."""
     log: str
-    """The kept tail of what it printed."""
+    """The kept tail of its output."""
 
 
 class SandboxSession:
@@ -47,15 +47,15 @@ class SandboxSession:
     Args:
         target: `package.module:function`, called in the child as `function(channel)`.
         limits: wall clock of the whole session, memory, processes, kept output.
-        env: environment variables on top of this process's, there before torch and triton are imported: each distinct
-            set costs a zygote of its own (seconds, hundreds of megabytes).
-        late_env: environment variables set in the child only, after `env`; no use for what is read at import.
+        env: environment variables on top of this process's, set before torch and triton are imported: each distinct
+        set costs a separate zygote (seconds, hundreds of megabytes).
+        late_env: environment variables set in the child only, after `env`; no effect on what is read at import.
         descriptors: open files for the child, found in its `channel.descriptors`; they stay open here.
-        isolate: "none" for code that is trusted; "cpu" or "cuda" shuts off what a candidate could cheat or harm with,
-            as far as this machine grants (`isolation` says how far).
-        programs: an isolated child may execute some; needs `seccomp` in `isolation` to be refused.
-        folders: more for an isolated child to import from: it may read them, and has them last on `sys.path`.
-        shut: within the enclosure of a judge session whose reference is a stranger's; isolated or not.
+        isolate: "none" for trusted code; "cpu" or "cuda" blocks what a candidate could cheat or harm with, as far as this
+        machine grants (see `isolation`).
+        programs: an isolated child may execute programs; to refuse it needs `seccomp` in `isolation`.
+        folders: further folders for imports of an isolated child: readable, and last on its `sys.path`.
+        shut: run inside the enclosure of a judge session with an untrusted reference; isolated or not.
         cwd: the child's working folder; a temporary one, removed at the end, if None.
 
     Raises:
@@ -64,7 +64,7 @@ class SandboxSession:
     """
 
     pid: int
-    """The child's process id as this process sees it (in a namespace of its own, it sees another)."""
+    """The child's process id as seen by this process (in a separate namespace, the child sees another)."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class SandboxSession:
         }
         try:
             self._open(request, overrides, descriptors)
-        except BaseException:  # an interrupt, too, must leave no folder
+        except BaseException:  # even an interrupt must leave no folder
             scratch.remove(self.home)
             raise
 
@@ -130,7 +130,7 @@ class SandboxSession:
                 launcher.discard(overrides, zygote, self._shut)
                 if attempt == 2:
                     raise
-            # The zygote was killed, or never came up under load: one more, fresh.
+            # The zygote was killed, or did not start under load: try one more.
             for end in (self._protocol, self._control, theirs, wardens):
                 end.close()
             launcher.discard(overrides, zygote, self._shut)
@@ -138,9 +138,9 @@ class SandboxSession:
 
     @property
     def isolation(self) -> str:
-        """What shuts the child in, as `user+net+landlock7+seccomp`; `none`; empty when it died before it could say.
+        """The child's isolation, e.g. `user+net+landlock7+seccomp`; `none`; empty if it died before it reported.
 
-        The child says it before any code of the target is imported. Waits until then.
+        The child reports it before any code of the target is imported. Waits until then.
         """
         deadline = time.monotonic() + START_S
         while self._isolation is None and self._death is None:
@@ -155,7 +155,7 @@ class SandboxSession:
             self._isolation = confirmed(str(value.get("isolation")), self.pid)
 
     def send(self, request: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
-        """Send one JSON object with open files; nothing happens when the child is gone (`receive` says so)."""
+        """Send one JSON object with open files; does nothing if the child has ended (`receive` reports it)."""
         if self._death is not None:
             return
         try:
@@ -167,11 +167,11 @@ class SandboxSession:
             self._protocol.settimeout(None)
 
     def receive(self, timeout_s: float) -> Message | Death:
-        """The child's next message; after `timeout_s` seconds the child is killed and Death("timeout") returned."""
+        """Return the child's next message; after `timeout_s` seconds kill the child and return Death("timeout")."""
         return self.wait(timeout_s) or self._kill("timeout")
 
     def wait(self, timeout_s: float) -> Message | Death | None:
-        """The child's next message; None when there is none within `timeout_s` seconds: the judge goes on without it."""
+        """Return the child's next message; None if there is none within `timeout_s` seconds, and the child runs on."""
         deadline = time.monotonic() + timeout_s
         protocol_open = control_open = True
         while self._death is None:
@@ -200,21 +200,20 @@ class SandboxSession:
         return self._death
 
     def log(self) -> str:
-        """What the child printed since the last call (its kept tail); empty when it is gone."""
+        """Return the child's output since the last call (its kept tail); empty if it has ended."""
         event = self._order("log")
         return str(event["log"]) if event else ""
 
     def settle(self) -> int:
-        """Kill everything that the child has started, but not the child; how many processes that were.
+        """Kill everything that the child has started, but not the child; return the number of processes.
 
-        The child is stopped meanwhile, so nothing slips through; what it starts afterwards is left alone. 0 when it
-        is gone.
+        The child is stopped meanwhile, so no process escapes; its later processes are left alone. 0 if it has ended.
         """
         event = self._order("settle")
         return int(event["killed"]) if event else 0
 
     def _order(self, order: str) -> dict[str, Any] | None:
-        """The warden's answer; None when it has none to give, because the child has ended."""
+        """Return the warden's answer; None if it has none, because the child has ended."""
         if self._death is not None:
             return None
         try:
@@ -223,7 +222,7 @@ class SandboxSession:
             return None
         event = self._event(time.monotonic() + GRACE_S)
         if event is not None and event.get("event") == "death":
-            self._events.feed(wire.encode(event))  # `receive` says so
+            self._events.feed(wire.encode(event))  # `receive` reports it
             return None
         return event
 
@@ -260,10 +259,10 @@ class SandboxSession:
         deadline = time.monotonic() + GRACE_S
         while (event := self._event(deadline)) is not None:
             if event.get("event") == "death":
-                # The child may have ended by itself just before; a caller who closed wants to know how.
+                # The child may have ended just before; a caller that closes needs the reason.
                 return self._die(event["reason"] if reason == "closed" else reason, event["log"])
         try:
-            os.kill(self._warden, signal.SIGKILL)  # stopped or killed by the child; the zygote ends what is below it
+            os.kill(self._warden, signal.SIGKILL)  # stopped or killed by the child; the zygote kills the tree below it
         except OSError:
             pass
         return self._die(reason, "")
@@ -276,7 +275,7 @@ class SandboxSession:
         return self._death
 
     def _event(self, deadline: float) -> dict[str, Any] | None:
-        """The warden's next event; None when it is gone or too slow."""
+        """Return the warden's next event; None if it has ended or is too slow."""
         while True:
             try:
                 if (event := self._events.next()) is not None:
@@ -289,7 +288,7 @@ class SandboxSession:
 
 
 def _pull(end: socket.socket, frames: wire.Frames) -> bool:
-    """Read what is there; False when the other end is closed."""
+    """Read available bytes; False if the other end is closed."""
     try:
         data = end.recv(1 << 16)
     except ConnectionError:
@@ -312,7 +311,7 @@ def call(
     cwd: Path | None = None,
     isolate: Kind = "none",
 ) -> Message | Death:
-    """One request, one answer, closed; waits at most `limits.wall_s`."""
+    """Send one request, wait at most `limits.wall_s` for one answer, and close."""
     with SandboxSession(target, limits, env=env, late_env=late_env, cwd=cwd, isolate=isolate) as session:
         session.send(request)
         return session.receive(limits.wall_s)

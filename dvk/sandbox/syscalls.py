@@ -39,7 +39,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "tkill": (200, 130), "umount2": (166, 39), "unshare": (272, 97), "userfaultfd": (323, 282),
     "sendmmsg": (307, 269), "sendmsg": (46, 211), "vhangup": (153, 58), "vmsplice": (278, 75),
 }  # fmt: skip
-"""Name → numbers on x86-64 and aarch64; None where it does not exist."""
+"""Name → numbers on x86-64 and aarch64; None if it does not exist."""
 
 _COLUMNS = {"x86_64": 0, "aarch64": 1}
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -47,7 +47,7 @@ _libc.syscall.restype = ctypes.c_long
 
 
 def number(name: str, machine: str | None = None) -> int | None:
-    """The call's number on `machine` (this one); None where the call, or the kind of machine, is not known."""
+    """Return the call's number on `machine` (default: this one); None if call or architecture is unknown."""
     column = _COLUMNS.get(machine or platform.machine())
     return None if column is None else NUMBERS[name][column]
 

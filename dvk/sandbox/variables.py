@@ -1,4 +1,4 @@
-"""Environment variables of isolated children: no secrets, and every cache in the session's own folder."""
+"""Environment variables of isolated children: no secrets, and every cache in the session's folder."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ SECRET = re.compile(
     r"|^(?!LLVM|MLIR|TRITON|TORCH|PYTORCH|CUDA)(?!(OLD)?PWD$)(.*(?<!BY)PASS$|.*PWD$|(.*_)?KEYS?(_|$))",
     re.IGNORECASE,
 )
-"""In the name of a variable that is none of a candidate's business: HF_TOKEN, OPENAI_API_KEY, SSH_AUTH_SOCK, SMTP_PASS, MYSQL_PWD, …"""
+"""Names of variables that a candidate must not see: HF_TOKEN, OPENAI_API_KEY, SSH_AUTH_SOCK, SMTP_PASS, MYSQL_PWD, …"""
 
 LOGIN = re.compile(r"://[^\s/@:]*:[^\s/@]+@")
-"""In the value of one: postgres://user:password@host/…"""
+"""Values with a password: postgres://user:password@host/…"""
 
 HOMES = {
     "HOME": "",
@@ -30,15 +30,15 @@ HOMES = {
     "CUDA_CACHE_PATH": ".cache/cuda",
     "DVK_CACHE": ".cache/dvk",
 }
-"""Variable → folder beneath the session's home."""
+"""Variable → folder below the session's home."""
 
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """`environ` less what SECRET and LOGIN match."""
+    """Return `environ` without variables that SECRET and LOGIN match."""
     return {name: value for name, value in environ.items() if not SECRET.search(name) and not LOGIN.search(value)}
 
 
 def isolated(environ: Mapping[str, str], home: str) -> dict[str, str]:
-    """`environ` for code that is not to be trusted, at home in `home`."""
+    """Return `environ` for untrusted code whose home is `home`."""
     homes = {name: os.path.join(home, folder) if folder else home for name, folder in HOMES.items()}
     return without_secrets(environ) | homes

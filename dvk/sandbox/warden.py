@@ -1,11 +1,10 @@
-"""One session's guard: watches the child, ends its whole tree, says how it ended.
+"""The warden of one session: watches the child, ends its whole tree, reports how it ended.
 
-The process forked the child and then became this program (`fork.py`): an interpreter of its own
-without torch, because a process that shares the zygote's pages is slowed to a standstill by a fork
-bomb below it, whose every fork and exit holds the lock on those pages. Hence also the sparse
-imports (`sparing`). It adopts every orphan below it (subreaper), so a descendant cannot get out of reach by
-leaving its process group or session. It watches its control socket: when the parent is gone,
-however that came about, it kills the tree and itself. It runs none of the candidate's code.
+The process forked the child and then became this program (`fork.py`), a separate interpreter without torch: a process that shares the
+zygote's pages is slowed to a standstill by a fork bomb below it, whose every fork and exit holds the lock on those pages. Hence also the
+few imports (`sparing`). It adopts every orphan below it (subreaper), so a descendant cannot escape by leaving its process group or session.
+It watches its control socket: once the parent has ended, for any reason, it kills the tree and itself. It runs none of the candidate's
+code.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ if TYPE_CHECKING:
     from typing import Any
 
 POLL_S = 0.05
-"""How often memory and processes are counted: well below 1 % of a core, and a fork bomb written in Python makes some
-hundred processes meanwhile."""
+"""Interval between counts of memory and processes: well below 1 % of a core; a fork bomb in Python makes some hundred processes
+meanwhile."""
 CLOSE_TO_LIMIT_POLL_S = 0.005
 DISK_POLL_S = 0.25
-"""How often its folder is looked through. A file system of its own would hold it to its size at once, but the parent puts
-files there and takes some out."""
+"""Interval between looks at its folder. A separate file system would limit its size at once, but the parent adds and removes files
+there."""
 MACHINE_RESERVE_BYTES = 256 << 20
-"""A large child is ended when the machine has less than this left, before the kernel picks a victim of its own."""
+"""A large child is ended when the machine has less memory than this left, before the kernel picks a victim."""
 
 
 def main(text: str) -> None:
@@ -79,14 +78,14 @@ class _Watch:
         self.free_before = _free_bytes(self.home)
         self.devices = holdings.memory_devices()
         self.hidden = holdings.HeldBytes()
-        """What only a thorough look shows."""
+        """Results that only a thorough count shows."""
         self.used: proctree.TreeUsage | None = None
         self.used_bytes = 0
         self.ran_ns: int | None = None
         """The child's processor time before `used` was counted."""
 
     def run(self) -> None:
-        """Until the child, its limits or the parent end it; then clean up and report."""
+        """Wait until the child, its limits or the parent end it; then clean up and report."""
         self._reap()  # the child may have ended before the signal handler was there
         if self.status is not None:
             self._end(self._ending(self.status))
@@ -120,7 +119,7 @@ class _Watch:
     def _count(self) -> tuple[str | None, float]:
         ran_ns = proctree.processor_ns(self.pid)
         still = self.used is not None and len(self.used.pids) == 1 and ran_ns is not None and ran_ns == self.ran_ns
-        if not still:  # a child that is alone and has not run uses what it used; most wait for most of their time
+        if not still:  # a child alone that has not run uses as much as before; most wait most of the time
             if (reason := self._look()) is not None:
                 return reason, 0.0
             self.ran_ns = ran_ns
@@ -131,7 +130,7 @@ class _Watch:
         return None, CLOSE_TO_LIMIT_POLL_S if close else POLL_S
 
     def _look(self) -> str | None:
-        if (reason := cgroup.exceeded(self.groups)) is not None:  # first: a tree that forks all the time takes long to count
+        if (reason := cgroup.exceeded(self.groups)) is not None:  # first: counting a tree that forks all the time takes long
             return reason
         self.used = used = proctree.usage(os.getpid(), self.pid, self.uncounted, self.inherited_bytes, self.num_processes)
         if used.num_tasks > self.num_processes:
@@ -152,12 +151,12 @@ class _Watch:
         return "memory" if self.used_bytes > self.memory_bytes or self._hides(held, on_disk=False) else None
 
     def _hides(self, held: holdings.HeldBytes, on_disk: bool) -> bool:
-        """It maps a part of a file whose size cannot be seen, and the machine lost more than it may take since it began."""
+        """Whether it maps a part of a file of unknown size, and the machine lost more than its limit since it began."""
         if not held.unsized[on_disk]:
             return False
         if on_disk:
             return self.free_before - _free_bytes(self.home) > scratch.MOST_BYTES
-        # Twice: others at work on this machine take some, too.
+        # Twice: other processes on this machine take memory, too.
         grown = proctree.in_memory_files_bytes() - self.in_memory_before
         return not self.counts_memory and grown > 2 * self.memory_bytes
 

@@ -1,9 +1,8 @@
 """JSON objects over a Unix socket: four bytes of length, then UTF-8 text; descriptors travel with a frame's first byte.
 
-Both directions, parent ↔ child (the protocol) and parent ↔ warden ↔ zygote (control). It trusts
-nobody: an oversized or unreadable frame is a `Garbled`, never another exception, and texts are such
-that can be written down. Who does not ask
-for descriptors (`send` and `pull` do) is given none: the kernel drops those sent to a plain recv.
+Used in both directions, parent ↔ child (the protocol) and parent ↔ warden ↔ zygote (control). All input is untrusted: an oversized or
+malformed frame raises `Garbled` and no other exception, and strings can always be encoded. Only `send` and `pull` pass descriptors: the
+kernel drops those sent to a plain recv.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_FRAME_BYTES = 256 << 20
-"""Larger frames are refused; the largest honest ones carry sources, a few megabytes at most."""
+"""Larger frames are rejected; the largest honest ones contain sources, a few megabytes at most."""
 
 MAX_DESCRIPTORS = 250
-"""With one message; Linux takes 253."""
+"""Most descriptors per message; Linux takes 253."""
 
 
 class Garbled(Exception):
-    """The other end sent something that is not a frame with one JSON object."""
+    """The other end sent something else than a frame with one JSON object."""
 
 
 def whole(value: Any) -> Any:
-    """A JSON value with `?` for halves of surrogate pairs, which JSON can hold and UTF-8 cannot."""
+    """Return a JSON value with `?` for unpaired surrogates, which JSON can hold and UTF-8 cannot."""
     if isinstance(value, str):
         return value.encode(errors="replace").decode()
     if isinstance(value, dict):
@@ -38,13 +37,13 @@ def whole(value: Any) -> Any:
 
 
 def encode(value: dict[str, Any]) -> bytes:
-    """One frame."""
+    """Return one frame."""
     body = json.dumps(value).encode()
     return struct.pack("<I", len(body)) + body
 
 
 class Frames:
-    """Cuts a byte stream into JSON objects."""
+    """Splits a byte stream into JSON objects."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -54,16 +53,16 @@ class Frames:
         self._buffer += data
 
     def missing(self) -> int:
-        """Bytes to read next so as not to read beyond the frame in progress: first of its length, then of its body."""
+        """Return how many bytes to read next, so as not to read beyond the current frame: first its length, then its body."""
         if len(self._buffer) < 4:
             return 4 - len(self._buffer)
         return int(4 + struct.unpack_from("<I", self._buffer)[0] - len(self._buffer))
 
     def next(self) -> dict[str, Any] | None:
-        """The next complete object, or None when more bytes are needed.
+        """Return the next complete object, or None if more bytes are needed.
 
         Raises:
-            Garbled: the stream is not ours.
+            Garbled: the stream does not follow the protocol.
         """
         if len(self._buffer) < 4:
             return None
@@ -89,7 +88,7 @@ def send(end: socket.socket, value: dict[str, Any], descriptors: Sequence[int] =
     """Send one frame whole, `descriptors` (at most MAX_DESCRIPTORS; they stay open here) attached.
 
     Raises:
-        OSError: the other end is gone, or a descriptor is not open.
+        OSError: the other end has closed, or a descriptor is not open.
         ValueError: too many descriptors.
     """
     if len(descriptors) > MAX_DESCRIPTORS:
@@ -100,11 +99,11 @@ def send(end: socket.socket, value: dict[str, Any], descriptors: Sequence[int] =
 
 
 def pull(end: socket.socket, frames: Frames, descriptors: list[int], most: int = 1 << 16) -> bool:
-    """Read what is there, up to `most` bytes, into `frames`; append received descriptors, closed on exec.
+    """Read up to `most` available bytes into `frames`; append received descriptors, closed on exec.
 
-    False when the other end is closed.
+    False if the other end is closed.
     """
-    from array import array  # a warden, who is sent none, does without what it imports
+    from array import array  # a warden receives none and does without its imports
 
     # Not socket.recv_fds: it ignores its flags.
     space = socket.CMSG_SPACE(MAX_DESCRIPTORS * array("i").itemsize)

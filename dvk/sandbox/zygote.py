@@ -3,8 +3,8 @@
 It imports torch once, runs no tensor operation and opens no GPU: a child forked after a tensor
 operation can hang in torch's thread pool, and a CUDA context does not survive a fork. For each
 request on its control socket (with descriptors: the warden's control end, the child's protocol end,
-then the caller's) it forks a warden. It is a subreaper: what a killed warden leaves behind lands here and dies.
-It ends once the parent's end of its socket is closed and its sessions are over, or the parent is.
+then the caller's) it forks a warden. It is a subreaper: processes left by a killed warden become its children and die.
+It ends once the parent's end of its socket is closed and its sessions have ended, or the parent has ended.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from typing import Any
 from dvk.sandbox import enclosure, fork, hugepages, isolate, launcher, proctree, wire
 
 PRELOADED = ("torch", "numpy", "triton", "dvk.records", "dvk.config")
-"""Imported if installed; modules of ours that hold a session's target follow on first use."""
+"""Imported if installed; dvk's modules with a session's target follow on first use."""
 GRACE_S = 15.0
-"""What wardens have to end their sessions once the parent is gone."""
+"""How long wardens may take to end their sessions once the parent has ended."""
 
 
 def main(descriptor: int, enclosed: str | None = None) -> None:
-    """Serve spawn requests arriving on `descriptor` until its other end closes; `enclosed`: the folder of `enclosure`."""
+    """Serve spawn requests from `descriptor` until its other end closes; `enclosed`: the folder of `enclosure`."""
     control, parent = socket.socket(fileno=descriptor), os.getppid()
     proctree.prctl(proctree.PR_SET_CHILD_SUBREAPER, 1)
     warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
@@ -63,17 +63,17 @@ def main(descriptor: int, enclosed: str | None = None) -> None:
             if request is None:
                 break
             _spawn(request, descriptors, wardens, [control.fileno(), wake, waker])
-    while wardens and os.getppid() == parent:  # it has more zygotes than it keeps: the sessions of this one live on
+    while wardens and os.getppid() == parent:  # the parent drops old zygotes: their sessions live on
         if select.select([wake], [], [], 1.0)[0]:
             os.read(wake, 4096)
         _bury(wardens)
-    # The wardens saw the same parent go and are ending their sessions; whatever is left ends here.
+    # The wardens saw the parent end, too, and are ending their sessions; the rest ends here.
     _bury(wardens, wait_s=GRACE_S)
     proctree.kill_descendants(os.getpid())
 
 
 def _request(control: socket.socket, descriptors: list[int]) -> dict[str, Any] | None:
-    """One frame and not a byte more, since the next one's descriptors must arrive with it; None at the end."""
+    """Read exactly one frame, since the next one's descriptors must arrive with it; None at the end."""
     frames = wire.Frames()
     while (value := frames.next()) is None:
         if not wire.pull(control, frames, descriptors, frames.missing()):
@@ -109,7 +109,7 @@ def _spawn(request: dict[str, Any], descriptors: list[int], wardens: set[int], p
 
 
 def _start_another(overrides: dict[str, str], descriptors: list[int], wardens: set[int]) -> None:
-    """A zygote with other variables, which shares this one's enclosure; descriptors: its control socket, a file for what it says."""
+    """Start a zygote with other variables, which shares this one's enclosure; descriptors: its control socket, a file for its output."""
     control, errors = descriptors
     process = subprocess.Popen(
         launcher.command(control), pass_fds=[control], env={**os.environ, **overrides}, cwd="/", stdin=subprocess.DEVNULL,
@@ -122,7 +122,7 @@ def _start_another(overrides: dict[str, str], descriptors: list[int], wardens: s
 
 
 def _bury(wardens: set[int], wait_s: float = 0.0) -> None:
-    """Reap ended wardens; kill children that are none: orphans of a warden that was killed."""
+    """Reap ended wardens; kill all other children: orphans of a killed warden."""
     deadline = time.monotonic() + wait_s
     while True:
         _reap(wardens)
