@@ -2,8 +2,8 @@
 
 Descendants are found by parent links, so the caller must be a subreaper for orphans to stay in reach. Counts describe the moment of
 reading: a tree that forks meanwhile may be seen in part, hence `kill_descendants` repeats until nothing is left.
-
 """
+
 from __future__ import annotations
 
 import os
