@@ -1,7 +1,7 @@
 """Child process of test_triton.py: `interpret` and `gpu` run every case, `compile` compiles for sm_90, `own` runs a part of them.
 
 Prints one JSON object a line: the case's key and what was wrong (a list, empty when nothing).
-TRITON_INTERPRET is read when Triton is imported, which is why this is a process of its own.
+TRITON_INTERPRET is read when Triton is imported, which is why this is a separate process.
 """
 
 from __future__ import annotations

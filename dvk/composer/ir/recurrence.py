@@ -1,4 +1,4 @@
-"""One layer of a recurrent network over a whole sequence: what a kernel of its own computes, and how its operands lie.
+"""One layer of a recurrent network over a whole sequence: what a separate kernel computes, and how its operands lie.
 
 The products with the inputs of all steps are one linear before it; what is left is a product with the state and the gates, step by
 step. Directions are computed side by side. Of one direction, with a the linear of x at step t and m = h·Wᵀ + b:

@@ -1,7 +1,7 @@
 """RNN, GRU and LSTM over whole sequences: the products with all inputs as one linear, then a kernel that walks the steps.
 
 A layer becomes a linear, whose weights are those of both directions where there are two, and a `recurrent` node
-(`dvk.composer.ir.recurrence`) that holds the products with the state and the gates. Weights are laid out anew once, and again whenever
+(`dvk.composer.ir.recurrence`) that holds the products with the state and the gates. Weights are laid out again once, and again whenever
 one is written. Sums are taken in another order than the library's: results differ in rounding alone.
 
 It covers float32 and float64, any number of layers, one direction or two, batches first or not. Packed sequences, projections and

@@ -5,7 +5,7 @@ Two forms, by what lies next to each other in memory:
   outer  columns: SIMD runs along the panel, `rows` rows take `steps` elements of k at a time
 Partial sums cover at most BLOCK elements of k, so that a long sum loses no digits. What stands behind the product is computed for
 the whole strip at once. Products of plain loads may be contracted to fused multiply-adds, which only leaves a rounding out;
-arithmetic around them may not (see `cpp.FLAGS`). A small right operand that lies otherwise is laid out anew once a task.
+arithmetic around them may not (see `cpp.FLAGS`). A small right operand that lies otherwise is laid out again once a task.
 """
 
 from __future__ import annotations

@@ -284,7 +284,7 @@ def expression(instr: Instr, args: list[str]) -> tuple[str, str]:
 def needs_full(instr: Instr, is_number: list[bool]) -> list[bool]:
     """Literals to which Triton would not give the right type by itself.
 
-    Those are the ones in double precision, in calls, and where no tensor is beside them.
+    Those are the ones in double precision, in calls, and where no tensor is next to them.
     """
     if instr.op == "where":
         alone = all(is_number[1:]) or instr.compute != "float32"
