@@ -1,8 +1,8 @@
-"""Which algorithms can run a kernel, each with the schedules it comes in.
+"""Algorithms that can run a kernel, each with its schedules.
 
-An algorithm is a way to compute (a row whole in registers, looped over in several passes or in one, split over many
-programs, …); a schedule is an algorithm with its numbers. The renderers' own `schedules` list what is usually worth
-measuring; here is everything that is right, because what pays where is what is to be learnt.
+An algorithm is a way to compute (a whole row in registers, several passes, one pass, a row split over many programs, …); a schedule is an
+algorithm with its parameters. The renderers' own `schedules` list what is usually worth measuring; this module lists every correct
+schedule, because which one pays is what is learnt.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from dvk.records import BackendName
 Schedule = dict[str, Any]
 Algorithms = dict[str, list[Schedule]]
 FEW = 5
-"""Schedules of a product's algorithm: a model has ordered them, and the last ones are never worth it."""
+"""Number of matmul schedules to keep: they are ordered by a model, and the last ones never pay."""
 WRITTEN_OUT = 4
-"""Longest short side of a product whose every row or column has lines of its own: longer ones are texts of thousands of words."""
+"""Longest short side of a matmul that is written with separate lines for each row or column: longer ones give programs of thousands of
+words."""
 MIN_LOOP = 8
-"""Elements of the shortest row that is worth a loop at all."""
+"""Minimum row length, in elements, for which a loop pays."""
 
 
 def algorithms(kernel: Kernel, backend: BackendName) -> Algorithms:
@@ -53,7 +54,7 @@ def name_of(kernel: Kernel, schedule: Schedule, backend: BackendName) -> str:
 
 
 def numbers(kernel: Kernel, schedule: Schedule) -> tuple[str, ...]:
-    """The numbers of a schedule as phrases: `block 1024`, `warps 8`. Those that do nothing are not said."""
+    """The parameters of a schedule as phrases: `block 1024`, `warps 8`. Parameters without effect are omitted."""
     rows = kernel.family == "row" or schedule.get("walk") == "strided"
     words = {"rows": "rows", "columns": "columns", "depth": "depth", "block": "block", "rblock": "block", "yblock": "rows",
              "splits": "pieces", "programs": "programs", "chunk": "chunk", "width": "vector", "warps": "warps"}
@@ -107,7 +108,7 @@ def _triton_pointwise(kernel: Kernel) -> Algorithms:
         shapes = ((32, 32, 4), (4, 256, 4), (16, 64, 4), (64, 64, 8))
         options += [{"kind": "tile", "yblock": y, "xblock": x, "warps": w} for y, x, w in shapes]
     elif rows:
-        # One run of memory: a tile of one row.
+        # One contiguous run of memory: a tile of one row.
         options += [{"kind": "tile", "yblock": 1, "xblock": min(x, power(total)), "warps": w} for x, w in ((512, 4), (1024, 8))]
     return _named(kernel, options, "triton")
 
@@ -117,7 +118,7 @@ def _triton_products(kernel: Kernel) -> Algorithms:
 
 
 def _products(kernel: Kernel) -> list[Schedule]:
-    """Schedules of a product that texts are written in, the best guess first."""
+    """Matmul schedules for training programs, the best guess first."""
     form, options = form_of(kernel), matmul_schedule.ranked(kernel)
     assert form is not None
     lines = min(form.sizes[1:]) * len(form.terms)
@@ -208,5 +209,5 @@ def _cpp(kernel: Kernel) -> Algorithms:
 
 
 def elements(kernel: Kernel) -> int:
-    """Elements a kernel walks over."""
+    """Number of elements that a kernel iterates over."""
     return math.prod(v.size for v in (*kernel.rows, *kernel.reduced))

@@ -1,6 +1,6 @@
-"""From a captured graph and a plan to a candidate: rewrite, lower, fuse, render, write.
+"""Compose a candidate from a captured graph and a plan: rewrite, lower, fuse, render, write.
 
-A `Plan` is data: the recipes to apply and a schedule a kernel. Everything else follows.
+A `Plan` is data: the recipes to apply and a schedule per kernel. It determines the rest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dvk.records import Candidate, Graph, Task
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do: recipe names in order, and a schedule by kernel name (the default where missing)."""
+    """Instructions for one candidate: recipe names in order, and a schedule by kernel name (the default if missing)."""
 
     recipes: tuple[str, ...]
     schedules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -45,11 +45,11 @@ class Composition:
     prims: PrimGraph
     part: Partition
     kernels: dict[int, Kernel]
-    """By identity of the group."""
+    """Kernels by identity of their group."""
 
     @property
     def recurrences(self) -> list[Recurrence]:
-        """Recurrent layers, each with a function of its own beside the kernels."""
+        """Recurrent layers, each with a function next to the kernels."""
         return [Recurrence(**step.node.kwargs) for step in self.part.schedule
                 if isinstance(step, IRNode) and step.node is not None and step.op == RECURRENT]
 
@@ -65,7 +65,7 @@ def fuse(task: Task, captured: CapturedGraph, names: tuple[str, ...]) -> Composi
 
 
 def fuse_graph(graph: Graph, names: tuple[str, ...], device: str, tf32: bool = False) -> Composition:
-    """As `fuse`, of a graph alone."""
+    """Fuse like `fuse`, from a graph alone."""
     graph = recipes.rewrite(graph, names, device)
     how = recipes.allowed(graph, names), names.__contains__, tf32
     prims = lower(graph, *how, device=device)
@@ -95,18 +95,18 @@ def _may_merge(names: tuple[str, ...], first: FusionGroup, second: FusionGroup, 
 
 
 def is_codegen(group: FusionGroup) -> bool:
-    """The group has work of a family that a recipe of its own allowed."""
+    """The group has work of a family that a separate recipe allowed."""
     return any(p.attrs.get("own") or p.op == "bounded" for p in group.members)
 
 
 def reads_elsewhere(group: FusionGroup) -> bool:
-    """It reads at computed places, which the loops of products and windows know nothing of."""
+    """The group reads at computed indices, which the loops of matmuls and windows do not support."""
     return any(p.op == "gather" for p in group.members)
 
 
 @dataclass(frozen=True)
 class Part:
-    """A graph fused and scheduled: what one set of inputs is computed by."""
+    """A graph fused and scheduled: the program for one set of inputs."""
 
     task: Task
     captured: CapturedGraph
@@ -119,11 +119,11 @@ class Part:
 
     @property
     def may_write_over(self) -> bool:
-        """Kernels may store results where a call left its own."""
+        """Kernels may store results over the result of a call."""
         return "inplace_epilogue" in self.plan.recipes
 
     def inplace(self, kernel: Kernel) -> dict[int, int]:
-        """Output number → number of the input that it writes over."""
+        """Output index → index of the input that it overwrites."""
         made = self.composition
         return forward.inplace_pairs(kernel, made.part, made.prims, output_bases(made.prims)) if self.may_write_over else {}
 
@@ -131,13 +131,13 @@ class Part:
 def compose(
     task: Task, captured: CapturedGraph, plan: Plan, backend: str, *, skills: tuple[str, ...] = (), title: str = ""
 ) -> Candidate:
-    """A candidate that executes the plan."""
+    """Write a candidate that executes the plan."""
     return write(task, captured, fuse(task, captured, plan.recipes), plan, backend, skills=skills, title=title)
 
 
 def write(task: Task, captured: CapturedGraph, composition: Composition, plan: Plan, backend: str, *, skills: tuple[str, ...] = (),
           title: str = "") -> Candidate:
-    """A candidate from a graph already fused."""
+    """Write a candidate from a graph already fused."""
     return join([Part(task, captured, composition, plan)], backend, skills=skills, title=title)
 
 
@@ -145,7 +145,7 @@ def join(parts: Sequence[Part], backend: str, *, skills: tuple[str, ...] = (), t
     """One candidate that executes, for each part's inputs, that part's plan. Kernels that two parts have in common are there once.
 
     Raises:
-        CannotCompose: the parts are not of one and the same module, or the back end has no kernel for something in them.
+        CannotCompose: the parts belong to different modules, or the back end has no kernel for some operator.
     """
     task = parts[0].task
     if not any(part.plan.recipes or part.composition.kernels for part in parts):

@@ -2,15 +2,14 @@
 
     for index, captured in capture_many(tasks, limits): ...       # Captured, or CannotCompose with the reason
 
-The same graphs as `export`, an order of magnitude faster at real sizes: weights and inputs are fake tensors
-(`FakeTensorMode`: sizes, types and strides without data), so nothing is drawn and nothing runs. What
-`export` learns by running the program once, the layouts that kernels really return, the fake kernels know
-too, except in the few cases named in `doubtful`; those are captured the slow way, as is whatever does not trace
-with fake tensors (a `tolist()` in the constructor, a numpy detour).
+The graphs equal those of `export`, an order of magnitude faster at real sizes: weights and inputs are fake tensors (`FakeTensorMode`:
+sizes, types and strides without data), so nothing is drawn and nothing runs. `export` learns the layouts that kernels return by running the
+program once; the fake kernels know them too, except in the cases named in `doubtful`. Those cases take the slow path, as does any module
+that does not trace with fake tensors (a `tolist()` in the constructor, a numpy detour).
 
-Fake tensors have no device to speak of: a task for a GPU is traced as one for the CPU and relabelled, so that no child
-opens a GPU, and none is needed. Files that name a device themselves are captured the slow way, and so is attention on a
-GPU; where kernels are for a GPU that is not here, it is laid out as there (`_attended`).
+Fake tensors have no real device: a task for a GPU is traced on the CPU and relabelled, so no child opens a GPU and none is needed. Files
+that name a device themselves take the slow path, as does attention on a GPU; if kernels target a GPU that is absent, `_attended` gives
+attention that GPU's layout.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ from dvk.tasks.batch import each
 LIMITS = Limits(wall_s=120.0)
 
 COLLECT_EVERY = 50
-"""Captures between two garbage collections of a child; a capture leaves a few megabytes of cycles."""
+"""Captures between two garbage collections of a child; each capture leaves a few megabytes of cycles."""
 
 
 def capture_many(tasks: Iterable[Task], limits: Limits = LIMITS, *, num_workers: int = 1,
                  per_child: int = 600) -> Iterator[tuple[int, CapturedGraph | CannotCompose]]:
-    """The operator graphs of many tasks, in their order.
+    """Yield the operator graphs of many tasks, in order.
 
     Args:
-        tasks: taken as they are needed, a few blocks ahead; they need not have been examined.
-        limits: `wall_s` for one capture, the rest for a child. A child that dies loses the task it was at.
-        num_workers: children at a time.
-        per_child: captures that one child makes; it starts with some seconds of imports, and answers when it is done with all.
+        tasks: consumed lazily, a few blocks ahead; they need not have been examined.
+        limits: `wall_s` for one capture, the rest for a child. A child that dies loses its current task.
+        num_workers: concurrent children.
+        per_child: captures per child; a child starts with some seconds of imports and answers after its last capture.
     """
     requests = ({"task": task.model_dump(mode="json")} for task in tasks)
     for index, answer in each("dvk.composer.capture.batch:child", requests, limits, per_child=per_child, num_workers=num_workers):
@@ -72,24 +71,24 @@ def child(channel: Any) -> None:
         channel.send(answered(Task.model_validate(request["task"]), trace_quickly))
         for name in set(sys.modules) - before:
             if name.startswith("dvk_source_"):
-                del sys.modules[name]  # hundreds of tasks' globals are memory
+                del sys.modules[name]  # hundreds of tasks' globals use memory
 
 
 def trace_quickly(task: Task, kernels: Device | None = None) -> CapturedGraph:
-    """What `export.trace` gives, with fake tensors where they are as good.
+    """Capture as `export.trace` does, with fake tensors where they are as good.
 
     Args:
-        task: where there is no GPU, one for the CPU, whatever its graph is for.
-        kernels: the device whose layouts results are to have, where it is not the task's own.
+        task: without a GPU, a task for the CPU, whatever device its graph is for.
+        kernels: the device whose layouts results must have, if it is not the task's device.
 
     Raises:
-        CannotCompose, TaskError: as `trace`; also where attention on another device cannot be traced with fake tensors.
+        CannotCompose, TaskError: as `trace`; also if attention on another device cannot be traced with fake tensors.
     """
     if task.device != "cpu" and re.search(r"cuda|cpu|device", task.source):
         return trace(task)
     try:
         quick = trace_fake(task, kernels)
-        # Which kernel answers attention, and in which order, is the GPU's and its libraries' affair: one that is here is asked.
+        # The GPU and its libraries decide which kernel computes attention and in which layout: ask the GPU if there is one.
         if not doubtful(quick.graph) and not (task.device != "cpu" and attends(quick.graph)):
             return quick
     except Exception:  # noqa: BLE001 - whatever fake tensors cannot do, the slow way does or explains
@@ -101,7 +100,7 @@ def trace_quickly(task: Task, kernels: Device | None = None) -> CapturedGraph:
 
 
 def trace_fake(task: Task, kernels: Device | None = None) -> CapturedGraph:
-    """Build the task under `FakeTensorMode` and export it; layouts are the fake kernels' word, and attention's those of `kernels`."""
+    """Build the task under `FakeTensorMode` and export it; layouts come from the fake kernels, and those of attention from `kernels`."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from dvk.tasks.build import build
@@ -118,14 +117,14 @@ def trace_fake(task: Task, kernels: Device | None = None) -> CapturedGraph:
 
 
 def _moved(value: Any, device: str) -> Any:
-    """An encoded operand with `device` in the place of the CPU."""
+    """An encoded operand with `device` replacing the CPU."""
     if isinstance(value, dict):
         return {"device": device} if value == {"device": "cpu"} else {k: _moved(v, device) for k, v in value.items()}
     return [_moved(v, device) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 class _Elsewhere:
-    """What the configuration's hash asks of a weight, on another device."""
+    """Read what the configuration's hash needs from a weight, on another device."""
 
     def __init__(self, tensor: Any, device: str):
         import torch
@@ -139,15 +138,15 @@ class _Elsewhere:
 
 
 ALIKE = 256
-"""Widest head that PyTorch's attention in 16 bits on a GPU, cuDNN's or flash attention, lays out as its query."""
+"""Widest head whose output PyTorch's 16-bit attention on a GPU (cuDNN or flash attention) lays out like the query."""
 
 
 def _attended(answer: Any, query: Any, mask: Any) -> Any:
-    """What attention gives, laid out as on a GPU that is not here; on a CPU it lies as its query does.
+    """Give an attention result the layout of a GPU that is absent; on a CPU it has the query's layout.
 
-    As PyTorch 2.11 chooses among its kernels on an H100, for as many heads of keys as of queries. Memory-efficient attention, all
-    there is for float32, returns what it has written as [batch, tokens, heads, width]; what none of them takes, products in
-    row-major order. Other GPUs may choose otherwise, with masks in 16 bits above all.
+    The choice of kernel is that of PyTorch 2.11 on an H100, for equal numbers of key and query heads. Memory-efficient attention, the only
+    kernel for float32, returns results written as [batch, tokens, heads, width]; the fallback returns matmuls in row-major order. Other
+    GPUs may choose otherwise, above all with 16-bit masks.
     """
     import torch
 
@@ -162,17 +161,17 @@ def _attended(answer: Any, query: Any, mask: Any) -> Any:
 
 @contextmanager
 def _patched(device: str, *, attended: bool) -> Iterator[None]:
-    """What building and exporting with fake tensors takes, for the time of one capture in this child; `attended`: attention as on a GPU."""
+    """Patch torch so that one capture in this child builds and exports with fake tensors; `attended`: attention as on a GPU."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
     from dvk.composer.capture import observe
     from dvk.composer.runtime import guards
 
-    warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")  # asked whether two share memory
+    warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")  # torch asks whether two share memory
 
     def apply(self: Any, function: Callable[[Any], Any], recurse: bool = True) -> Any:
-        # torch swaps fake parameters in place, which weak references forbid; new ones are as good here.
+        # torch swaps fake parameters in place, which weak references forbid; new ones work as well here.
         for module in self.modules() if recurse else [self]:
             for name, weight in module._parameters.items():
                 if weight is not None:
@@ -220,11 +219,12 @@ LAYOUT_DEPENDS = {"batch_norm", "instance_norm", "group_norm", "conv1d", "conv2d
                   "conv_transpose2d",
                   "conv_transpose3d", "max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
                   "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"}
-"""Operators whose fake kernels guess the layout of a result from an operand's."""
+"""Operators whose fake kernels guess the layout of a result from that of an operand."""
 
 
 def doubtful(graph: Graph) -> bool:
-    """A layout or type that fake kernels may have wrong: maps that are not contiguous or of one channel, losses of two types."""
+    """The program has layouts or types that fake kernels may get wrong: maps that are not contiguous or have one channel, losses of two
+    types."""
     nodes = {node.name: node for node in graph.nodes}
     for node in graph.nodes:
         packet = node.op.split(".")[1] if node.op.startswith("aten.") else ""
@@ -237,7 +237,7 @@ def doubtful(graph: Graph) -> bool:
 
 
 def attends(graph: Graph) -> bool:
-    """Attention is called in it."""
+    """The program calls attention."""
     return any(node.op.startswith("aten.scaled_dot_product_attention") for node in graph.nodes)
 
 

@@ -1,4 +1,4 @@
-"""Where in a user's file a capture failed, and which operator it was about."""
+"""Locate a failed capture: the line of the user's file and the operator."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dvk.composer.ir import structures
 from dvk.composer.ir.errors import CannotCompose
 
 ASSERTIONS = {"aten._assert_scalar.default", "aten.sym_constrain_range.default", "aten.sym_constrain_range_for_size.default"}
-"""What export notes of sizes that depend on values, for itself."""
+"""Operators that export inserts to record sizes that depend on values."""
 
 
 def operator_name(node: Any) -> str | None:
-    """How the graph calls an operator; None for what is there for export alone.
+    """Name an operator as the graph calls it; None for one that only export uses.
 
     Raises:
-        CannotCompose: it is none that a drop-in could call.
+        CannotCompose: a drop-in could not call the operator.
     """
     import torch
 
@@ -40,7 +40,7 @@ def operator_name(node: Any) -> str | None:
 
 
 def located(error: CannotCompose, node: Any) -> CannotCompose:
-    """The same with where in the model it happened."""
+    """The same error with its location in the model."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     trace = [line.strip() for line in str(node.meta.get("stack_trace") or "").splitlines()]
     places = [n for n, line in enumerate(trace) if line.startswith("File ") and not is_ours(line.split('"')[1])]
@@ -56,14 +56,14 @@ def located(error: CannotCompose, node: Any) -> CannotCompose:
 
 
 def told(error: BaseException) -> str:
-    """An exception in one line: what it is, and the line of the model's code that led to it."""
+    """Summarise an exception in one line: its type and the line of the model's code that caused it."""
     text = crashes.said(error)
     where = blamed(error)
     return f"{text} ({where})" if where else text
 
 
 def blamed(error: BaseException) -> str:
-    """The innermost line of an exception that is neither PyTorch's nor ours, with its text; empty where there is none."""
+    """The innermost line of an exception outside PyTorch and dvk, with its text; empty if there is none."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_ours(frame.filename)]
     if not frames:
         return ""
@@ -72,7 +72,7 @@ def blamed(error: BaseException) -> str:
 
 
 def is_ours(path: str) -> bool:
-    """A file of PyTorch's, or of this package."""
+    """The file belongs to PyTorch or to this package."""
     import torch
 
     return path.startswith(tuple(str(Path(package.__file__ or "").parent) for package in (torch, dvk)))

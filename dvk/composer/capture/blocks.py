@@ -1,9 +1,9 @@
-"""Which block of a network an operator belongs to, by the path of the module that runs it.
+"""Map an operator to its block of the network, by the path of the module that runs it.
 
     blocks.0.norm → blocks.0        encoder.layers.3.attention → encoder.layers.3        head.2, a Linear → head
 
-A block is the outermost numbered module that is more than one of torch's plain layers; where there is none, the child of the
-model, where that holds others. An operator that belongs to none is the model's own.
+A block is the outermost numbered module other than torch's plain layers; without one, it is the child of the model, if that child holds
+other modules. An operator in no block belongs to the model itself.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 
 def block_of(path: str, model: Any) -> str:
-    """The block of the module at `path`, as a path; empty for the model's own.
+    """The block of the module at `path`, as a path; empty for the model itself.
 
     Args:
-        path: dotted, as torch.export has it: a second call of the same module ends in `@1`.
-        model: what the path begins at.
+        path: dotted, as torch.export writes it: a second call of the same module ends in `@1`.
+        model: the root of the path.
     """
     parts = path.partition("@")[0].split(".")
     module = model

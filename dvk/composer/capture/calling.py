@@ -1,7 +1,7 @@
-"""A call of a module with structures as arguments and result, as torch.export sees it: tensors in, tensors out.
+"""A module call with structured arguments and result, as torch.export sees it: tensors in, tensors out.
 
-The module's own forward is replaced by a flat one for the time of the capture, so that names of weights and submodules stay what
-they are. What the arguments were made of and what became of the result is kept here, encoded (`structures`).
+A flat forward replaces the module's own during the capture, so that weights and submodules keep their names. This module keeps the encoded
+structure of the arguments and of the result (`structures`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class ModuleCall:
     """One call of a module's forward.
 
     Args:
-        args: what the parameters `names` get; the last `by_name` of them are passed by keyword.
+        args: values of the parameters `names`; the last `by_name` are passed by keyword.
         home: globals of the user's file, whose text drop-ins hold.
 
     Attributes:
         tensors: every tensor among the arguments, by its path (`x`, `batch.mask`, `xs.0`).
         constants: parameters that are plain values.
-        structure: the other parameters that are no tensors, encoded.
-        tree: the result, encoded, with positions in the flat result for names of values; filled by the last traced call.
+        structure: the other parameters that are not tensors, encoded.
+        tree: the encoded result, with indices into the flat result in place of value names; filled by the last traced call.
     """
 
     def __init__(self, model: torch.nn.Module, args: Sequence[Any], names: Sequence[str], by_name: int = 0,
@@ -49,19 +49,19 @@ class ModuleCall:
             if not isinstance(value, torch.Tensor):
                 self.structure[name] = tree
             for path, tensor in leaves:
-                # One tensor that is passed twice would be one input.
+                # A tensor that is passed twice would be one input.
                 twice = any(tensor is other for other in self.tensors.values())
                 self.tensors[path] = tensor.detach().clone() if twice else tensor
 
     def arguments(self, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """The call's args and kwargs with these in place of its tensors."""
+        """The call's args and kwargs with these tensors substituted."""
         rest = iter(tensors)
         given = [structures.filled(value, lambda _: next(rest)) for value in self.args]
         split = len(given) - self.by_name
         return given[:split], dict(zip(self.names[split:], given[split:], strict=True))
 
     def flat_result(self, result: Any) -> list[Any]:
-        """The tensors and symbolic numbers of a result, each once; its structure becomes `tree`."""
+        """The tensors and symbolic numbers of a result, each once; `tree` receives its structure."""
         found: list[Any] = []
         numbers: dict[int, int] = {}
 
@@ -78,7 +78,7 @@ class ModuleCall:
 
     @contextmanager
     def flat(self) -> Iterator[None]:
-        """Meanwhile the module takes `tensors` and returns a flat list. Hooks of the module itself run around a drop-in, too."""
+        """Patch the module to take `tensors` and return a flat list. The module's own hooks also run around a drop-in."""
         model, forward = self.model, self.model.forward
         before = model.__dict__.get("forward")
         hooks: Mapping[str, Any] = {name: model.__dict__[name] for name in ("_forward_hooks", "_forward_pre_hooks")}
@@ -105,7 +105,7 @@ class ModuleCall:
 
 
 def _containers(tree: Any) -> Iterator[Any]:
-    """Every list and dict of a call, `tree` itself aside."""
+    """Every list and dict of a call except `tree` itself."""
     for value in tree.values() if isinstance(tree, dict) else tree:
         if isinstance(value, (list, dict)):
             yield value
@@ -114,8 +114,8 @@ def _containers(tree: Any) -> Iterator[Any]:
 
 
 def ordered(model: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], list[str], int]:
-    """The same call with arguments by position where that is possible: every value, the names of those that came by keyword, and how
-    many of these must still be passed so."""
+    """Normalise a call to positional arguments where possible: every value, the names of those passed by keyword, and how many must still
+    be passed by keyword."""
     parameters = list(inspect.signature(model.forward).parameters.values())
     values, names, rest = list(args), [], dict(kwargs)
     for parameter in parameters[len(args):]:

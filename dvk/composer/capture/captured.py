@@ -1,4 +1,4 @@
-"""What capturing a module gives."""
+"""The result of capturing a module."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dvk.records import Graph
 
 
 class CapturedGraph(BaseModel):
-    """A graph and what a drop-in needs to know to stand in for the module."""
+    """A graph and the facts a drop-in needs to replace the module."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -18,24 +18,24 @@ class CapturedGraph(BaseModel):
     arguments: tuple[str, ...]
     """Forward parameters in call order."""
     by_name: int = 0
-    """How many of them, the last ones, are passed by keyword."""
+    """Number of parameters, at the end, that are passed by keyword."""
     constants: dict[str, Any] = {}
-    """Arguments that are plain values, baked into the graph."""
+    """Arguments that are plain values, constants of the graph."""
     left: tuple[str, ...] = ()
-    """Submodules that are left to PyTorch, by path; hooks and attributes in them are no affair of the graph's."""
+    """Paths of submodules that are left to PyTorch; the graph does not depend on their hooks and attributes."""
     parts: dict[str, str] = {}
-    """Functions made of statements that are left to PyTorch, by name, as text that stands below the user's file."""
+    """Functions made of statements that are left to PyTorch: name → text that is placed below the user's file."""
     free: tuple[str, ...] = ()
-    """Attributes that these change, by path and name: the graph does not rest on them."""
+    """Attributes that these functions change, by path and name: the graph does not depend on them."""
     structure: dict[str, Any] = {}
-    """Other arguments that are no tensors, as trees (`structures`) of the graph's inputs."""
+    """Other arguments that are not tensors, as trees (`structures`) of the graph's inputs."""
     config_hash: str
-    """What `guards.dvk_config` says of the captured module."""
+    """Result of `guards.dvk_config` for the captured module."""
     asked: tuple[str, ...] = ()
-    """Functions of torch (`observe.MODES`) on whose answer, False, the graph may rest."""
+    """Functions of torch (`observe.MODES`) whose answer, False, the graph may depend on."""
     modes: dict[str, bool] = {}
-    """Modes on which the graph may rest, by the path of the module that forward asks for it (`modes.reading`)."""
+    """Modes that the graph may depend on, by the path of the module whose mode forward reads (`modes.reading`)."""
     depending: tuple[str, ...] = ()
-    """For people: what was in train mode and may compute something else in eval mode."""
+    """For reports: modules captured in train mode that may compute something else in eval mode."""
     blocks: dict[str, str] = {}
-    """The block of the network (`blocks.block_of`) by operator, by SSA name; not of operators that are the model's own."""
+    """Block of the network (`blocks.block_of`) by operator SSA name; operators of the model itself are absent."""

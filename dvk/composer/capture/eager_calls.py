@@ -1,10 +1,11 @@
 """Calls inside forward() that are left to PyTorch, as steps of an otherwise captured graph.
 
-A place is a submodule, a method of a module or a function. The module runs once as it is (`recorded`), where every call at a place
-is noted with what it returned; while it is traced, such a call becomes one operator, `dvk::left`, whose result is known from that run.
-In the drop-in the step calls the user's own code, and the program goes back to the original where the result is not as noted.
+A place is a submodule, a method of a module or a function. The module runs once unchanged (`recorded`), and the run records every call at a
+place with its result. During tracing such a call becomes one operator, `dvk::left`, whose result is known from that run. In the drop-in the
+step calls the user's own code, and the program falls back to the original if the result differs from the recorded kind.
 
-The same run answers what forward() asks of values (`if x.isnan().any()`): a graph has no branches, so the answers become conditions.
+The same run answers the questions that forward() asks of values (`if x.isnan().any()`): a graph has no branches, so the answers become
+conditions.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from dvk.composer.ir.errors import CannotCompose
 
 @dataclass(frozen=True)
 class CallSite:
-    """What is left to PyTorch wherever it is called.
+    """A place that is left to PyTorch wherever it is called.
 
     Attributes:
-        path: of a module; empty for the model itself and for functions.
-        name: of a method; empty for a whole module.
-        module: of a function, by import; None for what belongs to a module.
+        path: path of a module; empty for the model itself and for functions.
+        name: name of a method; empty for a whole module.
+        module: import path of a function; None for members of a module.
     """
 
     path: str = ""
@@ -44,11 +45,11 @@ class CallSite:
 
 
 class StepRefused(CannotCompose):
-    """A place cannot be a step of a graph: it writes what it is given, or returns what cannot be described.
+    """A place cannot be a step of a graph: it writes its arguments, or returns a value that cannot be described.
 
     Attributes:
-        inputs: positions of the arguments that are the reason, where some are.
-        outputs: the same of parts of the result.
+        inputs: positions of the arguments that are the reason, if any.
+        outputs: paths of the parts of the result that are the reason, if any.
     """
 
     def __init__(self, place: CallSite, why: str, inputs: Collection[int] = (), outputs: Collection[int] = ()):
@@ -58,47 +59,47 @@ class StepRefused(CannotCompose):
 
 @dataclass
 class ObservedCall:
-    """One call at a place: what it returned, encoded, and the tensors of that."""
+    """One call at a place: its encoded result and the tensors of the result."""
 
     place: CallSite
     result: Any
     tree: Any
     leaves: list[tuple[str, torch.Tensor]]
     is_steady: bool = False
-    """Its result was of the same kind for other inputs, and when it was called again."""
+    """The result had the same kind for other inputs and on a second call."""
     has_effects: bool = False
-    """It must not happen twice: it has drawn random numbers, written the module's tensors, or changed Python state."""
+    """The call must not run twice: it draws random numbers, writes the module's tensors, or changes Python state."""
 
 
 @dataclass
 class CallRecording:
-    """What one run of the module showed, in order."""
+    """Observations of one run of the module, in order."""
 
     places: Collection[CallSite] = ()
     calls: list[ObservedCall] = field(default_factory=list)
     answers: list[bool] | None = None
-    """What forward() was told of values; None where it is not to be told."""
+    """Answers that forward() got about values; None if it must not get any."""
     is_known: bool = True
-    """There was such a run; else nothing is left, and none is needed."""
+    """The run took place; else no call is left, and no run is needed."""
     repeated: bool = False
     """One line asked more than once in one call of its function."""
     parts: dict[str, str] = field(default_factory=dict)
-    """Functions that were made of statements, by name, as text."""
+    """Functions that were made of statements: name → text."""
     is_strict: bool = True
-    """Parts may return no plain values: a program would go back wherever these differ."""
+    """Parts may return no plain values: a program would fall back whenever they differ."""
     written: set[str] = field(default_factory=set)
-    """Weights and buffers that a call has written: no other code may read them, as it would what they were before."""
+    """Weights and buffers that a call has written: other code may not read them, since it would see the old values."""
     changes: list[StateChange] = field(default_factory=list)
     """Python state that the run has changed."""
 
 
 _library: list[torch.library.Library] = []
 _current: list[CallRecording] = []
-"""That of the trace under way."""
+"""The recording of the current trace."""
 
 
 def _operators() -> None:
-    """Register `dvk::left` and `dvk::asked`, once a process."""
+    """Register `dvk::left` and `dvk::asked`, once per process."""
     if _library:
         return
     library = torch.library.Library("dvk", "DEF")
@@ -125,12 +126,12 @@ def _operators() -> None:
 
 
 def paths_of(model: torch.nn.Module) -> dict[int, str]:
-    """The identity of every module → its path."""
+    """Map the identity of every module to its path."""
     return {id(module): path for path, module in model.named_modules()}
 
 
 def given(args: Any, kwargs: Any, home: dict[str, Any], paths: dict[int, str]) -> tuple[Any, list[Any], list[Any]]:
-    """Arguments of a call encoded, with positions for tensors and, behind those, for symbolic numbers; modules by their `paths`."""
+    """Encode the arguments of a call: indices stand for tensors and, after those, for symbolic numbers; `paths` name modules."""
     tensors: list[Any] = []
     numbers: list[Any] = []
 
@@ -148,10 +149,10 @@ def given(args: Any, kwargs: Any, home: dict[str, Any], paths: dict[int, str]) -
 
 
 class Tracing:
-    """What becomes of places and questions while a module is traced.
+    """Replacements for places and questions during a trace.
 
     Attributes:
-        given: the arguments of every call at a place, encoded.
+        given: the encoded arguments of every call at a place.
     """
 
     def __init__(self, call: ModuleCall, recording: CallRecording):
@@ -162,7 +163,7 @@ class Tracing:
 
     @contextmanager
     def known(self) -> Iterator[None]:
-        """The operators that stand for calls return what was recorded."""
+        """Make the stand-in operators return what was recorded."""
         _operators()
         _current.append(self.recording)
         try:
@@ -172,7 +173,7 @@ class Tracing:
 
     @contextmanager
     def meanwhile(self) -> Iterator[None]:
-        """Calls at the places become steps, and questions are answered as they were in the recording."""
+        """Turn calls at the places into steps, and answer questions as in the recording."""
         self.given, self.num_answers = [], 0
         places, answered = self.recording.places, self.recording.answers is not None
         with self.known(), replaced(self.call.model, places, self.called, self.call.home, tracing=True), answering(self.told, answered):
@@ -210,7 +211,7 @@ class Tracing:
         return value
 
     def step(self, number: int, tensors: Sequence[Any], numbers: Sequence[Any]) -> dict[str, Any]:
-        """What the graph says of a call: the place, the arguments as a tree of the graph's values, and the result to expect."""
+        """Describe a call for the graph: the place, the arguments as a tree of the graph's values, and the expected result."""
 
         def of(tree: Any) -> Any:
             if isinstance(tree, dict):
@@ -225,13 +226,14 @@ class Tracing:
         once = {"once": True} if noted.has_effects else {}
         once |= {"steady": True} if noted.is_steady else {}
         return {"place": [place.module, place.path, place.name], "given": of(self.given[number]), **once,
-                "result": json.dumps({"tree": noted.tree, "shapes": shapes})}  # as text: its names are none of the graph's
+                "result": json.dumps({"tree": noted.tree, "shapes": shapes})}  # as text: its names are not the graph's
 
 
 @contextmanager
 def replaced(model: torch.nn.Module, places: Collection[CallSite], called: Callable[..., Any], home: dict[str, Any], *,
               tracing: bool = False) -> Iterator[None]:
-    """Calls at the places go through `called(place, function, args, kwargs)`; while tracing, hooks of whole modules are theirs, too."""
+    """Route calls at the places through `called(place, function, args, kwargs)`; while tracing, calls of whole modules include their hooks.
+    """
     whole = {id(model.get_submodule(place.path)): place for place in places if place.module is None and not place.name}
     real = torch.nn.Module.__call__
     undo: list[Callable[[], None]] = []
@@ -256,7 +258,7 @@ def replaced(model: torch.nn.Module, places: Collection[CallSite], called: Calla
                             parent._modules[name] = _StandIn(through(place, owner))
                             undo.append(lambda parent=parent, name=name, owner=owner: parent._modules.update({name: owner}))  # type: ignore[misc]
             elif id(owner) in whole and not place.name and tracing:
-                # The tracer calls modules by another path, which ends in their forward.
+                # The tracer calls modules on another path, which ends in their forward.
                 kept = {key: owner.__dict__.get(key) for key in ("forward", "_forward_hooks", "_forward_pre_hooks")}
                 undo.append(lambda owner=owner, kept=kept: _restore(owner, kept))  # type: ignore[misc]
                 owner.__dict__.update(_forward_hooks=OrderedDict(), _forward_pre_hooks=OrderedDict(), forward=through(place, owner.forward))
@@ -278,7 +280,7 @@ def replaced(model: torch.nn.Module, places: Collection[CallSite], called: Calla
 
 
 class _StandIn(torch.nn.Module):
-    """In the place of a module that has no forward to replace."""
+    """Stand-in for a module without a forward to replace."""
 
     def __init__(self, call: Callable[..., Any]):
         super().__init__()
@@ -298,7 +300,7 @@ INTERNAL = ("torch._", "torch.fx", "torch.export", "torch.utils", "torch.library
 
 @contextmanager
 def answering(told: Callable[[torch.Tensor, Callable[[], bool]], bool], wanted: bool) -> Iterator[None]:
-    """Whether a tensor is true, asked by code that is not torch's machinery, is answered by `told`."""
+    """Let `answered` decide the truth value of a tensor if code outside torch's machinery asks for it."""
     if not wanted:
         yield
         return

@@ -1,4 +1,4 @@
-"""What an eager run of a module shows: what places left to PyTorch return, what forward() asks of values, what state it changes."""
+"""Eager run of a module: results of calls left to PyTorch, answers about values, and changes of state."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from dvk.composer.ir.errors import CannotCompose
 log = logging.getLogger(__name__)
 
 MAX_COMPARED = 20_000_000
-"""Elements of weights that are compared before and after a call: `data` and numpy write without a trace."""
+"""Elements of weights that are compared before and after a call: `data` and numpy write without a version bump."""
 
 
 def recorded(call: ModuleCall, places: Collection[CallSite], *, answers: bool, parts: dict[str, str] | None = None,
              is_strict: bool = True) -> CallRecording:
-    """Run a copy of the module once, eagerly. Where `is_strict`, the functions `parts` return no plain values.
+    """Run a copy of the module once, eagerly. If `is_strict`, the functions `parts` may return no plain values.
 
     Raises:
-        StepRefused: one of the places.
+        StepRefused: a place cannot be a step.
         CannotCompose: the run itself raised.
     """
     recording = CallRecording(places, answers=[] if answers else None, parts=parts or {}, is_strict=is_strict)
     with torch.random.fork_rng([d for d in {t.device for t in call.tensors.values()} if d.type == "cuda"]), torch.no_grad():
         try:
-            # Hooks such as weight_norm's keep results of their own as attributes, which do not copy by themselves.
+            # Hooks such as weight_norm's store results as attributes, which do not copy by themselves.
             kept = [value for module in call.model.modules() for value in vars(module).values() if isinstance(value, torch.Tensor)]
             model = copy.deepcopy(call.model, {id(t): t.detach().clone() for t in kept if not t.is_leaf})
         except Exception as error:  # noqa: BLE001 - copying runs the user's code
@@ -55,7 +55,7 @@ def recorded(call: ModuleCall, places: Collection[CallSite], *, answers: bool, p
 
 
 class _Noting:
-    """What the eager run does at a place."""
+    """Behaviour of the eager run at a place."""
 
     def __init__(self, recording: CallRecording, home: dict[str, Any], model: torch.nn.Module):
         self.recording, self.home, self.depth = recording, home, 0
@@ -68,10 +68,10 @@ class _Noting:
         self.asked: dict[tuple[int, int], Any] = {}
 
     def again(self, call: ModuleCall) -> None:
-        """Call the module with other values, twice: what a part returns should be of the same kind.
+        """Call the module with other values, twice: a part must return the same kind each time.
 
         Raises:
-            StepRefused: it is not.
+            StepRefused: the kinds differ.
         """
         for seed in (1, 2):
             self.replayed = iter(self.recording.calls)
@@ -88,7 +88,7 @@ class _Noting:
             noted.is_steady = self.compared.get(number) == 2
 
     def _compared(self, place: CallSite, result: Any) -> Any:
-        """Compare a result with the one that was noted for the same call."""
+        """Compare a result with the recorded result of the same call."""
         noted = next(self.replayed, None) if self.replayed is not None else None
         if noted is None or noted.place != place:
             self.replayed = iter(())
@@ -109,7 +109,7 @@ class _Noting:
             frame = sys._getframe(3)
             place = id(frame), frame.f_lineno
             self.recording.repeated |= place in self.asked
-            self.asked[place] = frame  # kept, so that no other frame takes its identity
+            self.asked[place] = frame  # kept, so that no other frame gets its identity
         return value
 
     def called(self, place: CallSite, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -149,7 +149,7 @@ class _Noting:
         return result
 
     def _result(self, place: CallSite, result: Any, is_part: bool) -> tuple[Any, list[tuple[str, torch.Tensor]]]:
-        """The result encoded, and its tensors."""
+        """The encoded result and its tensors."""
         bad: list[int] = []
         why = ""
         for number, part in enumerate(result if is_part and type(result) is tuple else [result]):
@@ -183,7 +183,7 @@ class _Noting:
 
 
 def _kind(value: Any, home: dict[str, Any]) -> Any:
-    """What conditions on a result see of it."""
+    """The part of a result that conditions see."""
     try:
         tree, leaves = structures.taken(value, "r", home)
     except CannotCompose:
@@ -217,7 +217,7 @@ def _is_same(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _modes() -> tuple[Any, ...]:
-    """What a call runs under and that its arguments do not show."""
+    """State that a call depends on and its arguments do not show."""
     kinds = ("cpu", "cuda")
     return (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(),
             *((torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds))

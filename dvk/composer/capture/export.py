@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from dvk.composer.capture.eager_calls import CallRecording, Tracing
 
 MAX_LITERAL = 256
-"""Elements of a constant tensor made in forward() that may be written into the drop-in."""
+"""Maximum elements of a constant tensor made in forward() that may be written into the drop-in."""
 
 
 HELD = ("param", "buffer", "const")
-"""Nodes that stand for what the module holds."""
+"""Nodes that stand for the module's weights and buffers."""
 
 
 def capture(task: Task, limits: Limits) -> CapturedGraph:
-    """The operator graph of the task's reference.
+    """Capture the operator graph of the task's reference.
 
     Raises:
         CannotCompose: the module is outside what can be captured.
@@ -61,7 +61,7 @@ def capture(task: Task, limits: Limits) -> CapturedGraph:
 
 
 def ended(death: Death) -> str:
-    """Why there is no graph, where the process that was to make it has ended."""
+    """Explain a missing graph after the capturing process ended."""
     lines = [line.strip() for line in death.log.splitlines() if line.strip()]
     return f"capturing the module ended with {death.reason}" + (f"; it printed last: {lines[-1][:300]}" if lines else "")
 
@@ -72,7 +72,7 @@ def child(channel: Any) -> None:
 
 
 def answered(task: Task, trace: Callable[[Task], CapturedGraph]) -> dict[str, str | dict[str, Any]]:
-    """What the parent is sent: `captured`, or why not as `cannot`, with the `traceback` of an exception that is ours."""
+    """Build the reply to the parent: `captured`, or the reason as `cannot`, with the `traceback` of an internal exception."""
     try:
         return {"captured": trace(task).model_dump(mode="json")}
     except CannotCompose as error:
@@ -94,7 +94,7 @@ def trace(task: Task) -> CapturedGraph:
 
 
 def trace_call(model: Any, args: list[Any], kwargs: dict[str, Any], names: list[str], home: dict[str, Any] | None = None) -> CapturedGraph:
-    """As `trace_module`, of a call with keywords; `home` are the globals of the user's file."""
+    """Capture like `trace_module`, for a call with keywords; `home` are the globals of the user's file."""
     from dvk.composer.capture.calling import ordered
 
     values, rest, by_name = ordered(model, args, kwargs)
@@ -104,7 +104,7 @@ def trace_call(model: Any, args: list[Any], kwargs: dict[str, Any], names: list[
 def trace_module(model: Any, args: list[Any], names: list[str], by_name: int = 0, home: dict[str, Any] | None = None) -> CapturedGraph:
     """Export a live module on example arguments, the last `by_name` of them passed by keyword.
 
-    What cannot be captured is left to PyTorch where the rest can be (`partial`).
+    Code that cannot be captured is left to PyTorch if the rest can be captured (`partial`).
 
     Raises:
         CannotCompose: nothing can be captured; the message names the operator and the line.
@@ -122,7 +122,7 @@ def trace_module(model: Any, args: list[Any], names: list[str], by_name: int = 0
 
 
 def _traced(call: ModuleCall, recording: CallRecording | None) -> CapturedGraph:
-    """The graph of a call; what a recording names is left to PyTorch."""
+    """Capture the graph of a call; places named by the recording are left to PyTorch."""
     import torch
 
     from dvk.composer.capture import modes
@@ -168,14 +168,14 @@ def _traced(call: ModuleCall, recording: CallRecording | None) -> CapturedGraph:
 
 @contextmanager
 def _no_checks() -> Iterator[None]:
-    """Functions that look at values only to raise give NaN for those instead: a graph has no branch on values."""
+    """Make functions that read values only to raise return NaN for such values instead: a graph has no branch on values."""
     import torch
 
     functions, look = torch.nn.functional, torch.any
     whole = functions.gaussian_nll_loss
 
     def gaussian_nll_loss(input: Any, target: Any, var: Any, *args: Any, **kwargs: Any) -> Any:
-        if torch.any is not look:  # it calls itself under a name that is ours
+        if torch.any is not look:  # it calls itself under a name of dvk's
             return whole(input, target, var, *args, **kwargs)
         torch.any = lambda *_: False  # type: ignore[assignment]
         try:
@@ -199,12 +199,12 @@ DECOMPOSED_FUNCTIONS = (
     "outer",
     "kron",
 )
-"""Functions of torch that are made of operators which compose; whole they would stay calls of up to a dozen kernels."""
+"""Functions of torch made of composable operators; whole they would stay calls of up to a dozen kernels."""
 
 
 @contextmanager
 def _apart() -> Iterator[None]:
-    """Functions in `DECOMPOSED_FUNCTIONS` are captured as what PyTorch makes them of."""
+    """Capture the functions in `DECOMPOSED_FUNCTIONS` as the operators PyTorch makes them of."""
     import torch
 
     def made_of(function: Any, whole: Any) -> Any:
@@ -214,7 +214,7 @@ def _apart() -> Iterator[None]:
             named = {"self" if name == "input" and name not in known else name: value for name, value in kwargs.items()}
             if not named.keys() <= known:  # as with `out`
                 return function(*args, **kwargs)
-            # Export keeps operators whole by a mode for functions, and by a `decompose` of its own.
+            # Export keeps operators whole by a function mode and by a separate `decompose`.
             with torch._C.DisableTorchFunction():
                 return whole._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **named)
 
@@ -232,7 +232,7 @@ def _apart() -> Iterator[None]:
 
 @contextmanager
 def _no_stack_traces(wanted: bool) -> Iterator[None]:
-    """One for every operator is a sixth of the work of tracing, and they are read where a capture fails alone."""
+    """Skip stack traces: one per operator is a sixth of the tracing time, and only a failed capture reads them."""
     from torch.fx import config
 
     if not wanted:
@@ -248,7 +248,7 @@ def _no_stack_traces(wanted: bool) -> Iterator[None]:
 
 
 class _Encoder:
-    """Turns an exported program into our records."""
+    """Converts an exported program into dvk's records."""
 
     def __init__(self, program: Any, model: Any, inputs: dict[str, Any],
                  seen: dict[str, tuple[tuple[int, ...], str, tuple[int, ...]]], tree: Any, tracing: Tracing):
@@ -258,7 +258,7 @@ class _Encoder:
         self.blocks: dict[str, str] = {}
         self.nodes: list[Node] = []
         self.effects = ""
-        """An operator so far that a program which goes back to the original would do twice."""
+        """An operator so far that a program falling back to the original would run twice."""
 
     def graph(self) -> Graph:
         signature = self.program.graph_signature
@@ -328,7 +328,7 @@ class _Encoder:
             self._add(node, "c" if kind == "const" else "p", kind, target=target)
 
     def _generator(self, node: Any) -> None:
-        """A generator of random numbers that forward() makes and seeds."""
+        """A random generator that forward() makes and seeds."""
         import torch
 
         held = next((spec.target for spec in self.program.graph_signature.input_specs if spec.arg.name == node.name), None)
@@ -343,7 +343,7 @@ class _Encoder:
         self._add(node, "v", "generator", kwargs={"seed": seed, "device": {"device": made.device.type}})
 
     def _linked(self) -> tuple[Node, ...]:
-        """The nodes, those of weights and buffers with what they share memory with as an operand where that memory is written."""
+        """The nodes; weights and buffers whose memory is written get the tensors that share it as an operand."""
         import torch
 
         first: dict[int, str] = {}
@@ -371,7 +371,7 @@ class _Encoder:
         self._add(node, "v", op, args=self._encode(node.args), kwargs=self._encode(node.kwargs))
 
     def _step(self, node: Any, name: str) -> None:
-        """What is left to PyTorch, or asked of a value."""
+        """A call that is left to PyTorch, or a question about a value."""
         args = self._encode(node.args)
         if name == "dvk.asked.default":
             self._add(node, "v", "expect", args=args)
@@ -392,7 +392,7 @@ class _Encoder:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor):
             if any(not isinstance(s, int) for s in value.shape):
-                # Its size depends on values: it stays with PyTorch, and so does what reads it.
+                # Its size depends on values: it stays with PyTorch, and so do its readers.
                 dtype = str(value.dtype).removeprefix("torch.")
                 self.nodes.append(Node(name=name, op=op, args=tuple(args), kwargs=kwargs or {}, dtype=dtype))
                 return

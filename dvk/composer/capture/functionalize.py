@@ -1,8 +1,7 @@
-"""Writes into memory that a graph alone holds, as operators that write nothing.
+"""Turn writes into memory that only the graph holds into operators without writes.
 
-`y.add_(1)` and `torch.add(x, 1, out=y)` become `aten.add` where `y` is a temporary of which no view is read later: kernels may then
-compute it. A write stays as it is where the operator without it would give another shape, type or order of memory, as where a float16
-tensor is added a float32 one.
+`y.add_(1)` and `torch.add(x, 1, out=y)` become `aten.add` if `y` is a temporary without later-read views: kernels may then compute it. A
+write stays if the operator without it would give another shape, type or memory order, as when a float16 tensor is added to a float32 one.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from dvk.records import Graph, Node
 
 
 def functionalized(graph: Graph) -> Graph:
-    """The graph with as few writes as can be; runs where torch is loaded."""
+    """The graph with as few writes as possible; runs where torch is loaded."""
     if not any(written(node) for node in graph.nodes):
         return graph
     memory = AliasClasses(graph.nodes)
@@ -29,7 +28,7 @@ def functionalized(graph: Graph) -> Graph:
     kept = {memory.of(name) for node in graph.nodes if node.op == "left" for name in refs([list(node.args), node.kwargs])}
     """Memory that code left to PyTorch may hold on to."""
     now: dict[str, str] = {}
-    """Name → name of its value from here on."""
+    """Name → current name of its value."""
     same: dict[str, set[str]] = {}
     """Name → names of the same tensor."""
     nodes: list[Node] = []
@@ -47,8 +46,8 @@ def functionalized(graph: Graph) -> Graph:
                 others = [m for m in members[memory.of(target)] if m.name not in known and at[m.name] < position]
                 held = ("input", "param", "buffer", "const", "left")
                 alone = memory.of(target) not in kept and all(m.op not in held and packet_of(m.op) != "as_strided"
-                                                              for m in members[memory.of(target)])  # which sees memory beside the tensor
-                # What the operator reads under another name it may read while it writes.
+                                                              for m in members[memory.of(target)])  # which sees memory outside the tensor
+                # The operator may read while it writes if it reads the target under another name.
                 if alone and not any(last_read.get(m.name, -1) >= position for m in others) and (pure := _pure(new, made)) is not None:
                     new = pure
                     now.update(dict.fromkeys(known, node.name))
@@ -57,9 +56,9 @@ def functionalized(graph: Graph) -> Graph:
 
 
 def reshaped(graph: Graph) -> str | None:
-    """The operator that gives a tensor with aliases another shape, type or order of memory; None where there is none.
+    """The operator that gives a tensor with aliases another shape, type or memory order; None without one.
 
-    Where `out=` resizes an input, or `y.t_()` turns what `y.contiguous()` may be, too, a graph does not show which tensors are the same.
+    After `out=` resizes an input, or `y.t_()` transposes what `y.contiguous()` may alias, a graph does not show which tensors are the same.
     """
     memory = AliasClasses(graph.nodes)
     parts = {(node.args[0]["ref"], node.args[1]): node for node in graph.nodes if node.op == "getitem"}
@@ -86,7 +85,7 @@ def _layout(node: Node) -> tuple[Any, ...]:
 
 
 def _pure(node: Node, made: dict[str, Node]) -> Node | None:
-    """The operator that computes what `node` writes; None where there is none, or its result would be another kind of tensor."""
+    """The operator that computes what `node` writes; None if there is none or its result would be another kind of tensor."""
     op = twin(node.op)
     declared = schema(node.op)
     if op is None or declared is None:
@@ -96,7 +95,7 @@ def _pure(node: Node, made: dict[str, Node]) -> Node | None:
     new = node.model_copy(update={"op": op, "kwargs": kwargs})
     target = made[written(node)[0]]
     if outs and _layout(target) != _layout(node) and 0 not in (target.shape or ()):
-        return None  # memory stays larger than what is in it
+        return None  # memory stays larger than its contents
     if outs and set(refs([node.kwargs[name] for name in outs])) & set(refs([list(new.args), kwargs])) and not _is_pointwise(op):
         return None  # it writes what it reads
     return new if _kind(new, made) == (node.shape, node.dtype, _strides(node.shape, node.strides)) else None
@@ -110,7 +109,7 @@ def _is_pointwise(op: str) -> bool:
 
 
 def _kind(node: Node, made: dict[str, Node]) -> tuple[Any, ...] | None:
-    """Shape, dtype and strides of what the operator returns, by PyTorch's functions without values; None where those cannot say."""
+    """Shape, dtype and strides of the operator's result, from PyTorch's functions without values; None if those cannot say."""
     import torch
 
     def value(encoded: Any) -> Any:
@@ -137,5 +136,5 @@ def _kind(node: Node, made: dict[str, Node]) -> tuple[Any, ...] | None:
 
 
 def _strides(shape: tuple[int, ...] | None, strides: tuple[int, ...] | None) -> tuple[int, ...]:
-    """Strides, with those that no element depends on left out."""
+    """Strides, without those that no element depends on."""
     return tuple(stride for size, stride in zip(shape or (), strides or ()) if size > 1)

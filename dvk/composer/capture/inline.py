@@ -1,8 +1,8 @@
-"""Blocks inside forward(), which torch.export keeps as nested graphs, become part of the graph around them.
+"""Inline blocks of forward(), which torch.export keeps as nested graphs, into the graph around them.
 
-`torch.no_grad()` and its kin change nothing where no gradients are wanted. `torch.autocast(enabled=False)` leaves operators as they
-are. Under an enabled autocast every operator's casts are found by running it on fake tensors with autocast on and off: what is
-cast only when it is on becomes a separate operator `to`.
+`torch.no_grad()` and its kin change nothing without gradients. `torch.autocast(enabled=False)` leaves operators unchanged. Under an enabled
+autocast every operator runs on fake tensors with autocast on and off: a cast that occurs only when it is on becomes a separate operator
+`to`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from dvk.composer.capture.blame import located
 from dvk.composer.ir.errors import CannotCompose
 
 PRODUCTS = {"einsum", "tensordot", "inner", "multi_dot", "linalg_multi_dot", "chain_matmul"}
-"""Composite operators that autocast reaches only inside: their operands are cast."""
+"""Composite operators that autocast affects only inside: their operands are cast."""
 
 
 def inline(program: Any) -> None:
-    """Replace the graph of an exported program by one without nested graphs, where it has any.
+    """Inline all nested graphs of an exported program.
 
     Raises:
-        CannotCompose: one of them cannot be part of a graph: control flow, gradients wanted inside.
+        CannotCompose: a nested graph cannot be inlined: control flow, or gradients wanted inside.
     """
     if all(node.op != "get_attr" for node in program.graph.nodes):
         return
@@ -44,7 +44,7 @@ class _Inliner:
         self.graph, self.wanting = graph, wanting
 
     def run(self, module: Any, given: dict[Any, Any], casting: list[tuple[Any, ...]]) -> Any:
-        """Copy the nodes of a graph module; `given` maps its placeholders. What a nested graph returns is returned."""
+        """Copy the nodes of a graph module and return its results; `given` maps its placeholders."""
         known: dict[Any, Any] = dict(given)
 
         def mapped(value: Any) -> Any:
@@ -69,7 +69,7 @@ class _Inliner:
         return None
 
     def _nested(self, module: Any, node: Any) -> tuple[Any, Any, list[tuple[Any, ...]]] | None:
-        """Of a nested graph: itself, its operands, and the settings of autocast that it runs under."""
+        """Split a nested graph call into the graph, its operands, and its autocast settings."""
         if node.op != "call_function" or not isinstance(node.target, torch._ops.HigherOrderOperator):
             return None
         name = node.target.name()
@@ -87,7 +87,7 @@ class _Inliner:
         raise located(CannotCompose(f"a nested graph, {name}, inside forward()"), node)
 
     def _cast(self, node: Any, mapped: Callable[[Any], Any], casting: list[tuple[Any, ...]]) -> Any:
-        """Copy an operator with the casts that autocast makes of its operands."""
+        """Copy an operator with the casts that autocast applies to its operands."""
         found = _casts(node, casting)
         operands: dict[Any, Any] = {}
 
@@ -109,7 +109,7 @@ class _Inliner:
 
 
 class _Parts:
-    """What a nested graph returned."""
+    """The results of a nested graph."""
 
     def __init__(self, values: Any):
         self.values = values
@@ -125,7 +125,7 @@ def _wants_gradients(node: Any) -> bool:
 
 
 class _Noted(TorchDispatchMode):
-    """Notes the types that tensors are cast to."""
+    """Records the types that tensors are cast to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ class _Noted(TorchDispatchMode):
 
 
 def _casts(node: Any, casting: list[tuple[Any, ...]]) -> dict[Any, torch.dtype]:
-    """Operands of an operator that autocast casts, and to which type.
+    """Operands of an operator that autocast casts, with the target types.
 
     Raises:
         CannotCompose: autocast does more to the operator than casting its operands.
@@ -162,7 +162,7 @@ def _casts(node: Any, casting: list[tuple[Any, ...]]) -> dict[Any, torch.dtype]:
 
 
 def _run(node: Any, casting: list[tuple[Any, ...]], casts: dict[Any, torch.dtype]) -> tuple[dict[int, torch.dtype], Any]:
-    """What is cast when an operator runs on fake tensors, and the types of its results; None where it raises."""
+    """The casts of an operator on fake tensors, and the types of its results; None if it raises."""
     from torch._guards import detect_fake_mode
 
     values = [_val(n) for n in node.all_input_nodes]

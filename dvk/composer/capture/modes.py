@@ -1,7 +1,7 @@
-"""Whose mode, train or eval, a forward asks for while it is traced: a graph rests on those and on no others.
+"""Record the modules whose mode, train or eval, forward reads during tracing: a graph depends on those modes alone.
 
-`training` is an attribute of an instance, and a property of the class comes before it: while a module is traced, the reads are seen.
-What PyTorch's tracers ask for themselves does not count.
+`training` is an instance attribute, and a class property takes precedence over it: the property sees the reads during tracing. Reads by
+    PyTorch's tracers do not count.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from typing import Any
 
 TRACERS = ("torch.export", "torch._export", "torch.fx", "torch._dynamo", "torch._functorch", "torch._subclasses", "torch.utils", "dvk")
-"""Packages that look at modes for purposes of their own."""
+"""Packages that read modes for other purposes."""
 
 
 @contextmanager
 def reading(model: Any) -> Iterator[dict[str, bool]]:
-    """While the block runs, the paths of modules in `model` whose mode is asked for, each with its mode; the model itself is ``."""
+    """Record, during the block, the paths of modules in `model` whose mode is read, each with its mode; the model itself is ``."""
     import torch
 
     paths = {id(module): path for path, module in model.named_modules()}
@@ -25,7 +25,7 @@ def reading(model: Any) -> Iterator[dict[str, bool]]:
 
     def read(module: Any) -> bool:
         if "training" not in vars(module):
-            raise AttributeError("training")  # a ScriptModule keeps it elsewhere
+            raise AttributeError("training")  # a ScriptModule stores it elsewhere
         mode = bool(vars(module)["training"])
         asker = str(sys._getframe(1).f_globals.get("__name__"))
         if id(module) in paths and not any(asker == name or asker.startswith(f"{name}.") for name in TRACERS):
@@ -43,9 +43,9 @@ def reading(model: Any) -> Iterator[dict[str, bool]]:
 
 
 def depending(model: Any, read: dict[str, bool]) -> tuple[str, ...]:
-    """For people: the modules in train mode among those in `read` that may compute something else in eval mode.
+    """For reports: modules among those in `read` that are in train mode and may compute something else in eval mode.
 
-    A dropout of nothing is not among them, nor is a recurrent layer without dropout.
+    Dropout with p = 0 is not among them, nor is a recurrent layer without dropout.
     """
     import torch
 

@@ -1,8 +1,7 @@
-"""Run an exported program once on the real inputs and note what every operator really returned.
+"""Run an exported program once on the real inputs and record the actual result of every operator.
 
-The shapes, dtypes and strides that torch.export records come from PyTorch's meta functions, which in places
-differ from the kernels: batch norm of a permuted tensor, convolutions whose input has one channel,
-losses of two dtypes. A fused program must reproduce the kernels.
+The shapes, dtypes and strides that torch.export records come from PyTorch's meta functions, which sometimes differ from the kernels: batch
+norm of a permuted tensor, convolutions whose input has one channel, losses of two dtypes. A fused program must reproduce the kernels.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from typing import Any
 import torch
 
 MODES = ("is_grad_enabled", "is_inference_mode_enabled")
-"""Functions of torch whose answers a drop-in's callers decide; while a module is captured both are False."""
+"""Functions of torch whose answers a drop-in's callers decide; both return False during a capture."""
 
 
 @contextmanager
 def asked(model: torch.nn.Module) -> Iterator[set[str]]:
-    """Names of `MODES` that code outside of torch calls meanwhile, as torch's or as globals beside a class of the model."""
+    """Record names of `MODES` that code outside torch calls during the block, as torch's or as globals next to a class of the model."""
     found: set[str] = set()
 
     def noting(name: str, function: Callable[[], bool]) -> Callable[[], bool]:
         def ask() -> bool:
-            # torch's own modules ask whether to record what wants gradients, and then nothing does.
+            # torch's own modules ask whether to record operators for gradients, and then nothing requires any.
             if str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0] != "torch":
                 found.add(name)
             return function()
@@ -49,7 +48,7 @@ def asked(model: torch.nn.Module) -> Iterator[set[str]]:
 
 @contextmanager
 def following_data() -> Iterator[None]:
-    """`x.data`, read outside of torch, is meanwhile an operator, `detach`: tracing loses what is written into it otherwise."""
+    """Turn `x.data`, read outside torch, into the operator `detach` during the block: tracing loses writes into it otherwise."""
     whole: Any = torch._C.TensorBase.data
 
     def read(self: Any) -> Any:
@@ -77,16 +76,16 @@ class _Observer(torch.fx.Interpreter):
 
 
 def observe(program: Any, args: list[Any]) -> dict[str, tuple[tuple[int, ...], str, tuple[int, ...]]]:
-    """Node name → shape, dtype and strides of its result; empty where the program cannot be run by itself.
+    """Map node names to the shape, dtype and strides of the result; empty if the program cannot run by itself.
 
-    Weights, buffers, inputs and the state of the random generators are left as they are.
+    Weights, buffers, inputs and the state of the random generators stay unchanged.
     """
     held = {**program.constants, **program.state_dict}
     given = iter(args)
     values = []
     for spec in program.graph_signature.input_specs:
         value = held[spec.target] if spec.target is not None else next(given)
-        # A generator would otherwise go on from where this run leaves it.
+        # A generator would otherwise continue from the state that this run leaves.
         values.append(_copy(value) if isinstance(value, torch.Tensor) else
                       value.clone_state() if isinstance(value, torch.Generator) else value)
     observer = _Observer(program)

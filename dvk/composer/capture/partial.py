@@ -1,8 +1,8 @@
-"""What to leave to PyTorch so that the rest of a module can be captured.
+"""Choose what to leave to PyTorch so that the rest of a module can be captured.
 
-A module that is captured whole is traced once and nothing here runs. Else what broke the capture is looked up in the traceback: the
-innermost submodule, method or function that led there is left to PyTorch (`eager_calls`), and the capture is tried again. Submodules with
-hooks are left from the beginning, and so are attention layers whose fused kernels PyTorch would choose in eager mode under a mask.
+A module that is captured whole is traced once and nothing here runs. Otherwise the traceback names the innermost submodule, method or
+function that broke the capture: it is left to PyTorch (`eager_calls`), and the capture is tried again. Submodules with hooks are left from
+the beginning, as are attention layers for which eager PyTorch would choose a fused kernel under a mask.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from dvk.composer.ir.errors import CannotCompose, ChangesState
 from dvk.records import Graph
 
 MAX_TRIES = 16
-"""Captures of one module, each of which leaves something more to PyTorch."""
+"""Captures of one module, each of which leaves more to PyTorch."""
 MAX_PARTS = 60
-"""The same where statements are left: a run of them grows by a few at a time."""
+"""Captures of one module if statements are left: a run of statements grows by a few at a time."""
 
 log = logging.getLogger(__name__)
 
 FAST = ("_native_multi_head_attention", "_transformer_encoder_layer_fwd", "_nested_tensor_from_mask")
-"""Functions of torch that attention layers in eval mode call instead of what they are made of."""
+"""Fused functions of torch that attention layers call in eval mode instead of their operators."""
 
 LAYERS = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer, torch.nn.TransformerEncoder)
 
@@ -42,10 +42,10 @@ Trace = Callable[[CallRecording | None], Any]
 
 
 def captured(call: ModuleCall, trace: Trace) -> Any:
-    """What `trace` makes of a call, with as little as possible left to PyTorch.
+    """Capture a call with `trace`, leaving as little as possible to PyTorch.
 
     Raises:
-        CannotCompose: the first reason, where nothing that is left helps.
+        CannotCompose: the first reason, if leaving code to PyTorch does not help.
     """
     if torch.nn.modules.module._global_forward_hooks or torch.nn.modules.module._global_forward_pre_hooks:
         raise CannotCompose("hooks on all modules are set")
@@ -71,10 +71,10 @@ def captured(call: ModuleCall, trace: Trace) -> Any:
 
 
 def _searched(search: _Search, trace: Trace) -> Any:
-    """What `trace` makes, as attempts leave more to PyTorch.
+    """Capture with `trace`, leaving more to PyTorch at each attempt.
 
     Raises:
-        CannotCompose: the first reason, where nothing that is left helps.
+        CannotCompose: the first reason, if leaving code to PyTorch does not help.
     """
     first: CannotCompose | None = None
     before = taken(search.call.model)
@@ -90,7 +90,7 @@ def _searched(search: _Search, trace: Trace) -> Any:
         except CannotCompose as error:
             log.debug("attempt %d: %s", number, error)
             first = first or error
-            # Where not all is what it was, another attempt would find changed already what it should see changing.
+            # If the state is not fully restored, another attempt would find changes already made that it must see.
             if taken(search.call.model) != before or not search.goes_on_after(error):
                 raise first from first.__cause__
     raise first or CannotCompose("what breaks the capture was not found")
@@ -100,7 +100,7 @@ REMEDY = "moved into a separate submodule, that code is left to PyTorch and the 
 
 
 def _with_remedy(error: CannotCompose) -> CannotCompose:
-    """The same with what usually helps."""
+    """The search with the usual first choices."""
     remedy = "return tensors in tuples, dicts or dataclasses (in transformers: `return_dict=False`, `use_cache=False`)" \
         if "output" in str(error) else REMEDY
     found = CannotCompose(f"{error}; {remedy}", error.traceback)
@@ -109,11 +109,11 @@ def _with_remedy(error: CannotCompose) -> CannotCompose:
 
 
 class _Search:
-    """What to leave, as attempts fail.
+    """The code to leave to PyTorch, extended as attempts fail.
 
     Attributes:
         places: left so far.
-        answers: what forward() asks of values is answered as in the recorded run.
+        answers: questions that forward() asks of values get the answers of the recorded run.
     """
 
     def __init__(self, call: ModuleCall, places: dict[CallSite, None], parts: Parts | None = None, is_strict: bool = True):
@@ -121,7 +121,7 @@ class _Search:
         self.answers = False
         self.refused: set[CallSite] = set()
         self.asking: list[CallSite] = []
-        """Where values are asked for, by the error before they were answered."""
+        """Locations of questions about values, from the error raised before they had answers."""
         self.untried = [CallSite(path) for path in _children(call.model)]
 
     def installed(self) -> AbstractContextManager[None]:
@@ -133,9 +133,9 @@ class _Search:
         return recorded(self.call, places, answers=self.answers, parts=made, is_strict=self.is_strict)
 
     def is_routed(self, recording: CallRecording) -> bool:
-        """A submodule asks the same question again and again in one call: its answers choose among experts, and change with every input.
+        """Leave a submodule that asks the same question repeatedly in one call, and continue the search.
 
-        It is left then, and the search goes on.
+        Its answers choose among experts, and change with every input.
         """
         if not recording.repeated or not self._leave(self.asking):
             return False
@@ -143,7 +143,7 @@ class _Search:
         return True
 
     def goes_on_after(self, error: CannotCompose) -> bool:
-        """Change what is left, or answered, after an attempt that ended in `error`; False where nothing remains to be tried."""
+        """Change the code left to PyTorch, or the answers, after an attempt that ended in `error`; False if no choice remains."""
         if isinstance(error, StepRefused) and self.parts is not None and (at := self.parts.find(error.place.name)):
             return at[0].grow(at[1], error.inputs, error.outputs) or self.parts.leave(error)
         if self.parts is not None and not isinstance(error, StepRefused) and self.parts.leave(error):
@@ -164,7 +164,7 @@ class _Search:
         if self._leave(found):
             return True
         if not found and not blamed(error.__cause__ or error) and error.path is None:
-            # Nothing says where it happened.
+            # The location is unknown.
             while self.untried:
                 place = self.untried.pop(0)
                 if self._leave([place]):
@@ -180,7 +180,7 @@ class _Search:
 
 
 def _children(model: torch.nn.Module) -> list[str]:
-    """The outermost submodules that are no mere containers."""
+    """The outermost submodules other than containers."""
     result: list[str] = []
     for path, module in model.named_modules():
         if path and not isinstance(module, (*CONTAINERS, torch.nn.Sequential)) and not any(path.startswith(f"{one}.") for one in result):
@@ -213,7 +213,7 @@ CONTAINERS = (torch.nn.ModuleList, torch.nn.ModuleDict)
 
 
 def like(place: CallSite, model: torch.nn.Module) -> Iterator[CallSite]:
-    """The place, and that of every other module of its class: what breaks one layer breaks them all."""
+    """The place, and that of every other module of its class: if one layer fails, all do."""
     yield place
     if place.module is None and place.path:
         kind = type(model.get_submodule(place.path))
@@ -224,7 +224,7 @@ def like(place: CallSite, model: torch.nn.Module) -> Iterator[CallSite]:
 
 
 def candidates(error: BaseException, call: ModuleCall) -> Iterator[CallSite]:
-    """Places on the way to an exception, innermost first; the model's own forward is none."""
+    """Places on the way to an exception, innermost first; the model's own forward is excluded."""
     path = getattr(error, "path", None)
     if path:
         yield CallSite(path)
@@ -343,14 +343,14 @@ def is_worthwhile(graph: Graph) -> bool:
 
 
 class Unrepeatable(CannotCompose):
-    """A program would go back to the original too late."""
+    """A program would fall back to the original too late."""
 
 
 def check_repeatable(graph: Graph) -> None:
-    """Refuse a graph that may go back to the original after something that must not happen twice.
+    """Refuse a graph that may fall back to the original after an effect that must not happen twice.
 
     Raises:
-        CannotCompose: a value is asked for after a write, after random numbers, or after a call left to PyTorch in train mode.
+        CannotCompose: the graph asks for a value after a write, after random numbers, or after a call left to PyTorch in train mode.
     """
     from dvk.composer.ir.effects import draws, written
 

@@ -1,8 +1,8 @@
-"""Python state that a call of forward() changes: counters, caches, globals, class attributes, buffers that are assigned.
+"""Python state that a call of forward() changes: counters, caches, globals, class attributes, assigned buffers.
 
-A graph holds none of it. What is compared is a snapshot before the call with one after it, of everything that the module's code can
-reach by name: attributes of modules, of their classes, globals beside these, and containers and plain objects in all of them.
-Values of tensors are no part: writes into those are operators.
+A graph holds none of it. Snapshots before and after the call are compared. They cover everything that the module's code can reach by name:
+attributes of modules and of their classes, the globals next to these, and the containers and plain objects in all of them. Tensor values
+are excluded: writes into those are operators.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import torch
 from dvk.composer.ir.errors import CannotCompose, ChangesState
 
 MAX_SEEN = 200_000
-"""Values that one snapshot holds; what lies beyond is not compared."""
+"""Maximum number of values in one snapshot; values beyond it are not compared."""
 MAX_DEPTH = 8
 ATOMS = (bool, int, float, complex, str, bytes, range, slice, torch.dtype, torch.device, torch.Size, type(None))
 CONTAINERS = (list, tuple, dict, set, frozenset, deque)
@@ -33,24 +33,24 @@ CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 
 @dataclass(frozen=True)
 class StateChange:
-    """What a call has changed."""
+    """A change that a call made."""
 
     path: str
-    """Of the module whose attribute it is or whose code names it; empty for the model itself."""
+    """Path of the module whose attribute it is or whose code names it; empty for the model itself."""
     text: str
-    """What, and where in the source."""
+    """The change and its line in the source."""
     name: str = ""
-    """Of the attribute or global."""
+    """Name of the attribute or global."""
     owner: str = ""
-    """What has it: `self` with the path of a module behind, a class or a file."""
+    """Owner: `self` followed by the path of a module, a class or a file."""
     lines: tuple[tuple[str, int], ...] = ()
     """File and line of the code that names it."""
     is_cache: bool = False
-    """A dictionary outside of the module has grown, and kept what it held."""
+    """A dictionary outside the module has grown, and kept its items."""
 
 
 class _Same:
-    """A value that equals itself alone."""
+    """A value that equals only itself."""
 
     def __init__(self, value: object):
         self.value = value
@@ -66,7 +66,7 @@ class _Snapshot:
         self.seen: dict[int, object] = {}
 
     def of(self, value: Any, depth: int = 0) -> object:
-        """Something that is equal to that of a later snapshot where the value is as it was."""
+        """A key that equals that of a later snapshot if the value is unchanged."""
         if isinstance(value, ATOMS):
             return type(value), value
         if isinstance(value, torch.Tensor):
@@ -106,11 +106,11 @@ def is_library(kind: type) -> bool:
 
 
 Names = dict[tuple[str, str], Any]
-"""Snapshots by where (a path behind `self`, a class or a file) and name."""
+"""Snapshots by location (a path after `self`, a class or a file) and name."""
 
 
 def taken(model: torch.nn.Module) -> Names:
-    """A snapshot of what the model's code can reach by name."""
+    """Snapshot everything that the model's code can reach by name."""
     snapshot = _Snapshot()
     result: Names = {}
     kinds: dict[type, None] = {}
@@ -122,7 +122,7 @@ def taken(model: torch.nn.Module) -> Names:
             if name in ("_parameters", "_buffers", "_modules"):
                 result.update({(where, key): snapshot.of(part) for key, part in value.items()})
             elif isinstance(module, torch.nn.RNNBase) and name.startswith("_flat_weight"):
-                continue  # its own list of its weights, made again where tracing has put others in their place
+                continue  # its own list of its weights, rebuilt after tracing substituted others
             elif name != "forward" and not (name.startswith("_") and "hooks" in name):
                 result[where, name] = snapshot.of(value)
         kinds.update(dict.fromkeys(kind for kind in type(module).__mro__ if not is_library(kind)))
@@ -146,7 +146,7 @@ def functions_in(value: Any, depth: int = 3) -> Iterator[FunctionType]:
 
 
 def globals_of(functions: Iterable[FunctionType]) -> Iterator[tuple[dict[str, Any], str, Any]]:
-    """Namespace, name and value of the globals that functions name, and that functions, classes and modules among these name."""
+    """Namespace, name and value of the globals that functions name, followed through the functions, classes and modules among these."""
     pending = list(functions)
     known: set[int] = set()
     told: set[tuple[int, str]] = set()
@@ -178,12 +178,12 @@ def globals_of(functions: Iterable[FunctionType]) -> Iterator[tuple[dict[str, An
 
 
 def names_in(code: CodeType) -> list[str]:
-    """What code and the functions inside it look up by name: globals and attributes."""
+    """Names that code and the functions inside it look up: globals and attributes."""
     return [*code.co_names, *(name for inside in code.co_consts if isinstance(inside, CodeType) for name in names_in(inside))]
 
 
 def without_changes(model: torch.nn.Module, run: Callable[[], Any]) -> Any:
-    """What `run` returns, which calls forward() once. Where caches beside the module have grown, they are full now, and it runs again.
+    """Return `run()`, which calls forward() once. If it has filled caches outside the module, it runs again with full caches.
 
     Raises:
         CannotCompose: forward() changes Python state.
@@ -212,7 +212,7 @@ def _refusal(change: StateChange) -> CannotCompose:
 
 @contextmanager
 def watched(model: torch.nn.Module, found: list[StateChange]) -> Iterator[None]:
-    """Add to `found` what forward() changes, when it returns."""
+    """Add forward()'s changes to `found` on return."""
     whole: Callable[..., Any] = model.forward
     held = "forward" in vars(model)
 
@@ -260,20 +260,20 @@ def _told(model: torch.nn.Module, where: str, name: str) -> StateChange:
 
 
 def _somewhere(model: torch.nn.Module, what: str, *names: str) -> StateChange:
-    """The change of what belongs to no module, with the module whose code names it."""
+    """The change of a value that belongs to no module, with the module whose code names it."""
     places = ((path, lines_of(_codes(module), *names)) for path, module in model.named_modules())
     path, lines = next((found for found in places if found[1]), ("", ()))
     return StateChange(path, what + place_of(lines), lines=lines)
 
 
 def _codes(module: torch.nn.Module) -> list[CodeType]:
-    """The code of the module's methods that is not torch's, forward() first."""
+    """The code of the module's methods outside torch, forward() first."""
     found = sorted(functions_of(module), key=lambda f: f.__name__ != "forward")
     return [f.__code__ for f in found if f.__name__ != "__init__" and f.__code__.co_name != "called"]
 
 
 def functions_of(module: torch.nn.Module) -> list[FunctionType]:
-    """The module's methods that are not torch's, and what they are made around: a function that is called as a module."""
+    """The module's methods outside torch, and the functions that they wrap if they are called as a module."""
     held = [value for kind in type(module).__mro__ if not is_library(kind) for value in vars(kind).values()]
     held += [value for value in vars(module).values() if isinstance(value, FunctionType)]
     found = [value for value in held if isinstance(value, FunctionType)]
@@ -285,7 +285,7 @@ def place_of(lines: tuple[tuple[str, int], ...]) -> str:
 
 
 def lines_of(codes: list[CodeType], *names: str) -> tuple[tuple[str, int], ...]:
-    """The file and line where the code writes the name, or else where it reads it; nothing where it does neither."""
+    """The file and line where the code writes the name, or else reads it; empty if it does neither."""
     for wanted in ("STORE", "DELETE", "LOAD", "IMPORT"):
         for code in codes:
             line = code.co_firstlineno

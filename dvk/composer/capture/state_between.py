@@ -1,4 +1,4 @@
-"""Python state while parts of a module are left to PyTorch, which change it: it is restored between attempts, and no graph may hold it."""
+"""Python state that parts left to PyTorch change: it is restored between attempts, and no graph may hold it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from dvk.composer.ir.errors import CannotCompose
 
 @contextmanager
 def random_kept() -> Iterator[None]:
-    """Random numbers that Python and numpy draw meanwhile are drawn again later."""
+    """Restore the random states of Python and numpy after the block, so that the same numbers are drawn again."""
     state, numpy = random.getstate(), sys.modules.get("numpy")
     theirs = numpy.random.get_state() if numpy is not None else None
     try:
@@ -44,7 +44,7 @@ def random_kept() -> Iterator[None]:
 
 @contextmanager
 def kept(model: torch.nn.Module) -> Iterator[None]:
-    """What the model's code can reach by name is afterwards what it was, in modules, classes, globals and what these hold."""
+    """Restore the state that the model's code can reach by name: modules, classes, globals and their contents."""
     saved: list[tuple[Any, Any]] = []
     bound: list[tuple[Any, str, Any]] = []
     seen: set[int] = set()
@@ -54,7 +54,7 @@ def kept(model: torch.nn.Module) -> Iterator[None]:
             return
         seen.add(id(value))
         if isinstance(value, (list, dict, set, deque)):
-            # Past methods of subclasses: some make what is looked up.
+            # Past methods of subclasses: some create what is looked up.
             saved.append((value, dict(dict.items(value)) if isinstance(value, dict) else copy.copy(value)))
             for part in list(dict.values(value) if isinstance(value, dict) else value):
                 save(part, depth + 1)
@@ -102,17 +102,17 @@ def kept(model: torch.nn.Module) -> Iterator[None]:
 
 
 def freed(changes: Iterable[StateChange], left: tuple[str, ...]) -> tuple[str, ...]:
-    """The attributes among changes, by path and name, but those of submodules that are left."""
+    """The changed attributes, by path and name, except those of submodules that are left."""
     found = {(change.owner.removeprefix("self").removeprefix("."), change.name) for change in changes if change.owner[:4] == "self"}
     return tuple(sorted(f"{path}.{name}" for path, name in found if not any(f"{path}.".startswith(f"{one}.") for one in left)))
 
 
 @contextmanager
 def unread(model: torch.nn.Module, changes: list[StateChange], left: tuple[str, ...], parts: Iterable[str]) -> Iterator[None]:
-    """Meanwhile no code but torch's, and what is left to PyTorch, may read what a part has changed: a graph would hold the old value.
+    """Forbid captured code to read, during the block, what a part left to PyTorch has changed: a graph would hold the old value.
 
     Raises:
-        CannotCompose: it does.
+        CannotCompose: captured code reads it.
     """
     undo: list[Callable[[], None]] = []
     whose: dict[tuple[type, str], set[int]] = {}
@@ -159,7 +159,7 @@ def _forbidden(name: str, modules: set[int], otherwise: Any) -> property:
 
 
 def _check_unnamed(model: torch.nn.Module, change: StateChange, left: tuple[str, ...], parts: set[str]) -> None:
-    """Raise where code that is captured names a global or an attribute of a class that has changed."""
+    """Raise if captured code names a global or a class attribute that has changed."""
     functions = [f for path, module in model.named_modules() if not any(f"{path}.".startswith(f"{one}.") for one in left)
                  for f in (*functions_of(module), *functions_in(vars(module)))]
     known: set[int] = set()

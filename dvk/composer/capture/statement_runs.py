@@ -1,8 +1,7 @@
-"""Statements inside functions that are left to PyTorch: each run of them becomes a function, which a graph calls as one step
-(`eager_calls`).
+"""Runs of statements that are left to PyTorch: each becomes a function, which a graph calls as one step (`eager_calls`).
 
-While a module is captured, functions of the user's file run with other code: their statements taken apart (`statements`), and the runs
-that are left replaced by calls. What such a run reads are its arguments, and what it sets for later are its results. The functions
+During a capture, functions of the user's file run with other code: their statements are taken apart (`statements`), and calls replace the
+runs that are left. A run's arguments are the variables it reads, and its results are those it sets for later statements. The functions
 travel inside drop-ins, below the user's file.
 """
 
@@ -23,13 +22,13 @@ from dvk.composer.capture import statements
 from dvk.composer.capture.eager_calls import StepRefused
 
 PREFIX = "dvk_part_"
-"""Of the functions that are made."""
+"""Name prefix of the generated functions."""
 MARK = "_dvk_number"
 LINES = 1_000_000
-"""Functions that are taken apart have lines from a multiple of this on, one for each statement."""
+"""Line numbers of functions that are taken apart start at a multiple of this, one for each statement."""
 LOOPS = (ast.For, ast.While)
 MODES = ("no_grad", "record_function")
-"""Blocks of a `with` that a part may be inside of: called outside of them, it computes the same."""
+"""`with` blocks that may surround a part: called outside them, it computes the same."""
 
 
 @dataclass
@@ -51,10 +50,10 @@ class Part:
 
 
 class Split:
-    """One function of the user's file, and the parts of it.
+    """One function of the user's file, and its parts.
 
     Attributes:
-        text: what each part's function is written as, by name.
+        text: source of each part's function, by name.
     """
 
     def __init__(self, function: FunctionType, tree: ast.FunctionDef, owner: str, prefix: str, base: int):
@@ -72,7 +71,7 @@ class Split:
         self.parts: list[Part] = []
         self.count = 0
         self.is_closed = False
-        """What calls the function is left instead."""
+        """The call that replaces the run."""
         self.code = self._compiled()
 
     def _index(self, block: list[ast.stmt], owner: ast.stmt | None) -> None:
@@ -85,7 +84,7 @@ class Split:
     # ------------------------------------------------------------ code
 
     def _compiled(self) -> CodeType:
-        """The function's code, its parts replaced by calls; every statement has a line number of its own."""
+        """The function's code with calls in place of its parts; every statement has a separate line number."""
         self.numbered: list[ast.stmt | Part] = []
         tree = self._rewritten()
         for node in ast.walk(tree):
@@ -124,7 +123,7 @@ class Split:
         return tree
 
     def _unset(self) -> Iterator[ast.stmt]:
-        """What parts are given may not be set yet where they do not read it either."""
+        """Arguments of parts may still be unset if the parts do not read them either."""
         given = {a.arg for a in ast.walk(self.tree.args) if isinstance(a, ast.arg)}
         for name in sorted({name for part in self.parts for name in part.inputs} - given):
             made = ast.Assign([ast.Name(name, ast.Store())], ast.Constant(None))
@@ -171,18 +170,18 @@ class Split:
     # ------------------------------------------------------------ places
 
     def on(self, line: int) -> tuple[list[ast.stmt], int, int] | None:
-        """The statement that a line of `code` belongs to."""
+        """The statement of a line of `code`."""
         if not self.has(line) or not isinstance(at := self.numbered[line - self.base], ast.stmt):
             return None
         block, number = self.where[id(at)]
         return block, number, number
 
     def has(self, line: int) -> bool:
-        """The line is one of `code`."""
+        """The line belongs to `code`."""
         return self.base <= line < self.base + len(self.numbered)
 
     def leave(self, block: list[ast.stmt], first: int, last: int) -> bool:
-        """Make a part of statements and of what must go with them; False where that cannot be, or nothing changes."""
+        """Make a part of statements and of those that must accompany them; False if that is impossible or changes nothing."""
         while True:
             if (needed := self._needed(block, first, last)) is None:
                 return False
@@ -202,7 +201,7 @@ class Split:
         return self._put(block, first, last)
 
     def _needed(self, block: list[ast.stmt], first: int, last: int) -> tuple[int, int, int] | None:
-        """The same run, or a larger one where the code could not stand in a function; None where none could."""
+        """The same run, or a larger one if the code could not stand in a function; None if no run could."""
         self._found = block
         body = block[first: last + 1]
         nodes = [node for s in body for node in ast.walk(s)]
@@ -248,7 +247,7 @@ class Split:
         return True
 
     def grow(self, part: Part, inputs: Iterable[int], outputs: Iterable[int]) -> bool:
-        """Make a part larger, so that these of its arguments are made inside of it, and these of its results are not needed after it."""
+        """Enlarge a part so that it makes these of its arguments and uses up these of its results."""
         block, first, last = part.block, part.first, part.last
         early = {part.inputs[n] for n in inputs}
         late = {part.outputs[n] for n in outputs if n < len(part.outputs)}
@@ -279,14 +278,14 @@ class Parts:
         self.given_up: set[CodeType] = set()
 
     def split_of(self, code: CodeType) -> Split | None:
-        """The function that runs a code, taken apart; None where that is not possible."""
+        """Take apart the function that runs a code; None if that is not possible."""
         for split in self.splits:
             if code in (split.code, split.whole):
                 return split
         return None
 
     def take_apart(self, code: CodeType) -> Split | None:
-        """As `split_of`, for code that still runs as it is written."""
+        """Like `split_of`, for code that still runs as it is written."""
         if code in self.given_up:
             return None
         self.given_up.add(code)
@@ -307,7 +306,7 @@ class Parts:
         return split
 
     def leave(self, error: BaseException) -> bool:
-        """Take apart the innermost function on the way to an error that can be, or else leave what of it led there."""
+        """Take apart the innermost possible function on the way to an error, or else leave the statement of it that led there."""
         cause = error if isinstance(error, StepRefused) else error.__cause__ or error.__context__ or error
         steps = [(code, line) for code, line in _steps(cause.__traceback__)]
         if lines := getattr(error, "lines", ()):
@@ -325,7 +324,7 @@ class Parts:
         return next((split.code for split in self.splits if split.has(line)), None) or _around(self.home, path, line)
 
     def find(self, name: str) -> tuple[Split, Part] | None:
-        """The part that a function was made of."""
+        """The part of a generated function."""
         return next(((split, part) for split in self.splits for part in split.parts if part.name == name), None)
 
     def names(self) -> list[str]:
@@ -336,7 +335,7 @@ class Parts:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Meanwhile the functions run with their parts as calls of functions among the globals of the user's file."""
+        """Run the functions during the block with their parts as calls of functions among the globals of the user's file."""
         made: dict[str, Any] = {}
         try:
             for split in self.splits:
@@ -355,7 +354,7 @@ class Parts:
 
 
 def _definition(code: CodeType) -> tuple[ast.FunctionDef, str] | None:
-    """The function in its file, and the class that it is defined in."""
+    """The function in its file, and the class that defines it."""
     try:
         tree = ast.parse("".join(linecache.getlines(code.co_filename)))
     except (SyntaxError, ValueError):
@@ -380,7 +379,7 @@ def _steps(trail: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
 
 
 def _around(home: dict[str, Any], path: str, line: int) -> CodeType | None:
-    """The code of the innermost function that stands on a line of a file, among functions of the user's."""
+    """The code of the innermost user function that contains a line of a file."""
     result: list[CodeType] = []
     held = [value for name, value in home.items() if not name.startswith("__")]
     functions = [f for value in held for f in (vars(value).values() if isinstance(value, type) else [value])]
@@ -414,7 +413,7 @@ def _is_mode(item: ast.withitem) -> bool:
 
 
 def _returns(s: ast.AST) -> Iterator[ast.Return]:
-    """Return statements of the function that a statement stands in."""
+    """Return statements of the function that contains a statement."""
     if isinstance(s, ast.Return):
         yield s
     elif not isinstance(s, statements.SCOPES):

@@ -1,7 +1,7 @@
-"""A function's statements taken apart, and which variables each reads, sets and leaves to what follows.
+"""A function's statements taken apart, with the variables that each reads, sets and passes on to later statements.
 
-`normalised` makes every operation a statement whose operands are names or constants (A-normal form), in the order in which Python
-evaluates them: what is left to PyTorch can then be as small as one call in an expression.
+`normalised` makes every operation a statement whose operands are names or constants (A-normal form), in Python's evaluation order: code
+left to PyTorch can then be as small as one call in an expression.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 PREFIX = "dvk_t"
-"""Of the variables that hold parts of expressions."""
+"""Name prefix of the variables that hold parts of expressions."""
 
 
 def normalised(function: ast.FunctionDef) -> None:
@@ -79,7 +79,7 @@ class _Splitter:
             e.slice = parts[0]
 
     def _atom(self, e: ast.expr) -> ast.expr:
-        """A name or constant of the same value; what computes it goes before."""
+        """A name or constant of the same value; the statements that compute it are placed before."""
         made = self._taken(e)
         if isinstance(made, (ast.Constant, ast.Name)) or isinstance(made, ast.UnaryOp) and isinstance(made.operand, ast.Constant):
             return made
@@ -158,7 +158,7 @@ def own(s: ast.AST) -> Iterator[ast.AST]:
 # ---------------------------------------------------------------- variables
 
 def reads(node: ast.AST | None) -> set[str]:
-    """Names that evaluating a node may look up, those that a scope inside binds left out."""
+    """Names that evaluating a node may look up, except those that a scope inside binds."""
     if node is None:
         return set()
     if isinstance(node, ast.Name):
@@ -192,13 +192,13 @@ def stores(nodes: Iterable[ast.AST]) -> set[str]:
 
 
 def locals_of(function: ast.FunctionDef) -> set[str]:
-    """The variables of a function, those that it declares global left out."""
+    """The variables of a function, except those declared global."""
     named = {name for node in ast.walk(function) if isinstance(node, ast.Global) for name in node.names}
     return ({a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)} | stores(function.body)) - named
 
 
 def exposed(statements: Sequence[ast.stmt]) -> tuple[set[str], set[str]]:
-    """Names that statements may read before they bind them, and those that they bind however they run."""
+    """Names that statements may read before they bind them, and those that they bind on every path."""
     wanted: set[str] = set()
     bound: set[str] = set()
     for s in statements:
@@ -238,7 +238,7 @@ def _exposed_by_try(s: ast.Try) -> tuple[set[str], set[str]]:
 
 
 def live_after(function: ast.FunctionDef) -> dict[int, set[str]]:
-    """The identity of each statement → the names that may be read after it has run."""
+    """Map the identity of each statement to the names that may be read after it has run."""
     after: dict[int, set[str]] = {}
 
     def block(statements: Sequence[ast.stmt], out: set[str], leaving: set[str], again: set[str]) -> set[str]:

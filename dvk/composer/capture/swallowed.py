@@ -1,4 +1,4 @@
-"""Exceptions that tracing raises inside a `try` of the user's: eager runs what is tried, and a graph would hold what the handler does."""
+"""Exceptions that tracing raises inside a `try` of the user: eager runs the body, and a graph would hold the handler's result."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 from dvk.composer.ir.errors import CannotCompose
 
 THEIRS = (AttributeError, KeyError, IndexError, StopIteration, ImportError)
-"""What code raises for reasons that tracing does not change."""
+"""Exceptions that code raises for reasons that tracing does not change."""
 
 
 @contextmanager
 def none_swallowed(model: Any) -> Iterator[None]:
-    """Refuse a trace of a model whose code caught an exception meanwhile.
+    """Refuse a trace if the model's code caught an exception during it.
 
     Raises:
-        CannotCompose: with the line.
+        CannotCompose: names the line.
     """
     kinds = {kind for module in model.modules() for kind in type(module).__mro__}
     theirs = [kind for kind in kinds if kind.__module__.partition(".")[0] not in ("torch", "dvk", "builtins")]

@@ -1,1 +1,1 @@
-"""From kernels to source text, one package for each back end; they do not import each other."""
+"""Source text of kernels, one package for each back end; back ends do not import each other."""

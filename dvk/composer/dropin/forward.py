@@ -1,7 +1,7 @@
-"""The host half of a drop-in: the body of its forward, as Python lines.
+"""Host code of a drop-in: the body of its forward, as Python lines.
 
-Extern calls keep their program order, each kernel runs as soon as its operands exist, and a
-temporary is dropped after its last use so that the allocator can hand its memory on.
+Extern calls keep their program order, each kernel runs as soon as its operands exist, and a temporary is dropped after its last use so that
+the allocator can reuse its memory.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from dvk.records import Graph, Node
 
 FRESH = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
          "conv_transpose3d", "convolution"}
-"""Calls whose result nobody else can hold, so a kernel may write over it."""
+"""Calls that return freshly allocated, unaliased tensors, so a kernel may overwrite the result."""
 RESERVED = {"self", "torch", "triton", "tl", "dvk_tensors"} | runtime_sources.texts().keys()
-"""Names that the program uses itself."""
+"""Names that the program itself uses."""
 KERNEL = re.compile(r"(run_)?k\d+\w*")
-"""What kernels and their launchers may be called."""
+"""Names that kernels and their launchers may have."""
 
 Launch = Callable[[Kernel, list[str], list[str]], list[str]]
 Recurrences = dict[Recurrence, str]
 """Recurrent layers → the names of their functions."""
 Makers = dict[tuple[str, tuple[str, ...]], int]
-"""Source of a function that makes a tensor, and what it is made of → its number."""
+"""Source of a function that makes a tensor, and its operands → its index."""
 
 
 @dataclass
 class ForwardProgram:
-    """Lines of the fast path and what its guards must check."""
+    """Lines of the fast path and the facts that its guards must check."""
 
     lines: list[str]
     result: str
@@ -55,18 +55,18 @@ class ForwardProgram:
     derived: list[str]
     """Source of the functions that make derived weights."""
     inplace: dict[str, dict[int, int]] = field(default_factory=dict)
-    """Kernel name → output number → input number it writes over."""
+    """Kernel name → output index → index of the input it overwrites."""
     left: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """What of the module the program calls as it is: its key → path of a submodule, name of a method or nothing."""
+    """Parts of the module that the program calls unchanged: key → path of a submodule, name of a method or empty."""
 
     @property
     def may_go_back(self) -> bool:
-        """It may find, halfway, that the call is not what it was made for, and returns `dvk_else` then."""
+        """The program may find, halfway, that the call does not match, and returns `dvk_else` then."""
         return any(line.endswith(steps.GO_BACK) for line in self.lines)
 
 
 def inplace_pairs(kernel: Kernel, part: Partition, graph: PrimGraph, outputs: set[IRNode]) -> dict[int, int]:
-    """Outputs that may be written over an input: same element, same layout, and nobody reads the input later."""
+    """Outputs that may overwrite an input: same element, same layout, and no later reader of the input."""
     pairs: dict[int, int] = {}
     last = max((i.stage for i in kernel.instrs), default=0)
     for number, buffer in enumerate(kernel.inputs):
@@ -89,7 +89,7 @@ def inplace_pairs(kernel: Kernel, part: Partition, graph: PrimGraph, outputs: se
 
 
 def layouts(graph: Graph, prims: PrimGraph) -> dict[IRNode, tuple[int, ...]]:
-    """Strides of values as eager PyTorch would lay them out, where those are dense but not row-major."""
+    """Strides of values in eager PyTorch's layout, if dense but not row-major."""
     result: dict[IRNode, tuple[int, ...]] = {}
     for node in graph.nodes:
         value = prims.values.get(node.name)
@@ -114,8 +114,8 @@ class HostWriter:
     """Emits the program for a partition and its kernels.
 
     Args:
-        makers: those of earlier programs in the same drop-in; what is derived from the same weights is made once.
-        recurrences: the same of recurrent layers.
+        makers: those of earlier programs in the same drop-in; tensors derived from the same weights are made once.
+        recurrences: those of earlier programs in the same drop-in.
         benchmark: cuDNN measures the algorithms of convolutions.
     """
 
@@ -144,7 +144,7 @@ class HostWriter:
                 self._group(step)
             else:
                 self._extern(step)
-            # A result written in place shares its operand's name, which then lives on.
+            # A result written in place shares its operand's name, which then stays alive.
             alive = {n for p, n in self.names.items() if p in self.outputs or last.get(p, -1) > number or p.kind == "source"}
             dead = [self.names[p] for p, at in last.items() if at == number and self.names.get(p) not in (None, *alive)]
             if dead:
@@ -162,7 +162,7 @@ class HostWriter:
     # -------------------------------------------------------------- values
 
     def _fresh(self, prim: IRNode | None = None) -> str:
-        """A new name, for a value if it is one's."""
+        """A new name; that of a value if one is given."""
         del prim
         self.counter += 1
         return f"_t{self.counter - 1}"
@@ -176,7 +176,7 @@ class HostWriter:
             return held_name(node)
         if prim not in self.part.users:
             return ""
-        # Made once: a kernel is given an address, which must outlive the expression that makes the tensor.
+        # Bound to a name: a kernel gets an address, which must outlive the expression that makes the tensor.
         data = self._literal(node.kwargs["data"])
         key = self._maker(f"lambda: torch.tensor({data}, dtype=torch.{node.dtype}, device='{self.device}')", ())
         self.lines.append(f"_c{key} = dvk_derived(_dvk_values, {key}, (), _dvk_make{key})")
@@ -186,7 +186,7 @@ class HostWriter:
         return self.makers.setdefault((source, operands), len(self.makers))
 
     def _origin(self, operand: Any) -> str:
-        """A weight by its path, which programs of one module share; anything else is this program's alone."""
+        """Name a weight by its path, which programs of one module share; other names belong to this program alone."""
         view = self.prims.values[operand["ref"]]
         node = view.base.node if not view.steps else None
         return node.target if node is not None and node.target is not None else f"{operand} of {id(self)}"
@@ -201,7 +201,7 @@ class HostWriter:
         return text
 
     def _tree(self, tree: Any) -> str:
-        # Where a reshape copies, views of it that are returned together share the copy.
+        # If a reshape copies, views of it that are returned together share the copy.
         uses: Counter[str] = Counter()
         copies: dict[str, str] = {}
 
@@ -225,7 +225,7 @@ class HostWriter:
         return structures.expression(tree, partial(value, counting=False), self._literal)
 
     def _last_uses(self) -> dict[IRNode, int]:
-        """Value → number of the last step that touches it; aliases keep the memory of extern results alive by themselves."""
+        """Map each value to the index of the last step that touches it; aliases keep the memory of extern results alive by themselves."""
         last: dict[IRNode, int] = {}
         for number, step in enumerate(self.part.schedule):
             for member in step.members if isinstance(step, FusionGroup) else [step]:
@@ -265,16 +265,16 @@ class HostWriter:
         self.lines.extend(self.launch(kernel, inputs, outputs))
 
     def _check_layout(self, name: str, buffer: Buffer) -> None:
-        """What a call returned must lie in memory as the kernel was written for."""
+        """Require of a call's result the layout that the kernel was written for."""
         self.lines.append(f"{name} = dvk_strided({name}, {buffer.strides!r}, {buffer.shape!r}, torch.{buffer.dtype})")
 
     def _allocate(self, name: str, buffer: Buffer, kernel: Kernel, inputs: list[str]) -> None:
-        """Memory for an output; `inputs` are the names of what the kernel reads."""
+        """Allocate an output; `inputs` are the names of the tensors that the kernel reads."""
         outside = (buffer.shape, buffer.strides, buffer.dtype)
         read = list(zip(inputs, kernel.inputs, strict=True))
         like = next((i for i, b in read if (b.shape, b.strides, b.dtype) == outside), None)
         near = next((i for i, b in read if b.dtype == buffer.dtype), None)
-        # Methods of a tensor take half the time of functions that are told a device: nothing to parse.
+        # Methods of a tensor take half the time of functions with a device argument: nothing to parse.
         new = f"{near}.new_empty" if near else "torch.empty"
         where = "" if near else f", dtype=torch.{buffer.dtype}" + (f", device='{self.device}'" if self.device != "cpu" else "")
         if like is not None:
@@ -302,7 +302,7 @@ class HostWriter:
             self.lines.append(f"{name} = {self._call(node)}")
 
     def _look(self, node: Node, name: str) -> None:
-        """Go back where a weight is not finite."""
+        """Fall back if a weight is not finite."""
         value, source = self._literal(node.args[0]), self.prims.values[node.args[0]["ref"]].base
         if source.node is not None and source.node.op == "input":
             self.lines.append(f"{name} = bool(torch.isfinite({value}).all())")
@@ -343,7 +343,7 @@ class HostWriter:
 
 
 def parameter(name: str) -> str:
-    """The name under which the program knows an argument of forward(): the argument's own where that is safe."""
+    """The program's name of an argument of forward(): the argument's own if that is safe."""
     text = re.sub(r"\W", "_", name)
     taken = keyword.iskeyword(text) or hasattr(builtins, text) or text in RESERVED or KERNEL.fullmatch(text)
     if text == name and not taken and not text.startswith(("_", "arg_")):

@@ -1,7 +1,7 @@
-"""Generated text above and below a user's file, in one module: neither may take the other's names.
+"""Generated text above and below a user's file, in one module without name clashes.
 
-What the generated text imports or defines under a name that the file uses for something else is renamed; builtins that the file gives
-another meaning are named by their module; and the original goes by a name of its own where the generated text uses its name.
+Names that the generated text imports or defines are renamed if the file uses them otherwise; builtins that the file redefines are qualified
+by their module; and the original is renamed if the generated text uses its name.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 OWNER = "dvk_original"
-"""What generated text calls the module or function that it stands in for."""
+"""Name of the original module or function in generated text."""
 NEW = "ModelNew"
 KEPT = {NEW, "replace", "dvk_replace"}
-"""What others find in a drop-in by name."""
+"""Public names of a drop-in."""
 
 FIELD, WORD = re.compile(r"\{[^{}]*\}"), re.compile(r"(?<![\w.!'\"])[A-Za-z_]\w*")
-"""What an f-string replaces, on one line, and the names in that."""
+"""A replacement field of an f-string on one line, and the names in it."""
 BINDABLE = re.compile(r"(?<![\w.'\"`])[^\W\d]\w*")
-"""Words where a name may be bound: an attribute is none, nor what a quotation begins with."""
+"""A word that may bind a name: neither an attribute nor the start of a quotation."""
 
 
 HERE = "# dvk: here stands the original\n"
-"""A line of generated text: what is before it goes above the user's file, what is after it below."""
+"""Separator line of generated text: the part before it goes above the user's file, the part after it below."""
 
 
 def to_the_top(source: str) -> tuple[str, str]:
-    """Imports from `__future__`, which have to begin a file, and the file's text without them: it may stand below other text."""
+    """Split a file into its imports from `__future__`, which must begin a file, and the rest, which may stand below other text."""
     if "__future__" not in source and "__doc__" not in source:
         return "", source
     tree, lines, imports = ast.parse(source), io.StringIO(source).readlines(), list[str]()
@@ -51,22 +51,22 @@ def to_the_top(source: str) -> tuple[str, str]:
 
 
 def with_room(source: str, entry: str) -> str:
-    """A file's text in which a `ModelNew` other than its entry goes by another name, so that the generated one does not take its place."""
+    """Rename a `ModelNew` in a file's text other than its entry, so that the generated class does not replace it."""
     if entry == NEW or NEW not in _origins_in(source):
         return source
     return _renamed(source, ast.parse(source), {NEW})
 
 
 def beside(source: str, entry: str, generated: str) -> tuple[str, str]:
-    """The generated text, to stand above and below the file whose `entry` it calls `OWNER`."""
+    """The generated text above and below the file, whose `entry` it calls `OWNER`."""
     theirs, words = _origins_in(source), {entry} & set(dir(builtins)) | set(BINDABLE.findall(generated))
     if entry not in words and all(theirs[name] == {"torch"} == {name} for name in words & theirs.keys()) and "*" not in theirs:
-        # nearly all: a model's texts are put together by the thousand
+        # nearly all: thousands of training programs are assembled
         return _halves(_with_own_builtins(source, generated).replace(OWNER, entry))
     tree = ast.parse(generated)
     mine = _origins(tree)
     clashing = {name for name in mine.keys() & theirs.keys() if mine[name] != theirs[name]} - KEPT
-    if "*" in theirs:  # what it brings comes after what stands above
+    if "*" in theirs:  # its imports follow the text above
         clashing |= {name for name in mine if not name.startswith(("_", "dvk_"))} - KEPT - {"torch"}
     if clashing:
         generated = _renamed(generated, tree, clashing)
@@ -85,7 +85,7 @@ def _halves(generated: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=64)
 def names_bound_by(source: str) -> frozenset[str]:
-    """Names that a file's text binds, arguments aside; `*` for what a star import brings. Empty if it does not parse."""
+    """Names that a file's text binds, except arguments; `*` for a star import. Empty if the text does not parse."""
     try:
         return frozenset(_bound(ast.parse(source)))
     except (SyntaxError, ValueError):
@@ -102,7 +102,7 @@ def _bound(tree: ast.AST) -> set[str]:
 
 
 def _binds(node: ast.AST) -> Iterator[tuple[str, str]]:
-    """Names that a statement or target binds, and to what: the path of an import, else where it stands."""
+    """Names that a statement or target binds, with the path of an import or else the position."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         yield node.name, f"line {node.lineno}"
     elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -115,7 +115,7 @@ def _binds(node: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def _origins(tree: ast.Module) -> dict[str, set[str]]:
-    """The names at the top of a text, and to what it binds them."""
+    """Module-level names of a text with their bindings."""
     result: dict[str, set[str]] = {}
     for statement in tree.body:
         inner = isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
@@ -126,7 +126,7 @@ def _origins(tree: ast.Module) -> dict[str, set[str]]:
 
 
 def _renamed(text: str, tree: ast.Module, names: set[str]) -> str:
-    """The text with `dvk_` before these names of its own, keywords of calls aside."""
+    """Prefix these names of the text with `dvk_`, except keywords of calls."""
     lines = io.StringIO(text).readlines()
     imports = {node.lineno for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))}
     for token, before, after, inside in reversed(list(_names("".join(lines)))):
@@ -143,7 +143,7 @@ def _renamed(text: str, tree: ast.Module, names: set[str]) -> str:
 
 
 def _with_own_builtins(source: str, generated: str) -> str:
-    """The generated text, safe from a file that gives builtin names another meaning (`from torch import *`)."""
+    """Protect the generated text from a file that redefines builtin names (`from torch import *`)."""
     bound = names_bound_by(source)
     shadowed = {n for n in dir(builtins) if ("*" in bound or n in bound) and not keyword.iskeyword(n)} - {"super"}
     if not shadowed:
@@ -156,7 +156,7 @@ def _with_own_builtins(source: str, generated: str) -> str:
 
 
 def _names(text: str) -> Iterator[tuple[tokenize.TokenInfo, str, str, bool]]:
-    """Every name of a text, with the tokens before and after it, and whether it stands inside brackets."""
+    """Every name of a text, with the adjacent tokens, and whether it is inside brackets."""
     tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
     depth = 0
     for before, token, after in zip([tokens[0], *tokens], tokens, tokens[1:], strict=False):

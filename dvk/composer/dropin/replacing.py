@@ -1,6 +1,6 @@
-"""The end of a drop-in: what users call to have it in the place of the original, in a live model or by the function's name.
+"""The end of a drop-in: functions that replace the original in a live model, or a function by name.
 
-`replace` says on stderr what it has replaced, and what looks like the original and was left as it is, with the reason (`convert`).
+`replace` reports on stderr which modules it has replaced, and which look like the original but were left, with the reason (`convert`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dvk.records import Task
 
 
 def text(task: Task, *, fused: bool = True) -> str:
-    """The definitions; a file that has such names keeps them.
+    """The definitions; names that the file already has are kept.
 
     Args:
-        fused: False where all was left to PyTorch.
+        fused: False if all work was left to PyTorch.
     """
     name, new = _names(task)
     if task.kind == "function":
@@ -43,18 +43,18 @@ def {name}(model, quiet=False):
 
 
 def _names(task: Task) -> tuple[str, str]:
-    """What patches a live module, or gives the function; and the function that is called instead of the original."""
+    """The definitions that patch a live module or provide the function, and the function called instead of the original."""
     bound = names_bound_by(task.source)
     return ("dvk_replace" if "replace" in bound else "replace",
             f"dvk_{task.entry}" if f"{task.entry}_new" in bound else f"{task.entry}_new")
 
 
 def used(task: Task, source: str, arguments: Sequence[str] = ()) -> tuple[str, str]:
-    """How a drop-in is used, in one line for people, and in lines of Python. Candidates of a language model may define `ModelNew` alone.
+    """Usage of a drop-in, as one line for people and as lines of Python. Candidates of a language model may define `ModelNew` alone.
 
     Args:
-        source: of the drop-in.
-        arguments: names of what a function takes; where they are not known those of its tensors.
+        source: text of the drop-in.
+        arguments: parameter names of a function; if unknown, those of its tensors.
     """
     there, (name, new) = names_bound_by(source), _names(task)
     if task.kind == "function":

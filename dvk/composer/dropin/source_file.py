@@ -1,15 +1,14 @@
-"""Write a drop-in: kernels, then the `ModelNew` that calls them, then the user's file, then what guards the whole.
+"""Write a drop-in: kernels, then the `ModelNew` that calls them, then the user's file, then the guards.
 
-The result needs torch alone (and Triton, or a C++ compiler at first use). It computes the original
-forward for anything that no program was made for: other shapes, dtypes, devices or layouts, another
-configuration or mode of the module or of a submodule, hooks on submodules, replaced submodules, autocast,
-tracing, and whenever gradients are wanted. Plain attributes changed after the first call are not noticed
-until train(), eval(), to() or load_state_dict() is called.
+The result needs torch alone (and Triton, or a C++ compiler at first use). It falls back to the original forward for every call without a
+program: other shapes, dtypes, devices or layouts, another configuration or mode of the module or of a submodule, hooks on submodules,
+replaced submodules, autocast, tracing, and whenever gradients are wanted. Changes of plain attributes after the first call are noticed only
+once train(), eval(), to() or load_state_dict() is called.
 
-It may hold several programs, each for inputs of its own. Weights are bound once for all of them.
+A drop-in may hold several programs, each for different inputs. They share bound weights.
 
-What a person wants to read comes first. The `ModelNew` up there knows nothing of the original, which is further down: the class of
-that name at the end of the file is made of it, of `guards.dvk_guarded` and of the original.
+The part that people read comes first. Its `ModelNew` does not know the original, which is further down: the class of that name at the end
+of the file combines it with `guards.dvk_guarded` and the original.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from dvk.records import Node, Task
 
 MODULES = ("copyreg", "ctypes", "dis", "functools", "glob", "hashlib", "inspect", "io", "os", "pickle", "shlex", "shutil", "subprocess",
            "sys", "tempfile", "threading", "types", "warnings")
-"""What the guards of a drop-in may import."""
+"""Modules that the guards of a drop-in may import."""
 LINE = "# " + "=" * 98
 
 
@@ -57,12 +56,12 @@ class Fused:
 
     @property
     def arguments(self) -> list[str]:
-        """All that the call takes, by the names that generated text knows."""
+        """All arguments of the call, by their names in generated text."""
         return [parameter(name) for name in self.captured.arguments]
 
     @property
     def takes(self) -> list[str]:
-        """What the program takes: the arguments, or the tensors in them where some are nested."""
+        """Parameters of the program: the arguments, or their tensors if some are nested."""
         return [parameter(str(n.target)) for n in self.inputs] if self.captured.structure else self.arguments
 
 
@@ -70,14 +69,14 @@ def write(task: Task, fused: Sequence[Fused], *, kernels: str, runtime: str, loa
     """The whole text of a drop-in.
 
     Args:
-        fused: programs for calls that differ; the first that fits is run.
+        fused: programs for different calls; the first that matches runs.
         kernels: module-level text that defines the kernels.
-        runtime: the same of what launches them, which a reader may leave out; it runs below the guards.
-        load: lines that make the kernels callable, once a process: the body of a function that returns False where that fails.
+        runtime: module-level text of their launchers, which a reader may skip; it stands below the guards.
+        load: lines that make the kernels callable, once per process: the body of a function that returns False on failure.
         header: imports that the kernels need.
 
     Raises:
-        CannotCompose: the programs were not made for one and the same module.
+        CannotCompose: the programs belong to different modules.
     """
     held, is_module = _held(fused), task.kind == "module"
     facts = _facts(task, fused, held)
@@ -130,7 +129,7 @@ class ModelNew(dvk_fused, dvk_guarded{f", {OWNER}" if is_module else ""}):
 
 
 def unchanged(task: Task, title: str) -> str:
-    """The text where all would be left to PyTorch as the user calls it: guards could only cost time."""
+    """The text if all work stays with PyTorch in the user's own call: guards could only cost time."""
     head, body = f"class ModelNew({OWNER}):", "pass"
     if task.kind == "function":
         head = "import torch\n\n\nclass ModelNew(torch.nn.Module):"
@@ -143,7 +142,7 @@ def unchanged(task: Task, title: str) -> str:
 
 
 def _together(task: Task, title: str, parts: dict[str, str], generated: str) -> str:
-    """A drop-in's text: what is to be read, the original with `parts` of it as functions, what guards it."""
+    """The text of a drop-in: the readable part, the original with `parts` of it as functions, the guards."""
     whole = "\n\n\n".join([task.source.rstrip(), PARTS, *parts.values()]) if parts else task.source
     source = with_room(whole, task.entry)
     told = "unchanged" if source == whole else "its ModelNew renamed"
@@ -171,14 +170,14 @@ def _together(task: Task, title: str, parts: dict[str, str], generated: str) -> 
 
 
 def _imports(text: str) -> str:
-    """Those of the generated text below the original."""
+    """The imports of the generated text below the original."""
     words = set(re.findall(r"(?<![\w.])(\w+)\.", text))
     plain = [name for name in MODULES if name in words]
     return "\n".join([*([f"import {', '.join(plain)}"] if plain else []), "import torch"])
 
 
 def _globals(fused: Sequence[Fused], kept: bool) -> str:
-    """What the functions of a drop-in share; `kept`: of `dvk_kept` the kernels have need before."""
+    """Globals that a drop-in's functions share; `kept`: the kernels need `dvk_kept` earlier."""
     goes_back = any(one.program.may_go_back for one in fused)
     return "\n".join([
         "# Types of plain tensors. A recorder of kernel launches, the module `dvk_record`, stands in with tensors of its own.",
@@ -188,10 +187,10 @@ def _globals(fused: Sequence[Fused], kept: bool) -> str:
 
 
 def _facts(task: Task, fused: Sequence[Fused], held: Held) -> list[str]:
-    """What the programs were made for, as `guards.dvk_guarded` reads it.
+    """The calls that the programs were made for, in the form that `guards.dvk_guarded` reads.
 
     Raises:
-        CannotCompose: the programs were not made for one and the same module.
+        CannotCompose: the programs belong to different modules.
     """
     (config, *others) = {one.captured.config_hash: None for one in fused}
     if others:
@@ -219,10 +218,10 @@ def _loading(load: Sequence[str]) -> str:
 
 
 def _modes(fused: Sequence[Fused]) -> dict[str, bool]:
-    """The modes that the programs rest on, by path.
+    """The modes that the programs depend on, by path.
 
     Raises:
-        CannotCompose: two of them rest on different modes of one module.
+        CannotCompose: two programs depend on different modes of one module.
     """
     result: dict[str, bool] = {}
     for one in fused:
@@ -249,7 +248,7 @@ def _dispatch(number: int, one: Fused) -> str:
 
 
 def _fits(task: Task, number: int, one: Fused, held: Held) -> str:
-    """The method that looks whether the arguments are those of the program."""
+    """The method that checks whether the arguments match the program."""
     nodes = {str(node.target): node for node in one.inputs}
     texts: dict[str, str] = {}
 
@@ -259,7 +258,7 @@ def _fits(task: Task, number: int, one: Fused, held: Held) -> str:
         first = next(iter(texts.values()))
         where = f"{text}.is_{task.device}"
         if task.device == "cuda":
-            # Asking for the current device takes as long as all the rest, and raises where there is none.
+            # Asking for the current device takes as long as all the rest, and raises without one.
             where = f"{text}.get_device() == {first}.get_device()" if text != first else \
                 f"{where} and {text}.get_device() == torch.cuda.current_device()"
         plain = f"type({text}) in dvk_tensors and {text}.layout is torch.strided and not {text}.is_neg()"
@@ -291,7 +290,7 @@ def _fits(task: Task, number: int, one: Fused, held: Held) -> str:
 
 
 def _run(number: int, one: Fused, held: Held) -> str:
-    """The method that is the program."""
+    """The method that runs the program."""
     own = {key: held_name(node) for key, node in _keyed(one.program.weights)}
     bound = ", ".join(own.get(key, "_") for key in held)
     renewed = ["_dvk_held, _dvk_values = dvk_renew(self)"] if one.program.derived else []
@@ -303,7 +302,7 @@ def _run(number: int, one: Fused, held: Held) -> str:
 # ---------------------------------------------------------------- what all programs share
 
 Held = dict[tuple[str, int], int]
-"""Path of a weight, and which of the values of one program that have it → its position in `_dvk_weights`."""
+"""Map the path of a weight, and its index among one program's values of that path, to its index in `_dvk_weights`."""
 
 
 def _keyed(weights: Sequence[Node]) -> Iterator[tuple[tuple[str, int], Node]]:

@@ -1,1 +1,1 @@
-"""From primitives to kernels: which nodes share a kernel, and the loops of each."""
+"""Fusion of primitives into kernels: the nodes that share a kernel, and the loops of each."""

@@ -1,4 +1,4 @@
-"""The loop form of a group of primitives: one kernel, from its members and the layouts of what it reads and writes."""
+"""The loop form of a group of primitives: one kernel, from its members and the layouts of its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from dvk.composer.ir.matmul_form import form_of
 from dvk.composer.ir.nodes import IRNode, View, broadcast_index, contiguous_strides, gathered_index, register_type
 
 MAX_WINDOW = 256
-"""Elements of the longest window that one lane walks alone."""
+"""Elements of the longest window that a single lane may loop over."""
 
 MAX_CONVOLVED = 1024
-"""The same of a convolution, whose windows overlap more than anything else would gain from."""
+"""The same limit for a convolution, whose overlapping windows would cost more than other fusion gains."""
 
 
 def build(group: FusionGroup, part: Partition, name: str, strides: Mapping[IRNode, tuple[int, ...]]) -> Kernel:
-    """Loop form of a group.
+    """Build the loop form of a group.
 
     Args:
-        strides: layout in elements of values that are not contiguous; others are.
+        strides: layout in elements of non-contiguous values; others are contiguous.
     """
     builder = _Builder(group, part, dict(strides))
     for prim in group.members:
@@ -59,7 +59,7 @@ class _Builder:
         return Buffer(prim, prim.shape, self.strides.get(prim, contiguous_strides(prim.shape)), prim.dtype)
 
     def _operand(self, prim: IRNode, position: int, within: tuple[Bound, ...] = (), fill: bool | int | float = 0) -> Argument:
-        """A value's operand; a load that is guarded by exactly the bounds `within` is `fill` outside of them."""
+        """The operand of a value; a load guarded by exactly the bounds `within` is `fill` outside of them."""
         operand = prim.operands[position]
         if not isinstance(operand, View):
             return operand
@@ -101,7 +101,7 @@ class _Builder:
                                       fill=fill, prim=prim)
 
     def _gather(self, prim: IRNode) -> None:
-        """A load whose place is computed; what it reads is an input, never a value of this kernel."""
+        """A load at a computed index; its source is an input, never a value of this kernel."""
         source = prim.operands[0]
         assert isinstance(source, View)
         index, buffer = self.group.reads(prim, 0), self._buffer(source.base)
@@ -132,7 +132,7 @@ class _Builder:
         vars_: frozenset[Var] = frozenset().union(*(s.vars for s in sources))
         stage = max((s.stage for s in sources), default=0)
         if prim.kind == "reduce":
-            # An operand constant along the row is summed as often as the row is long.
+            # An operand constant along the row is summed as many times as the row is long.
             kind = register_type(prim.dtype)
             self.value[prim] = self._emit(f"reduce_{prim.op}", args, kind, kind, vars_ - self.group.reduced, stage + 1, prim=prim)
         elif prim.kind == "scan":
@@ -161,7 +161,7 @@ class _Builder:
 
 def _order_and_coalesce(group: FusionGroup, instrs: list[Instr], stores: list[Store]
                         ) -> tuple[tuple[Var, ...], tuple[Var, ...], dict[Var, Affine]]:
-    """Put the variable that walks memory fastest innermost and join neighbours that walk as one."""
+    """Put the variable that is fastest in memory innermost and merge neighbours that are contiguous."""
     offsets = [i.offset for i in instrs if i.op in (*READS, "iota")] + [s.offset for s in stores]
     offsets += [part for i in instrs for part, _ in i.bounds]
     memory = [s.offset for s in stores] + [i.offset for i in instrs if i.op in READS]
@@ -170,7 +170,7 @@ def _order_and_coalesce(group: FusionGroup, instrs: list[Instr], stores: list[St
     for keep in (False, True):
         variables = [v for v in group.order if (v in group.reduced) is keep]
         scan = next((p for p in group.members if keep and p.kind == "scan"), None)
-        # A scan walks its dimension in order, wherever that lies in memory.
+        # A scan visits its dimension in order, in any layout.
         walks = sorted(memory, key=lambda o: -len(o.vars)) if scan is None else [group.index[scan][scan.attrs["dim"]]]
         guide = next((o for o in walks if all(v in o.vars for v in variables)), None)
         if guide is not None:
@@ -204,7 +204,7 @@ def outside(index: Index, shape: tuple[int, ...]) -> tuple[Bound, ...]:
 
 
 def is_window(group: FusionGroup, instrs: list[Instr], stores: list[Store], reduced: tuple[Var, ...]) -> bool:
-    """Short windows reduced once, and nothing stored but their results."""
+    """Short windows are reduced once, and only their results are stored."""
     windowed = any(p.kind == "reduce" and p.attrs.get("window") for p in group.members)
     longest = MAX_CONVOLVED if any(p.attrs.get("contracted") for p in group.members) else MAX_WINDOW
     short = math.prod(v.size for v in reduced) <= longest and all(i.stage <= 1 for i in instrs)
@@ -218,6 +218,6 @@ def _family(reduced: tuple[Var, ...], instrs: list[Instr]) -> str:
     for instr in instrs:
         if instr.op in READS and instr.vars & frozenset(reduced) and instr.offset.terms:
             fastest = min(instr.offset.terms, key=lambda t: abs(t[1]))[0]
-            # Memory traffic decides: a small gate must not turn the reading of a large tensor.
+            # Memory traffic decides: a small gate must not turn the reads of a large tensor.
             votes += math.prod(v.size for v in instr.offset.vars) * (1 if fastest in reduced else -1)
     return "row" if votes >= 0 else "column"

@@ -1,4 +1,4 @@
-"""Groups of primitives, kernels in the making, and the partition of a graph into them."""
+"""Groups of primitives that become kernels, and the partition of a graph into them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dvk.composer.lowering.dispatch import FINITE, PrimGraph, walk_refs
 
 @dataclass(eq=False)
 class FusionGroup:
-    """A kernel in the making: members in execution order, each with its index."""
+    """A future kernel: members in execution order, each with its index."""
 
     members: list[IRNode]
     index: dict[IRNode, Index]
@@ -32,12 +32,12 @@ class FusionGroup:
         return math.prod(v.size for v in self.reduced)
 
     def is_row_level(self, prim: IRNode) -> bool:
-        """The value exists once a row, not once an element."""
+        """The value exists once per row, not once per element."""
         return not any(part.vars & self.reduced for part in self.index[prim]) and bool(self.reduced)
 
     @property
     def is_windowed(self) -> bool:
-        """It reduces windows, whose results are many: what is made for each of them is made where they are."""
+        """The group reduces windows, whose results are many: their consumers run in the same place."""
         return any(p.attrs.get("window") for p in self.members)
 
     def reads(self, prim: IRNode, position: int) -> Index | None:

@@ -1,8 +1,8 @@
-"""What may share a kernel with a matrix product: the fuser's rules for it.
+"""Fusion rules of matmuls: the operations that may share a kernel with one.
 
-Behind a product fuses what is computed once an element of its result. Before it, into the load of an operand, only what is cheap:
-it is computed again for every tile of the other operand. Two products share a kernel where one operand's index space is the other's,
-so that both are sums over the same tiles.
+The epilogue may hold operations that run once per element of the result. The prologue, in the load of an operand, may hold only cheap
+operations: they are recomputed for every tile of the other operand. Two matmuls share a kernel if one operand's index space equals the
+other's, so that both are sums over the same tiles.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from dvk.composer.lowering.pooling import COSTLY_OPS
 from dvk.composer.lowering.view_pushdown import SUMMED
 
 CHEAP_OPS = 3
-"""Operations that may be done again for every tile of the other operand: a scale, an activation of one or two steps, a mask."""
+"""Operations that may be recomputed for every tile of the other operand: a scale, an activation of one or two steps, a mask."""
 MOST = 16
-"""Products of one kernel: each has its own sums in registers."""
+"""Maximum matmuls per kernel: each has separate sums in registers."""
 FEW_READS = 16
-"""Elements of the result that read one element of an operand, up to which anything may be computed again."""
+"""Elements of the result per element of an operand, up to which any operation may be recomputed."""
 
 
 def is_product(group: FusionGroup) -> bool:
-    """The group has a matrix product, or the multiplication of one."""
+    """The group has a matmul, or the multiplication of one."""
     return any(p.attrs.get("product") for p in group.members)
 
 
 def may_join(first: FusionGroup, second: FusionGroup, value: IRNode) -> bool:
-    """Whether a kernel with a product may hold both groups, of which the second reads `value` from the first."""
+    """Whether a kernel with a matmul may hold both groups, the second of which reads `value` from the first."""
     members = (*first.members, *second.members)
     if any(p.kind == "scan" or (p.kind == "reduce" and not p.attrs.get("product")) for p in members):
         return False
@@ -47,13 +47,13 @@ def _cost(group: FusionGroup) -> int:
 
 
 def is_sound(group: FusionGroup, escaping: list[IRNode]) -> bool:
-    """Products of the group have the same sides and types, and what is behind them is computed once an element of the result.
+    """Matmuls of the group have the same sides and types, and their epilogue runs once per element of the result.
 
     Args:
         escaping: members that are needed outside of the group.
     """
     products = [p for p in group.members if p.kind == "reduce" and p.attrs.get("product")]
-    if not products:  # what a multiplication has joined its sum must be able to join
+    if not products:  # the sum must be able to join whatever its multiplication has joined
         return not is_product(group) or all(p.attrs.get("product") for p in escaping)
     times = [p.operands[0].base for p in products]  # type: ignore[union-attr]
     if len(products) > MOST or any(p not in group.index for p in times) or len({_dtype(p) for p in times}) > 1:
@@ -62,7 +62,7 @@ def is_sound(group: FusionGroup, escaping: list[IRNode]) -> bool:
     for prim in group.members:
         if prim in products or any(isinstance(o, View) and o.base in behind for o in prim.operands):
             behind.add(prim)
-    # With few columns the next product's multiplication, too, is once an element of the result, and yet belongs to its own sum.
+    # With few columns the next matmul's multiplication is also once per element of the result, yet belongs to its own sum.
     if any(p in behind for p in group.members if p.kind == "pw" and p.attrs.get("product")):
         return False
     if any(prim not in behind or not group.is_row_level(prim) for prim in (*behind, *escaping)):
@@ -72,7 +72,7 @@ def is_sound(group: FusionGroup, escaping: list[IRNode]) -> bool:
 
 
 def _dtype(times: IRNode) -> str:
-    """Of what is multiplied: sums of one kernel are of one type, and tiles are chosen for it."""
+    """Type of the multiplication: sums of one kernel have one type, which determines their tiles."""
     return next(o.base.dtype for o in times.operands if isinstance(o, View))
 
 
@@ -87,13 +87,13 @@ def _sides(group: FusionGroup, times: IRNode) -> tuple[frozenset[Var], frozenset
 
 
 def are_whole(part: Partition) -> bool:
-    """Every product is in the kernel of its sum: apart, all that is multiplied would be written to memory."""
+    """Every multiplication is in the kernel of its sum: apart, all products would be written to memory."""
     found = [set(group.members) for group in part.groups]
     return all(prim.operands[0].base in members for members in found for prim in members if _is_sum(prim))  # type: ignore[union-attr]
 
 
 def repeated(graph: PrimGraph) -> set[str]:
-    """Products of which the parts that are computed, and the whole where it is, are together more than the whole."""
+    """Matmuls whose computed parts, plus the whole if it is computed too, have more elements than the whole."""
     wholes = {graph.origins[view.base]: view.base for view in graph.pieces if _is_sum(view.base)}
     made: Counter[str] = Counter()
     for prim in live(graph) if wholes else ():

@@ -1,10 +1,9 @@
 """Partition a primitive graph into kernels.
 
-Every value of a kernel has exactly one index over the kernel's loop variables. Two groups merge when
-the index at which the consumer reads the producer can be made equal to the one at which the producer
-computes it; loop variables are split where a reshape needs it. All reductions of a kernel run over
-the same variables, so a kernel is rows of reduction loops with pointwise work between them. Scans are in kernels without
-reductions, and all of a kernel walk the same variables the same way.
+Every value of a kernel has exactly one index over the kernel's loop variables. Two groups merge when the index at which the consumer reads
+the producer can be made equal to the one at which the producer computes it; loop variables are split where a reshape needs it. All
+reductions of a kernel run over the same variables, so a kernel is rows of reduction loops with pointwise work between them. Scans are in
+kernels without reductions, and all scans of a kernel run along the same variables in the same direction.
 
 Horizontal fusion (two kernels that merely share an input) is not done here.
 """
@@ -25,8 +24,8 @@ MAX_INLINE_OPS = 8
 """A value recomputed for every element it is broadcast to may cost at most this many operations."""
 
 MAX_MEMBERS = 256
-"""Operations of one kernel. Eight times what the largest of everyday modules has; loops that a module writes out grow without end, and
-compilers take more than in proportion: 48 steps of a state-space model as one kernel were 0.5 MB of PTX and half a minute."""
+"""Maximum operations of one kernel, eight times the largest of everyday modules. Unrolled loops of a module grow without end, and compile
+time grows superlinearly: 48 steps of a state-space model as one kernel were 0.5 MB of PTX and took 30 s."""
 
 
 def partition(graph: PrimGraph, may_merge: Callable[[FusionGroup, FusionGroup, IRNode], bool] = lambda a, b, p: True) -> Partition:
@@ -67,7 +66,7 @@ def partition(graph: PrimGraph, may_merge: Callable[[FusionGroup, FusionGroup, I
 
 
 def _followers(prims: list[IRNode], users: dict[IRNode, list[IRNode]]) -> dict[IRNode, list[IRNode]]:
-    """What runs after a primitive: its users, and of calls with an effect all later calls, which themselves come after earlier ones."""
+    """Map each primitive to its successors: its users, and for calls with an effect all later ones, which keep their order."""
     result = {p: list(after) for p, after in users.items()}
     effect: IRNode | None = None
     since: list[IRNode] = []
@@ -83,7 +82,7 @@ def _followers(prims: list[IRNode], users: dict[IRNode, list[IRNode]]) -> dict[I
 
 
 def _too_large(first: FusionGroup, second: FusionGroup, value: IRNode) -> bool:
-    """Only what is multiplied joins its sum in a kernel of any size: apart, all of it would go through memory."""
+    """Only a multiplication joins its sum in a kernel of any size: apart, all products would go through memory."""
     summed = value.kind == "pw" and any(value.attrs.get(mark) for mark in SUMMED)
     return len(first.members) + len(second.members) > MAX_MEMBERS and not summed
 
@@ -94,7 +93,7 @@ def _cross_grained(first: FusionGroup, second: FusionGroup) -> bool:
 
 
 def _reduces_fastest(group: FusionGroup) -> bool | None:
-    """The variable that walks the inputs' memory fastest is a reduced one; None where no input says."""
+    """The fastest variable in the inputs' memory is a reduced one; None if no input decides."""
     votes = 0
     for prim in group.members:
         for position, operand in enumerate(prim.operands):
@@ -146,11 +145,11 @@ def _reaches_around(
 def _merge(
     first: FusionGroup, second: FusionGroup, users: dict[IRNode, list[IRNode]], outputs: set[IRNode], position: dict[IRNode, int]
 ) -> FusionGroup | None:
-    """The group of both, or None when one index a value cannot be had."""
+    """The merged group, or None if its values cannot each have one index."""
     edges = [(c, i) for c in second.members for i, o in enumerate(c.operands)
              if isinstance(o, View) and o.base in first.index]
     if not _scan_together(first, second) or any(c.op == "gather" and not i for c, i in edges):
-        return None  # what is read at computed places lies in memory
+        return None  # a source of computed indices must be in memory
     consumer, at = edges[0]
     produced = consumer.operands[at]
     assert isinstance(produced, View)
@@ -173,7 +172,7 @@ def _merge(
 
 
 def _scan_together(first: FusionGroup, second: FusionGroup) -> bool:
-    """Scans share a kernel with each other where they walk the same way, and with no reductions."""
+    """Scans share a kernel only with scans along the same variables in the same direction, and never with reductions."""
     scans = [p for p in (*first.members, *second.members) if p.kind == "scan"]
     mixed = scans and any(p.kind == "reduce" for p in (*first.members, *second.members))
     return not mixed and len({p.attrs["backward"] for p in scans}) < 2
@@ -185,7 +184,7 @@ def _apply(index: Index, substitution: dict[Var, Affine]) -> Index:
 
 def _unify(first: FusionGroup, base: IRNode, wanted: Index, second: FusionGroup, users: dict[IRNode, list[IRNode]], outputs: set[IRNode]
            ) -> tuple[dict[Var, Affine], dict[Var, Affine], list[Var], frozenset[Var]] | None:
-    """Substitutions for both groups' variables under which `base` is computed where it is wanted."""
+    """Substitutions for both groups' variables that make `base` computed where it is read."""
     strides = contiguous_strides(base.shape)
     have = radix(linearize(first.index[base], strides))
     want = radix(linearize(wanted, strides))
@@ -195,7 +194,7 @@ def _unify(first: FusionGroup, base: IRNode, wanted: Index, second: FusionGroup,
     if matched is None:
         return None
     _, left, right = matched
-    # Variables of the producer beyond its value (its reduction) meet those of the consumer beyond what it reads.
+    # Variables of the producer beyond its value (its reduction) meet those of the consumer beyond the value it reads.
     spare_left = [v for v in first.order if v not in have]
     spare_right = [v for v in second.order if v not in want]
     if spare_left and spare_right:
@@ -204,7 +203,7 @@ def _unify(first: FusionGroup, base: IRNode, wanted: Index, second: FusionGroup,
             return None
         left, right = left | beyond[1], right | beyond[2]
     elif spare_right and not spare_left:
-        # The consumer broadcasts the value: computing it again for every element must be cheap and unshared.
+        # The consumer broadcasts the value: recomputing it for every element must be cheap and unshared.
         recompute = sum(p.kind == "pw" and p.op not in ("as", "cast") for p in first.members)
         shared = any(p in outputs or any(u not in first.index and u not in second.index for u in users[p]) for p in first.members)
         once = second.is_windowed and set(spare_right) <= second.reduced
@@ -255,7 +254,7 @@ def _split_for(group: FusionGroup, consumer: IRNode, at: int, producer: FusionGr
 
 
 def _consistent(group: FusionGroup, users: dict[IRNode, list[IRNode]], outputs: set[IRNode]) -> bool:
-    """Every inner edge reads a value exactly where it is computed, and every escaping value is stored once an element."""
+    """Every inner edge reads a value exactly where it is computed, and every escaping value is stored once per element."""
     if not is_sound(group, [p for p in group.members if p in outputs or any(u not in group.index for u in users[p])]):
         return False
     places: list[Var] = []
@@ -264,7 +263,7 @@ def _consistent(group: FusionGroup, users: dict[IRNode, list[IRNode]], outputs: 
             if isinstance(operand, View):
                 read = group.reads(prim, position)
                 if read is None and prim.op == "gather" and not position and operand.base not in group.index:
-                    continue  # the host applies the views of what is read at computed places
+                    continue  # the host applies the views of sources read at computed indices
                 if read is None or (operand.base in group.index and read != group.index[operand.base]):
                     return False
         if prim.op == "bounded" and View(prim, prim.attrs["steps"]).back(group.index[prim]) is None:

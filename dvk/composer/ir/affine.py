@@ -1,8 +1,7 @@
 """Integer index arithmetic: affine expressions over loop variables of known extent.
 
-An access is exact or it is refused: `divmod_by` splits an expression only when quotient and
-remainder are again affine for every value of the variables, so no kernel ever computes a division
-that the loops themselves do not already provide. Symbolic extents are not covered.
+An access is exact or it is refused: `divmod_by` splits an expression only when quotient and remainder are again affine for every value of
+the variables, so kernels compute only divisions that the loops already provide. Symbolic extents are not covered.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class Affine:
         return lo, hi
 
     def divmod_by(self, divisor: int) -> tuple[Affine, Affine] | None:
-        """Quotient and remainder as affine expressions, or None where they are not affine."""
+        """Quotient and remainder as affine expressions, or None if they are not affine."""
         quotient = {v: c // divisor for v, c in self.terms if c % divisor == 0}
         rest = Affine.build({v: c for v, c in self.terms if c % divisor}, self.const % divisor)
         lo, hi = rest.span()
@@ -120,7 +119,7 @@ def linearize(index: Index, strides: Iterable[int]) -> Affine:
 
 
 def delinearize(offset: Affine, shape: tuple[int, ...]) -> Index | None:
-    """The row-major index of an element offset, or None where it is not affine."""
+    """The row-major index of an element offset, or None if it is not affine."""
     index: list[Affine] = []
     for stride in contiguous_strides(shape)[:-1] if shape else ():
         split = offset.divmod_by(stride)
@@ -150,8 +149,8 @@ def refine(left: list[Var], right: list[Var]) -> tuple[list[Var], dict[Var, Affi
     """Split two row-major variable lists with equal products until they are one list.
 
     Returns:
-        The common list, and for each side the substitution from its old variables to the new ones;
-        variables already in common are kept. None where the factors do not divide each other.
+        The common list, and for each side the substitution from its old variables to the new ones; variables already in common are kept.
+        None if the factors do not divide each other.
     """
     common: list[Var] = []
     parts: tuple[dict[Var, list[Var]], dict[Var, list[Var]]] = ({}, {})

@@ -1,8 +1,7 @@
-"""The form of a kernel that is a convolution: which loop variables walk its windows, and which values it multiplies.
+"""The form of a convolution kernel: the loop variables of its windows, and the values it multiplies.
 
-A window reads the input at stride · output + dilation · place. Where everything that stands before the multiplication depends on the
-two only through that sum, the input's positions are a variable of their own: `staged` says the same values over them, so that each is
-made once and all windows read it.
+A window reads the input at stride · output + dilation · place. If the prologue depends on the two only through that sum, the input's
+position becomes a separate variable: `staged` rewrites the values over it, so that each is computed once and all windows read it.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ class WindowDim:
         return self.place.size if self.place is not None else 1
 
     def reach(self, count: int) -> int:
-        """Positions from the first to the last that so many neighbouring outputs read."""
+        """Number of positions that so many neighbouring outputs read, from the first to the last."""
         return (count - 1) * self.stride + (self.places - 1) * self.dilation + 1
 
     def over(self, part: Affine, position: Var) -> Affine:
-        """An index as one over positions."""
+        """An index rewritten over positions."""
         unit = part.coef(self.var) // self.stride
         kept = {v: c for v, c in part.terms if v not in (self.var, self.place)}
         return Affine.build({**kept, position: unit}, part.const)
@@ -41,21 +40,21 @@ class WindowDim:
 
 @dataclass(frozen=True)
 class ConvForm:
-    """Loop variables by what they do."""
+    """Loop variables by their role."""
 
     reduce: Instr
     x: Instr
-    """What is read through windows."""
+    """The factor that is read through windows."""
     weight: Instr
     lane: WindowDim
-    """Along the output's fastest dimension."""
+    """The window along the output's fastest dimension."""
     band: WindowDim | None
-    """Along another dimension that windows walk."""
+    """The window along another dimension."""
     outputs: Var | None
     """Outputs that share the input's values: only the weight varies along it."""
     outer: tuple[Var, ...]
     free: tuple[Var, ...]
-    """Summed variables besides both walks' places: input channels, and places of further dimensions."""
+    """Summed variables other than both windows' places: input channels, and places of further dimensions."""
 
     @property
     def num_free(self) -> int:
@@ -63,9 +62,9 @@ class ConvForm:
 
 
 def direct_form(kernel: Kernel) -> ConvForm | None:
-    """The form; None for a kernel that is no convolution, or whose output's fastest dimension is not one that windows walk.
+    """The form of a kernel; None if it is not a convolution, or if no window runs along its output's fastest dimension.
 
-    Of a transposed convolution that is the fastest one of x.
+    For a transposed convolution that is the fastest dimension of x.
     """
     reduces = [i for i in kernel.instrs if i.op.startswith("reduce_")]
     steps = reduces[0].prim.attrs.get("contracted") if len(reduces) == 1 and reduces[0].prim is not None else None

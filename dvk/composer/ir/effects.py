@@ -1,8 +1,8 @@
-"""What an operator writes and whose memory its results share, by its schema.
+"""Writes and memory sharing of operators, by their schemas.
 
 PyTorch declares both: `add_.Tensor(Tensor(a!) self, ...) -> Tensor(a!)` writes its first operand and returns it, `slice.Tensor(Tensor(a)
-self, ...) -> Tensor(a)` returns a view. The declarations are read from the file that torch is built from and brings along: this side
-loads no torch. What they leave out is in `UNDECLARED` (a test compares with PyTorch's samples of operators).
+self, ...) -> Tensor(a)` returns a view. The declarations come from the file that torch is built from and ships: this module loads no torch.
+`UNDECLARED` holds the facts that they omit (a test compares it with PyTorch's operator samples).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ UNDECLARED = frozenset({
     "unsafe_split_with_sizes", "vsplit"})
 """Operators without a declared alias whose result may be an operand, or a view of one."""
 OURS = frozenset({"getitem", "restrided"})
-"""The same among operators that are not PyTorch's."""
+"""Operators outside PyTorch without a declared alias whose result may be an operand, or a view of one."""
 METADATA = frozenset({"detach_"})
 """Declared as writing, but no value changes."""
 REBINDING = frozenset({"set_", "resize_", "resize_as_", "resize_as_sparse_", "swap_", "set_data"})
-"""Operators that give a tensor other memory: what shared its memory before does so no more."""
+"""Operators that give a tensor other memory: it no longer shares memory with its former aliases."""
 
 _DECLARED = re.compile(r"^- func: (?:aten::)?(\S+?)(\(.*)$", re.MULTILINE)
 _DERIVED = re.compile(r"^- func: (\w+)_((?:\.\w+)?)(\(.*)\n(?:  .*\n)*?  autogen: (?:.*, )?\1\2(?:,|$)", re.MULTILINE)
-"""In-place operators from which PyTorch derives one that writes nothing."""
+"""In-place operators from which PyTorch derives one without writes."""
 _SEEDED = re.compile(r"^- func: (\w+)[^\n]*\n(?:  .*\n)*?  tags: .*nondeterministic_seeded", re.MULTILINE)
 _ALIAS = re.compile(r"\(([a-z]+(?:\|[a-z]+)*)(!)?(?: -> [*a-z|]+)?\)")
 
@@ -48,11 +48,11 @@ class Argument:
     aliases: frozenset[str]
     written: bool
     by_name: bool
-    """It is passed by keyword only."""
+    """The operand is keyword-only."""
 
     @property
     def plain(self) -> tuple[str, str, str | None]:
-        """What another schema must have in common to be called the same way."""
+        """The part that another schema must share to be called the same way."""
         return self.name, self.kind, self.default
 
 
@@ -67,7 +67,7 @@ class Schema:
     """Types of the results, without aliases."""
 
     def operands(self, node: Node) -> Iterator[tuple[Argument, Any]]:
-        """Each declared operand that the call gives, with what it gives."""
+        """Each declared operand that the call passes, with its value."""
         positional = [a for a in self.arguments if not a.by_name]
         yield from zip(positional, node.args, strict=False)
         for argument in self.arguments:
@@ -77,7 +77,7 @@ class Schema:
 
 @cache
 def _file() -> str | None:
-    """The file of declarations; None where torch does not bring it along."""
+    """The file of declarations; None if torch does not ship it."""
     spec = find_spec("torchgen")
     path = Path(spec.origin).parent / "packaged/ATen/native/native_functions.yaml" if spec and spec.origin else None
     return path.read_text(encoding="utf-8") if path is not None and path.is_file() else None
@@ -96,7 +96,7 @@ def _texts() -> dict[str, str]:
 
 @cache
 def _seeded() -> frozenset[str]:
-    """Operators that may draw random numbers, as PyTorch tags them, without the underscore of those in place."""
+    """Operators that may draw random numbers, by PyTorch's tags, without the underscore of in-place variants."""
     if (text := _file()) is not None:
         return frozenset(name.removesuffix("_") for name in _SEEDED.findall(text))
     import torch
@@ -111,13 +111,13 @@ def _seeded() -> frozenset[str]:
 
 
 def checks(node: Node) -> bool:
-    """The operator has no result: it is called for what it raises, as an assertion is."""
+    """The operator has no result: it is called to raise, like an assertion."""
     declared = schema(node.op)
     return declared is not None and not declared.results
 
 
 def draws(node: Node) -> bool:
-    """The operator draws random numbers: it is one that may, it is not told that nothing trains, and no probability is 0."""
+    """The operator draws random numbers: it may draw, its arguments do not turn training off, and no probability is 0."""
     if packet_of(node.op).removesuffix("_") not in _seeded():
         return False
     declared = schema(node.op)
@@ -132,7 +132,7 @@ def draws(node: Node) -> bool:
 
 @cache
 def schema(op: str) -> Schema | None:
-    """The declaration of `aten.add_.Tensor`; None where there is none."""
+    """The declaration of `aten.add_.Tensor`; None if there is none."""
     if not op.startswith("aten."):
         return None
     packet, _, overload = op.removeprefix("aten.").partition(".")
@@ -157,7 +157,7 @@ def schema(op: str) -> Schema | None:
 
 
 def _parts(text: str) -> list[str]:
-    """The text cut at the commas that are in no bracket."""
+    """The text split at commas outside brackets."""
     parts, depth, start = [], 0, 0
     for at, letter in enumerate(text):
         depth += (letter in "([") - (letter in ")]")
@@ -168,9 +168,9 @@ def _parts(text: str) -> list[str]:
 
 
 def twin(op: str) -> str | None:
-    """The operator that computes what `op` writes into its one written operand, and writes nothing; None where there is none.
+    """The operator that computes what `op` writes into its one written operand, without writing; None if there is none.
 
-    `aten.add.Tensor` for `aten.add_.Tensor` and for `aten.add.out`: the same operands, but for `out`, of the same types and defaults.
+    `aten.add.Tensor` for `aten.add_.Tensor` and for `aten.add.out`: the same operands except `out`, with the same types and defaults.
     """
     declared = schema(op)
     changed = [a for a in declared.arguments if a.written] if declared else []
@@ -193,7 +193,7 @@ def _overloads(packet: str) -> tuple[str, ...]:
 
 
 def packet_of(op: str) -> str:
-    """`add` for `aten.add.Tensor`; the name itself for what is no ATen operator."""
+    """`add` for `aten.add.Tensor`; the name itself if it is not an ATen operator."""
     return op.split(".")[1] if op.startswith("aten.") else op
 
 
@@ -206,9 +206,9 @@ def is_view(node: Node) -> bool:
 
 
 def shared(node: Node) -> list[str]:
-    """Values with which the result may share memory: those it is a view of, and those that it has written and returns."""
+    """Values that the result may share memory with: the bases of views, and operands written and returned."""
     declared = schema(node.op)
-    if node.op == "left":  # it may return what it is given
+    if node.op == "left":  # it may return its argument
         return refs(list(node.args))
     if node.op in ("param", "buffer", "const") or packet_of(node.op) in UNDECLARED | OURS:
         return refs([list(node.args), node.kwargs])
@@ -221,7 +221,7 @@ def shared(node: Node) -> list[str]:
 
 
 def written(node: Node) -> list[str]:
-    """Values whose memory the operator writes: in place, by `out=`, or the running statistics of a norm that trains."""
+    """Values whose memory the operator writes: in place, by `out=`, or the running statistics of a norm in training."""
     declared = schema(node.op)
     if declared is None:
         return _foreign(node)
@@ -238,7 +238,7 @@ def written(node: Node) -> list[str]:
 
 
 def _foreign(node: Node) -> list[str]:
-    """Operands of an ATen operator that the file does not declare and that by its name writes: it may be any of them."""
+    """Operands of an ATen operator without declaration whose name says that it writes: any of them may be written."""
     if not node.op.startswith("aten."):
         return []
     _, packet, overload = node.op.split(".")
@@ -247,7 +247,7 @@ def _foreign(node: Node) -> list[str]:
 
 
 def is_step(node: Node) -> bool:
-    """It runs whatever reads its result: a call left to PyTorch, or a question on whose answer the graph rests."""
+    """The operator runs even if its result is unused: a call left to PyTorch, or a question whose answer the graph depends on."""
     return node.op in ("left", "expect")
 
 
@@ -268,7 +268,7 @@ def rename(value: Any, mapping: dict[str, str]) -> Any:
 
 
 class AliasClasses:
-    """Which values may share memory, as classes of their names."""
+    """Classes of value names that may share memory."""
 
     def __init__(self, nodes: tuple[Node, ...] = ()):
         self._parent: dict[str, str] = {}
@@ -276,19 +276,19 @@ class AliasClasses:
             self.add(node)
 
     def add(self, node: Node) -> None:
-        """Take in an operator's result."""
+        """Add an operator's result."""
         for other in shared(node):
             self._parent[self.of(other)] = self.of(node.name)
 
     def of(self, name: str) -> str:
-        """A name that stands for all that may share memory with this one."""
+        """A representative of all values that may share memory with this one."""
         while (parent := self._parent.get(name, name)) != name:
             self._parent[name] = name = self._parent.get(parent, parent)
         return name
 
 
 def touched(nodes: tuple[Node, ...]) -> set[str]:
-    """Values whose memory some operator writes, under whichever name."""
+    """Values whose memory some operator writes, under any name."""
     memory = AliasClasses(nodes)
     changed = {memory.of(name) for node in nodes for name in written(node)}
     return {node.name for node in nodes if memory.of(node.name) in changed} if changed else set()

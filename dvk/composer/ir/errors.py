@@ -1,19 +1,19 @@
-"""What is raised where a module cannot be captured or composed."""
+"""Exceptions of capture and composition."""
 
 from __future__ import annotations
 
 
 class CannotCompose(Exception):
-    """The module is outside what the composer covers; the message says why in one line.
+    """The module is outside what the composer covers; the message is one line with the reason.
 
     Attributes:
-        traceback: of an exception of ours; empty otherwise.
-        path: of the submodule that it happened in, where that is known.
+        traceback: of an internal exception; empty otherwise.
+        path: path of the submodule that failed, if known.
     """
 
     path: str | None = None
     lines: tuple[tuple[str, int], ...] = ()
-    """Files and lines of the model's code that it happened on, innermost first, where no traceback shows them."""
+    """Files and lines of the model's code that failed, innermost first, if no traceback shows them."""
 
     def __init__(self, message: str, traceback: str = ""):
         super().__init__(message)
@@ -21,4 +21,4 @@ class CannotCompose(Exception):
 
 
 class ChangesState(CannotCompose):
-    """forward() changes Python state; another attempt would find it changed already, unless what changes it is left."""
+    """forward() changes Python state; another attempt would find it changed already, unless the code that changes it is left to PyTorch."""

@@ -1,9 +1,8 @@
-"""The loop form of one kernel: what renderers turn into C++ or Triton.
+"""The loop form of one kernel, which renderers turn into C++ or Triton.
 
-A `Kernel` is a list of instructions over row variables and reduction variables. Each instruction
-belongs to a stage: stage 0 needs no reduction, stage k needs the results of reductions whose
-operands are of stage k−1. A renderer may keep a whole row in registers and ignore stages, or make
-one pass over the row a stage.
+A `Kernel` is a list of instructions over row variables and reduction variables. Each instruction belongs to a stage: stage 0 needs no
+reduction, stage k needs the results of reductions whose operands are of stage k−1. A renderer may keep a whole row in registers and ignore
+stages, or make one pass over the row per stage.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Buffer:
 
     @property
     def last(self) -> int:
-        """Where its last element is, in elements from its first."""
+        """Offset of its last element, in elements from its first."""
         return sum((n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True))
 
     @property
@@ -51,7 +50,7 @@ READS = ("load", "gather")
 """Instructions that read memory."""
 Argument = Ref | bool | int | float
 Bound = tuple[Affine, int]
-"""An index and how many elements there are: 0 ≤ index < count."""
+"""An index and its bound: 0 ≤ index < count."""
 
 
 @dataclass(frozen=True)
@@ -69,30 +68,30 @@ class Instr:
     """Loop variables the value depends on."""
     stage: int
     buffer: int = -1
-    """For a load, which input."""
+    """For a load, the index of the input."""
     offset: Affine = ZERO
     """For a load, elements from the buffer's start; for iota, the value."""
     places: tuple[tuple[int, int], ...] = ()
-    """For a gather, whose operands are computed places: how many elements one place is, and how many there are; 0 where all of them are."""
+    """For a gather, whose operands are computed indices: elements per index step, and the number of valid indices; 0 if all are valid."""
     bounds: tuple[Bound, ...] = ()
-    """For a load or a `bounded` value, where it is read at all; elsewhere it is `fill`."""
+    """For a load or a `bounded` value, the condition under which it is read; otherwise it is `fill`."""
     fill: bool | int | float = 0
     backward: bool = False
-    """For a scan, from the row's end to its start."""
+    """For a scan, runs from the row's end to its start."""
     prim: IRNode | None = field(default=None, compare=False, repr=False)
-    """The primitive whose value it is."""
+    """The primitive that it computes."""
     view: View | None = field(default=None, compare=False, repr=False)
-    """For a load, as what its reader named it."""
+    """For a load, the name that its reader gave it."""
     call: NamedOperator | None = None
-    """For a `call`, what is called."""
+    """For a `call`, the function to call."""
 
 
 @dataclass(frozen=True)
 class NamedOperator:
-    """A named operator in place of the scalar operations it consists of, in texts that go by an operator's own name."""
+    """A named operator in place of the scalar operations it consists of, in programs that use operator names."""
 
     form: str
-    """How it is written, operands as `{0}`, `{1}`, …."""
+    """Its text, with operands as `{0}`, `{1}`, …."""
     inside: frozenset[str]
     """The scalar operations it stands for."""
 
@@ -141,16 +140,16 @@ class Kernel:
         return sum(b.num_bytes for b in (*self.inputs, *self.outputs))
 
     def is_row_value(self, instr: Instr) -> bool:
-        """Computed once a row rather than once an element."""
+        """Computed once per row rather than once per element."""
         return not instr.vars & frozenset(self.reduced)
 
     def is_row_store(self, store: Store) -> bool:
-        """Written once a row; a constant may still be written to every element."""
+        """Written once per row; a constant may still be written to every element."""
         return not store.offset.vars & frozenset(self.reduced)
 
 
 def nowhere(kind: str) -> bool | int | float:
-    """What a gather of a register type yields where its place does not exist, for which PyTorch raises."""
+    """Result of a gather of a register type at an invalid index, for which PyTorch raises."""
     return math.nan if kind in FLOATS else kind != "bool" and 0
 
 

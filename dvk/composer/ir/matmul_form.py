@@ -1,4 +1,4 @@
-"""The form of a kernel that is a matrix product: which loop variables are its rows, columns and batch, and which values it multiplies."""
+"""The form of a matmul kernel: the loop variables of its rows, columns and batch, and the values it multiplies."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ class MatmulTerm:
 
     reduce: Instr
     left: Instr
-    """What varies along rows and k."""
+    """The factor that varies along rows and k."""
     right: Instr
-    """What varies along columns and k."""
+    """The factor that varies along columns and k."""
     dtypes: tuple[str, str]
-    """Of both operands in memory, or as they would be there."""
+    """Dtype of both operands in memory, or as they would be stored."""
     times: IRNode
-    """The multiplication, of which lowering said what kind it is; the sum's primitive may be a cast behind it."""
+    """The multiplication, with the kind that lowering recorded; the sum's primitive may be a cast after it."""
 
 
 @dataclass(frozen=True)
 class MatmulForm:
-    """Loop variables by what they do, outermost first; the kernel's fastest one is a column."""
+    """Loop variables by role, outermost first; the kernel's fastest one is a column."""
 
     batch: tuple[Var, ...]
-    """Both operands vary along these."""
+    """Variables along which both operands vary."""
     rows: tuple[Var, ...]
     columns: tuple[Var, ...]
     terms: tuple[MatmulTerm, ...]
@@ -43,17 +43,17 @@ class MatmulForm:
 
     @property
     def dtype(self) -> str:
-        """What is multiplied."""
+        """The factors."""
         return self.terms[0].dtypes[0]
 
     @property
     def tf32(self) -> bool:
-        """The task admits products in TF32."""
+        """The task permits TF32 products."""
         return bool(self.terms[0].times.attrs["tf32"])
 
 
 def form_of(kernel: Kernel) -> MatmulForm | None:
-    """The form, or None for a kernel that is no product or that has neither rows nor columns of its own."""
+    """The form; None for a kernel without a matmul, or with neither rows nor columns."""
     reduces = [i for i in kernel.instrs if i.op.startswith("reduce_")]
     times = [made for i in reduces if (made := _summed(kernel, i)) is not None and made.attrs.get("product")]
     if not reduces or len(times) < len(reduces):
@@ -104,6 +104,6 @@ def _made_by(kernel: Kernel, value: Argument) -> Instr:
 
 
 def _dtype(operand: Instr, reduce: Instr) -> str:
-    """The dtype an operand has for PyTorch, registers being wider than halves."""
+    """The dtype of an operand in PyTorch; registers are wider than fp16 and bf16."""
     prim = operand.prim
     return prim.dtype if prim is not None else reduce.type

@@ -1,9 +1,8 @@
-"""The primitive graph: what operators become before they are fused.
+"""The primitive graph: the form of operators before fusion.
 
-Five kinds of value: a `source` the host holds (input, weight, result of a call), a `pw` (pointwise)
-operation on broadcast operands, a `reduce` over some dimensions, a `scan` along one, and an `extern` call
-that stays PyTorch. Views are not values; an operand is a base value and the chain of views it is read through,
-so a transpose or a reshape costs nothing inside a kernel.
+Five kinds of value: a `source` the host holds (input, weight, result of a call), a `pw` (pointwise) operation on broadcast operands, a
+`reduce` over some dimensions, a `scan` along one, and an `extern` call that stays in PyTorch. Views are not values; an operand is a base
+value and the chain of views it is read through, so a transpose or a reshape costs nothing inside a kernel.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ UNARY_FUNCTIONS = ("exp", "log", "log1p", "expm1", "tanh", "erf", "sin", "cos", 
 COSTLY = frozenset({*UNARY_FUNCTIONS, "sigmoid", "atan2", "fmod"})
 """Scalar functions of ten and more instructions."""
 BITWISE = {"band": "&", "bor": "|", "bxor": "^", "shl": "<<", "shr": ">>"}
-"""Operations on whole numbers of one type; a shift is by less than the type's bits. The sign is C's in all back ends."""
+"""Operations on integers of one type; a shift is by less than the type's bits. The sign follows C in all back ends."""
 WHOLE = {**BITWISE, "idiv": "/", "irem": "%"}
-"""Those and division, which rounds towards 0, by what is not 0."""
+"""The same plus division by nonzero values, which rounds towards 0."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class ViewStep:
     after: tuple[int, ...]
 
     def back(self, index: Index) -> Index | None:
-        """The index before the view of an index after it; None where it is not affine."""
+        """The index before the view of an index after it; None if it is not affine."""
         if self.method == "permute":
             source: list[Affine] = [ZERO] * len(self.before)
             for position, dim in enumerate(self.args):
@@ -71,7 +70,7 @@ class ViewStep:
         return (*index[:dim], index[dim].scale(step).shift(start), *index[dim + 1:])
 
     def _back_by_dims(self, index: Index) -> Index | None:
-        """A reshape that moves, adds or drops dimensions of one element alone, of an index that may lie outside."""
+        """A reshape that moves, adds or drops only dimensions of extent one, for an index that may be out of bounds."""
         parts = [part for part, size in zip(index, self.after, strict=True) if size > 1]
         spans = [(part.span(), size) for part, size in zip(index, self.after, strict=True)]
         inside = all(lo >= 0 and hi < size for (lo, hi), size in spans)
@@ -111,7 +110,7 @@ class IRNode:
     operands: tuple[Operand, ...] = ()
     attrs: Mapping[str, Any] = field(default_factory=dict)
     node: Node | None = None
-    """The captured operator it stands for: always for a source or an extern."""
+    """The captured operator: always set for a source or an extern."""
 
     def __repr__(self) -> str:
         return f"{self.kind}:{self.op}{list(self.shape)}"
@@ -138,7 +137,7 @@ class View:
         if method == "flip" and self.steps and (self.steps[-1].method, self.steps[-1].args) == (method, args):
             return View(self.base, self.steps[:-1])
         if method == "reshape" and self.steps and self.steps[-1].method == "reshape":
-            return View(self.base, self.steps[:-1]).then(method, args, after)  # row by row both: only the last shape counts
+            return View(self.base, self.steps[:-1]).then(method, args, after)  # both row by row: only the last shape counts
         return View(self.base, (*self.steps, ViewStep(method, args, self.shape, after)))
 
     def back(self, index: Index) -> Index | None:
@@ -172,7 +171,7 @@ def operand_index(prim: IRNode, position: int, index: Index, inner: Index) -> In
     """The index at which `prim` reads the base of its operand.
 
     Args:
-        index: index of the result, one part a dimension of `prim.shape`.
+        index: index of the result, one part per dimension of `prim.shape`.
         inner: for a reduction, the index into its operand; ignored otherwise.
     """
     operand = prim.operands[position]
@@ -183,7 +182,7 @@ def operand_index(prim: IRNode, position: int, index: Index, inner: Index) -> In
 
 
 def gathered_index(prim: IRNode, index: Index) -> Index:
-    """Where a `gather` reads its first operand's view: computed places are the stand-ins among its `at`."""
+    """The index at which a `gather` reads its first operand's view: the stand-ins among its `at` are computed indices."""
     return tuple(Affine.of(way) if isinstance(way, Var) else index[way] for way in prim.attrs["at"])
 
 
@@ -193,12 +192,12 @@ def reduced_dims(prim: IRNode) -> tuple[int, ...]:
 
 
 def register_type(dtype: str) -> str:
-    """The type a value has inside a kernel: half types are computed in float32."""
+    """The type of a value inside a kernel: fp16 and bf16 are computed in float32."""
     return "float32" if dtype in HALVES else dtype
 
 
 def rounded(value: float, dtype: str) -> float:
-    """A number as the nearest value of a half type; unchanged for other types."""
+    """Round a number to fp16 or bf16; unchanged for other types."""
     if dtype not in HALVES or value != value or value in (float("inf"), float("-inf")):
         return value
     try:

@@ -1,11 +1,11 @@
-"""One layer of a recurrent network over a whole sequence: what a separate kernel computes, and how its operands lie.
+"""One layer of a recurrent network over a whole sequence: the computation of its kernel, and the layout of its operands.
 
-The products with the inputs of all steps are one linear before it; what is left is a product with the state and the gates, step by
-step. Directions are computed side by side. Of one direction, with a the linear of x at step t and m = h·Wᵀ + b:
+One linear before the kernel multiplies the inputs of all steps; the kernel multiplies the state and computes the gates, step by step.
+Directions are computed in parallel. For one direction, with a the linear of x at step t and m = h·Wᵀ + b:
 
-  rnn_tanh, rnn_relu   h ← tanh(a + m), relu(a + m)
-  gru    r, z = σ(a + m) of their gates, n = tanh(a + r·m) of the third;  h ← (h − n)·z + n
-  lstm   i, f, g, o = σ, σ, tanh, σ of (a + m) of their gates;  c ← f·c + i·g, h ← o·tanh(c)
+    rnn_tanh, rnn_relu   h ← tanh(a + m), relu(a + m)
+    gru    r, z = σ(a + m) of their gates, n = tanh(a + r·m) of the third;  h ← (h − n)·z + n
+    lstm   i, f, g, o = σ, σ, tanh, σ of (a + m) of their gates;  c ← f·c + i·g, h ← o·tanh(c)
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from dataclasses import dataclass
 from dvk.composer.ir.nodes import BYTES
 
 RECURRENT = "recurrent"
-"""The operator of a layer's node: operands as `Recurrence` has them, itself as keyword arguments, its results as a tuple."""
+"""The operator of a layer's node: operands as in `Recurrence`, its fields as keyword arguments, its results as a tuple."""
 GATES = {"rnn_tanh": 1, "rnn_relu": 1, "gru": 3, "lstm": 4}
 """Operator → gates."""
 LINE = 64
-"""Bytes of a block of units, whose weights lie next to each other: a cache line, and the widest vector."""
+"""Bytes of a block of units, whose weights are contiguous: a cache line, and the widest vector."""
 
 
 @dataclass(frozen=True)
 class Recurrence:
     """The kernel's sizes.
 
-    Operands: a [steps, batch, directions·gates·hidden], or batch first; states h and, of an LSTM, c [directions, batch, hidden]; weights
-    w [directions, blocks, hidden, gates, lanes]; where biased, b [directions, blocks, gates, lanes]. Results: y [steps, batch,
+    Operands: a [steps, batch, directions·gates·hidden], or batch first; states h and, for an LSTM, c [directions, batch, hidden]; weights w
+    [directions, blocks, hidden, gates, lanes]; if biased, b [directions, blocks, gates, lanes]. Results: y [steps, batch,
     directions·hidden] and the last states. All are contiguous.
     """
 
@@ -40,7 +40,7 @@ class Recurrence:
     directions: int
     biased: bool
     batch_first: bool
-    """Of a alone."""
+    """Layout of a alone."""
 
     @property
     def gates(self) -> int:
@@ -57,7 +57,7 @@ class Recurrence:
 
     @property
     def read(self) -> tuple[str, ...]:
-        """Operands by name, in the order in which the function is given them."""
+        """Operands by name, in the order of the function's parameters."""
         return ("a", "h0", *(["c0"] if self.mode == "lstm" else []), "w", *(["b"] if self.biased else []))
 
     @property
@@ -66,7 +66,7 @@ class Recurrence:
         return ("y", "h1", *(["c1"] if self.mode == "lstm" else []))
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Of an operand or result."""
+        """Shape of an operand or result."""
         blocks, wide = (self.directions, self.blocks), self.directions * self.hidden
         lead = (self.batch, self.steps) if self.batch_first else (self.steps, self.batch)
         shapes = {"a": (*lead, self.gates * wide), "y": (self.steps, self.batch, wide),

@@ -1,6 +1,6 @@
-"""Steps of a program that are no ATen operators, as Python lines: calls left to PyTorch, answers expected of values, sizes.
+"""Steps of a program other than ATen operators, as Python lines: calls left to PyTorch, checks of values, sizes.
 
-A program that finds a call or a value not to be what it was captured with returns `dvk_else`: the original runs instead.
+A program that finds a call or a value different from its capture returns `dvk_else`: the original runs instead.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ GO_BACK = "return dvk_else"
 
 
 def left_place(node: Node) -> dict[str, tuple[str, str]]:
-    """Key, path and method of what belongs to the module; nothing for a function."""
+    """Key, path and method of a member of the module; empty for a function."""
     module, path, name = node.kwargs["place"]
     return {} if module is not None else {f"{path}.{name}" if name else path: (path, name)}
 
@@ -25,8 +25,8 @@ def left_lines(node: Node, result: str, value: Callable[[str], str], literal: Ca
     """Lines that make the call and unpack its tensors into a tuple, `result`.
 
     Args:
-        value: the text of a value of the graph.
-        literal: the text of an encoded literal.
+        value: renders a value of the graph.
+        literal: renders an encoded literal.
     """
     def text(tree: Any) -> str:
         return structures.expression(tree, value, literal)
@@ -51,13 +51,13 @@ def left_lines(node: Node, result: str, value: Callable[[str], str], literal: Ca
 
 
 def expect_lines(node: Node, result: str, literal: Callable[[Any], str]) -> list[str]:
-    """Lines that go back where a value is not what it was; `result` becomes the answer."""
+    """Lines that fall back if a value differs from its capture; `result` becomes the answer."""
     value, answer = map(literal, node.args)
     return [f"{result} = bool({value})", f"if {result} is not {answer}:", f"    {GO_BACK}"]
 
 
 def spelled(op: str, args: list[str]) -> str:
-    """The text of an operator that is not ATen's."""
+    """The text of an operator outside ATen."""
     if op == "generator":
         seed, device = (part.partition("=")[2] for part in args)
         return f"torch.Generator({device}).manual_seed({seed})"

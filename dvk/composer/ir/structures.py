@@ -1,16 +1,16 @@
-"""Structures of tensors as JSON-able data: what forward() takes and returns, however it is nested.
+"""Structures of tensors as JSON-able data: nested arguments and results of forward().
 
     ("ref")    {'ref': name}              a value of the graph
     ("value")  {'value': literal}         a plain value, encoded as operands are
     tuple, list, dict                     {'tuple'|'list': parts}, {'dict': pairs}
     ("named")  {'named': [type, parts]}   a type of torch.return_types
     ("global") {'global': [module, name]} a class or function by its import path; the module is '' for the user's own file
-    ("made")   {'made': {...}}            any other object, as pickle takes it apart: a call, then state, items and pairs
+    ("made")   {'made': {...}}            any other object, as pickle reduces it: a call, then state, items and pairs
     shared, again                         {'shared': [number, tree]}, {'again': number}: one object in several places
     ("module") {'module': path}           a module that is passed to a call left to PyTorch
 
-Arguments of forward() that are nested have three forms beside 'ref' and 'value', each with its class: 'items' (lists, tuples and
-named ones), 'pairs' (dicts and their subclasses) and 'fields' (dataclasses).
+Nested arguments of forward() have three forms in addition to 'ref' and 'value', each with its class: 'items' (lists, tuples and named
+ones), 'pairs' (dicts and their subclasses) and 'fields' (dataclasses).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ OPERATIONS = {
 
 
 def literal_of(value: Any) -> Any:
-    """A plain value, encoded.
+    """Encode a plain value.
 
     Raises:
-        CannotCompose: it is not one.
+        CannotCompose: the value is not plain.
     """
     import torch
 
@@ -58,13 +58,13 @@ def literal_of(value: Any) -> Any:
 
 
 def namespace_of(model: Any) -> dict[str, Any]:
-    """The globals of the file that a module's class stands in, as far as that can be told from the class."""
+    """The globals of the file that defines a module's class, as far as the class reveals them."""
     module = sys.modules.get(type(model).__module__)
     return vars(module) if module is not None else getattr(type(model).forward, "__globals__", {})
 
 
 def global_of(value: Any, home: dict[str, Any]) -> list[str]:
-    """How generated text names a class or function: `[module, qualified name]`, the module '' for the user's file.
+    """Name a class or function for generated text: `[module, qualified name]`, the module '' for the user's file.
 
     Raises:
         CannotCompose: no import path leads to it.
@@ -92,7 +92,7 @@ def _attribute(owner: Any, path: str) -> Any:
 # ---------------------------------------------------------------- what forward() returns
 
 class Encoder:
-    """Encodes what forward() returned.
+    """Encodes a result of forward().
 
     Args:
         leaf: the encoding of a tensor or of a symbolic number, None for anything else.
@@ -102,14 +102,14 @@ class Encoder:
     def __init__(self, leaf: Callable[[Any], Any], home: dict[str, Any]):
         self.leaf, self.home = leaf, home
         self.seen: dict[int, tuple[int, Any]] = {}
-        """Identity of an object → its number, and the object, which must not be freed meanwhile."""
+        """Identity of an object → its number, and the object, which must stay alive meanwhile."""
         self.again: set[int] = set()
 
     def encode(self, value: Any) -> Any:
-        """The tree of a value.
+        """Encode a value as a tree.
 
         Raises:
-            CannotCompose: something in it cannot be made again in a drop-in.
+            CannotCompose: a drop-in could not rebuild some part.
         """
         return self._pruned(self._encode(value, 0))
 
@@ -161,7 +161,7 @@ class Encoder:
                          "items": [of(v) for v in items or ()], "pairs": [[of(k), of(v)] for k, v in pairs or ()]}}
 
     def _pruned(self, tree: Any) -> Any:
-        """Without the numbers of what stands in one place alone."""
+        """Drop the numbers of objects that occur only once."""
         if isinstance(tree, dict):
             if set(tree) == {"shared"} and tree["shared"][0] not in self.again:
                 return self._pruned(tree["shared"][1])
@@ -192,12 +192,12 @@ def refs(tree: Any) -> list[str]:
 
 
 def flat(tree: Any) -> Any:
-    """A tree as programs that rebuild nothing return it: the tuple of its tensors where it `is_made`, else itself."""
+    """A tree as programs return it that rebuild nothing: the tuple of its tensors if it `is_made`, else itself."""
     return {"tuple": [{"ref": name} for name in refs(tree)]} if is_made(tree) else tree
 
 
 def named(path: list[str]) -> str:
-    """The text that stands for a class or function."""
+    """The text of a class or function."""
     module, name = path
     if not module or module == "builtins":
         return name
@@ -205,11 +205,11 @@ def named(path: list[str]) -> str:
 
 
 def expression(tree: Any, value: Callable[[str], str], literal: Callable[[Any], str]) -> str:
-    """The text that makes a tree again.
+    """The text that rebuilds a tree.
 
     Args:
-        value: the text of a value of the graph.
-        literal: the text of an encoded literal.
+        value: renders a value of the graph.
+        literal: renders an encoded literal.
     """
 
     def of(part: Any) -> str:
@@ -250,10 +250,10 @@ def expression(tree: Any, value: Callable[[str], str], literal: Callable[[Any], 
 # ---------------------------------------------------------------- what forward() takes
 
 def taken(value: Any, path: str, home: dict[str, Any]) -> tuple[Any, list[tuple[str, Any]]]:
-    """The tree of an argument, and its tensors by path.
+    """Encode an argument as a tree, with its tensors by path.
 
     Raises:
-        CannotCompose: it holds something that a drop-in could not compare a caller's argument with.
+        CannotCompose: a drop-in could not compare some part with a caller's argument.
     """
     import torch
 
@@ -282,7 +282,7 @@ def taken(value: Any, path: str, home: dict[str, Any]) -> tuple[Any, list[tuple[
 
 
 def filled(value: Any, leaf: Callable[[Any], Any]) -> Any:
-    """A structure like `value` with `leaf` of every tensor, as another object."""
+    """A new structure like `value` with `leaf` of every tensor."""
     import copy
 
     import torch
@@ -313,11 +313,11 @@ def filled(value: Any, leaf: Callable[[Any], Any]) -> Any:
 
 
 def conditions(tree: Any, text: str, tensor: Callable[[str, str], str], literal: Callable[[Any], str]) -> Iterator[str]:
-    """Texts of what holds where the object that `text` names is as a tree of `taken`, outermost first.
+    """Conditions, as text, under which the object named by `text` matches a tree of `taken`, outermost first.
 
     Args:
-        tensor: of the path of a tensor and its text, the text of what must hold of it.
-        literal: the text of an encoded literal.
+        tensor: path of a tensor and its text → the text of its condition.
+        literal: renders an encoded literal.
     """
     (key, inner), = tree.items()
     if key == "ref":
@@ -342,14 +342,14 @@ def conditions(tree: Any, text: str, tensor: Callable[[str, str], str], literal:
 
 
 def places(tree: Any, text: str) -> Iterator[tuple[str, str]]:
-    """The path of every tensor in a tree of `taken`, and the text that finds it in the object that `text` names."""
+    """The path of every tensor in a tree of `taken`, with the text that reads it from the object named by `text`."""
     found: dict[str, str] = {}
     list(conditions(tree, text, lambda path, where: found.setdefault(path, where), repr))
     yield from found.items()
 
 
 def resolved(path: list[str], home: dict[str, Any] | None = None) -> Any:
-    """What an import path names."""
+    """Resolve an import path."""
     module, name = path
     first, _, rest = name.partition(".")
     return _attribute((home or {}).get(first), rest) if not module else _attribute(sys.modules.get(module), name)

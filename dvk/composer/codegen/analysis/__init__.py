@@ -1,1 +1,1 @@
-"""What writers ask about a kernel before they write it: one-pass forms, tiles, the kind of its work."""
+"""Analyses of a kernel before it is written: one-pass forms, tiles, the kind of its work."""

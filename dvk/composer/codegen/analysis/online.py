@@ -1,9 +1,8 @@
 """One-pass forms of two dependent reductions: softmax's maximum and sum, and a variance's mean and squares.
 
-Every lane keeps partial results of its own and corrects them as it goes, so the row is read once
-where the definition reads it twice. Exact up to rounding for finite rows. A row of −inf alone has
-an exp-sum of NaN, as two passes have it; a row with an infinity has mean NaN where two passes make
-it infinite, and its variance is NaN either way.
+Every lane keeps separate partial results and corrects them as it proceeds, so the row is read once where the definition reads it twice. The
+result is exact up to rounding for finite rows. A row of −inf alone has an exp-sum of NaN, as with two passes; a row with an infinity has
+mean NaN where two passes give infinity, and its variance is NaN either way.
 """
 
 from __future__ import annotations
@@ -23,38 +22,38 @@ class SoftmaxPair:
     second: Instr
 
     def step(self, x: str, mask: str, tiles: str) -> list[str]:
-        """Lines that take one more tile into `acc…`; `tiles` counts them from 1."""
+        """Lines that add one more tile to `acc…`; `tiles` counts them from 1."""
         del tiles
         top, total = self.first.id, self.second.id
         return [
             f"top{top} = " + (f'tl.where({mask}, {x}, float("-inf"))' if mask else x),
             f"peak = tl.maximum(acc{top}, top{top})",
-            # A lane that has seen nothing but -inf would compute -inf - (-inf).
+            # A lane that has seen only -inf would compute -inf - (-inf).
             'shift = tl.where(peak == float("-inf"), 0.0, peak)',
             f"acc{total} = acc{total} * tl.exp(acc{top} - shift) + tl.exp(top{top} - shift)",
             f"acc{top} = peak",
         ]
 
     def partial(self, reduce: Instr, prefix: str, count: str, length: str, piece: bool) -> str:
-        """What summing (or the maximum) over lanes or pieces turns into the value of the row, or of a `piece` of it."""
+        """Lines that turn the sum (or maximum) over lanes or slices into the value of the row, or of a `piece` of it."""
         del count, length
         top = self.first.id
         if reduce is self.first:
             return f"{prefix}{top}"
-        # The sum of a row of -inf alone is NaN; a piece of -inf alone adds nothing to its row.
+        # The sum of a row of -inf alone is NaN; a slice of -inf alone adds nothing to its row.
         shift = f'tl.where(v{top} == float("-inf"), 0.0, v{top})' if piece else f"v{top}"
         return f"{prefix}{self.second.id} * tl.exp({prefix}{top} - {shift})"
 
 
 @dataclass(frozen=True)
 class VariancePair:
-    """sum(x) and the sum of (x − mean)²: Welford's update in a lane, Chan's formula between lanes and pieces."""
+    """sum(x) and the sum of (x − mean)²: Welford's update in a lane, Chan's formula between lanes and slices."""
 
     first: Instr
     second: Instr
 
     def step(self, x: str, mask: str, tiles: str) -> list[str]:
-        """Lines that take one more tile; the lane's mean is kept in the sum's accumulator."""
+        """Lines that add one more tile; the sum's accumulator holds the mean over each lane."""
         total, squares = self.first.id, self.second.id
         gap = f"{x} - acc{total}"
         lines = [f"gap = tl.where({mask}, {gap}, 0.0)" if mask else f"gap = {gap}"]
@@ -63,7 +62,7 @@ class VariancePair:
         return [*lines, f"step = gap * (1.0 / ({tiles}))", f"acc{total} += step", f"acc{squares} += gap * (gap - step)"]
 
     def partial(self, reduce: Instr, prefix: str, count: str, length: str, piece: bool) -> str:
-        """As for softmax; `count` elements lie behind each partial result, `length` behind all of them."""
+        """Merge partial results like softmax; each covers `count` elements, and all of them `length`."""
         del piece
         total, squares = f"{prefix}{self.first.id}", f"{prefix}{self.second.id}"
         if reduce is self.first:
@@ -77,7 +76,7 @@ Pair = SoftmaxPair | VariancePair
 
 
 def online_pair(kernel: Kernel) -> Pair | None:
-    """The first pair of reductions in the kernel that can be made in one pass."""
+    """The first pair of reductions in the kernel that one pass can compute."""
     for second in kernel.instrs:
         if second.op == "reduce_sum" and second.type == "float32":
             pair = _softmax(kernel, second) or _variance(kernel, second)
@@ -131,7 +130,7 @@ _STRICT = {"add", "sub", "mul", "div", "neg", "exp", "log", "sqrt", "rsqrt", "re
 
 
 def nan_shows_anyway(kernel: Kernel, top: Instr) -> bool:
-    """A NaN in the row reaches every output that uses the maximum by way of the exp-sum: the maximum may ignore it."""
+    """A NaN in the row reaches every output that uses the maximum through the exp-sum: the maximum may ignore it."""
     pairs = [_softmax(kernel, i) for i in kernel.instrs if i.op == "reduce_sum"]
     pair = next((p for p in pairs if p is not None and p.first is top), None)
     if pair is None:

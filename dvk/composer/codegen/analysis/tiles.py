@@ -1,8 +1,8 @@
-"""Tiles: how loop variables become program numbers and lanes, and how element offsets are written over them.
+"""Tiles: how loop variables become program ids and lanes, and how element offsets are written over them.
 
-An `TileAxis` is a run of loop variables walked as one flat number. Its value is a scalar (a program's
-own row) or a vector of `block` lanes; a tile has at most two vector axes. An offset is written with
-as few divisions as the access allows: neighbouring variables that memory walks as one stay one term.
+A `TileAxis` is a run of loop variables iterated as one flat index. Its value is a scalar (a program's row) or a vector of `block` lanes; a
+tile has at most two vector axes. An offset is written with as few divisions as the access allows: neighbouring variables that are
+contiguous in memory stay one term.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class TileAxis:
     vars: tuple[Var, ...]
     block: int = 1
     masked: bool = False
-    """Lanes may lie beyond `size`, so accesses need the mask `{name}mask`."""
+    """Lanes may exceed `size`, so accesses need the mask `{name}mask`."""
 
     @property
     def size(self) -> int:
@@ -34,7 +34,7 @@ class TileAxis:
 
     @property
     def program(self) -> str:
-        """Name of the program digit that numbers its blocks."""
+        """Name of the program-id digit that indexes its blocks."""
         return self.name if self.block == 1 else f"{self.name}id"
 
     @property
@@ -93,26 +93,26 @@ class Tile:
             self.put(f"{axis.name}mask = {axis.name} < {axis.size!r}")
 
     def again(self, axis: TileAxis, base: str) -> None:
-        """Declare an axis anew: what was worked out of its former value holds no longer."""
+        """Declare an axis again and drop the names derived from its former value."""
         for scope in self._digits:
             for key in [key for key in scope if key[0] == axis.name]:
                 del scope[key]
         self.define(axis, base)
 
     def reaching(self, variables: Iterable[Var]) -> list[TileAxis]:
-        """Axes that carry any of the variables."""
+        """Axes that contain any of the variables."""
         wanted = set(variables)
         return [a for a in self.axes if wanted & set(a.vars)]
 
     def mask(self, axes: Iterable[TileAxis]) -> str:
-        """Conjunction of the masks of these axes, or nothing."""
+        """Conjunction of the masks of these axes, or empty."""
         return " & ".join(f"{a.name}mask" for a in axes if a.masked)
 
     def programs(self, counts: list[tuple[str, int]], named: bool = False) -> dict[str, str]:
-        """Split the program number into digits, the last one fastest; the text that stands for each.
+        """Split the program id into digits, the last one fastest; returns the text of each digit.
 
         Args:
-            named: give a digit its name even where it is the only one.
+            named: name a digit even if it is the only one.
         """
         live = [(n, c) for n, c in counts if c > 1 or isinstance(c, SymbolicSize)]
         result = {n: "0" for n, _ in counts}
@@ -130,7 +130,7 @@ class Tile:
         return result
 
     def place(self, axis: TileAxis, program: str) -> None:
-        """Declare an axis whose blocks are numbered by a program digit."""
+        """Declare an axis whose blocks a program-id digit indexes."""
         if axis.block > 1:
             self.define(axis, program if program == "0" else f"{program} * {axis.block}")
         elif axis.vars and program != axis.name:
@@ -153,7 +153,7 @@ class Tile:
         return name
 
     def terms(self, axis: TileAxis, offset: Affine) -> list[str]:
-        """The axis' share of an offset, one text a run of variables that memory walks as one."""
+        """The axis' share of an offset, one text per run of variables that is contiguous in memory."""
         inner = axis.size
         runs: list[list[int]] = []  # coefficient, stride of the innermost variable, position of the outermost
         previous = 0
@@ -173,7 +173,7 @@ class Tile:
         return out
 
     def offset(self, offset: Affine) -> str:
-        """Element offset as source text; `0` when it is constant zero."""
+        """Element offset as source text; `0` for a constant zero."""
         parts = [text for axis in self.axes for text in self.terms(axis, offset)]
         if offset.const:
             parts.append(str(offset.const))

@@ -1,4 +1,4 @@
-"""What kind of work a kernel is: what schedules, skills and evidence are told apart by."""
+"""The kind of work of a kernel, a key of schedules, skills and evidence."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dvk.composer.ir.loops import Kernel
 
 
 def does(kernel: Kernel) -> str:
-    """`pointwise`, `softmax`, `norm`, `product`, `convolution` or `reduction`: what kind of work a kernel is."""
+    """Classify the work of a kernel: `pointwise`, `softmax`, `norm`, `product`, `convolution` or `reduction`."""
     if not kernel.reduced:
         return "pointwise"
     if any(i.op == "reduce_sum" and i.prim is not None and i.prim.attrs.get("contracted") for i in kernel.instrs):

@@ -1,7 +1,7 @@
 """Render a kernel as C++: `extern "C"`, OpenMP over rows, SIMD over the fastest variable.
 
-`schedules` lists what is worth measuring, `render` writes a function (`render`; windows `pooling`, scans `scan`, products
-`matmul`, convolutions `convolution`), `prelude` what the functions need (`scalar`), FLAGS how they are compiled.
+`schedules` lists the schedules worth measuring, `render` writes a function (`render`; windows `pooling`, scans `scan`, matmuls `matmul`,
+convolutions `convolution`), `prelude` the helper code (`scalar`), FLAGS the compiler flags.
 
 Not covered: scatter, types wider than 8 bytes.
 """
@@ -28,13 +28,15 @@ FLAGS = (
     "-shared",
     "-fPIC",
 )
-"""GCC may not know exp by name: it would fold a clamped argument back into a branch around the call, and not vectorise.
-Products are rounded before they are added, as eager rounds them: contracted to one operation, √(x·x − y·y) for x = y
-is the root of a rounding error, NaN half of the time. Contraction gains nothing here, where memory is what costs.
-Strict IEEE apart from errno and traps: enough for GCC to vectorise, without -ffast-math's loss of NaN and infinity."""
+"""Compiler flags: strict IEEE except errno and traps, enough for GCC to vectorise, without -ffast-math's loss of NaN and infinity.
+
+GCC may not know exp by name: it would fold a clamped argument back into a branch around the call, and not vectorise. Each product is
+rounded before it is added, as in eager: with contraction, √(x·x − y·y) for x = y is the root of a rounding error, NaN half of the time.
+Contraction gains nothing here, since kernels are memory bound.
+"""
 
 LOAD = ("library = dvk_loaded(dvk_compile, _DVK_PRELUDE + _DVK_SOURCE, _DVK_FLAGS)", "if library is None:", "    return False")
-"""Lines that compile and load its source."""
+"""Lines that compile and load the kernel's source."""
 
 SCHEDULES_BY_FAMILY = {"window": pooling.schedules, "product": matmul.schedules, "scan": scan.schedules, "scan_column": scan.schedules}
 """Kernel families that list their schedules themselves."""
@@ -43,7 +45,7 @@ __all__ = ["FLAGS", "LOAD", "default_schedule", "prelude", "render", "runtime", 
 
 
 def default_schedule(kernel: Kernel) -> dict[str, Any]:
-    """What a person would write first."""
+    """The default schedule: what a person would write first."""
     if kernel.family in SCHEDULES_BY_FAMILY:
         return SCHEDULES_BY_FAMILY[kernel.family](kernel)[0]
     few_rows = kernel.family == "row" and kernel.num_rows < 4
@@ -80,11 +82,11 @@ def render(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | N
     """C++ source of one kernel, without the prelude.
 
     Args:
-        inplace: output number → input number that shares its memory (same offset in every element).
+        inplace: output index → index of the input that shares its memory (same offset in every element).
     """
     return KernelWriter(as_bits(kernel), schedule, inplace or {}).function()
 
 
 def runtime(before: str) -> str:
-    """Module text of a drop-in with C++: what its source begins with, and how it is compiled."""
+    """Module text of a drop-in with C++: the start of its source, and the lines that compile it."""
     return f"_DVK_FLAGS = {FLAGS!r}\n_DVK_PRELUDE = r'''\n{before}'''"

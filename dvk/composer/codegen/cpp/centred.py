@@ -1,9 +1,9 @@
-"""A mean that is subtracted from what it is of, made around the row's first element.
+"""A mean that is subtracted from its own operand, computed around the row's first element.
 
     m = k + Σ(x − k) / n        instead of        m = Σx · (1/n)
 
-Rows whose mean is much larger than their spread keep their digits: what is rounded is of the order of the spread. In a row of equal
-elements x − m is 0, as it is in PyTorch, whose kernels follow the mean as they go.
+Rows whose mean is much larger than their spread keep their digits: rounding errors have the order of the spread. In a row of equal elements
+x − m is 0, as in PyTorch, whose kernels update the mean as they go.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     pass
 
 def centres(kernel: Kernel) -> dict[int, int]:
-    """Means that are subtracted from what they are of: the number of the mean → that of the sum."""
+    """Means that are subtracted from their operand: index of the mean → index of the sum."""
     result = {}
     for instr in kernel.instrs:
         mean = _behind(kernel, instr, 1) if instr.op == "sub" else None

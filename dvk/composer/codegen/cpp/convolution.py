@@ -1,11 +1,10 @@
-"""Convolutions in C++: the input's positions are made once into a buffer, from which tiles of sums are computed in registers.
+"""Convolutions in C++: the input is computed once into a buffer, from which tiles of sums are computed in registers.
 
-A task is a band of output rows of one image and group. It reads what the band's windows cover into a buffer in the L1 or L2 cache:
-what stands before the convolution is done here, once an element, padding becomes zeros, and with a stride the columns are
-sorted by their remainder, so that every place of a window reads neighbours. The loops over the window compare and divide nothing.
-Then `outputs` channels × `lines` rows × `vectors` vectors at a time are summed in registers; what stands behind is done to each
-band of sums while it is in the cache. The multiplications may be contracted to fused multiply-adds, which only leaves a rounding
-out; arithmetic around them may not (see `cpp.FLAGS`).
+A task is a band of output rows of one image and group. It reads the input of the band's windows into a buffer in the L1 or L2 cache: the
+prologue of the convolution runs here, once per element, padding becomes zeros, and with a stride the columns are sorted by their remainder,
+so that every position of a window reads contiguous elements. The loops over the window compare and divide nothing. Then `outputs` channels
+× `lines` rows × `vectors` vectors at a time are summed in registers; the epilogue runs on each band of sums while it is in the cache. The
+multiplications may be contracted to fused multiply-adds, which only saves a rounding; arithmetic around them may not (see `cpp.FLAGS`).
 """
 
 from __future__ import annotations
@@ -21,28 +20,29 @@ from dvk.composer.ir.loops import Bound, Instr, Kernel
 from dvk.composer.ir.nodes import BYTES
 
 STAGED = (6144, 24576)
-"""Elements of a buffer that stay in the L1 cache beside the results (24 KiB of floats), and in the L2 cache."""
+"""Elements of a buffer that fits in the L1 cache next to the results (24 KiB of floats), and in the L2 cache."""
 MOST_STAGED = 1 << 16
-"""Elements beyond which a buffer is too much for a thread's stack (256 KiB of floats)."""
+"""Elements beyond which a buffer exceeds a thread's stack (256 KiB of floats)."""
 MOST_SUMMED = 1024
-"""Products of one sum: a single float accumulator loses about two digits over so many."""
+"""Terms per sum: a single float accumulator loses about two digits over so many."""
 PANEL = 512
-"""Columns of a band that one task makes."""
+"""Columns of a band per task."""
 TILES = {1: ((1, 2, 4), (1, 4, 2), (1, 7, 1), (1, 8, 1), (1, 1, 4)), 2: ((2, 2, 2), (2, 4, 1), (2, 1, 4)),
          3: ((3, 2, 2), (3, 4, 1), (3, 1, 2)), 4: ((6, 1, 2), (4, 1, 2), (4, 2, 1))}
 """Outputs that share the input's values, at most four → tiles: outputs, lines and vectors of at most twelve sums."""
 SHORT_PANEL = 64
-"""Columns below which laying out a tile's weights is no small part of the work."""
+"""Columns below which packing a tile's weights is a large part of the work."""
 WRITTEN_OUT = 16
-"""Places of a row of the window that are written one after the other."""
+"""Unroll limit: positions in a row of the window."""
 HELD = ("#undef DVK_HELD", "#ifdef {}", '#define DVK_HELD(x) __asm__("" : "+x"(x));', "#else", "#define DVK_HELD(x)", "#endif")
-"""Source text that keeps a vector in its register, where the machine has such vectors: GCC would read it anew for every product."""
+"""Source text that keeps a vector in its register, if the machine has such vectors: GCC would otherwise reload it for every multiplication.
+"""
 MANY_TASKS = 8
-"""Tasks that keep a few cores busy evenly."""
+"""Number of tasks that keeps a few cores evenly busy."""
 
 
 def schedules(kernel: Kernel) -> list[dict[str, Any]]:
-    """The alternatives worth measuring, the best guess first; none for a kernel of another form."""
+    """The alternatives worth measuring, the best guess first; empty for a kernel of another form."""
     form = direct_form(kernel)
     if form is None or kernel.row_length > MOST_SUMMED:
         return []
@@ -61,7 +61,7 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
 
 
 def _lanes(form: ConvForm, width: int) -> int:
-    """Sums in a vector of `width` bits, whatever type is computed behind them."""
+    """Sums per vector of `width` bits, whatever type the epilogue uses."""
     return width // 8 // BYTES[form.reduce.type]
 
 
@@ -72,14 +72,15 @@ def _tiles(form: ConvForm, kernel: Kernel) -> list[tuple[tuple[int, int, int], i
     shapes = [(min(outputs, many), min(lines, tall), vectors) for outputs, lines, vectors in TILES[min(many, 4)]]
 
     def cost(shape: tuple[int, int, int]) -> float:
-        """Elements computed, those beyond the edges too; fewer than eight sums wait for each other, more share what they load."""
+        """Cost of the computed elements, including those beyond the edges; fewer than eight sums stall on each other, more share their
+        loads."""
         computed = _up(many, shape[0]) * _up(tall, shape[1]) * _up(form.lane.var.size, shape[2] * lanes)
         sums = math.prod(shape)
         return computed * max(1.0, 8 / sums) * (1 + 1 / sums)
 
     shapes = sorted(dict.fromkeys(shapes), key=cost)
     small, large = STAGED
-    # The more outputs share what is in the buffer, the less matters where it lies.
+    # The more outputs share the buffer's contents, the less its location matters.
     first, second = (small, large) if form.outputs is None else (large, small)
     found = [(shapes[0], 256, first), *((shape, 256, first) for shape in shapes[1:3]), (shapes[0], 256, second)]
     halved = [(outputs, lines, vectors // 2) for outputs, lines, vectors in shapes if vectors > 1]
@@ -91,7 +92,7 @@ def _up(value: int, unit: int) -> int:
 
 
 def _elements(form: ConvForm, band: int, panel: int) -> int:
-    """Of the buffer."""
+    """Elements of the buffer."""
     return form.num_free * (form.band.reach(band) if form.band is not None else 1) * form.lane.stride * _pitch(form.lane, panel)
 
 
@@ -101,7 +102,7 @@ def _pitch(lane: WindowDim, panel: int) -> int:
 
 
 def _band(form: ConvForm, lines: int, panel: int, size: int) -> int:
-    """Output rows of a task: as many as the buffer holds, few enough that there are tasks for all cores."""
+    """Output rows of a task: as many as the buffer holds, few enough that all cores get tasks."""
     if form.band is None:
         return 1
     tasks = math.prod(v.size for v in form.outer) * -(-form.lane.var.size // panel)
@@ -114,7 +115,7 @@ def _band(form: ConvForm, lines: int, panel: int, size: int) -> int:
 
 
 class CppConvolution:
-    """The text of one convolution under a schedule."""
+    """The source of one convolution under a schedule."""
 
     def __init__(self, writer: CppWriter):
         form = direct_form(writer.k)
@@ -159,7 +160,7 @@ class CppConvolution:
     # -------------------------------------------------------------- the buffer
 
     def _stage(self) -> None:
-        """Make the input's values that the task's windows cover, and zeros around them."""
+        """Compute the input values that the task's windows cover, with zeros around them."""
         w = self.w
         column, row = Var(self.lane.reach(self.lane.var.size) + 1), Var(self.band.reach(self.band.var.size) + 1)
         w.names.update({column: "column", row: "row"})
@@ -197,7 +198,7 @@ class CppConvolution:
         self.w.open(f"for (long {name} = 0; {name} < {var.size!r}; ++{name})")
 
     def _edge(self, bound: Bound, column: Var) -> None:
-        """Narrow `first` and `last`, the row's columns that exist, counted from the piece's first."""
+        """Narrow `first` and `last`, the row's valid columns, counted from the slice's first."""
         w, (part, count) = self.w, bound
         step = part.coef(column)
         w.open("")
@@ -210,7 +211,7 @@ class CppConvolution:
         w.close()
 
     def _row(self, made: list[Instr], rest: int) -> None:
-        """Those columns of a row whose number leaves `rest`, divided by the stride."""
+        """The valid columns of a row whose index leaves remainder `rest`, divided by the stride."""
         w, stride = self.w, self.lane.stride
         w.open("")
         to = f"to[{rest * self.pitch} + q]" if rest else "to[q]"
@@ -231,7 +232,7 @@ class CppConvolution:
         w.close()
 
     def _weights(self) -> None:
-        """Lay the weights of the tile's outputs next to each other; beyond the last output they are zeros."""
+        """Pack the weights of the tile's outputs contiguously; beyond the last output they are zeros."""
         w, form = self.w, self.form
         w.put(f"{self.type} f[{self.outputs * self.k.row_length}];")
         w.put("long at = 0;")
@@ -254,7 +255,7 @@ class CppConvolution:
         """A function that sums `outputs` × `lines` rows of `len` columns, a tile of registers at a time."""
         w, k = self.w, self.k
         w.lines += [line.format("__AVX512F__" if w.schedule["width"] == 512 else "__AVX2__") for line in HELD]
-        # Predictive commoning would carry rows from one turn to the next, in more registers than there are.
+        # Predictive commoning would carry rows from one iteration to the next, in more registers than there are.
         target = f"prefer-vector-width={w.schedule['width']}"
         w.put(f'__attribute__((noinline, optimize("fp-contract=fast", "no-predictive-commoning"), target("{target}")))')
         kind, size = self.type, BYTES[self.form.reduce.type]
@@ -285,7 +286,7 @@ class CppConvolution:
         w.close()
 
     def _add(self, at: str, weight: str) -> None:
-        """Take one place of the window into all sums of the tile."""
+        """Accumulate one position of the window into all sums of the tile."""
         w = self.w
         w.open("")
         cells = {f"{i}_{n}": f"*(const vec*)(line + {i * self.band.stride * self.across + n * self.lanes} + {at})"
@@ -296,12 +297,12 @@ class CppConvolution:
         for o in range(self.outputs):
             w.put(f"const {self.type} g{o} = g[{weight} + {o}];")
             for cell, text in cells.items():
-                # Each used once: one more register for it would be one too many.
+                # Each is used once: one more register for it would be one too many.
                 w.put(f"s{o}_{cell} += {f'x{cell}' if self.outputs > 1 else text} * g{o};")
         w.close()
 
     def _behind(self) -> None:
-        """What stands behind the sums, row by row of the tile."""
+        """Write the epilogue of the sums, row by row of the tile."""
         w, form = self.w, self.form
         if form.outputs is not None:
             w.open(f"for (long u = 0; u < {self.outputs} && u0 + u < {form.outputs.size!r}; ++u)")

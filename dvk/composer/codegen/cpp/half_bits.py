@@ -1,4 +1,4 @@
-"""Halves that a C++ kernel only moves are 16 bits: nothing converts them, and even a NaN's payload stays."""
+"""Move fp16 and bf16 values as 16-bit integers in C++ kernels that do not compute with them: no conversion, and NaN payloads stay."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WORD = "int16"
 
 
 def as_bits(kernel: Kernel) -> Kernel:
-    """The same kernel, its halves as integers, if it does nothing but read, choose and write them; else the kernel itself."""
+    """Treat the kernel's fp16 and bf16 values as integers if it only reads, selects and writes them; else return the kernel itself."""
     kinds: dict[int, str] = {}
     for instr in kernel.instrs:
         read = kernel.inputs[instr.buffer].dtype if instr.op in READS else ""
@@ -36,21 +36,21 @@ def as_bits(kernel: Kernel) -> Kernel:
 
 
 def _choices(instr: Instr) -> tuple[Argument, ...]:
-    """The operands of which the value is one."""
+    """The operands whose value the instruction may return."""
     if instr.op == "where":
         return instr.args[1:]
     return instr.args if instr.op == "bounded" or (instr.op, instr.type) == ("as", "float32") else ()
 
 
 def _moved(instr: Instr, dtype: str) -> Instr:
-    if instr.op == "gather":  # its operands are places
+    if instr.op == "gather":  # its operands are indices
         return replace(instr, type=WORD, fill=bits(math.nan, dtype))
     args = tuple(a if isinstance(a, Ref) or n == 0 else bits(a, dtype) for n, a in enumerate(instr.args))
     return replace(instr, type=WORD, compute=WORD, args=args, fill=bits(instr.fill, dtype))
 
 
 def bits(value: float, dtype: str) -> int:
-    """A number as a half's storage, read as a signed integer."""
+    """A number as fp16 or bf16 storage, read as a signed integer."""
     if dtype == "float16":
         return int(struct.unpack("h", struct.pack("e", math.copysign(math.inf, value) if abs(value) >= 65520 else value))[0])
     return int(struct.unpack("hh", struct.pack("f", rounded(float(value), dtype)))[1])

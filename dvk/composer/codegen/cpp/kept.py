@@ -1,4 +1,4 @@
-"""Which values of a C++ row kernel are kept between its passes: costly ones that a later pass needs again."""
+"""Choose the values of a C++ row kernel to keep between passes: costly ones that a later pass needs again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dvk.composer.ir.loops import READS, Instr, Ref
 from dvk.composer.ir.nodes import COSTLY
 
 KEPT_BYTES = 1 << 17
-"""Bytes of a thread's stack that values kept between passes may take; half of a usual L2 cache."""
+"""Bytes of a thread's stack that kept values may take; half of a usual L2 cache."""
 
 
 def plan_kept(writer: CppWriter) -> set[int]:

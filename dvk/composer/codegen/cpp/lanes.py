@@ -1,6 +1,6 @@
-"""How a C++ kernel walks the variable that SIMD runs over: in segments where bounds hold or do not, and what is known before it.
+"""Segments of the variable that SIMD runs over, in each of which bounds hold or fail throughout, and values that are invariant in it.
 
-The compiler sees from a segment's ends which conditions hold in it: joined or padded parts are read without asking for each element.
+The segment's ends show the compiler which conditions hold in it: concatenated or padded parts are read without a check per element.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from dvk.composer.ir.affine import Var
 from dvk.composer.ir.loops import Instr, Kernel
 
 MAX_SEGMENTS = 6
-"""Segments beyond which the text grows for too little."""
+"""Maximum segments: more of them make longer source for too little."""
 
 
 def segments(kernel: Kernel, lane: Var) -> list[tuple[int, int]]:
-    """Where the lane is cut, so that every bound on the lane alone holds in the whole of a segment or nowhere in it."""
+    """Cut points of the lane, chosen so that every bound on the lane alone holds throughout a segment or nowhere in it."""
     cuts = {0, lane.size}
     for instr in kernel.instrs:
         for part, count in instr.bounds:
@@ -25,21 +25,21 @@ def segments(kernel: Kernel, lane: Var) -> list[tuple[int, int]]:
 
 
 def row_segments(writer: CppWriter) -> list[tuple[int, int]]:
-    """The pieces in which a pass over a row walks it."""
+    """The slices of a row in one pass."""
     lane = writer.k.reduced[-1]
     cut = writer.rows and writer.schedule["parallel"] != "inner" and not writer.schedule.get("block")
     return segments(writer.k, lane) if cut else [(0, lane.size)]
 
 
 def ahead(writer: CppWriter, needed: list[Instr]) -> list[Instr]:
-    """What is the same for the whole lane: declared before its loop, for the compiler does not move all of it out."""
+    """Declare lane-invariant values before the loop, because the compiler does not hoist all of them."""
     if writer.arrays or writer.lane is None:
         return []
     return [i for i in needed if writer.lane not in i.vars and not (i.id in writer.kept or i.op.startswith("reduce_"))]
 
 
 def flat_kernel(writer: CppWriter, parallel: bool) -> None:
-    """Pointwise kernels as one vector loop over everything, each element's indices divided out."""
+    """Write a pointwise kernel as one vector loop over all elements, with each element's indices divided out."""
     writer.put(f"#pragma omp {'parallel for ' if parallel else ''}simd")
     writer.open(f"for (long t = 0; t < {writer.k.num_rows!r}; ++t)")
     writer.decompose("t", list(writer.k.rows))

@@ -1,11 +1,11 @@
-"""Matrix products in C++: strips of a few rows and a panel of columns, kept in registers or in the L1 cache while k runs.
+"""Matmuls in C++: strips of a few rows and a panel of columns, kept in registers or in the L1 cache while k runs.
 
-Two forms, by what lies next to each other in memory:
-  dot    k: SIMD runs along k, a tile of `rows` × few columns has one vector of partial sums an element
-  outer  columns: SIMD runs along the panel, `rows` rows take `steps` elements of k at a time
-Partial sums cover at most BLOCK elements of k, so that a long sum loses no digits. What stands behind the product is computed for
-the whole strip at once. Products of plain loads may be contracted to fused multiply-adds, which only leaves a rounding out;
-arithmetic around them may not (see `cpp.FLAGS`). A small right operand that lies otherwise is laid out again once a task.
+Two forms, by the dimension that is contiguous in memory:
+    dot    k: SIMD runs along k, a tile of `rows` × few columns has one vector of partial sums per element
+    outer  columns: SIMD runs along the panel, `rows` rows take `steps` elements of k at a time
+Partial sums cover at most BLOCK elements of k, so that a long sum loses no digits. The epilogue is computed for the whole strip at once.
+Products of plain loads may be contracted to fused multiply-adds, which only saves a rounding; arithmetic around them may not (see
+`cpp.FLAGS`). A small right operand in another layout is packed once per task.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from dvk.composer.ir.loops import Instr, Kernel, Ref
 from dvk.composer.ir.matmul_form import form_of
 
 BLOCK = {"dot": 4096, "outer": 256}
-"""Elements of k that one run of partial sums covers; a vector has sixteen sums, a panel's element one."""
+"""Elements of k per run of partial sums; a vector has sixteen sums, an element of a panel one."""
 BAND = 64
-"""Rows of a task: its panel of the right operand stays in the L2 cache for them."""
+"""Rows of a task, which share a panel of the right operand in the L2 cache."""
 IN_L1 = 4096
-"""Elements of the right operand that stay in the L1 cache, however they lie (16 KiB of floats)."""
+"""Elements of the right operand that stay in the L1 cache in any layout (16 KiB of floats)."""
 PACKED = 1 << 14
-"""Elements of the right operand that a task may lay out anew before it begins (64 KiB of floats)."""
+"""Elements of the right operand that a task may pack before it starts (64 KiB of floats)."""
 SHORT = 16
-"""Elements of k too few for a vector along it; as many steps at once are written out."""
+"""Elements of k too few for a vector along it; the loop is unrolled by as many steps."""
 SUMS = 16
 """Vectors of partial sums that a tile keeps in registers."""
 
@@ -40,7 +40,7 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     assert form is not None
     column, k = form.columns[-1], kernel.reduced[-1]
     step = {v: min((abs(o.coef(v)) for o in _loads(kernel, form.terms[0].right.id) if v in o.vars), default=1) for v in (column, k)}
-    # Across memory every element costs a cache line, unless the whole panel stays in the L1 cache.
+    # Every strided element costs a cache line, unless the whole panel stays in the L1 cache.
     fits = min(256, column.size) * kernel.row_length <= (IN_L1 if form.sizes[1] < BAND else PACKED)
     forms = [("outer", 256)] * (step[column] == 1 or fits) + [("dot", 64)] * (step[k] == 1 or fits)
     if step[k] == 1 and kernel.row_length > SHORT:
@@ -53,14 +53,14 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
 
 
 def _loads(kernel: Kernel, id_: int) -> list[Affine]:
-    """Where an operand reads memory."""
+    """The memory index of an operand."""
     instr = kernel.instrs[id_]
     below = [offset for a in instr.args if isinstance(a, Ref) for offset in _loads(kernel, a.id)]
     return [*below, *([instr.offset] if instr.op == "load" and instr.offset.vars else [])]
 
 
 class CppMatmul:
-    """The text of one product under a schedule."""
+    """The source of one matmul under a schedule."""
 
     def __init__(self, writer: CppWriter):
         form = form_of(writer.k)
@@ -82,7 +82,7 @@ class CppMatmul:
         self.outer = [*form.batch, *self.outer_rows, *self.outer_columns]
 
     def _lies_ready(self, right: int) -> bool:
-        """The operand can be read as it lies: floats next to each other along the panel."""
+        """The operand can be read in place: floats are contiguous along the panel."""
         instr = self.k.instrs[right]
         return instr.op == "load" and instr.offset.coef(self.x) == 1 and self.k.inputs[instr.buffer].dtype == instr.type
 
@@ -123,12 +123,12 @@ class CppMatmul:
         w.close()
 
     def _names(self) -> list[str]:
-        """Arguments that every strip is given: the kernel's pointers and the loop variables around."""
+        """Arguments of every strip: the kernel's pointers and the outer loop variables."""
         pointers = [f"a{n}" for n in range(len(self.k.inputs))]
         return [*pointers, *(f"b{id_}" for id_ in self.packed), *(self.w.names[v] for v in self.outer)]
 
     def _pack(self) -> None:
-        """Make a panel of the right operand once for all rows of the task, its columns next to each other."""
+        """Pack a panel of the right operand once for all rows of the task, with contiguous columns."""
         w = self.w
         for id_ in self.packed:
             w.put(f"{self.type} b{id_}[{self.lane.size * self.panel}];")
@@ -142,7 +142,7 @@ class CppMatmul:
             w.close()
 
     def _behind(self) -> None:
-        """What stands behind the sums, row by row of the strip."""
+        """Write the epilogue of the sums, row by row of the strip."""
         w = self.w
         w.open("for (long i = 0; i < high; ++i)")
         w.put(f"const long {self._name(self.y)} = y0 + i;")
@@ -163,7 +163,7 @@ class CppMatmul:
         return self.w.names.setdefault(var, "y")
 
     def _made_of(self, targets: list[int], given: set[int] | frozenset[int] = frozenset()) -> list[Instr]:
-        """Everything the targets need, in order."""
+        """All dependencies of the targets, in order."""
         needed: set[int] = set()
         pending = list(targets)
         while pending:
@@ -207,7 +207,7 @@ class CppMatmul:
         w = self.w
         across = max(SUMS // (height * len(self.form.terms)), 1)
         w.put("long j = 0;")
-        # Whole panels hold whole tiles: what is left of the last one is known.
+        # Whole panels hold whole tiles: the size of the last one is known.
         tiles = across if self.panels == 1 or self.panel % across == 0 else 1
         for width in {tiles: None, self.x.size % tiles or tiles: None}:
             w.open(f"for (; j + {width} <= len; j += {width})")
@@ -226,7 +226,7 @@ class CppMatmul:
             w.close()
 
     def _operands(self, letter: str, count: int, var: Var, start: str) -> None:
-        """Declare an operand's values at so many places of its side."""
+        """Declare an operand's values at so many positions of its side."""
         for id_ in dict.fromkeys((t.left if letter == "p" else t.right).id for t in self.form.terms):
             for n in range(count):
                 self._value(f"{letter}{id_}_{n}", id_, var, f"{start} + {n}")
@@ -286,7 +286,7 @@ class CppMatmul:
                 w.put(f"for (long l = 0; l < len; ++l) c[{to} + l] += s[{source} + l];")
 
     def _at(self, name: str, id_: int, places: dict[Var, str]) -> None:
-        """Give a declared name the value of an instruction at some places."""
+        """Assign the value of an instruction at some positions to a declared name."""
         w = self.w
         w.open("")
         for var, at in places.items():

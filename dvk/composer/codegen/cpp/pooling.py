@@ -1,8 +1,8 @@
-"""Reductions over short windows in C++: loops over the places of a window around a vector loop over its outputs.
+"""Reductions over short windows in C++: loops over the positions of a window around a vector loop over its outputs.
 
-Where all that happens outside of the bounds is the reduction's identity, those turns are left out: a place of the window
-skips the rows that do not exist and starts and ends its vector loop at the edges, so that no element is compared.
-`unrolled` writes the places one after the other inside the vector loop, which keeps the results in registers.
+If everything outside the bounds is the reduction's identity, those iterations are skipped: each position of the window skips rows that do
+not exist and starts and ends its vector loop at the edges, so that no element is compared. `unrolled` writes the positions one after the
+other inside the vector loop, which keeps the results in registers.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.loops import Bound, Instr, Ref
 
 MAX_UNROLLED = 32
-"""Places of a window that is written out."""
+"""Maximum window positions to unroll."""
 
 
 def identity(reduce: Instr) -> float:
-    """What a reduction starts from, as a number."""
+    """The initial value of a reduction, as a number."""
     return {"reduce_sum": 0.0, "reduce_prod": 1.0, "reduce_max": -float("inf"), "reduce_min": float("inf")}[reduce.op]
 
 
@@ -41,7 +41,7 @@ def skipped(writer: CppWriter, reduces: list[Instr]) -> tuple[Bound, ...]:
 
 
 def window_pass(writer: CppWriter, needed: list[Instr], reduces: list[Instr], chunk: int) -> None:
-    """All windows of a piece of the lane."""
+    """Write all windows of a slice of the lane."""
     for r in reduces:
         writer.start(r, chunk)
     if writer.schedule.get("unrolled"):
@@ -72,7 +72,7 @@ def window_pass(writer: CppWriter, needed: list[Instr], reduces: list[Instr], ch
 
 
 def _edges(writer: CppWriter, bounds: list[Bound], lane: Var) -> tuple[str, str]:
-    """Declare where in the piece the lane is inside of the bounds."""
+    """Declare the range of the slice in which the lane is inside the bounds."""
     writer.put("long from = 0, to = len;")
     for part, count in bounds:
         step = part.coef(lane)
@@ -88,7 +88,7 @@ def _edges(writer: CppWriter, bounds: list[Bound], lane: Var) -> tuple[str, str]
 
 
 def _unrolled(writer: CppWriter, needed: list[Instr], reduces: list[Instr]) -> None:
-    """The window's places one after the other inside the vector loop."""
+    """Write the window's positions one after the other inside the vector loop."""
     _open_lane(writer, "0", "len")
     for r in reduces:
         writer.put(f"{writer.accumulator(r)} w{r.id} = v{r.id}[l];")
@@ -106,7 +106,7 @@ def _unrolled(writer: CppWriter, needed: list[Instr], reduces: list[Instr]) -> N
 
 
 def _open_lane(writer: CppWriter, start: str, stop: str) -> None:
-    """Open a vector loop over some of the piece."""
+    """Open a vector loop over part of the slice."""
     writer.put("#pragma omp simd")
     writer.open(f"for (long l = {start}; l < {stop}; ++l)")
     if writer.lane is not None:
@@ -117,8 +117,8 @@ def schedules(kernel: Any) -> list[dict[str, Any]]:
     """The alternatives worth measuring, the default first."""
     found = [{"parallel": "rows", "chunk": chunk, "width": width} for chunk in (256, 1024) for width in (512, 256)]
     if kernel.row_length <= MAX_UNROLLED and not any(i.bounds for i in kernel.instrs):
-        # With comparisons at every place it would not be one vector loop.
-        # A window of a few places is over before results that are kept in memory pay.
+        # With a comparison at every position it would not be one vector loop. A window of a few positions ends before results kept in
+        # memory pay.
         at = 0 if kernel.row_length <= 4 else 1
         found[at:at] = [{**found[0], "unrolled": True}, {**found[1], "unrolled": True}]
     direct = convolution.schedules(kernel)

@@ -1,8 +1,8 @@
 """A recurrent layer over a whole sequence in C++: steps in order, the units of a step in blocks for threads.
 
-A task is a block of units (a cache line of them) and a tile of rows of the batch: its gates' sums stay in registers while k runs over
-the state before, then the gates follow in one vector loop. Weights lie so that a task reads them in order; a thread keeps its blocks
-from step to step, so that they stay in its cache. One barrier a step, none where there is too little to share.
+A task is a block of units (one cache line) and a tile of rows of the batch: the sums of its gates stay in registers while k runs over the
+previous state, then one vector loop computes the gates. The layout of the weights lets a task read them in order; a thread keeps its blocks
+from step to step, so that they stay in its cache. There is one barrier per step, and none if there is too little work to share.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from string import Template
 from dvk.composer.ir.recurrence import Recurrence
 
 RUN = 256
-"""Elements of k that one run of partial sums covers, times gates: their weights of a block, 16 KiB, stay in the L1 cache."""
+"""Elements of k per run of partial sums, times gates: the weights of a block, 16 KiB, stay in the L1 cache."""
 SHARED_FROM = 1 << 17
-"""Multiplications a step from which threads share it: a barrier takes about a microsecond."""
+"""Multiplications per step from which threads share it: a barrier takes about a microsecond."""
 
 TEXT = Template("""\
 // $title
@@ -98,7 +98,7 @@ $step
 }
 """)
 STATE = {"gru": "const lane* old = before + r * row + u;", "lstm": "lane* c = c1 + (d * B + row0 + r) * H + u;"}
-"""What the step before left of the units."""
+"""The units' state after the previous step."""
 STEP = {
     "rnn_tanh": ("to[l] = tanh$f(x[l] + m[l]);",),
     "rnn_relu": ("const lane sum = x[l] + m[l];", "to[l] = sum < 0 ? 0 : sum;"),

@@ -1,9 +1,8 @@
-"""Write one kernel as a C++ function: loops over rows and lanes, one pass over a row a stage.
+"""Write one kernel as a C++ function: loops over rows and lanes, one pass over a row per stage.
 
-Row kernels reduce along memory: a task is a row, SIMD runs along it. Column kernels reduce across
-memory: a task is a piece of the fastest row variable, accumulators are arrays over the piece.
-Pointwise kernels are column kernels that reduce nothing. Costly values that a later pass needs again
-are kept in a row-sized buffer on the stack. Sums over long rows accumulate in double.
+Row kernels reduce along memory: a task is a row, SIMD runs along it. Column kernels reduce across memory: a task is a slice of the fastest
+row variable, accumulators are arrays over the slice. Pointwise kernels are column kernels without reductions. A row-sized buffer on the
+stack keeps costly values that a later pass needs again. Sums over long rows accumulate in double.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from dvk.composer.ir.loops import Instr, Kernel
 
 
 class KernelWriter(CppWriter):
-    """The text of one kernel under a schedule: passes in order, each by the family it belongs to."""
+    """The source of one kernel under a schedule: passes in order, each by its family."""
 
     def __init__(self, kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int]):
         super().__init__(kernel, schedule, inplace)
@@ -47,7 +46,7 @@ class KernelWriter(CppWriter):
         return "\n".join(self.lines)
 
     def _lane_kernel(self) -> None:
-        """Pointwise and column kernels: tasks are pieces of the fastest row variable, SIMD runs inside a piece."""
+        """Pointwise and column kernels: tasks are slices of the fastest row variable, SIMD runs inside a slice."""
         k = self.k
         lane = self.lane or Var(1)
         self.names.setdefault(lane, "i0")
@@ -67,7 +66,7 @@ class KernelWriter(CppWriter):
         self.close()
 
     def _row_kernel(self) -> None:
-        """Row kernels: a task is a row, or with `inner` parallelism a piece of each pass over it."""
+        """Row kernels: a task is a row, or with `inner` parallelism a slice of each pass over it."""
         k = self.k
         if self.schedule["parallel"] == "inner":
             self.open(f"for (long t = 0; t < {k.num_rows!r}; ++t)")
@@ -132,7 +131,7 @@ class KernelWriter(CppWriter):
         self._finish(reduces, chunk)
 
     def lane_loop(self, needed: list[Instr], reduces: list[Instr], stores: list[Any]) -> None:
-        """One vector loop over a piece of the lane, or one over each segment of all of it."""
+        """Write one vector loop over a slice of the lane, or one per segment of the whole lane."""
         lane, first = self.lane, ahead(self, needed)
         for instr in first:
             self.scalar(instr)

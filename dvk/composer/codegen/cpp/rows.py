@@ -1,8 +1,8 @@
-"""How a C++ row kernel walks its row: at once, in blocks, by several threads, or both reductions of a pair in one pass.
+"""Loops of a C++ row kernel over its row: whole, in blocks, by several threads, or both reductions of a pair in one pass.
 
-`open_loop` opens the loops over the row for one pass. `one_pass` takes two dependent reductions together: softmax's
-maximum and sum block by block (the sum so far is rescaled when a block raises the maximum), a variance from sums of x
-and x² in double, where squares of floats are exact and cancellation costs what float never had.
+`open_loop` opens the loops over the row for one pass. `one_pass` computes two dependent reductions together: softmax's maximum and sum
+block by block (a block that raises the maximum rescales the sum), a variance from sums of x and x² in double, where squares of floats are
+exact and cancellation costs digits that float never had.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def clause(reduce: Instr) -> str:
 
 
 def larger(total: str, value: str, kind: str, sign: str = ">") -> str:
-    """A statement that takes one more value into a maximum, NaN for good; two plain choices, which GCC vectorises behind a relu, too."""
+    """A statement that adds one more value to a maximum and keeps NaN; two plain selects, which GCC also vectorises after a relu."""
     if kind not in FLOATS:
         return f"{total} = {value} {sign} {total} ? {value} : {total};"
     return f"{{ const {REGISTER[kind]} m = {value} {sign} {total} ? {value} : {total}; {total} = {value} != {value} ? {value} : m; }}"
 
 
 def accumulate(writer: CppWriter, r: Instr, acc: str) -> None:
-    """Take one more element into a reduction's result."""
+    """Accumulate one more element into a reduction's result."""
     value = writer.arg(r.args[0], r.type)
     if writer.is_centre(r):
         value = f"({value} - k{r.id}{'[l]' if writer.arrays else ''})"
@@ -53,7 +53,7 @@ def accumulate(writer: CppWriter, r: Instr, acc: str) -> None:
 
 
 def open_loop(writer: CppWriter, lane: Var, outer: tuple[Var, ...], clauses: str) -> int:
-    """Open the loops of a pass over a row; how many blocks to close after the innermost."""
+    """Open the loops of a pass over a row; returns the number of blocks to close after the innermost."""
     depth = len(outer) + 1
     if writer.schedule["parallel"] == "inner":
         chunk = int(writer.schedule["chunk"])
@@ -77,7 +77,7 @@ def open_loop(writer: CppWriter, lane: Var, outer: tuple[Var, ...], clauses: str
 
 
 def constant_reduce(writer: CppWriter, r: Instr, chunk: int) -> None:
-    """A reduction of a value that is the same in the whole row."""
+    """Reduce a value that is constant along the row."""
     value, kind, length = writer.arg(r.args[0], r.type), REGISTER[r.type], writer.k.row_length
     times = f" * ({kind}){length}" if r.op == "reduce_sum" else ""
     if writer.arrays:
@@ -91,7 +91,7 @@ def constant_reduce(writer: CppWriter, r: Instr, chunk: int) -> None:
 
 
 def one_pass(writer: CppWriter, pair: Pair) -> None:
-    """Both reductions of a pair."""
+    """Compute both reductions of a pair."""
     source = pair.first.args[0]
     assert isinstance(source, Ref)
     needed = writer.closure([source.id])
@@ -116,7 +116,7 @@ def _softmax(writer: CppWriter, pair: Pair, needed: list[Instr], x: int, outer: 
     writer.put(f"peak = v{x} > peak ? v{x} : peak; nan{pair.first.id} |= v{x} != v{x};")
     writer.close()
     writer.put(f"if (peak > {top}) {{ {total} *= dvk_expf({top} - peak); {top} = peak; }}")
-    # Nothing but -inf so far: x - top would be NaN.
+    # Only -inf so far: x - top would be NaN.
     writer.put(f"if ({top} == -__builtin_inff()) continue;")
     simd_loop(writer, lane, "reduction(+:sum)", "lo", "hi")
     for instr in needed:
@@ -142,7 +142,7 @@ def _variance(writer: CppWriter, pair: Pair, needed: list[Instr], x: int, outer:
     kind, length = REGISTER[pair.first.type], writer.k.row_length
     # Rounding may leave a constant row just below zero, whose root would be NaN.
     writer.put(f"squares -= sum * sum / {length};")
-    # Around the mean as it will be rounded: of large values that are all equal, two passes find this, too.
+    # Around the rounded mean: for large equal values, two passes compute the same.
     if writer.is_centre(pair.first):
         writer.put(f"const {kind} v{pair.first.id} = sum, c{pair.first.id} = sum / {length}, mean = c{pair.first.id};")
     else:

@@ -1,7 +1,7 @@
-"""Scalar C++: types, literals and one expression an operation.
+"""Scalar C++: types, literals and one expression per operation.
 
-Math functions are declared with the vector signatures of libmvec, so that loops with `exp` or `erf`
-vectorise without -ffast-math. NaN propagates through max and min.
+Math functions are declared with the vector signatures of libmvec, so that loops with `exp` or `erf` vectorise without -ffast-math. NaN
+propagates through max and min.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=",
 
 
 def prelude(kernels: Iterable[Kernel]) -> str:
-    """Declarations the kernels need."""
+    """Declarations that the kernels need."""
     kernels = list(kernels)
     ordered = any(i.op in ("order", "unorder") for k in kernels for i in k.instrs)
     types = {b.dtype for k in kernels for b in (*k.inputs, *k.outputs)}
@@ -143,18 +143,18 @@ def literal(value: bool | int | float, want: str) -> str:
 
 
 def loaded(cell: str, dtype: str, half: tuple[str, str]) -> str:
-    """An element in memory as a register value."""
+    """Convert an element in memory to a register value."""
     return {"bfloat16": f"bf2f({cell})", "float16": half[0].format(cell), "bool": f"({cell} != 0)"}.get(dtype, cell)
 
 
 def stored(value: str, dtype: str, half: tuple[str, str]) -> str:
-    """A register value as memory holds it."""
+    """Convert a register value to its memory type."""
     kinds = {"bfloat16": f"f2bf({value})", "float16": half[1].format(value), "bool": f"(unsigned char)({value} ? 1 : 0)"}
     return kinds.get(dtype, f"({STORAGE[dtype]}){value}")
 
 
 def scalar_expression(instr: Instr, a: list[str], condition: list[str], half: tuple[str, str]) -> str:
-    """One scalar operation on operands already of the compute type."""
+    """One scalar operation on operands of the compute type."""
     op, single = instr.op, instr.compute == "float32"
     suffix = "f" if single else ""
     one = literal(1, instr.compute)
@@ -190,7 +190,7 @@ def scalar_expression(instr: Instr, a: list[str], condition: list[str], half: tu
         sign = "<" if op == "max" else ">"
         if not isinstance(instr.args[1], Ref):
             return f"({a[0]} {sign} {a[1]} ? {a[1]} : {a[0]})"
-        # Of +0 and -0 the second, as in eager's vectors.
+        # For +0 and -0 return the second, as eager's vectors do.
         return f"(({a[1]} {sign} {a[0]} || {a[0]} != {a[0]}) ? {a[0]} : {a[1]})"
     if op == "where":
         return f"({condition[0]} ? {a[1]} : {a[2]})"
@@ -211,14 +211,14 @@ def scalar_expression(instr: Instr, a: list[str], condition: list[str], half: tu
 
 
 def inside(offset: str, bound: Bound) -> str:
-    """Source text: the index is one of the dimension's."""
+    """Source text of the check that an index is within its dimension."""
     part, count = bound
     lo, hi = part.span()
     return " & ".join([*([f"({offset} >= 0)"] if lo < 0 else []), *([f"({offset} < {count!r})"] if hi >= count else [])])
 
 
 def identity(reduce: Instr) -> str:
-    """What a reduction starts from."""
+    """The initial value of a reduction."""
     if reduce.op in ("reduce_sum", "reduce_prod"):
         return "0" if reduce.op == "reduce_sum" else "1"
     if reduce.type not in FLOATS:
@@ -227,5 +227,5 @@ def identity(reduce: Instr) -> str:
 
 
 def may_be_nan(reduce: Instr) -> bool:
-    """A maximum or minimum that NaN has to win."""
+    """A maximum or minimum in which NaN wins."""
     return reduce.op in ("reduce_max", "reduce_min") and reduce.type in FLOATS

@@ -1,9 +1,9 @@
 """Scans in C++: blocks of a row whose elementwise work is vector loops around one serial loop, or vectors of columns.
 
-Along memory a task is a row: a block's operands are made in a vector loop, scanned by a plain one, and what follows is a
-vector loop again. Few long rows may be cut into pieces (`parallel: "inner"`): threads first reduce each piece, then scan
-it from what stands before it. Across memory a task is a piece of the fastest row variable, with one running value a
-column. Sums and products run in double, as torch's own do.
+Along memory a task is a row: a vector loop computes a block's operands, a plain loop scans them, and a second vector loop computes the
+epilogue. A few long rows may be cut into slices (`parallel: "inner"`): threads first reduce each slice, then scan it from the total of the
+slices before it. Across memory a task is a slice of the fastest row variable, with one running value per column. Sums and products run in
+double, as in torch.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from dvk.composer.ir.loops import Instr, Kernel, Ref
 from dvk.composer.ir.nodes import FLOATS
 
 BLOCK = 512
-"""Elements of a row that are made, scanned and used while they are in the L1 cache."""
+"""Elements of a row that are computed, scanned and used while they are in the L1 cache."""
 RUNS = 8
-"""Runs of a block that are scanned side by side."""
+"""Runs of a block that are scanned in parallel."""
 PIECES = 64
-"""Pieces that a long row is cut into."""
+"""Slices of a long row."""
 LONG = 1 << 15
-"""Elements of a row that is worth pieces."""
+"""Minimum row length, in elements, for slices."""
 
 
 def schedules(kernel: Kernel) -> list[dict[str, Any]]:
@@ -41,7 +41,7 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
 
 
 def _splits(kernel: Kernel) -> bool:
-    """Pieces of a row can be reduced ahead: it is one run, and no scan waits for another."""
+    """Slices of a row can be reduced in advance: it is contiguous, and no scan depends on another."""
     scans = [i for i in kernel.instrs if i.op.startswith("scan_")]
     return len(kernel.reduced) == 1 and kernel.row_length > PIECES and not any(
         _needs(kernel, _operand(s)) & {o.id for o in scans} for s in scans)
@@ -79,7 +79,7 @@ def _operand(scan: Instr) -> int:
 
 
 def _needs(kernel: Kernel, target: int) -> set[int]:
-    """Element-level values behind one, itself included; scans are where it ends."""
+    """Element-level dependencies of a value, itself included, up to scans."""
     result: set[int] = set()
     pending = [target]
     while pending:
@@ -92,7 +92,7 @@ def _needs(kernel: Kernel, target: int) -> set[int]:
 
 
 def _wide(scan: Instr) -> str:
-    """The type that a scan runs in."""
+    """The accumulator type of a scan."""
     return "double" if scan.type == "float32" and scan.op in ("scan_sum", "scan_prod") else REGISTER[scan.type]
 
 
@@ -108,14 +108,14 @@ def _identity(scan: Instr) -> str:
 
 
 def _join(scan: Instr, total: str, value: str) -> str:
-    """Text that takes one more value into a running one."""
+    """Text that adds one more value to a running one."""
     if scan.op in ("scan_sum", "scan_prod"):
         return f"{total} {'+' if scan.op == 'scan_sum' else '*'}= {value};"
     return larger(total, value, scan.type)
 
 
 def _values(writer: CppWriter, ids: set[int], buffered: set[int]) -> None:
-    """Declare values of one element; scans that are done stand in their buffers."""
+    """Declare values of one element; the buffers hold the results of finished scans."""
     for instr in writer.k.instrs:
         if instr.id in ids:
             if instr.id in buffered:
@@ -125,7 +125,7 @@ def _values(writer: CppWriter, ids: set[int], buffered: set[int]) -> None:
 
 
 def _walk(writer: CppWriter, start: str = "0", stop: str = "") -> None:
-    """Scan a row, or a piece of it, block by block."""
+    """Scan a row, or a slice of it, block by block."""
     k = writer.k
     *outer, lane = k.reduced
     scans = _scans(k)
@@ -163,7 +163,7 @@ def _walk(writer: CppWriter, start: str = "0", stop: str = "") -> None:
 
 
 def _run(writer: CppWriter, scan: Instr, block: int) -> None:
-    """Scan the operands of a block: a whole one as several runs side by side, for each step of one waits for the last."""
+    """Scan the operands of a block: a whole one as several parallel runs, because each step of one run waits for the previous step."""
     kind, part, name = _wide(scan), block // RUNS, scan.id
     turn = "for (long l = %s - 1; l >= 0; --l)" if scan.backward else "for (long l = 0; l < %s; ++l)"
     writer.open(f"if (len == {block})")
@@ -195,7 +195,7 @@ def _lanes(writer: CppWriter, lane: Var) -> None:
 
 
 def _pieces(writer: CppWriter) -> None:
-    """Every row in pieces: their totals, what stands before each, and their scans."""
+    """Scan every row in slices: their totals, the prefix of each, and their scans."""
     k = writer.k
     (lane,) = k.reduced
     scans = _scans(k)
@@ -239,7 +239,7 @@ def _pieces(writer: CppWriter) -> None:
 
 
 def _columns(writer: CppWriter) -> None:
-    """Vectors of columns that walk down together."""
+    """Scan vectors of columns together."""
     k = writer.k
     lane = writer.lane or Var(1)
     writer.names.setdefault(lane, "i0")

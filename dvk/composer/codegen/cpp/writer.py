@@ -1,6 +1,6 @@
 """The writer of one C++ function: its lines, names, loops over tasks, values and accesses.
 
-The order of passes is `render`'s.
+`render` decides the order of passes.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from dvk.composer.ir.nodes import FLOATS
 LONG_SUM = 1 << 16
 """Elements above which a float sum accumulates in double: 65,536 additions in one float lane cost about four digits."""
 LONG_COLUMN = LONG_SUM // 16
-"""The same down a column, which has one accumulator where a row's vector has sixteen: a mean of 16,384 equal terms was 1.5e-4 off."""
+"""The same limit along a column, which has one accumulator where a row's vector has sixteen: a mean of 16,384 equal terms was 1.5e-4 off.
+"""
 SERIAL_BELOW = 1 << 13
 """Elements below which starting threads costs more than it saves (a parallel region takes about 5 µs)."""
 
 
 class CppWriter:
-    """The text of one kernel under a schedule."""
+    """The source of one kernel under a schedule."""
 
     buffer = "s"
-    """Letter of the buffers that hold values between passes."""
+    """Prefix letter of the buffers that hold values between passes."""
     half = ("h2f({})", "f2h({})")
-    """How an element of float16 is read and written."""
+    """Expressions that read and write a float16 element."""
     centres = True
-    """Means are made around the row's first element."""
+    """Means are computed around the row's first element."""
     costly_halves = True
     """Reading one takes some ten operations: worth keeping for the next pass over a row."""
 
@@ -45,13 +46,13 @@ class CppWriter:
         self.lane: Var | None = pool[-1] if pool else None
         self.arrays = not self.rows and kernel.family in ("column", "window") and schedule.get("form") != "direct"
         self.safe: frozenset[Bound] = frozenset()
-        """Bounds that the loops around keep by themselves."""
+        """Bounds that the outer loops already guarantee."""
         self.pair = online_pair(kernel) if schedule.get("online") and self.rows and schedule["parallel"] != "inner" else None
         self.means = centres(kernel) if self.centres and (self.rows or self.k.family == "column") else {}
-        """Means that are made around the row's first element, and their sums, by number."""
+        """Means that are computed around the row's first element, and their sums, by index."""
         self.done: set[int] = set()
         self.segment = (0, kernel.reduced[-1].size if kernel.reduced else 1)
-        """What of the lane the loop being written walks."""
+        """The range of the lane in the current loop."""
         self.kept: set[int] = set()
 
     def put(self, text: str) -> None:
@@ -66,7 +67,7 @@ class CppWriter:
         self.put("}")
 
     def params(self) -> str:
-        """Parameters; those that share memory with another are not restricted."""
+        """Parameters; `restrict` is omitted for those that share memory with another."""
         k = self.k
         aliased = set(self.inplace.values())
         params = [f"const {STORAGE[b.dtype]}* {'' if n in aliased else '__restrict '}a{n}" for n, b in enumerate(k.inputs)]
@@ -84,12 +85,12 @@ class CppWriter:
         return self.k.num_rows * self.k.row_length
 
     def whole_lane(self, lane: Var) -> bool:
-        """Write the kernel without pieces of the lane, where a dialect does so; True if that was done."""
+        """Write the kernel without slices of the lane, if the dialect does so; returns whether it did."""
         del lane
         return False
 
     def lane_piece(self, lane: Var, chunk: int) -> None:
-        """Declare where piece `p` of the lane starts and how long it is."""
+        """Declare the start and the length of slice `p` of the lane."""
         if chunk >= lane.size:
             self.put(f"const long lo = 0, len = {lane.size!r};")
             return
@@ -97,13 +98,13 @@ class CppWriter:
         self.put(f"const long len = {lane.size} - lo < {chunk} ? {lane.size} - lo : {chunk};")
 
     def parallel_for(self, name: str, tasks: int, clauses: str = "") -> None:
-        """Open a loop whose turns go to threads, unless there is too little to do."""
+        """Open a loop with iterations shared by threads, unless there is too little work."""
         if tasks > 1 and self._total() >= SERIAL_BELOW and self.schedule["parallel"] != "serial":
             self.put(f"#pragma omp parallel for schedule(static) {clauses}".rstrip())
         self.open(f"for (long {name} = 0; {name} < {tasks!r}; ++{name})")
 
     def open_row(self, lane: Var, clauses: str) -> int:
-        """Open a vector loop over the whole lane; how many of the blocks to close after it are not there."""
+        """Open a vector loop over the whole lane; returns how many of the blocks to close after it are absent."""
         start, stop = self.segment
         self.open("")
         self.put(f"const long lo = {start}, hi = {stop!r};")
@@ -128,14 +129,14 @@ class CppWriter:
         return [s for s in self.k.stores if not self.k.is_row_store(s) and self.k.instrs[s.value].stage == stage]
 
     def targets(self, stage: int) -> list[int]:
-        """Element-level values that the pass of a stage is made for."""
+        """Element-level values that the pass of a stage computes."""
         k = self.k
         reduces = [i for i in k.instrs if i.op.startswith("reduce_") and i.stage == stage + 1 and not self._in_pair(i)]
         reduced = [ref_of(i.args[0]) for i in reduces]
         return [t for t in [*reduced, *(s.value for s in self._element_stores(stage))] if not k.is_row_value(k.instrs[t])]
 
     def closure(self, targets: list[int]) -> list[Instr]:
-        """Element-level instructions that the targets need, not going behind values kept from an earlier pass."""
+        """Element-level instructions that the targets need, up to values kept from an earlier pass."""
         needed: set[int] = set()
         pending = list(targets)
         while pending:
@@ -148,17 +149,17 @@ class CppWriter:
         return [i for i in self.k.instrs if i.id in needed]
 
     def start(self, r: Instr, chunk: int) -> None:
-        """Declare a reduction's results over a piece of the lane."""
+        """Declare a reduction's results over a slice of the lane."""
         if self.is_centre(r):
             declare_first(self, r, chunk)
         self.put(f"{self.accumulator(r)} v{r.id}[{chunk}]; for (long l = 0; l < len; ++l) v{r.id}[l] = {identity(r)};")
 
     def is_centre(self, r: Instr) -> bool:
-        """The reduction is summed around the row's first element."""
+        """The reduction sums around the row's first element."""
         return r.id in self.means.values()
 
     def _finish(self, reduces: list[Instr], chunk: int) -> None:
-        """What is left to do with results once all elements are taken in."""
+        """Finish the results after all elements are accumulated."""
         for r in reduces:
             if self.is_centre(r):
                 declare_mean(self, r, chunk)
@@ -166,10 +167,10 @@ class CppWriter:
                 self.put(f"if (nan{r.id}) v{r.id} = __builtin_nan(\"\");")
 
     def accumulator(self, r: Instr) -> str:
-        """The type that a reduction's result is collected in."""
+        """The accumulator type of a reduction."""
         most = LONG_COLUMN if self.arrays else LONG_SUM
         if r.op == "reduce_prod" and r.type == "float32":
-            return "double"  # the product of a lane overflows or underflows where that of the row does not
+            return "double"  # a lane's product overflows or underflows where the row's does not
         long_sum = r.op == "reduce_sum" and r.type == "float32" and self.k.row_length > most
         return "double" if long_sum else REGISTER[r.type]
 
@@ -183,16 +184,16 @@ class CppWriter:
             self.put(f"{place} = v{instr.id};")
 
     def declaration(self, instr: Instr) -> str:
-        """The words before a value's name."""
+        """The declaration specifiers of a value."""
         return f"const {REGISTER[instr.type]}"
 
     def bare(self, text: str) -> str:
-        """What of an expression is written on the right of an assignment."""
+        """The right-hand side of an assignment."""
         return text
 
     @property
     def _row_position(self) -> Affine:
-        """Which element of the row, counted along the reduced variables."""
+        """Index of the element in its row, counted along the reduced variables."""
         position, step = Affine(), 1
         for var in reversed(self.k.reduced):
             position = position + Affine.build({var: step})
@@ -231,7 +232,7 @@ class CppWriter:
         return scalar_expression(instr, a, [self.arg(x, "bool") for x in instr.args[:1]], self.half)
 
     def _within(self, instr: Instr, text: str) -> str:
-        """A value where its bounds hold, its fill elsewhere."""
+        """A value inside its bounds, its fill outside."""
         kept = [inside(f"({self.offset(b[0])})", b) for b in instr.bounds if b not in self.safe]
         return f"({' & '.join(kept)} ? {text} : {literal(instr.fill, instr.type)})" if kept else text
 
@@ -248,11 +249,11 @@ def ref_of(arg: Argument) -> int:
     return arg.id
 
 FAR = "1e37f"
-"""A first element that is larger, infinite or NaN is not shifted by: differences could overflow where sums do not."""
+"""Skip the shift for a first element that is larger, infinite or NaN: differences could overflow where sums do not."""
 
 
 def declare_first(writer: CppWriter, total: Instr, chunk: int) -> None:
-    """Declare `k…`, the first element of the row, or of each row in the piece of the lane."""
+    """Declare `k…`, the first element of the row, or of each row in the slice of the lane."""
     source, cell = total.args[0], f"k{total.id}" + ("[l]" if writer.arrays else "")
     assert isinstance(source, Ref)
     if writer.arrays:
@@ -273,7 +274,7 @@ def declare_first(writer: CppWriter, total: Instr, chunk: int) -> None:
 
 
 def declare_mean(writer: CppWriter, total: Instr, chunk: int) -> None:
-    """Declare `c…`, the mean, and make of the sum of differences the sum."""
+    """Declare `c…`, the mean, and turn the sum of differences into the sum."""
     kind, length = REGISTER[total.type], writer.k.row_length
     at = "[l]" if writer.arrays else ""
     mean, total_ = f"k{total.id}{at} + v{total.id}{at} / {length}", f"v{total.id}{at}"
@@ -288,16 +289,16 @@ def declare_mean(writer: CppWriter, total: Instr, chunk: int) -> None:
 
 
 def simd_loop(writer: CppWriter, lane: Var, clauses: str, start: str, stop: str) -> None:
-    """Open a vector loop over some of the lane."""
+    """Open a vector loop over part of the lane."""
     name = writer.names[lane]
     writer.put(f"#pragma omp simd {clauses}".rstrip())
     writer.open(f"for (long {name} = {start}; {name} < {stop}; ++{name})")
 
 
 def gathered(writer: CppWriter, instr: Instr) -> str:
-    """An element at a computed place, or what stands for one that does not exist."""
+    """An element at a computed index, or its substitute if the index is invalid."""
     buffer = writer.k.inputs[instr.buffer]
-    # A vector gathers by 32-bit places at once, and half as many by longer ones.
+    # A vector gathers at 32-bit indices at once, and half as many at longer ones.
     kind = "int" if buffer.last < 1 << 31 else "long"
     places = [(writer.arg(place, instr.compute), *of) for place, of in zip(instr.args, instr.places, strict=True)]
     steps = [f"({kind})" + (f"dvk_at({place}, {size!r})" if size else place) + f" * {step}" for place, step, size in places if step]

@@ -1,10 +1,10 @@
 """Render a kernel as CUDA C++ for NVRTC: the third counterpart of `cpp/__init__.py` and `triton/__init__.py`.
 
-`schedules` lists how threads may share a kernel (see `schedule`), `render` writes the functions, `launch` the
-lines that run them, `specs` what the drop-in's launcher is told (see `cuda_launch`). Sizes and strides are literals in
-the text; half types are computed in float32; NaN propagates through max and min.
+`schedules` lists how threads may share a kernel (see `schedule`), `render` writes the functions, `launch` the lines that run them, `specs`
+the arguments of the drop-in's launcher (see `cuda_launch`). Sizes and strides are literals in the source; fp16 and bf16 are computed in
+float32; NaN propagates through max and min.
 
-Not covered: matrix products, scatter, complex types, tiles in shared memory for transposes.
+Not covered: matmuls, scatter, complex types, shared-memory tiles for transposes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dvk.composer.codegen.cuda.writer import CudaFunction
 from dvk.composer.ir.loops import Kernel
 
 FLAGS = ("--std=c++17", "--fmad=false")
-"""Products are rounded before they are added, as eager PyTorch rounds them; see `cpp.FLAGS`."""
+"""Compiler options: products are rounded before they are added, as in eager PyTorch; see `cpp.FLAGS`."""
 
 __all__ = ["FLAGS", "default_schedule", "functions", "launch", "module", "prelude", "render", "schedules"]
 
@@ -28,7 +28,7 @@ def render(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | N
     """CUDA source of one kernel, without the prelude.
 
     Args:
-        inplace: output number → input number that shares its memory (same offset in every element).
+        inplace: output index → index of the input that shares its memory (same offset in every element).
     """
     parts, _ = functions(kernel, schedule, inplace)
     return "\n\n".join([f"// {kernel.summary}\n{parts[0].text}", *(f.text for f in parts[1:])]) + "\n"
@@ -53,7 +53,7 @@ def prelude(kernels: Iterable[Kernel]) -> str:
 
 
 def functions(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | None = None) -> tuple[list[CudaFunction], dict[str, int]]:
-    """What `render` writes and `launch` calls, and the buffers between the calls (type → elements)."""
+    """The functions that `render` writes and `launch` calls, and the buffers between the calls (type → elements)."""
     aliased = {name for out, source in (inplace or {}).items() for name in (f"o{out}", f"a{source}")}
     if schedule["kind"] == "split":
         return split(kernel, schedule, aliased)
@@ -62,7 +62,7 @@ def functions(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] 
 
 
 def module(kernels: list[Kernel], schedules: dict[str, dict[str, Any]], texts: list[str]) -> tuple[str, str, list[str]]:
-    """Module text that holds the CUDA source, one piece a kernel; what they all begin with; and the lines that load them."""
+    """Module text of the CUDA source, one string per kernel; the common preamble; and the lines that load them."""
     if not kernels:
         return "", "", []
     parts = [f for k in kernels for f in functions(k, schedules[k.name])[0]]

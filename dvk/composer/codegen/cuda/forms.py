@@ -1,8 +1,8 @@
-"""The forms a kernel takes in CUDA: flat over elements, whole rows in registers, loops over each row, rows cut in pieces.
+"""The forms of a kernel in CUDA: flat over elements, whole rows in registers, loops over each row, rows cut in slices.
 
-A row is worked on by `lanes` threads, a block holds `rows` rows. Where rows lie along memory (family `row`), the lanes
-of a row are neighbouring threads: a part of a warp or a whole block. Where a reduction crosses memory (family
-`column`), neighbouring threads are neighbouring rows and the lanes lie behind each other.
+`lanes` threads work on a row; a block holds `rows` rows. If rows lie along memory (family `row`), the lanes of a row are neighbouring
+threads: part of a warp or a whole block. If a reduction crosses memory (family `column`), neighbouring threads are neighbouring rows and
+the lanes follow each other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Schedule = Mapping[str, Any]
 
 
 def pointwise(kernel: Kernel, schedule: Schedule, aliased: set[str]) -> CudaFunction:
-    """`each` vectors a thread, a block's threads apart from each other."""
+    """`each` vectors per thread, one block of threads apart."""
     rows = [v for v in kernel.rows if v.size > 1]
     writer = CudaWriter(kernel, rows[-1] if rows else None, schedule["vector"], aliased)
     vector, threads, each = writer.vector, schedule["threads"], schedule["each"]
@@ -49,7 +49,7 @@ def pointwise(kernel: Kernel, schedule: Schedule, aliased: set[str]) -> CudaFunc
 
 
 class RowFunction:
-    """One function over rows: who works on what, and how partial results of threads become a row's value."""
+    """One function over rows: how threads divide the work, and how their partial results become a row's value."""
 
     def __init__(self, kernel: Kernel, schedule: Schedule, aliased: set[str], pieces: int = 1):
         self.k, self.schedule, self.pieces = kernel, schedule, pieces
@@ -62,14 +62,14 @@ class RowFunction:
         self.writer = CudaWriter(kernel, self.reduced[-1] if self.reduced else None, schedule["vector"], aliased, pair)
         self.vector = self.writer.vector
         self.partial = self.columns > 1 and kernel.num_rows % self.columns != 0
-        """The last block has threads without a row; they compute the last row once more and store nothing."""
+        """The last block has threads without a row; they recompute the last row and store nothing."""
 
     @property
     def blocks(self) -> int:
         return -(-self.k.num_rows // self.columns)
 
     def place(self) -> None:
-        """Declare the row `x`, the lane `t`, and with pieces the piece `piece`."""
+        """Declare the row `x`, the lane `t`, and with slices the slice `piece`."""
         w, rows = self.writer, [v for v in self.k.rows if v.size > 1]
         block = f"({w.index})blockIdx.x" if w.wide else "(int)blockIdx.x"
         if self.pieces > 1:
@@ -92,7 +92,7 @@ class RowFunction:
         w.digits("x", rows)
 
     def sweep(self, stage: int, count: int, start: str = "", end: str = "") -> None:
-        """One pass: `count` vectors a thread known in advance (unrolled), or a loop where count is 0."""
+        """One pass: `count` vectors per thread known in advance (unrolled), or a loop for count 0."""
         w = self.writer
         reduces, stores = w.reduces(stage), w.element_stores(stage)
         for r in reduces:
@@ -124,10 +124,10 @@ class RowFunction:
         w.done |= w.kept & {i.id for i in needed}
 
     def gather(self, reduces: list[Instr], length: str = "") -> None:
-        """From each thread's `r…` to the row's `v…` in all its threads.
+        """Reduce each thread's `r…` to the row's `v…` in all its threads.
 
         Args:
-            length: elements behind all of them, where a pair of reductions has just been accumulated.
+            length: elements of the row, if a pair of reductions has just been accumulated.
         """
         w = self.writer
         for r in reduces:
@@ -147,18 +147,18 @@ class RowFunction:
             w.put(f"const {kind} v{r.id} = {text};")
 
     def _align(self, reduce: Instr, length: str) -> None:
-        """Make what a thread holds of a pair such that adding it up gives the row's."""
+        """Convert a thread's values of a pair so that adding them up gives the row's values."""
         pair = self.writer.pair
         assert pair is not None
         first, second = f"r{pair.first.id}", f"r{pair.second.id}"
         if reduce is pair.second:
             self.writer.put(f"{second} = {aligned(pair, second, first, f'n{pair.first.id}', length, piece=self.pieces > 1)};")
         elif reduce is pair.first and isinstance(pair, VariancePair):
-            # A thread's mean becomes its sum, which is kept beside it: the squares need both.
+            # A thread's mean becomes its sum, which is kept as well: the squares need both.
             self.writer.put(f"{first} *= n{pair.first.id};")
 
     def row_values(self, stage: int, done: set[int]) -> None:
-        """Values computed once a row as soon as the reductions up to `stage` are known."""
+        """Compute the values needed once per row as soon as the reductions up to `stage` are known."""
         for instr in self.k.instrs:
             if not self.k.is_row_value(instr) or instr.id in done or instr.stage > stage:
                 continue
@@ -169,7 +169,7 @@ class RowFunction:
                 self.writer.constant_reduce(instr)
 
     def row_stores(self, stores: list[Any]) -> None:
-        """Written by one lane a row."""
+        """Write outputs from one lane per row."""
         if not stores:
             return
         conditions = ["t == 0"] * (self.lanes > 1) + ["live"] * self.partial + ["piece == 0"] * (self.pieces > 1)
@@ -184,7 +184,7 @@ class RowFunction:
 
 
 def whole(kernel: Kernel, schedule: Schedule, aliased: set[str]) -> CudaFunction:
-    """One launch for whole rows: unrolled with repeated values kept in registers (`persistent`), or looped over."""
+    """One launch for whole rows: unrolled with repeated values kept in registers (`persistent`), or a loop."""
     rows = RowFunction(kernel, schedule, aliased)
     w = rows.writer
     rows.place()
@@ -205,7 +205,7 @@ def whole(kernel: Kernel, schedule: Schedule, aliased: set[str]) -> CudaFunction
 
 
 def split(kernel: Kernel, schedule: Schedule, aliased: set[str]) -> tuple[list[CudaFunction], dict[str, int]]:
-    """Each row cut into `splits` pieces, one launch a pass; every later launch adds up the pieces of earlier ones itself.
+    """Cut each row into `splits` slices, with one launch per pass; every later launch adds up the slices of earlier ones.
 
     Returns:
         The functions in launch order, and the buffers between them (type → elements).
@@ -234,7 +234,7 @@ def split(kernel: Kernel, schedule: Schedule, aliased: set[str]) -> tuple[list[C
 
 def _piece(kernel: Kernel, schedule: Schedule, aliased: set[str], stage: int | None, slots: dict[int, tuple[str, int]],
            stores: list[Any], name: str) -> CudaFunction:
-    """The pass of a stage over one piece; without a stage, what is left to do once a row."""
+    """The pass of a stage over one slice; without a stage, the remaining work once per row."""
     pieces = schedule["splits"]
     rows = RowFunction(kernel, schedule, aliased, pieces if stage is not None else 1)
     w = rows.writer
@@ -278,13 +278,13 @@ def _piece(kernel: Kernel, schedule: Schedule, aliased: set[str], stage: int | N
 
 
 def aligned(pair: Pair, second: str, first: str, count: str, length: str, piece: bool = False) -> str:
-    """A part's second result of a pair, relative to the row's first one: such that adding up the parts gives the row's.
+    """A part's second result of a pair, relative to the row's first one, so that adding up the parts gives the row's.
 
     Args:
-        second, first: the part's own results.
-        count: elements behind the part.
-        length: elements behind the row.
-        piece: the row is one of several pieces. A piece of -inf alone adds nothing, where a row of it has NaN.
+        second, first: the part's results.
+        count: elements of the part.
+        length: elements of the row.
+        piece: the row is one of several slices. A slice of -inf alone adds nothing; a whole row of -inf gives NaN.
     """
     if isinstance(pair, SoftmaxPair):
         return f"{second} * expf({first} - {f'dvk_shift(v{pair.first.id})' if piece else f'v{pair.first.id}'})"

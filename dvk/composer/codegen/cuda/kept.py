@@ -1,4 +1,4 @@
-"""What a thread keeps in registers between two passes over its share of a row, instead of reading or computing it again."""
+"""Values that a thread keeps in registers between two passes over its share of a row, instead of reading or computing them again."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dvk.composer.ir.loops import Instr, Ref
 from dvk.composer.ir.nodes import BYTES, COSTLY
 
 KEPT_REGISTERS = 64
-"""32-bit registers of a thread that kept values may take: with 1024 threads there are 64 in all."""
+"""32-bit registers of a thread for kept values: with 1024 threads per block there are 64 in all."""
 KEPT_COSTLY = 32
-"""The same where results of costly functions are kept as well as what was loaded."""
+"""The same limit if results of costly functions are kept as well as loads."""
 
 
 def choose(writer: CudaWriter, elements: int) -> set[int]:
@@ -23,7 +23,7 @@ def choose(writer: CudaWriter, elements: int) -> set[int]:
 
 
 def declare(writer: CudaWriter, count: int) -> None:
-    """Room for the kept values of `count` vectors; what was loaded stays as memory holds it."""
+    """Room for the kept values of `count` vectors; loads keep their memory type."""
     for id_ in sorted(writer.kept):
         instr = writer.k.instrs[id_]
         if instr.op == "load":

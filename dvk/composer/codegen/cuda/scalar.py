@@ -1,8 +1,8 @@
-"""Scalar CUDA: types, literals, one expression an operation, and the device functions that kernels share.
+"""Scalar CUDA: types, literals, one expression per operation, and the device functions that kernels share.
 
-Accuracy is that of CUDA's single-precision functions compiled without fast-math: at most 2 ulp, division and square
-root correctly rounded, products rounded before they are added (as eager PyTorch rounds them). NaN propagates through
-max and min. Nothing is included: half types are converted by their own instructions.
+Accuracy is that of CUDA's single-precision functions compiled without fast-math: at most 2 ulp, division and square root correctly rounded,
+products rounded before they are added (as in eager PyTorch). NaN propagates through max and min. No header is included: explicit
+instructions convert fp16 and bf16.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def literal(value: bool | int | float, want: str) -> str:
 
 
 def cast(text: str, have: str, want: str) -> str:
-    """A register value of type `have` as one of type `want`."""
+    """Convert a register value of type `have` to type `want`."""
     if have == want:
         return text
     if want == "bool":
@@ -174,7 +174,7 @@ def cast(text: str, have: str, want: str) -> str:
 
 
 def stored(text: str, dtype: str) -> str:
-    """A register value as what memory of a dtype holds."""
+    """Convert a register value to the memory type of a dtype."""
     wrap = {"float16": "dvk_half({})", "bfloat16": "dvk_brain({})", "bool": "dvk_bool{{(unsigned char)({})}}"}
     return wrap.get(dtype, "{}").format(text)
 
@@ -183,7 +183,7 @@ def expression(instr: Instr, a: list[str], condition: str) -> str:
     """One scalar operation.
 
     Args:
-        a: operands, already of the compute type.
+        a: operands of the compute type.
         condition: the first operand as a bool.
     """
     op, kind = instr.op, instr.compute

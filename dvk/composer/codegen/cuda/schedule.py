@@ -1,13 +1,13 @@
-"""CUDA schedules: plain data that says how threads share a kernel, and which ways are worth measuring.
+"""CUDA schedules: plain data on how threads share a kernel, and the alternatives worth measuring.
 
 Kinds and their keys:
-  flat        `threads` a block, `each` vectors a thread
-  persistent  `lanes` threads a row, `rows` a block; what several passes read stays in registers
-  looped      the same, each pass reads memory (or a cache) again
-  split       the same for each of `splits` pieces of a row; one launch a pass, partial results in between
-Every schedule has `vector`: neighbouring elements a thread takes at once. Reductions across memory (family `column`)
-take one element at a time. `online` on the last two makes dependent reductions in one pass (see `online`).
-Numbers are for a GPU of about 132 SMs; measurement decides.
+    flat        `threads` per block, `each` vectors per thread
+    persistent  `lanes` threads per row, `rows` per block; values that several passes read stay in registers
+    looped      the same, each pass reads memory (or a cache) again
+    split       the same for each of `splits` slices of a row; one launch per pass, partial results in between
+Every schedule has `vector`: contiguous elements per thread and access. Reductions across memory (family `column`) take one element at a
+time. `online` on the last two computes dependent reductions in one pass (see `online`). Numbers are for a GPU of about 132 SMs; measurement
+decides.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ MAX_THREADS = 1024
 MAX_HELD_BYTES = 256
 """Bytes of a row that one thread may hold: 64 of its registers."""
 HELD_BYTES_A_BLOCK = 1 << 17
-"""The same for a block: half of an SM's registers."""
+"""Bytes of a row that a block may hold: half of an SM's registers."""
 ACCESS_BYTES = 16
 """The widest load or store of one thread."""
 MAX_OPTIONS = 12
 
 
 def default_schedule(kernel: Kernel) -> dict[str, Any]:
-    """What a person would write first."""
+    """The default schedule: what a person would write first."""
     return schedules(kernel)[0]
 
 
@@ -42,7 +42,7 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     """The alternatives worth measuring, the best guess first."""
     found = {"pointwise": _pointwise, "row": _row, "column": _column}[kernel.family](kernel)
     if kernel.reduced and online_pair(kernel) is not None:
-        # A pass less over memory is worth more than what its arithmetic costs; the plain form stays an alternative.
+        # One pass less over memory is worth more than the cost of its arithmetic; the plain form stays an alternative.
         repeated = [({**o, "online": True}, o) if o["kind"] in ("looped", "split") else (o,) for o in found]
         found = [option for pair in repeated for option in pair]
     unique: list[dict[str, Any]] = []
@@ -53,7 +53,7 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
 
 
 def widths(kernel: Kernel, variables: tuple[Var, ...]) -> list[int]:
-    """Vector sizes that divide the fastest variable, widest first: up to 16 bytes of the narrowest tensor walked along it."""
+    """Vector sizes that divide the fastest variable, widest first: up to 16 bytes of the narrowest tensor that is contiguous along it."""
     lane = next((v for v in reversed(variables) if v.size > 1), None)
     if lane is None:
         return [1]
@@ -104,13 +104,13 @@ def _row(kernel: Kernel) -> list[dict[str, Any]]:
 
 
 def _held_bytes(kernel: Kernel, each: int) -> int:
-    """What a thread holds of a row at `each` elements, by its widest input that is walked whole."""
+    """Bytes of a row per thread at `each` elements, by its widest input that is read whole."""
     loads = [BYTES[kernel.inputs[i.buffer].dtype] for i in kernel.instrs if i.op == "load" and not kernel.is_row_value(i)]
     return each * max(loads, default=4)
 
 
 def _side(lanes: int, rows: int) -> int:
-    """Rows a block, where a row takes a part of a warp or a warp: blocks of 128 threads, fewer where rows are few."""
+    """Rows per block, for rows of at most a warp: blocks of 128 threads, fewer if rows are few."""
     if lanes > WARP:
         return 1
     side = 128 // lanes
@@ -120,7 +120,7 @@ def _side(lanes: int, rows: int) -> int:
 
 
 def _row_splits(kernel: Kernel, vector: int) -> list[dict[str, Any]]:
-    """Pieces such that all rows together make a few blocks an SM."""
+    """Number of slices with which all rows together make a few blocks per SM."""
     result = []
     for share, lanes in ((2, 512), (2, 1024), (4, 256), (4, 512), (8, 256), (16, 128)):
         pieces = min(power(share * NUM_SMS // kernel.num_rows), 2048)
@@ -134,7 +134,7 @@ def _row_splits(kernel: Kernel, vector: int) -> list[dict[str, Any]]:
 def _column(kernel: Kernel) -> list[dict[str, Any]]:
     rows, length = kernel.num_rows, kernel.row_length
     blocks = -(-rows // WARP)
-    # Many columns keep the GPU busy by themselves; each thread then takes several elements of its own.
+    # Many columns keep the GPU busy by themselves; each thread then takes several elements.
     wanted = min(max(power(length) // 8, 1), 8 if blocks >= 8 * NUM_SMS else 16)
     order = sorted((1, 2, 4, 8, 16, 32), key=lambda lanes: abs(lanes.bit_length() - wanted.bit_length()))
     persistent, looped = [], []
@@ -153,7 +153,7 @@ def _column(kernel: Kernel) -> list[dict[str, Any]]:
 
 
 def _column_splits(rows: int, length: int, blocks: int) -> list[dict[str, Any]]:
-    """Pieces where columns alone do not make enough blocks."""
+    """Number of slices if columns alone do not make enough blocks."""
     if length < 512 or blocks >= 4 * NUM_SMS:
         return []
     result = []

@@ -49,7 +49,7 @@ class CudaWriter:
         self.index = "long long" if self.wide else "int"
         self.names = {v: f"i{n}" for n, v in enumerate((*kernel.rows, *kernel.reduced))}
         self.flat: tuple[str, tuple[Var, ...]] | None = None
-        """A name for the row-major number of all elements of these variables."""
+        """A name for the row-major index over all elements of these variables."""
         self.lines: list[str] = []
         self.depth = 1
         self.params: set[str] = set()
@@ -57,9 +57,9 @@ class CudaWriter:
         self.done: set[int] = set()
         """Kept values that an earlier pass has computed."""
         self.guard = ""
-        """Condition that stores are made under, as source text."""
+        """Condition of the stores, as source text."""
         self.at = ""
-        """Which of its vectors of the row a thread is at, where values are kept."""
+        """Index of the thread's current vector of the row, if values are kept."""
 
     # -------------------------------------------------------------- text
 
@@ -75,7 +75,7 @@ class CudaWriter:
         self.put("}")
 
     def function(self, name: str, grid: int, threads: int, extra: Sequence[tuple[str, str]] = ()) -> CudaFunction:
-        """The finished function; `extra` are names and types of pointers beyond the kernel's own."""
+        """The finished function; `extra` are names and types of further pointers."""
         declared = []
         params = []
         for prefix, buffers, const in (("a", self.k.inputs, "const "), ("o", self.k.outputs, "")):
@@ -91,7 +91,7 @@ class CudaWriter:
         return CudaFunction(name, "\n".join([head, *self.lines, "}"]), tuple(params), grid, threads)
 
     def digits(self, flat: str, variables: Sequence[Var]) -> None:
-        """Declare each variable as its digit of the row-major number `flat`, the last one fastest."""
+        """Declare each variable as its digit of the row-major index `flat`, the last one fastest."""
         if len(variables) == 1:
             if flat != self.names[variables[0]]:
                 self.put(f"const {self.index} {self.names[variables[0]]} = {flat};")
@@ -112,7 +112,7 @@ class CudaWriter:
 
     @property
     def _one(self) -> str:
-        """The element of a vector that is at hand."""
+        """The current element of a vector."""
         return "j" if self.vector > 1 else "0"
 
     def name(self, id_: int) -> str:
@@ -137,7 +137,7 @@ class CudaWriter:
         return expression(instr, args, self.arg(instr.args[0], "bool") if instr.args else "")
 
     def scalar(self, instr: Instr) -> None:
-        """Declare a value that is the same for all elements of a vector, or that a vector has one element of."""
+        """Declare a value that is constant over a vector, or of which a vector has one element."""
         text = f"dvk_get({self.pointer(instr)})" if instr.op == "load" else self.value(instr)
         self.put(f"const {REGISTER[instr.type]} v{instr.id} = {text};")
 
@@ -151,7 +151,7 @@ class CudaWriter:
         return " + ".join(parts + ([str(offset.const)] if offset.const else [])) or "0"
 
     def pointer(self, instr: Instr, j: bool = False) -> str:
-        """The cell a load reads; `j`: of the element at hand of a vector that memory does not hold side by side."""
+        """The cell that a load reads; `j`: index of the current element in a vector that is not contiguous in memory."""
         self.params.add(f"a{instr.buffer}")
         text = self.offset(instr.offset)
         if j and self.lane is not None and self.vector > 1:
@@ -159,13 +159,13 @@ class CudaWriter:
         return f"a{instr.buffer}[{text}]"
 
     def packed(self, offset: Affine) -> bool:
-        """A vector of this access is one aligned piece of memory."""
+        """A vector of this access is one aligned, contiguous block of memory."""
         if self.lane is None or self.vector == 1 or offset.coef(self.lane) != 1:
             return False
         return offset.const % self.vector == 0 and all(c % self.vector == 0 for v, c in offset.terms if v is not self.lane)
 
     def _load(self, instr: Instr) -> None:
-        """Fetch a vector that varies along the lane; its elements are read in the loop over them."""
+        """Load a vector that varies along the lane; the loop over its elements reads them."""
         storage = STORAGE[self.k.inputs[instr.buffer].dtype]
         kept = instr.id in self.kept
         if kept and instr.id in self.done:
@@ -181,7 +181,7 @@ class CudaWriter:
             self.put(f"{loop}{place}.x[{self._one}] = {self.pointer(instr, j=True)};")
 
     def _element(self, instr: Instr) -> str:
-        """What the loop over a vector's elements reads of a load."""
+        """The expression of a load in the loop over a vector's elements."""
         if instr.id in self.kept:
             return f"dvk_get(s{instr.id}[{self.at}].x[{self._one}])"
         if self.packed(instr.offset):
@@ -203,7 +203,7 @@ class CudaWriter:
     # -------------------------------------------------------------- one vector
 
     def elements(self, needed: Sequence[Instr], reduces: Sequence[Instr], stores: Sequence[Store]) -> None:
-        """Compute one vector: what all its elements share, its loads, each element, its stores."""
+        """Compute one vector: the values its elements share, its loads, each element, its stores."""
         shared = [i for i in needed if not self.varies(i)]
         loads = [i for i in needed if self.varies(i) and i.op == "load"]
         for instr in shared:
@@ -240,7 +240,7 @@ class CudaWriter:
             self.put(f"{self.guard}dvk_store(o{store.buffer} + {self.offset(store.offset)}, w{store.buffer});")
 
     def _accumulate(self, reduce: Instr) -> None:
-        """Take one more element into a thread's partial result."""
+        """Accumulate one more element into a thread's partial result."""
         if self.pair is not None and reduce is self.pair.second:
             return
         value = self.arg(reduce.args[0], reduce.type)
@@ -254,7 +254,7 @@ class CudaWriter:
     # -------------------------------------------------------------- passes over a row
 
     def targets(self, stage: int) -> list[int]:
-        """Element-level values that the pass of a stage is made for."""
+        """Element-level values that the pass of a stage computes."""
         k = self.k
         follower = self.pair.second if self.pair is not None else None
         operands = [a.id for r in self.reduces(stage) if r is not follower for a in r.args if isinstance(a, Ref)]
@@ -270,12 +270,12 @@ class CudaWriter:
         return result
 
     def is_constant(self, reduce: Instr) -> bool:
-        """The operand is the same in the whole row."""
+        """The operand is constant along the row."""
         operand = reduce.args[0]
         return not isinstance(operand, Ref) or self.k.is_row_value(self.k.instrs[operand.id])
 
     def constant_reduce(self, reduce: Instr) -> None:
-        """Declare the reduction of an operand that is the same in the whole row."""
+        """Declare the reduction of an operand that is constant along the row."""
         value, kind = self.arg(reduce.args[0], reduce.type), REGISTER[reduce.type]
         if reduce.op == "reduce_prod":
             self.put(f"{kind} v{reduce.id} = 1;")
@@ -288,7 +288,7 @@ class CudaWriter:
         return [s for s in self.k.stores if not self.k.is_row_store(s) and self.k.instrs[s.value].stage == stage]
 
     def closure(self, targets: Iterable[int]) -> list[Instr]:
-        """Element-level instructions that the targets need, not going behind values that an earlier pass kept."""
+        """Element-level instructions that the targets need, up to values that an earlier pass kept."""
         needed: set[int] = set()
         pending = list(targets)
         while pending:
@@ -302,7 +302,7 @@ class CudaWriter:
 
 
 def identity(reduce: Instr) -> str:
-    """The value that leaves a reduction as it is."""
+    """The identity of a reduction."""
     if reduce.op in ("reduce_sum", "reduce_prod"):
         return literal(int(reduce.op == "reduce_prod"), reduce.type)
     assert reduce.type in FLOAT, "only floats have a maximum among reductions"
@@ -310,7 +310,7 @@ def identity(reduce: Instr) -> str:
 
 
 def combined(reduce: Instr, left: str, right: str) -> str:
-    """Two partial results of a reduction as one."""
+    """Combine two partial results of a reduction."""
     return f"{operation(reduce)}::of({left}, {right})"
 
 

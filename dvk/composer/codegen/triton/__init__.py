@@ -1,9 +1,8 @@
 """Render a kernel as Triton: the counterpart of `cpp/__init__.py`.
 
-`schedules` lists how a kernel may be cut into programs (see `schedule`), `render` writes the
-functions, `launch` the lines that run them. Sizes and strides are literals in the text, so divisions
-are by constants and masks vanish where sizes divide. Half types are computed in float32; NaN
-propagates through max and min; accuracy of the scalar functions is described in `scalar`.
+`schedules` lists how a kernel may be cut into programs (see `schedule`), `render` writes the functions, `launch` the lines that run them.
+Sizes and strides are literals in the source, so divisions are by constants and masks vanish where sizes divide. fp16 and bf16 are computed
+in float32; NaN propagates through max and min; `scalar` describes the accuracy of the scalar functions.
 
 Not covered: scatter, complex types.
 """
@@ -56,8 +55,8 @@ def render(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | N
     """Triton source of one kernel, without the prelude: its functions and a launcher for each.
 
     Args:
-        inplace: output number → input number that shares its memory. Triton assumes nothing about aliasing; what makes
-            it safe is the caller's condition that such a store is of the last stage and at the offset that is read.
+        inplace: output index → index of the input that shares its memory. Triton assumes nothing about aliasing; the caller must ensure
+        that such a store belongs to the last stage and has the offset of the read.
     """
     del inplace
     parts, _ = functions(kernel, schedule)
@@ -84,10 +83,10 @@ def prelude(kernels: Iterable[Kernel]) -> str:
 
 
 def module(kernels: Iterable[Kernel], texts: Iterable[str]) -> tuple[str, str, list[str]]:
-    """Module text that holds the kernels; what launches them, to run later; and lines that load them, of which there are none.
+    """Module text of the kernels, launch lines to run later, and (none for Triton) lines that load them.
 
     Args:
-        texts: of `render`.
+        texts: results of `render`.
     """
     lines = "\n".join(texts).splitlines()
     launchers = [line for line in lines if LAUNCHES.match(line)]
@@ -96,7 +95,7 @@ def module(kernels: Iterable[Kernel], texts: Iterable[str]) -> tuple[str, str, l
 
 
 def functions(kernel: Kernel, schedule: dict[str, Any]) -> tuple[list[TritonFunction], dict[str, int]]:
-    """What `render` writes and `launch` calls, and the buffers between the calls (type → elements)."""
+    """The functions that `render` writes and `launch` calls, and the buffers between the calls (type → elements)."""
     if schedule["kind"] in matmul.KINDS:
         return matmul.functions(kernel, schedule)
     cut = axes(kernel, schedule)

@@ -1,6 +1,6 @@
-"""Elementary functions in Triton, from `triton.language` alone: inverse and hyperbolic ones, remainders.
+"""Elementary functions in Triton, from `triton.language` alone: inverse and hyperbolic functions, remainders.
 
-Each text holds for both precisions where the functions it calls do; polynomials are fitted to one.
+Each source is correct in both precisions if the functions it calls are; polynomials are fitted to one precision.
 """
 
 from __future__ import annotations
@@ -158,11 +158,11 @@ def dvk_fmod(x, y):
 _INSIDE: dict[str, tuple[str, ...]] = {
     "dvk_atan2": ("dvk_atan",), "dvk_asin": ("dvk_atan",), "dvk_acos": ("dvk_atan",), "dvk_sinh": ("dvk_expm1",),
     "dvk_asinh": ("dvk_log1p",), "dvk_acosh": ("dvk_log1p",), "dvk_atanh": ("dvk_log1p",)}
-"""Helper → those that it calls."""
+"""Helper → the helpers that it calls."""
 _OF_BOTH = ("dvk_expm1", "dvk_atan")
-"""Those that have a text of their own in double precision."""
+"""Operations with a separate double-precision source."""
 DOUBLE = tuple(name for name in _TEXTS if f"{name}_f64" in _TEXTS or any(inner in _OF_BOTH for inner in _INSIDE.get(name, ())))
-"""Helpers that have a text of their own in double precision."""
+"""Helpers with a separate double-precision source."""
 
 
 def _double(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The forms a kernel takes as one Triton function: pointwise at once or in strides, whole rows in registers, loops over each row."""
+"""Single-function forms of a Triton kernel: pointwise at once or grid-stride, whole rows in registers, loops over each row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dvk.composer.ir.symint import SymbolicSize
 
 
 def pointwise(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) -> TritonFunction:
-    """All instructions once, all stores at the end."""
+    """Write all instructions once, all stores at the end."""
     writer = TritonWriter(kernel, axes)
     _place(writer, axes)
     for instr in kernel.instrs:
@@ -28,7 +28,7 @@ def pointwise(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis])
 
 
 def persistent(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) -> TritonFunction:
-    """The whole row in registers: every input is read once."""
+    """Keep the whole row in registers: every input is read once."""
     writer = TritonWriter(kernel, axes, online=schedule.get("online") == "moments" and "moments")
     *rows, row = axes
     _place(writer, rows)
@@ -69,7 +69,7 @@ def _moments(writer: TritonWriter, pair: MomentsPair, instr: Instr, mask: str) -
 
 
 def strided(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) -> TritonFunction:
-    """All instructions once an element, by a fixed number of programs that walk over everything in strides."""
+    """Write a grid-stride loop: a fixed number of programs covers all elements, all instructions once per element."""
     writer = TritonWriter(kernel, axes)
     (axis,) = axes
     named = isinstance(axis.blocks, SymbolicSize)
@@ -87,7 +87,7 @@ def strided(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) -
 
 
 def looped(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) -> TritonFunction:
-    """One pass over the row a stage, with lane-wise accumulators."""
+    """Write one pass over the row per stage, with lane-wise accumulators."""
     writer = TritonWriter(kernel, axes, online=schedule.get("online", False))
     *rows, row = axes
     _place(writer, rows)
@@ -103,7 +103,7 @@ def looped(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) ->
                 writer.local_reduce(instr)
             done.add(instr.id)
         if stage in passes:
-            # What a later pass reads again should stay in L2; the last reader lets go of it.
+            # Data that a later pass reads again should stay in L2; the last reader evicts it.
             hints = schedule.get("evict") and len(passes) > 1
             policy = "" if not hints else "evict_first" if stage == passes[-1] else "evict_last"
             row_pass(writer, stage, row, "0", row.size, policy)
@@ -140,7 +140,7 @@ def row_pass(writer: TritonWriter, stage: int, row: TileAxis, start: str, length
 
 
 def _counts(writer: TritonWriter, reduces: list[Instr], row: TileAxis, start: str, length: int) -> str:
-    """Declare how many elements each lane took (for a variance) and return how many they are together."""
+    """Declare how many elements each lane accumulated (for a variance) and return their total."""
     if not isinstance(writer.pair, VariancePair) or writer.pair.first not in reduces:
         return ""
     tile = writer.tile
@@ -174,7 +174,7 @@ def _shift(writer: TritonWriter, pair: MomentsPair) -> None:
     source = pair.first.args[0]
     assert isinstance(source, Ref)
     tile, row = writer.tile, writer.tile.axes[-1]
-    # Without its variables the row's axis stands at its first element.
+    # Without its variables the row's axis is at its first element.
     writer.walk(replace(row, vars=(), block=1, masked=False))
     for instr in writer.closure([source.id], row_level=False):
         text = writer.value(instr)

@@ -1,14 +1,13 @@
-"""Matrix products in Triton: tiles of the result, with what stands before and behind the product in the same function.
+"""Matmuls in Triton: tiles of the result, with prologue and epilogue in the same function.
 
 Kinds and their keys (`matmul_schedule` chooses):
-  product  `rows` × `columns` of the result a program, `depth` of k at a time, `stages` of loads in flight; `group` rows of
-           tiles in a strip, so that programs that run together share operands in L2; `splits` of k, whose partial sums lie in
-           memory until a second function adds them in a fixed order; `programs` > 0: so many that walk over all tiles;
-           `dot` tf32x3: float32 as three products in TF32, of what TF32 holds of both operands and of what it leaves of each,
-           which tensor cores make and which together are as exact (Ootomo and Yokota, arXiv 2203.03341); but operands
-           that TF32 rounds to infinity, and those near 1e-37, whose rest vanishes
-  skinny   a product with few rows or few columns: `block` of the long side and `depth` of k at a time, the short side written
-           out, sums in ordinary arithmetic; `splits` as above
+    product  `rows` × `columns` of the result per program, `depth` of k at a time, `stages` of loads in flight; `group` rows of tiles in a
+    strip, so that concurrent programs share operands in L2; `splits` of k, whose partial sums stay in memory until a second function adds
+    them in a fixed order; `programs` > 0: that many persistent programs loop over all tiles; `dot` tf32x3: float32 as three TF32 products
+    of the operands' TF32 parts and remainders, computed by tensor cores and together as exact as float32 (Ootomo and Yokota, arXiv
+    2203.03341), except for operands that TF32 rounds to infinity, and those near 1e-37, whose remainder vanishes
+    skinny   a matmul with few rows or few columns: `block` of the long side and `depth` of k at a time, the short side unrolled, sums in
+    ordinary arithmetic; `splits` as above
 
 A tile is [rows, columns] with axes y and x; its operands are [rows, k] and [k, columns] tiles, whose k axes are `ra` and `rb`.
 """
@@ -31,18 +30,18 @@ from dvk.composer.ir.symint import leaves_rest, power
 
 KINDS = ("product", "skinny")
 MIN_DOT = 16
-"""Shortest side of a tile that `tl.dot` takes."""
+"""Shortest side of a tile that `tl.dot` accepts."""
 
 
 class OperandTile(TritonWriter):
-    """The writer of one operand's tile; what lies outside of k is 0 and adds nothing."""
+    """The writer of one operand's tile; values outside of k are 0 and add nothing."""
 
     def __init__(self, main: TritonWriter, axes: list[TileAxis], raw: int = -1):
         super().__init__(main.k, axes)
         self.tile.wide, self.tile.lines, self.tile.depth = main.tile.wide, main.tile.lines, main.tile.depth
         self.params = main.params
         self.raw = raw
-        """A load that is used as it lies in memory: matrix units take halves."""
+        """A load that is used unconverted: matrix units take fp16 and bf16 operands."""
 
     def load(self, instr: Instr, policy: str = "") -> str:
         if instr.id != self.raw or instr.bounds:
@@ -52,7 +51,7 @@ class OperandTile(TritonWriter):
 
 
 def functions(kernel: Kernel, schedule: Mapping[str, Any]) -> tuple[list[TritonFunction], dict[str, int]]:
-    """The functions of a product in launch order, and the partial buffers (type → elements)."""
+    """The functions of a matmul in launch order, and the partial buffers (type → elements)."""
     form = form_of(kernel)
     assert form is not None
     splits = schedule["splits"]
@@ -105,13 +104,13 @@ def _side(name: str, variables: tuple[Var, ...], block: int) -> TileAxis:
 
 
 def depth_of(kernel: Kernel, schedule: Mapping[str, Any]) -> int:
-    """Elements of k at a time: those of the schedule, but no more than the next power of two."""
+    """Elements of k at a time: the schedule's, limited to the next power of two."""
     least = MIN_DOT if schedule["kind"] == "product" else 2
     return max(min(schedule["depth"], power(kernel.row_length)), least)
 
 
 def _place(writer: TritonWriter, counts: tuple[int, ...], splits: int, at: str, group: int) -> str:
-    """Declare which tile of which batch a program makes, in strips of `group` rows of tiles; which piece of k, as text."""
+    """Declare the program's tile and batch, in strips of `group` rows of tiles; returns the index of its slice of k, as text."""
     tile = writer.tile
     batch, ups, sides = counts
     rest = at
@@ -151,12 +150,12 @@ class _Sums:
     x: TileAxis
     depth: int
     precision: str
-    """Of products of float32."""
+    """The matmul has float32 operands."""
     given: set[int] = field(default_factory=set)
-    """Row-level values that are declared already."""
+    """Row-level values that are already declared."""
 
     def run(self, piece: str, splits: int, stages: int) -> None:
-        """Declare `acc…`, the sums of a tile over a piece of k."""
+        """Declare `acc…`, the sums of a tile over a slice of k."""
         tile, length = self.writer.tile, self.writer.k.row_length
         shape = f"[{self.y.block}, {self.x.block}]"
         for term in self.form.terms:
@@ -169,7 +168,7 @@ class _Sums:
             tile.leave()
 
     def _operands(self) -> list[tuple[list[Instr], bool]]:
-        """What is multiplied: values of the rows' side, and of the columns' side."""
+        """The factors: values on the side of the rows, and on the side of the columns."""
         return [([t.left for t in self.form.terms], True), ([t.right for t in self.form.terms], False)]
 
     def _axes(self, up: bool) -> list[TileAxis]:
@@ -180,7 +179,7 @@ class _Sums:
         return [*z, self.y, row] if up else [*z, row, self.x]
 
     def _before(self, operands: list[Instr], up: bool) -> None:
-        """What an operand needs that is the same for all of k."""
+        """The part of an operand that is invariant in k."""
         side = OperandTile(self.writer, self._axes(up))
         for instr in side.closure([i.id for i in operands], row_level=True):
             if instr.id not in self.given:
@@ -202,7 +201,7 @@ class _Sums:
             self._add(term, names[term.left.id, True], names[term.right.id, False])
 
     def _operand(self, side: OperandTile, instr: Instr, dtype: str, up: bool) -> str:
-        """Declare an operand's tile; its name."""
+        """Declare an operand's tile; returns its name."""
         for needed in side.closure([instr.id], row_level=False):
             side.emit(needed)
         name, tile = f"{'p' if up else 'q'}{instr.id}", side.tile

@@ -1,7 +1,7 @@
-"""Schedules of matrix products in Triton, ordered by a model of what a GPU does with them.
+"""Matmul schedules in Triton, ordered by a performance model of the GPU.
 
-A tile's time is the larger of its arithmetic and of fetching its operands from the L2 cache; tiles run in waves over the
-multiprocessors; the device's memory is read once at least. Numbers are for an H200; they order schedules, measurement decides.
+A tile's time is the larger of its arithmetic and of fetching its operands from the L2 cache; tiles run in waves over the multiprocessors;
+device memory is read at least once. Numbers are for an H200; they order schedules, measurement decides.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ from dvk.composer.ir.symint import power
 
 NUM_SMS = 132
 GB_PER_S = 4400.0
-"""Of device memory that kernels reach."""
+"""Achievable bandwidth of device memory."""
 L2_GB_PER_S = 40.0
-"""From L2 to one multiprocessor."""
+"""Bandwidth from L2 to one multiprocessor."""
 LAUNCH_US = 4.0
-"""What a second function costs."""
+"""Cost of a second function."""
 MAX_SHORT = 16
-"""Rows or columns that `skinny` writes out."""
+"""Maximum rows or columns that `skinny` unrolls."""
 MAX_SUMS = 1 << 14
-"""Sums that the registers of four warps hold: 128 a thread."""
+"""Sums that the registers of four warps hold: 128 per thread."""
 MAX_TILES = 7
-"""Different tiles among the alternatives."""
+"""Number of different tiles among the alternatives."""
 MAX_OPTIONS = 10
 GFLOPS = {"half": 6000.0, "tf32": 2800.0, "tf32x3": 800.0, "float32": 320.0, "float64": 60.0}
-"""Of one multiprocessor with large tiles: Triton's `tl.dot`, in float32 without tensor cores. `tf32x3` ends near 600 on an H200 where
-operands lie at 16 bytes, memory and waves included, as this and `EFFICIENCY` say; where they do not, below `float32`."""
+"""Arithmetic rate of one multiprocessor with large tiles: Triton's `tl.dot`, in float32 without tensor cores. With this rate and
+`EFFICIENCY`, `tf32x3` reaches nearly 600 on an H200 for operands aligned to 16 bytes, memory and waves included; for other operands it is
+below `float32`."""
 SKINNY_GFLOPS = 200.0
 LIBRARY = 0.8
-"""Time of a library's product, as a share of what the same arithmetic takes Triton."""
+"""Time of a library's matmul, relative to Triton's for the same arithmetic."""
 
 TILES = {
     "half": ((128, 256, 64, 8, 3), (128, 128, 64, 8, 3), (128, 128, 64, 4, 4), (128, 64, 64, 4, 4), (64, 128, 64, 4, 4), (64, 64, 64, 4, 4),
@@ -57,10 +58,10 @@ EFFICIENCY = {"half": 8192.0, "tf32": 4096.0, "tf32x3": 4096.0, "float32": 1024.
 
 @dataclass(frozen=True)
 class MatmulWork:
-    """What a product amounts to."""
+    """The size of a matmul for the model."""
 
     sizes: tuple[int, int, int]
-    """Elements of batch, rows and columns: plain numbers, since sizes that go by name are slow to compute with."""
+    """Elements of batch, rows and columns: plain numbers, since symbolic sizes are slow to compute with."""
     sums: int
     kind: str
     depth: int
@@ -73,7 +74,7 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     """The alternatives worth measuring, the best guess first."""
     work = _work(kernel)
     kind, options = work.kind, _ranked(work)
-    # Options that differ in splits alone are neighbours: each tile once before any of them twice.
+    # Options that differ in splits alone are neighbours: list each tile once before any tile twice.
     shapes = [_shape(option) for option in options]
     firsts = [option for n, option in enumerate(options) if shapes[n] not in shapes[:n]]
     seconds = [option for n, option in enumerate(options) if shapes[:n].count(shapes[n]) == 1]
@@ -96,10 +97,10 @@ def _ranked(work: MatmulWork) -> list[dict[str, Any]]:
 
 
 def pays(chosen: Iterable[tuple[Kernel, Mapping[str, Any]]]) -> bool:
-    """Products of its own are modelled to be faster than the library's with what is fused into them behind; some kernel is one.
+    """Predict whether generated matmuls, with their fused epilogues, are faster than the library's; some kernel must be a matmul.
 
-    Of 49 generated tasks that were timed both ways on an H100, 42 were faster with products of its own; this says so of 41 of them, and
-    of the other seven.
+    Of 49 generated tasks timed both ways on an H100, 42 were faster with generated matmuls; the model predicts this for 41 of them, and for
+    the other seven.
 
     Args:
         chosen: kernels with their schedules.
@@ -109,7 +110,7 @@ def pays(chosen: Iterable[tuple[Kernel, Mapping[str, Any]]]) -> bool:
 
 
 def _library_us(work: MatmulWork) -> float:
-    """What the library's product takes, which has tiles, and other ways for vectors alone; and a kernel behind it that reads the result."""
+    """Time of the library's matmul, which has tiles, and other algorithms for vectors alone, plus a kernel that reads its result."""
     plain = [option for option in _tiles(work) if "dot" not in option] or list(_skinny(work))
     results = math.prod(work.sizes) * work.sums * work.width
     return LIBRARY * min(_us(work, option) for option in plain) + LAUNCH_US / 2 + 2e-3 * results / GB_PER_S
@@ -163,14 +164,14 @@ def _programs(work: MatmulWork, option: dict[str, Any]) -> int:
 
 
 def _us(work: MatmulWork, option: dict[str, Any]) -> float:
-    """Modelled microseconds."""
+    """Modelled time in microseconds."""
     batch, ups, sides = work.sizes
     splits, programs = option["splits"], _programs(work, option)
     length = -(-work.depth // splits)
     if option["kind"] == "skinny":
         short = min(ups, sides)
         tall, flat, rate = option["block"], short, SKINNY_GFLOPS
-        # Few bytes in flight a program: several must share a multiprocessor for its share of the bandwidth.
+        # With few bytes in flight per program, several must share a multiprocessor for its share of the bandwidth.
         together = 6.0
     else:
         tall, flat = option["rows"], option["columns"]

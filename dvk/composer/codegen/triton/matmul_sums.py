@@ -1,4 +1,4 @@
-"""What the forms of a matrix product in Triton share: the loop over k, partial sums between two functions, and what stands behind."""
+"""Parts common to the matmul forms in Triton: the loop over k, partial sums between two functions, and the epilogue."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.symint import leaves_rest, power
 
 FINISH_BLOCK = 512
-"""Elements of the result whose pieces one program adds up."""
+"""Elements of the result whose slices one program adds up."""
 
 
 @dataclass(frozen=True)
 class MatmulPartials:
-    """Partial sums between the two functions: [term][piece][element of the result]."""
+    """Partial sums between the two functions: [term][slice][element of the result]."""
 
     kernel: Kernel
     splits: int
     slots: Mapping[int, int]
-    """Reduction → number of its term."""
+    """Reduction → index of its term."""
     type: str
 
     @property
@@ -34,7 +34,7 @@ class MatmulPartials:
         return {self.type: len(self.slots) * self.splits * self.kernel.num_rows}
 
     def offset(self, reduce: int) -> Affine:
-        """Where piece 0 of a term's element lies."""
+        """Offset of slice 0 of a term's element."""
         coefs: dict[Var, int] = {}
         step = 1
         for var in reversed(self.kernel.rows):
@@ -43,7 +43,7 @@ class MatmulPartials:
         return Affine.build(coefs, self.slots[reduce] * self.splits * self.kernel.num_rows)
 
     def store(self, writer: TritonWriter, reduce: int, piece: str, value: str) -> None:
-        """Write one piece's sum."""
+        """Write one slice's sum."""
         offset = self.offset(reduce)
         mask = writer.tile.mask(writer.tile.reaching(offset.vars))
         at = f"{self.name} + {piece} * {self.kernel.num_rows} + {writer.tile.offset(offset)}"
@@ -51,7 +51,7 @@ class MatmulPartials:
 
 
 def open_loop(tile: Tile, length: int, depth: int, piece: str, splits: int, stages: int) -> str:
-    """Open the loop over a piece of k; its first element as text, `0` where no loop is needed."""
+    """Open the loop over a slice of k; returns its first element as text, `0` without a loop."""
     blocks = -(-length // depth)
     if splits > 1:
         chunk = -(-blocks // splits) * depth
@@ -66,7 +66,7 @@ def open_loop(tile: Tile, length: int, depth: int, piece: str, splits: int, stag
 
 
 def behind(writer: TritonWriter, given: set[int]) -> None:
-    """What stands behind the sums, and the stores; `given` are declared already."""
+    """Write the epilogue of the sums, and the stores; `given` are declared already."""
     for instr in writer.closure([s.value for s in writer.k.stores], row_level=True):
         if not instr.op.startswith("reduce_") and instr.id not in given:
             writer.emit(instr)
@@ -75,7 +75,7 @@ def behind(writer: TritonWriter, given: set[int]) -> None:
 
 
 def finish(kernel: Kernel, partials: MatmulPartials) -> TritonFunction:
-    """Add up the pieces of every element, in their order, and do what stands behind."""
+    """Add up the slices of every element in order, and apply the epilogue."""
     total = kernel.num_rows
     block = min(power(total), FINISH_BLOCK)
     axis = TileAxis("x", tuple(v for v in kernel.rows if v.size > 1), block, leaves_rest(total, block))

@@ -1,8 +1,8 @@
 """Variance in one pass from shifted sums: Σ(x − k) and Σ(x − k)², k being the row's first element.
 
-Both sums are independent of each other, so a row is read once and no lane waits for the mean. Shifting keeps the
-cancellation of E[x²] − E[x]² away: what cancels is the distance of the first element from the mean, of the order of
-the deviation itself, and not the mean. A row whose first element is an outlier by n deviations loses log₁₀ n digits.
+The sums are independent of each other, so a row is read once and no lane waits for the mean. The shift avoids the cancellation of E[x²] −
+E[x]²: only the distance of the first element from the mean cancels, which has the order of the deviation itself. A row whose first element
+is an outlier by n deviations loses log₁₀ n digits.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ class MomentsPair:
     second: Instr
 
     def step(self, x: str, mask: str, tiles: str) -> list[str]:
-        """Lines that take one more tile into `acc…`."""
+        """Lines that add one more tile to `acc…`."""
         del tiles
         gap = f"{x} - k{self.first.id}"
         return [f"gap = tl.where({mask}, {gap}, 0.0)" if mask else f"gap = {gap}",
                 f"acc{self.first.id} += gap", f"acc{self.second.id} += gap * gap"]
 
     def partial(self, reduce: Instr, prefix: str, count: str, length: str, piece: bool) -> str:
-        """The sum over lanes alone; `finish` does the rest."""
+        """The sum over lanes alone; `finish` completes it."""
         del count, length, piece
         return f"{prefix}{reduce.id}"
 
     def finish(self, reduce: Instr, folded: str, length: str) -> list[str]:
-        """Lines that make the reduction's value of the folded sum."""
+        """Lines that compute the reduction's value from the folded sum."""
         total = f"g{self.first.id}"
         if reduce is self.first:
             return [f"{total} = {folded}", f"v{reduce.id} = {total} + k{reduce.id} * {length}"]

@@ -1,6 +1,6 @@
-"""One-hot sums become loads: Σ_r where(r == t, f(r), 0) is f(t).
+"""Turn one-hot sums into loads: Σ_r where(r == t, f(r), 0) is f(t).
 
-A cross entropy so reads its target's element once more instead of comparing every element of the row with it.
+A cross entropy then reads its target's element once more instead of comparing every element of the row with the target.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OneHot:
-    """The position `at` (a row-level register) and the element-level register `value` that is wanted there."""
+    """The index `at` (a row-level register) and the element-level register `value` to read there."""
 
     at: int
     value: int
 
 
 def one_hot(kernel: Kernel, reduce: Instr) -> OneHot | None:
-    """The one-hot form of a sum, if it has it: the row is one loop variable, compared with a row-level position."""
+    """Match the one-hot form of a sum; None otherwise. The row must be one loop variable, compared with a row-level index."""
     operand = reduce.args[0]
     if reduce.op != "reduce_sum" or not isinstance(operand, Ref) or len(kernel.reduced) != 1:
         return None

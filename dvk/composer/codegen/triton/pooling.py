@@ -1,8 +1,8 @@
-"""Reductions over short windows in Triton: every lane walks the window of its own output.
+"""Reductions over short windows in Triton: every lane loops over the window of its own output.
 
-Kind `window`: `block` outputs a program by one flat index, or a tile of `yblock` runs of `xblock` outputs, whose places
-need no division; `unroll` writes the places of the window one after the other. Neighbouring windows overlap in the L1
-cache. Long windows may also be rows of a tile (kind `persistent`, see `schedule`).
+Kind `window`: `block` outputs per program by one flat index, or a tile of `yblock` runs of `xblock` outputs, whose indices need no
+division; `unroll` writes the positions of the window one after the other. Neighbouring windows overlap in the L1 cache. Long windows may
+also be rows of a tile (kind `persistent`, see `schedule`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.symint import power
 
 MAX_UNROLLED = 32
-"""Places of a window that is written out: more would be slow to compile."""
+"""Maximum window positions to unroll: more are slow to compile."""
 MIN_TILE = 32
-"""Outputs side by side that fill a tile's run."""
+"""Contiguous outputs that fill a run of a tile."""
 NUM_SMS = 132
 
 
@@ -50,7 +50,7 @@ def _flat(block: int, warps: int, unroll: bool) -> dict[str, Any]:
 
 
 def window(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) -> TritonFunction:
-    """One program a block of outputs; axis `r` is the place in the window, a number."""
+    """Write one program per block of outputs; axis `r` is the position in the window, a number."""
     *rows, row = axes
     writer = TritonWriter(kernel, [*rows, row])
     tile = writer.tile
@@ -64,7 +64,7 @@ def window(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) ->
             writer.emit(instr)
             done.add(instr.id)
     needed = writer.closure(writer.operands(reduces), row_level=False)
-    # Where an output's window starts is worked out once: without its variables the row's axis stands at place 0.
+    # Compute the start of an output's window once: without its variables the row's axis is at position 0.
     tile.axes[-1] = replace(row, vars=())
     for instr in needed:
         for part in (instr.offset, *(p for p, _ in instr.bounds)):

@@ -173,7 +173,7 @@ def helper(name: str, type_: str) -> str:
 
 
 def scan_joiner(scan: Instr) -> str:
-    """The helper function that joins two values of a running maximum."""
+    """The helper function that combines two values of a running maximum."""
     return "dvk_larger" if scan.type in FLOAT else "dvk_larger_int"
 
 
@@ -194,7 +194,7 @@ def helpers_of(kernel: Kernel) -> set[str]:
 
 
 def with_needs(result: set[str]) -> set[str]:
-    """Helpers and those that they call."""
+    """Helpers and the helpers that they call."""
     while more := {need for name in result for need in NEEDS.get(name, ())} - result:
         result = result | more
     return result
@@ -222,7 +222,7 @@ def full(value: bool | int | float, want: str) -> str:
 
 
 def cast(text: str, have: str, want: str) -> str:
-    """A register value of type `have` as one of type `want`."""
+    """Convert a register value of type `have` to type `want`."""
     if have == want:
         return text
     if want == "bool":
@@ -237,10 +237,10 @@ def expression(instr: Instr, args: list[str]) -> tuple[str, str]:
     """One scalar operation.
 
     Args:
-        args: operands, already of `instr.compute` (the first operand of `where`: bool; that of a cast: its own).
+        args: operands of type `instr.compute` (the first operand of `where`: bool; that of a cast: its own type).
 
     Returns:
-        The expression and the type it has.
+        The expression and its type.
     """
     op, kind = instr.op, instr.compute
     result = "bool" if op in _BOOL_RESULT else {"order": "int64", "unorder": "float32"}.get(op, kind)
@@ -282,9 +282,9 @@ def expression(instr: Instr, args: list[str]) -> tuple[str, str]:
 
 
 def needs_full(instr: Instr, is_number: list[bool]) -> list[bool]:
-    """Literals to which Triton would not give the right type by itself.
+    """Literals that need an explicit type in Triton.
 
-    Those are the ones in double precision, in calls, and where no tensor is next to them.
+    These are the literals in double precision, those in calls, and those without a tensor operand.
     """
     if instr.op == "where":
         alone = all(is_number[1:]) or instr.compute != "float32"

@@ -1,11 +1,11 @@
-"""Scans in Triton: a whole row at once, a row block by block with what stands before, long rows in pieces, columns step by step.
+"""Scans in Triton: a whole row at once, a row block by block with a running value, long rows in slices, columns step by step.
 
 Kinds and their keys:
-  scan        `xblock` rows a program, each whole in registers
-  scan_loop   `xblock` rows a program, `rblock` elements of the row at a time and a running value a row
-  scan_walk   `block` rows a program, one element of each at a time: for scans across memory
-  scan_split  each row in `splits` pieces, `rblock` at a time: totals of the pieces, then each piece from what stands before it
-Every schedule has `warps`. Running values are float32, as torch's own are on a GPU.
+    scan        `xblock` rows per program, each whole in registers
+    scan_loop   `xblock` rows per program, `rblock` elements of the row at a time and a running value per row
+    scan_walk   `block` rows per program, one element of each at a time: for scans across memory
+    scan_split  each row in `splits` slices, `rblock` at a time: totals of the slices, then each slice from its prefix
+Every schedule has `warps`. Running values are float32, as in torch on a GPU.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _across(kernel: Kernel) -> list[dict[str, Any]]:
 
 
 def _may_split(kernel: Kernel) -> bool:
-    """No scan waits for another: all totals of pieces can be had at once."""
+    """No scan depends on another: all totals of slices can be computed at once."""
     behind: set[int] = set()
     for instr in kernel.instrs:
         if any(isinstance(a, Ref) and a.id in behind for a in instr.args):
@@ -78,7 +78,7 @@ def _may_split(kernel: Kernel) -> bool:
 
 
 def axes(kernel: Kernel, schedule: Mapping[str, Any]) -> list[TileAxis]:
-    """The axes a schedule cuts the kernel into; the last is the scanned one."""
+    """The axes of a schedule; the last is the scanned one."""
     rows = tuple(v for v in kernel.rows if v.size > 1)
     length = kernel.row_length
     if schedule["kind"] == "scan_walk":
@@ -106,7 +106,7 @@ def functions(kernel: Kernel, schedule: Mapping[str, Any], cut: list[TileAxis]) 
 
 
 class _Scan:
-    """One function while it is written."""
+    """State while one function is written."""
 
     def __init__(self, kernel: Kernel, cut: list[TileAxis], walks: bool = False):
         *self.rows, self.row = cut
@@ -117,7 +117,7 @@ class _Scan:
         self.backward = self.scans[0].backward
 
     def place(self, pieces: int = 0) -> int:
-        """Declare where the program's rows are; how many programs there are."""
+        """Declare the offsets of the program's rows; returns the number of programs."""
         counts = [(a.program, a.blocks) for a in self.rows]
         digits = self.tile.programs([*counts, ("piece", pieces)], named=True) if pieces else self.tile.programs(counts)
         for axis in self.rows:
@@ -141,7 +141,7 @@ class _Scan:
             self.tile.put(f"c{scan.id} = tl.full({self.tile.shape(vectors) if vectors else '[]'}, {_identity(scan)}, {TYPES[scan.type]})")
 
     def blocks(self, start: str, length: int, total: bool = False) -> None:
-        """Walk over `length` elements of the row from `start`; `total`: only to know the running values at its end."""
+        """Loop over `length` elements of the row from `start`; `total`: only compute the running values at its end."""
         tile, row = self.tile, self.row
         steps = -(-length // row.block)
         if steps > 1:
@@ -168,7 +168,7 @@ class _Scan:
             tile.leave()
 
     def _operand(self, scan: Instr, mask: str) -> str:
-        """The operand along the whole tile, lanes outside of the row at the identity."""
+        """The operand along the whole tile, with the identity in lanes outside the row."""
         (source,) = scan.args
         value = self.writer.arg(source, scan.type, True)
         if mask:
@@ -236,7 +236,7 @@ def _split(kernel: Kernel, schedule: Mapping[str, Any], cut: list[TileAxis]) -> 
 
 
 def _reduce(scan: Instr) -> Instr:
-    """The reduction that a scan ends with."""
+    """The reduction that equals a scan's last value."""
     return replace(scan, op=scan.op.replace("scan_", "reduce_"))
 
 
@@ -247,7 +247,7 @@ def _identity(scan: Instr) -> str:
 
 
 def _join(scan: Instr, total: str, value: str) -> str:
-    """A running value and one more."""
+    """Combine a running value with one more."""
     if scan.op in ("scan_sum", "scan_prod"):
         return f"{total} {'+' if scan.op == 'scan_sum' else '*'} {value}"
     nan = ", propagate_nan=tl.PropagateNan.ALL" if scan.type in FLOAT else ""

@@ -1,16 +1,15 @@
-"""Triton schedules: plain data that says how a kernel is cut into programs, and which cuts are worth measuring.
+"""Triton schedules: plain data on how a kernel is cut into programs, and the cuts worth measuring.
 
 Kinds and their keys (all sizes in elements, powers of two):
-  flat        `block`: one flat index over everything
-  stride      `block`, `programs`: as flat, but so many programs walk over everything (not among `schedules`)
-  tile        `yblock`, `xblock`: two-dimensional tile, for transposes and for broadcasts without divisions
-  persistent  `xblock` rows a program, each whole in registers
-  looped      `xblock` rows a program, `rblock` elements of the row at a time; `evict`: L2 hints
-  split       each row cut into `splits` pieces, `rblock` at a time; one launch a stage, partial results in between
-  window      see `pooling`; scan, scan_loop, scan_walk, scan_split: see `scan`; product, skinny: see `matmul`
-Every schedule has `warps`; `online` on the last two makes dependent reductions in one pass (see `online`),
-`online: "moments"` on persistent and looped a variance from shifted sums (see `moments`). Numbers are for a
-GPU of about 132 SMs; measurement decides.
+    flat        `block`: one flat index over everything
+    stride      `block`, `programs`: as flat, but a fixed number of programs loops over everything (not among `schedules`)
+    tile        `yblock`, `xblock`: two-dimensional tile, for transposes and for broadcasts without divisions
+    persistent  `xblock` rows per program, each whole in registers
+    looped      `xblock` rows per program, `rblock` elements of the row at a time; `evict`: L2 hints
+    split       each row cut into `splits` slices, `rblock` at a time; one launch per stage, partial results in between
+    window      see `pooling`; scan, scan_loop, scan_walk, scan_split: see `scan`; product, skinny: see `matmul`
+Every schedule has `warps`; `online` on the last two computes dependent reductions in one pass (see `online`), `online: "moments"` on
+persistent and looped a variance from shifted sums (see `moments`). Numbers are for a GPU of about 132 SMs; measurement decides.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from dvk.composer.ir.symint import leaves_rest, pow2, power
 NUM_SMS = 132
 """Streaming multiprocessors of an H100 or H200: fewer programs than this leave some idle."""
 MAX_PERSISTENT = 1 << 15
-"""Values of one tile that registers can hold: 32 of 4 bytes a thread with 1024 threads."""
+"""Values of one tile that registers can hold: 32 of 4 bytes per thread with 1024 threads."""
 NARROW = 16
-"""Below this extent a variable is too short to be a tile's own axis."""
+"""Minimum extent of a variable that gets a separate tile axis."""
 SMALL = 1 << 22
-"""Elements that pass in about the time of a launch, so that the number of launches decides."""
+"""Elements processed in about the time of a launch; below, the number of launches decides."""
 MAX_OPTIONS = 12
 SHORT = ("exp2", "log2")
-"""Functions that the GPU has an instruction for."""
+"""Functions with a GPU instruction."""
 
 
 SCHEDULES_BY_FAMILY = {"window": pooling.schedules, "product": matmul_schedule.schedules, "scan": scan.schedules,
@@ -45,7 +44,7 @@ SCHEDULES_BY_FAMILY = {"window": pooling.schedules, "product": matmul_schedule.s
 
 
 def default_schedule(kernel: Kernel) -> dict[str, Any]:
-    """What a person would write first."""
+    """The default schedule: what a person would write first."""
     return schedules(kernel)[0]
 
 
@@ -71,7 +70,7 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
 # ------------------------------------------------------------------ axes of a schedule
 
 def axes(kernel: Kernel, schedule: dict[str, Any]) -> list[TileAxis]:
-    """The axes a schedule cuts the kernel into, outermost first; reductions end with axis `r`."""
+    """The axes of a schedule, outermost first; reductions end with axis `r`."""
     rows = tuple(v for v in kernel.rows if v.size > 1)
     if schedule["kind"] in scan.KINDS:
         return scan.axes(kernel, schedule)
@@ -111,7 +110,7 @@ def _fastest(offset: Affine) -> Var | None:
 
 
 def _crossing(kernel: Kernel) -> Var | None:
-    """The variable some full-size input walks fastest, when that is not the one the outputs walk fastest."""
+    """The variable that is fastest in some full-size input, if it differs from the fastest one of the outputs."""
     rows = [v for v in kernel.rows if v.size > 1]
     if len(rows) < 2:
         return None
@@ -142,7 +141,7 @@ def _pointwise(kernel: Kernel) -> list[dict[str, Any]]:
     block = min(max(power(total // (4 * NUM_SMS)), 128), 1024 if widest >= 4 else 2048)
     flat = [_flat(block), _flat(max(block // 2, 128)), _flat(block, 8), _flat(2 * block), _flat(2 * block, 4)]
     if widest < 4 and any(i.op in COSTLY and i.op not in SHORT for i in kernel.instrs):
-        # Arithmetic, not memory, is the limit: more independent elements a thread hide its latency.
+        # Arithmetic, not memory, is the limit: more independent elements per thread hide its latency.
         flat = [_flat(2 * block, 4), _flat(2 * block), *flat[:2]]
     crossing = _crossing(kernel)
     if crossing is not None:
@@ -181,7 +180,7 @@ def _live(kernel: Kernel) -> int:
     """Element-sized values that a whole-row kernel holds at once, roughly: its full-size inputs."""
     loads = [i for i in kernel.instrs if i.op in READS and not kernel.is_row_value(i) and len(i.vars) > 0]
     full = [i for i in loads if not i.vars.isdisjoint(kernel.rows)] or loads
-    # A position beside each value makes it twice as wide.
+    # An index next to each value makes it twice as wide.
     wide = any(i.type in ("float64", "int64") for i in full) or any(i.op == "order" for i in kernel.instrs)
     return max(len(full), 1) * (2 if wide else 1)
 
@@ -191,7 +190,7 @@ def _row(kernel: Kernel) -> list[dict[str, Any]]:
     whole = power(length)
     found: list[dict[str, Any]] = []
     if whole * min(_live(kernel), 4) <= MAX_PERSISTENT * 2 and whole <= MAX_PERSISTENT:
-        # About 8 to 32 elements a thread; short rows share a program so that it has work for four warps.
+        # About 8 to 32 elements per thread; short rows share a program so that it has work for four warps.
         xblock = 1
         while xblock * whole < 1024 and rows // (2 * xblock) >= 2 * NUM_SMS:
             xblock *= 2
@@ -207,7 +206,7 @@ def _row(kernel: Kernel) -> list[dict[str, Any]]:
     loops: list[dict[str, Any]] = []
     if length > 1024:
         online = online_pair(kernel) is not None
-        # Long rows need many bytes in flight; short ones several programs an SM.
+        # Long rows need many bytes in flight; short ones several programs per SM.
         long, short = ((8192, 16), (16384, 32), (8192, 8), (4096, 8)), ((8192, 16), (4096, 8), (2048, 8), (1024, 4))
         for rblock, warps in long if length > 16384 else short:
             if rblock < length:
@@ -216,7 +215,7 @@ def _row(kernel: Kernel) -> list[dict[str, Any]]:
                 loops.append(_looped(1, rblock, warps))
     splits = _splits(kernel, rows, length)
     if rows < NUM_SMS and length > 8192 and splits:
-        # Where a whole row fits, one launch with idle SMs usually beats two launches (8 us of host time each).
+        # If a whole row fits, one launch with idle SMs usually beats two launches (8 us of host time each).
         return [*found[:2], *splits[:4], *found[2:4], *loops[:2], *splits[4:]]
     return [*found, *loops, *splits[:2]]
 
@@ -251,7 +250,7 @@ def _column(kernel: Kernel) -> list[dict[str, Any]]:
 
 
 def _splits(kernel: Kernel, rows: int, length: int) -> list[dict[str, Any]]:
-    """Pieces such that all rows together make a few programs an SM."""
+    """Number of slices with which all rows together make a few programs per SM."""
     if rows >= 4 * NUM_SMS or length < 2048:
         return []
     options = []

@@ -1,9 +1,8 @@
-"""Split reductions: few long rows, each cut into pieces that many programs reduce at once.
+"""Split reductions: few long rows, each cut into slices that many programs reduce in parallel.
 
-One function a stage. Each writes a partial result a piece; the next first combines the partial
-results of its row (a few hundred values from L2), then makes its own pass. Row-level results that
-no pass follows are finished by one small last function. Partial results are kept as
-[slot][row][piece], or [slot][piece][row] when rows are what memory walks fastest.
+One function per stage. Each writes a partial result per slice; the next first combines the partial results of its row (a few hundred values
+from L2), then makes its own pass. One small last function finishes row-level results that no pass follows. The layout of partial results is
+[slot][row][slice], or [slot][slice][row] if rows are fastest in memory.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from dvk.composer.ir.symint import SymbolicSize, leaves_rest, power
 
 @dataclass(frozen=True)
 class SplitPartials:
-    """Where partial results lie: one buffer a type, `slots` numbers the reductions inside it."""
+    """The layout of partial results: one buffer per type, `slots` indexes the reductions inside it."""
 
     kernel: Kernel
     splits: int
     chunk: int
-    """Elements of a piece."""
+    """Elements of a slice."""
     slots: Mapping[int, tuple[str, int]]
 
     @property
@@ -46,7 +45,7 @@ class SplitPartials:
         return self.kernel.num_rows if self.kernel.family == "column" else 1
 
     def place(self, reduce: int) -> tuple[str, Affine]:
-        """Parameter name and the offset of the row's piece 0."""
+        """Parameter name and the offset of slice 0 of the row."""
         kind, slot = self.slots[reduce]
         coefs: dict[Any, int] = {}
         step = self.row_stride()
@@ -85,7 +84,7 @@ def split(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) -> 
 
 def _pass(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis], partials: SplitPartials, stage: int,
           row_stores: list[Store], name: str) -> TritonFunction:
-    """One stage over all pieces of all rows."""
+    """One stage over all slices of all rows."""
     *rows, row = axes
     chunk = partials.chunk
     row = TileAxis("r", row.vars, row.block, leaves_rest(row.size, chunk * partials.splits))
@@ -104,7 +103,7 @@ def _pass(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis], par
         start = "start"
     row_pass(writer, stage, row, start, chunk)
     for reduce in reduces:
-        # A piece beyond the row's end has only identities, which is what it must contribute.
+        # A slice beyond the row's end has only identities, and so contributes the identity.
         buffer, offset = partials.place(reduce.id)
         used.append(buffer)
         parts = [t for t in (tile.offset(offset), _times(piece, partials.piece_stride())) if t != "0"]
@@ -134,7 +133,7 @@ def _finish(kernel: Kernel, schedule: Mapping[str, Any], partials: SplitPartials
 
 
 def _row_values(writer: TritonWriter, partials: SplitPartials, targets: list[int]) -> list[str]:
-    """Emit the row-level values the targets need, reductions from their partial results; the buffers read."""
+    """Emit the row-level values the targets need, reductions from their partial results; returns the buffers read."""
     used: list[str] = []
     kernel, tile = writer.k, writer.tile
     lanes = f"tl.arange(0, {partials.splits})" + ("[None, :]" if len(tile.vectors) == 2 else "")

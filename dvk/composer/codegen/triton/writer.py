@@ -1,8 +1,8 @@
-"""The writer of one Triton function: registers, accesses, reductions, and what a pass over the rows needs.
+"""The writer of one Triton function: registers, accesses, reductions, and the needs of a pass over the rows.
 
-Registers are named after instructions (`v3`), inputs `a0…`, outputs `o0…`. A kernel with one row a
-program works on vectors; with several, on tiles whose first axis is the rows. Masked-off lanes hold
-anything: reductions replace them by their identity. The order of passes is not decided here.
+Registers are named after instructions (`v3`), inputs `a0…`, outputs `o0…`. A kernel with one row per program works on vectors; with
+several, on tiles whose first axis is the rows. Masked-off lanes hold arbitrary values: reductions replace them by their identity. `forms`
+decides the order of passes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dvk.composer.ir.loops import Argument, Instr, Kernel, Ref, Store, nowhere
 
 @dataclass(frozen=True)
 class TritonFunction:
-    """One Triton function and how it is launched."""
+    """One Triton function and its launch."""
 
     name: str
     text: str
@@ -41,15 +41,15 @@ class TritonWriter:
         if online == "moments" and isinstance(self.pair, VariancePair):
             self.pair = MomentsPair(self.pair.first, self.pair.second)
         self.in_pieces = False
-        """The kernel makes pieces of rows, which another puts together."""
+        """The kernel computes slices of rows, which another kernel combines."""
         self.params: set[str] = set()
         self.names: dict[int, str] = {}
-        """Registers that for the moment go by another name than `v…`."""
+        """Registers that currently have a name other than `v…`."""
         self._one_hot: dict[int, OneHot | None] = {}
         self._axes: dict[int, list[TileAxis]] = {}
 
     def source(self, name: str, extra: Iterable[str] = ()) -> tuple[str, tuple[str, ...]]:
-        """The finished function and its parameters; `extra` are pointers beyond the kernel's own."""
+        """The finished function and its parameters; `extra` are further pointers."""
         params = [f"a{n}" for n in range(len(self.k.inputs)) if f"a{n}" in self.params]
         params += [f"o{n}" for n in range(len(self.k.outputs)) if f"o{n}" in self.params]
         params += extra
@@ -65,7 +65,7 @@ class TritonWriter:
         return self._axes[id_]
 
     def walk(self, row: TileAxis) -> None:
-        """The last axis is another one from now on."""
+        """Replace the last axis from now on."""
         self.tile.axes[-1] = row
         self._axes.clear()
 
@@ -117,7 +117,7 @@ class TritonWriter:
         where, mask = self.access(f"a{instr.buffer}", instr.offset)
         if instr.bounds:
             mask = " & ".join([*([mask] if mask else []), self.inside(instr)])
-            # A mask is spread over the places, never the other way round.
+            # A mask is broadcast over the indices, never the other way round.
             where += "".join(f" + {a.name} * 0" for a in self.axes_of(instr.id) if a not in self.tile.reaching(instr.offset.vars))
         text = f"tl.load({where}" + (f", {mask}" if mask else "")
         if instr.bounds:
@@ -129,7 +129,7 @@ class TritonWriter:
         return cast(text, kind, instr.type)
 
     def gather(self, instr: Instr) -> str:
-        """A load from computed places; of places that do not exist nothing is read."""
+        """A load at computed indices; invalid indices are not read."""
         where, _ = self.access(f"a{instr.buffer}", instr.offset)
         mask = [m for m in (self.tile.mask(self.tile.reaching(instr.vars)),) if m]
         vectors = self.axes_of(instr.id)
@@ -139,13 +139,13 @@ class TritonWriter:
                 # Triton's interpreter cannot join one flag with a vector of flags.
                 text = f"({text} + {vectors[-1].name} * 0)"
             mask += [f"({text} >= 0) & ({text} < {size!r})"] if size else []
-            where += f" + {text} * {step}"  # even where a step is none: a mask of a vector wants a vector of places
+            where += f" + {text} * {step}"  # even if a step is none: a mask of a vector needs a vector of indices
         kind = self.k.inputs[instr.buffer].dtype
         other = literal(nowhere(instr.type), instr.type if instr.type in FLOAT else kind)
         return cast(f"tl.load({where}, {' & '.join(mask)}, {other})" if mask else f"tl.load({where})", kind, instr.type)
 
     def inside(self, instr: Instr) -> str:
-        """Source text: the bounds of a value hold."""
+        """Source text of the check that a value's bounds hold."""
         found, vectors = [], self.axes_of(instr.id)
         for part, count in instr.bounds:
             text = self.tile.offset(part)
@@ -168,7 +168,7 @@ class TritonWriter:
     # -------------------------------------------------------------- reductions
 
     def is_local(self, reduce: Instr) -> bool:
-        """No loop over the row is needed: the operand is the same in the whole row, or a one-hot choice from it."""
+        """No loop over the row is needed: the operand is constant along the row, or a one-hot choice from it."""
         if reduce.id not in self._one_hot:
             self._one_hot[reduce.id] = one_hot(self.k, reduce)
         operand = reduce.args[0]
@@ -196,7 +196,7 @@ class TritonWriter:
         return str(lowest if reduce.op == "reduce_max" else highest)
 
     def masked_operand(self, reduce: Instr, mask: str) -> str:
-        """The operand with lanes outside the row at the identity."""
+        """The operand, with the identity in lanes outside the row."""
         value = self.arg(reduce.args[0], reduce.type, True)
         return f"tl.where({mask}, {value}, {self.identity(reduce)})" if mask else value
 
@@ -215,7 +215,7 @@ class TritonWriter:
         return f"{sign}{name}({sign}{value}, {axis}, {rank2})"
 
     def accumulate(self, reduces: list[Instr], mask: str, tiles: str) -> None:
-        """Take one more tile into the lane-wise accumulators; `tiles` counts them from 1."""
+        """Accumulate one more tile into the lane-wise accumulators; `tiles` counts them from 1."""
         for reduce in reduces:
             if self.pair is not None and reduce is self.pair.second:
                 continue
@@ -233,7 +233,7 @@ class TritonWriter:
                 self.tile.put(f"{acc} = tl.{reduce.op.removeprefix('reduce_')}imum({acc}, {value}{nan})")
 
     def finish(self, reduce: Instr, prefix: str = "acc", length: str = "") -> None:
-        """The reduction's value from those of lanes (`acc`) or of pieces (`p`), which `length` elements lie behind."""
+        """The reduction's value from the values of lanes (`acc`) or of slices (`p`), which together cover `length` elements."""
         partial = f"{prefix}{reduce.id}"
         if self.pair is not None and reduce in (self.pair.first, self.pair.second):
             partial = self.pair.partial(reduce, prefix, "count", length, piece=self.in_pieces and prefix == "acc")
@@ -246,7 +246,7 @@ class TritonWriter:
     # -------------------------------------------------------------- what a pass needs
 
     def closure(self, targets: Iterable[int], row_level: bool) -> list[Instr]:
-        """Instructions the targets need, in order: those computed once an element, or those once a row."""
+        """Instructions the targets need, in order: those computed once per element, or those once per row."""
         needed: set[int] = set()
         pending = list(targets)
         seen: set[int] = set()
@@ -290,7 +290,7 @@ class TritonWriter:
 
 
 def gather(writer: TritonWriter, reduce: Instr, hot: OneHot) -> None:
-    """Emit `f(t)`: the elements the value needs, with the row's index replaced by the position; 0 outside the row."""
+    """Emit `f(t)`: the elements the value needs, with the row's index replaced by the one-hot index; 0 outside the row."""
     tile, name = writer.tile, f"t{reduce.id}"
     row = tile.axes[-1]
     at = writer.arg(Ref(hot.at), "int64")
