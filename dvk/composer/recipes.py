@@ -1,7 +1,8 @@
-"""Graph-level moves by name. A recipe is exact, that is, it holds for every input; those for finite values alone say so (`exact`).
+"""Graph-level moves by name. A recipe is exact, that is, it holds for every input, unless it is marked as valid for finite values alone
+(`exact`).
 
-Each entry names the moves a plan may contain. Rewrites change the captured graph; the others steer
-fusion (`fuse_*`), the host (`inplace_epilogue`, `cuda_graph`) or the choice of schedule.
+Each entry names a move that a plan may contain. Rewrites change the captured graph; the others steer fusion (`fuse_*`), the host
+(`inplace_epilogue`, `cuda_graph`) or the choice of schedule.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from dvk.composer.rewrites import (
 from dvk.records import Graph, Node
 
 Rewrite = Callable[[Graph, str], "Graph | None"]
-"""The graph after a move on a device, or None where it does not apply."""
+"""The graph after a move on a device, or None if it does not apply."""
 
 
 def _all(rewrite: Callable[[Graph], Graph | None]) -> Rewrite:
@@ -44,12 +45,12 @@ class Recipe:
 
     name: str
     condition: str
-    """When it is exact and applies, in words."""
+    """Conditions under which it is exact and applies, in words."""
     rewrite: Rewrite | None = None
-    """The graph after the move, or None where it does not apply."""
+    """The graph after the move, or None if it does not apply."""
     devices: tuple[str, ...] = ("cpu", "cuda")
     exact: bool = True
-    """For every input; else where values are finite alone, and then it is not used unless asked for."""
+    """Exact for every input; otherwise for finite values alone, and off by default."""
     kind: str = "graph"
     """`graph` (rewrites), `fusion`, `host` or `schedule`."""
 
@@ -98,14 +99,14 @@ RECIPES: dict[str, Recipe] = {r.name: r for r in (
     Recipe("split_reduction", "few long rows", kind="schedule"),
 )}
 OWN_FAMILIES = tuple(name for name in RECIPES if name.startswith("own_"))
-"""Kernel families that stand in for calls which torch makes well itself: whether they pay is for measurement to say."""
+"""Kernel families that replace calls which torch computes well itself: measurement decides whether they pay."""
 NOT_IN_DSL = (*OWN_FAMILIES, "attention", "attention_finite", "common_subexpressions", cudnn.RECIPE, "fold_scale", "huge_pages",
             "pack_linears", "recurrent_cells", "recurrent_sequences")
-"""Recipes that the compact dialect has no words for…"""
+"""Recipes that the compact dialect cannot express, except as listed by back end."""
 DSL_BY_BACKEND = {"triton": ("own_matmul",)}
-"""…but in this back end; see `not_in_dsl`."""
+"""Back end → recipes that its dialect can express after all; see `not_in_dsl`."""
 DECOMPOSING = ("recurrent_cells", "recurrent_sequences")
-"""Recipes that take operators apart: of the parts, other recipes make more."""
+"""Recipes that decompose operators, so that other recipes apply to the parts."""
 REDUCING_OPERATORS = {
     "sum",
     "mean",
@@ -153,11 +154,11 @@ PRODUCTS = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv
 
 
 def applicable(graph: Graph, device: str, backend: str, *, but: Collection[str] = (), inexact: bool = False) -> list[str]:
-    """Recipes that would change something here, rewrites checked by trying them.
+    """Recipes that would change something here; rewrites are checked by trying them.
 
     Args:
-        inexact: those, too, that are exact for finite values alone.
-        but: recipes that are not looked for.
+        inexact: include those that are exact for finite values alone.
+        but: recipes to skip.
     """
     writer = codegen(backend)
     apart = rewrite(graph, tuple(name for name in DECOMPOSING if name not in but and name not in writer.excluded), device)
@@ -205,12 +206,12 @@ def inexact(names: Iterable[str]) -> list[str]:
 
 
 def not_in_dsl(backend: str) -> tuple[str, ...]:
-    """Recipes that the compact dialect has no words for."""
+    """Recipes that the compact dialect cannot express."""
     return tuple(name for name in NOT_IN_DSL if name not in DSL_BY_BACKEND.get(backend, ()))
 
 
 def _owned(graph: Graph, device: str) -> set[str]:
-    """Recipes of kernel families of which some operator here would become a kernel, found by trying."""
+    """Recipes of kernel families that would turn some operator here into a kernel, found by trying."""
     of = {node.name: CODEGEN_RULES[operator] for node in graph.nodes
           if node.op.startswith("aten.") and (operator := node.op.split(".")[1]) in CODEGEN_RULES}
     if not of:
@@ -245,7 +246,7 @@ def rewrite(graph: Graph, names: tuple[str, ...], device: str) -> Graph:
 
 
 def allowed(graph: Graph, names: tuple[str, ...]) -> Callable[[Node], bool]:
-    """Which operators may leave PyTorch under the fusion recipes chosen."""
+    """Select the operators that may leave PyTorch under the chosen fusion recipes."""
     behind: set[str] = set()
     for node in graph.nodes:
         if node.op.startswith("aten.") and node.op.split(".")[1] in PRODUCTS:

@@ -74,7 +74,7 @@ def direct_form(kernel: Kernel) -> ConvForm | None:
     times = needed(kernel, [a.id for a in reduces[0].args])[-1]  # type: ignore[union-attr]
     x, weight = (kernel.instrs[a.id] for a in times.args)  # type: ignore[union-attr]
     if reduces[0].prim.attrs.get("phased"):  # type: ignore[union-attr]
-        # The fastest variables may be phases, which only the weight knows.
+        # The fastest variables may be phases, which occur only in the weight.
         fastest = next((v for v in reversed(live) if v in x.vars and v not in weight.vars), None)
     else:
         fastest = live[-1]
@@ -95,7 +95,7 @@ def direct_form(kernel: Kernel) -> ConvForm | None:
 
 
 def _walk(var: Var, reduced: Iterable[Var], steps: Iterable[tuple[int, int]], parts: list[Affine]) -> WindowDim | None:
-    """The places that belong to an output's variable: in every index both stand in the ratio of a stride and a dilation."""
+    """The places that belong to an output's variable: in every index both occur in the ratio of a stride and a dilation."""
     for stride, dilation in steps:
         common = math.gcd(stride, dilation)
         stride, dilation = stride // common, dilation // common
@@ -106,7 +106,7 @@ def _walk(var: Var, reduced: Iterable[Var], steps: Iterable[tuple[int, int]], pa
 
 
 def staged(kernel: Kernel, form: ConvForm, at_lane: Var, at_band: Var) -> list[Instr]:
-    """What makes the input's values, in order, over positions `at_lane` and `at_band` instead of outputs and places."""
+    """The instructions that compute the input's values, in order, over positions `at_lane` and `at_band` instead of outputs and places."""
 
     def over(part: Affine) -> Affine:
         part = form.lane.over(part, at_lane)
@@ -117,7 +117,7 @@ def staged(kernel: Kernel, form: ConvForm, at_lane: Var, at_band: Var) -> list[I
 
 
 def needed(kernel: Kernel, targets: Iterable[int], given: Iterable[int] = ()) -> list[Instr]:
-    """Instructions that the targets need, in order, themselves included; what is `given` is known already."""
+    """Instructions that the targets need, in order, the targets included; `given` are already known."""
     found: set[int] = set()
     pending, known = list(targets), set(given)
     while pending:

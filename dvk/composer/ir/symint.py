@@ -1,13 +1,12 @@
-"""Integers that remember how they were made: the symbolic sizes behind the compact dialect.
+"""Integers that remember how they were computed: the symbolic sizes of the compact dialect.
 
-A `SymbolicSize` is an int with its value and, beside it, a polynomial over named sizes (`s0`, `s1`, …). Lowering, fusion and
-rendering compute with values and never notice; what they print is the polynomial. So the same code that writes
-`x * 768` for a captured graph writes `x * s1` for the graph that `listing.symbolic` made of it, and nothing has to
-find numbers in finished text again. Numbers that are no sizes (blocks, warps) stay plain ints.
+A `SymbolicSize` is an int with its value and a polynomial over named sizes (`s0`, `s1`, …). Lowering, fusion and rendering compute with the
+values; they print the polynomial. The same code that writes `x * 768` for a captured graph thus writes `x * s1` for the graph from
+`listing.symbolic`, without a search for numbers in finished text. Numbers other than sizes (blocks, warps) stay plain ints.
 
-`str(size)` is safe in any expression, `repr(size)` leaves out the outer parentheses where nothing binds tighter
-than a comma or a comparison. A quotient that is not exact by its terms becomes an atom: `(s1 // 2)`, in C++
-`(s1 / 2)`; rounded up, `cdiv(s1, 256)`; the next power of two, `pow2(s1)`. The frame gives both functions.
+`str(size)` is safe in any expression, `repr(size)` omits the outer parentheses where nothing binds tighter than a comma or a comparison. A
+quotient that its terms do not make exact becomes an atom: `(s1 // 2)`, in C++ `(s1 / 2)`; rounded up, `cdiv(s1, 256)`; the next power of
+two, `pow2(s1)`. The frame defines both functions.
 """
 
 from __future__ import annotations
@@ -34,10 +33,9 @@ def as_cpp() -> Iterator[None]:
 
 
 def leaves_rest(size: int, block: int) -> bool:
-    """Blocks of `block` lanes may reach beyond `size`, so that accesses need a mask.
+    """Blocks of `block` lanes may exceed `size`, so that accesses need a mask.
 
-    Where the size goes by name they always may: who writes from names alone should not have to multiply and divide to
-    know whether a text is right.
+    A symbolic size always may be exceeded: a writer that sees only names should not need arithmetic to know whether a program is correct.
     """
     return block > 1 if isinstance(size, SymbolicSize) else size % block != 0
 
@@ -48,17 +46,17 @@ def power(count: int) -> int:
 
 
 def pow2(size: int) -> int:
-    """The next power of two: of a size that goes by name a formula."""
+    """The next power of two: a formula for a symbolic size."""
     value = power(size)
     return _size(value, {(("pow2", size, 0),): 1}, size.known) if isinstance(size, SymbolicSize) else value
 
 
 class SymbolicSize(int):
-    """See the module; `terms` maps products of atoms to their coefficients."""
+    """An integer with a polynomial; `terms` maps products of atoms to their coefficients (see the module)."""
 
     terms: dict[Term, int]
     known: dict[int, SymbolicSize]
-    """The named sizes of its graph, by value: a quotient that is one of them goes by that name."""
+    """The named sizes of its graph, by value: a quotient equal to one of them gets its name."""
 
     def __str__(self) -> str:
         text = self.__repr__()
@@ -152,7 +150,7 @@ class Ratio(float):
 
 
 def over(number: float, size: float) -> float:
-    """`number / size`, which remembers it (a float's own division would answer before the size is asked)."""
+    """`number / size` as a formula (a float's own division would take precedence over the size's)."""
     if not isinstance(size, SymbolicSize):
         return number / size
     made = Ratio(number / int(size))
@@ -161,7 +159,7 @@ def over(number: float, size: float) -> float:
 
 
 class Constant(float):
-    """A number that goes by a name."""
+    """A number with a name."""
 
     name: str
 
@@ -179,7 +177,7 @@ def constant(name: str, value: float) -> Constant:
 
 
 def named(name: str, value: int, known: dict[int, SymbolicSize]) -> SymbolicSize:
-    """A size that goes by a name, entered among the `known` ones."""
+    """A named size, entered among the `known` ones."""
     made = known[value] = _size(value, {(name,): 1}, known)
     return made
 
@@ -191,7 +189,7 @@ def _size(value: int, terms: dict[Term, int], known: dict[int, SymbolicSize]) ->
 
 
 def _made(value: int, terms: dict[Term, int], known: dict[int, SymbolicSize]) -> int:
-    """A size, or a plain number where no name is left or the value needs none."""
+    """A size; a plain number if no name is left or the value needs none."""
     terms = {t: c for t, c in terms.items() if c}
     return _size(value, terms, known) if value not in (0, 1) and any(terms) else value
 
@@ -206,14 +204,14 @@ def _quotient_of(kind: str, a: SymbolicSize, b: int, value: int) -> Any:
     exact = _exact(a, b)
     if exact is not None:
         return _made(value, exact, a.known)
-    if kind == "cdiv":  # one block, too, is a count of blocks: a text must not depend on how many there are
+    if kind == "cdiv":  # one block, too, is a count of blocks: the text must not depend on how many there are
         return _size(value, {((kind, a, b),): 1}, a.known)
     named_so = value * b == a and value in a.known
     return a.known[value] if named_so else _made(value, {((kind, a, b),): 1}, a.known)
 
 
 def _exact(a: SymbolicSize, b: int) -> dict[Term, int] | None:
-    """Terms of a / b where b divides every term; None where it does not."""
+    """Terms of a / b if b divides every term; else None."""
     if isinstance(b, SymbolicSize):
         if len(b.terms) != 1:
             return {(): 1} if a.terms == b.terms else None

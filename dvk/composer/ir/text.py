@@ -16,7 +16,7 @@ IN_TORCH = {"matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv
 
 
 def spelled(node: Node, name: Callable[[str], str]) -> str:
-    """The text of a call of an ATen operator; `name` says what a value is called."""
+    """The text of a call of an ATen operator; `name` gives the name of a value."""
     args = [literal(a, name) for a in node.args] + [f"{k}={literal(v, name)}" for k, v in node.kwargs.items()]
     if not node.op.startswith("aten."):
         return steps.spelled(node.op, args)
@@ -28,14 +28,14 @@ def spelled(node: Node, name: Callable[[str], str]) -> str:
     elif packet == "contiguous":
         return f"{args[0]}.contiguous({', '.join(args[1:])})"
     else:
-        # torch.einsum finds its own path, and takes none
+        # torch.einsum finds the path itself, and accepts none
         positional = packet in IN_TORCH and overload in ("default", "input", "padding") and "path" not in node.kwargs
         function = f"torch.{packet}" if positional else f"torch.ops.aten.{packet}.{overload}"
     return f"{function}({', '.join(args)})"
 
 
 def literal(value: Any, name: Callable[[str], str]) -> str:
-    """The text of an encoded operand; `name` says what a value is called."""
+    """The text of an encoded operand; `name` gives the name of a value."""
     if isinstance(value, dict):
         (key, inner), = value.items()
         if key == "ref":

@@ -1,4 +1,4 @@
-"""From ATen operators to primitives: `dispatch`, and a module of rules for each kind of operator.
+"""Lowering of ATen operators to primitives: `dispatch`, and a module of rules for each kind of operator.
 
 Importing the package fills the tables of rules.
 """

@@ -18,14 +18,14 @@ from dvk.records import Node
 def _gelu(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x = args[0]
     if kwargs.get("approximate", "none") == "tanh":
-        # (1 + tanh u) / 2 is the sigmoid of 2u, which cancels nowhere.
+        # (1 + tanh u) / 2 is the sigmoid of 2u, which has no cancellation.
         cube = low.pointwise("mul", low.pointwise("mul", x, x), x)
         inner = low.pointwise("mul", low.pointwise("add", x, low.pointwise("mul", cube, 0.044715)), 2 * math.sqrt(2 / math.pi))
         return finish(low, node, low.pointwise("mul", x, low.pointwise("sigmoid", inner)))
     gate = low.pointwise("add", low.pointwise("erf", low.pointwise("mul", x, math.sqrt(0.5))), 1.0)
     if not _by_onednn(low, node):
         return finish(low, node, low.pointwise("mul", low.pointwise("mul", x, 0.5), gate))
-    # oneDNN doubles large values before it halves them, and makes NaN of infinity, as x·0 does.
+    # oneDNN doubles large values before it halves them, and turns infinity into NaN, as x·0 does.
     return finish(low, node, low.pointwise("add", low.pointwise("mul", low.pointwise("mul", x, gate), 0.5), low.pointwise("mul", x, 0.0)))
 
 
@@ -38,7 +38,7 @@ def _onednn_makes_nan() -> bool:
 
 
 def _by_onednn(low: Lowering, node: Node) -> bool:
-    """Eager hands this gelu to oneDNN: on a CPU, contiguous and of more than one element, in at most single precision."""
+    """Eager computes this gelu in oneDNN: on a CPU, contiguous, more than one element, at most single precision."""
     source = low.nodes.get(node.args[0]["ref"])
     shape = node.shape or ()
     usual = source is not None and source.strides in (None, contiguous_strides(shape))
@@ -124,7 +124,7 @@ def _threshold(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any
         lambd = args[1] if len(args) > 1 else 0.5
         inside = low.pointwise("le", low.pointwise("abs", x), lambd)
         y = x if name == "hardshrink" else low.pointwise("sub", x, low.pointwise("mul", low.pointwise("sign", x), lambd))
-        # NaN is outside and stays.
+        # NaN is outside and stays NaN.
         y = low.pointwise("where", inside, 0.0, low.pointwise("where", low.pointwise("isnan", x), x, y))
     return finish(low, node, y)
 

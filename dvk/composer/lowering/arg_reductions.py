@@ -1,10 +1,10 @@
-"""Lowering rules for reductions that say where: argmax, argmin, and the positions of `max(dim)` and `min(dim)`.
+"""Lowering rules for reductions that return indices: argmax, argmin, and the indices of `max(dim)` and `min(dim)`.
 
-A value and its position become one 64-bit integer: above, the value as an integer that orders as the value does; below,
-how far the position is from the last. Its maximum is the largest value's first position, as torch defines it, and NaN,
-ordered above everything, wins. So every way to reduce a row serves, and value and position come of one reduction.
+A value and its index become one 64-bit integer: the upper half is the value as an integer with the same order; the lower half is the
+distance of the index from the last one. The maximum is the first index of the largest value, as in torch; NaN, ordered above all values,
+wins. Every way to reduce a row therefore works, and one reduction gives both value and index.
 
-Not covered: 64-bit values, for which no room is left.
+Not covered: 64-bit values, which leave no room for the index.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from dvk.records import Node
 
 RECIPE = "own_arg_reductions"
 NARROW = ("float32", "float16", "bfloat16", "int32", "int16", "int8", "uint8", "bool")
-"""Types whose values have an order of 32 bits."""
+"""Types whose values have a 32-bit order."""
 WORD = 1 << 32
 
 
 def orderable_bits(low: Lowering, x: View, smallest: bool) -> View:
-    """Every value as the upper half of an int64 that orders as the value does, the other way round where `smallest`."""
+    """Every value as the upper half of an int64 with the same order, reversed if `smallest`."""
     if x.dtype in FLOATS:
         value = low.settled(x)
         value = low.pointwise("neg", value, compute="float32") if smallest else value
@@ -35,18 +35,18 @@ def orderable_bits(low: Lowering, x: View, smallest: bool) -> View:
 
 
 def pack_key(low: Lowering, x: View, dim: int | None, smallest: bool) -> View:
-    """Value and position along `dim` (in the flattened tensor: None) of every element as one int64; the first is the largest."""
+    """Value and index along `dim` (in the flattened tensor: None) of every element as one int64; the first is the largest."""
     position = low.pointwise("iota", shape=x.shape, dim=dim, compute="int64")
     return low.pointwise("add", orderable_bits(low, x, smallest), low.pointwise("sub", WORD - 1, position))
 
 
 def position_of(low: Lowering, best: View) -> View:
-    """Where a reduced value was."""
+    """The index of a reduced value."""
     return low.pointwise("sub", WORD - 1, low.pointwise("low", best))
 
 
 def value_of(low: Lowering, best: View, dtype: str, smallest: bool) -> View:
-    """What a reduced value was."""
+    """The value of a packed reduction."""
     order = low.pointwise("high", best)
     if dtype in FLOATS:
         order = low.pointwise("unorder", order, dtype="float32", compute="int64")

@@ -1,6 +1,6 @@
-"""Lowering rules for reductions of truth values, and for sums that leave NaN out.
+"""Lowering rules for reductions of booleans, and for sums that skip NaN.
 
-Whether any or all hold is a sum of ones in single precision, which every back end adds fast: it may stop growing, and is never 0 again.
+`any` and `all` are sums of ones in single precision, which every back end adds fast: the sum may stop growing, but never returns to 0.
 """
 
 from __future__ import annotations

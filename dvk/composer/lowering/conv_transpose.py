@@ -1,14 +1,13 @@
-"""Lowering rules for transposed convolutions: as many ordinary convolutions as the stride, whose results lie between one another.
+"""Lowering rules for transposed convolutions: one ordinary convolution per phase of the stride, with interleaved results.
 
-Output p of one dimension takes input i under place k of the window where i·stride + k·dilation − padding = p. For p = stride·q + r,
-only every stride-th place has such an input. Where padding is a multiple of the stride, these are the places k = r + stride·j, and
-the input is i = q + padding/stride − j. Where half a stride is left over, r in two halves h, f does the same with k = stride/2·(1 − h)
-+ f + stride·j and i = q + padding//stride + h − j. So every product is one that counts (but for windows that are no multiple of the
-stride: their weight is padded with zeros), and all indices are affine: windows of x over j, the weight reshaped and read backwards.
+Output p of one dimension reads input i at place k of the window if i·stride + k·dilation − padding = p. For p = stride·q + r, only every
+stride-th place has such an input. If padding is a multiple of the stride, these are the places k = r + stride·j, and the input is i = q +
+padding/stride − j. If half a stride is left over, with r split into two parts h, f, so do k = stride/2·(1 − h) + f + stride·j and i = q +
+padding//stride + h − j. So every multiplication contributes (except for windows that are not a multiple of the stride: their weight is
+padded with zeros), and all indices are affine: windows of x over j, the weight reshaped and read backwards.
 
-Other padding, and dilation together with a stride, stay with the library. Types and padding are as in `convolution`. An input
-that is not finite makes NaN where it meets a padded weight: windows that are no multiple of the stride have a recipe of their own,
-which is not used unless asked for.
+Other padding, and dilation together with a stride, stay with the library. Types and padding are as in `convolution`. A non-finite input
+gives NaN where it meets a padded weight: windows that are not a multiple of the stride have a separate recipe, which is off by default.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from dvk.records import Node
 
 @dataclass(frozen=True)
 class ConvTransposePhases:
-    """One dimension of the output: position (q·halves + h)·fine + f takes places j of `places`."""
+    """One dimension of the output: position (q·halves + h)·fine + f uses places j of `places`."""
 
     window: PoolingWindow
-    """Of x: its outputs are q + h, its elements the places, last first."""
+    """Dimension of x: its outputs are q + h, its elements the places, last first."""
     count: int
-    """Values of q."""
+    """Number of values of q."""
     halves: int
     fine: int
     length: int
-    """Of the output."""
+    """Size of the output."""
 
     @property
     def places(self) -> int:
@@ -49,10 +48,10 @@ class ConvTransposePhases:
 
 
 def phases(dim: int, length: int, out: int, size: int, stride: int, padding: int, dilation: int) -> ConvTransposePhases | None:
-    """How one dimension is computed; None where that is no affine matter.
+    """Decompose one dimension; None if its indices are not affine.
 
     Args:
-        dim: of x; it has `length` elements.
+        dim: dimension of x, with `length` elements.
         out: elements of the output.
         size: places of the window.
     """
@@ -82,7 +81,7 @@ def _finite(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
 
 
 def _transposed(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any], exact: bool) -> View | None:
-    """The convolution where no weight is padded (`exact`), or where one is."""
+    """The convolution if no weight is padded (`exact`), or if one is."""
     x, weight, bias, stride, padding, _more, groups, dilation = padded(args, None, None, None, 1, 0, 0, 1, 1)
     if kwargs or x.dtype not in FLOATS or weight.dtype != x.dtype or node.shape is None:
         return None
@@ -102,7 +101,7 @@ def _transposed(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
 
 
 def lowered(low: Lowering, x: View, weight: View, bias: View | None, over: Sequence[ConvTransposePhases], groups: int) -> View:
-    """The transposed convolution in the register type, its bias added.
+    """The transposed convolution in the register type, with bias.
 
     Args:
         x: [N?, groups·c, *sizes].
@@ -116,7 +115,7 @@ def lowered(low: Lowering, x: View, weight: View, bias: View | None, over: Seque
     dims = range(len(over))
     lead, summed = [f"n{d}" for d in range(len(many))], ["c", *(f"j{d}" for d in dims)]
     kept = [*lead, "g", "o", *(name for d in dims for name in (f"q{d}", f"h{d}", f"f{d}"))]
-    # Without dimensions of one element, so that slices of the result are slices of the sum.
+    # Drop dimensions of one element, so that slices of the result are slices of the sum.
     order = [name for name in kept if sizes[name] > 1] + summed
     left = _spread(_inputs(low, x, over), [*lead, "g", "c", *(f"q{d}" for d in dims), *summed[1:], *(f"h{d}" for d in dims)], order, sizes)
     parts = [name for d in dims for name in (f"j{d}", f"h{d}", f"f{d}")]
@@ -135,7 +134,7 @@ def lowered(low: Lowering, x: View, weight: View, bias: View | None, over: Seque
     added = low.pointwise("add", value, bias.then("reshape", across, across), compute=kind) if bias is not None else None
     if all(each.length == each.count * each.stride for each in over):
         return added or value
-    # What lies beyond the end is cut off a whole that is stored: of a part, nobody could say which phase is where.
+    # Cut off the elements beyond the end from a stored whole: a slice could not be attributed to its phases.
     value = added or low.pointwise("as", value, dtype=kind, compute=kind)
     low.kept_whole.add(value.base)
     for dim, each in enumerate(over, len(many) + 1):
@@ -165,7 +164,7 @@ def _weights(low: Lowering, weight: View, over: Sequence[ConvTransposePhases]) -
 
 
 def _spread(view: View, names: Sequence[str], order: Sequence[str], sizes: dict[str, int]) -> View:
-    """A view whose dimensions have names (neighbours may be merged in it) in another order; those it lacks have one element."""
+    """A view whose named dimensions (neighbours may be merged in it) are reordered; missing ones have one element."""
     shape = tuple(sizes[name] for name in names)
     view = view.then("reshape", shape, shape)
     placed = list(dict.fromkeys(names.index(name) for name in (*order, *names) if name in names))

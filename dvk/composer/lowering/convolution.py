@@ -1,13 +1,13 @@
 """Lowering rules for convolutions: windows of the input, multiplied by the weight and summed over channels and places.
 
-A window is the affine view of `windows`, so what stands before a convolution is read through its bounds, and what follows reads
-the sum once an element. Three families, each behind a recipe of its own: depthwise (one input channel a group, whose few products
-an output are bound by memory: a `window` kernel), pointwise (a matrix product of channels) and few input channels (a matrix
-product over channels and places). Convolutions of many channels over more than one place stay with the library.
+A window is the affine view of `windows`, so the prologue of a convolution is read through its bounds, and the epilogue reads the sum once
+per element. Three families, each behind a separate recipe: depthwise (one input channel per group, whose few multiplications per output are
+memory bound: a `window` kernel), pointwise (a matmul over channels) and few input channels (a matmul over channels and places).
+Convolutions of many channels over more than one place stay with the library.
 
-Half types are multiplied exactly and summed in float32; float32 is multiplied in TF32 only where the task declares that class.
-Padding is zeros that are multiplied: a weight that is not finite makes NaN at an edge, where torch mostly leaves the place out. On
-CPUs the drop-in looks at the weights, once until they change, and runs the original where one is not finite.
+fp16 and bf16 are multiplied exactly and summed in float32; float32 is multiplied in TF32 only if the task declares that class. Padding is
+zeros that are multiplied: a non-finite weight gives NaN at an edge, where torch mostly skips the place. On CPUs the drop-in checks the
+weights, once until they change, and runs the original if one is not finite.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PRODUCTS = (matmul.RECIPE, DEPTHWISE, POINTWISE, DIRECT, TRANSPOSED, TRANSPOSED_
 """Recipes whose kernels multiply and sum at once, or not at all."""
 OPERATORS = ("conv1d", "conv2d", "conv3d")
 FEW_CHANNELS = 4
-"""Input channels of a group up to which the library's layouts of channels in blocks are mostly padding."""
+"""Input channels of a group up to which the library's blocked channel layouts are mostly padding."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Convolution:
     weight: View
     bias: View | None
     over: tuple[PoolingWindow, ...]
-    """One window a spatial dimension."""
+    """One window per spatial dimension."""
     groups: int
 
     @property
@@ -59,7 +59,7 @@ class Convolution:
 
 
 def described(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Convolution | None:
-    """What the call convolves; None for arguments or types that kernels do not cover."""
+    """The operands of the call; None for arguments or types that kernels do not cover."""
     x, weight, bias, stride, padding, dilation, groups = padded(args, None, None, None, 1, 0, 1, 1)
     if kwargs or x.dtype not in FLOATS or weight.dtype != x.dtype or node.shape is None:
         return None
@@ -77,7 +77,7 @@ def described(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Convolutio
 
 
 def lowered(low: Lowering, conv: Convolution, **marks: Any) -> View:
-    """The convolution in the register type, its bias added; `marks` say what family its sum is of."""
+    """The convolution in the register type, with bias; `marks` name the family of its sum."""
     kind, count, groups = register_type(conv.x.dtype), len(conv.over), conv.groups
     many = conv.x.shape[:-1 - count]
     places, sizes = tuple(w.count for w in conv.over), tuple(w.size for w in conv.over)
@@ -89,7 +89,7 @@ def lowered(low: Lowering, conv: Convolution, **marks: Any) -> View:
     rank, at = len(parted), len(many) + 1
     order = (*range(at), *range(at + 1, at + 1 + count), at, *range(rank - count, rank))
     view = view.then("permute", order, tuple(parted[d] for d in order))
-    # Without a dimension of one element, so that slices of the result are slices of the sum.
+    # Drop a dimension of one element, so that slices of the result are slices of the sum.
     lead = (1,) if groups == 1 else (groups,) if outputs == 1 else (groups, 1)
     spread = (*many, *lead, *places, conv.channels, *sizes)
     view = view.then("reshape", spread, spread)
@@ -97,7 +97,7 @@ def lowered(low: Lowering, conv: Convolution, **marks: Any) -> View:
     weight_shape = (*lead, *(1 for _ in places), conv.channels, *sizes)
     weight = conv.weight.then("reshape", weight_shape, weight_shape)
     steps = tuple((w.stride, w.dilation) for w in conv.over)
-    # A sum of one product is ordinary pointwise work.
+    # A sum of one term is ordinary pointwise work.
     marks = {"own": True, "contracted": steps, **marks} if math.prod(sizes) * conv.channels > 1 else {"own": True}
     times = low.pointwise("mul", view, weight, dtype=kind, compute=kind, **marks)
     rank = len(times.shape)

@@ -1,7 +1,7 @@
-"""Lowering rules for what puts elements elsewhere: concatenation, repeats, shuffles of pixels or channels, patches.
+"""Lowering rules for data movement: concatenation, repeats, shuffles of pixels or channels, patches.
 
-A shuffle is a view of more dimensions, copied and read as fewer: the copy fuses with what stands before and behind. What is joined
-of parts is each part padded to the whole, and a choice by position.
+A shuffle is a view of more dimensions, copied and read as fewer: the copy fuses with its prologue and epilogue. A concatenation pads each
+part to the whole and selects by index.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def copied(low: Lowering, node: Node, view: View) -> View:
 
 
 def joined(low: Lowering, parts: Sequence[View], dim: int) -> View:
-    """Parts of one type one behind the other along `dim`."""
+    """Concatenate parts of one type along `dim`."""
     total = sum(part.shape[dim] for part in parts)
     whole = (*parts[0].shape[:dim], total, *parts[0].shape[dim + 1:])
     place, end, value = place_of(low, dim, whole), total, None
@@ -121,6 +121,6 @@ def _patches(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any])
 def _unfold(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, dim, size, stride = args
     if not x.shape or stride < size:
-        return None  # elements that are in several patches are better read than computed for each
+        return None  # elements of several patches are better read than recomputed for each
     dim %= len(x.shape)
     return windows(low, x, [PoolingWindow(dim, x.shape[dim], (node.shape or ())[dim], size, stride)], 0)

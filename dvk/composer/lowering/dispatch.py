@@ -1,10 +1,10 @@
-"""From ATen operators to primitives: dispatch, operands and views.
+"""Lowering from ATen operators to primitives: dispatch, operands and views.
 
-`lower(graph)` turns each captured operator into pointwise and reduce primitives where a rule exists (`pointwise.py`,
-`activations.py`, `elementary.py`, `integers.py`, `powers.py`, `reductions.py`, `bool_reductions.py`, `views.py`) and keeps the PyTorch call
-where none does, so every graph lowers. A rule may decline (return None) for arguments it does not cover. What torch makes well by
-itself (`pooling.py`, `arg_reductions.py`, `data_movement.py`, `indexing.py`, `scans.py`, `matmul.py`, `convolution.py`,
-`conv_transpose.py`) leaves it only under a separate recipe.
+`lower(graph)` turns each captured operator into pointwise and reduce primitives if a rule exists (`pointwise.py`, `activations.py`,
+`elementary.py`, `integers.py`, `powers.py`, `reductions.py`, `bool_reductions.py`, `views.py`) and keeps the PyTorch call otherwise, so
+every graph lowers. A rule may decline (return None) for arguments it does not cover. Operators that torch computes well by itself
+(`pooling.py`, `arg_reductions.py`, `data_movement.py`, `indexing.py`, `scans.py`, `matmul.py`, `convolution.py`, `conv_transpose.py`) leave
+it only under a separate recipe.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ Rule = Callable[["Lowering", Node, list[Any], dict[str, Any]], "View | tuple[Vie
 RULES: dict[str, Rule] = {}
 
 CODEGEN_RULES: dict[str, dict[str, Rule]] = {}
-"""Operators that leave PyTorch only under a recipe of their own: packet name → rule by recipe."""
+"""Operators lowered only when their recipe is enabled: packet name → rule by recipe."""
 
 
 FINITE = "finite"
-"""A step that looks at a weight and lets the original run where one of its elements is not finite."""
+"""A step that checks a weight and runs the original if an element is not finite."""
 
 
 class NotLowered(Exception):
-    """A primitive was asked for that kernels cannot hold: a dtype without a register, or no elements at all."""
+    """A rule asked for a primitive that kernels cannot hold: a dtype without a register, or no elements at all."""
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
@@ -48,7 +48,7 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 
 def codegen_rule(recipe: str, *names: str) -> Callable[[Rule], Rule]:
-    """Register a rule that is asked under `recipe` alone, after the operator's ordinary rule has declined."""
+    """Register a rule that applies only under `recipe`, after the operator's ordinary rule has declined."""
 
     def register(function: Rule) -> Rule:
         for name in names:
@@ -66,18 +66,18 @@ class Lowering:
     order: list[IRNode] = field(default_factory=list)
     nodes: dict[str, Node] = field(default_factory=dict)
     named: dict[tuple[str, int], Node] = field(default_factory=dict)
-    """What reads one of several results: by the operator's name and the result's number."""
+    """Readers of one of several results: by the operator's name and the result's index."""
     read_parts: dict[str, set[int]] = field(default_factory=dict)
-    """Which results of a multi-result operator somebody reads."""
+    """The used results of a multi-result operator."""
     device: str = "cpu"
-    """Where it will run: PyTorch's own kernels for special values differ."""
+    """The target device: PyTorch's kernels differ between devices for special values."""
     tf32: bool = False
-    """Products of float32 may be made in TF32: the task declares that class."""
+    """Matmuls of float32 may use TF32: the task declares that class."""
     kept_whole: set[IRNode] = field(default_factory=set)
-    """Computed values of which no piece is computed again: it would cost more than to read it."""
+    """Computed values of which no slice is recomputed: it would cost more than reading it."""
     pieces: dict[View, View] = field(default_factory=dict)
     has_effects: bool = False
-    """A call writes memory, draws random numbers or is left to PyTorch: no program may end halfway and let the original run instead."""
+    """A call writes memory, draws random numbers or is left to PyTorch: no program may stop halfway and run the original instead."""
     _settled: dict[View, View] = field(default_factory=dict)
     _largest: dict[IRNode, float] = field(default_factory=dict)
     _looked_at: set[View] = field(default_factory=set)
@@ -109,7 +109,7 @@ class Lowering:
         return View(prim)
 
     def scan(self, op: str, operand: View, dim: int, backward: bool = False) -> View:
-        """What a reduction (`sum`, `prod`, `max`) would be up to each element along `dim`, or from there on where `backward`."""
+        """A prefix reduction (`sum`, `prod`, `max`) up to each element along `dim`, or from it to the end if `backward`."""
         operand = self.push_views(operand)
         _check(operand.shape, operand.dtype, [operand])
         if operand.shape[dim] == 1:
@@ -119,14 +119,14 @@ class Lowering:
         return View(prim)
 
     def push_views(self, view: View) -> View:
-        """A piece of a computed value, computed as the value of the pieces: what gates read halves of fuses whole."""
+        """Push a view down into a computed value, so that the slice is computed from slices of the operands and fuses with its reader."""
         return pieces.push_views(self, view)
 
     def settled(self, value: Operand) -> Operand:
-        """A half value rounded as memory would round it.
+        """An fp16 or bf16 value rounded as memory would round it.
 
-        Registers hold halves unrounded, which is more accurate, but a comparison or a rounding step must not
-        depend on whether a value went through memory: `y == y.amax()` would find nothing.
+        Registers hold such values unrounded, which is more accurate, but a comparison or a rounding step must not depend on whether a value
+        went through memory: `y == y.amax()` would find nothing.
         """
         if not isinstance(value, View) or value.dtype not in HALVES:
             return value
@@ -137,7 +137,7 @@ class Lowering:
         return self._settled[value]
 
     def within(self, view: View) -> View:
-        """A value that other operators read; of float16 rounded where memory might hold an infinity."""
+        """A value that other operators read; float16 is rounded where memory might hold an infinity."""
         if view.dtype != "float16" or largest(view.base, self._largest) < INFINITE:
             return view
         value = self.settled(View(view.base))
@@ -145,16 +145,17 @@ class Lowering:
         return View(value.base, view.steps)
 
     def assume_finite(self, weight: Any, margins: Iterable[int]) -> bool:
-        """Zeros around a tensor are multiplied, which is 0 for finite weights alone: have the host look at them, and run the original else.
+        """Make the host check a weight whose tensor is padded: padding multiplies zeros, which gives 0 only for finite weights. If the
+        check fails, the original runs.
 
-        The answer is known again until a weight changes. On a GPU the host does not look: it would have to wait.
+        The answer stays valid until a weight changes. On a GPU there is no check, because the host would have to wait.
 
         Args:
-            weight: the operand as the graph has it.
+            weight: the operand in the graph.
             margins: elements of padding.
 
         Returns:
-            Whether the host can look, or need not.
+            Whether the host can check, or need not.
         """
         if self.device != "cpu" or not any(margins):
             return True
@@ -195,7 +196,7 @@ class Lowering:
         return View(prim)
 
     def tried(self, known: Rule | None, node: Node) -> View | tuple[View, ...] | None:
-        """What a rule makes of an operator; None where it declines, fails on these operands, or makes another kind of tensor."""
+        """Apply a rule to an operator; None if it declines, fails on these operands, or makes another kind of tensor."""
         if known is None:
             return None
         try:
@@ -226,14 +227,14 @@ class Lowering:
 
 
 def _is_kind(value: object, node: Node | None) -> bool:
-    """A rule's result has the shape and type that PyTorch gives the operator's."""
+    """A rule's result has the shape and type of PyTorch's result."""
     if node is None or node.shape is None or not isinstance(value, View):
         return True
     return (value.shape, value.dtype) == (node.shape, node.dtype)
 
 
 UNFIT = (TypeError, ValueError, IndexError, KeyError, AttributeError, ZeroDivisionError, OverflowError)
-"""How rules fail on operands that they were not written for: a list where a tensor usually stands, a dimension that is not there."""
+"""Exceptions of rules on unexpected operands: a list in place of a tensor, a missing dimension."""
 
 PREDICATES = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not", "isnan", "isinf", "signbit"}
 
@@ -282,9 +283,9 @@ class PrimGraph:
     values: dict[str, Any]
     outputs: Any
     origins: dict[IRNode, str]
-    """The operator that each primitive was made for, by its SSA name; of pieces, with a number for each piece."""
+    """SSA name of the operator that each primitive was made for; slices add an index."""
     pieces: dict[View, IRNode]
-    """A part of a computed value → the primitive that computes the part alone."""
+    """A slice of a computed value → the primitive that computes the slice alone."""
 
 
 
@@ -292,9 +293,9 @@ class PrimGraph:
 def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
           may_own: Callable[[str], bool] = lambda recipe: True, tf32: bool = False, whole: Collection[str] = (),
           device: str = "cpu") -> PrimGraph:
-    """Lower every operator; `allow` says which may leave PyTorch by their ordinary rule, `may_own` under which recipe the others.
+    """Lower every operator; `allow` names those whose ordinary rule applies, `may_own` the recipes of the others.
 
-    No piece is computed of what the nodes in `whole` compute.
+    No slice is computed of the nodes in `whole`.
     """
     named = {(node.args[0]["ref"], node.args[1]): node for node in graph.nodes if node.op == "getitem"}
     state = Lowering(nodes={node.name: node for node in graph.nodes}, named=named, read_parts=_read_parts(graph), device=device,
@@ -340,17 +341,17 @@ def _read_parts(graph: Graph) -> dict[str, set[int]]:
 
 
 def pinned(graph: Graph) -> set[str]:
-    """Names of operators that must stay PyTorch calls in program order because some memory is written.
+    """Names of operators that must stay PyTorch calls in program order because they touch written memory.
 
-    Capture turns writes into fresh memory into ordinary operators; what is left mutates an input, a buffer or
-    something with an alias, so whatever touches that memory keeps its place.
+    Capture turns writes into fresh memory into ordinary operators; the remaining ones mutate an input, a buffer or an aliased tensor, so
+    every operator on that memory keeps its place.
     """
     changed = touched(graph.nodes)
     return {n.name for n in graph.nodes if n.name in changed or changed.intersection(refs([list(n.args), n.kwargs]))} if changed else set()
 
 
 def unknown(graph: Graph) -> set[str]:
-    """Names of operators on tensors whose sizes depend on values: they stay calls, and what they return is asked for nothing."""
+    """Names of operators on tensors whose sizes depend on values: they stay calls, and rules do not read their results."""
     sizes = {node.name for node in graph.nodes if node.shape is None and node.dtype is not None}
     result = set(sizes)
     for node in graph.nodes if sizes else ():
@@ -362,17 +363,17 @@ def unknown(graph: Graph) -> set[str]:
 
 
 def padded(args: list[Any], *defaults: Any) -> list[Any]:
-    """Positional operands with `defaults` where they end early."""
+    """Positional operands, completed by `defaults`."""
     return [*args, *defaults[len(args):]]
 
 
 def is_number(value: Any) -> bool:
-    """A Python number an operator was given as an operand."""
+    """An operand that is a Python number."""
     return isinstance(value, (bool, int, float))
 
 
 def as_operand(value: Any) -> Operand | None:
-    """A view or number, or None for anything a kernel cannot read."""
+    """A view or number, or None for an operand that a kernel cannot read."""
     if isinstance(value, View):
         return value if value.dtype in FLOATS or value.dtype in ("bool", "uint8", "int8", "int16", "int32", "int64") else None
     return value if is_number(value) else None

@@ -1,7 +1,7 @@
-"""Lowering rules for real functions of two values, for division that rounds, and for functions made of others.
+"""Lowering rules for real functions of two values, for rounding division, and for composite functions.
 
-Division that rounds follows PyTorch's own definition from the remainder that `fmod` gives exactly: a quotient that is rounded before
-it is made whole would be off by one beside whole numbers. In double precision these stay calls: Triton has no exact `fmod` there.
+Rounding division follows PyTorch's own definition from the exact remainder of `fmod`: rounding a rounded quotient would be off by one near
+integers. In double precision these operators stay calls: Triton has no exact `fmod` there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dvk.records import Node
 
 
 def real(low: Lowering, node: Node, args: list[Any], count: int) -> list[Operand] | None:
-    """Operands in the type that the result is computed in; None where the result is not real, or a number is no value of a half type.
+    """Operands in the compute type of the result; None if the result is not real, or a number is not representable in fp16 or bf16.
 
     PyTorch rounds such a number on some devices and not on others.
     """
@@ -31,7 +31,7 @@ def real(low: Lowering, node: Node, args: list[Any], count: int) -> list[Operand
 
 
 def numbers_too(low: Lowering, node: Node, values: list[Operand]) -> list[View]:
-    """The same, numbers as values of the result's shape."""
+    """The same operands, with numbers as values of the result's shape."""
     shape, compute = tuple(node.shape or ()), register_type(node.dtype or "float32")
     return [v if isinstance(v, View) else low.pointwise("as", v, shape=shape, dtype=compute, compute=compute) for v in values]
 
@@ -55,7 +55,7 @@ def _modulo(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
 
 
 def _remainder(low: Lowering, a: Operand, b: Operand) -> tuple[View, View, View]:
-    """What is left with the sign of the divisor, with the sign of the dividend, and where the two differ."""
+    """The remainder with the sign of the divisor, with the sign of the dividend, and the condition that the two differ."""
     left = low.pointwise("fmod", a, b)
     below = low.pointwise("lt", b, 0.0) if isinstance(b, View) else b < 0
     other = low.pointwise(
@@ -125,7 +125,7 @@ def _of_two(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
 
 
 def _hypot(low: Lowering, a: View, b: View) -> View:
-    """Neither overflows where the result does not, nor loses what is small; infinite where one is, whatever the other."""
+    """Hypotenuse without overflow where the result has none, and without loss of small values; infinite if one operand is."""
     long, short = low.pointwise("max", a, b), low.pointwise("min", a, b)
     share = low.pointwise("where", low.pointwise("eq", long, 0.0), 0.0, low.pointwise("div", short, long))
     value = low.pointwise("mul", long, low.pointwise("sqrt", low.pointwise("add", low.pointwise("mul", share, share), 1.0)))

@@ -1,10 +1,10 @@
-"""Lowering rules for what reads at computed places: embedding, index_select, gather, and indexing by tensors of integers.
+"""Lowering rules for reads at computed indices: embedding, index_select, gather, and indexing by tensors of integers.
 
-A `gather` value reads its first operand, which lies in memory, where its other operands say. Its index has for each dimension
-of that operand either a dimension of the result or a stand-in, a loop variable that no loop has: the view's way back and the
-memory layout then work as for any index, and the kernel puts the computed place where the stand-in was.
+A `gather` value reads its first operand, which is in memory, at the indices of its other operands. Its index has for each dimension of the
+first operand either a dimension of the result or a stand-in, a loop variable that no loop has: views and memory layout then work as for any
+index, and the kernel substitutes the computed index for the stand-in.
 
-PyTorch raises where a place lies outside; a kernel cannot. It reads no memory there: the value is NaN, or 0 of a type without.
+PyTorch raises for an invalid index; a kernel cannot. It reads no memory there: the value is NaN, or 0 for a type without NaN.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def gathered(low: Lowering, x: View, at: Sequence[int | View], shape: tuple[int,
     """A value of `shape` read from `x`.
 
     Args:
-        at: for each dimension of `x` the dimension of the result that walks it, or the place, broadcast to `shape`.
-        sure: every place exists, whatever the inputs hold; places then are int32.
+        at: for each dimension of `x` the corresponding dimension of the result, or the index, broadcast to `shape`.
+        sure: every index is valid for all inputs; indices then are int32.
     """
     stands = {n: Var(x.shape[n]) for n, place in enumerate(at) if isinstance(place, View)}
     ways = tuple(stands.get(n, place) for n, place in enumerate(at))
@@ -35,7 +35,7 @@ def gathered(low: Lowering, x: View, at: Sequence[int | View], shape: tuple[int,
 
 
 def from_the_end(low: Lowering, place: View, size: int) -> View:
-    """A place where negative numbers count from the end."""
+    """An index in which negative numbers count from the end."""
     place = low.typed(place, "int64")
     return low.pointwise("where", low.pointwise("lt", place, 0), low.pointwise("add", place, size), place, compute="int64")
 
@@ -103,5 +103,5 @@ def _reshaped(view: View, shape: tuple[int, ...]) -> View:
 
 
 def place_of(low: Lowering, dim: int, shape: tuple[int, ...], dtype: str = "int32") -> View:
-    """How far along `dim` each element of a value of `shape` is."""
+    """The index along `dim` of each element of a value of `shape`."""
     return low.pointwise("as", low.pointwise("iota", shape=shape, dim=dim, compute="int64"), dtype=dtype, compute=dtype)

@@ -1,6 +1,6 @@
-"""Lowering rules for whole numbers: operations on bits, shifts, and division by a number that is neither 0 nor −1.
+"""Lowering rules for integers: bitwise operations, shifts, and division by a number other than 0 and −1.
 
-Division by a tensor stays a call of PyTorch, which raises where a divisor is 0.
+Division by a tensor stays a call of PyTorch, which raises for a divisor of 0.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _bitwise_not(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, A
 
 @rule("bitwise_left_shift", "bitwise_right_shift", "__lshift__", "__rshift__")
 def _shift(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    """A shift by less than 0 or by all bits gives what a shift by all bits would: 0, or the sign."""
+    """A shift by a negative number or by more than all bits equals a shift by all bits: 0, or the sign."""
     found = _of_type(low, node, args)
     if found is None or not isinstance(found[0], View):
         return None
@@ -56,7 +56,7 @@ def _shift(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
 
 
 def _of_type(low: Lowering, node: Node, args: list[Any]) -> list[Operand] | None:
-    """Two operands of the result's type, which is one of whole numbers; None where there is another, or a number beyond it."""
+    """Two operands of the result's integer type; None for another type, or a number outside its range."""
     found = operands(node, args, 2)
     if found is None or node.dtype not in INTS or any(not _fits(v, node.dtype) for v in found):
         return None
@@ -100,5 +100,5 @@ def division(low: Lowering, node: Node, args: list[Any], mode: str) -> View | No
 
 
 def _unlike(low: Lowering, left: View, by: int) -> View:
-    """Something is left whose sign is not the divisor's."""
+    """The remainder is nonzero and its sign is not the divisor's."""
     return low.pointwise("lt", left, 0) if by > 0 else low.pointwise("gt", left, 0)

@@ -1,7 +1,7 @@
-"""How large a finite value of the primitive graph can be, by the operations that it is made of.
+"""Upper bounds of finite values in the primitive graph, by the operations that compute them.
 
-Registers hold values of float16 in single precision. What a product or a sum made larger than 65,504 is infinite in the memory that
-PyTorch writes it to, so lowering rounds it there; most activations cannot make it larger, and need no rounding.
+Registers hold float16 values in single precision. A product or a sum above 65,504 is infinite in the memory that PyTorch writes it to, so
+lowering rounds it there; most activations cannot exceed it, and need no rounding.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dvk.composer.ir.nodes import IRNode, Scalar, View, reduced_dims
 MOST = 65504.0
 """The largest finite float16."""
 INFINITE = 65520.0
-"""What is at least as large is infinite in float16."""
+"""Values of at least this magnitude are infinite in float16."""
 _UNIT = ("sigmoid", "tanh", "erf", "sin", "cos", "sign")
-"""Functions between −1 and 1."""
+"""Functions with values between −1 and 1."""
 _SAME = ("as", "cast", "neg", "abs", "floor", "ceil", "round", "trunc", "bounded", "max", "min", "where")
-"""What is no larger than the largest operand; halves above 1,024 are integers, so that rounding steps add nothing."""
+"""Operations whose result is no larger than the largest operand; float16 values above 1,024 are integers, so rounding steps add nothing."""
 _DEPTH = 32
-"""Operations behind a value that are looked at; a longer chain may be anything."""
+"""Maximum operations to follow behind a value; a longer chain has no bound."""
 
 
 def largest(prim: IRNode, known: dict[IRNode, float], depth: int = _DEPTH) -> float:
-    """An upper bound of the magnitude of finite values, where every value that lies in memory is finite.
+    """An upper bound of the magnitude of finite values, assuming that every value in memory is finite.
 
     Args:
         known: bounds found earlier, added to.

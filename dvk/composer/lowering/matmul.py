@@ -1,12 +1,11 @@
-"""Lowering rules for matrix products: a product is a pointwise multiplication of two broadcast operands and its sum over k.
+"""Lowering rules for matmuls: a matmul is a pointwise multiplication of two broadcast operands and its sum over k.
 
-Said so, everything else about kernels holds for it: transposes, slices and broadcasts of operands are affine views, what follows
-reads the sum once an element and fuses behind it, what stands before an operand fuses into its load, and two products over one
-index space (a gate and its value) become one kernel. How such a kernel is computed in tiles is for the renderers
-(`matmul`, `matmul`), which know it by its form (`matmul_form`).
+In this form, all rules of kernels apply: transposes, slices and broadcasts of operands are affine views, the epilogue reads the sum once
+per element and fuses after it, the prologue of an operand fuses into its load, and two matmuls over one index space (a gate and its value)
+become one kernel. The renderers, which recognise such a kernel by its form (`matmul_form`), compute it in tiles.
 
-Half types are multiplied exactly and summed in float32; float32 is multiplied in TF32 only where the task declares that class; in
-three products in TF32, which are as exact as one in float32, anywhere.
+fp16 and bf16 are multiplied exactly and summed in float32; float32 is multiplied in TF32 only if the task declares that class; three TF32
+products, which are as exact as one in float32, are always allowed.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ RECIPE = "own_matmul"
 
 
 def contracted(low: Lowering, left: View, right: View, summed: int = 1) -> View:
-    """The product of two operands, broadcast against each other, summed over their last dimensions; in the register type."""
+    """The product of two mutually broadcast operands, summed over their last dimensions; in the register type."""
     kind = register_type(left.dtype)
-    # A k of one element is summed by nobody: what is left is ordinary pointwise work.
+    # K == 1 needs no reduction: pointwise work remains.
     summing = math.prod((*left.shape[-summed:], *right.shape[-summed:])) > 1
     marks: dict[str, Any] = {"own": True, "product": summing, "tf32": low.tf32 and left.dtype == "float32"}
     times = low.pointwise("mul", _readable(low, left), _readable(low, right), dtype=kind, compute=kind, **marks)
@@ -35,7 +34,7 @@ def contracted(low: Lowering, left: View, right: View, summed: int = 1) -> View:
 
 
 def _readable(low: Lowering, operand: View) -> View:
-    """An operand whose elements have affine places in memory; made anew where a reshape has left it none."""
+    """An operand whose elements have affine indices in memory; stored again if a reshape left it none."""
     index = tuple(Affine.of(Var(size)) if size > 1 else ZERO for size in operand.shape)
     if operand.back(index) is not None:
         return operand
@@ -43,7 +42,7 @@ def _readable(low: Lowering, operand: View) -> View:
 
 
 def product(low: Lowering, a: View, b: View) -> View | None:
-    """`a @ b` as `torch.matmul` has it, in the register type; None where a dtype is not one that kernels multiply."""
+    """`a @ b` like `torch.matmul`, in the register type; None for a dtype that kernels do not multiply."""
     if a.dtype not in FLOATS or b.dtype != a.dtype or not a.shape or not b.shape:
         return None
     if len(b.shape) == 1:
@@ -91,7 +90,7 @@ def _added(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
 
 @codegen_rule(RECIPE, "einsum")
 def _einsum(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    """Two operands whose letters are each in one place, contracted over at least one letter."""
+    """Two operands whose letters each occur once, contracted over at least one letter."""
     formula, views = args[0], args[1] if len(args) > 1 else None
     if not isinstance(views, list) or len(views) != 2 or kwargs or "." in formula or "->" not in formula:
         return None
@@ -109,7 +108,7 @@ def _einsum(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
 
 
 def _spread(view: View, word: str, output: str, summed: list[str]) -> View:
-    """An operand with its dimensions in the output's order, those it lacks of size 1, and the summed ones last."""
+    """An operand with its dimensions in the output's order, missing ones of size 1, and the summed ones last."""
     order = [word.index(c) for c in (*(c for c in output if c in word), *summed)]
     shape = tuple(view.shape[d] for d in order)
     if order != list(range(len(order))):

@@ -16,7 +16,7 @@ from dvk.records import Node
 
 
 def operands(node: Node, args: list[Any], count: int) -> list[Operand] | None:
-    """The first `count` operands, or None when one cannot be read by a kernel."""
+    """The first `count` operands, or None if a kernel cannot read one."""
     result = [as_operand(a) for a in args[:count]]
     if len(result) < count or any(o is None for o in result) or not any(isinstance(o, View) for o in result):
         return None
@@ -24,7 +24,7 @@ def operands(node: Node, args: list[Any], count: int) -> list[Operand] | None:
 
 
 def finish(low: Lowering, node: Node, value: View) -> View:
-    """Give the value the dtype that PyTorch gave the operator's result, and a memory layout of its own where it has another."""
+    """Give the value the dtype of PyTorch's result, and a separate memory layout if the result's differs."""
     value = low.typed(value, node.dtype or value.dtype)
     if value.steps and node.strides != contiguous_strides(node.shape or ()):
         value = low.pointwise("as", value, dtype=value.dtype, compute=register_type(value.dtype))
@@ -32,7 +32,7 @@ def finish(low: Lowering, node: Node, value: View) -> View:
 
 
 def converted(low: Lowering, value: Operand, dtype: str | None) -> Operand:
-    """An operand that PyTorch converts to the half type of the result before it computes: what lies beyond its range is infinite.
+    """An operand that PyTorch converts to the result's fp16 or bf16 before it computes: values beyond its range become infinite.
 
     Arithmetic takes a number at full precision and needs none of this.
     """
@@ -65,10 +65,10 @@ SIMPLE = {**{name: name for name in (*UNARY_FUNCTIONS, "neg", "abs", "sqrt", "rs
           "negative": "neg", "absolute": "abs", "fix": "trunc", "sgn": "sign", "logical_not": "not", "arcsin": "asin", "arccos": "acos",
           "arctan": "atan", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "special_erf": "erf", "special_exp2": "exp2",
           "special_expit": "sigmoid", "special_expm1": "expm1", "special_log1p": "log1p", "special_round": "round"}
-"""Operator → the primitive that is all of it."""
+"""Operator → the single primitive that computes it."""
 INTEGER_SAFE = {"neg", "abs", "not"}
 STEPS = {"floor", "ceil", "round", "trunc", "sign"}
-"""Functions that jump."""
+"""Discontinuous functions."""
 
 
 def _simple(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
@@ -95,7 +95,7 @@ COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
 
 
 def _compared(low: Lowering, *pair: Operand) -> list[Operand]:
-    """Operands as a comparison sees them: beside a half tensor, numbers and tensors that give way in promotion are rounded to its type."""
+    """Operands of a comparison: next to an fp16 or bf16 tensor, numbers and tensors of lower promotion priority are rounded to its type."""
     half = next((v for v in pair if isinstance(v, View) and v.dtype in HALVES), None)
     result: list[Operand] = []
     for value in pair:
@@ -196,7 +196,7 @@ def _composite(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any
     other = found[1]
     if not isinstance(other, View):
         return None
-    other = low.typed(other, register_type(node.dtype or x.dtype))  # which may be whole numbers
+    other = low.typed(other, register_type(node.dtype or x.dtype))  # which may be integers
     if name == "xlogy":
         value = low.pointwise("where", low.pointwise("eq", x, 0.0), 0.0, low.pointwise("mul", x, low.pointwise("log", other)))
         return finish(low, node, low.pointwise("where", low.pointwise("isnan", other), math.nan, value))

@@ -1,8 +1,8 @@
-"""Lowering rules for what reads through bounds: pooling windows and constant padding.
+"""Lowering rules for reads through bounds: pooling windows and constant padding.
 
-A window is an affine view: output position o and place k in the window read o·stride + k·dilation − padding. What lies
-outside is the identity of the reduction, which a `bounded` value says once for whatever stands behind it: the fuser moves
-the elementwise work before a pool into the window, and the loads under it are guarded.
+A window is an affine view: output position o and place k in the window read o·stride + k·dilation − padding. Reads outside give the
+identity of the reduction, which a `bounded` value declares once for its whole prologue: the fuser moves the elementwise work before a pool
+into the window, and guards the loads below it.
 
 Windows that do not overlap and cover a whole dimension are ordinary reductions.
 """
@@ -21,9 +21,9 @@ from dvk.records import Node
 
 RECIPE = "own_windows"
 MAX_REPEATED = 24
-"""Operations an input element may cost, over all windows that it is in, before its value is better stored once."""
+"""Maximum operations per input element, over all windows that contain it; beyond, its value is better stored once."""
 COSTLY_OPS = 8
-"""Operations that one of these counts for."""
+"""Cost of each of these, in simple operations."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ class PoolingWindow:
         return max(0, (self.count - 1) * self.stride + (self.size - 1) * self.dilation + 1 - self.length - self.ahead)
 
     def ends(self, at: int, whole: bool) -> int:
-        """How many elements count in window `at`: those of the input, or with its padding where `whole`."""
+        """Number of elements that count in window `at`: those of the input, or with its padding if `whole`."""
         start = at * self.stride - self.ahead
         end = min(start + self.size, self.length + self.ahead)
         return end - start if whole else min(end, self.length) - max(start, 0)
 
 
 def bounded(low: Lowering, x: View, ahead: Sequence[int], behind: Sequence[int], fill: float) -> View:
-    """`x` with so many more elements of value `fill` before and after each dimension."""
+    """`x` padded with the given numbers of elements of value `fill` before and after each dimension."""
     shape = tuple(a + size + b for a, size, b in zip(ahead, x.shape, behind, strict=True))
     if shape == x.shape:
         return x
@@ -71,7 +71,7 @@ def bounded(low: Lowering, x: View, ahead: Sequence[int], behind: Sequence[int],
 
 
 def windows(low: Lowering, x: View, over: Sequence[PoolingWindow], fill: float) -> View:
-    """The windows of `x`, their elements as new last dimensions; outside of `x` is `fill`."""
+    """The windows of `x`, their elements as new last dimensions; outside of `x` the value is `fill`."""
     overlap = math.prod(max(w.size / w.stride, 1.0) for w in over)
     if overlap > 1 and x.base.kind == "pw" and _operations(x.base) * (overlap - 1) > MAX_REPEATED:
         low.kept_whole.add(x.base)
@@ -86,7 +86,7 @@ def windows(low: Lowering, x: View, over: Sequence[PoolingWindow], fill: float) 
 
 
 def _merged(x: View) -> bool:
-    """Bounds stand before a reshape that merges or splits dimensions: of an index that may lie outside, nobody can say where it was."""
+    """Bounds come before a reshape that merges or splits dimensions: an index that may be out of bounds has no position after it."""
     computed = _computed(x.base)
     steps = [*x.steps, *(s for p in computed for o in p.operands if isinstance(o, View) for s in o.steps),
              *(s for p in computed for s in p.attrs.get("steps", ()))]
@@ -95,7 +95,7 @@ def _merged(x: View) -> bool:
 
 
 def _computed(prim: IRNode) -> set[IRNode]:
-    """A pointwise value and those it is computed from, down to the values that lie in memory."""
+    """A pointwise value and its dependencies, down to the values in memory."""
     seen: set[IRNode] = set()
     pending = [prim]
     while pending:
@@ -107,7 +107,7 @@ def _computed(prim: IRNode) -> set[IRNode]:
 
 
 def _operations(prim: IRNode) -> int:
-    """What computing one element of a pointwise value costs."""
+    """Cost of computing one element of a pointwise value."""
     seen = _computed(prim)
     return sum(COSTLY_OPS if p.op in COSTLY else p.op not in ("as", "iota", "bounded") for p in seen)
 
@@ -122,7 +122,7 @@ def reduced(low: Lowering, op: str, x: View, over: Sequence[PoolingWindow], keep
 
 
 def per_dim(value: Any, count: int, default: list[int]) -> list[int] | None:
-    """An argument that is one number, a list of one, or one number a dimension."""
+    """An argument that is one number, a list of one, or one number per dimension."""
     if value is None or value == []:
         return default
     found = list(value) if isinstance(value, (list, tuple)) else [value]
@@ -166,7 +166,7 @@ def _avg_pool(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
 
 
 def _counts(low: Lowering, total: View, over: Sequence[PoolingWindow], whole: bool) -> View | float:
-    """How many elements each window's mean is over: a number where all windows are alike."""
+    """Number of elements in each window's mean: a constant if all windows are alike."""
     fixed, varying = 1.0, []
     for w in over:
         found = {w.ends(at, whole) for at in range(w.count)}
@@ -204,7 +204,7 @@ def _adaptive_max_pool(low: Lowering, node: Node, args: list[Any], kwargs: dict[
 
 
 def _equal(x: View, name: str, counts: Any) -> list[PoolingWindow] | None:
-    """Adaptive windows where all are alike: as many outputs as divide the input."""
+    """Adaptive windows that are all alike: the number of outputs divides the input."""
     dims = int(name.split("pool")[1][0])
     found = per_dim(counts, dims, [])
     first = len(x.shape) - dims

@@ -1,7 +1,7 @@
-"""Lowering rule for powers: multiplications for small whole exponents, else exp2 and log2 with the exceptions of pow.
+"""Lowering rule for powers: multiplications for small integer exponents, else exp2 and log2 with the exceptions of pow.
 
-The general form needs no operation that renderers lack; its relative error grows with |y·log2 x|, to about 1e-5
-in float32 at the ends of the range.
+The general form needs no further operation from renderers; its relative error grows with |y·log2 x|, to about 1e-5 in float32 at the ends
+of the range.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Lowering rules for reductions and what is built on them: softmax, norms, losses.
+"""Lowering rules for reductions and the operators built on them: softmax, norms, losses.
 
-Every norm and softmax is written as its definition over primitives; the fuser puts the pieces of
-one row into one kernel. Variance is two-pass (mean first), which loses no digits.
+Every norm and softmax is written as its definition over primitives; the fuser puts all steps of one row into one kernel. Variance is
+two-pass (mean first), which loses no digits.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def _count(shape: tuple[int, ...], dims: tuple[int, ...]) -> int:
 
 
 def _wide(low: Lowering, x: View, dtype: str | None = None) -> View:
-    """The operand in the type sums are made in."""
+    """The operand in the accumulator type of sums."""
     return low.typed(x, "float64" if "float64" in (x.dtype, dtype) else "float32")
 
 
 def mean(low: Lowering, x: View, dims: tuple[int, ...], keepdim: bool) -> View:
-    """Arithmetic mean over `dims` (all when empty)."""
-    if x.dtype == "float64":  # a sum of equal floats is exact in it, and their mean is what they are
+    """Arithmetic mean over `dims` (all if empty)."""
+    if x.dtype == "float64":  # its sum of equal floats is exact, and so is their mean
         return low.pointwise("div", low.reduce("sum", x, dims, keepdim), _count(x.shape, dims))
     return low.pointwise("mul", low.reduce("sum", x, dims, keepdim), over(1.0, _count(x.shape, dims)))
 
@@ -77,7 +77,7 @@ def _reduce(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
 
 
 def _values(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> tuple[View, ...] | None:
-    """`x.max(dim)` of which nobody reads the positions."""
+    """`x.max(dim)` whose indices are unused."""
     x, keepdim = args[0], bool(_argument(args, kwargs, 2, "keepdim", False))
     if low.read_parts.get(node.name) != {0} or x.dtype not in FLOATS or not x.shape:
         return None
@@ -108,13 +108,13 @@ def _var(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> 
     dims = tuple(d % len(x.shape) for d in dims)
     if _count(x.shape, dims) <= correction:
         return None
-    # On CPUs eager computes in double precision: no square of a float is infinite, and equal values have no variance.
+    # On CPUs eager computes in double precision: no square of a float is infinite, and equal values have variance 0.
     wide = low.typed(x, "float64") if low.device == "cpu" else _wide(low, x)
     value = variance(low, wide, dims, keepdim, correction)
     value = low.typed(low.pointwise("sqrt", value) if "std" in node.op else value, x.dtype)
     if "_mean" not in node.op:
         return value
-    # Eager updates a running mean, which an infinite element makes NaN, as it makes the variance.
+    # Eager updates a running mean; an infinite element turns it into NaN, and the variance with it.
     middle = low.pointwise("where", low.pointwise("isnan", value), math.nan, mean(low, wide, dims, keepdim))
     return value, low.typed(middle, x.dtype)
 
@@ -173,7 +173,7 @@ def _logsumexp(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any
         return None
     wide = _wide(low, x)
     peak = low.reduce("max", wide, dims, True)
-    # A row of -inf has peak -inf, and -inf − (-inf) is NaN: shift such rows by nothing.
+    # A row of -inf has peak -inf, and -inf − (-inf) is NaN: shift such rows by 0.
     shift = low.pointwise("where", low.pointwise("isinf", peak), 0.0, peak)
     total = low.reduce("sum", low.pointwise("exp", low.pointwise("sub", wide, shift)), dims, True)
     value = low.pointwise("add", low.pointwise("log", total), shift)
@@ -194,13 +194,13 @@ def _standardize(low: Lowering, x: View, dims: tuple[int, ...], eps: float) -> V
 
 
 EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-23, "bfloat16": 2.0**-23}
-"""What RMS norm adds when it is not told: the spacing at 1 of the type it computes in."""
+"""Default epsilon of RMS norm: the spacing at 1 of its compute type."""
 
 
 def _follows_mean(x: View, weight: View | None, dims: tuple[int, ...]) -> bool:
-    """PyTorch's RMS norm on GPUs follows mean and variance of the row, as layer norm does, and does not sum squares.
+    """PyTorch's RMS norm on GPUs computes mean and variance of the row, as layer norm does, instead of summing squares.
 
-    It sums squares of rows that it can read four elements at once.
+    It sums squares of rows that allow reads of four elements at once.
     """
     return (weight is None or weight.dtype == x.dtype) and (x.dtype == "float64" or _count(x.shape, dims) % 4 != 0)
 
@@ -220,7 +220,7 @@ def _layer_norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
         power = mean(low, low.pointwise("mul", wide, wide), dims, True)
         if low.device == "cuda" and _follows_mean(x, weight, dims):
             total = low.reduce("sum", wide, dims, True)
-            power = low.pointwise("add", power, low.pointwise("sub", total, total))  # an infinity in the row makes NaN of all of it
+            power = low.pointwise("add", power, low.pointwise("sub", total, total))  # an infinity in the row turns all of it into NaN
         y = low.pointwise("mul", wide, low.pointwise("rsqrt", low.pointwise("add", power, eps)))
         return finish(low, node, _affine(low, y, weight, None, shape))
     bias = _argument(args, kwargs, 3, "bias", None)
@@ -258,7 +258,7 @@ def _batch_norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
 
 
 def _affine_norm(low: Lowering, node: Node, args: list[Any]) -> View:
-    """Batch or instance norm with fixed statistics: one scale and shift a channel."""
+    """Batch or instance norm with fixed statistics: one scale and shift per channel."""
     x, weight, bias, mean_, var, _training, _momentum, eps = args[:8]
     shape = (x.shape[1], *([1] * (len(x.shape) - 2)))
     scale = low.pointwise("rsqrt", low.pointwise("add", var.then("reshape", shape, shape), eps))
@@ -313,7 +313,7 @@ def _loss(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
         loss = low.pointwise(
             "neg", low.pointwise("add", low.pointwise("mul", y, yes), low.pointwise("mul", low.pointwise("sub", 1.0, y), no))
         )
-        # PyTorch raises where a target lies outside; of a value outside the logarithm is NaN.
+        # PyTorch raises for a target outside; the logarithm of a value outside is NaN.
         inside = low.pointwise("and", low.pointwise("ge", y, 0.0), low.pointwise("le", y, 1.0), compute="bool")
         loss = low.pointwise("where", inside, loss, math.nan)
         loss = low.pointwise("mul", loss, weight) if weight is not None else loss
@@ -351,7 +351,7 @@ def _cross_entropy(low: Lowering, node: Node, args: list[Any], kwargs: dict[str,
         rest = low.pointwise("mul", low.reduce("sum", logp, (1,), False), over(-smoothing, x.shape[1]))
         loss = low.pointwise("add", low.pointwise("mul", loss, 1.0 - smoothing), rest)
     valid = low.pointwise("ne", target, ignore)
-    # PyTorch raises where there is no such class.
+    # PyTorch raises if there is no such class.
     inside = low.pointwise("and", low.pointwise("ge", target, 0), low.pointwise("lt", target, x.shape[1]), compute="bool")
     loss = low.pointwise("where", valid, low.pointwise("where", inside, loss, math.nan), 0.0)
     if reduction != 1:

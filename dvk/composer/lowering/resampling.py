@@ -1,7 +1,7 @@
-"""Lowering rules for reads at places computed from the result's own position: resampling, rolls, padding that repeats what is inside.
+"""Lowering rules for reads at indices computed from the result's own: resampling, rolls, reflecting or replicating padding.
 
-Sources: the index formulas of PyTorch's documentation of `interpolate` (`align_corners`, "nearest", "nearest-exact"); they are
-computed in float32, as PyTorch computes them.
+Sources: the index formulas of PyTorch's documentation of `interpolate` (`align_corners`, "nearest", "nearest-exact"); they are computed in
+float32, as PyTorch computes them.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _floor(low: Lowering, place: View) -> View:
 
 
 def _steps(node: Node, args: list[Any], x: View, shape: tuple[int, ...]) -> list[float] | None:
-    """How far in the input one step of the output is along each resampled dimension; None for arguments not understood."""
+    """Distance in the input per step of the output along each resampled dimension; None for arguments not understood."""
     count = len(x.shape) - 2
     factors = padded(args, None, None, None)[2] if node.op.endswith(".vec") else None
     given = [f for f in factors or [] if isinstance(f, float) and f > 0]
@@ -121,5 +121,5 @@ def _steps(node: Node, args: list[Any], x: View, shape: tuple[int, ...]) -> list
     if not all(math.prod(pair) for pair in sizes):
         return None
     if any(after in (before, 2 * before) and factor * before != after for factor, (before, after) in zip(given, sizes, strict=False)):
-        return None  # where sizes are the same or doubled PyTorch's loops for CPUs go by the sizes, whatever the factor
+        return None  # for equal or doubled sizes PyTorch's CPU loops use the sizes, whatever the factor
     return [1.0 / f for f in given] if factors else [before / after for before, after in sizes]

@@ -1,8 +1,8 @@
-"""Lowering rules for scans: cumulative sums, products, maxima and minima, and the flips that turn them around.
+"""Lowering rules for scans: cumulative sums, products, maxima and minima, and flips around them.
 
-A flip is an affine view. A flipped scan is the scan of the flipped operand from the other end, so that flip, cumsum and
-flip become one scan from the row's end. An exclusive scan is an inclusive one minus its own element, as graphs write it.
-Positions of cumulative extremes are carried as those of `arg_reductions`, except that the last of equal ones counts.
+A flip is an affine view. A flipped scan is the scan of the flipped operand from the other end, so that flip, cumsum and flip become one
+scan from the row's end. An exclusive scan is an inclusive one minus its own element, as graphs write it. Indices of cumulative extremes are
+packed as in `arg_reductions`, except that the last of equal ones counts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pieces of computed values: a slice of a sum is the sum of slices, so that what stands behind a view fuses with what stands before it."""
+"""Slices of computed values: a slice of a sum is the sum of slices, so that the reader of a view fuses with its source."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.nodes import IRNode, Operand, View
 
 PIECES = ("slice", "select", "pad", "windows", "flip")
-"""Views that may leave out, add, repeat or turn around elements."""
+"""Views that may drop, add, repeat or reverse elements."""
 SUMMED = {"product", "contracted"}
-"""Attributes of a sum of products that stays in their kernel."""
+"""Attributes of a matmul's sum that stays in its kernel."""
 MAX_AGAIN = 64
-"""Operations computed again for a piece: of joined parts of joined parts, pieces would be twice as many at each level."""
+"""Maximum operations recomputed for a slice: nested concatenations would double the slices at each level."""
 MARKS = {"own", "tf32", "window", "phased", *SUMMED}
-"""Attributes that a part of such a sum has like the whole."""
+"""Attributes that a slice of such a sum shares with the whole."""
 
 
 class Lowering(Protocol):
-    """What is asked of `dispatch.Lowering`, which is above."""
+    """The members of `dispatch.Lowering`, a higher layer, that this module uses."""
 
     kept_whole: set[IRNode]
     pieces: dict[View, View]
@@ -31,7 +31,7 @@ class Lowering(Protocol):
 
 
 def push_views(low: Lowering, view: View) -> View:
-    """A piece of a computed value, computed as the value of the pieces: what gates read halves of fuses whole."""
+    """Push a view down into a computed value, so that the slice is computed from slices of the operands and fuses with its reader."""
     if view.base in low.kept_whole:
         return view
     if view.base.kind == "scan" and view.steps and all(s.method == "flip" for s in view.steps):
@@ -64,7 +64,7 @@ def push_views(low: Lowering, view: View) -> View:
 
 
 def _is_cheap(low: Lowering, view: View) -> bool:
-    """Its pieces are worth computing: they are small, and the views say where the bounds below them are."""
+    """Its slices are worth computing: they are small, and the views determine the bounds below them."""
     seen: set[IRNode] = set()
     pending = [view.base]
     while pending and len(seen) <= MAX_AGAIN:
@@ -78,7 +78,7 @@ def _is_cheap(low: Lowering, view: View) -> bool:
 
 
 def _turned(low: Lowering, view: View) -> View:
-    """A flipped scan, as the scan of the flipped operand from the other end."""
+    """Rewrite a flipped scan as the scan of the flipped operand from the other end."""
     if view not in low.pieces:
         (operand,), dim, backward = view.base.operands, view.base.attrs["dim"], view.base.attrs["backward"]
         assert isinstance(operand, View)
@@ -90,7 +90,7 @@ def _turned(low: Lowering, view: View) -> View:
 
 
 def _part(low: Lowering, view: View) -> View:
-    """Some rows or columns of a matrix product or convolution, as that of theirs: the halves of a gate's one weight are two sums."""
+    """Compute some rows or columns of a matmul or convolution from those of its factors: the two parts of a gate's weight are two sums."""
     if view not in low.pieces:
         (whole,), marks = view.base.operands, {k: v for k, v in view.base.attrs.items() if k in MARKS}
         assert isinstance(whole, View)

@@ -54,7 +54,7 @@ def _broadcast_tensors(low: Lowering, node: Node, args: list[Any], kwargs: dict[
 def _select(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, dim, at = args
     if not isinstance(at, int):
-        return None  # a place that is computed
+        return None  # a computed index
     dim %= len(x.shape)
     return x.then("select", (dim, at % x.shape[dim]), tuple(node.shape or ()))
 
@@ -99,12 +99,12 @@ def _split(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
 
 
 def parts(name: str, total: int, asked: Any) -> list[int] | None:
-    """How long the parts are into which `chunk`, `split` or `split_with_sizes` cuts a dimension; None for another way to cut it.
+    """Lengths of the parts into which `chunk`, `split` or `split_with_sizes` cuts a dimension; None for another operator.
 
     Args:
         name: the operator.
         total: the dimension's size.
-        asked: how many parts, how long one is, or how long each.
+        asked: number of parts, length of one, or length of each.
     """
     if name in ("chunk", "split") and isinstance(asked, int) and total == 0:
         return [0] * (asked if name == "chunk" else 1)
@@ -118,7 +118,7 @@ def parts(name: str, total: int, asked: Any) -> list[int] | None:
 
 @rule("getitem")
 def _getitem(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    # A result that nobody reads may be missing from the tuple.
+    # An unused result may be missing from the tuple.
     return args[0][args[1]] if isinstance(args[0], tuple) and args[1] < len(args[0]) else None
 
 

@@ -1,17 +1,16 @@
-"""Attention written by hand becomes one library call that never stores the scores.
+"""Turn hand-written attention into one library call that never stores the scores.
 
-softmax(q·kᵀ·c [masked]) · v, spelled with products, becomes `scaled_dot_product_attention`: the same weights in real arithmetic, so
-results differ in rounding alone where inputs are finite. A score that is infinite or NaN under a mask is replaced by the mask in
-eager code, and added to it by the library. On CPUs the program looks whether q, k and v are finite, and does what the code says where
-they are not (`finite`); on GPUs, where a look costs a synchronisation, such masks are left to the recipe `attention_finite`, which
-is not used unless asked for. In float32 the library's GPU kernels multiply in TF32 three times over, which leaves
-about the error of float32 products; in half types they keep scores in float32, where eager code rounds them: most of all in rows of
-which all is masked by adding a finite number, where rounding is all that eager code leaves. The judge's tolerance decides, and
-measurement does whether it pays.
+softmax(q·kᵀ·c [masked]) · v, written with matmuls, becomes `scaled_dot_product_attention`: the weights are equal in real arithmetic, so
+results differ only in rounding if inputs are finite. Eager code replaces an infinite or NaN score under a mask by the mask, and the library
+adds the mask to it. On CPUs the program checks that q, k and v are finite, and runs the original operators otherwise (`finite`); on GPUs,
+where the check costs a synchronisation, such masks are left to the recipe `attention_finite`, which is off by default. In float32 the
+library's GPU kernels use three TF32 products, with about the error of float32 products; in fp16 and bf16 they keep scores in float32, where
+eager code rounds them. The difference is largest in rows that are fully masked by adding a finite number, of which eager code keeps only
+rounding errors. The judge's tolerance decides on validity, and measurement on whether it pays.
 
-It applies where nobody else reads the scores or the weights, dropout is inactive, a number c is positive and every type along the
-way is that of q, k and v, or float32 between half types. Where c is a tensor, q is multiplied or divided by it: it may have any sign,
-and is rounded into q instead of the scores. `masks` says what becomes of masks.
+It applies if scores and weights have no other reader, dropout is inactive, a number c is positive and every type on the way is that of q, k
+and v, or float32 between fp16 or bf16. If c is a tensor, q is multiplied or divided by it: it may have any sign, and is rounded into q
+instead of the scores. `masks` handles masks.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ from dvk.records import Graph, Node
 
 
 def rewrite(graph: Graph, device: str) -> Graph | None:
-    """The graph with library calls that are exact for every input, or None when there is no such attention."""
+    """The graph with library calls that are exact for every input, or None without such attention."""
     return rewritten(graph, checked=device == "cpu", only_exact=True)
 
 
 def rewrite_finite(graph: Graph, device: str) -> Graph | None:
-    """As `rewrite`, with calls that are exact where scores are finite, too."""
+    """Rewrite like `rewrite`, including calls that are exact only for finite scores."""
     return rewritten(graph, checked=device == "cpu", only_exact=False)
 
 
 def rewritten(graph: Graph, checked: bool, only_exact: bool) -> Graph | None:
-    """The graph with library calls, or None when there is no such attention."""
+    """The graph with library calls, or None without such attention."""
     if not any(packet(n) in ("softmax", "_softmax") for n in graph.nodes) or sees_layout(graph):
         return None
     readers = {name: [r for r in found if packet(r) != "_assert_tensor_metadata"] for name, found in users(graph).items()}
@@ -61,9 +60,9 @@ def rewritten(graph: Graph, checked: bool, only_exact: bool) -> Graph | None:
 
 
 def _as_it_was(graph: Graph, match: Match, shape: tuple[int, ...]) -> tuple[list[Node], str]:
-    """The original operators as a function that returns the call's result, and what it is called with.
+    """The original operators as a function that returns the call's result, and the arguments of that function.
 
-    Masks that are made of what the module holds are made inside: otherwise they are made once, and not with every call.
+    Masks computed from weights, buffers and constants are computed inside the function: outside they would be computed once, not per call.
     """
     _, held = held_by_module(graph, [m.name for m in match.masks]) or ([], [])
     inside = {n.name for n in (*match.inner, match.last, *held)}
@@ -77,10 +76,10 @@ def _as_it_was(graph: Graph, match: Match, shape: tuple[int, ...]) -> tuple[list
 
 
 def _written(graph: Graph, match: Match, nodes: Mapping[str, Node], checked: bool) -> list[Node]:
-    """The call and what makes its operands, in place of the last product.
+    """The call and its operands, replacing the last matmul.
 
     Args:
-        checked: the original operators are taken where operands are not finite.
+        checked: run the original operators if operands are not finite.
     """
     new = Nodes(match.last)
     batch, *heads = (*(1 for _ in range(LEADS - len(match.heads))), *match.heads)
@@ -91,7 +90,7 @@ def _written(graph: Graph, match: Match, nodes: Mapping[str, Node], checked: boo
     for name, by, _ in match.factors:
         q = new.add(f"{name}.Tensor", (q, by), shape_of(q))
     q, mask, causal = biased(graph, new, q, match.masks, (*four, rows, columns), len(match.heads) + 2)
-    # Fused kernels keep what belongs to a token together.
+    # Fused kernels keep the data of a token together.
     strides = (rows * four[1] * width, width, four[1] * width, 1)
     call = new.add("scaled_dot_product_attention.default", (q, k, v, mask, 0.0, causal), (*four, rows, width), strides=strides,
                    kwargs={"scale": match.scale})
@@ -110,7 +109,7 @@ def _written(graph: Graph, match: Match, nodes: Mapping[str, Node], checked: boo
 
 
 def _laid(new: Nodes, operand: PermutedValue, lead: tuple[int, ...], wanted: tuple[int, ...], nodes: Mapping[str, Node]) -> Node:
-    """An operand [*lead, rows, columns], or one that broadcasts to it, as [*wanted, rows, columns]."""
+    """Reshape an operand [*lead, rows, columns], or one that broadcasts to it, to [*wanted, rows, columns]."""
     node, order = nodes[operand.name], operand.order
     rank = len(order)
     if order == (*range(rank - 2), rank - 1, rank - 2) and _permutation(node) == order:
@@ -127,7 +126,7 @@ def _laid(new: Nodes, operand: PermutedValue, lead: tuple[int, ...], wanted: tup
 
 
 def _permutation(node: Node) -> tuple[int, ...] | None:
-    """The order in which a view has its operand's dimensions; None for what is no such view."""
+    """The permutation of its operand's dimensions that a view applies; None for other views."""
     rank, name = len(shape_of(node)), packet(node)
     if name == "permute":
         return tuple(d % rank for d in node.args[1])
@@ -140,7 +139,7 @@ def _permutation(node: Node) -> tuple[int, ...] | None:
 
 
 def _followed(graph: Graph, calls: Iterable[str]) -> Graph:
-    """Transposed results with the strides that they have now: what makes them contiguous has nothing to do."""
+    """Transposed results with their original strides, so that `contiguous()` after them does not copy."""
     laid = {n.name: n.strides for n in graph.nodes if n.name in calls and n.strides is not None}
     nodes = []
     for node in graph.nodes:

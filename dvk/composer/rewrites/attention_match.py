@@ -1,6 +1,6 @@
-"""Recognise attention written by hand: from the product with v back over softmax, masks and scales to the product of q and k.
+"""Recognise hand-written attention: from the matmul with v back over softmax, masks and scales to the matmul of q and k.
 
-`attention` says when it applies, and writes the call.
+`attention` decides when it applies, and writes the call.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from dvk.records import Node
 
 RESHAPES = ("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "flatten", "unflatten")
 LEADS = 2
-"""Dimensions before the last two that fused kernels take: batch and heads. Of more, all but the first are heads."""
+"""Leading dimensions that fused kernels take: batch and heads. If there are more, all but the first are heads."""
 
 
 @dataclass(frozen=True)
 class PermutedValue:
-    """A value with its dimensions in another order."""
+    """A value with permuted dimensions."""
 
     name: str
     order: tuple[int, ...]
@@ -30,7 +30,7 @@ class PermutedValue:
 
 @dataclass(frozen=True)
 class MatchedMatmul:
-    """Σ_c left[…, i, c]·right[…, j, c] for all […, i, j]; `out` has those dimensions in the order of the node's result."""
+    """Σ_c left[…, i, c]·right[…, j, c] for all […, i, j]; `out` permutes those dimensions to the order of the node's result."""
 
     left: PermutedValue
     right: PermutedValue
@@ -50,35 +50,35 @@ class MatchedMatmul:
 
 @dataclass
 class Match:
-    """One attention, from the product with v back to that of q and k."""
+    """One attention, from the matmul with v back to that of q and k."""
 
     last: Node
     values: PermutedValue
     """v as […, j, d]."""
     out: tuple[int, ...]
     lead: tuple[int, ...]
-    """Of the weights that v is multiplied with."""
+    """Dtype of the weights that multiply v."""
     queries: PermutedValue = field(init=False)
     keys: PermutedValue = field(init=False)
     scale: float = 1.0
     factors: list[tuple[str, Node, tuple[int, ...]]] = field(default_factory=list)
-    """`mul` or `div`, by a tensor that is one value for all scores of a head, and the scores' dimensions before the last two there."""
+    """`mul` or `div`, by a tensor that is constant over the scores of a head, and the leading dimensions of the scores there."""
     score_lead: tuple[int, ...] = ()
-    """Of q·kᵀ."""
+    """Dtype of q·kᵀ."""
     mask_lead: tuple[int, ...] | None = None
     masks: list[Mask] = field(default_factory=list)
-    """In the order in which they are applied."""
+    """Masks, in the order in which they are applied."""
     inner: list[Node] = field(default_factory=list)
-    """What is replaced beside the last product."""
+    """Nodes to replace in addition to the last matmul."""
 
     @property
     def heads(self) -> tuple[int, ...]:
-        """All dimensions of the scores before the last two, where they are masked."""
+        """All leading dimensions of the scores, at the mask."""
         return self.lead if self.mask_lead is None else self.mask_lead
 
 
 def matched(last: Node, nodes: Mapping[str, Node], readers: Mapping[str, list[Node]], kept: Iterable[str]) -> Match | None:
-    """The attention that ends with a product; None where it is none, or one that the library would not compute alike."""
+    """Match the attention that ends with a matmul; None if there is none, or if the library would compute it differently."""
     product = product_of(last, nodes) if packet(last) != "baddbmm" else None
     for turned in (product, product.turned()) if product is not None else ():
         if turned.left.order == tuple(range(len(turned.left.order))):
@@ -94,7 +94,7 @@ def matched(last: Node, nodes: Mapping[str, Node], readers: Mapping[str, list[No
 
 
 def _to_scores(match: Match, node: Node, nodes: Mapping[str, Node], readers: Mapping[str, list[Node]]) -> bool:
-    """Walk from the weights back to the product of q and k; False where something stands between that the library does not do."""
+    """Walk from the weights back to the matmul of q and k; False at an operator that the library does not have."""
     dtype, normalised = match.last.dtype, False
     later, room = 1.0, math.inf
     while True:
@@ -148,7 +148,7 @@ def _to_scores(match: Match, node: Node, nodes: Mapping[str, Node], readers: Map
 
 
 def _passes(node: Node, source: Node | None) -> bool:
-    """The operator leaves values as they are, up to their type, and rows of scores rows."""
+    """The operator changes values at most in type, and keeps rows of scores as rows."""
     name = packet(node)
     if source is None or source.shape is None or source.shape[-2:] != node.shape[-2:]:  # type: ignore[index]
         return False
@@ -159,7 +159,7 @@ def _passes(node: Node, source: Node | None) -> bool:
 
 
 def _scaled(node: Node, nodes: Mapping[str, Node]) -> tuple[Node | None, float | Node | None]:
-    """What is multiplied or divided, and the number or tensor that it is by."""
+    """The scaled operand, and the number or tensor that scales it."""
     scores, by = (nodes.get(ref(a) or "") for a in node.args)
     if packet(node) == "mul" and by is not None and by.shape == node.shape:
         return by, scores
@@ -168,7 +168,7 @@ def _scaled(node: Node, nodes: Mapping[str, Node]) -> tuple[Node | None, float |
 
 
 def _adds(match: Match, node: Node, later: float, nodes: Mapping[str, Node]) -> bool:
-    """Take the mask to which a `baddbmm` adds its product; times 0 it is none, whatever it holds. False where it is more than a mask."""
+    """Take the mask to which a `baddbmm` adds its product; a factor of 0 removes it, whatever it holds. False if it is more than a mask."""
     beta, bias, lead = number(node.kwargs.get("beta", 1), nodes), nodes[ref(node.args[0]) or ""], shape_of(node)[:-2]
     if beta == 0:
         return True
@@ -180,7 +180,7 @@ def _adds(match: Match, node: Node, later: float, nodes: Mapping[str, Node]) -> 
 
 
 def _mask(node: Node, nodes: Mapping[str, Node], later: float, room: float) -> tuple[str, Mask] | None:
-    """The scores that are masked, and how; `later` is what they are multiplied with afterwards, what lies beyond `room` overflows."""
+    """The masked scores, and the mask; `later` is their later factor, and values beyond `room` overflow."""
     args, name = node.args, packet(node)
     if name == "add":
         first, second = (ref(a) for a in args[:2])
@@ -204,7 +204,7 @@ def _mask(node: Node, nodes: Mapping[str, Node], later: float, room: float) -> t
 
 def _queries(match: Match, product: MatchedMatmul, node: Node, scale: float, nodes: Mapping[str, Node],
              readers: Mapping[str, list[Node]]) -> bool:
-    """Take q and k from their product; a number that one of them is multiplied with alone belongs to the scale."""
+    """Take q and k from their matmul; a number that multiplies only one of them belongs to the scale."""
     if not product.is_plain or node.dtype != match.last.dtype:
         return False
     match.inner.append(node)
@@ -225,7 +225,7 @@ def _queries(match: Match, product: MatchedMatmul, node: Node, scale: float, nod
 
 
 def _agree(match: Match, nodes: Mapping[str, Node]) -> bool:
-    """Types are one and the same, and batch and heads are what a fused kernel takes."""
+    """All types are equal, and batch and heads have a form that a fused kernel takes."""
     operands = [nodes[o.name] for o in (match.queries, match.keys, match.values)]
     if match.last.dtype not in FLOATS or any(n.dtype != match.last.dtype or n.shape is None or 0 in n.shape for n in operands):
         return False
@@ -249,7 +249,7 @@ def _agree(match: Match, nodes: Mapping[str, Node]) -> bool:
 
 
 def product_of(node: Node, nodes: Mapping[str, Node]) -> MatchedMatmul | None:
-    """The product that `matmul`, `bmm` or an `einsum` of two computes, or to which `baddbmm` adds; None for any other operator."""
+    """The product of a `matmul`, `bmm` or two-operand `einsum`, or the one that `baddbmm` adds to; None for any other operator."""
     name = packet(node)
     if name == "baddbmm" or (name in ("matmul", "bmm", "mm") and len(node.args) == 2 and not node.kwargs):
         a, b = (nodes[ref(v) or ""] for v in node.args[-2:])

@@ -1,8 +1,8 @@
 """Fold a batch norm in eval mode into the convolution or linear before it.
 
-y = γ·(Wx + b − μ)/√(σ² + ε) + β is again a convolution, with W' = W·s and b' = (b − μ)·s + β for
-s = γ/√(σ² + ε) an output channel. Exact in real arithmetic for every input; rounding differs in the
-last digits. The folded weights are made again whenever a weight or statistic is written.
+y = γ·(Wx + b − μ)/√(σ² + ε) + β is again a convolution, with W' = W·s and b' = (b − μ)·s + β for s = γ/√(σ² + ε) per output channel. It is
+exact in real arithmetic for every input; rounding differs in the last digits. The folded weights are recomputed whenever a weight or
+statistic is written.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dvk.records import Graph, Node
 
 
 def rewrite(graph: Graph) -> Graph | None:
-    """The folded graph, or None when there is no such pair."""
+    """The folded graph, or None without such a pair."""
     readers = users(graph)
     nodes = {n.name: n for n in graph.nodes}
     kept = pinned(graph)

@@ -1,9 +1,8 @@
-"""A recurrent cell becomes what it consists of: two linears, and gates that are pointwise work.
+"""Decompose a recurrent cell: two linears, and gates as pointwise work.
 
-The library launches each gate's arithmetic by itself, or all of it in a kernel that knows nothing of its neighbours. Said in
-operators, the gates become one kernel with whatever stands around the cell. The formulas are those of torch.nn.RNNCell, GRUCell and
-LSTMCell in the order in which the library computes them, so results differ in rounding alone. A state of zeros has no product: its
-linear is the bias, where weights are finite.
+The library launches a kernel per operation of a gate, or one kernel that cannot fuse with its neighbours. As operators, the gates become
+one kernel with the work around the cell. The formulas are those of torch.nn.RNNCell, GRUCell and LSTMCell in the library's order, so
+results differ only in rounding. A state of zeros needs no matmul: its linear is the bias, if weights are finite.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from dvk.composer.rewrites.edit import packet, ref, split_outputs
 from dvk.records import Graph, Node
 
 GATES = {"rnn_tanh_cell": 1, "rnn_relu_cell": 1, "gru_cell": 3, "lstm_cell": 4}
-"""Operator → gates, each as many rows of the weights as the state has columns."""
+"""Operator → number of gates, each of which has as many weight rows as the state has columns."""
 
 Value = dict[str, str]
 """A reference to a node."""
 
 
 def rewrite(graph: Graph) -> Graph | None:
-    """The graph with cells taken apart, or None when there is none."""
+    """The graph with decomposed cells, or None without any."""
     nodes = {n.name: n for n in graph.nodes}
     kept = pinned(graph)
 
@@ -38,7 +37,7 @@ def rewrite(graph: Graph) -> Graph | None:
 
 
 def _states(node: Node, nodes: dict[str, Node]) -> list[Node] | None:
-    """h and, of an LSTM, c, each [batch, hidden]; None for operands of several types, or that broadcast."""
+    """h and, for an LSTM, c, each [batch, hidden]; None for operands of several types, or that broadcast."""
     given = node.args[1] if isinstance(node.args[1], (list, tuple)) else [node.args[1]]
     x, *states = (nodes[ref(v) or ""] for v in (node.args[0], *given))
     weights = [nodes[ref(v) or ""] for v in node.args[2:] if v is not None]
@@ -55,7 +54,7 @@ def _states(node: Node, nodes: dict[str, Node]) -> list[Node] | None:
 
 
 class _Cell:
-    """The nodes that a cell becomes."""
+    """The nodes that replace a cell."""
 
     def __init__(self, node: Node, states: list[Node]):
         self.node, self.made = node, list[Node]()
@@ -73,7 +72,7 @@ class _Cell:
             self.of_h = self._add("zeros.default", [self.batch, self.wide], columns=self.wide)
 
     def _add(self, op: str, *args: Any, columns: int = 0, strides: tuple[int, ...] = (), name: str = "") -> Value:
-        """A new node, [batch, columns]: as many as the state has, where nothing is said."""
+        """A new node, [batch, columns]; the default is the state's number of columns."""
         shape = (self.batch, columns or self.hidden)
         name = name or f"{self.node.name}_n{len(self.made)}"
         self.made.append(Node(name=name, op=f"aten.{op}", args=args, shape=shape, dtype=self.dtype,
@@ -86,7 +85,7 @@ class _Cell:
         return made
 
     def results(self) -> list[Value]:
-        """The new states: the node's own value, or the parts of its tuple."""
+        """The new states: the node's own value, or the items of its tuple."""
         if packet(self.node) == "gru_cell":
             return [self._gru()]
         total = self._add("add.Tensor", self.of_x, self.of_h, columns=self.wide)

@@ -1,10 +1,10 @@
-"""A linear whose output is only summed or averaged over its output features is one dot product a row.
+"""Collapse a linear whose output is only summed or averaged over its output features into one dot product per row.
 
-Σ_o (x·W_o + b_o) = x·(Σ_o W_o) + Σ_o b_o: exact in real arithmetic. It turns a matrix product of K·N multiplications a row
-into K, and fuses with what follows. The summed weights are made again whenever the weight is written.
+Σ_o (x·W_o + b_o) = x·(Σ_o W_o) + Σ_o b_o: exact in real arithmetic. It turns a matmul of K·N multiplications per row into K, and fuses with
+its readers. The summed weights are recomputed whenever the weight is written.
 
-An infinite element of x is infinite in every output, and where its weights are not of one sign, or 0, the sum is NaN: such elements
-are multiplied with 0 and added, which is 0 for finite ones.
+An infinite element of x is infinite in every output, and if its weights differ in sign, or one is 0, the sum is NaN: such elements are
+multiplied by 0 and added, which is 0 for finite ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dvk.records import Graph, Node
 
 
 def rewrite(graph: Graph) -> Graph | None:
-    """The collapsed graph, or None when there is no such pair."""
+    """The collapsed graph, or None without such a pair."""
     readers = users(graph)
     nodes = {n.name: n for n in graph.nodes}
     kept = pinned(graph)

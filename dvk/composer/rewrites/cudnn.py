@@ -1,4 +1,4 @@
-"""Convolutions that stay with the library, written so that cuDNN measures its algorithms instead of guessing the best."""
+"""Library convolutions for which cuDNN measures its algorithms instead of guessing the best."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ OPERATORS = {f"{name}{count}d": count for name in ("conv", "conv_transpose") for
 
 
 def measured(node: Node, spelled: Callable[[object], str]) -> str | None:
-    """The text of such a call; None for what is no convolution of a batch, or has its padding in words.
+    """The text of such a call; None for other operators, unbatched convolutions, or padding given by name.
 
     Args:
-        spelled: the text of an operand.
+        spelled: renders an operand.
     """
     operator = node.op.split(".")[1] if node.op.startswith("aten.") else ""
     count = OPERATORS.get(operator, 0)

@@ -1,8 +1,7 @@
-"""Remove operators that change nothing: inactive dropout, ×1, +0, clamps of what lies within, casts to the same type or there and back.
+"""Remove operators without effect: inactive dropout, ×1, +0, clamps to a range that holds anyway, casts to the same type or there and back.
 
-Exact for every input including NaN and infinities, up to the sign of zero. A result whose memory the
-caller gets, or that something writes in place, is left alone: it must not become an alias of its operand.
-Clamps that do change something stay: two of them are one kernel anyway.
+Exact for every input including NaN and infinities, up to the sign of zero. A result that is returned, viewed by a returned value, or
+written in place is left: it must not become an alias of its operand. Clamps with an effect stay: two of them are one kernel anyway.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ IDEMPOTENT = {"abs", "floor", "ceil", "trunc", "round", "sign"}
 CASTS = ("to", "_to_copy", "float", "type_as")
 RANGES = {"abs": (0.0, math.inf), "exp": (0.0, math.inf), "square": (0.0, math.inf), "sqrt": (0.0, math.inf), "softmax": (0.0, math.inf),
           "sigmoid": (0.0, 1.0), "hardsigmoid": (0.0, 1.0)}
-"""What floating-point results lie between, NaN aside."""
+"""Bounds of floating-point results, except NaN."""
 HOLDS = {"bool": ("float16", "bfloat16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64"),
          "float16": ("float32", "float64"), "bfloat16": ("float32", "float64"), "float32": ("float64",),
          "uint8": ("int16", "int32", "int64", "float32", "float64"), "int8": ("int16", "int32", "int64", "float32", "float64"),
@@ -27,7 +26,7 @@ HOLDS = {"bool": ("float16", "bfloat16", "float32", "float64", "uint8", "int8", 
 
 
 def rewrite(graph: Graph) -> Graph | None:
-    """The graph without them, or None when there is none."""
+    """The graph without them, or None if it has none."""
     touched = pinned(graph)
     kept = returned_memory(graph) | touched
     nodes = {n.name: n for n in graph.nodes}
@@ -68,15 +67,15 @@ def _changes_nothing(node: Node, before: Node) -> bool:
 
 
 def _range(node: Node) -> tuple[float, float]:
-    """What a node's values lie between, NaN aside."""
+    """The bounds of a node's values, except NaN."""
     clamp = _clamp(node)
     if clamp is not None:
-        return min(clamp), clamp[1]  # where they are the wrong way round all is the upper one
+        return min(clamp), clamp[1]  # if they are reversed every value is the upper one
     return RANGES.get(packet(node), (-math.inf, math.inf)) if node.dtype in FLOATS else (-math.inf, math.inf)
 
 
 def _clamp(node: Node) -> tuple[float, float] | None:
-    """The numbers between which a node forces its values; None where it does something else, or is given tensors."""
+    """The bounds that a node imposes on its values; None if it imposes none, or if they are tensors."""
     name, rest = packet(node), list(node.args[1:])
     if name in ("relu", "relu6"):
         return 0.0, 6.0 if name == "relu6" else math.inf

@@ -11,7 +11,7 @@ from dvk.records import Graph, Node
 
 
 def reads(node: Node) -> list[str]:
-    """Names of the values a node reads, one a place where it does."""
+    """Names of the values a node reads, one per occurrence."""
     result: list[str] = []
     walk_refs((list(node.args), node.kwargs), result.append)
     return result
@@ -29,12 +29,12 @@ def users(graph: Graph) -> dict[str, list[Node]]:
 
 
 def drops_nothing(node: Node) -> bool:
-    """A dropout that does not train, or with probability 0."""
+    """A dropout in eval mode, or with probability 0."""
     return len(node.args) > 2 and (not node.args[2] or node.args[1] == 0)
 
 
 def sees_layout(graph: Graph) -> bool:
-    """Some operator sees the order of memory, as those that draw do: with another layout it would give other values."""
+    """Some operator depends on memory order, as random draws do: another layout would give it other values."""
     return any(packet(node) == "as_strided" or draws(node) or is_step(node) for node in graph.nodes)
 
 
@@ -44,7 +44,7 @@ def is_output(readers: Iterable[Node]) -> bool:
 
 
 def returned_memory(graph: Graph) -> set[str]:
-    """Values whose memory the caller may be handed: the outputs, and what they are views of."""
+    """Values whose memory may be returned: the outputs, and the bases of their views."""
     producers = {node.name: node for node in graph.nodes}
     result: set[str] = set()
     pending: list[str] = []
@@ -67,10 +67,10 @@ def rebuilt(graph: Graph, replacement: dict[str, list[Node]], renamed: dict[str,
 
 
 def split_outputs(graph: Graph, apart: Callable[[Node], tuple[list[Any], list[Node]] | None]) -> Graph | None:
-    """The graph with some nodes in parts, or None when there are none.
+    """The graph with some nodes decomposed, or None if there are none.
 
     Args:
-        apart: references to a node's results, and the nodes that make them; None for a node that stays.
+        apart: returns references to a node's results, and the nodes that compute them; None for a node that stays.
     """
     results: dict[str, list[Any]] = {}
     replacement: dict[str, list[Node]] = {}
@@ -84,7 +84,7 @@ def split_outputs(graph: Graph, apart: Callable[[Node], tuple[list[Any], list[No
 
 
 def outputs_as_before(graph: Graph, original: Graph, moved: set[str]) -> Graph:
-    """Give what is returned the strides it had, wherever the new layout may have reached it."""
+    """Restore the original strides of returned values wherever the new layout may have reached them."""
     before = {n.name: n for n in original.nodes}
     for node in graph.nodes:
         if moved.intersection(reads(node)):
@@ -101,7 +101,7 @@ def outputs_as_before(graph: Graph, original: Graph, moved: set[str]) -> Graph:
 
 
 def packet(node: Node) -> str:
-    """`relu` for `aten.relu.default`; empty for what is no ATen operator."""
+    """`relu` for `aten.relu.default`; empty for an operator outside ATen."""
     return node.op.split(".")[1] if node.op.startswith("aten.") else ""
 
 

@@ -1,9 +1,9 @@
 """Huge pages for large results on a CPU.
 
-glibc asks the system for every block of 32 MiB or more and returns it when it is freed, so each call's result begins without
-memory: the first store to each 4 KiB traps into the kernel. Advised, Linux gives 2 MiB at a time; where its setting is `always`, it
-does so unasked, and where it is `never`, not at all. In a process that keeps what is freed, as the judge's do, little is fresh.
-Sources: mallopt(3), M_MMAP_THRESHOLD; madvise(2).
+glibc requests every block of 32 MiB or more from the system and returns it when it is freed, so each call's result starts without pages:
+the first store to each 4 KiB traps into the kernel. With madvise, Linux gives 2 MiB at a time; with its setting `always` it does so
+unasked, and with `never` not at all. In a process that keeps freed memory, like the judge's, few pages are fresh. Sources: mallopt(3),
+M_MMAP_THRESHOLD; madvise(2).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.nodes import BYTES
 
 LARGE = 32 << 20
-"""Bytes from which glibc takes a block from the system whatever was freed before (its largest M_MMAP_THRESHOLD)."""
+"""Bytes from which glibc takes a block from the system regardless of earlier frees (its largest M_MMAP_THRESHOLD)."""
 PRELUDE = """\
 #ifdef __linux__
 #include <sys/mman.h>
@@ -36,7 +36,7 @@ def is_large(shape: tuple[int, ...] | None, dtype: str | None) -> bool:
 
 
 def advised(text: str, kernel: Kernel, inplace: Collection[int]) -> str:
-    """A C++ kernel's text that asks for the pages of its large results first, but for those written over an input."""
+    """Add code to a C++ kernel that first requests huge pages for its large results, except those written over an input."""
     large = [(n, b.num_bytes) for n, b in enumerate(kernel.outputs) if n not in inplace and is_large(b.shape, b.dtype)]
     head, brace, body = text.partition(") {\n")
     return head + brace + "".join(f"  dvk_huge(o{n}, {size}UL);\n" for n, size in large) + body

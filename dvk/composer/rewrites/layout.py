@@ -1,7 +1,7 @@
 """Run 2-D convolutions in channels-last memory and keep their elementwise neighbours in that layout.
 
-Only memory layout changes, so it is exact; whether it pays is measured. Weights are re-laid once and
-again whenever they are written. What the module returns keeps the layout PyTorch gives it.
+Only memory layout changes, so it is exact; measurement decides whether it pays. Weights are re-laid once and again whenever they are
+written. Returned values keep PyTorch's layout.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dvk.records import Graph, Node
 
 
 def rewrite(graph: Graph) -> Graph | None:
-    """The re-laid graph, or None where there is no 2-D convolution to re-lay."""
+    """The re-laid graph, or None without a 2-D convolution to re-lay."""
     readers = users(graph)
     kept = pinned(graph)
     if sees_layout(graph):

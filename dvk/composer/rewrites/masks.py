@@ -1,13 +1,13 @@
-"""Masks of attention as one additive mask, or as the statement that it is causal.
+"""Combine attention masks into one additive mask, or into the statement that the mask is causal.
 
-What hand-written code does to the scores is done to an additive mask instead, in the same order, from 0: an additive mask is added,
-and masked scores become −∞. Rows of which everything is masked need care. Under −∞ eager code gives NaN where the library gives 0,
-so such rows of the mask are made NaN. Under a finite number (−1e9) eager code gives the mean of v: such rows are not masked at all,
-and their queries are 0, so that all weights are equal. In other rows what is masked with a finite number has weight 0 where all scores
-that are not masked lie above it. `Mask.hides` asks for numbers so low that scores as low as they have no digits left that count.
+The steps that hand-written code applies to the scores are applied to an additive mask instead, in the same order, from 0: an additive mask
+is added, and masked scores become −∞. Fully masked rows need care. Under −∞ eager code gives NaN and the library 0, so such rows of the
+mask become NaN. Under a finite number (−1e9) eager code gives the mean of v: such rows are not masked at all, and their queries are 0, so
+that all weights are equal. In other rows a score masked with a finite number has weight 0 if all unmasked scores are larger. `Mask.hides`
+requires numbers so low that scores of their size have no significant digits left.
 
-A mask made of weights, buffers and constants alone is made once, and again whenever one of them is written. By what it then holds
-is decided whether it is the causal one, which kernels know without reading it.
+A mask computed from weights, buffers and constants alone is computed once, and again whenever one of them is written. Its current values
+decide whether it is the causal one, which kernels apply without reading it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from dvk.composer.rewrites.edit import packet, reads, ref
 from dvk.records import Graph, Node
 
 DIGITS = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
-"""Bits behind the point."""
+"""Mantissa bits."""
 LOWEST = {"float": "-inf"}
 COARSE = 8.0
-"""Distance of neighbouring numbers from which the weight of one is e⁸ times that of the other: rounding decides."""
+"""Minimum distance of adjacent numbers at which their weights differ by a factor of e⁸: rounding decides."""
 
 
 @dataclass(frozen=True)
@@ -38,19 +38,19 @@ class Mask:
     name: str
     """An additive mask, or a predicate."""
     fill: float | None
-    """What masked scores become; None for an additive mask."""
+    """New value of masked scores; None for an additive mask."""
     masked: bool = True
     """The value of the predicate where scores are masked."""
 
     def hides(self, dtype: str) -> bool:
-        """Weights of masked scores are 0 beside any other, up to rounding, for scores of a dtype."""
+        """Weights of masked scores are 0 next to any other, up to rounding, for scores of a dtype."""
         if self.fill is None or not self.fill < 0 or dtype not in DIGITS:
             return False
         return math.isinf(self.fill) or math.ldexp(1.0, math.frexp(self.fill)[1] - 1 - DIGITS[dtype]) >= COARSE
 
 
 def number(value: Any, nodes: Mapping[str, Node]) -> float | None:
-    """An encoded operand that is one number, or a constant or tensor of one; else None."""
+    """An encoded operand that is one number, or a constant or tensor with one element; else None."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
     if isinstance(value, dict) and set(value) == {"float"}:
@@ -67,13 +67,13 @@ def number(value: Any, nodes: Mapping[str, Node]) -> float | None:
 
 
 class Nodes:
-    """New operators in place of one, named after it, of its dtype unless told otherwise."""
+    """New operators that replace one, named after it, of its dtype by default."""
 
     def __init__(self, place: Node):
         self.place, self.made = place, list[Node]()
 
     def add(self, op: str, args: Sequence[Any], shape: tuple[int, ...], **given: Any) -> Node:
-        """One more; `args` may be nodes. Strides are those of whatever lays the result out, unless `given`."""
+        """Add an operator; `args` may be nodes. Strides come from the operator that lays the result out, unless `given`."""
         encoded = tuple({"ref": a.name} if isinstance(a, Node) else a for a in args)
         fields = {"name": f"{self.place.name}_a{len(self.made)}", "dtype": self.place.dtype, **given}
         self.made.append(Node(op=op if op in ("derived", "checked") else f"aten.{op}", args=encoded, shape=shape, **fields))
@@ -82,13 +82,13 @@ class Nodes:
 
 def biased(graph: Graph, new: Nodes, q: Node, masks: Sequence[Mask], scores: tuple[int, ...],
            rank: int) -> tuple[Node, Node | None, Node | bool]:
-    """Queries, mask and the statement whether it is causal, as the library takes them.
+    """The queries, the mask and whether it is causal, in the library's form.
 
     Args:
-        new: receives the operators that make them.
+        new: receives the operators that compute them.
         q: [*scores[:2], scores[2], width].
         scores: their shape: batch, heads, rows, columns.
-        rank: how many dimensions they have where they are masked; those between the first and the last two are heads here.
+        rank: number of dimensions at the mask; those between the first and the last two are heads here.
     """
     if not masks:
         return q, None, False
@@ -124,7 +124,7 @@ def _is_finite(mask: Mask) -> bool:
 
 
 def _bias(new: Nodes, masks: Sequence[tuple[Mask, Node]], columns: int, rank: int) -> tuple[Node, Node]:
-    """The additive mask [B, H, R, columns], sizes 1 where it broadcasts, and the rows [B, H, R, 1] that mask everything."""
+    """The additive mask [B, H, R, columns], sizes 1 where it broadcasts, and the fully masked rows [B, H, R, 1]."""
     bias: Node | None = None
     for mask, node in masks:
         batch, *heads, rows, width = (*(1 for _ in range(max(rank, 4) - len(node.shape or ()))), *(node.shape or ()))
@@ -154,7 +154,7 @@ def _bias(new: Nodes, masks: Sequence[tuple[Mask, Node]], columns: int, rank: in
 
 
 def held_by_module(graph: Graph, names: Sequence[str]) -> tuple[list[Node], list[Node]] | None:
-    """What values are made of that depend on weights, buffers and constants alone: those, and operators in order; else None."""
+    """The sources of values that depend on weights, buffers and constants alone: those, and operators in order; else None."""
     nodes = {n.name: n for n in graph.nodes}
     kept = pinned(graph)
     found: set[str] = set()

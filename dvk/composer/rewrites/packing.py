@@ -1,7 +1,7 @@
-"""Linears that read one input become one linear of their weights, laid one under the other: q, k and v, or a gate and its value.
+"""Pack linears that read one input into one linear with their concatenated weights: q, k and v, or a gate and its value.
 
-[x·W₁ᵀ, x·W₂ᵀ, …] = x·[W₁; W₂; …]ᵀ, row by row the same sums, so exact up to the order in which a library adds. The packed weight is
-made again whenever a weight is written; it is as large as all of them. What follows reads slices of the one result.
+[x·W₁ᵀ, x·W₂ᵀ, …] = x·[W₁; W₂; …]ᵀ, the same sums row by row, so exact up to the order in which a library adds. The packed weight is
+recomputed whenever a weight is written; it is as large as all of them. Readers take slices of the one result.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dvk.records import Graph, Node
 
 
 def rewrite(graph: Graph) -> Graph | None:
-    """The packed graph, or None where no two linears read one input."""
+    """The packed graph, or None if no two linears read one input."""
     if sees_layout(graph):
         return None
     nodes = {n.name: n for n in graph.nodes}
@@ -36,7 +36,7 @@ def rewrite(graph: Graph) -> Graph | None:
 
 
 def _packed(group: list[Node], biased: bool, nodes: dict[str, Node]) -> dict[str, list[Node]]:
-    """Slices in place of the linears, and before the first of them the one that they are slices of."""
+    """Slices that replace the linears, and, before the first of them, the packed linear."""
     first = group[0]
     widths = [(node.shape or ())[-1] for node in group]
     held = [[nodes[ref(node.args[at]) or ""] for node in group] for at in ((1, 2) if biased else (1,))]

@@ -1,8 +1,8 @@
-"""Compute once what is computed twice: operators of the same kind on the same operands.
+"""Compute repeated operators once: those of the same kind on the same operands.
 
-Exact for every input, bit for bit. Random numbers, uninitialised memory and whatever touches memory that is written in place are
-left alone, and of equal results the caller is handed one at most: two must not become one tensor. Whether it pays is measured:
-two kernels that each make a value again may take less time than one that stores it for the other.
+Exact for every input, bit for bit. Random numbers, uninitialised memory and all operators on memory that is written in place are left, and
+at most one of equal results is returned: two returned tensors must not become one. Measurement decides whether it pays: two kernels that
+each recompute a value may take less time than one that stores it for the other.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dvk.records import Graph, Node
 
 
 def rewrite(graph: Graph) -> Graph | None:
-    """The graph without repetitions, or None when there is none."""
+    """The graph without repetitions, or None if there are none."""
     kept, handed_out = pinned(graph), returned_memory(graph)
     first: dict[str, Node] = {}
     renamed: dict[str, str] = {}

@@ -1,8 +1,8 @@
 """Fold factors after a linear or convolution into its weights.
 
-s·(Wx + b) = (s·W)x + s·b: exact in real arithmetic for every input; rounding differs in the last digits. It takes away a pass
-over the result where nothing follows that needs one anyway, so it is measured. Only float32 and float64, and factors that no weight
-overflows or underflows with. The scaled weights are made again whenever a weight is written.
+s·(Wx + b) = (s·W)x + s·b: exact in real arithmetic for every input; rounding differs in the last digits. It saves a pass over the result
+only if no later kernel needs one anyway, so measurement decides. Only float32 and float64, and factors with which no weight overflows or
+underflows. The scaled weights are recomputed whenever a weight is written.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dvk.composer.rewrites.edit import packet, rebuilt, ref, users
 from dvk.records import Graph, Node
 
 LARGEST = 1e4
-"""Factors beyond it, or below its inverse, are left alone, and so are products of several."""
+"""Largest factor; larger ones, those below its inverse, and products of several beyond it are left."""
 
 
 def rewrite(graph: Graph) -> Graph | None:
-    """The graph with folded factors, or None when there are none."""
+    """The graph with folded factors, or None if there are none."""
     readers, kept = users(graph), pinned(graph)
     nodes = {n.name: n for n in graph.nodes}
     replacement: dict[str, list[Node]] = {}
@@ -49,7 +49,7 @@ def rewrite(graph: Graph) -> Graph | None:
 
 
 def _factor(node: Node) -> float:
-    """What the operator multiplies its first operand by; 0 where it does something else, or that by too much."""
+    """The factor by which the operator multiplies its first operand; 0 for another operator or too large a factor."""
     if packet(node) not in ("mul", "div") or len(node.args) != 2 or node.kwargs or not ref(node.args[0]):
         return 0.0
     by = node.args[1]

@@ -1,11 +1,11 @@
-"""RNN, GRU and LSTM over whole sequences: the products with all inputs as one linear, then a kernel that walks the steps.
+"""RNN, GRU and LSTM over whole sequences: one linear for all inputs, then a kernel that runs the steps.
 
-A layer becomes a linear, whose weights are those of both directions where there are two, and a `recurrent` node
-(`dvk.composer.ir.recurrence`) that holds the products with the state and the gates. Weights are laid out again once, and again whenever
-one is written. Sums are taken in another order than the library's: results differ in rounding alone.
+A layer becomes a linear, which holds the weights of both directions if there are two, and a `recurrent` node (`dvk.composer.ir.recurrence`)
+with the matmuls of the state and the gates. Weights are packed once, and again whenever one is written. The summation order differs from
+the library's: results differ only in rounding.
 
-It covers float32 and float64, any number of layers, one direction or two, batches first or not. Packed sequences, projections and
-dropout between the layers in training stay calls of the library.
+It covers float32 and float64, any number of layers, one direction or two, batches first or not. Packed sequences, projections and dropout
+between the layers in training stay calls of the library.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Value = dict[str, str]
 
 
 def rewrite(graph: Graph) -> Graph | None:
-    """The graph with recurrent kernels, or None when there is nothing for them."""
+    """The graph with recurrent kernels, or None if none applies."""
     nodes = {n.name: n for n in graph.nodes}
     kept = pinned(graph)
     parts: dict[str, dict[int, Node]] = {}
@@ -42,10 +42,10 @@ def rewrite(graph: Graph) -> Graph | None:
 
 
 class _Stack:
-    """The nodes that a recurrent network becomes, layer by layer.
+    """The nodes that replace a recurrent network, layer by layer.
 
     Args:
-        out: the node of its first result, where somebody reads it.
+        out: the node of its first result, if it is used.
     """
 
     def __init__(self, node: Node, out: Node | None, nodes: dict[str, Node]):
@@ -62,7 +62,7 @@ class _Stack:
     # -------------------------------------------------------------- what is covered
 
     def is_covered(self) -> bool:
-        """Operands are of one type and of the shapes that they have without projections, and nothing is drawn."""
+        """Operands have one type and the shapes without projections, and nothing is drawn."""
         x, rows = self.x.shape or (), GATES[self.mode] * self.hidden
         every = [self.x, *self.states, *self.weights]
         if self.drops or self.x.dtype not in ("float32", "float64") or len(x) != 3:
@@ -77,7 +77,7 @@ class _Stack:
         return [n.shape for n in self.weights] == wanted and all(n.shape == state for n in self.states) and self._is_time_major()
 
     def _is_time_major(self) -> bool:
-        """The library's own first result lies in memory step by step."""
+        """The library's own first result has step-major memory."""
         if self.out is None or self.out.shape is None or self.out.strides is None:
             return True
         one, other, _ = self.out.shape
@@ -93,7 +93,7 @@ class _Stack:
         return {"ref": name}
 
     def results(self) -> list[Value]:
-        """y, h and, of an LSTM, c."""
+        """y, h and, for an LSTM, c."""
         value: Value = {"ref": self.x.name}
         last: list[list[Value]] = []
         for layer in range(self.layers):
@@ -126,20 +126,20 @@ class _Stack:
         return [self._add("getitem", {"ref": name}, n, shape=made.shape(what)) for n, what in enumerate(made.written)]
 
     def _of_layer(self, state: Node, layer: int) -> Value:
-        """The layer's part of the given states."""
+        """The layer's slice of the given states."""
         if self.layers == 1:
             return {"ref": state.name}
         shape = (self.ways, *(state.shape or ())[1:])
         return self._add("aten.slice.Tensor", {"ref": state.name}, 0, layer * self.ways, (layer + 1) * self.ways, shape=shape)
 
     def _joined(self, weights: list[Node], shape: tuple[int, ...]) -> Value:
-        """The weights of all directions, one under the other."""
+        """The weights of all directions, concatenated."""
         if len(weights) == 1:
             return {"ref": weights[0].name}
         return self._add("derived", *({"ref": n.name} for n in weights), shape=shape, make="lambda u, v: torch.cat((u, v))")
 
     def _packed(self, weights: list[Node], made: Recurrence) -> Value:
-        """Weights or biases of the state as the kernel reads them: blocks of units, rounded up with zeros."""
+        """Weights or biases of the state in the kernel's layout: blocks of units, rounded up with zeros."""
         inner = (weights[0].shape or ())[1:]
         gates, hidden, blocks, lanes = made.gates, made.hidden, made.blocks, made.lanes
         beyond = (*(0 for _ in range(2 * len(inner) + 1)), blocks * lanes - hidden)

@@ -1,8 +1,8 @@
-"""What `replace()` of a drop-in decides by: a class is the original if what it computes by is, piece by piece, what the file's own has.
+"""Compare classes for a drop-in's `replace()`: a class is the original if everything it computes with equals the file's own, item by item.
 
-The pieces are those of the loaded class, not of a file: a class may come from a notebook, from `__main__`, from a module under another
-name or one that was edited or reloaded since, and functions and globals may have been patched. The source text of these functions is
-copied into drop-ins, as that of `guards` is.
+The items are those of the loaded class, not of a file: a class may come from a notebook, from `__main__`, from a module under another name
+or one that was edited or reloaded since, and functions and globals may have been patched. The source text of these functions is copied into
+drop-ins, as that of `guards` is.
 """
 
 from __future__ import annotations
