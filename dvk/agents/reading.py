@@ -29,7 +29,7 @@ class MalformedAnswer(ValueError):
     """An answer from which nothing could be read; the message says why, for the record and for the learner.
 
     Args:
-        shown: characters of the answer that show it, where other words among them might have mended it; None: that is not known.
+        shown: characters of the answer that show it, where other words among them might have repaired it; None: that is not known.
     """
 
     def __init__(self, why: str, shown: int | None = None):

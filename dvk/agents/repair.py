@@ -1,4 +1,4 @@
-"""Answers that cannot be read, gone on otherwise: what was wrong is written anew, the likeliest other way first.
+"""Answers that cannot be read, gone on otherwise: what was wrong is written again, the likeliest other way first.
 
 A small model that errs is sure of what it errs in, so that a second draw repeats it. What it wrote up to where the text shows to be
 wrong is looked at token by token instead, and the other tokens that it held for likely there begin other answers: those with the
@@ -8,7 +8,7 @@ read is that of constrained decoding (for types: Mündler et al., arXiv 2504.092
 looked at keeps the sampler as fast as it is.
 
     Beginnings   what is left to try for one answer
-    mended       answers gone on with together, as each comes to an end
+    repaired       answers gone on with together, as each comes to an end
     settled      the same, of answers that are not sorted yet
 """
 

@@ -1,12 +1,12 @@
 """The judge on the nodes of a Ray cluster: `--engine ray`, `ray://HOST:PORT`, `HOST:PORT`, `auto`.
 
     cluster   connect; which nodes there are, and that all judge alike   (driver, as all but the last)
-    seats     actors, a local court in each: who has which, who was lost
-    court     a court that has one of them judge
+    seats     actors, a local judge session in each: who has which, who was lost
+    judge session     a judge session that has one of them judge
     seat      the actor, and what a node says of itself                  (node)
 
 A seat is placed by GPU (a share of one) or, for tasks on a CPU, by CPU, and judges one candidate at a time, so what is in work is
-bounded by the seats. Everything above knows `open_session` alone: the pool and the docket keep their threads, and a thread that
+bounded by the seats. Everything above knows `open_session` alone: the pool and the judge queue keep their threads, and a thread that
 waited for a process of this machine waits for a seat instead.
 
 Exactly one verdict a submission: a thread asks one seat, and another only after Ray has declared the first dead and thrown away

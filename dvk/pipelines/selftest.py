@@ -6,8 +6,8 @@ An attack is caught when its verdict is what its file demands: not ok (`refused`
 faster than the reference by more than `FLATTERED` (`unflattered`: a cheat that fails leaves honest,
 slow work), or the problem is called degenerate (`reported`); and nothing of it is left on the
 machine. What seems flattered is timed again for longer, which alone counts: on a busy machine seven
-pairs flatter honest work as well. Evil and honest candidates of one reference follow each other in one court, so that an attack on the
-next candidate shows as an honest one rejected.
+pairs flatter honest work as well. Evil and honest candidates of one reference follow each other in one judge session, so that an attack on
+the next candidate shows as an honest one rejected.
 
 The files: `tests/kernels/evil/ID_slug.py` and `tests/kernels/honest/`, each with a line
 `# case: reference=… device=… backend=… expect=…` behind its docstring.

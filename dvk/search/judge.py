@@ -1,7 +1,7 @@
 """One change at a time: a reviewer reads what was measured of a program and names exactly one, a writer makes that one.
 
 CudaForge (arXiv 2511.01884). While the program is not right, the reviewer sees the error alone and names a repair; speed
-is spoken of only once it is right. Memory is the program at hand with its last findings. Unlike there, a change is kept
+is spoken of only once it is right. Memory is the current program with its last findings. Unlike there, a change is kept
 only where it made the program faster: else it is undone, and told to the reviewer so that it is not named again.
 """
 

@@ -1,6 +1,6 @@
 """Events in the library's file: completed, carried out and written in the transaction of their caller, and read.
 
-The table `events` stands beside `skills`; triggers of the file itself forbid changing or deleting a row of it.
+The table `events` stands next to `skills`; triggers of the file itself forbid changing or deleting a row of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Does a training survive `kill -9` at any moment, with nothing lost but the step at hand?
+"""Does a training survive `kill -9` at any moment, with nothing lost but the current step?
 
 Trains once undisturbed and once with kills at random moments, in the world of `tests.pipelines.world` (recorded verdicts, one thread).
 After every kill the last checkpoint is restored and compared, bit by bit, with what was in memory when it was written: weights,

@@ -155,7 +155,7 @@ def play(tasks: Sequence[int], turns: int, costs: Costs, gpus: float, rng: rando
             idle.append(seat)
             return
         task = holds[seat]
-        if task not in waiting:  # as the docket does: where most is left for each hand
+        if task not in waiting:  # as the judge queue does: where most is left for each hand
             task = max(waiting, key=lambda one: len(waiting[one]) / (1 + hands[one]))
             hands[holds[seat]] -= 1
             hands[task] += 1

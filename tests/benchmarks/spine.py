@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.spine data/tasks/examples data/tasks/spine --budget-s 12 --gpus 4 --out bench
 
-Each GPU gets a process of its own; with `--gpus 0` the CPU is used. Rows go to OUT/rows.jsonl as they
+Each GPU gets a separate process; with `--gpus 0` the CPU is used. Rows go to OUT/rows.jsonl as they
 end, and a second start goes on with what is missing. Not a test: nothing here is asserted.
 """
 

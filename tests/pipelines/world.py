@@ -2,8 +2,8 @@
 them by heart, and verdicts that are a function of the candidate.
 
     python -m tests.pipelines.world OUT        # `dvk train` in it; goes on with what is in OUT
-    python -m tests.pipelines.world --renew    # write down the golden trajectory anew, with the model there is
-    python -m tests.pipelines.world --teach    # teach the model anew (minutes), then the same
+    python -m tests.pipelines.world --renew    # write down the golden trajectory again, with the model there is
+    python -m tests.pipelines.world --teach    # teach the model again (minutes), then the same
 
 Only the judge is replaced: what it would measure differs by machine and moment. Renew when the trajectory is meant to change: after
 a change of credit, of the loss, of what is drawn or counted; what changed is then to be seen in the diff of trajectory.json. Teach

@@ -6,7 +6,7 @@
 An actor has a GPU's larger half, and the judges share the rest; on CPUs there is one a node. The driver plays: it keeps every
 conversation, asks the library, has candidates judged as ever, and only the questions of a call go out, in as many parts as there
 are actors. Several read the candidates in what they have written, too, which for a small model is the larger work. So a node that
-dies costs a part of one call, which another actor answers anew; an episode can neither be lost nor come twice. A conversation's
+dies costs a part of one call, which another actor answers again; an episode can neither be lost nor come twice. A conversation's
 random numbers belong to it, not to the batch, and so it says the same wherever it is asked.
 
 A model is sent as files, through Ray's object store. In training, new weights are put there once a step, and an actor fetches

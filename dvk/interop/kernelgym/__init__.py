@@ -5,7 +5,7 @@ fields     requests and responses as it names them
 answers    a verdict of ours as its result        (who serves)
 readings   its result as a verdict of ours        (who asks, as all below)
 client     requests that survive a full, slow or restarted server
-remote     a court that asks one
+remote     a judge session that asks one
 
 Written from the documented fields. What is ours beside them stands under the one key `dvk` of a request, which its servers ignore, and
 of a result's metadata, which its trainer ignores.

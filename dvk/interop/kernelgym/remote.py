@@ -1,4 +1,4 @@
-"""A court that has a KernelGYM server judge. Nothing foreign runs here, and this machine's speed does not matter.
+"""A judge session that has a KernelGYM server judge. Nothing foreign runs here, and this machine's speed does not matter.
 
 The protocol carries a reference as one text in KernelBench's format. What it has no field for (input specs, the claim tier, gradients,
 other baselines …) only `dvk serve` understands; of other servers it is not asked: that is an error, since they would leave it out in
@@ -68,7 +68,7 @@ class RemoteJudgeSession:
         self.task, self.config = task, config
         self.asked = JudgeOptions(backward=backward, brief=brief, require_kernels=require_kernels, contract=contract, profile=bool(profile))
         self.client = Client(config.remote.judge, config.remote)
-        self.sharers = 1  # of this machine's courts; how the server shares its own is its concern
+        self.sharers = 1  # of this machine's judge sessions; how the server shares its own is its concern
         self.broken: str | None = None
         self._ours: bool | None = None
         """The server is a `dvk serve`; None until it was asked."""

@@ -1,7 +1,7 @@
 """Candidates that exist already, judged again: recorded episodes, or a run folder of KernelBench's.
 
-They are judged anew, not counted: a figure of `dvk eval` says what this machine's judge found today, against this suite's tasks and
-the baselines asked for, so that records from other machines, versions or judges can stand beside each other. Who only wants the
+They are judged again, not counted: a figure of `dvk eval` says what this machine's judge found today, against this suite's tasks and
+the baselines asked for, so that records from other machines, versions or judges can stand next to each other. Who only wants the
 figures of a finished evaluation again gets them from its folder, with `--resume` or `--compare`.
 """
 

@@ -1,4 +1,4 @@
-"""The second time of winners: who won among several turns was lucky as well as good, so it is timed anew, and only that counts.
+"""The second time of winners: who won among several turns was lucky as well as good, so it is timed again, and only that counts.
 
 On a GPU most turns are timed by the device alone. From end to end are those that replay a CUDA graph, since the host's time is what
 they save, and what no launch plan can stand for. Where a sample has winners of both kinds the two race from end to end, and the second
@@ -30,7 +30,7 @@ Race = tuple[Turn, Turn]
 def time_again(
     episodes: Sequence[Episode], known: dict[Key, Verdict], request: EvalRequest, config: Config, progress: Progress, workers: int
 ) -> Iterator[dict[str, Any]]:
-    """Judge winners anew: of every sample among several turns, and of every task among several samples; all, where claims are asked.
+    """Judge winners again: of every sample among several turns, and of every task among several samples; all, where claims are asked.
 
     Args:
         known: verdicts of an earlier run; what a claim is asked for is judged again unless it is one.

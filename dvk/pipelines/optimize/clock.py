@@ -74,7 +74,7 @@ def at_start(load_s: float, budget_s: float, judge: JudgeConfig, num_baselines: 
         load_s: what loading took, of one set of inputs.
         budget_s: of all searches together.
         judge: its settings.
-        num_baselines: timed beside the reference when the best is confirmed.
+        num_baselines: timed alongside the reference when the best is confirmed.
         num_sets: sets of inputs; each is captured, and confirmed.
     """
     one = load_s * SET + judge.claim_s * (2 + num_baselines) / 2

@@ -1,6 +1,6 @@
 """`--extra-input`: several sets of inputs. A search for each, one drop-in of what they found, which is judged with every set.
 
-A drop-in's text says which set runs what, so whenever a part of it does not hold, what is left is another text, and is judged anew.
+A drop-in's text says which set runs what, so whenever a part of it does not hold, what is left is another text, and is judged again.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class JudgeService:
         config: limits, judge and `serve` settings.
         workers: requests that are answered at a time.
         device: where to judge what does not say; None takes the GPU if there is one.
-        remembered: verdicts of earlier days; None judges everything anew.
+        remembered: verdicts of earlier days; None judges everything again.
         require_kernels: of every candidate, its own kernels must do all the computing.
     """
 

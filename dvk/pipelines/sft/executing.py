@@ -2,7 +2,7 @@
 
 The comparison is the judge's own (`harness.cases` at smoke tier: input sets, weight sets, tolerances held against float64).
 What a judge does beyond it guards against candidates that deceive; these texts are ours, so that all of a task share one
-process, one reference and its expected outputs: a few a second and core, where a court of their own costs each a second.
+process, one reference and its expected outputs: a few a second and core, where a judge session of their own costs each a second.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def fit(
         source: the examples, in a fixed order.
         start: `nano-from-zero`, or a backbone's spec.
         config: `fit`, `learning`, `backbone`.
-        origin: what the examples are, for the model's card; tokens are made anew when it changes.
+        origin: what the examples are, for the model's card; tokens are created again when it changes.
         quality: told of every checkpoint; what it finds is logged when it is ready.
         team: who train together; the chief makes tokens and checkpoints, the others read them.
 

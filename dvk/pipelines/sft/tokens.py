@@ -75,7 +75,7 @@ def tokenise(
         folder: where both stores are.
         speaker: whose template and tokenizer are used, so that rows are exactly what the model will see and say. A
             backbone's `chat` can be sent to other processes, the backbone cannot.
-        origin: what the examples are; tokens are made anew when it changes.
+        origin: what the examples are; tokens are created again when it changes.
         workers: processes; as many as there are cores when not given.
 
     Raises:

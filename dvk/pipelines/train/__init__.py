@@ -47,7 +47,7 @@ from dvk.skills.grooming import groom
 from dvk.skills.plays import plays
 
 LEARNING_BYTES = 8 << 30
-"""Free memory of a GPU below which judges that wait give back theirs before an update, which costs them some seconds of starting anew:
+"""Free memory of a GPU below which judges that wait give back theirs before an update, which costs them some seconds of starting again:
 one of 160 answers of nano's takes 7 GB."""
 
 

@@ -1,4 +1,4 @@
-"""What a step changes: weights, optimizer, library. Kept whole after every step, so that a kill costs the step at hand.
+"""What a step changes: weights, optimizer, library. Kept whole after every step, so that a kill costs the current step.
 
     checkpoints/step_000012/    weights, tokenizer, learner.pt, skills.db, memory.json (what else the next step depends on),
                                 row.json (the step's line of metrics.jsonl); written aside, then renamed
@@ -88,7 +88,7 @@ class TrainState:
         return cls(run, backbone, learner, own_library(run, kept, library, team), step, team, memory)
 
     def write(self, memory: dict[str, Any]) -> None:
-        """Write aside what the step at hand has left; `keep` makes it count.
+        """Write aside what the current step has left; `keep` makes it count.
 
         Args:
             memory: what else the next step depends on, as JSON.

@@ -3,7 +3,7 @@
     FOLDER/VARIANT/seed_0/     a training run like any other
     FOLDER/comparison.md, .json
 
-A killed sweep goes on with `--resume`: finished trainings are left alone, the one at hand goes on with its step. A variant that
+A killed sweep goes on with `--resume`: finished trainings are left alone, the current one goes on with its step. A variant that
 a guard stops is compared by its last validation, and the table says so.
 """
 

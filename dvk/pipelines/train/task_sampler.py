@@ -1,8 +1,8 @@
 """Which tasks a step plays: a function of seed, step and what the last checkpoint remembers, so that a resumed run sees what the
 uninterrupted one would have.
 
-Without a folder they are generated, a stream of their own a step; the split keeps every held-out composition out. From a
-folder they are taken in an order shuffled anew each time through; those that the judge calls degenerate no more, those that
+Without a folder they are generated, a separate stream a step; the split keeps every held-out composition out. From a
+folder they are taken in an order shuffled again each time through; those that the judge calls degenerate no more, those that
 have taught nothing several times in a row only now and then. While a step is played the next one's are prepared.
 """
 
