@@ -1,4 +1,4 @@
-"""What a search puts before the policy beside the task: earlier versions, what to do with them, what was learnt so far."""
+"""Material that a search adds to the prompt: earlier versions, the operation to apply, findings so far."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Brief:
     shown: tuple[Turn, ...]
     """Judged or malformed attempts, in the order they are shown."""
     lessons: str = ""
-    """What the search has learnt so far, in words."""
+    """Findings of the search so far, as text."""
     change: str = ""
     """Of operation `change`: which one."""
 
 
 @dataclass(frozen=True)
 class ReviewAdvice:
-    """What a reviewer said of one version."""
+    """A reviewer's comment on one version."""
 
     problem: str
-    """What is wrong with it, or what keeps it slow."""
+    """The defect, or the cause of the slowness."""
     change: str
     """Exactly one."""

@@ -1,10 +1,10 @@
-"""One task's episode in progress: which conversations there are, what each asks next, and what became of the answers.
+"""State machine of one task's episode: its conversations, their next questions, and the outcomes of their answers.
 
     k selections ─┬─ n policy conversations of T turns each, under the skills chosen ─┐
                   └─ (malformed: see `_unselected`; the learner sees why)            ├─ best improvement → s summaries
     null scheme ──── n policy conversations without skills ─────────────────────────┘
 
-Talks to nobody: `rollout` carries the questions to a backbone and the candidates to the judge.
+It does no I/O: `rollout` carries the questions to a backbone and the candidates to the judge.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class EpisodeRunner:
         """Conversations that have not ended, the ready ones included."""
         self.began = time.monotonic()
         self.news: list[tuple[ConversationKey, Turn]] = []
-        """Turns to which nothing more will be added, in the order they ended; whoever reads it empties it."""
+        """Finished turns, in the order they ended; the reader empties the list."""
         self._talks: list[ConversationState] = []
         self._proposed: list[Skill] = []
         self._summarised: ConversationState | None = None
@@ -120,7 +120,7 @@ class EpisodeRunner:
 
     @property
     def failed(self) -> bool:
-        """See `on_crash`: what comes of its conversations is not wanted any more."""
+        """See `on_crash`; later results of its conversations are dropped."""
         return self._failed
 
     @property
@@ -145,7 +145,7 @@ class EpisodeRunner:
         return asked
 
     def on_answer(self, talk: ConversationState, answer: Completion, redrawn: int = 0) -> Candidate | None:
-        """Take an answer: the candidate to be judged, if it is one; else the conversation has gone on or ended.
+        """Take an answer: return the candidate to judge if it is one; else the conversation has continued or ended.
 
         Args:
             redrawn: answers to the same question that were dropped for it.
@@ -191,7 +191,7 @@ class EpisodeRunner:
         self._add(told, Turn(verdict=crashes.verdict(crash, "search")))
 
     def episode(self) -> Episode:
-        """What was played, conversations in the order of their keys; those of one role are peers."""
+        """The episode's record, conversations in the order of their keys; those of one role are peers."""
         talks = sorted(self._talks, key=lambda talk: order(talk.key))
         traces = tuple(talk.trace(f"{self.subject.task.id}/{self.step}/{talk.key.role}") for talk in talks)
         return Episode(task=self.subject.task, step=self.step, traces=traces, proposed_skills=tuple(self._proposed))

@@ -1,7 +1,7 @@
-"""A verdict in words for who writes the next attempt: what is wrong first and where, or how fast and why not faster.
+"""A verdict as text for the author of the next attempt: the first error and its place, or the speed and its bottleneck.
 
-Bounded, whatever a candidate printed. It says what was measured, never how it is scored: a reward is no part of a verdict,
-and nothing here sees one.
+The length is bounded, whatever a candidate printed. The text holds measurements, never scores: a reward is no part of a verdict,
+and no reward is visible here.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PLACE = re.compile(r"(?:([\d,]+) of ([\d,]+) elements .*)?worst at (\[[\d, ]*\]
 
 
 def words(verdict: Verdict, num_tokens: int, best: Timing | None = None) -> str:
-    """What the judge found, in at most about `num_tokens` tokens.
+    """The judge's findings in at most about `num_tokens` tokens.
 
     Args:
         verdict: of the attempt that is spoken of.
@@ -73,7 +73,7 @@ def short(verdict: Verdict) -> str:
 
 
 def complaint(verdict: Verdict) -> str:
-    """What was wrong: the compiler's first error with its line where there is one, else the judge's own words; no folders."""
+    """The error: the compiler's first one with its line if there is one, else the judge's message; no folders."""
     told = (verdict.error or "")[:MAX_READ]
     log = verdict.log[-MAX_READ:] if verdict.status in (Status.COMPILE_ERROR, Status.LAUNCH_ERROR) else ""
     if log and not _COMPILER.search(told) and _COMPILER.search(log):

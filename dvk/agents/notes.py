@@ -5,8 +5,8 @@
     do one sweep: running maximum and rescaled sum
 
 A body may carry its note as a section `## Note` with the lines `when …` and `do …`: exact, part of the
-Markdown, found by search, no field of its own needed. Else the note is derived: the first sentence of
-`## When it pays`, and of `## Key Idea`; where a section is missing, the description.
+Markdown, found by search, without a separate field. Else the note is derived: the first sentence of
+`## When it pays`, and of `## Key Idea`; if a section is missing, the description.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from dvk.records import Skill, Timing, Verdict
 GRAPH = "graph"
 """The region of moves that concern the whole program."""
 MAX_QUOTED = 60
-"""Characters of a name that nobody knows, in the line that says so."""
+"""Maximal length in characters of an unknown name in the error line."""
 
 _SYSTEM = """\
 You plan how a compiler makes a PyTorch module faster with {backend} kernels. You write no code: you name moves, each a kind \
@@ -64,7 +64,7 @@ _SKILLS = """
 
 
 class Move(NamedTuple):
-    """What to do, and where."""
+    """The change, and its place."""
 
     kind: str
     region: str
@@ -89,11 +89,11 @@ class PlanRegion:
 
 
 class NamedMoves(NamedTuple):
-    """What an answer says."""
+    """The parsed answer."""
 
     moves: tuple[Move, ...]
     refused: tuple[str, ...]
-    """What was left out, each with why."""
+    """Ignored parts of the answer, each with the reason."""
 
 
 def ask(
@@ -111,9 +111,9 @@ def ask(
     Args:
         subject: with an operator graph.
         regions: of the plan to go on from.
-        verdict: what was found of it.
-        best: timing of the fastest plan, where it is another.
-        told: a line a move or refusal, oldest first.
+        verdict: the plan's verdict.
+        best: timing of the fastest plan, if that is another.
+        told: one line a move or refusal, oldest first.
         skills: from the library, best first; shown as notes.
         most: moves an answer may name.
     """

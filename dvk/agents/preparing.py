@@ -1,8 +1,8 @@
-"""Files → subjects: every task examined and captured, several at a time, and remembered where it will be asked for again.
+"""Files → task contexts: every task examined and captured, several at a time, with a cache on disk.
 
-Examining runs the reference in a child of its own. Capturing shares children, since most of its seconds are imports, and needs
-no GPU. What both found depends on the file's text, what it imports from beside it, the device and the versions alone, so a
-folder that is measured again and again, an evaluation's, is prepared once a machine.
+Examining runs the reference in a separate child. Capturing shares children, since most of its seconds are imports, and needs
+no GPU. Both results depend only on the file's text, the files it imports from its folder, the device and the versions, so a
+folder that is measured repeatedly (an evaluation's) is prepared once a machine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dvk.tasks.sourcetext import read_source
 VERSION = 6
 """Raised when examining or capturing comes to find something else in the same file."""
 PER_CHILD = 24
-"""Captures a child at most: its start, three seconds of imports, is shared, and nobody waits long for the first of them."""
+"""Captures a child at most: its start, three seconds of imports, is shared, and the first of them is not delayed long."""
 CAPTURE_S = 120.0
 
 
@@ -98,7 +98,7 @@ def _fresh(paths: Sequence[Path], device: Device, backend: BackendName, config: 
 # ---------------------------------------------------------------- what is remembered
 
 def place(path: Path, device: Device, eval_mode: bool = False) -> Path | None:
-    """Where the findings about a file are kept; null for a file that cannot be read."""
+    """Cache folder of a file's findings; null if the file cannot be read."""
     try:
         source = read_source(path)
     except (OSError, UnicodeDecodeError):
@@ -109,7 +109,7 @@ def place(path: Path, device: Device, eval_mode: bool = False) -> Path | None:
 
 
 def restored(where: Path, path: Path, backend: BackendName) -> TaskContext | None:
-    """What was kept there, about the file as it lies now; null where there is nothing, or nothing whole."""
+    """Cached findings about the file's current content; null if there are none or they are damaged."""
     try:
         found = json.loads(where.read_text())
         task = Task.model_validate({**found["task"], "path": str(path.resolve())})

@@ -52,7 +52,7 @@ class KnownSkill:
 
 
 def proposals(episodes: Iterable[Episode]) -> list[Proposal]:
-    """What was proposed in some episodes: of each task the first skill of every summary, then the second ones."""
+    """Proposals of some episodes: for each task the first skill of every summary, then the second ones."""
     result: list[Proposal] = []
     for episode in episodes:
         given = {(trace.scheme, trace.rollout): trace.skills for trace in episode.traces if trace.role == "policy"}
@@ -94,7 +94,7 @@ def known(proposal: Proposal, library: Library | None, earlier: Sequence[Proposa
 
 
 def similarity(one: Skill, other: Skill) -> float:
-    """Of what two skills say in short, 0 to 1."""
+    """Similarity of two skills' short texts, 0 to 1."""
     a, b = _words(one), _words(other)
     return len(a & b) / len(a | b) if a | b else 1.0
 

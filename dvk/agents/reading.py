@@ -1,4 +1,4 @@
-"""What a model answered, read: a tool call, or code. Whatever the text, the result or a `MalformedAnswer` with the reason.
+"""Parses a model's answer: a tool call, or code. Any text gives a result or a `MalformedAnswer` with the reason.
 
 A tool call may come as the server's own `tool_calls`, as Qwen's XML (`<tool_call><function=NAME><parameter=P>…`), as JSON
 inside `<tool_call>`, as fenced JSON, or as an answer that is JSON. Values may be JSON or Python literals: checkpoints

@@ -1,15 +1,15 @@
-"""Answers that cannot be read, gone on otherwise: what was wrong is written again, the likeliest other way first.
+"""Repair of unparsable answers by backtracking: resample from the failing token, the most likely alternative first.
 
-A small model that errs is sure of what it errs in, so that a second draw repeats it. What it wrote up to where the text shows to be
-wrong is looked at token by token instead, and the other tokens that it held for likely there begin other answers: those with the
-likeliest first, one after another until one can be read. It is a best-first search over beginnings which a reader has not refuted,
+A small model is confident in its errors, so a second sample repeats them. Instead the text up to the place of the parse error is
+examined token by token; other likely tokens there start other answers, the
+likeliest first, until one parses. It is a best-first search over prefixes that a parser has not refuted,
 with the model's own probabilities; the reader looks at a text alone and runs nothing. The idea of holding a decoder to what can be
 read is that of constrained decoding (for types: Mündler et al., arXiv 2504.09246); that a whole answer is written before it is
 looked at keeps the sampler as fast as it is.
 
-    Beginnings   what is left to try for one answer
-    repaired       answers gone on with together, as each comes to an end
-    settled      the same, of answers that are not sorted yet
+    Beginnings   prefixes left to try for one answer
+    repaired     repairs answers together, each as it finishes
+    settled      the same, for answers that are not sorted yet
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from dvk.config import RolloutConfig
 from dvk.records import Tokens
 
 TRIES, TRIES_IN_SEARCH = 32, 4
-"""Of one answer, where nothing else is asked for; fewer in a search against the clock, where another answer is as good. Of 11 answers
-to held-out tasks that the nano that ships had wrong on a GPU 5 could be read after 4 tries (and are wrong all the same), none more after
+"""Tries for one answer if nothing else is asked for; fewer in a search against the clock, where another answer is as good. Of 11 answers
+to held-out tasks that the shipped nano got wrong on a GPU, 5 parsed after 4 tries (all wrong), none more after
 16, and 10 after 32, of which 4 are right."""
 
 ABREAST = 8
@@ -46,11 +46,11 @@ class UnparsedAnswer(NamedTuple):
     subject: TaskContext
     question: Conversation
     answer: Completion
-    """A `policy.Reply`, where it was read."""
+    """A `policy.Reply`, if it parsed."""
 
 
 class Prefixes:
-    """What is left to try for one answer."""
+    """Prefixes left to try for one answer."""
 
     def __init__(self) -> None:
         self._left: list[tuple[float, int, tuple[int, ...]]] = []
@@ -83,7 +83,7 @@ class Prefixes:
 def repair(
     backbone: Backbone, dialect: Dialect, unread: Sequence[UnparsedAnswer], most: int, sampling: Sampling
 ) -> Iterator[tuple[int, Completion, int]]:
-    """Of each answer its position among them, one that can be read, or itself where none was found, and how many were dropped.
+    """For each answer its position among them, one that parses (or itself if none was found), and how many were dropped.
 
     Those that go on are asked in one call a try, on a GPU in one for several tries of each (`parallel_attempts`), and before the first what
     else they might have been.
@@ -126,7 +126,7 @@ def parallel_attempts(backbone: Backbone) -> int:
 
 
 def _tokens(one: UnparsedAnswer) -> Tokens | None:
-    """Of an answer that can be gone on with: its model's weights are here, and the reader says where it went wrong."""
+    """Whether an answer can be resumed: its model's weights are local, and the parser says where it went wrong."""
     return one.answer.tokens if isinstance(one.answer, policy.Reply) and one.answer.shown is not None else None
 
 

@@ -1,7 +1,7 @@
 """Play tasks: carry questions to a backbone and candidates to the judge, so that neither waits for the other.
 
-All conversations of all tasks in flight that can go on are asked in one batch. While a backbone writes, the judge's
-workers go on with what they have; a new batch is begun when it is full, or when the judge is about to run out of work.
+All conversations of all tasks in flight that are ready are asked in one batch. While a backbone writes, the judge's
+workers continue with their queue; a new batch starts when it is full, or when the judge is about to run out of work.
 Twice a batch of conversations is kept in flight: one half is being written, the other judged.
 """
 
@@ -68,7 +68,7 @@ def run_episodes(
         backbone: speaks the dialect it names.
         library: searched for every task, in the caller's thread; None: nothing is selected, all is played without skills.
         config: `agents`, `rollout`, and the judge's settings.
-        judging: where candidates are judged, to be shared by runs one after another; one of its own by default.
+        judging: judge queue, shared by consecutive runs; a separate one by default.
         step: training step, for the record.
         on_turn: see `OnTurn`.
 
@@ -137,7 +137,7 @@ def begin(
 
 
 def guarded(one: EpisodeRunner, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T | None:
-    """What `work` on a task's episode returns; None where the episode is over because of an exception, this one or an earlier."""
+    """The result of `work` on a task's episode; None if an exception, this one or an earlier one, has ended the episode."""
     if one.failed:
         return None
     result = fenced("playing it", work, *args, **named)
@@ -197,7 +197,7 @@ def generate_turns(
 def repair_unparsed(
     lost: Sequence[Unparsed], backbone: Backbone, dialect: dialects.Dialect, most: int
 ) -> Iterator[tuple[EpisodeRunner, ConversationState, Candidate]]:
-    """What becomes of answers that `generate_turns` could not read: candidates, as they come; the others are heard as they were.
+    """Repair answers that `generate_turns` could not parse: yields candidates as they come; the other answers are passed on unchanged.
 
     Args:
         most: tries of one answer, see `repair`.

@@ -15,7 +15,7 @@ from dvk.records import Skill, Task
 from dvk.skills import Library, query_from_graph
 
 _SPOKEN_FOR = frozenset("F functional nn torch special".split())
-"""What operators and layers are attributes of."""
+"""Names that operators and layers are attributes of."""
 _SILENT = frozenset(
     "Buffer Module ModuleDict ModuleList Parameter Sequential Tensor arange append bool compile contiguous cpu cuda device double empty "
     "expand flatten float float16 float32 float64 format full functional get half init int int64 items keys long manual_seed nn no_grad "
@@ -27,21 +27,21 @@ _SILENT = frozenset(
 
 @dataclass(frozen=True)
 class Selected:
-    """What was read from one selection answer."""
+    """A parsed selection answer."""
 
     skills: tuple[Skill, ...] = ()
     """Chosen, in the order given; empty also where the model chose none."""
     dropped: tuple[str, ...] = ()
-    """What was left out of the answer, each with why."""
+    """Ignored parts of the answer, each with the reason."""
     malformed: str | None = None
     """Why nothing could be read; null when something was."""
 
 
 def candidates(subject: TaskContext, library: Library, settings: AgentsConfig) -> list[Skill]:
-    """What BM25 offers for a task, best first; empty when the library has nothing on it.
+    """BM25 hits for a task, best first; empty when the library has no match.
 
-    The query is the graph's operators in the library's own words and the operators that the source names, rarest first:
-    nothing of any prompt, no number, no name of the author's.
+    The query is the graph's operators in the library's vocabulary and the operators that the source names, rarest first:
+    no text of a prompt, no number, no name chosen by the author.
     """
     if settings.num_candidates == 0:
         return []

@@ -3,7 +3,7 @@
 Likeness is the Jaccard similarity of two tasks' operator families (`dvk.taskgen.split`): spelling, sizes, order and
 views do not count. Where one of the two has no graph, the operators that their sources name are compared instead.
 
-A step's own tasks come first; where they are not alike enough, the `SimilarTasks` of earlier ones is asked.
+A step's tasks come first; if they are not similar enough, the `SimilarTasks` of earlier steps is asked.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ def most_similar(
         task: id of that task, one of `subjects`.
         subjects: by task id.
         count: at most so many.
-        least: likeness below which a task is no sibling.
-        beside: asked for what `subjects` lack, by task id.
+        least: similarity below which a task is no sibling.
+        beside: fallback for siblings that `subjects` lack, by task id.
     """
     own = subjects[task]
     found: list[str] = []
     for others in (subjects, beside or {}):
         near = {other: task_similarity(own, subject) for other, subject in others.items() if other != task}
-        # Equals are told apart by a hash of both, so that not every task has the same siblings.
+        # Ties are broken by a hash of both, so that not every task has the same siblings.
         ordered = sorted(near, key=lambda other: (-near[other], content_hash(task, other)))
         found += [other for other in ordered if near[other] >= least and other not in found]
     return found[:count]

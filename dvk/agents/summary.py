@@ -25,7 +25,7 @@ MAX_DESCRIPTION = 200
 
 @dataclass(frozen=True)
 class SummaryProposals:
-    """What was read from one summary answer."""
+    """A parsed summary answer."""
 
     skills: tuple[Skill, ...] = ()
     """Well-formed ones; empty also where the model found nothing worth keeping."""
@@ -49,7 +49,7 @@ def due(trace: Trace, settings: RolloutConfig) -> bool:
 
 
 def best(traces: Sequence[Trace], settings: RolloutConfig) -> Trace | None:
-    """Of the policy conversations that are worth a summary, the one that came to the highest speed; the first of equals."""
+    """The policy conversation worth a summary with the highest speedup; the first of equals."""
     worthy = [trace for trace in traces if trace.role == "policy" and due(trace, settings)]
     return max(worthy, key=lambda trace: max(speedup(turn) for turn in trace.turns), default=None)
 

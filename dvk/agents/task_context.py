@@ -20,14 +20,14 @@ SEPARATOR = "\n\n---\n\n"
 
 @dataclass(frozen=True)
 class TaskContext:
-    """What the agents work on."""
+    """The task as the agents see it."""
 
     task: Task
     captured: CapturedGraph | None
     """The operator graph; null where the module cannot be captured, which the compact dialect cannot read."""
     backend: BackendName
     cannot: CannotCompose | None = field(default=None, compare=False)
-    """Why there is no graph, where that is known."""
+    """The reason why there is no graph, if known."""
 
 
 def cut(text: str, num_tokens: int) -> str:
@@ -55,7 +55,7 @@ def whole(skill: Skill) -> str:
 
 
 def bodies(skills: Sequence[Skill], num_tokens: int) -> str:
-    """All of `skills` in full; where they exceed the budget together, each is cut to what it may have."""
+    """All of `skills` in full; if they exceed the budget together, each is cut to its share."""
     texts = [whole(skill) for skill in skills]
     return SEPARATOR.join(fit(texts, num_tokens))
 

@@ -1,7 +1,7 @@
 """The tools that agents answer with: schemas as OpenAI-style functions, one source for prompts, training data and reading.
 
 Names and fields of the first two are those of daVinci-kernel (arXiv 2606.16497), so that its published checkpoints answer
-in a form that we read. Counts are part of the schema: who asks decides how many.
+in a form that dvk parses. Counts are part of the schema: the caller decides how many.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The arms of all trials of a step, asked and judged: one turn, so many samples of each, nobody waits for anybody.
+"""Generates and judges the arms of all trials of a step: one turn, a fixed number of samples each, without barriers between tasks.
 
 All samples of a question are asked in one call of the backbone, which draws equal questions apart by their place in it, and
 every call of a step has one seed of its own. So sample i is the same draw in either arm, whatever else is asked. (Draws also
@@ -43,7 +43,7 @@ def answered(
 
     Args:
         arms: those of tasks that the backbone's dialect can read.
-        judging: where candidates are judged, to be shared by runs one after another; one of its own by default.
+        judging: judge queue, shared by consecutive runs; a separate one by default.
         step: training step, which the seed follows from.
 
     Raises:
@@ -97,8 +97,8 @@ def answered(
 
 
 def draws(dialect: dialects.Dialect, config: Config, step: int) -> Sampling:
-    """As the policy's, with a seed of their own: the conversations that were summarised were chosen for their luck, and
-    a control that repeated them would have it too."""
+    """The policy's settings with another seed: the conversations that were summarised were selected for luck, and
+    a control that repeated them would share it."""
     seed = int(content_hash(str(config.seed), str(step), "trials"), 16) % 2**31
     return sampling("policy", dialect, config, step).model_copy(update={"seed": seed})
 

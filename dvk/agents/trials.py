@@ -40,15 +40,15 @@ ArmKey = tuple[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of a proposal.
+    """The outcome of a proposal.
 
     Attributes:
         proposal: what was proposed.
         skill: the same, with the evidence once it was tried.
         admitted: it is to enter the library.
-        why: what decided; for people.
-        worth: what its summary earns by it; None where nobody can say, since it was left untried for want of room.
-        gain: what the trial found; None where there was none.
+        why: the deciding reason, as text.
+        worth: reward of its summary; None if unknown, because the trial was skipped for lack of room.
+        gain: the trial's result; None if there was no trial.
     """
 
     proposal: Proposal
@@ -130,7 +130,7 @@ def try_skills(
 def tried(
     proposal: Proposal, pairs: Mapping[str, Sequence[Pair]], subjects: Mapping[str, TaskContext], settings: Settings, step: int
 ) -> Trial:
-    """The outcome of one trial, compared with nobody else's.
+    """The outcome of one trial, judged by its pairs alone.
 
     Args:
         pairs: control's and treatment's judged turns, by task id.
@@ -176,7 +176,7 @@ def evidence(
     settings: Settings,
     step: int,
 ) -> dict[str, Any]:
-    """What a skill's record keeps of its trial, as JSON; ratios, bounds one-sided, null where nothing bounds."""
+    """A skill's record of its trial, as JSON; ratios, bounds one-sided, null if unbounded."""
     assert measured.total is not None
     turns = [turn for of_task in pairs.values() for pair in of_task for turn in pair]
     machine = next((turn.verdict.machine for turn in turns if turn.verdict is not None and turn.verdict.machine), "")

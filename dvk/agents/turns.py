@@ -1,4 +1,4 @@
-"""What earlier turns of a conversation say together: speeds, the best, which to show again, where to go on from."""
+"""Facts about a conversation's earlier turns: speeds, the best, which to show again, which to continue from."""
 
 from __future__ import annotations
 

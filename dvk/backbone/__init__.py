@@ -38,7 +38,7 @@ Dialect = Literal["chat", "compact", "davinci"]
 
 
 class Conversation(Record):
-    """What a model is shown."""
+    """A model's input."""
 
     messages: tuple[dict[str, Any], ...] = Field(description="OpenAI-style messages: role, content, perhaps tool_calls.")
     tools: tuple[dict[str, Any], ...] = Field((), description="OpenAI-style tool schemas.")
@@ -71,7 +71,7 @@ class Alternative(Record):
 
 
 class Completion(Record):
-    """What a model answered."""
+    """A model's answer."""
 
     text: str = Field(description="The answer without its stop token or stop text.")
     tokens: Tokens | None = Field(None, description="The same as token ids; null where the backbone does not tell them.")
@@ -94,7 +94,7 @@ class Completion(Record):
 
 @dataclass
 class TokenUsage:
-    """What a backbone has consumed since it was opened; adding is safe from several threads."""
+    """Tokens and time that a backbone has consumed since it was opened; `add` is thread-safe."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0

@@ -1,4 +1,4 @@
-"""What a node of a cluster says of itself, and what Ray did to its environment. Imports no Ray."""
+"""A cluster node's description of itself, and repair of the environment that Ray sets. Imports no Ray."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dvk.records import PROTOCOL
 
 def of_node() -> tuple[str, str]:
     """(version of the judge, kind of machine); equal kinds may share verdicts."""
-    os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # Ray hides the GPUs from who asks for none
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # Ray hides the GPUs from actors that request none
     machine.gpu_names.cache_clear()
     packages = ", ".join(f"{name} {machine.version(name)}" for name in machine.PACKAGES)
     kind = f"{', '.join(sorted(set(machine.gpu_names())))}; {machine.cpu_name()}, {machine.num_cores()} cores, {machine.isa()}; {packages}"

@@ -1,1 +1,1 @@
-"""What other projects read and write. Tables in the packages below load it by import path; none imports it."""
+"""Formats and protocols of other projects. Tables in the packages below load them by import path; none imports them."""

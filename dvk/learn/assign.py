@@ -40,12 +40,12 @@ class Assigned:
 
 
 def assign(episode: Episode, config: Config, summaries: Mapping[int, float | None] | None = None) -> Assigned:
-    """Rewards, returns and advantages of everything that was said for one task.
+    """Rewards, returns and advantages of all conversations about one task.
 
     Args:
         episode: as played.
         config: `rewards` and `credit`; `seed` draws what profiling rejection leaves out.
-        summaries: sample → what its skills were worth when they were tried, None where nobody tried them; missing ones were
+        summaries: sample → worth of its skills in their trial, None if there was no trial; missing ones were
             worth nothing.
     """
     settings = config.credit
@@ -79,7 +79,7 @@ def _written(episode: Episode, traces: Sequence[Trace], found: Mapping[Place, fl
 
 
 def rows(episode: Episode) -> list[TrainingRow]:
-    """What the learner sees of an episode with credit: a row a turn that has an advantage, other than 0, and tokens."""
+    """The learner's rows of an episode with credit: one row a turn that has tokens and a nonzero advantage."""
     result = []
     for trace in episode.traces:
         for number, turn in enumerate(trace.turns):
@@ -181,7 +181,7 @@ def _selection(traces: Sequence[Trace], config: Config) -> dict[Place, float]:
 
 
 def _summary(traces: Sequence[Trace], worth: Mapping[int, float | None], config: Config) -> dict[Place, float]:
-    """Samples about one improvement are compared with each other; those nobody tried are no peers."""
+    """Samples about one improvement are compared with each other; those without a trial are no peers."""
     asked, values = [], []
     for position, trace in enumerate(traces):
         if trace.role == "summary" and trace.turns and trace.turns[-1].finish != "error":

@@ -1,7 +1,7 @@
 """Attention inside rows that lie side by side: causal within each, nothing between them.
 
 A mask over whole packs computes what it then throws away: with rows of 400 tokens in packs of 2,048 four fifths. On a
-GPU and in half precision torch's variable-length flash attention takes the rows as they lie; elsewhere rows of similar
+GPU and in fp16/bf16 torch's variable-length flash attention takes the packed rows directly; elsewhere rows of similar
 length are padded to one, at most doubling them.
 
 `install` makes transformers' models call it; without row offsets they compute as before.
@@ -94,7 +94,7 @@ def _padded(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, offsets: torch.Te
         if bool(chosen.any()):
             steps = torch.arange(width, device=q.device)
             inside = steps < lengths[chosen, None]
-            # What pads reads the row's first token: later tokens alone would look at it.
+            # Padding reads the row's first token; only later tokens would attend to it.
             places = starts[chosen, None] + torch.where(inside, steps, 0)
             padded = [t[places].transpose(1, 2) for t in (q, k, v)]
             tensor = F.scaled_dot_product_attention(padded[0], padded[1], padded[2], is_causal=True, scale=scaling).transpose(1, 2)

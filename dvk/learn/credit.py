@@ -1,6 +1,6 @@
-"""Who earned what: from rewards of turns to advantages. Pure functions of numbers; nothing here knows a model.
+"""Credit assignment: from rewards of turns to advantages. Pure functions of numbers; nothing here knows a model.
 
-Whose values are compared is the caller's to say, by explicit peer groups: (task, turn) over all conversations for the
+The caller decides which values are compared, by explicit peer groups: (task, turn) over all conversations for the
 policy, the schemes of a task for the selection, the samples about one improvement for the summary. Formulas are those of
 daVinci-kernel (arXiv 2606.16497) and Dr.Kernel (arXiv 2602.05885) where named so.
 """
@@ -68,8 +68,8 @@ def over_peers(values: Mapping[Hashable, float], peers: Mapping[Hashable, Hashab
 
     Args:
         values: by key, e.g. (task, scheme, rollout, turn).
-        peers: key → its group; keys that are missing here are compared with nobody and left out.
-        advantage: of one group.
+        peers: key → its group; keys that are missing here have no peers and are left out.
+        advantage: function of one group.
     """
     groups: dict[Hashable, list[Hashable]] = defaultdict(list)
     for key in values:
@@ -102,7 +102,7 @@ def void_mask(rewards: Sequence[float]) -> list[bool]:
 
 
 def worth(rollouts: Sequence[Sequence[float]]) -> float:
-    """What a scheme came to: the mean over its conversations of the best turn's reward."""
+    """A scheme's return: the mean over its conversations of the best turn's reward."""
     return fmean(max(turns) for turns in rollouts)
 
 
@@ -110,7 +110,7 @@ def selections(schemes: Sequence[tuple[frozenset[str], float]], null: float | No
     """Advantages of a task's selections: a scheme's worth over the mean of the null scheme and the other schemes.
 
     The same skills chosen twice are one choice played twice: such schemes share their mean worth, and are no peers of
-    each other. With nobody else a selection is compared with the null scheme alone.
+    each other. Without other peers a selection is compared with the null scheme alone.
 
     Args:
         schemes: the skills chosen and what playing with them was worth.

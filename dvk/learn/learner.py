@@ -32,7 +32,7 @@ STATE = "learner.pt"
 
 @dataclass(frozen=True)
 class Scored:
-    """What a loss is given of one micro-batch, shapes (targets,)."""
+    """A loss's inputs for one micro-batch, shapes (targets,)."""
 
     logprobs: torch.Tensor
     entropies: torch.Tensor

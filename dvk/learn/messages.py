@@ -17,7 +17,7 @@ _FENCE = re.compile(r"```[ \t]*[\w+-]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.S)
 _CANDIDATE = re.compile(r"^\s*(?:[-*]|\[?\d+[.)\]])\s*\*\*`?([^*`\n]+?)`?\*\*", re.M)
 _FRONT_MATTER = re.compile(r"^---[ \t]*\n(?:[^\n]*\n)*?name:[ \t]*[\"']?([\w-]+)", re.M)
 SKILL_BLOCK = "[Skill Library]"
-"""What the reference's block of injected skills begins with."""
+"""Heading of the reference's block of injected skills."""
 
 
 def listed(value: Any, what: str) -> list[dict[str, Any]]:

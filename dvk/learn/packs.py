@@ -1,7 +1,7 @@
 """Packs: rows laid side by side in sequences of one length, so that a device computes no padding.
 
 Every row in a pack sees itself alone: positions start again and attention stays inside the row. The order
-of packs is a function of seed and epoch, so a resumed run goes on with the pack it would have had.
+of packs is a function of seed and epoch, so a resumed run continues with the same pack.
 """
 
 from __future__ import annotations
@@ -115,9 +115,9 @@ class Packs:
         return self.segments + torch.arange(num_packs, device=self.segments.device)[:, None] * (capacity + 1)
 
     def row_offsets(self) -> torch.Tensor:
-        """Where rows begin when all packs lie one after another, int32; a pack's tail is a separate row.
+        """Offsets of rows in the concatenation of all packs, int32; a pack's tail is a separate row.
 
-        Ends with as many empty rows as make the shape depend on the packs' shape alone, for what is compiled for one.
+        Ends with enough empty rows that the shape depends on the packs' shape alone: code is compiled for one shape.
         """
         import torch
         from torch.nn import functional as F

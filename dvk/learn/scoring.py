@@ -1,7 +1,7 @@
 """Log-probabilities of target tokens under a causal language model, with gradient.
 
 The decoder runs once over whole packs; the vocabulary's logits are made for targets only, a piece at a
-time, and made again in the backward pass: with 150,000 words they would not fit beside the model.
+time, and recomputed in the backward pass: with a vocabulary of 150,000 they would not fit in memory with the model.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Scorer(torch.nn.Module):
             Log-probabilities and entropies (nats) of the targets in row-major order, shape (targets,) each,
             float32; the entropies carry no gradient.
         """
-        # A mask of four dimensions is left alone; by rows nobody reads it.
+        # A 4-D mask is passed through unchanged; no layer reads it by rows.
         unused = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=packs.ids.device)
         hidden = self.decoder(input_ids=packs.ids, attention_mask=unused, position_ids=packs.positions, use_cache=False,
                               row_offsets=packs.row_offsets(), longest_row=packs.ids.shape[1]).last_hidden_state

@@ -1,4 +1,4 @@
-"""Where examples come from: a list, or files that are never held whole and never parsed where they are only passed on."""
+"""Sources of examples: a list, or files that are never held whole and not parsed when they are only passed on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Source(Protocol):
     def __iter__(self) -> Iterator[Example]: ...
 
     def batches(self, size: int) -> Iterator[list[Any]]:
-        """What `__iter__` goes through, as it came, so many at a time; `parsed` makes examples of it, in any process."""
+        """Raw items in order, a batch at a time; `parsed` makes examples of a batch, in any process."""
         ...
 
     def at(self, position: int) -> Example:
@@ -103,7 +103,7 @@ class OnDisk:
         return (example for example in found if getattr(example, field) is not None)
 
     def sample(self, count: int) -> Iterator[Example]:
-        # By bytes, of which a file tells how many it has; lines are about equally long.
+        # Split by bytes, whose total a file knows; lines are about equally long.
         sizes = [path.stat().st_size for path in self.paths]
         step = max(1, sum(sizes) // count)
         begins = 0

@@ -1,4 +1,4 @@
-"""A function over many batches, in several processes: results in the order of the batches, a few ahead of whoever asks."""
+"""Ordered parallel map over batches in several processes: results in order, a few batches ahead of the consumer."""
 
 from __future__ import annotations
 

@@ -33,12 +33,12 @@ _SUFFIX = {form: "" if form == TASKS else ".parquet" if form in _PARQUET else ".
 
 @dataclass
 class Converted:
-    """What was done."""
+    """Counts of a conversion."""
 
     number: int = 0
     form: str = ""
     problems: list[str] = field(default_factory=list)
-    """What was left out, each with why."""
+    """Rows left out, each with the reason."""
 
 
 def convert(source: Path, target: Path, form: str | None = None, replace: bool = False) -> Converted:

@@ -1,8 +1,8 @@
-"""`dvk doctor`: what this machine can do, found out by doing it.
+"""`dvk doctor`: this machine's abilities, found by trying them.
 
 Facts come from `machine`, abilities from probes in child processes, so a broken driver or compiler
-becomes a line of the report and never an error of ours. What was measured is kept in
-`$DVK_HOME/machine.json`; the skill library is looked at, never built.
+becomes a line of the report and never an error of ours. Measurements are kept in
+`$DVK_HOME/machine.json`; the skill library is read, never built.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _probe(name: str, request: dict[str, Any], env: dict[str, str] | None = None
 
 
 def _isolation(gpu: bool) -> dict[str, Any]:
-    """What shuts candidates in here, by device, and what is open to them for want of a layer."""
+    """The sandbox layers that hold candidates here, by device, and the accesses left open because a layer is missing."""
     result: dict[str, Any] = {}
     kinds: tuple[Device, ...] = ("cpu", "cuda") if gpu else ("cpu",)
     for kind in kinds:

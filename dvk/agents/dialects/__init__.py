@@ -50,7 +50,7 @@ class Dialect(Protocol):
         """The answer that gives `text`, a whole file or a compact text."""
 
     def feedback(self, verdict: Verdict | None, malformed: str | None, best: Timing | None, settings: AgentsConfig) -> str:
-        """What the policy is told of its last answer; one of `verdict` and `malformed` is given."""
+        """Feedback on the policy's last answer; one of `verdict` and `malformed` is given."""
 
     def summary(self, subject: TaskContext, trace: Trace, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
         """Ask what there is to learn from a policy's conversation, which was given `skills`."""
@@ -64,7 +64,7 @@ class Dialect(Protocol):
 
 @runtime_checkable
 class ProseDialect(Dialect, Protocol):
-    """A dialect whose models can be told and asked in words: versions side by side, a review, a running summary."""
+    """Dialect of models that read and write prose: versions side by side, a review, a running summary."""
 
     def revise(self, subject: TaskContext, skills: Sequence[Skill], brief: Brief, settings: AgentsConfig) -> Conversation:
         """Ask for another candidate in the light of earlier ones; read by `read_policy`."""
@@ -82,7 +82,7 @@ class ProseDialect(Dialect, Protocol):
         """The summary."""
 
     def idea(self, answer: Completion) -> str:
-        """What a candidate's answer says it does differently, on one line; empty where it says nothing. Raises nothing."""
+        """One line on what the candidate's answer says it changes; empty if it says nothing. Raises nothing."""
 
 
 def get(name: str) -> Dialect:

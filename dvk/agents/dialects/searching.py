@@ -1,6 +1,6 @@
-"""What general language models are told beyond the three agents' conversations, by strategies that search: see `briefs`.
+"""Prompts of search strategies for general language models, in addition to the three agents' conversations: see `briefs`.
 
-`revise` asks for another version in the light of earlier ones, `advise` has a reviewer name one change, `digest` keeps a
+`revise` asks for another version given earlier ones, `advise` has a reviewer name one change, `digest` keeps a
 running summary. Operations follow EvoEngineer (arXiv 2510.03760: mutation, crossover), CUDA-L1 (2507.14111: comparison before
 code), CudaForge (2511.01884: one change at a time, repair before speed) and POLCA (2603.14769: the summary).
 """
@@ -135,7 +135,7 @@ def _heading(number: int, turn: Turn) -> str:
 
 
 def _which(shown: Sequence[Turn]) -> str:
-    """What is wanted of the last version."""
+    """Request for the last version."""
     if not shown:
         return ""
     verdict = shown[-1].verdict
@@ -148,11 +148,11 @@ def _which(shown: Sequence[Turn]) -> str:
 # ---------------------------------------------------------------- reviewing
 
 def advise(subject: TaskContext, turn: Turn, tried: Sequence[str], settings: AgentsConfig) -> Conversation:
-    """Ask a reviewer for exactly one change: a repair while the version is not right, else what makes it faster.
+    """Ask a reviewer for exactly one change: a repair while the version is wrong, else a speedup.
 
     Args:
         turn: the version, judged.
-        tried: changes made to this very version before, each with what came of it.
+        tried: changes made to this version before, each with its outcome.
     """
     right = turn.verdict is not None and turn.verdict.status is Status.OK
     system = (_SPEED_UP if right else _REPAIR).format(backend=TITLES[subject.backend])
@@ -200,7 +200,7 @@ def _several(text: str) -> list[str]:
 # ---------------------------------------------------------------- remembering
 
 def digest(subject: TaskContext, before: str, turns: Sequence[Turn], num_tokens: int, settings: AgentsConfig) -> Conversation:
-    """Ask for the running summary `before` to be brought up to date with what became of `turns`."""
+    """Ask for an update of the running summary `before` with the outcomes of `turns`."""
     told = [attempt(_heading(number, turn), turn, settings) for number, turn in enumerate(turns, 1)]
     asked = _DIGEST.format(
         backend=TITLES[subject.backend], task=task_context.task(subject, settings.task_tokens), before=before or "(empty)",

@@ -1,4 +1,4 @@
-"""Advice: what a skill means to whoever schedules kernels, as data; in words as a note, and followed on a task.
+"""Advice: the meaning of a skill for scheduling, as data; as the text of a note, and applied to a task.
 
     condition  {"does": "softmax", "row length": "long"}      which kernels it is about
     algorithm  "row looped online"                            how they should compute
@@ -27,7 +27,7 @@ from dvk.nanolang.text.write import fused
 from dvk.records import BackendName
 
 UNSEEN_SHARE = 0.1
-"""Of pairs of condition and algorithm: never taught, to see whether following generalises."""
+"""Share of pairs of condition and algorithm that are never taught, to see whether following generalises."""
 ALIKE = ("row", "column", "product")
 """Words of algorithm names that say where, not how."""
 
@@ -88,7 +88,7 @@ def say(advice: Advice, rng: random.Random, *, unseen: bool = False) -> Note:
 
 
 def understood(note: Note) -> Advice | None:
-    """What a note says, if it says it in phrases; None where some part of it is none that is known."""
+    """The advice of a note made of known phrases; None if any part is unknown."""
     condition = _parts(note.when, phrases.CONDITIONS, phrases.JOINS) if note.when != phrases.ALWAYS else []
     words, numbers = note.do, {}
     while (match := re.search(r"(?: and| with)? ([a-z]+)(?: |=)(\d+)$", words)) is not None:

@@ -24,11 +24,11 @@ from dvk.records import Skill
 from dvk.skills import seeds
 
 OWN_SHARE = 0.6
-"""Of plain answers: the composer's own plan, so that the likeliest answer is the usual one."""
+"""Share of plain answers that are the composer's own plan, so that the likeliest answer is the usual one."""
 IDLE_SHARE = 0.25
-"""Of lessons with skills: none of the notes speaks of the task, and the usual answer is right."""
+"""Share of lessons with skills whose notes do not apply to the task: the usual answer is right."""
 SEED_SHARE = 0.4
-"""Of notes that were not made for the task: from the seeds, of which a third say what no plan of the composer's does."""
+"""Share of notes that were not made for the task: from the seeds, of which a third say what no plan of the composer's does."""
 MAX_NOTES = 3
 
 
@@ -121,7 +121,7 @@ def advise(subject: TaskContext, variant: PlanVariant, rng: random.Random) -> Ad
 
 
 def elsewhere(rng: random.Random) -> Advice:
-    """Advice out of the blue: it may or may not speak of the task at hand."""
+    """Random advice: it may or may not apply to the current task."""
     from dvk.agents.teacher import phrases
 
     kinds = {

@@ -1,4 +1,4 @@
-"""What a task's executed attempts teach the three roles: conversations whose every figure was measured.
+"""Training conversations for the three roles from a task's executed attempts; every figure was measured.
 
     policy       the fastest right text; after one attempt or two, with the judge's real words in between, the fastest not tried yet
     with skills  each right text that a note leads to, and what to try after it
@@ -76,7 +76,7 @@ class Taught:
     chosen: tuple[str, ...] = ()
     code: str = ""
     turn: Turn | None = None
-    """Whose verdict gives the example its speedup."""
+    """The verdict that gives the example its speedup."""
     rounds: tuple[float | None, ...] = ()
     improves: str = ""
     """The text of the turn before, which the answer is faster than."""
@@ -200,7 +200,7 @@ def _selection(subject: TaskContext, right: Sequence[Tried], usual: float, rng: 
 
 def _summaries(subject: TaskContext, played: Sequence[Tried], right: Sequence[Tried], usual: float, rng: random.Random, dialect: Dialect,
                settings: AgentsConfig) -> Iterator[Taught]:
-    """Conversations that a note made faster, most from the usual text or, where that is as fast, from another.
+    """Conversations that a note made faster, most from the usual text or, if that is as fast, from another.
 
     What is learned is no slower than the usual text: of two other notes the better one may still be bad advice. A conversation
     that was given the very note that made it faster teaches nothing; one that was given another teaches as much as one without.

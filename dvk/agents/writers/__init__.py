@@ -39,7 +39,7 @@ def settled(spec: str, config: Config, num_processes: int = 1) -> Config:
 
 @contextmanager
 def opened(spec: str, config: Config, device: Device, here: Backbone | None = None) -> Iterator[Backbone]:
-    """Who answers, by settings that are settled: the cluster's actors, else the backbone that is open here, or is opened.
+    """The writers that the settled settings name: the cluster's actors, else the local backbone, which is opened if needed.
 
     Args:
         device: where the tasks are run; the model, too.
@@ -67,6 +67,6 @@ def answers(backbone: Backbone, subjects: Sequence[TaskContext], questions: Sequ
 
 
 def renew(backbone: Backbone, trained: Trainable) -> None:
-    """Have who answers do so with these weights from now on, where they are not its own."""
+    """Send these weights to the writers, unless they share the learner's."""
     if isinstance(backbone, RayBackbone):
         backbone.renew(trained)

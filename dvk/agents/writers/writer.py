@@ -22,7 +22,7 @@ from dvk.records import Device
 
 
 class OpenedModel(NamedTuple):
-    """What is said of a model that can answer."""
+    """Description of a model that is ready to answer."""
 
     node: str
     dialect: Dialect
@@ -38,7 +38,7 @@ class GeneratedAnswers(NamedTuple):
 
 
 class ModelActor:
-    """See the module. Errors that a user can mend come back as what they are, not raised."""
+    """See the module. Errors that a user can fix are returned, not raised."""
 
     def __init__(self) -> None:
         unbound()

@@ -23,7 +23,7 @@ from dvk.harness.remote.ray import MODEL_SHARE
 from dvk.records import Device
 
 PIECE_BYTES = 64 << 20
-"""Of a file, at a time: an object store needs to hold few of them."""
+"""Bytes of a file sent at a time: an object store needs to hold few of them."""
 PATIENCE_S = 900.0
 """Longest without any actor that can write: a model of 16 GB over a gigabit takes minutes, as does a node that is replaced."""
 GLANCE_S = 1.0
@@ -48,7 +48,7 @@ class ActorHandle:
     place: tuple[str, int]
     """Id of its node, and which it is there."""
     asked: Any
-    """What will tell that it is done."""
+    """The handle that signals completion."""
     node: str = ""
     """Its node's name, once it can write."""
     part: QuestionBatch | None = None
@@ -111,7 +111,7 @@ class RayBackbone:
         """One completion a conversation, in their order.
 
         Args:
-            subjects: the task of each, where they ask for candidates: completions that have not failed are then `policy.Reply`.
+            subjects: the task of each, if they ask for candidates: completions that have not failed are then `policy.Reply`.
 
         Raises:
             MachineError: a node is at fault, or there is none left.

@@ -1,8 +1,8 @@
-"""Attention of one new token against a cache: a few queries, many keys, and every sequence of a length of its own.
+"""Attention of one new token against a cache: a few queries, many keys, every sequence with its own length.
 
 On a GPU a small Triton kernel reads each sequence's cache exactly as far as it is filled, once for all query heads that share
 it, with the running maximum of Milakov & Gimelshein 2018. Against torch's fused kernel, which reads everything up to the
-longest, under a mask, it takes a fraction of the time that dominates a step. Elsewhere two batched products do.
+longest, under a mask, it takes a fraction of the time that dominates a step. Other devices use two batched matmuls.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ if triton is not None:
 
 
 def by_kernel(q: Tensor, keys: Tensor, values: Tensor, filled: Tensor, mask: Tensor | None) -> Tensor:
-    """The same by the Triton kernel; `filled` tells what counts and no mask is wanted."""
+    """The same by the Triton kernel; `filled` gives the valid lengths and no mask is needed."""
     n, group, size = q.shape
     q, out = q.contiguous(), torch.empty_like(q, memory_format=torch.contiguous_format)
     _kernel[(n,)](
@@ -83,7 +83,7 @@ def by_kernel(q: Tensor, keys: Tensor, values: Tensor, filled: Tensor, mask: Ten
 
 
 def best_for(device: torch.device, dtype: torch.dtype) -> Attend:
-    """What is quickest there; where Triton does not work (it needs a C compiler), the products, and a warning.
+    """The fastest method there; if Triton does not work (it needs a C compiler), the matmuls, and a warning.
 
     On an H200 with 2,048 sequences of a 12M model: in float32 276,000 tokens/s by the kernel and 221,000 by torch's, in
     bfloat16 274,000 by the kernel and 368,000 by torch's, whose products run on tensor cores.

@@ -30,7 +30,7 @@ PREFILL_TOKENS = {"cpu": 4096, "cuda": 65536}
 ADMIT_SHARE = 16
 """A GPU is refilled when at least slots / this many are free: a prompt by itself costs as much host time as many."""
 CACHE_SHARE = {"cpu": 0.25, "cuda": 0.6}
-"""Of the memory that is free on a GPU, or that a processor has, what the caches may take."""
+"""Share of a GPU's free memory, or of a CPU's, that the caches may take."""
 
 
 class Sampled(NamedTuple):

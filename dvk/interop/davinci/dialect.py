@@ -1,8 +1,8 @@
-"""What daVinci-kernel's checkpoints were trained on: the shape of its prompts, in our words.
+"""The prompt format of daVinci-kernel's training, reworded.
 
 As `Chat`, but for the task as KernelBench puts it, skills as its block of front matter before the last sentence, feedback as its server's
 JSON, and a summary's material: first and best version with their speedups, no feedback. Its tool calls are read by `reading`, its
-schemas are those of `tools`. What it shows beside, the reward and rows of a profile without end, is left out.
+schemas are those of `tools`. Its other material (the reward, rows of a profile without end) is left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dvk.interop.kernelgym.answers import result_of
 from dvk.records import Skill, Status, Timing, Trace, Turn, Verdict
 
 BLOCK = "[Skill Library]"
-"""What its block of skills begins with, and what importers of its data know it by."""
+"""Heading of its block of skills, by which importers of its data recognise it."""
 JOINT = "\n\n"
 """Between skills, as in its training."""
 
@@ -113,7 +113,7 @@ def bodies(skills: Sequence[Skill], num_tokens: int) -> str:
 
 
 def answered(verdict: Verdict, num_tokens: int) -> dict[str, object]:
-    """What its server would say of a verdict, within a budget."""
+    """A verdict in its server's format, within a budget."""
     fields = ("status", "compiled", "correctness", "decoy_kernel", "reference_runtime", "kernel_runtime", "speedup", "error_code")
     found: dict[str, object] = result_of("", verdict).model_dump(include=set(fields))
     ordered = {name: found[name] for name in fields}

@@ -13,8 +13,8 @@ from dvk.skills import Library, jsonl
 
 
 def imported(file: Path) -> Path:
-    """The library made of a JSONL file, under `$DVK_HOME/davinci`: made once, named by its content, so that what is learned of its skills
-    stays beside them.
+    """The library made of a JSONL file, under `$DVK_HOME/davinci`: made once, named by its content, so that evidence about its skills
+    stays with them.
 
     Raises:
         LibraryError: it cannot be read.

@@ -7,7 +7,7 @@ readings   its result as a verdict of ours        (who asks, as all below)
 client     requests that survive a full, slow or restarted server
 remote     a judge session that asks one
 
-Written from the documented fields. What is ours beside them stands under the one key `dvk` of a request, which its servers ignore, and
+Written from the documented fields. dvk's additions are under the one key `dvk` of a request, which its servers ignore, and
 of a result's metadata, which its trainer ignores.
 """
 

@@ -1,7 +1,7 @@
-"""A verdict as KernelGYM's result: what its trainer's reward and its prompts read.
+"""A verdict as KernelGYM's result: the fields that its trainer's reward and its prompts read.
 
-`completed` says that the candidate was found to be something: right, wrong, or a cheat (`decoy_kernel`), which earns its trainer's
-penalty. `timeout` and `failed` say that nothing was found out. Coverage is told only where trusted code saw the kernels run.
+`completed` says that the candidate has a verdict: right, wrong, or a cheat (`decoy_kernel`), which earns its trainer's
+penalty. `timeout` and `failed` say that there is none. Coverage is given only if trusted code saw the kernels run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ERRORS = {
 }  # fmt: skip
 NO_KERNEL = "it launches no kernel of its own: PyTorch's do the work"
 MAX_KERNELS = 12
-"""Rows of a profile that are told: its trainer shows all of them to the model."""
+"""Maximal number of profile rows: its trainer shows all of them to the model."""
 
 
 def result_of(task_id: str, verdict: Verdict, *, over: str | None = None, whole: bool = False, detect: bool = False) -> EvaluationResult:
@@ -59,8 +59,8 @@ def result_of(task_id: str, verdict: Verdict, *, over: str | None = None, whole:
 
 
 def launches_none(verdict: Verdict) -> bool:
-    """It is right, and where its time goes is known: nowhere into kernels of its own. That is its own process's word, which nobody would
-    falsify to that end."""
+    """Whether it is right and its profile shows no time in generated kernels. The profile comes from the candidate's process, which has no
+    reason to fake that."""
     profile = profile_of(verdict) if verdict.status is Status.OK else None
     return profile is not None and bool(profile.kernels) and not any(kernel.origin == "own" for kernel in profile.kernels)
 

@@ -33,7 +33,7 @@ MAX_BYTES = 64 << 20
 
 
 class RequestRefused(ValueError):
-    """The server does not take this request, whoever sends it; `field` is the one it objects to."""
+    """The server rejects this request from any client; `field` is the one it objects to."""
 
     def __init__(self, field: str, message: str):
         super().__init__(message)
@@ -57,7 +57,7 @@ class Client:
         self.token = os.environ.get(settings.token_env) or None
 
     def health(self) -> dict[str, Any]:
-        """What the server says of itself, to whom it would judge for.
+        """The server's description of itself, if it would accept requests from this client.
 
         Raises:
             MachineError, UsageError: as `evaluate`.
@@ -65,7 +65,7 @@ class Client:
         status, answer = self._persist("GET", "/health", None, time.monotonic() + self.settings.timeout_s)
         if status != 200 or not isinstance(answer, dict):
             raise MachineError(f"the judge at `{self.url}` is not well: {_said(answer, status)}", "look at its log, or restart it")
-        # It says so to everybody; whether it takes the token, it says of a task that nobody has.
+        # Every client gets that answer; a request for an unknown task shows whether the server accepts the token.
         self._persist("GET", "/status/dvk-none", None, time.monotonic() + self.settings.timeout_s)
         return answer
 

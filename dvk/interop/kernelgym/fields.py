@@ -1,4 +1,4 @@
-"""What KernelGYM's `POST /evaluate` takes and gives, by its own names; times in ms, `timeout` and `processing_time` in s."""
+"""Fields of KernelGYM's `POST /evaluate`, under its names; times in ms, `timeout` and `processing_time` in s."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_CODE = 100_000
 
 
 class JudgeOptions(Record):
-    """What `dvk verify` can ask beyond KernelGYM's fields: the `dvk` of a request. Its presence asks for our whole verdict."""
+    """Options of `dvk verify` beyond KernelGYM's fields: the `dvk` of a request. Its presence asks for the whole verdict."""
 
     tier: Tier = "search"
     baselines: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ class Evaluation(BaseModel):
 
 
 class EvaluationResult(BaseModel):
-    """What became of it. Runtimes are -1 and `speedup` 0 where nothing was timed."""
+    """The result. Runtimes are -1 and `speedup` 0 if nothing was timed."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
 

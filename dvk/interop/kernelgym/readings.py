@@ -62,7 +62,7 @@ def verdict_of(result: EvaluationResult, tier: Tier, seconds: float, *, ours: bo
 
 
 def _status(result: EvaluationResult, metadata: Mapping[str, Any]) -> tuple[Status, str | None]:
-    """What became of the candidate, and what was wrong."""
+    """The candidate's status, and the error."""
     said = result.error_message or None
     if result.status == "timeout":
         return Status.TIMEOUT, said or "it took longer than the server allows"

@@ -23,7 +23,7 @@ from dvk.records import Candidate, Device, Status, Task, Tier, Verdict
 
 
 def devices(config: Config) -> tuple[Device, ...]:
-    """Where the server that the settings name can judge, what it prefers first; KernelGYM's own have GPUs only.
+    """Devices on which the configured server can judge, the preferred one first; KernelGYM's own servers have GPUs only.
 
     Raises:
         MachineError, UsageError: see `Client.health`.

@@ -1,8 +1,8 @@
 """The diversity filter: which of many examples are worth learning from, and why each other one is not.
 
 The daVinci paper names one (density clustering of the SFT data) and publishes neither code nor criterion; this is
-ours. In order: `filter` what is not good enough, `contamination` with suites that will be measured on (both also as a
-stage of their own, `sift`), `duplicates`, `clusters` of equal structure, of each cluster only so many, and `balance` over
+ours. In order: `filter` removes weak examples, `contamination` overlap with benchmark suites (both also as the
+separate stage `sift`), then `duplicates`, `clusters` of equal structure with a cap on each, and `balance` over
 kinds, operators and skills so that no skill dominates. `sketches` and `lexing` make texts comparable, `report` shows
 coverage before and after, `stream` runs it all over files. `steps` is Kernel-Smith's choice of improving steps.
 

@@ -28,7 +28,7 @@ _STALE = 0.5
 
 @dataclass(frozen=True)
 class Choice:
-    """What was taken and what not."""
+    """Rows taken and rows left out."""
 
     taken: list[int]
     """Positions, in the order taken."""
@@ -93,7 +93,7 @@ def choose(rows: Sequence[ExampleRow], clusters: Sequence[int], settings: Divers
     counts = [0] * len(names)
     totals = {facet: 0 for facet in shares}
     goal = settings.target or len(rows)
-    # Where one task makes a dozen rows, a share of a few dozen says nothing of what dominates: it would leave out all but a few.
+    # If one task makes a dozen rows, a share of a few dozen says nothing about dominance: it would leave out all but a few.
     least = max(1, settings.share_from)
 
     def blocked(position: int) -> tuple[str, str] | None:
@@ -112,7 +112,7 @@ def choose(rows: Sequence[ExampleRow], clusters: Sequence[int], settings: Divers
         room = min(goal, len(taken) + max(1, int(_ROUND * len(taken))))
         known = np.array(counts, dtype=np.int64)
         gains = np.bincount(owner, weights=weight / (1.0 + known)[flat], minlength=len(rows))
-        # What no row of this round can make admissible is not looked at one by one.
+        # Rows that no row of this round can make admissible are skipped as a group.
         most = {facet: max(float(least), share * (totals[facet] + room - len(taken)) + 1e-9) for facet, share in shares.items()}
         over = np.zeros(len(names), dtype=bool)
         for facet, found in facet_of.items():

@@ -56,7 +56,7 @@ def keep(cluster: Sequence[int], cap: int, places: Sequence[int]) -> list[int]:
 
 
 def spread_out(texts: Sequence[Sequence[str]], cap: int) -> list[int]:
-    """Of a pool's texts, as words, the places of those that stay because they differ."""
+    """Indices of the texts of a pool, given as words, that stay because they differ."""
     return farthest_first(texts, min(cap, _MOST_SPREAD))
 
 
@@ -66,7 +66,7 @@ def farthest_first(texts: Sequence[Sequence[str]], count: int) -> list[int]:
     The likeness of a text to one chosen is its BM25 score for that one's rarest words, as a share of its own.
     """
     index = BM25Okapi([list(text) or ["_"] for text in texts])
-    # What each word gives each text that has it, word after word, the rarest first: `index.get_scores` asks all texts for all words.
+    # The score of each word in each text that has it, word after word, the rarest first: `index.get_scores` asks all texts for all words.
     number = {word: place for place, word in enumerate(sorted(index.idf, key=lambda word: (-index.idf[word], word)))}
     own = [np.sort([number[word] for word in found]) if text else np.zeros(0, np.int64) for found, text in zip(index.doc_freqs, texts)]
     word = np.array([number[word] for found in index.doc_freqs for word in found])

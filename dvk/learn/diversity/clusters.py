@@ -38,7 +38,7 @@ def assign(rows: ExampleRows, members: Sequence[int], settings: DiversityConfig,
     """
     if settings.method == "none":
         return np.arange(len(members))
-    _method(settings)  # an unknown one is told before the work is begun
+    _method(settings)  # an unknown method raises before the work starts
     groups: dict[tuple[str, str, str], list[int]] = {}
     for position, member in enumerate(members):
         row = rows.facts[member]

@@ -121,7 +121,7 @@ def files(folders: Sequence[str | Path]) -> Iterator[tuple[str, Path, str]]:
 
 
 def source_of(example: Example) -> str | None:
-    """The reference module that an example is about, where it is told."""
+    """The reference module that an example is about, if given."""
     return example.task.source or reference(first_user(example.messages))
 
 

@@ -113,7 +113,7 @@ def decide(
 
 @dataclass(frozen=True)
 class _Reading:
-    """What is asked of a batch of rows before they are compared; sent to the processes that do it."""
+    """Work on a batch of rows before they are compared; sent to worker processes."""
 
     config: Config
     known_skills: frozenset[str] | None
@@ -138,7 +138,7 @@ class _Reading:
 
 @dataclass(frozen=True)
 class _Spreading:
-    """What is asked of the rows of a cluster that is too large; sent to the processes that do it."""
+    """Work on the rows of a cluster that is too large; sent to worker processes."""
 
     source: Source
     cap: int
@@ -171,7 +171,7 @@ def _read(
 
 
 def _best_first(row: ExampleRow) -> tuple[float, int, int]:
-    """Of two that say the same: the faster one, then the shorter one."""
+    """The better of two duplicates: the faster one, then the shorter one."""
     return -(row.speedup or 0.0), row.length, row.digest
 
 

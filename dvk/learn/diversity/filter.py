@@ -25,7 +25,7 @@ _PLACEHOLDER = re.compile(
 _HINTS = ("...", "…", " here", "omitted", "rest of", "remainder of", "same as", "unchanged", "notimplemented")
 """One of these is in all of that; looking for them first takes a tenth of the time."""
 _KERNELS = {"triton": "@triton.jit", "cuda": "__global__", "cpp": "#include"}
-"""What a whole file in this back end cannot do without."""
+"""Text that every whole file in this back end contains."""
 _EVASIVE = re.compile(
     r"\b(?:fall(?:ing)? back (?:to|on) (?:plain |eager |native )?(?:py)?torch|(?:just |simply )?use (?:torch\.compile|cublas|cudnn) instead"
     r"|(?:do not|don't|no need to|avoid) writ(?:e|ing) (?:a |any |custom )*(?:cuda |triton )?kernels?\b"
@@ -88,7 +88,7 @@ def _slow(example: Example, settings: DiversityConfig) -> tuple[str, str] | None
 
 def _size(example: Example, settings: DiversityConfig) -> tuple[str, str] | None:
     answer = example.answer()
-    # Roles answer in a word or two (`select none`); what is short for them is for whoever reads the answer to say.
+    # Roles answer in a word or two (`select none`); the parser of the answer decides what is too short for them.
     if len(answer.strip()) < (settings.min_chars if example.kind in PLAYS else 1):
         return "too_short", f"{len(answer.strip())} characters are answered"
     whole = len(answer) + sum(len(str(message.get("content") or "")) for message in example.messages if message["role"] != "assistant")

@@ -16,7 +16,7 @@ import numpy as np
 
 _TRIPLE = re.compile(r"\"\"\"(.*?)\"\"\"|'''(.*?)'''", re.S)
 _TOKEN = r"""(?:self\.|\.|::)?[A-Za-z_]\w*\(?|[^\w\s"']|\d[\w.]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|["']|\Z"""
-# Blanks and comments are eaten before the token, in one step of the matcher: a third faster than a token of their own.
+# One match consumes blanks and comments before the token: a third faster than separate tokens for them.
 _PYTHON = re.compile(rf"\s*(?:#[^\n]*\s*)*({_TOKEN})")
 _C = re.compile(rf"\s*(?:(?://[^\n]*|/\*(?:[^*]|\*(?!/))*\*/)\s*)*({_TOKEN})")
 _DEFINED = re.compile(r"(?:def|class) (\w+)")

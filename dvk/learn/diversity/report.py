@@ -1,4 +1,4 @@
-"""What the filter did: counts and effective numbers before and after, as a dict for programs and Markdown for people."""
+"""The filter's report: counts and effective numbers before and after, as a dict for programs and Markdown for people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dvk.learn.diversity.balance import effective_number
 from dvk.learn.diversity.rows import ExampleRow
 
 FACETS = ("kind", "level", "backend", "origin", "family", "operator", "skill", "task")
-"""What is counted; of `task` only how many."""
+"""Attributes that are counted; `task` gives only the number of values."""
 _SHOWN = 12
 """Values of a facet in the Markdown tables; the dict has all."""
 

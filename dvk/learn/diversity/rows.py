@@ -1,4 +1,4 @@
-"""What the filter remembers of an example once its text is gone: facts to count by, and two sketches.
+"""An example's features that the filter keeps after its text is released: facts to count by, and two sketches.
 
 A million tokens of text become some hundred bytes a row, so that 200,000 rows fit in memory and their texts
 need not. `ExampleRow` is one row's facts, `ExampleRows` all of them with their sketches, one line of an array each.
@@ -40,7 +40,7 @@ class ExampleRow:
     task: str
     origin: str
     family: str
-    """Its signature, made coarse: see `signatures.family`; roles that write no code are families of their own."""
+    """Its signature, made coarse: see `signatures.family`; roles that write no code are separate families."""
     operators: tuple[str, ...]
     """The distinct operators of its task, sorted."""
     skills: tuple[str, ...]
@@ -61,7 +61,7 @@ class ExampleRows:
 
     facts: list[ExampleRow]
     text: np.ndarray
-    """Sketches of what is said, numbers included, shape (rows, TEXT_PLACES), uint32."""
+    """Sketches of the text, numbers included, shape (rows, TEXT_PLACES), uint32."""
     shape: np.ndarray
     """Sketches of its structure, shape (rows, SHAPE_PLACES), uint8."""
 
@@ -104,18 +104,18 @@ def sketched(examples: Sequence[Example]) -> tuple[np.ndarray, np.ndarray]:
     """The two sketches of some examples, as `ExampleRows` keeps them."""
     tokens = [texts(example) for example in examples]
     text = sketches.sketch([one.exact for one in tokens], SHINGLE, TEXT_PLACES)
-    # The lowest 8 of 32 bits agree by chance once in 256 times: little beside the estimate's own error.
+    # The lowest 8 of 32 bits agree by chance once in 256 times: little compared with the estimate's error.
     shape = sketches.sketch([one.shape for one in tokens], SHINGLE, SHAPE_PLACES, salt=1).astype(np.uint8)
     return text, shape
 
 
 def words(example: Example) -> list[str]:
-    """What BM25 compares rows of one cluster by: all that is said of the task and answered, as it is written."""
+    """Text by which BM25 compares rows of one cluster: the task and the answer, verbatim."""
     return lexing.words(f"{statement(example)}\n{example.answer()}")
 
 
 def statement(example: Example) -> str:
-    """What states the task's sizes, as far as it is known."""
+    """The text that states the task's sizes, if known."""
     return example.listing or example.task.source or first_user(example.messages)
 
 

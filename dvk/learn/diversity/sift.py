@@ -4,8 +4,8 @@
     rejected.jsonl   {"id", "reason", "detail", "example"} a line
     report.json      counts by reason and kind, and the key of what went in; written last
 
-Is it good enough (`filter`), near the best known for its task, and no suite's task (`contamination`)? What was never executed
-itself is asked of whoever vouches for its like.
+Is it good enough (`filter`), near the best known for its task, and no suite's task (`contamination`)? For examples that were
+never executed, `vouch` answers from executed examples like them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BATCH = 1024
 """Rows a process is given at a time."""
 Fate = tuple[str, str] | None
 Vouch = Callable[[Example], Fate | Literal[False]]
-"""Of a row that was never executed itself: a fate, None when its like was executed and right, False when nothing is known."""
+"""Fate of a row that was never executed itself: None if a like row was executed and right, False if nothing is known."""
 
 
 def sift(
@@ -45,9 +45,9 @@ def sift(
         examples_paths: files, or folders of them.
         suites: what must not be learned from.
         vouch: see `Vouch`.
-        source: the reference module that an example is about, where it can be told.
+        source: the reference module that an example is about, if known.
         depends: a hash of all that `vouch` and `suites` depend on.
-        workers: processes; with more than one, `vouch` and `source` must bear being sent to them.
+        workers: processes; with more than one, `vouch` and `source` must be picklable.
 
     Returns:
         the report, as in `report.json`.
@@ -88,7 +88,7 @@ def sift(
 
 @dataclass(frozen=True)
 class _Sifting:
-    """What is asked of every row."""
+    """Work on every row."""
 
     settings: DiversityConfig
     suites: Suites
@@ -109,7 +109,7 @@ class _Sifting:
         known = self.vouch(example) if self.vouch is not None and not example.verified else False
         if isinstance(known, tuple):
             return known
-        # Where its like was executed, nothing was measured of it, and nothing need have been.
+        # A row that only a like row vouches for has no measurement, and needs none.
         settings = self.vouched if known is None else self.settings
         if (fate := filter.reason(example, settings)) is not None:
             return fate

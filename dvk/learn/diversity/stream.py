@@ -34,7 +34,7 @@ PIECE = 1 << 26
 
 @dataclass(frozen=True)
 class DiversityResult:
-    """What became of every example, in the order given."""
+    """The fate of every example, in the order given."""
 
     kept: list[Example]
     rejected: list[tuple[Example, str, str]]

@@ -49,7 +49,7 @@ def any_examples(path: Path, problems: list[str]) -> Iterator[Example]:
     """The examples of a file, ours or in a published format that its columns tell.
 
     Args:
-        path: `.jsonl` or `.parquet`; of our own also a folder.
+        path: `.jsonl` or `.parquet`; for dvk's own format also a folder.
         problems: receives `file:row: why` for every published row left out.
 
     Raises:

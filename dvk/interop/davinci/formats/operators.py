@@ -1,4 +1,4 @@
-"""The operators of a reference module, read from its text: for imported rows that nobody captured.
+"""The operators of a reference module, parsed from its text: for imported rows that were never captured.
 
 An approximation of `Graph.signature` for counting and grouping, not a capture: calls in the order of the text of
 `forward`, layers by their class, arithmetic by its operator; branches, loops and helper functions count once.

@@ -1,4 +1,4 @@
-"""What the teachers of daVinci's two skill roles wrote: generated skills and selections, one JSON object a line.
+"""Answers of the teachers of daVinci's two skill roles: generated skills and selections, one JSON object a line.
 
 A line holds the conversation in `input_messages` and the answer as a raw tool call; only `status: ok` is used.
 A selection that names a skill outside its candidates is imported as it is, and the diversity filter rejects it.

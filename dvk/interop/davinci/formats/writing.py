@@ -101,7 +101,7 @@ def selection(example: Example) -> dict[str, Any]:
 
 
 def _taught(example: Example, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What both roles' lines have, and the arguments of the call."""
+    """Fields common to both roles' lines, and the arguments of the call."""
     if example.kind != kind:
         raise ValueError(f"{example.kind} is no {kind}")
     *asked, answer = example.messages

@@ -1,6 +1,6 @@
 """Density clustering with HDBSCAN, which the daVinci paper names for its data; scikit-learn's implementation.
 
-What it calls noise is what nothing else resembles: each such row is a cluster of its own, which no cap touches.
+Its noise points resemble nothing else: each such row is a separate cluster, which no cap touches.
 """
 
 from __future__ import annotations
