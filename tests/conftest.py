@@ -1,4 +1,4 @@
-"""What all tests share: a `$DVK_HOME` that is not the user's, a GPU where one is asked for, two cores without quarrels."""
+"""Shared by all tests: a `$DVK_HOME` that is not the user's, a GPU if one is requested, separate turns on two cores."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def dvk_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is imported stays: the collector would walk all of torch's objects again and again, as the tests' own ones grow."""
+    """Imported modules are permanent: the collector would walk all of torch's objects again and again, as the tests' own ones grow."""
     gc.disable()
     try:
         return (yield)
@@ -67,7 +67,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     """Tests marked `alone` wait until the other processes' tests have ended, which then wait for them."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return (yield)
-    with _held(HERE / "conftest.py", fcntl.LOCK_EX) as turn:  # in line: nobody overtakes one that waits to be alone
+    with _held(HERE / "conftest.py", fcntl.LOCK_EX) as turn:  # in line: no process overtakes one that waits for exclusive use
         with _held(HERE, fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH):
             fcntl.flock(turn, fcntl.LOCK_UN)
             return (yield)

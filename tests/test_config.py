@@ -134,7 +134,7 @@ def test_an_unknown_name_is_refused_when_settings_are_loaded(field: Named, tmp_p
         changed(Config(), {f"{field.key}.grop" if table else field.key: 1 if table else "grop"})
 
 
-def test_a_name_may_be_a_users_own(tmp_path: Path) -> None:
+def test_a_name_may_be_user_defined(tmp_path: Path) -> None:
     file = tmp_path / "x.py"
     file.write_text("def term(turn, settings):\n    return 1.0\n")
     assert load(settings=[f"credit.advantage={file}:term"]).credit.advantage == f"{file}:term"

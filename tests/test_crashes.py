@@ -1,4 +1,4 @@
-"""What the fence makes of exceptions, and which it lets through."""
+"""The fence: how it reports exceptions, and which it lets through."""
 
 from __future__ import annotations
 

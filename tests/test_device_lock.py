@@ -1,4 +1,4 @@
-"""Who may use a device: turns at all cores, beside shared work; long work that gives way to measurements."""
+"""Device lock: turns at all cores, next to shared work; long work that yields to measurements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dvk import device_lock
 from dvk.device_lock import DeviceLock
 
 
-def test_turns_are_taken_one_after_another_and_who_waits_says_so(tmp_path: Path) -> None:
+def test_turns_are_exclusive_and_a_waiting_process_reports_it(tmp_path: Path) -> None:
     one, other = DeviceLock("cpu", str(tmp_path)), DeviceLock("cpu", str(tmp_path))
     order: list[str] = []
     waits, done = threading.Event(), threading.Event()

@@ -75,7 +75,7 @@ def test_every_command_line_parses(line: str) -> None:
 
 
 def test_the_skills_commands_run(tmp_path: Path) -> None:
-    """In the guide's order, in an empty folder, with a library of their own."""
+    """In the guide's order, in an empty folder, with a separate library."""
     lines = [line for block in sh_blocks(GUIDE) for line in block if line.startswith("dvk skills")]
     assert len(lines) >= 8
     for line in lines:

@@ -1,4 +1,4 @@
-"""A run folder survives kills, refuses to be shared, and can be gone on with."""
+"""A run folder survives kills, refuses to be shared, and can be resumed."""
 
 from __future__ import annotations
 

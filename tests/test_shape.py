@@ -37,10 +37,10 @@ LAYERS = {
 """Package or module → layer; within layer 0 the order is part of the design."""
 
 PARTS_OF_PIPELINES = {"report", "live", "metrics", "probes", "leftovers", "tracebacks"}
-"""What several commands' pipelines show or run; every other module of `pipelines` is one command's and stands alone."""
+"""Modules that several commands' pipelines show or run; every other module of `pipelines` is one command's and stands alone."""
 
 PARTS_OF_CLI = {"options", "help"}
-"""What several commands share; every other module of `cli` is one command's and stands alone."""
+"""Modules that several commands share; every other module of `cli` is one command's and stands alone."""
 
 FORBIDDEN_NAMES = {"utils", "util", "common", "core", "helpers", "helper", "misc"}
 MAX_LINES = 450
@@ -136,7 +136,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"provenance", "profiling"}, {"processes"}, {"session"}, {"remote"}, {"placement"}, {"queue", "judge", "pool"}, {""},
     ],
 }  # fmt: skip
-"""Package → its rooms from the lowest to the highest: one imports from those below it, never from one beside it."""
+"""Package → its rooms from the lowest to the highest: a room imports from those below it only."""
 
 PARENT_MAY_TIME = {"claims", "overhead", "roofline"}
 """Modules of harness.timing that the judge's parent, which has no torch, may import: arithmetic alone."""
@@ -224,7 +224,7 @@ def test_every_file() -> None:
 
 
 def wrong_in(path: Path) -> Iterator[str]:
-    """What a file of the package has that none may have."""
+    """Names that a file of the package has and that none may have."""
     lines = path.read_text(encoding="utf-8").splitlines()
     if len(lines) > MAX_LINES:
         yield f"{len(lines)} lines: split along a seam that has a name"
@@ -235,7 +235,7 @@ def wrong_in(path: Path) -> Iterator[str]:
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.ExceptHandler) and broad(node):
             line = lines[node.lineno - 1]
-            # Where ruff's BLE001 sees no sin (the handler raises in some branch), a noqa would be one too many.
+            # If ruff's BLE001 sees no fault (the handler raises in some branch), a noqa would be one too many.
             if not re.search(r"# noqa: BLE001 - \w|# (?!noqa)\w", line) and not reraises(node):
                 yield f"line {node.lineno} does not say why: {line.strip()}"
     for number, line in enumerate(lines, 1):
@@ -261,7 +261,7 @@ def test_packages_are_packages() -> None:
 
 
 def test_imported_packages_are_declared() -> None:
-    """What dvk imports from outside is in pyproject's dependencies or an extra's, under the name it is installed by."""
+    """dvk's third-party imports are in pyproject's dependencies or an extra's, under the names they are installed by."""
     project = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
     extras = [needs for name, needs in project["optional-dependencies"].items() if name != "dev"]
     wanted = [need for needs in (project["dependencies"], *extras) for need in needs]

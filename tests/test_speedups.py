@@ -1,4 +1,4 @@
-"""What is said of a measured speedup, over a table of situations."""
+"""Wording of a measured speedup, over a table of situations."""
 
 from __future__ import annotations
 

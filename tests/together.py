@@ -16,13 +16,13 @@ PRELOADED = ["tests.together_preloaded"]
 
 def together(function: Callable[..., Any], *arguments: Any, folder: Path, size: int = 2, limit_s: float = 60.0,
              preloaded: list[str] = PRELOADED) -> list[Any]:
-    """What `function(*arguments)` returns in each process, its exit code where it returned nothing; by rank.
+    """Results of `function(*arguments)` in each process, or its exit code if it returned nothing; by rank.
 
     Args:
         function: at a module's top level.
         folder: an empty one, for the results.
         limit_s: processes that take longer are killed; their exit code says so.
-        preloaded: modules that they are forked with, where they are the first of this process.
+        preloaded: modules that they are forked with, if they are the first of this process.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(preloaded)

@@ -1,11 +1,11 @@
 """Repair of unparsable answers by backtracking: resample from the failing token, the most likely alternative first.
 
 A small model is confident in its errors, so a second sample repeats them. Instead the text up to the place of the parse error is
-examined token by token; other likely tokens there start other answers, the
-likeliest first, until one parses. It is a best-first search over prefixes that a parser has not refuted,
-with the model's own probabilities; the reader looks at a text alone and runs nothing. The idea of holding a decoder to what can be
-read is that of constrained decoding (for types: Mündler et al., arXiv 2504.09246); that a whole answer is written before it is
-looked at keeps the sampler as fast as it is.
+examined token by token; other likely tokens there start other answers, the likeliest first, until one parses. It is a best-first
+search over prefixes that the parser has not refuted, ordered by the model's own probabilities; the parser reads text and runs
+nothing. Related: constrained decoding (for types: Mündler et al., arXiv 2504.09246). Here a whole answer is written before it is
+parsed, so the sampler keeps its speed.
+
 
     Beginnings   prefixes left to try for one answer
     repaired     repairs answers together, each as it finishes
@@ -28,15 +28,15 @@ from dvk.records import Tokens
 
 TRIES, TRIES_IN_SEARCH = 32, 4
 """Tries for one answer if nothing else is asked for; fewer in a search against the clock, where another answer is as good. Of 11 answers
-to held-out tasks that the shipped nano got wrong on a GPU, 5 parsed after 4 tries (all wrong), none more after
-16, and 10 after 32, of which 4 are right."""
+to held-out tasks that the shipped nano got wrong on a GPU, 5 parsed after 4 tries (all wrong), none more after 16, and 10 after 32, of
+which 4 are right."""
 
 ABREAST = 8
-"""See `parallel_attempts`: in order of their likelihood, but for what the unread ones of the same call would have led to."""
+"""See `parallel_attempts`: in order of likelihood, except for continuations of pending answers of the same call."""
 
 
 def repair_attempts(settings: RolloutConfig, usual: int = TRIES) -> int:
-    """Other ways that are tried of one answer; `usual` where the settings do not say."""
+    """Backtracking attempts per answer; `usual` if the settings give none."""
     return usual if settings.repair_attempts is None else settings.repair_attempts
 
 

@@ -53,7 +53,7 @@ class Sampling(Record):
     max_tokens: int = Field(2048, ge=1, description="Longest completion.")
     stop: tuple[str, ...] = Field((), description="Texts that end a completion and are cut from it, as is what follows.")
     seed: int | None = Field(None, description="Equal seeds give equal completions, whatever else is in the batch; null draws one.")
-    alternatives: bool = Field(False, description="Also tell what else might stand in it; models whose weights are elsewhere do not.")
+    alternatives: bool = Field(False, description="Also return likely alternatives; remote models do not.")
 
     def cut(self, text: str) -> str:
         """The text before the first of the stop texts."""

@@ -48,7 +48,7 @@ class EndpointBackbone:
         if not self.url and not key:
             problem = f"neither a server's URL nor a key: $OPENAI_BASE_URL and ${settings.api_key_env} are not set"
             raise UsageError(problem, "give --set backbone.endpoint_url=http://HOST:PORT/v1, or export a key")
-        # A server of one's own asks for no key, but the client insists on one.
+        # A private server needs no key, but the client requires one.
         self.client = openai.OpenAI(
             base_url=self.url, api_key=key or "none", max_retries=settings.retries, timeout=settings.timeout_s)
         self.elsewhere = urlsplit(str(self.client.base_url)).hostname not in LOOPBACK

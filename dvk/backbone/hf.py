@@ -122,7 +122,7 @@ class HfBackbone:
         return completions
 
     def _lane(self) -> DeviceLock:
-        """Of the device that it computes on, where candidates may be timed meanwhile."""
+        """Lock of the device that it computes on, if candidates may be timed meanwhile."""
         name = of_gpu(self.model.device.index or 0) if self.model.device.type == "cuda" else of_cpu()
         if name not in self._lanes:
             self._lanes[name] = DeviceLock(name)
@@ -160,11 +160,11 @@ class HfBackbone:
         return scoring.logprobs(self.model, rows, temperature, self.settings.score_tokens)
 
     def parameters(self) -> Iterator[Parameter]:
-        """What is to be trained: LoRA's matrices if the model has them, else everything."""
+        """Trainable parameters: LoRA's matrices if the model has them, else all."""
         return (p for p in self.model.parameters() if p.requires_grad)
 
     def release(self) -> None:
-        """Give the sampler's caches and graphs back; the next `generate` makes them anew."""
+        """Free the sampler's caches and graphs; the next `generate` creates them again."""
         self.engine = None
 
     def save(self, folder: Path) -> None:

@@ -34,7 +34,7 @@ transformers_logging.disable_progress_bar()
 
 
 class Loaded(NamedTuple):
-    """What a folder or a Hub name stands for."""
+    """The model that a folder or a Hub name stands for."""
 
     model: Any
     tokenizer: Any

@@ -1,7 +1,7 @@
-"""nano: a Qwen3 of 5 to 20 million parameters with a tokenizer of its own, made from nothing and trained by `dvk sft`.
+"""nano: a Qwen3 of 5 to 20 million parameters with its own tokenizer, initialised at random and trained by `dvk sft`.
 
-It is an ordinary transformers folder plus `dvk.json`, which says that it speaks the composer's compact dialect and where it
-comes from. The one that ships lives in `data/nano`.
+It is an ordinary transformers folder plus `dvk.json`, which names the composer's compact dialect and the origin. The shipped
+one is in `data/nano`.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def fresh(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(configuration(shape, tokenizer, positions), dtype=torch.float32)
-    # What servers sample by; without it `transformers serve` is greedy at every temperature, and keeps the 50 likeliest.
+    # Servers' sampling defaults; without them `transformers serve` is greedy at every temperature, and keeps the 50 likeliest.
     model.generation_config.update(do_sample=True, temperature=1.0, top_k=0, top_p=1.0)
     card = {"dialect": "compact", "dvk": dvk.__version__, "provenance": {"size": shape._asdict(), "seed": seed, **(provenance or {})}}
     return HfBackbone(Loaded(model.to(pick_device(device)), tokenizer, card), settings.backbone, "nano:fresh")

@@ -1,7 +1,7 @@
-"""A model as files that another machine can open, which reaches nothing of this one's.
+"""A model as self-contained files that another machine can open.
 
 Those are the model's folder and, where it holds adapters, that of the model they belong to: `0/config.json`, `1/config.json`, …
-What a training leaves beside a model's weights stays here.
+Other files that a training writes next to a model's weights stay here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def is_folder(spec: str) -> bool:
 
 
 def files(spec: str) -> Iterator[tuple[str, Path]]:
-    """What to send of a model: (place, file).
+    """Files to send of a model: (place, file).
 
     Args:
         spec: one of those that `is_folder` knows.
@@ -67,7 +67,7 @@ def _folder(spec: str) -> Path:
     return folder_of(argument, SUFFIXES, OLD)
 
 PLACES = ("", "huggingface", "actor/huggingface")
-"""Where in a folder the model may be."""
+"""Subfolders of a folder that may hold the model."""
 
 CONFIGS = ("config.json", "adapter_config.json")
 

@@ -1,8 +1,8 @@
-"""A backbone whose answers are written down as they come, and read back when the run goes on.
+"""A backbone that records its answers as they come and replays them when the run resumes.
 
-A call is known by who was asked what: equal conversations under equal sampling get the answers recorded for them, each
-record once, in order. Who asks the same after a kill is told the same, at no cost, and needs to know nothing of it; who asks
-something else asks the model. `usage` counts recorded calls like fresh ones: it is what the whole run took.
+A call is identified by its input: equal conversations under equal sampling get the answers recorded for them, each
+record once, in order. A caller that repeats a question after a kill gets the same answer, at no cost, and needs no code for it;
+a new question goes to the model. `usage` counts recorded calls like fresh ones: it is the total of the whole run.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class RecordedBackbone:
         self._lock, self._writing = threading.Lock(), threading.Lock()
         self._closed = False
         self.brake: PauseGate | None = None
-        """Of a model that writes in this process, a few tokens at a time."""
+        """Lock of a model that writes in this process, a few tokens at a time."""
         if hasattr(backbone, "pulse"):
             self.brake = PauseGate(lambda: self._closed or self.left() <= 0)
             backbone.pulse = self.brake.check
@@ -101,7 +101,7 @@ class RecordedBackbone:
         return list(call.completions)
 
     def close(self) -> None:
-        """What comes now comes too late to be recorded; a model that writes in this process is stopped."""
+        """Later answers come too late to be recorded; a model that writes in this process is stopped."""
         with self._lock:
             self._closed = True
         if self.brake is not None and self._writing.acquire(timeout=CLOSE_S):
@@ -134,7 +134,7 @@ class RecordedBackbone:
             if isinstance(result, BaseException):
                 raise result
             return result
-        except OutOfTime:  # nothing came of it, and it took its time all the same
+        except OutOfTime:  # no answer came of it, but it took time
             self.usage.add(seconds=time.perf_counter() - began - (self._held_s() - held))
             raise
         finally:
@@ -178,5 +178,5 @@ class RecordedBackbone:
 
 
 def _told(record: Record, later: str) -> str:
-    """As JSON; without the field that runs of before do not have, where it says nothing."""
+    """As JSON; the field that earlier runs lack is left out if it is empty."""
     return record.model_dump_json(exclude=None if getattr(record, later) else {later})

@@ -1,7 +1,7 @@
 """Log-probabilities of given tokens, with gradients when they are enabled.
 
 Rows of like length share a pass of the transformers module, padded on the right: a causal model's real tokens never see what
-follows them, so no attention mask is needed and the fast causal kernel is used. What counts is told by lengths; a pad is
+follows them, so no attention mask is needed and the fast causal kernel is used. Lengths define the valid tokens; a pad is
 never recognised by its id. The head, whose logits would outweigh everything else, is applied to completion positions only.
 """
 
@@ -71,7 +71,7 @@ def logprobs(model: Any, rows: Sequence[ScoringRow], temperature: float, budget:
 
 @torch.no_grad()
 def alternatives(model: Any, rows: Sequence[ScoringRow], budget: int) -> list[list[tuple[int, int, float]]]:
-    """Of each row what else was likely: position in the completion, token id, log-probability there; in the order of positions.
+    """Likely alternatives of each row: position in the completion, token id, log-probability there; in the order of positions.
 
     Args:
         rows: as `logprobs` takes them.
@@ -94,7 +94,7 @@ def alternatives(model: Any, rows: Sequence[ScoringRow], budget: int) -> list[li
 
 
 def _score(model: Any, rows: Sequence[ScoringRow], device: torch.device, take: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """What is taken of all completion tokens of these rows, row after row.
+    """`take` applied to all completion tokens of these rows, row after row.
 
     Args:
         take: logits [tokens, vocabulary] and the tokens that came [tokens] → a value a token.

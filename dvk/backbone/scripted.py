@@ -63,7 +63,7 @@ class ScriptedBackbone:
                 else:
                     self.ordered.append(line)
             except (ValueError, TypeError, re.error) as error:
-                hint = 'write {"answer": …} with match, tool_calls or finish beside it, or {"dialect": …}'
+                hint = 'write {"answer": …} with match, tool_calls or finish next to it, or {"dialect": …}'
                 raise UsageError(f"line {number} of the script `{path}` is malformed: {error}", hint) from None
 
     def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:

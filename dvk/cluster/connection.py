@@ -17,7 +17,7 @@ from dvk.records import PROTOCOL, Device
 PROBE_S = 120.0
 """Longest wait for what the nodes say of themselves: a first process on each, which imports dvk."""
 STORE_BYTES = 100 << 20
-"""Shared memory of a cluster of our own; candidates and verdicts are small and travel without it."""
+"""Shared memory of a cluster that dvk starts; candidates and verdicts are small and travel without it."""
 ANSWER_S = 10.0
 """Longest wait for a connection; Ray itself would try for minutes."""
 _ADDRESS = re.compile(r"(?:ray://)?\[?([\w.\-:]+?)\]?:(\d+)|ray|auto")
@@ -64,7 +64,7 @@ class Cluster:
                 for node, given in offered.items()}  # fmt: skip
 
     def close(self) -> None:
-        """End our actors; the connection, too, if we made it, and a cluster of our own."""
+        """End dvk's actors; also the connection, if dvk made it, and a cluster that dvk started."""
         if self._own:
             self.ray.shutdown()
         elif self.ray.is_initialized():
@@ -91,7 +91,7 @@ class Cluster:
 
 
 def connect(engine: str) -> Cluster:
-    """The cluster that `engine` names: `ray` (one of our own on this machine), `ray://HOST:PORT`, `HOST:PORT` or `auto`.
+    """The cluster that `engine` names: `ray` (started on this machine), `ray://HOST:PORT`, `HOST:PORT` or `auto`.
 
     Where this process is connected already, by whomever, it stays so.
 
@@ -136,7 +136,7 @@ def _reach(engine: str, host: str, port: int) -> None:
     try:
         socket.create_connection((host, port), ANSWER_S).close()
     except OSError as error:
-        problem = f"nobody answers at `{engine}`: {error.strerror or error}"
+        problem = f"no server answers at `{engine}`: {error.strerror or error}"
         raise MachineError(problem, "start it there: ray start --head (port 6379; ray:// wants the client port, 10001)") from None
 
 
@@ -147,7 +147,7 @@ def _init(ray: ModuleType, engine: str) -> None:
     try:
         ray.init(address="local" if engine == "ray" else engine, **own, **quiet)
     except (OSError, RuntimeError, ValueError, ImportError, TimeoutError) as error:
-        if isinstance(error, ImportError):  # its client is an extra of its own
+        if isinstance(error, ImportError):  # its client is a separate extra
             raise UsageError(f"`--engine {engine}` needs Ray's client: {error}", "pip install 'dvk[ray]'") from None
         said = str(error).strip().splitlines() or [type(error).__name__]
         problem = f"no Ray cluster can be had at `{engine}`: {' … '.join(dict.fromkeys((said[0], said[-1])))}"

@@ -1,6 +1,6 @@
-"""What an attack of the selftest left on the machine: marked files, marked processes, a deleted honeypot.
+"""Traces of the selftest's attacks on the machine: marked files, marked processes, a deleted honeypot.
 
-The red team's files mark what they leave with `dvk-redteam-ID`, so that it can be found, told and removed.
+The red team's files mark their traces with `dvk-redteam-ID`, so that they can be found, reported and removed.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def watched() -> Iterator[LeftoverWatch]:
 
 
 def _folders() -> list[str]:
-    """Where attacks try to leave files."""
+    """Places where attacks try to leave files."""
     user, package = os.path.expanduser("~"), str(Path(__file__).resolve().parent.parent)
     below = ((), (".cache",), (".cache", "*"), (".cache", "dvk", "*"), (".triton", "*"), (".nv", "*"))
     code = [os.path.join(base, *parts) for base in (package, *_packages()) for parts in ((), ("__pycache__",), ("*", "__pycache__"))]

@@ -1,4 +1,4 @@
-"""What a search is doing, on stderr while it works: the best so far, the budget, the last candidates.
+"""A search's progress on stderr while it works: the best so far, the budget, the last candidates.
 
 A terminal gets a small view redrawn in place by one thread: at most four times a second when
 something happened and once a second for the clock. A redraw costs 1.2 ms of one core
@@ -109,7 +109,7 @@ class SearchView:
         self._changed.set()
 
     def note(self, text: str) -> None:
-        """Something that should not pass unseen: a line of its own, above the view."""
+        """A message that should not be missed: a separate line above the view."""
         if self._view is not None:
             self._console.print(_line(text), style="dim", markup=False)
         elif self._mode == "plain":
@@ -210,7 +210,7 @@ class SearchView:
         try:
             self._console.file.write(f"{_clock(self.elapsed_s):>8}  {text}\n")
             self._console.file.flush()
-        except (OSError, ValueError):  # whoever read it is gone
+        except (OSError, ValueError):  # the reader has closed the pipe
             self._mode = "quiet"
             self._stop.set()
 

@@ -36,7 +36,7 @@ extern "C" int probe(float* x, long n) {
 
 
 def shut_in(channel: RequestChannel) -> None:
-    """Wait until it is looked at."""
+    """Block until the result is read."""
     channel.receive()
 
 
@@ -68,7 +68,7 @@ def cpp(channel: RequestChannel) -> None:
 
 
 def cpu(channel: RequestChannel) -> None:
-    """What torch reaches on all cores: copy, read and write bandwidth over `num_bytes`, matmuls of side `matmul`, operator cost."""
+    """Torch's throughput on all cores: copy, read and write bandwidth over `num_bytes`, matmuls of side `matmul`, operator cost."""
     import torch
 
     request = channel.receive() or {}
@@ -137,7 +137,7 @@ def _seconds(work: Callable[[], object], device: str) -> float:
 
 
 def cuda(channel: RequestChannel) -> None:
-    """What torch sees of the GPUs, what it reaches on the first (see `cpu`), and NVRTC."""
+    """The GPUs that torch sees, its throughput on the first (see `cpu`), and NVRTC."""
     import torch
 
     request = channel.receive() or {}
@@ -181,7 +181,7 @@ def cuda(channel: RequestChannel) -> None:
 
 
 def _launches() -> dict[str, float]:
-    """What a kernel costs that does nothing: microseconds each when many follow, and until the host sees the end of one."""
+    """The cost of an empty kernel: microseconds each when many follow, and until the host sees the end of one."""
     import torch
 
     small = torch.ones(1, device="cuda")

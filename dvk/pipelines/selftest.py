@@ -32,7 +32,7 @@ from dvk.records import BackendName, Candidate, Device, Status, Task, Tier, Verd
 from dvk.resources import resource
 
 FLATTERED = 1.10
-"""What an interval's lower end may say of work that is no faster than the reference: two noisy cores say that much."""
+"""Largest lower end that an interval may have for work that is no faster than the reference: noise of two cores reaches that."""
 
 PATIENT_S = 4.0
 """Measuring time of a second look; at most `PATIENT_PAIRS` pairs."""
@@ -81,7 +81,7 @@ class RedTeamCase:
 
     @property
     def called(self) -> set[str]:
-        """What it can be chosen by."""
+        """Names by which it can be selected."""
         return {self.id[0].lower(), self.id.lower(), self.name.lower()}
 
     @cached_property
@@ -92,13 +92,13 @@ class RedTeamCase:
 
 @dataclass(frozen=True)
 class SelftestOutcome:
-    """What the judge made of a case."""
+    """The judge's answer on a case."""
 
     case: RedTeamCase
     device: Device
     verdict: Verdict
     trace: str = ""
-    """What an attack left on the machine."""
+    """An attack's traces on the machine."""
 
     @property
     def right(self) -> bool:
@@ -143,8 +143,8 @@ def cases(only: str | None = None) -> list[RedTeamCase]:
         only: classes, rows or files, with commas: `A,D05,evil/G04_exit_in_call`; of the honest files those of the same rows.
 
     Raises:
-        UsageError: nothing is called so.
-        ValueError: a file without a proper case line: ours to mend.
+        UsageError: no case has that name.
+        ValueError: a file without a proper case line: a bug of dvk.
     """
     wanted = [part.strip().lower() for part in (only or "").split(",") if part.strip()]
     folder = resource("kernels")
@@ -191,7 +191,7 @@ def selftest(
     Raises:
         UsageError: nothing is called `only`.
         MachineError: no sandbox can be started.
-        TaskError: a reference does not load: ours to mend.
+        TaskError: a reference does not load: a bug of dvk.
     """
     placed = [(case, _place(case, device)) for case in cases(only)]
     runnable = [(case, place) for case, place in placed if place is not None]
@@ -249,7 +249,7 @@ def _judged(placed: Sequence[tuple[RedTeamCase, Device]], config: Config, worker
 
 
 def _place(case: RedTeamCase, device: Device | None) -> Device | None:
-    """Where a case is judged; None where this machine, or what was asked, does not suit it."""
+    """The device on which a case is judged; None if this machine, or the request, does not suit it."""
     here: Iterable[Device] = [device] if device is not None else [backends.default_device(), "cpu"]
     if backends.get(case.backend).available() is not None and case.backend != "cpp":
         here = ()

@@ -12,7 +12,7 @@ FOLDER = "tracebacks"
 
 
 def file_of(name: str) -> str:
-    """Where a task's tracebacks are, inside the run folder."""
+    """Folder of a task's tracebacks, inside the run folder."""
     return f"{FOLDER}/{re.sub(r'[^A-Za-z0-9_.-]+', '_', name).lstrip('.') or 'task'}.txt"
 
 

@@ -48,7 +48,7 @@ class VerifyJob:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyRequest:
-    """What `dvk verify` was asked."""
+    """A `dvk verify` request."""
 
     jobs: tuple[VerifyJob, ...]
     name: str
@@ -314,7 +314,7 @@ def _place(job: VerifyJob, request: VerifyRequest, there: Sequence[Device] | Non
 def _load(
     request: VerifyRequest, missing: Sequence[tuple[int, Candidate, Device]], config: Config
 ) -> dict[tuple[str, Device], Task | TaskError]:
-    """Each reference examined once, or what is wrong with it; where there is but one, that is raised."""
+    """Each reference examined once, or its error; for a single reference the error is raised."""
     wanted = dict.fromkeys((request.jobs[i].reference, device) for i, _, device in missing)
     how: dict[str, Any] = {"inputs": request.inputs, "init": request.init, "eval_mode": request.eval_mode, "dtype": request.dtype}
     if config.remote.judge is not None:
@@ -341,7 +341,7 @@ def _workers(request: VerifyRequest, num_jobs: int, config: Config, devices: Ite
 
 
 def _key(request: VerifyRequest, job: VerifyJob, candidate: Candidate, device: Device, judge: str | None) -> str:
-    """What makes two verdicts the same question; the reference by its text, so that an edited one is judged anew."""
+    """Cache key of a verdict; the reference by its text, so that an edited one is judged again."""
     return content_hash(
         _read(naming.split(job.reference)[0], "reference"),
         job.reference,
@@ -361,7 +361,7 @@ def _key(request: VerifyRequest, job: VerifyJob, candidate: Candidate, device: D
 
 
 def _unchanged(line: dict[str, Any]) -> bool:
-    """What the reference imports from beside it is as it was when the verdict was written, and no error inside dvk was in the way."""
+    """Whether the files that the reference imports from its folder are unchanged since the verdict, which had no error inside dvk."""
     if line["verdict"].get("traceback"):
         return False
     try:

@@ -1,6 +1,6 @@
-"""What verdicts are worth: parts of a turn's reward, one a file, and the field's scores over many tasks. Imports no torch.
+"""Rewards: the parts of a turn's reward, one a file, and the field's scores over many tasks. Imports no torch.
 
-A part is a function of a turn and the settings: a number, or None where the turn says nothing about it. The reward is
+A part is a function of a turn and the settings: a number, or None if the turn says nothing about it. The reward is
 the weighted sum of the parts that `config.rewards.weights` names; part and sum are kept on the turn.
 """
 

@@ -10,7 +10,7 @@ BASELINES = ("compile", "max-autotune")
 
 
 def milestones(turn: Turn, settings: RewardsConfig) -> float:
-    """0 for a wrong candidate; 1/3 for a right one, as much again past eager and past every compiled baseline timed beside it."""
+    """0 for a wrong candidate; 1/3 for a right one, 1/3 more for beating eager and 1/3 for beating every timed compiled baseline."""
     if not is_right(turn):
         return 0.0
     assert turn.verdict is not None

@@ -26,11 +26,11 @@ Proposals = Generator[list[Candidate], list["Verdict | None"], None]
 
 @dataclass(frozen=True)
 class SearchProblem:
-    """What a strategy is given."""
+    """A strategy's inputs."""
 
     task: Task
     captured: CapturedGraph | None
-    """None, where there is a backbone, for a module that cannot be captured: a general model reads its source."""
+    """None, if there is a backbone, for a module that cannot be captured: a general model reads its source."""
     backend: BackendName
     skills: tuple[Skill, ...]
     """Retrieved for the task, best first."""
@@ -43,7 +43,7 @@ class SearchProblem:
     warn: Callable[[ModelError], None] = field(default=lambda error: None, compare=False, repr=False)
     """Takes what ended a model's part of a search that goes on without it."""
     tunings: Known = field(default_factory=dict, compare=False, repr=False)
-    """What earlier searches on this machine measured of schedules, by class of kernels."""
+    """Schedule measurements of earlier searches on this machine, by class of kernels."""
 
 
 Strategy = Callable[[SearchProblem], Proposals]

@@ -24,7 +24,7 @@ LEVEL = 1.96
 
 @dataclass(eq=False)
 class ArchivedProgram:
-    """One attempt with the conversation that made it, where it came from, and all that was measured of it."""
+    """One attempt with its conversation, its origin, and all its measurements."""
 
     turn: Turn
     """As the model made it; with its first verdict once it has been judged."""
@@ -32,20 +32,20 @@ class ArchivedProgram:
     """Given when it was written."""
     parents: tuple[ArchivedProgram, ...] = ()
     idea: str = ""
-    """What it does differently from them, by its author's word."""
+    """Differences from its parents, in the author's words."""
     short: str = ""
     """The text that the source is assembled from, where the model writes no whole files."""
     verdicts: list[Verdict] = field(default_factory=list)
 
     @property
     def candidate(self) -> Candidate:
-        """What was read from the answer."""
+        """The parsed answer."""
         assert self.turn.candidate is not None, "a program has been read"
         return self.turn.candidate
 
     @property
     def text(self) -> str:
-        """What novelty is measured on: what the model wrote, without what every program of the task has around it."""
+        """The text that novelty is measured on: the model's code, without the parts that every program of the task has."""
         return self.short or self.candidate.source
 
     @property
@@ -78,7 +78,7 @@ class ArchivedProgram:
 
     @property
     def nearness(self) -> int:
-        """Of the last verdict, see `_NEARNESS`."""
+        """Rank of the last verdict, see `_NEARNESS`."""
         return _NEARNESS[self.verdicts[-1].status] if self.verdicts else -1
 
     def _logs(self) -> list[float]:
@@ -112,7 +112,7 @@ class Archive:
         return [*self.right, *self.wrong]
 
     def unlike(self, number: int, beside: Sequence[ArchivedProgram]) -> list[ArchivedProgram]:
-        """So many right programs that are farthest from those in `beside` and from each other, the farthest first."""
+        """`count` right programs that are farthest from those in `beside` and from each other, the farthest first."""
         chosen: list[ArchivedProgram] = []
         left = [program for program in self.right if program not in beside]
         while left and len(chosen) < number:

@@ -1,6 +1,6 @@
 """The portfolio: the composer and the model propose side by side, under one budget.
 
-Who has used less of the clock goes next. Nothing is known beforehand of which of the two is better on a task, and with
+The side that has used less of the clock goes next. Nothing is known beforehand of which is better on a task, and with
 equal shares the result is at least what the better one alone finds in half the time; any other split gives up more on some
 task. A side's clock is what its candidates took to judge, and what the model took to write: while it writes on this
 machine nothing is timed, for the two would disturb each other. The composer goes on after each candidate, and a model in
@@ -30,7 +30,7 @@ from dvk.search import Proposals, SearchProblem, composer, refine
 LEAVE_S = 5.0
 """One that was held ends at its next step, and keeps what it has said."""
 TURN_S = 1.0
-"""Shortest turn of a model that is held: some ten of its steps, long beside what it takes to hold it."""
+"""Shortest turn of a model that is held: some ten of its steps, long compared with the cost of holding it."""
 
 
 def search(problem: SearchProblem) -> Proposals:
@@ -81,7 +81,7 @@ class Side:
         self._charged: set[str] = set()
         """Candidates that were judged: their verdicts are known from then on, and take no time."""
         self._written_s, self._before_s = 0.0, 0.0
-        """Of the turns since it began to think, and what the model had taken before."""
+        """Times of the turns since it began to think, and the model's time before."""
         self._batch: list[Candidate] | None = None
         self._verdicts: list[Verdict | None] = []
         self._thread: threading.Thread | None = None
@@ -93,23 +93,23 @@ class Side:
         if self.backbone is None or self.elsewhere:
             return self._judged_s
         told = self.backbone.usage.seconds
-        # What it is writing at the moment is told when it is finished.
+        # The answer in progress is reported when it is finished.
         return self._judged_s + told + max(0.0, self._written_s - (told - self._before_s))
 
     @property
     def thinking(self) -> bool:
-        """A thread of its own is at work; when it has ended, what it met is raised here."""
+        """A separate thread is at work; when it has ended, its exception is raised here."""
         if self._thread is not None and not self._thread.is_alive():
             self.wait()
         return self._thread is not None
 
     def following(self) -> Candidate | None:
-        """The next candidate of the batch at hand; None when it has to think first."""
+        """The next candidate of the current batch; None when it has to think first."""
         at = len(self._verdicts)
         return self._batch[at] if self._batch is not None and at < len(self._batch) else None
 
     def judged(self, verdict: Verdict) -> None:
-        """What became of `following()`."""
+        """The result of `following()`."""
         candidate = self.following()
         assert candidate is not None
         self._verdicts.append(verdict)
@@ -134,7 +134,7 @@ class Side:
                 self.wait()
 
     def _patience_s(self) -> float | None:
-        """How long a server on this machine is waited for; then the composer goes on beside it, lest one that hangs takes all the time."""
+        """Timeout for a server on this machine; then the composer starts alongside it, so a hanging server cannot take all the time."""
         left = getattr(self.backbone, "left", lambda: math.inf)()
         return max(TURN_S, left / 2) if left < math.inf else None
 

@@ -1,8 +1,8 @@
-"""Kernels that a schedule treats alike, and what one search tells about them.
+"""Classes of kernels that a schedule treats alike, and the measurements of one search by class.
 
 A class is what decides between schedules: the kind of work, the widest type, how many large tensors are read, whether reading
-runs across memory, and the sizes to the nearest power of two. Operators are not in it: what a pointwise kernel computes hardly
-matters beside what it reads.
+runs across memory, and the sizes to the nearest power of two. Operators are not in it: a pointwise kernel's arithmetic hardly
+matters compared with its reads.
 """
 
 from __future__ import annotations
@@ -77,18 +77,18 @@ def work_of(kernel: Kernel) -> object:
 
 
 def _walks(kernel: Kernel) -> object:
-    """How a convolution's windows lie in memory: some layouts and strides have schedules of their own."""
+    """Memory layout of a convolution's windows: some layouts and strides have separate schedules."""
     form = direct_form(kernel)
     lane = form.lane if form is not None else None
     return lane and (lane.stride, lane.dilation, lane.places, form.band is not None, form.outputs is not None)  # type: ignore[union-attr]
 
 
 def observed(problem: SearchProblem, tried: Sequence[tuple[Candidate, Verdict]]) -> list[ObservedGain]:
-    """What verdicts say of kernels: those of candidates that differ in the schedule of one, and of those like it, from one with the
+    """Measurements of kernels from verdicts: those of candidates that differ in the schedule of one (and of its like) from one with the
     default there.
 
     Args:
-        tried: the composer's candidates with their verdicts; what was not timed is passed over, and what was timed too roughly (`WIDE`).
+        tried: the composer's candidates with their verdicts; untimed ones are skipped, and those timed too roughly (`WIDE`).
     """
     captured, default = problem.captured, codegen(problem.backend).default_schedule
     assert captured is not None
@@ -107,8 +107,8 @@ def observed(problem: SearchProblem, tried: Sequence[tuple[Candidate, Verdict]])
 
 
 def carried_over(pairs: Sequence[tuple[Kernel, Kernel]], found: Sequence[ObservedGain]) -> Known:
-    """What a search says of kernels, for those of another search that do the same at other sizes: schedules that gained, by class of the
-    latter. What lost is not told: it may well win at other sizes.
+    """A search's measurements for kernels of another search that do the same at other sizes: schedules that gained, by class of the
+    latter. Losing schedules are left out: they may well win at other sizes.
 
     Args:
         pairs: a kernel of the search, and its counterpart.
@@ -123,7 +123,7 @@ def carried_over(pairs: Sequence[tuple[Kernel, Kernel]], found: Sequence[Observe
 
 
 def counterparts(ones: Sequence[Kernel], others: Sequence[Kernel]) -> list[tuple[Kernel, Kernel]]:
-    """Kernels at the same place in two programs of one module, where they do the same."""
+    """Kernels at the same place in two programs of one module, if they do the same."""
     if len(ones) != len(others):
         return []
     return [(a, b) for a, b in zip(ones, others) if [(i.op, i.type) for i in a.instrs] == [(i.op, i.type) for i in b.instrs]]

@@ -6,7 +6,7 @@ kernel's schedules are tried, the kernel that moves most bytes first, until noth
 that do the same on the same sizes, as repeated blocks of a network have them, are tried as one.
 
 A call that replays its kernels as one CUDA graph is proposed once the structure is chosen. Where all candidates are timed from end
-to end, as in `dvk optimize`, it is kept if it measured faster, and schedules are tried in it: beside a slow host they would not show.
+to end, as in `dvk optimize`, it is kept if it measured faster, and schedules are tried in it: a slow host would hide their effect.
 Where the others are timed on the device alone (`dvk.harness.session.judge_session`, contract `auto`), it is compared with nothing here,
 and proposed again with the best schedules if the host was seen to be in the way. Second times decide between the two.
 
@@ -44,7 +44,7 @@ LOST = 0.97
 SETTLED = 3
 """Tasks that tried a schedule, from which on its class is known well enough to try only a few."""
 FEW = 3
-"""Schedules of a kernel that are tried where the class is known, the default among them: beside it the others are seen to gain or lose."""
+"""Schedules of a kernel that are tried if the class is known, the default among them: the others gain or lose against it."""
 
 
 class Planner:
@@ -97,7 +97,7 @@ class Planner:
     def options(self, kernel: Kernel) -> list[Mapping[str, Any]]:
         """Schedules worth measuring, the best guess first.
 
-        What gained elsewhere comes first, then the default and what nobody has tried. What lost is left out, and where
+        Schedules that gained elsewhere come first, then the default and untried ones. Losing ones are left out, and if
         searches of several tasks have tried the class, all but the first few are.
         """
         possible: list[Mapping[str, Any]] = [*codegen(self.problem.backend).schedules(kernel)]
@@ -212,7 +212,7 @@ def _text(schedule: Mapping[str, Any]) -> str:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """What a schedule changes, for people."""
+    """A schedule's changes, as text."""
     keys: Iterable[str] = dict.fromkeys([*old, *new])
     changed: Sequence[str] = [f"{k}={new.get(k)}" for k in keys if old.get(k) != new.get(k)]
     return " ".join(changed)

@@ -58,7 +58,7 @@ def children(writer: ProgramWriter, archive: Archive, generation: int) -> list[W
 
 
 def population(archive: Archive, settings: EvolveConfig) -> list[ArchivedProgram]:
-    """Who may be a parent, the fittest first; while nothing is right, those nearest to it."""
+    """Candidates for parents, the fittest first; while nothing is right, those nearest to it."""
     size = 1 if settings.population == "single" else settings.top + settings.diverse
     if not archive.right:
         return archive.wrong[:size]
@@ -76,7 +76,7 @@ def examples(archive: Archive, parent: ArchivedProgram, settings: EvolveConfig) 
 
 
 def insights(archive: Archive, most: int) -> list[str]:
-    """Ideas with what came of them: those that changed most first, then those that broke something, the latest first."""
+    """Ideas with their outcomes: those that changed most first, then those that broke something, the latest first."""
     changed: list[tuple[float, str]] = []
     broke: list[str] = []
     for program in archive.programs:

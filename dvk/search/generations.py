@@ -11,7 +11,7 @@ from dvk.search.writer import ProgramWriter, WriteJob
 
 Judging = Generator[list[Candidate], list["Verdict | None"], bool]
 Following = Callable[[Archive], list[WriteJob]]
-"""What is written next, given all that was judged."""
+"""Writes the next generation, given all that was judged."""
 
 
 def generations(writer: ProgramWriter, following: Following) -> Proposals:
@@ -55,7 +55,7 @@ def judge_all(
             if program.turn.verdict is None:
                 program.turn = program.turn.model_copy(update={"verdict": verdict})
         return all(verdict is not None and verdict.status is not Status.BROKEN_TASK for verdict in verdicts)
-    finally:  # time may be over in the middle: what was said so far stays
+    finally:  # the time limit may strike in the middle: recorded answers stay
         for program in programs:
             writer.keep("policy", program.turn, program.skills)
 

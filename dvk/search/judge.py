@@ -50,9 +50,9 @@ class Branch:
     best: ArchivedProgram | None = None
     """The fastest right one; what a change that failed goes back to."""
     tried: list[str] = field(default_factory=list)
-    """Changes of `best` that failed, with what came of each."""
+    """Changes of `best` that failed, each with its result."""
     change: str = ""
-    """The one that is being made; empty while one is begun or only findings are told."""
+    """The change in progress; empty at a new beginning or when only findings are passed on."""
     broke: str = ""
     """The change that made `current` wrong."""
     repairs: int = 0
@@ -91,7 +91,7 @@ class Branch:
             self._undone(self.broke or self.change, feedback.short(program.verdicts[-1]))
 
     def _undone(self, change: str, why: str) -> None:
-        """Back to the best; where there is none, to a new beginning."""
+        """Back to the best; if there is none, to a new beginning."""
         if self.best is not None and change:
             self.tried = [*self.tried, f"{' '.join(change.split())} ({why})"][-self.settings.history :] if self.settings.history else []
         self.current, self.broke, self.repairs = self.best, "", 0
@@ -110,7 +110,7 @@ def asked(writer: ProgramWriter, dialect: ProseDialect, branches: Sequence[Branc
             continue
         said = next(advice)
         title = f"round {number}, branch {place}"
-        if said is None:  # unreadable: the findings alone are told
+        if said is None:  # unparsable: only the findings are passed on
             brief = Brief("improve", (branch.current.turn,))
         else:
             branch.change = said.change
@@ -120,7 +120,7 @@ def asked(writer: ProgramWriter, dialect: ProseDialect, branches: Sequence[Branc
 
 
 def review(writer: ProgramWriter, dialect: ProseDialect, branches: Sequence[Branch]) -> list[ReviewAdvice | None]:
-    """What the reviewer says of each branch's program; None where nothing could be read."""
+    """The reviewer's answer on each branch's program; None if it could not be parsed."""
     questions = []
     for branch in branches:
         assert branch.current is not None, "it has a program"

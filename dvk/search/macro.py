@@ -1,8 +1,8 @@
-"""What and how apart: a language model names moves, the composer carries them out.
+"""Macro moves: a language model names what to change and how, the composer carries it out.
 
 After MTMC ("macro thinking, micro coding", QiMeng-Kernel, arXiv 2511.20100), where a second model writes each step. A move is a kind
-and a region (see `moves`): a recipe on or off, another algorithm for a kernel. The planner is shown what is true of every region,
-what is legal there, and what came of its last moves; it answers with one move or a few. Each is tried on the plan that is the best
+and a region (see `moves`): a recipe on or off, another algorithm for a kernel. The planner sees the facts about every region,
+the legal moves there, and the results of its last moves; it answers with one move or a few. Each is tried on the plan that is the best
 at its turn, an algorithm in the few schedules that the composer thinks likeliest, and stays if it made the program faster. What
 cannot be read, or is not legal, is answered with one line, and the answer counts as malformed.
 
@@ -74,18 +74,18 @@ class Line:
         self.proposed.add(plan, opening)
         self.position = PlanPosition(planner, plan, self.proposed)
         self.verdict = self.best = verdict
-        """Of the plan at hand, and of the fastest."""
+        """Times of the current plan, and of the fastest."""
         self.earlier: list[tuple[PlanPosition, Verdict]] = []
         """Plans that were the best once, and what was found of them, slowest first."""
 
     def goes_on(self) -> bool:
-        """Whether there is a legal move, from the plan at hand or else from an earlier one."""
+        """Whether there is a legal move, from the current plan or else from an earlier one."""
         while not self.position.legal and self.earlier:
             self.position, self.verdict = self.earlier.pop()
         return bool(self.position.legal)
 
     def named(self) -> list[Move]:
-        """The moves that the planner names now; what is wrong with its answer is told to it the next time."""
+        """The moves that the planner names now; errors in its answer go into the next prompt."""
         writer, most = self.writer, self.settings.moves
         offered = writer.problem.skills[: writer.agents.num_candidates]
         last = self.told[-self.settings.history :]
@@ -138,7 +138,7 @@ class Line:
         return True
 
     def _found(self, attempts: Sequence[PlanAttempt], judged: Sequence[Verdict], fastest: int) -> str:
-        """What was measured of a move, against the best before it."""
+        """A move's measurement, against the best before it."""
         verdict, changed = judged[fastest], attempts[fastest].changed
         if verdict.timing is None:
             return "right, and not timed" if verdict.status is Status.OK else short(verdict)

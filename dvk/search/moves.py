@@ -29,7 +29,7 @@ from dvk.search.classes import alike, work_of
 from dvk.search.composer import Planner, differences
 
 PLAIN = ("pointwise", "row", "column")
-"""Families whose algorithms have names of their own; those of others are named by their schedules."""
+"""Families whose algorithms have separate names; those of others are named by their schedules."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class PlanAttempt:
 
 
 class ProposedPlans:
-    """What a search has proposed so far, so that no move leads there again."""
+    """Programs that a search has proposed so far, so that no move leads there again."""
 
     def __init__(self) -> None:
         self._plans: set[str] = set()
@@ -125,7 +125,7 @@ class PlanPosition:
         return Plan(self.plan.recipes, {**self.plan.schedules, **{kernel.name: dict(schedule) for kernel in group}})
 
     def _toggles(self) -> dict[str, Plan]:
-        """The plan with each recipe that it lacks, and without each that it has, where that gives a new program."""
+        """The plan with each recipe that it lacks, and without each that it has, if that gives a new program."""
         held = {work_of(kernel): self.plan.schedules[kernel.name] for kernel in self.kernels}
         result = {}
         for recipe in self.planner.order:
@@ -157,7 +157,7 @@ class PlanPosition:
         return "; ".join([*told, *([_counted(hidden, "kind") + " of kernel that move less are not listed"] if hidden else [])])
 
     def _why(self, kind: str) -> str:
-        """What the recipe of a kind needs, and when it pays by the best skill that has it."""
+        """A recipe kind's requirements, and when it pays by the best skill that has it."""
         recipe = kind.partition(" ")[2]
         skill = next((skill for skill in self.planner.problem.skills if skill.recipe == recipe), None)
         return RECIPES[recipe].condition + (f"; pays: {notes.note(skill).when}" if skill is not None else "")

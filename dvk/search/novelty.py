@@ -1,4 +1,4 @@
-"""How unlike two programs are, whoever named their variables: 1 − Jaccard similarity of their token shingles.
+"""Distance of two programs, independent of names: 1 − Jaccard similarity of their token shingles.
 
 Names, comments, layout and the texts of strings that are not code are taken out first (`dvk.learn.diversity.lexing`); numbers
 stay, since a block size is a difference that pays. Runs of three tokens keep the order in which things are done, so that

@@ -17,7 +17,7 @@ from dvk.search import Proposals, SearchProblem, Strategy
 
 
 class JudgeClient(Protocol):
-    """Where candidates are judged as they come: `dvk.harness.queue.JudgeQueue`."""
+    """Queue in which candidates are judged as they come: `dvk.harness.queue.JudgeQueue`."""
 
     workers: int
 
@@ -35,7 +35,7 @@ class _Game:
     known: dict[str, Verdict] = field(default_factory=dict)
     turns: list[Turn] = field(default_factory=list)
     asked: dict[str, Candidate] = field(default_factory=dict)
-    """What is being judged."""
+    """Candidates being judged."""
 
     def wanted(self, limit: int) -> list[Candidate]:
         """The batch's candidates without a verdict, each once, as many as `limit` leaves."""
@@ -43,7 +43,7 @@ class _Game:
         return list(fresh.values())[: max(0, limit - len(self.known))]
 
     def answer(self) -> None:
-        """Tell the strategy what became of its batch, and hear what it proposes next; at first, only the latter.
+        """Send the strategy its batch's verdicts, and return its next proposals; at first, only the latter.
 
         An exception in it ends the game: it is the last turn's verdict.
         """
@@ -75,7 +75,7 @@ def play(problems: Iterable[SearchProblem], strategy: Strategy, judging: JudgeCl
         problems: what to play, taken as there is room.
         strategy: see `dvk.search`.
         judging: as many problems are played at a time as it has workers, so that each can stay with one task.
-        limit: candidates judged a problem at most; the strategy is told None for the others and ends there.
+        limit: candidates judged a problem at most; the strategy gets None for the others and ends there.
     """
     waiting = iter(enumerate(problems))
     games: dict[int, _Game] = {}

@@ -35,7 +35,7 @@ def rounds(problem: SearchProblem, num_turns: int) -> Proposals:
     if backbone is None:
         raise UsageError("this strategy asks a language model", "add --backbone, e.g. --backbone nano, or choose --strategy composer")
     dialect = dialects.get(backbone.dialect)
-    # What there is to learn is asked where episodes are kept for learning, not in a search against the clock.
+    # A lesson is asked for when episodes are kept for learning, not in a search against the clock.
     rollout = problem.config.rollout.model_copy(update={"turns": num_turns, "summaries": 0})
     config = problem.config.model_copy(update={"rollout": rollout})
     subject = TaskContext(problem.task, problem.captured, problem.backend)
@@ -47,7 +47,7 @@ def rounds(problem: SearchProblem, num_turns: int) -> Proposals:
         play = EpisodeRunner(number, subject, offered, dialect, config, proposer=backbone.name, step=number)
         try:
             fresh = yield from one_round(play, backbone, dialect, config, seen)
-        finally:  # time may be over in the middle: what was said so far stays
+        finally:  # the time limit may strike in the middle: recorded answers stay
             for trace in play.episode().traces:
                 if trace.turns:
                     problem.keep(trace)
@@ -71,7 +71,7 @@ def one_round(
         pairs = [(play, talk) for talk in ready]
         lost: list[Unparsed] = []
         most = repair.repair_attempts(config.rollout, repair.TRIES_IN_SEARCH)
-        # What can be read is judged before the model goes on with the rest.
+        # Parsed answers are judged before the model continues with the rest.
         for answers in (
             generate_turns(pairs, backbone, dialect, config, play.step, asked_before, lost),
             repair_unparsed(lost, backbone, dialect, most),

@@ -16,10 +16,10 @@ def repeat(candidate: Candidate, number: int) -> Candidate:
 
 
 def program(source: str) -> str:
-    """What tells programs apart: equal for all measurements of one."""
+    """A program's key: equal for all measurements of one."""
     return original(source).rstrip()
 
 
 def original(source: str) -> str:
-    """What `source` repeats, or itself: equal for all measurements of one program, blank lines at its end aside."""
+    """The program that `source` repeats, or itself: equal for all measurements of one program, trailing blank lines aside."""
     return _LINE.sub("\n", source)

@@ -1,7 +1,7 @@
-"""What searches have measured of schedules on this machine: one SQLite file, `$DVK_HOME/tunings.db`.
+"""Schedule measurements of searches on this machine: one SQLite file, `$DVK_HOME/tunings.db`.
 
-A row says how a module ran with one of its kernels under a schedule, beside the schedule that the composer takes when it knows
-nothing. Kernels are told apart by class (`classes`), so that what was measured of one task serves the next. Of a task that is
+A row records a module's time with one of its kernels under a schedule, next to the composer's default schedule.
+Kernels are identified by class (`classes`), so that measurements of one task serve the next. Of a task that is
 searched again the last measurement counts. The file is a convenience: where it cannot be read or written, searches start from
 what the composer knows by itself.
 """
@@ -49,7 +49,7 @@ class ObservedGain:
 
 @dataclass(frozen=True)
 class TunedSchedule:
-    """What is known of a schedule for a class of kernels."""
+    """Measurements of a schedule for a class of kernels."""
 
     schedule: dict[str, Any]
     gain: float
@@ -82,7 +82,7 @@ class Tunings:
         self.path = path or resources.home() / "tunings.db"
 
     def known(self, kernels: Iterable[str]) -> Known:
-        """What is known of these classes."""
+        """Measurements of these classes."""
         wanted = sorted(set(kernels))
         query = ("SELECT kernel, schedule, gain, width FROM tunings WHERE protocol = ? AND machine = ? AND backend = ? AND kernel IN "
                  f"({', '.join('?' * len(wanted))})")  # fmt: skip

@@ -1,7 +1,7 @@
 """The model as a strategy uses it: jobs in, programs out that were not proposed before, every conversation kept.
 
 Skills are chosen once a search, as one scheme of training is: by the selection agent, or as `rollout.selector` says.
-Half of the openings are written with them and half without; whoever is revised keeps those it was given.
+Half of the openings are written with them and half without; a revised program's conversation keeps those it was given.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ProgramWriter:
     # ------------------------------------------------------------ asking
 
     def prose(self, why: str) -> ProseDialect:
-        """The dialect, if its models can be told and asked in words.
+        """The dialect, if its models read and write prose.
 
         Args:
             why: what the strategy needs words for, as a clause.
@@ -90,7 +90,7 @@ class ProgramWriter:
         return [found[i] for i in range(len(questions))]
 
     def told(self, role: Role, questions: Sequence[Conversation], read: Callable[[Completion], T]) -> list[T | None]:
-        """What `read` finds in each answer; None where it raises `MalformedAnswer`, or the model failed. All answers are kept."""
+        """`read` applied to each answer; None if it raises `MalformedAnswer`, or the model failed. All answers are kept."""
         result: list[T | None] = []
         for question, answer in zip(questions, self.answers(role, questions) if questions else ()):
             turn, one = turn_record(question, answer), None
@@ -104,7 +104,7 @@ class ProgramWriter:
         return result
 
     def keep(self, role: Role, turn: Turn, skills: Sequence[Skill] = ()) -> None:
-        """Hand a finished turn to whoever keeps the episode."""
+        """Hand a finished turn to the episode's recorder."""
         scheme = 0 if skills or role == "selection" else None
         trace = Trace(role=role, scheme=scheme, rollout=self._num_traces, skills=tuple(s.name for s in skills), turns=(turn,))
         self._num_traces += 1
@@ -153,7 +153,7 @@ class ProgramWriter:
     # ------------------------------------------------------------ writing
 
     def write(self, jobs: Sequence[WriteJob]) -> list[ArchivedProgram | None]:
-        """What the model makes of each, not yet judged, one call for all; None where nothing was read that is new in this search."""
+        """The model's answer to each, not yet judged, in one call; None if nothing parsed is new in this search."""
         made: list[ArchivedProgram | None] = []
         settings = self.problem.config
         most = repair.repair_attempts(settings.rollout, repair.TRIES_IN_SEARCH)

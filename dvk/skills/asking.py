@@ -116,9 +116,9 @@ _LONGEST = max(map(len, _NAMES))
 
 
 def concepts(text: str) -> list[tuple[str, ...]]:
-    """What `text` is about, in order: of each concept its names.
+    """Concepts of `text` in order: for each its names.
 
-    Where nothing but words that say nothing is asked for, they are the concepts.
+    If `text` has stop words only, they are the concepts.
     """
     found: dict[tuple[str, ...], tuple[str, ...]] = {}
     said = [[word.lower() for word in _WORD.findall(chunk)] for chunk in _CHUNK.findall(_HYPHEN.sub(" ", clean(text)))]

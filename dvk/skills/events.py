@@ -1,4 +1,4 @@
-"""What happened to a library, as events: what each kind does to the set of skills, how it is replayed and undone.
+"""Events of a library: each kind's effect on the set of skills, and how it is replayed and undone.
 
 Events are facts, only ever appended. One that changes the set carries the whole skill as JSON, after (`skill`) and before
 (`was`), so that a library is its own history replayed from nothing: `replay(library.events())` is `library.list()`.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dvk.records import Skill
 
 PUTS = ("added", "admitted", "changed", "restored")
-"""Kinds after which the skill is in the library as `skill` says, where they carry one."""
+"""Kinds after which the skill is in the library as `skill` says, if they carry one."""
 TAKES = ("removed", "retired", "merged")
 """Kinds after which it is not."""
 NOTES = ("refused", "given")
@@ -59,7 +59,7 @@ class Event:
 
 
 def effect(event: Event) -> dict[str, Mapping[str, Any] | None]:
-    """What the event makes of which skills: name → the whole skill as JSON, None where it is gone."""
+    """Effects of the event: name → the whole skill as JSON, None if it is gone."""
     data = event.data
     if event.kind in PUTS:
         return {event.skill: data["skill"]} if "skill" in data else {}
@@ -72,7 +72,7 @@ def effect(event: Event) -> dict[str, Mapping[str, Any] | None]:
 
 
 def before(event: Event) -> dict[str, Mapping[str, Any] | None]:
-    """What the skills that `effect` names were before it: what undoing the event has to put back."""
+    """The skills that `effect` names before it: undoing the event restores them."""
     data = event.data
     result = {name: data.get("was") for name in effect(event)}
     if "kept" in data:

@@ -27,14 +27,14 @@ _COMPACT_FROM = 1000
 
 @dataclass
 class Imported:
-    """What an import did."""
+    """Counts of an import."""
 
     added: list[str] = field(default_factory=list)
     replaced: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
     """Names that the library had already and keeps."""
     problems: list[str] = field(default_factory=list)
-    """What could not be read, each as `file:line: why`."""
+    """Unreadable entries, each as `file:line: why`."""
 
 
 def add(path: Path | None, files: Sequence[Path], replace: bool) -> Added:

@@ -68,14 +68,14 @@ _WORDS = {
     "adaptive_avg_pool2d": "pooling", "upsample_nearest2d": "upsample interpolate",
     "upsample_bilinear2d": "upsample interpolate",
 }  # fmt: skip
-"""What to ask for besides the operator's own name."""
+"""Search terms besides the operator's own name."""
 _TOGETHER = (
     ({"matmul", "softmax"}, "attention"),
     ({"mean", "rsqrt"}, "rms_norm normalization"),
     ({"matmul", "sum"}, "collapse"),
     ({"sigmoid", "mul"}, "silu gated"),
 )
-"""What operators that occur together are known as when the module spells it out."""
+"""Names of groups of operators that occur together, for modules that spell them out."""
 _ENGLISH = {"t", "to", "any", "all", "where", "eq", "ge", "gt", "le", "lt", "ne"}
 """Operators whose names, as words, mean nothing in a text."""
 _SILENT = set("view reshape unsafe_view expand unsqueeze squeeze detach alias getitem slice select flatten".split())
@@ -90,9 +90,9 @@ _DTYPES = {
 
 
 def query_from_graph(graph: Graph, library: Library, num_terms: int) -> str:
-    """What to ask `library` for on behalf of `graph`: at most `num_terms` words, the rarest there, rarest first.
+    """Search terms for `graph`: at most `num_terms` words that `library` has, rarest first.
 
-    Words that no skill has are left out; the result is empty when nothing is left.
+    Words that no skill has are left out; the result may be empty.
     """
     frequency = {word: library.frequency(word) for word in graph_words(graph.listing())}
     known = [word for word, count in frequency.items() if count]

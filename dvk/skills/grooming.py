@@ -1,4 +1,4 @@
-"""What becomes of a library that grows: near-duplicates are merged, skills that stopped helping retired, room is made.
+"""Grooming of a growing library: near-duplicates are merged, skills that stopped helping retired, room is made.
 
 `plan` decides, from facts and without touching anything; `apply` carries out, in one transaction, each change an event with its
 reason; `groom` is both, for one library, round after round until nothing is left to do. A round merges, retires at most
@@ -48,7 +48,7 @@ class LibraryChange:
     cause: str | None = None
 
     def event(self, step: int) -> Event:
-        """What the library writes down."""
+        """A change that the library records."""
         data: dict[str, Any] = {"why": self.why}
         if self.cause is not None:
             data["cause"] = self.cause
@@ -62,7 +62,7 @@ class LibraryChange:
 def plan(
     skills: Sequence[Skill], usage: Known, settings: LibraryConfig, step: int, relations: Relations | None = None
 ) -> list[LibraryChange]:
-    """What grooming would do in one round now.
+    """The actions of one grooming round now.
 
     Args:
         skills: all of the library.
@@ -99,7 +99,7 @@ def is_seed(skill: Skill) -> bool:
 
 
 def _groomed(library: Library, settings: LibraryConfig, step: int | None) -> tuple[list[LibraryChange], int]:
-    """What to do until nothing is left, and the step that it is done in."""
+    """Actions until nothing is left, and the step at which they apply."""
     skills, changed = library.list(), library.events(kinds=CHANGES)
     since = None if step is None else int(max(0.0, step - FORGOTTEN * settings.half_life))
     events = sorted([*changed, *library.events(kinds=("given",), since_step=since)], key=lambda event: event.number)
@@ -127,7 +127,7 @@ def _after(skills: Sequence[Skill], changes: Sequence[LibraryChange]) -> list[Sk
 def _merges(state: dict[str, Skill], known: Mapping[str, SkillUsage], settings: LibraryConfig) -> list[LibraryChange]:
     changes = []
     for share, one, other in near_duplicates(state, settings.duplicate_similarity):
-        if one not in state or other not in state or "restored" in (known[one].came, known[other].came):  # somebody wants both
+        if one not in state or other not in state or "restored" in (known[one].came, known[other].came):  # a user restored it: both stay
             continue
         stays, goes = sorted((one, other), key=lambda name: (_kept(state[name], settings), *_proved(known[name])), reverse=True)
         if _kept(state[goes], settings):
@@ -158,7 +158,7 @@ def _retirement(
 
 
 def _room(state: dict[str, Skill], known: Mapping[str, SkillUsage], settings: LibraryConfig, step: int) -> list[LibraryChange]:
-    """Of what may leave, first what brought least; among equals what was not used for longest. Newcomers last."""
+    """Skills that may leave, the least useful first; among equals the longest unused. Newcomers last."""
     free = [name for name in state if not _kept(state[name], settings)]
 
     def order(name: str) -> tuple[bool, float, int, str]:
@@ -203,7 +203,7 @@ def _joined(stays: Skill, goes: Skill) -> Skill:
 
 
 def _renamed(skill: Skill, old: str, new: str | None) -> Skill:
-    """Its relations with `old` are with `new`; with nobody where that is itself or None."""
+    """Its relations with `old` redirected to `new`; dropped if that is itself or None."""
 
     def others(kinds: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
         found = {}

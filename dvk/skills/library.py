@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dvk.records import Skill
 
 BEGIN, END = "«", "»"
-"""What marks a hit in a snippet."""
+"""Marks around a hit in a snippet."""
 SNIPPET_WORDS = 24
 SNIPPET_TERMS = 16
 """The rarest terms of the query, which are marked; each costs a search in every row shown."""
@@ -73,7 +73,7 @@ class Hit:
 
 
 class Added(NamedTuple):
-    """What `add_all` did, by skill name."""
+    """Results of `add_all`, by skill name."""
 
     added: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()
@@ -236,7 +236,7 @@ class Library:
                 yield to_skill(row)
 
     def identity(self) -> str:
-        """What tells this library from all others, wherever it lies; of an old one that cannot be written, its path."""
+        """The library's unique identity, wherever it lies; for an old one that cannot be written, its path."""
         with schema.reported(self.path):
             found = schema.identity(self._connection)
             if found is None and not self._connection.execute("PRAGMA query_only").fetchone()[0]:
@@ -297,7 +297,7 @@ class Library:
             raise self._unknown(name)
 
     def record(self, kind: str, skill: str | Skill, data: Mapping[str, Any] | None = None, step: int = 0) -> None:
-        """Keep one event, and do what it says: see `events`, which tells what each kind does and carries.
+        """Record one event, and apply it: see `events`, which gives each kind's effect and fields.
 
         Args:
             kind: one of `events.KINDS`.
@@ -325,7 +325,7 @@ class Library:
     def events(
         self, name: str | None = None, kinds: Sequence[str] | None = None, since_step: int | None = None
     ) -> Sequence[Event]:
-        """What happened, in order: to one skill, of some kinds, from a training step on."""
+        """Events in order: of one skill, of some kinds, from a training step on."""
         with schema.reported(self.path):
             return list(journal.read(self._connection, name, kinds, since_step))
 
@@ -343,7 +343,7 @@ class Library:
             self._connection.execute("INSERT INTO skills_fts(skills_fts) VALUES ('optimize')")
 
     def damage(self) -> Sequence[str]:
-        """What SQLite finds wrong with the file and the search index; empty when all is well."""
+        """SQLite's findings on the file and the search index; empty when all is well."""
         from dvk.skills.schema import file_damage
 
         with schema.reported(self.path):

@@ -31,7 +31,7 @@ class LibraryDiff:
 
 @dataclass
 class MergeResult:
-    """What `bring` did, by name."""
+    """Results of `bring`, by name."""
 
     added: list[str] = field(default_factory=list)
     replaced: list[str] = field(default_factory=list)
@@ -42,7 +42,7 @@ class MergeResult:
 
 
 def diff(one: Library, other: Library) -> LibraryDiff:
-    """What would make `one` into `other`."""
+    """The changes that make `one` into `other`."""
     before, after = ({skill.name: skill for skill in library.skills()} for library in (one, other))
     changed = {}
     for name in sorted(before.keys() & after.keys()):
@@ -100,7 +100,7 @@ def _event(kind: str, skill: Skill, origin: str, step: int) -> Event:
 
 
 def _told(skill: Skill, use: SkillUsage | None, label: str, identity: str) -> Skill:
-    """With its use in the source among its evidence, in place of what was said of that before."""
+    """The skill with its use in the source among its evidence, replacing earlier evidence from there."""
     if use is None or not use.given:
         return skill
     rest = [entry for entry in skill.evidence if _reporter(entry) != identity]

@@ -37,7 +37,7 @@ _MANY = 8
 _MAX_COMMON = 6
 """Common terms that may re-order candidates: each costs one reading of all its postings, up to 5 ms."""
 IN_BODY = 0.35
-"""What a concept counts that a skill only mentions."""
+"""Weight of a concept that a skill only mentions."""
 _HEAD = "{name tags description}"
 _LABEL = "{name tags}"
 

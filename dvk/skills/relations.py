@@ -2,8 +2,8 @@
 
 Two skills combine when their gain together is clearly more than the sum of both, and conflict when it is clearly less.
 With up to three skills a scheme the third must not be taken for the two's doing: so the gains of all plays are explained
-by one effect a skill, least squares, and the pair is asked for what it adds to that. Where a skill was never given
-without the other, nothing can be told, and nothing is said.
+by one effect a skill, least squares; a pair's excess over that is its relation. If a skill was never given
+without the other, the pair cannot be determined and is left out.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OPPOSITE = {"combines": "conflicts", "conflicts": "combines"}
 
 @dataclass(frozen=True)
 class JointEffect:
-    """What two skills do together beyond the sum of both.
+    """Joint effect of two skills beyond the sum of both.
 
     Attributes:
         one, other: their names, in order.
@@ -73,7 +73,7 @@ def learned(skills: Iterable[Skill], events: Sequence[Event], settings: LibraryC
 
 
 def joints(events: Sequence[Event], settings: LibraryConfig) -> list[JointEffect]:
-    """Every pair that was given together often enough, and of which more than their sum can be told, by name.
+    """Pairs that were given together often enough and whose excess can be determined, by name.
 
     Plays are y = Σ effect(skill) + excess · [both] + error, one a step, task and set of skills. By Frisch and Waugh the excess is
     z̃·y / z̃·z̃, where z̃ is what the skills' own columns leave of [both], and errs by √(s² / z̃·z̃).

@@ -13,7 +13,7 @@ from dvk.skills.terms import clean, identifiers
 
 _JSON = ("tags", "relations", "provenance", "evidence")
 _CONTENT = ("name", "description", "scope", "tags", "body", "recipe", "relations")
-"""What makes a skill what it is; provenance and evidence are about it."""
+"""Fields that make a skill; provenance and evidence are about it."""
 
 LEARNED = "learned"
 """Key of a skill's provenance: which of its relations were learned, kind → names."""

@@ -33,7 +33,7 @@ APPLICATION_ID = 0x64766B73  # "dvks"
 BUSY_S = 30.0
 """Longest wait for another writer; importing 100,000 skills is one transaction a thousand, well below this."""
 RESTORE = "restore it from a backup, or move it away to start afresh"
-"""What to do about a file that SQLite cannot read."""
+"""Advice for a file that SQLite cannot read."""
 COLUMNS = {"name": 8.0, "description": 4.0, "tags": 6.0, "scope": 1.0, "body": 1.0, "identifiers": 2.0}
 """Indexed columns and their bm25() weights: a name or a tag was chosen to be found by, a body mentions much."""
 
@@ -71,7 +71,7 @@ def m001_skills(db: Database) -> None:
 
 
 def m002_events(db: Database) -> None:
-    """What happened to the skills (see `events`), only ever appended to; it begins with those that are there as added."""
+    """Events of the skills (see `events`), append-only; it begins with the existing ones as added."""
     events = db.table("events")
     events.create(
         {"id": int, "kind": str, "skill": str, "step": int, "time": str, "data": str},
@@ -129,7 +129,7 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
 
 
 def _connect_readonly(path: Path) -> sqlite3.Connection:
-    """What others have committed so far may lie in the write-ahead log, and they may be writing."""
+    """Commits of others so far may lie in the write-ahead log, and they may be writing."""
     address = f"{path.resolve().as_uri()}?mode=ro"
     connection = sqlite3.connect(address, uri=True, timeout=BUSY_S, isolation_level=None)
     try:
@@ -139,7 +139,7 @@ def _connect_readonly(path: Path) -> sqlite3.Connection:
         connection.close()
         if "locked" in str(error) or any(Path(f"{path.resolve()}{rest}").exists() for rest in ("-wal", "-journal")):
             raise
-        # SQLite reads a file in WAL mode only beside a log, which cannot be made here; without one nobody is writing.
+        # SQLite reads a file in WAL mode only with a log, which cannot be made here; without one no process is writing.
         connection = sqlite3.connect(f"{address}&immutable=1", uri=True, isolation_level=None)
         connection.execute("PRAGMA query_only=1")
     except BaseException:  # an interrupt, too, must not leave it open
@@ -167,7 +167,7 @@ def identify(connection: sqlite3.Connection) -> None:
 
 
 def identity(connection: sqlite3.Connection) -> str | None:
-    """What tells the library from all others, wherever it lies; None for one from before there were identities."""
+    """The library's identity, wherever it lies; None for one from before there were identities."""
     found = connection.execute("SELECT value FROM meta WHERE key = 'id'").fetchone()
     return None if found is None else str(found[0])
 
@@ -242,7 +242,7 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
 
 
 def file_damage(connection: sqlite3.Connection) -> list[str]:
-    """What is wrong first by SQLite's own checks of the file and of the search index, and what to do; empty when all is well."""
+    """The first error that SQLite's own checks of the file and the search index find, and a remedy; empty when all is well."""
     said = [line for row in connection.execute("PRAGMA quick_check") for line in row[0].splitlines() if not line.startswith("***")]
     if said != ["ok"]:
         return [f"file: {said[0]}; {schema.RESTORE}"]

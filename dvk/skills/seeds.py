@@ -3,7 +3,7 @@
 Every seed's content digest is remembered when it is installed. When the files change with a new version, a
 skill that still is what was installed follows; one that the user edited stays as edited; one that
 the user removed stays removed; one that the user had made under the same name stays the user's.
-Whether the files changed is told by their names, sizes and times: a fraction of a millisecond an opening.
+Changes of the files are detected by names, sizes and times: a fraction of a millisecond an opening.
 """
 
 from __future__ import annotations

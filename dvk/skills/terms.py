@@ -24,7 +24,7 @@ _WORD = re.compile(r"[^\W_]+")
 _MEMBER = re.compile(r"\.|::|->")
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _LONGEST = 200
-"""Characters of the longest term; FTS5 cuts tokens at 32 kB and nobody types more than this."""
+"""Characters of the longest term; FTS5 cuts tokens at 32 kB, and real terms are shorter than this."""
 _MOST_PAIRED = 16
 """Words of the longest query whose neighbours are also tried as one identifier (`online softmax` → `onlinesoftmax`)."""
 
@@ -35,7 +35,7 @@ def clean(text: str) -> str:
 
 
 def identifiers(*texts: str) -> str:
-    """What the `identifiers` column holds for a skill made of `texts`: each spelling once, in order."""
+    """Content of the `identifiers` column for a skill made of `texts`: each spelling once, in order."""
     return " ".join(dict.fromkeys(spelling for text in texts for spelling in _spellings(text)))
 
 

@@ -1,4 +1,4 @@
-"""What using a skill came to, by role: pure functions of the library's events.
+"""Effects of using a skill, by role: pure functions of the library's events.
 
 A trial is one task in one step, played with the skill and without any (the null scheme); several schemes with the skill
 make one trial, because they share what they are compared with. Its gain is a difference of log-speedups. Old trials count
@@ -27,7 +27,7 @@ USE, LIBRARY = "use", "library"
 
 @dataclass(frozen=True)
 class SkillUsage:
-    """What is known about one skill in one role.
+    """Statistics of one skill in one role.
 
     Attributes:
         skill: its name.
@@ -75,11 +75,11 @@ class _Count:
 
 
 def tally(events: Sequence[Event], settings: LibraryConfig, step: int | None = None) -> dict[tuple[str, str], SkillUsage]:
-    """The statistics of every skill that is there after `events`, as of `step`, by default that of the last event.
+    """The statistics of every skill that exists after `events`, as of `step`, by default that of the last event.
 
-    What was merged into a skill counts for it. What was played before a skill was restored, or added again, does not:
-    it came back because somebody knew better. Nor does what was played in the company of one that has been retired for harm since:
-    a harmful skill must not take with it those that it happened to be chosen with.
+    Plays of skills that were merged into a skill count for it. Plays before a skill was restored, or added again, do not:
+    a user decided to bring it back. Plays together with a skill that has since been retired for harm do not count either:
+    a harmful skill must not discredit those that were chosen with it by chance.
     """
     now = max((event.step for event in events), default=0) if step is None else step
     becomes, births = aliases(events), _births(events)
@@ -101,7 +101,7 @@ def tally(events: Sequence[Event], settings: LibraryConfig, step: int | None = N
 
 
 def aliases(events: Iterable[Event]) -> dict[str, str | None]:
-    """What every name that occurs has become: itself, the skill it was merged into at last, or None, gone."""
+    """Current name of every name that occurs: itself, the skill it was merged into at last, or None if gone."""
     into: dict[str, str | None] = {}
     for event in events:
         if event.kind in PUTS:
@@ -145,7 +145,7 @@ def as_evidence(usage: SkillUsage, label: str, identity: str) -> dict[str, Any]:
 
 
 def remembered(known: Known, skills: Iterable[Skill]) -> dict[tuple[str, str], SkillUsage]:
-    """`known`, where a skill without trials of its own has those that its evidence reports from another library."""
+    """`known`, extended for skills without trials by those that their evidence reports from another library."""
     result = dict(known)
     for skill in skills:
         own = result.get((skill.name, "policy"), SkillUsage(skill.name))

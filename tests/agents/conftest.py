@@ -1,4 +1,4 @@
-"""What the agents' tests share: skills, a library, subjects, and a backbone whose answers a test writes as a function."""
+"""Shared by the agents' tests: skills, a library, task contexts, and a backbone whose answers a test writes as a function."""
 
 from __future__ import annotations
 

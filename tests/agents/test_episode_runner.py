@@ -1,4 +1,4 @@
-"""One task's episode, move by move, on verdicts that we make up: who is asked, under which key, and what the record says."""
+"""One task's episode, move by move, on made-up verdicts: which role is asked, under which key, and the record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a verdict: the first error with its place, the worst element, the interval; within the budget, whatever was printed."""
+"""Feedback on a verdict: the first error with its place, the worst element, the interval; within the budget, whatever was printed."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def listing() -> str:
 
 
 def text() -> str:
-    """What the composer would write."""
+    """The composer's own text."""
     return nanolang.write(captured(), Plan(tuple(applicable(captured().graph, "cpu", "cpp"))), "cpp")
 
 

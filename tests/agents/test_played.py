@@ -1,4 +1,4 @@
-"""What a task's executed attempts teach whoever summarises."""
+"""Training conversations for the summariser from a task's executed attempts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ USUAL = "as usual"
 
 
 def taught(kind: str, speeds: dict[str, float], seed: int = 0) -> list[Taught]:
-    """Of attempts by name with these speedups, the usual one first; the others are what notes of their names lead to."""
+    """Attempts by name with these speedups, the usual one first; the others follow notes of their names."""
     subject = TaskContext(affine(), captured(), "cpp")
     skills = {name: None if name == USUAL else make_skill(name) for name in speeds}
     played = [(TeacherAttempt(name, name, skill=skills[name]), turn(ok(speed), name)) for name, speed in speeds.items()]

@@ -38,7 +38,7 @@ def test_every_file_has_its_finding_in_its_place(tmp_path, monkeypatch):
     assert found[1].captured is not None and found[2].captured is None
     assert found[1].captured.graph.signature() == ("relu", "mul")
 
-    # What was kept is believed: no child runs, or this edit of it would not be seen.
+    # The cache is trusted: no child runs, or this edit of it would not be seen.
     kept = json.loads(place(paths[1], "cpu").read_text())
     kept["task"]["stochastic"] = True
     place(paths[1], "cpu").write_text(json.dumps(kept))

@@ -150,7 +150,7 @@ def test_an_answer_that_was_read_for_one_task_is_read_for_another() -> None:
 
 
 class Two(Speller):
-    """Of two that ask the same, the second gets an answer that cannot be read."""
+    """A model whose second answer to an equal question does not parse."""
 
     def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
         found = super().generate(conversations, sampling)

@@ -1,4 +1,4 @@
-"""What general models are told by strategies that search, and what is read from their answers."""
+"""Prompts of searching strategies to general models, and the parsing of their answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What prompts are made of: budgets hold and say so, skills read the same everywhere, notes come back as they were written."""
+"""Parts of prompts: budgets hold and say so, skills read the same everywhere, notes survive a round trip."""
 
 from __future__ import annotations
 

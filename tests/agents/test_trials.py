@@ -1,4 +1,4 @@
-"""Trials of proposed skills: who is asked what, what is made of verdicts, who enters."""
+"""Trials of proposed skills: which arms are asked, how verdicts decide, which skills are admitted."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def configured(**trials: object) -> Config:
 
 
 def subject(name: str, words: str = "relu sigmoid") -> TaskContext:
-    """A task that nobody builds: its verdicts are recorded."""
+    """A task that is never built: its verdicts are recorded."""
     text = "\n".join(f"x = F.{word}(x)  # of {name}" for word in words.split())
     return TaskContext(Task(id=name, name=f"the {name}", source=text, entry="Model", kind="module"), None, "cpp")
 
@@ -104,7 +104,7 @@ def asked(backbone: Said) -> list[str]:
     return [c.messages[-1]["content"] for conversations, _ in backbone.calls for c in conversations]
 
 
-# ------------------------------------------------------------ who is asked what
+# ------------------------------------------------------------ questions to the arms
 
 
 def test_which_arm_is_asked_what(library: Library, recorded: Recorder) -> None:
@@ -278,7 +278,7 @@ def test_near_duplicates_are_not_tried(library: Library, recorded: Recorder) -> 
     assert [trial.admitted for trial in trials] == [False, True, False, False] and "library" in trials[0].why
     assert [trial.gain is not None for trial in trials] == [False, True, False, False]
     assert len(asked(backbone)) == 3 * 2 * 3
-    # The same proposal earns its summaries the same, whoever was first.
+    # The same proposal earns its summaries the same, whichever was first.
     worth = trials[1].worth
     assert worth and summary_rewards(trials) == {"own": {0: 0.0, 1: worth, 2: worth}, "cousin": {0: worth}}
 

@@ -1,4 +1,4 @@
-"""Tiny models made on the fly, once a session: a nano, and random models of other architectures with a tokenizer of their own."""
+"""Tiny models made on the fly, once a session: a nano, and random models of other architectures with their own tokenizer."""
 
 from __future__ import annotations
 

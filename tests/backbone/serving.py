@@ -1,4 +1,4 @@
-"""A small OpenAI-compatible server on loopback that serves one of our backbones, and can be told to stumble first."""
+"""A small OpenAI-compatible server on loopback that serves a dvk backbone, and can be set to fail at first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders, LoRA, saving and loading; what is said when a model cannot be opened."""
+"""Folders, LoRA, saving and loading; the errors when a model cannot be opened."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ ROWS = [
     ScoringRow((20,), (1,)),
     ScoringRow(tuple(range(6, 46)), (5, 0, 1)),
 ]
-"""With pad and end tokens as contents: what counts is told by lengths."""
+"""With pad and end tokens as contents: lengths define the valid tokens."""
 
 
 def plain(backbone: HfBackbone, row: ScoringRow, temperature: float) -> torch.Tensor:

@@ -5,7 +5,7 @@ under another name (every claim is false), `3%` ones leave out one of every thir
 
     python -m tests.benchmarks.claims --count 200                 # both truths, alternating
     python -m tests.benchmarks.claims --count 40 --device cuda --truth same
-    python -m tests.benchmarks.claims --count 200 --groups 32     # 32 judges, each with cores of its own
+    python -m tests.benchmarks.claims --count 200 --groups 32     # 32 judges, each on separate cores
 
 One JSON line a claim, then a summary. Nothing else should run.
 """
@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--truth", choices=("same", "3%", "both"), default="both")
-    parser.add_argument("--groups", type=int, default=0, help="judges side by side, each pinned to two cores of its own")
+    parser.add_argument("--groups", type=int, default=0, help="judges side by side, each pinned to two separate cores")
     parser.add_argument("--workers", type=int, default=1)
     asked = parser.parse_args()
     if not asked.groups:

@@ -25,7 +25,7 @@ from dvk.tasks.sourcetext import read_source
 
 
 def conversations(folder: Path, backend: str) -> list[Conversation]:
-    """What the policy is asked about each task, without skills."""
+    """The policy's question about each task, without skills."""
     dialect = dialects.get("compact")
     tasks = [Task(id=path.stem, name=path.stem, path=str(path), source=read_source(path), entry="Model", kind="module")
              for path in sorted(folder.rglob("[!_]*.py"))]  # fmt: skip

@@ -7,8 +7,8 @@ the algorithm alone. An answer follows a note when it can be read, and of all al
 note names is nearest to what was written, by lines in their order, whatever numbers and registers stand in them; what it does besides
 is not asked here, nor whether it is right. The share that computes the kernel in the composer's very words for one of its schedules is
 `in its words`; whose whole text is one of the composer's, `exact`.
-Counted apart: wordings that training used and wordings that it never saw, pairs of condition and algorithm that it taught and
-pairs that it never did. What cannot be read is gone on otherwise first, as wherever dvk asks. Prints one JSON object; `without` is
+Counted apart: wordings in the training data and new wordings, taught pairs of condition and algorithm and
+new pairs. Unparsable answers are repaired first, as everywhere in dvk. Prints one JSON object; `without` is
 how often the same algorithms come when no note is given.
 """
 
@@ -41,7 +41,7 @@ from dvk.stats.fast_p import interval
 
 @dataclass(frozen=True)
 class Right:
-    """What follows an advice, and what follows others on the same kernel."""
+    """Answers that follow an advice, and that follow others on the same kernel."""
 
     kernel: str
     way: str
@@ -71,7 +71,7 @@ def likeness(one: Sequence[str], other: Sequence[str]) -> float:
 
 
 def part(text: str, kernel: str) -> str:
-    """The lines of an answer that are one kernel; buffers between its launches are numbered anew, since others number them too."""
+    """The lines of an answer that are one kernel; buffers between its launches are renumbered, since other kernels number them too."""
     kept, inside = [], False
     for line in text.splitlines():
         inside = line.startswith(" ") and inside or re.match(rf"{kernel}(_\d+)?[\[ :]", line) is not None
@@ -81,7 +81,7 @@ def part(text: str, kernel: str) -> str:
 
 
 def texts(subject: TaskContext, base: Plan, kernel: str, option: list[dict[str, Any]]) -> frozenset[str]:
-    """What the composer writes when that kernel is computed so."""
+    """The composer's text when that kernel is computed so."""
     assert subject.captured is not None
     found = set()
     for schedule in option:
@@ -109,7 +109,7 @@ def contradicting(subject: TaskContext, rng: random.Random) -> tuple[list[Advice
     name, ways = rng.choice(open_)
     first, second = rng.sample(sorted(ways), 2)
     condition = given(facts[name], first, (), rng).condition
-    # Of several kernels that the condition holds for, each does what the note says.
+    # If the condition holds for several kernels, each follows the note.
     if sum(Advice(condition).about(found) for found in facts.values()) > 1:
         return None
     known = {way: texts(subject, base, name, option) for way, option in ways.items()}

@@ -57,7 +57,7 @@ class ModelNew(nn.Module):
         return {answer}
 """
 ANSWER = "torch.relu(x) * 2 + 1"
-"""What `affine.py` computes."""
+"""The result of `affine.py`."""
 
 FORKS = [
     "while True: os.fork()",
@@ -200,7 +200,7 @@ def fuzzed(count: int, seed: int) -> list[tuple[str, str]]:
 
 
 def judge(count: int, seed: int, workers: int) -> dict[str, Any]:
-    """What became of them, in this process."""
+    """Outcomes of the cases, in this process."""
     task = tasks.load(str(FILES / "affine.py"), device="cpu", limits=CONFIG.limits)
     made = fuzzed(count, seed)
     before = len(os.listdir("/proc/self/fd"))
@@ -224,7 +224,7 @@ def judge(count: int, seed: int, workers: int) -> dict[str, Any]:
 
 def watched(count: int, seed: int, workers: int) -> dict[str, Any]:
     """Judge in a process apart; its report, and what was left behind."""
-    proctree.prctl(proctree.PR_SET_CHILD_SUBREAPER, 1)  # what nobody else waits for is ours
+    proctree.prctl(proctree.PR_SET_CHILD_SUBREAPER, 1)  # this process reaps orphans
     shared = set(os.listdir("/dev/shm"))
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="fuzz-") as temporary, tempfile.TemporaryDirectory(prefix="fuzz-home-") as home:

@@ -51,7 +51,7 @@ def digests(state: TrainState) -> dict[str, str]:
 
 
 def digest(value: Any) -> str:
-    """Of tensors, numbers and texts, however nested."""
+    """Compare tensors, numbers and texts, however nested."""
     found = hashlib.sha256()
     for part in parts(value):
         found.update(part)
@@ -102,7 +102,7 @@ def child(out: Path, steps: int) -> None:
 
 
 def start(out: Path, steps: int) -> subprocess.Popen[str]:
-    """A training in a process of its own, as it begins with its first step."""
+    """A training in a separate process, as it begins with its first step."""
     out.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "tests.benchmarks.kills", "--child", str(out), "--steps", str(steps)]
     errors = (out.parent / "stderr.txt").open("a")

@@ -1,5 +1,5 @@
-"""What nodes of a Ray cluster add: verdicts a second with 1, 2 and 4 local nodes of one judge each, what a submission costs the driver,
-and what becomes of a run whose node is killed.
+"""Benefit of a Ray cluster's nodes: verdicts a second with 1, 2 and 4 local nodes of one judge each, the driver's cost of a submission,
+and the fate of a run whose node is killed.
 
     python -m tests.benchmarks.nodes --nodes 1 2 4 --count 24
     python -m tests.benchmarks.nodes --nodes 4 --count 24 --kill

@@ -1,4 +1,4 @@
-"""What would 8, 64 and 512 GPUs do? A discrete-event simulation of one step of `dvk train` on measured costs.
+"""Scaling to 8, 64 and 512 GPUs: a discrete-event simulation of one step of `dvk train` on measured costs.
 
     python -m tests.benchmarks.scaling                       # the table of scaling.md, which says what it means
     python -m tests.benchmarks.scaling --set seats=2 --set batch=64
@@ -40,9 +40,9 @@ SEEDS = 5
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds, tokens and bytes. nano of 12M parameters on H200s; a comment says where each number is from.
+    """Seconds, tokens and bytes. nano of 12M parameters on H200s; a comment gives each number's source.
 
-    "2 cores": measured for this table on 2 cores of a Xeon at 2.5 GHz beside other work.
+    "2 cores": measured for this table on 2 cores of a Xeon at 2.5 GHz alongside other work.
     """
 
     decode_most: float = 123_800.0  # tokens/s; through 89,000 at 512 and 118,000 at 4,096 conversations, measured on an H200
@@ -81,7 +81,7 @@ MODELS = {"nano": Costs(), "8b": EIGHT}
 
 @dataclass(frozen=True)
 class Played:
-    """What one process did."""
+    """Statistics of one process."""
 
     seconds: float
     judged: int
@@ -89,7 +89,7 @@ class Played:
     thread_s: float
     """Its thread's work: decoding, and answers."""
     seat_s: float
-    """Its seats' work, waiting for the lane included."""
+    """Its seats' work, including waiting for the device lock."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def play(tasks: Sequence[int], turns: int, costs: Costs, gpus: float, rng: rando
             waiting.setdefault(tasks[what], deque()).append(what)
             num_waiting += 1
             if idle:
-                # One that holds the task, if it is at hand; looking at all would not scale here either.
+                # One that holds the task, if it is free; searching all would not scale here either.
                 place = next((i for i in range(len(idle) - 1, max(-1, len(idle) - 33), -1) if holds[idle[i]] == tasks[what]), -1)
                 seat_up(idle.pop(place))
         elif kind == "prepared":

@@ -3,7 +3,7 @@
     python -m tests.benchmarks.spine data/tasks/examples data/tasks/spine --budget-s 12 --gpus 4 --out bench
 
 Each GPU gets a separate process; with `--gpus 0` the CPU is used. Rows go to OUT/rows.jsonl as they
-end, and a second start goes on with what is missing. Not a test: nothing here is asserted.
+end, and a second start resumes with the missing ones. Not a test: nothing here is asserted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an answer is beside the usual text."""
+"""Difference of an answer from the usual text."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ def test_both_propose_and_ctrl_c_keeps_what_was_found(tmp_path: Path) -> None:
     assert all(row["correct"] and row["best"] > 1 for row in summary["proposers"])
     assert summary["proposer"] in ("composer", "scripted:script.jsonl")
     text = (tmp_path / "run" / "report.md").read_text()
-    assert f"{summary['proposer']} found it, beside " in text
+    assert f"{summary['proposer']} found it; " in text
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Published formats, written here by their documented columns: what is read from them, and what is said of bad rows."""
+"""Published formats, written here by their documented columns: reading, and errors of bad rows."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def test_methods(made: list[Example], method: str) -> None:
         assert clusters["before"]["largest"][0] > 4 >= clusters["after"]["largest"][0]
 
 
-def test_a_method_of_ones_own(made: list[Example], tmp_path: Path) -> None:
+def test_a_custom_method(made: list[Example], tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("import numpy as np\ndef one(similarity, settings):\n    return np.zeros(len(similarity), dtype=int)\n")
     found = diversity.diversify(made[:300], settings(method=f"{file}:one", cluster_cap=5))

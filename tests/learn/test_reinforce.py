@@ -123,7 +123,7 @@ def sharp(dtype: torch.dtype) -> Learner:
         for p in model.parameters():
             p.mul_(6.0 if p.ndim >= 2 else 1.0)
     learner = Learner(model, CONFIG.learning, 10)
-    model.to(dtype)  # what learns is in 32 bits; where that computes in 16, so are its products
+    model.to(dtype)  # the learner is in fp32; if the backbone computes in fp16 or bf16, so are its matmuls
     return learner
 
 

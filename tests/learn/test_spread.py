@@ -52,7 +52,7 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
 
 
 def alive(pid: int) -> bool:
-    """It runs: a zombie that nobody waited for does not."""
+    """Whether it runs: an unreaped zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -38,7 +38,7 @@ def taught(path: Path, kind: str) -> Path:
 
 
 def facts(example: Example) -> tuple[Any, ...]:
-    """What a format has to keep; the id is a hash of the conversation, its kind and its task."""
+    """Content that a format has to keep; the id is a hash of the conversation, its kind and its task."""
     return (example.id, example.skills, example.chosen, example.code, example.speedup, example.round_speedups, example.task)
 
 

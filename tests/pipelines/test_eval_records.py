@@ -321,7 +321,7 @@ def test_silence_is_broken() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def test_composer_and_model_side_by_side(tmp_path: Path) -> None:
-    """Two tasks at a time share one model, and each is told what it used itself."""
+    """Two tasks at a time share one model, and each is charged its own use."""
     for name, width in (("one", "96"), ("two", "80")):
         (tmp_path / f"{name}.py").write_text(SOURCE.replace("96", width))
     config = Config().model_copy(update={"rollout": RolloutConfig(schemes=0, rollouts=2, turns=1)})

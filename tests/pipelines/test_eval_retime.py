@@ -23,7 +23,7 @@ Judged = tuple[Asked, dict[str, float | None], set[str]]
 
 @pytest.fixture
 def judged(monkeypatch: pytest.MonkeyPatch) -> Judged:
-    """What is asked of the judge, what it says by source, 1.5 where nothing is said, and what it finds wrong at a claim."""
+    """Requests to the judge, its answers by source (1.5 by default), and the errors that it finds at a claim."""
     asked: Asked = []
     speeds: dict[str, float | None] = {}
     wrong: set[str] = set()

@@ -1,4 +1,4 @@
-"""What is played: folders, other benchmarks' layouts (with tasks made up here), published tables."""
+"""Suites: folders, other benchmarks' layouts (with tasks made up here), published tables."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Terminal:
 
 
 def _own_terminal(slave: int) -> None:
-    """Make the pseudo-terminal the child's controlling one, so that Ctrl-C reaches it as a signal, whoever started the tests."""
+    """Make the pseudo-terminal the child's controlling one, so that Ctrl-C reaches it as a signal, in any test environment."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
@@ -244,7 +244,7 @@ def test_what_was_judged_before_is_counted_in_silence() -> None:
     assert len(out.getvalue().splitlines()) == 1
 
 
-def test_it_says_who_is_proposing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_names_the_current_proposer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dvk.pipelines.live.HEARTBEAT_S", 0.2)
     out = io.StringIO()
     with SearchView(60, file=out, several=True) as live:
@@ -315,7 +315,7 @@ def test_a_resumed_run_goes_on_counting() -> None:
 
 
 def test_the_view_costs_next_to_nothing() -> None:
-    """What it takes from the candidates being timed: under 1 % of one core, the clock running."""
+    """Its cost to the candidates being timed: under 1 % of one core, the clock running."""
     terminal = Terminal("""
         with Live(60, name="mlp_head") as live:
             for number in range(10):

@@ -25,7 +25,7 @@ FILES = Path(__file__).resolve().parents[1] / "harness" / "files"
 
 
 def drive(root: Path, story: Callable[[Client], Awaitable[Any]]) -> Any:
-    """What `story` makes of a server that works in `root`."""
+    """Result of `story` with a server that works in `root`."""
     from mcp import Client, StdioServerParameters  # as slow as torch to import, and every process collects this file
 
     env = {**os.environ, "PYTHONPATH": str(warm.ROOT)}

@@ -174,7 +174,7 @@ def test_the_expected_time_is_said_with_what_the_budget_does_not_cover() -> None
 
 
 @pytest.mark.parametrize("stages, claim_s", [
-    ({"setup": 4.1, "prepare": 6.8, "check": 1.1, "time": 1.7}, 39.0),  # rmsnorm_swiglu beside six busy processes, 10 sets
+    ({"setup": 4.1, "prepare": 6.8, "check": 1.1, "time": 1.7}, 39.0),  # rmsnorm_swiglu next to six busy processes, 10 sets
     ({"setup": 4.3, "prepare": 4.1, "check": 0.6, "time": 1.7}, 34.8),  # geglu, 10 sets
     ({"setup": 3.3, "prepare": 2.2, "check": 0.7, "time": 1.9}, 21.1),  # conv_bn_relu, 5 sets
     ({"setup": 8.9, "prepare": 8.7, "check": 1.2, "time": 2.4}, 54.1),  # rmsnorm_swiglu, 10 sets

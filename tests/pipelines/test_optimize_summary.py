@@ -1,4 +1,4 @@
-"""What a search says when it ends: whose turns the episode holds, what is counted, and why nothing came of a model."""
+"""A search's final report: whose turns the episode holds, the counts, and why a model's answers gave nothing."""
 
 from __future__ import annotations
 

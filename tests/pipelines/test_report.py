@@ -23,7 +23,7 @@ def faster(tmp_path: Path) -> tuple[Page, str]:
     return write(tmp_path, episode(turns()), SUMMARY, BEST, skills=SKILLS)
 
 
-# ---------------------------------------------------------------- what is told
+# ---------------------------------------------------------------- content
 
 def test_sections_come_in_order(faster: tuple[Page, str]) -> None:
     page, text = faster

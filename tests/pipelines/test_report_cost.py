@@ -1,4 +1,4 @@
-"""Who proposed and what it cost, in both reports; nothing of it where the summary does not say."""
+"""Proposers and costs in both reports; left out if the summary does not have them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def told(tmp_path: Path) -> tuple[Page, str]:
 def test_the_cost_is_reported(told: tuple[Page, str]) -> None:
     for text in (told[0].text, told[1]):
         for said in ("3 min 20 s to compile, check and time, and 9.0 s to confirm", "12,345 read, 678 written", "0.0123 US dollars",
-                     "14 answers, 2 of them malformed, in 76 s", "endpoint:m found it, beside composer."):
+                     "14 answers, 2 of them malformed, in 76 s", "endpoint:m found it; composer proposed as well."):
             assert said in text, said
 
 

@@ -41,7 +41,7 @@ SLOW = "import time\nimport torch\n\ntime.sleep(30)\n\n\nclass ModelNew(torch.nn
 
 
 class Gym:
-    """What is documented of KernelGYM's client: POST /evaluate, GET /status, GET /results, one token."""
+    """KernelGYM's client as documented: POST /evaluate, GET /status, GET /results, one token."""
 
     def __init__(self, port: int, token: str | None = TOKEN):
         self.port, self.token = port, token
@@ -112,7 +112,7 @@ def test_errors_use_the_same_fields(gym):
     assert (found["status"], found["compiled"], found["correctness"]) == ("completed", True, False)
     assert (found["speedup"], found["kernel_runtime"]) == (0.0, -1.0)
     lazy = gym.evaluate((FILES / "good/torch_affine.py").read_text(), "lazy-1", **untimed)
-    assert lazy["decoy_kernel"] and lazy["speedup"] == 0.0 and "no kernel of its own" in lazy["error_message"]
+    assert lazy["decoy_kernel"] and lazy["speedup"] == 0.0 and "PyTorch's kernels only" in lazy["error_message"]
     asked = gym.evaluate((FILES / "good/torch_affine.py").read_text(), "lazy-2", detect_decoy_kernel=False, **untimed)
     assert asked["correctness"] and not asked["decoy_kernel"]
 
@@ -199,7 +199,7 @@ def test_without_a_token_no_web_page_is_let_in(tmp_path):
 # ---------------------------------------------------------------- when it ends
 
 @pytest.mark.slow
-def test_ctrl_c_answers_who_waits_and_leaves_no_process():
+def test_ctrl_c_answers_waiting_clients_and_leaves_no_process():
     with serving("--workers", "1", "--queue", "1") as (process, gym):
         answers: list[tuple[int, Any]] = []
 

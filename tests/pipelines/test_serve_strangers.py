@@ -100,7 +100,7 @@ def fine(result: EvaluationResult) -> bool:
 
 
 def peeks(tmp_path: Path) -> tuple[str, list[str]]:
-    """What a reference executes to reach what it must not, and the files that it would leave."""
+    """A reference's forbidden accesses, and the files that it would leave."""
     (tmp_path / "secret").write_text("secret")
     paths = ["/etc/shadow", os.path.expanduser("~"), "/root", "/home", "/tmp", "/var/log", str(tmp_path / "secret"), f"{os.getcwd()}/.git"]
     written = [str(tmp_path / "written"), "/tmp/dvk-written", os.path.expanduser("~/dvk-written")]

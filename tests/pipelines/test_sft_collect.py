@@ -1,4 +1,4 @@
-"""`dvk sft collect`: what the composer teaches, with one task really executed; killed and gone on with."""
+"""`dvk sft collect`: the composer's lessons, with one task really executed; killed and resumed."""
 
 from __future__ import annotations
 

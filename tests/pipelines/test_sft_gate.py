@@ -169,7 +169,7 @@ def test_mutants_are_of_families_and_not_executed() -> None:
 
 
 def test_a_program_runs_only_with_the_strides_it_was_written_for() -> None:
-    """A GPU's attention answers in another layout than a CPU's: who reads the one as the other is right, on the other."""
+    """A GPU's attention answers in another layout than a CPU's: a text that assumes one layout is right on the other too."""
     task = attention("float32", 16)
     listings = {kernels: prompt(trace_quickly(task, kernels).graph, "cpu", "cpp") for kernels in ("cpu", "cuda")}  # type: ignore[arg-type]
     assert "@" in listings["cuda"] and "@" not in listings["cpu"]

@@ -1,4 +1,4 @@
-"""Mutants of captured graphs: their texts compute what their graphs say, nothing held out comes of them, and they are many."""
+"""Mutants of captured graphs: their texts compute their graphs, no held-out task is among them, and they are many."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def whole(taught: str, problems: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
-    """What does not depend on clocks and on what was judged by an earlier run."""
+    """The part that depends neither on clocks nor on an earlier run's verdicts."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [{k: v for k, v in row.items() if not k.endswith("_s") and k != "judged_anew"} for row in rows]
 
@@ -137,7 +137,7 @@ def test_a_step_judged_on_a_fresh_cluster(taught: str, problems: Path, tmp_path:
 @pytest.mark.slow
 def test_a_killed_run_ends_where_the_uninterrupted_one_does(whole: Path, taught: str, problems: Path, tmp_path: Path,
                                                             monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the judge itself; tests of other moments, without it, are beside the golden trajectory."""
+    """With the judge itself; tests of other moments, without it, are next to the golden trajectory."""
     class Killed(BaseException):
         pass
 
@@ -152,7 +152,7 @@ def test_a_killed_run_ends_where_the_uninterrupted_one_does(whole: Path, taught:
         patch.setattr(TaskSampler, "step", dies)
         with pytest.raises(Killed):
             train(request(taught, problems, cut), CONFIG)
-    # What the first run judged is known, so equal candidates earn the same in both.
+    # The first run's verdicts are cached, so equal candidates earn the same in both.
     train(request(taught, problems, cut, resume=True), CONFIG)
     assert metrics(cut) == metrics(whole)
     one, other = (torch.load(newest(r / "checkpoints") / "learner.pt", weights_only=True) for r in (whole, cut))  # type: ignore[operator]

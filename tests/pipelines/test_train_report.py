@@ -56,7 +56,7 @@ def test_the_page_tells_before_and_after_and_draws_the_curves(tmp_path: Path) ->
     before, after, gain = read.table("speedup (original kept)")[1:]
     assert before[2].startswith("33.3 %") and after[2] == "100.0 % [43.9, 100.0]" and gain[2].startswith("+66.7 pp")
     series = {attributes["data-series"] for _, attributes in read.elements if "data-series" in attributes}
-    assert {"turn 1", "turn 2", "over 1×", "skills", "PRS", "rejected", "entropy", "play", "anew"} <= series and "turn 3" not in series
+    assert {"turn 1", "turn 2", "over 1×", "skills", "PRS", "rejected", "entropy", "play", "uncached"} <= series and "turn 3" not in series
     assert "&lt;b&gt;" in read.text and not re.search(r"https?://|<script|<link|@import|url\(", read.text)
     last = dict(zip(read.table("Figure")[0], next(row for row in read.table("Figure") if row[0] == "skills")))
     assert last["First"] == "61" and last["Last"] == "100"
@@ -70,7 +70,7 @@ def test_a_run_that_has_just_begun_has_a_page(tmp_path: Path) -> None:
 
 
 def test_every_curve_reads_a_figure_that_the_loop_keeps() -> None:
-    """Of a real trajectory, so that a renamed figure is missed here."""
+    """Metrics of a real trajectory, so that a renamed figure is missed here."""
     kept = [{**row, **{f"{stage}_s": 1.0 for stage in page.STAGES}} for row in json.loads(GOLDEN.read_text())["rows"]]
     empty = [one.title for _, charts in page.questions(kept) for one in charts if not one.drawn]
     assert empty == []

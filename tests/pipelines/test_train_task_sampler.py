@@ -1,4 +1,4 @@
-"""Which tasks a step plays: the same whoever asks, never one twice in a step, seldom one that teaches nothing."""
+"""Tasks of a step: the same for every caller, never one twice in a step, seldom one that teaches nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that write on a Ray cluster: what is sent of them, who writes what, and a node killed in mid-run, which changes nothing."""
+"""Models that write on a Ray cluster: the files sent, the assignment of questions, and a node killed in mid-run, which changes nothing."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_what_a_node_cannot_open_comes_back_as_words(tmp_path: Path, monkeypatch
 
 @dataclass(eq=False)
 class Question:
-    """What an actor of `Dying` was asked."""
+    """Questions to an actor of `Dying`."""
 
     node: str
     what: str
@@ -155,7 +155,7 @@ class Question:
 
 
 class Dying:
-    """A cluster whose actors on node a die: at what, is said; those of node b live."""
+    """A cluster whose actors on node a die at a given question; those of node b live."""
 
     def __init__(self, patch: pytest.MonkeyPatch, at: str, places: dict[str, int]):
         ray = pytest.importorskip("ray", reason="there is no Ray for this Python")
@@ -280,7 +280,7 @@ def test_eval_with_a_node_killed_in_mid_run(nodes: Any, tmp_path: Path, monkeypa
         return [Episode.model_validate_json(line) for line in (out / EPISODES).read_text().splitlines()]
 
     def said(episodes: list[Episode]) -> dict[str, Any]:
-        """What does not depend on what was measured: first turns, and how many there are."""
+        """The part that does not depend on measurements: first turns, and how many there are."""
         turns = {episode.task.name: episode.traces[0].turns for episode in episodes}
         return {name: (len(each), each[0].completion, each[0].verdict and each[0].verdict.status) for name, each in turns.items()}
 

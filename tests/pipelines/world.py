@@ -1,7 +1,7 @@
 """A world in which the whole loop turns in a second: two tasks, two skills, a model of a hundred thousand parameters that knows
 them by heart, and verdicts that are a function of the candidate.
 
-    python -m tests.pipelines.world OUT        # `dvk train` in it; goes on with what is in OUT
+    python -m tests.pipelines.world OUT        # `dvk train` in it; resumes what is in OUT
     python -m tests.pipelines.world --renew    # write down the golden trajectory again, with the model there is
     python -m tests.pipelines.world --teach    # teach the model again (minutes), then the same
 
@@ -58,7 +58,7 @@ TASKS = {"chain_relu": ("relu", 2.0, 40), "chain_tanh": ("tanh", 3.0, 56)}
 NOTES = {"flat_loop": ("everything is pointwise and contiguous", "one flat loop over all elements"),
          "keep_rows": ("rows are long", "leave the operators as they are")}  # fmt: skip
 LEARNT = "skill flat_indices\nwhen pointwise chains\ndo index elements one by one"
-"""What a good summary says."""
+"""A good summary's answer."""
 CONFIG = Config.model_validate({
     "seed": 3, "train": {"tasks_per_step": 2, "validate_every": 2, "rate": 3e-4, "keep_every": 100},
     "rollout": {"schemes": 2, "rollouts": 2, "turns": 2, "summaries": 3, "batch": 32, "judges": 1},
@@ -222,7 +222,7 @@ def teach(out: Path) -> None:
 
 
 def trajectory(home: Path, config: Config = CONFIG) -> dict[str, Any]:
-    """What a short training comes to: figures of each step, what was said, the library, and sum and norm of every weight."""
+    """A short training's result: figures of each step, the conversations, the library, and sum and norm of every weight."""
     out = home / "run"
     run(home, out, config=config)
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""The portfolio, on answers and verdicts that we make up: who goes when, and what each side is told."""
+"""The portfolio, on made-up answers and verdicts: the order of turns, and each side's inputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.search.test_refine import CAPTURED, TASK
 
 @pytest.fixture
 def two(monkeypatch: pytest.MonkeyPatch) -> list[list[Verdict | None]]:
-    """A composer of two batches, 3 and 2; what it is told."""
+    """A composer of two batches, 3 and 2, and its inputs."""
     told: list[list[Verdict | None]] = []
 
     def proposals(problem: SearchProblem) -> Proposals:

@@ -208,7 +208,7 @@ def timed(speedup: float, regime: str, eager_ms: float) -> Verdict:
 
 
 def replaying(score, tmp_path: Path, regime=lambda c: "end_to_end", eager_ms: float = 0.3) -> list[Candidate]:
-    """What the search proposes for a softmax on a GPU, of which eager takes 0.1 ms there."""
+    """The search's proposals for a softmax on a GPU, of which eager takes 0.1 ms there."""
     given = written("torch.softmax(torch.tanh(x), -1) * 2", tmp_path)
     given = replace(given, task=given.task.model_copy(update={"device": "cuda"}), backend="triton")
     proposals = search(given)

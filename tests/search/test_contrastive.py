@@ -1,4 +1,4 @@
-"""Contrast on a model that writes what it is told to, and a judge that believes it."""
+"""Contrast on a model that follows its prompt literally, and a judge that believes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One change at a time, on a reviewer and a writer that read what they are told."""
+"""One change at a time, on a reviewer and a writer that parse their prompts."""
 
 from __future__ import annotations
 

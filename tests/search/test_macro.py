@@ -78,7 +78,7 @@ def legal(conversation: Conversation) -> list[tuple[str, str]]:
 
 
 def told(conversation: Conversation) -> list[str]:
-    """What a question says of moves made."""
+    """A question's text about moves made."""
     return re.findall(r"^- (.*)$", asked(conversation).partition("## Moves made so far")[2], re.M)
 
 

@@ -61,7 +61,7 @@ def test_without_a_model_the_user_gets_an_error(name: str) -> None:
 def test_refinement_answers_with_what_was_found() -> None:
     backbone = counting()
     batches = play("refine", problem(backbone), lambda c: wrong(error=f"off in {c.title}"), batches=2)
-    assert [len(batch) for batch in batches] == [2, 4]  # the null scheme at once, the chosen skills beside its second turn
+    assert [len(batch) for batch in batches] == [2, 4]  # the null scheme at once, the chosen skills together with its second turn
     assert [c.skills for c in batches[1]] == [(), (), ("a",), ("a",)]
     shown = [c.messages[-1]["content"] for conversations, _ in backbone.calls for c in conversations]
     assert sum("off in no skills, rollout 0, turn 1" in text for text in shown) == 1

@@ -1,4 +1,4 @@
-"""What one search measures of schedules is where the next one begins."""
+"""One search's measurements of schedules are the next one's start."""
 
 from __future__ import annotations
 

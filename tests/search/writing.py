@@ -31,7 +31,7 @@ def program(speed: float | None = None, kind: int = 0, fault: str = "", number: 
 
 
 def believed(candidate: Candidate) -> Verdict:
-    """What a program says of itself."""
+    """A program's statement about itself."""
     if (fault := re.search(r'fault = "(.*)"', candidate.source)) is not None:
         status = Status.COMPILE_ERROR if "error" in fault[1] else Status.MISMATCH
         return wrong(status, fault[1])

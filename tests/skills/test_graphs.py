@@ -46,7 +46,7 @@ def test_operators_speak_the_words_of_skills(op: str, word: str) -> None:
     assert word in graph_words(graph(op).listing())
 
 
-def test_operators_together_have_a_name_of_their_own() -> None:
+def test_operators_together_have_a_joint_name() -> None:
     spelt_out = graph("pow.Tensor_Scalar", "mean.dim", "add.Tensor", "rsqrt.default", "mul.Tensor")
     assert "rms_norm" in graph_words(spelt_out.listing())
     assert "attention" in graph_words(graph("bmm.default", "_softmax.default", "bmm.default").listing())

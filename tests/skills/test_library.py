@@ -85,7 +85,7 @@ def test_scope_is_indexed(library: Library, make: Make) -> None:
 
 
 def test_a_tiny_library_still_finds(library: Library, make: Make) -> None:
-    """Where plain BM25 has an idf below zero: one skill, or two that share a word."""
+    """Cases in which plain BM25 has an idf below zero: one skill, or two that share a word."""
     library.add(make("one", "softmax"))
     assert names(library, "softmax") == ["one"]
     library.add(make("two", "softmax"))

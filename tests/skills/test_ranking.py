@@ -23,7 +23,7 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
 
 
 def exact(library: Library, words: Sequence[ranking.RankedTerm], limit: int) -> list[tuple[int, float]]:
-    """What SQLite's own bm25() over all matching rows says."""
+    """SQLite's own bm25() over all matching rows."""
     sql = "SELECT rowid, -rank FROM skills_fts WHERE skills_fts MATCH ? ORDER BY rank, rowid LIMIT ?"
     return [tuple(row) for row in library._connection.execute(sql, (ranking.any_of(words), limit))]
 

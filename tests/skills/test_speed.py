@@ -1,4 +1,4 @@
-"""What a search costs: bounded work at any size, and at 100,000 skills the figures of the design.
+"""A search's cost: bounded work at any size, and at 100,000 skills the figures of the design.
 
 The slow test prints its figures (`pytest -m slow -s tests/skills/test_speed.py`); building takes some minutes.
 A library kept between runs can be named with DVK_BENCH_LIBRARY=path.

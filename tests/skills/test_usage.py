@@ -1,4 +1,4 @@
-"""What a skill did, counted by hand."""
+"""A skill's effect, counted by hand."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class CompactDialect:
             raise MalformedAnswer("the text was cut at the token limit", len(answer.text))
         if not answer.text.strip():
             raise MalformedAnswer("an empty answer")
-        assert subject.captured is not None, "whoever plays the compact dialect has a graph"
+        assert subject.captured is not None, "the compact dialect needs a graph"
         try:
             return nanolang.assemble(subject.task, subject.captured, answer.text, subject.backend)
         except nanolang.ParseError as error:
@@ -133,7 +133,7 @@ def _found(verdict: Verdict | None, malformed: str | None) -> str:
 def _listing(subject: TaskContext) -> str:
     from dvk import nanolang
 
-    assert subject.captured is not None, "whoever plays the compact dialect has a graph"
+    assert subject.captured is not None, "the compact dialect needs a graph"
     return nanolang.prompt(subject.captured.graph, subject.task.device, subject.backend).rstrip("\n")
 
 

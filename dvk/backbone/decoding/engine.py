@@ -114,7 +114,7 @@ class Engine:
         return [result for result in results if result is not None]
 
     def _slots(self, prompts: Sequence[Sequence[int]], limit: int) -> Slots:
-        """Slots that hold these prompts, the ones at hand if they are large enough."""
+        """Slots that hold these prompts, the existing ones if they are large enough."""
         longest = min(limit, self.positions - min(map(len, prompts)))
         need = min(max(map(len, prompts)) + longest, self.positions)
         step = LENGTH_STEP[self.kind]

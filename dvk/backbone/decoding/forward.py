@@ -24,8 +24,8 @@ from dvk.backbone.decoding.weights import CacheView, LayerWeights, Stack
 STACKED_PARAMETERS = 200_000_000
 """Below this a second copy of the weights is cheap (0.8 GB in fp32) and fewer, larger products pay."""
 SMALL_PARAMETERS = 50_000_000
-"""On a processor models up to this size are decoded by one thread. Two that wait for each other after every small product stand
-still whenever the judge has a core: nano wrote 12 to 59 tokens/s with two threads and 74 to 91 with one beside a busy core, 101 to
+"""On a CPU models up to this size are decoded by one thread. Two threads synchronise after every small matmul and stall
+whenever the judge has a core: nano wrote 12 to 59 tokens/s with two threads and 74 to 91 with one next to a busy core, 101 to
 121 and 80 to 90 alone."""
 
 ARCHITECTURES = ("qwen3", "qwen2", "llama")

@@ -1,8 +1,8 @@
-"""A step of one sequence on a processor as a C++ function, `step.cpp`.
+"""A decoding step of one sequence on a CPU as a C++ function, `step.cpp`.
 
-It is for small models, where a step is some 300 operators whose cost exceeds that of the memory they read. g++ compiles it when it
-is first wanted, in under a second, to `$DVK_HOME/cache/step`; where that cannot be, steps go by operators, as those of several
-sequences do everywhere.
+It is for small models, where a step is some 300 operators whose overhead exceeds their memory traffic. g++ compiles it on
+first use, in under a second, to `$DVK_HOME/cache/step`; if that fails, steps run operator by operator, as those of several
+sequences always do.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class Decoder(Protocol):
-    """What is read of `forward.Decoder`, which is above."""
+    """The interface of `forward.Decoder`, which lies in a higher module."""
 
     words: Tensor
     cos: Tensor
@@ -51,7 +51,7 @@ class Decoder(Protocol):
 
 
 class NativeMatrix(ctypes.Structure):
-    """A stack's weight, where it lies."""
+    """A stack's weight, without a copy."""
 
     _fields_ = [("weight", c_void_p), ("inputs", c_int64), ("outputs", c_int64), ("upright", c_int64)]
 

@@ -1,7 +1,7 @@
-"""Draw the next token of every row of a batch, on the device, each row by a random number of its own (`seeds`).
+"""Draw the next token of every row of a batch, on the device, each row with its own random number (`seeds`).
 
 The token is the inverse of the cumulative distribution at that number, so a conversation's sample does not depend on what
-else is in the batch, on the slot it sits in or on when it was admitted, up to the rounding of products of another shape.
+else is in the batch, on its slot or on when it was admitted, up to the rounding of matmuls of another shape.
 """
 
 from __future__ import annotations

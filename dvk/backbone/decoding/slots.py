@@ -1,7 +1,7 @@
-"""The device's side of decoding: a fixed number of slots, each a sequence with its cache, its counters and its random numbers.
+"""Device state of decoding: a fixed number of slots, each a sequence with its cache, its counters and its random numbers.
 
-Everything lives in tensors whose addresses do not change, so that a step can be replayed from a CUDA graph. A step writes
-nothing that the host must read: rows that are done go on computing into a column that nobody reads, until the host looks.
+Everything is in tensors whose addresses do not change, so that a step can be replayed from a CUDA graph. A step needs no
+host synchronisation: finished rows keep computing into a scratch column until the host checks.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Slots:
         """A token that may complete a stop text was drawn since the host looked."""
         self.numbers = zeros(count, longest + 1, dtype=torch.float32)
         self.tokens = zeros(count, longest + 1)
-        """What was drawn; the last column takes what finished rows go on drawing."""
+        """Sampled tokens; the last column is scratch for finished rows."""
         self.logprobs = zeros(count, longest + 1, dtype=torch.float32)
         self.temperature = torch.ones((), device=device)
         vocabulary = decoder.head.width
@@ -129,7 +129,7 @@ class Slots:
         done.logical_or_(self.ends[token] | (made >= self.limit[:b]))
 
     def look(self, b: int) -> tuple[list[bool], list[bool], list[int]]:
-        """Of the first b slots: done, marked, tokens drawn. Waits for the device; the marks are cleared."""
+        """Done flags, marks and token counts of the first b slots. Waits for the device; the marks are cleared."""
         state = torch.stack([self.done[:b].long(), self.marked[:b].long(), self.made[:b]]).tolist()
         self.marked[:b].fill_(False)
         return [bool(x) for x in state[0]], [bool(x) for x in state[1]], state[2]

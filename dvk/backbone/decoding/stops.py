@@ -19,7 +19,7 @@ _SPELLINGS = {" ": (" ", "Ġ", "▁"), "\n": ("\n", "Ċ"), "\t": ("\t", "ĉ"), "
 
 
 class Stops:
-    """What ends a completion of one model.
+    """Stop conditions of one model's completions.
 
     Args:
         tokenizer: transformers' tokenizer.

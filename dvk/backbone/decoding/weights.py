@@ -1,4 +1,4 @@
-"""A decoder's weights: layers that read one input stacked to one matrix, LoRA merged or beside it."""
+"""A decoder's weights: layers that read one input stacked to one matrix, LoRA merged or separate."""
 
 from __future__ import annotations
 

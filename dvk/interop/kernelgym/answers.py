@@ -23,7 +23,7 @@ _ERRORS = {
     Status.COMPILE_ERROR: "compilation_error", Status.REJECTED: "compilation_error", Status.LAUNCH_ERROR: "runtime_error",
     Status.MISMATCH: "correctness_issue",
 }  # fmt: skip
-NO_KERNEL = "it launches no kernel of its own: PyTorch's do the work"
+NO_KERNEL = "it launches PyTorch's kernels only"
 MAX_KERNELS = 12
 """Maximal number of profile rows: its trainer shows all of them to the model."""
 

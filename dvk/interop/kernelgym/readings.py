@@ -50,7 +50,7 @@ def verdict_of(result: EvaluationResult, tier: Tier, seconds: float, *, ours: bo
         except ValidationError as error:
             raise NoVerdict(f"its verdict is of another version of dvk: {error.errors()[0]['msg']}") from None
     if ours:
-        raise NoVerdict(result.error_message or f"the task is `{result.status}` and nothing is said of it")
+        raise NoVerdict(result.error_message or f"the task is `{result.status}` without details")
     status, wrong = _status(result, metadata)
     timing = _timing(result) if status is Status.OK and tier != "smoke" else None
     untimed = None if status is not Status.OK or timing is not None or tier == "smoke" else "the server gave no times"
@@ -69,10 +69,10 @@ def _status(result: EvaluationResult, metadata: Mapping[str, Any]) -> tuple[Stat
     if result.status != "completed":
         known = _FAILED.get(result.error_code or "")
         if known is None or said is None or "reference" in said.lower():
-            raise NoVerdict(said or f"the task is `{result.status}` and nothing is said of it")
+            raise NoVerdict(said or f"the task is `{result.status}` without details")
         return known, said
     if result.decoy_kernel:
-        return Status.CHEAT, said or "the server took it for a decoy: it launches no kernel of its own"
+        return Status.CHEAT, said or "the server took it for a decoy: it launches PyTorch's kernels only"
     if not result.compiled:
         return Status.COMPILE_ERROR, said or _text(metadata, "compilation_error") or "it does not compile"
     if result.correctness:

@@ -1,16 +1,17 @@
-"""`dvk eval`: play every task of a suite with one policy, and say how often it is right and fast.
+"""`dvk eval`: play every task of a suite with one policy, and report how often it is right and fast.
 
     read the suite → play each task (a strategy, the agents on a model, a record) → time the winners again → rows → tables
 
-    request.py   what was asked, the run's files      rows.py        a row a sample: what came of it
-    suites.py    folders, checkouts, tables           tables.py      fast_p and all other figures, from rows
-    layouts.py   other benchmarks' files              spending.py    tokens and seconds
-    playing.py   policies and second times            cleanness.py   which tasks are worth nothing
-    recorded.py  candidates that exist already        comparing.py   two evaluations, paired by task
-    progress.py  lines on stderr                      page.py        report.html; of a comparison versus.py
-    numbering.py KernelBench's numbers                arithmetic.py  FLOPs of a reference
+    request.py    the request, the run's files         rows.py           one row a sample: its results
+    suites.py     folders, checkouts, tables           tables.py         fast_p and all other figures, from rows
+    layouts.py    other benchmarks' files              spending.py       tokens and seconds
+    playing.py    policies                             hygiene.py        tasks whose speedup means nothing
+    recorded.py   candidates that exist already        retime.py         second times of winners
+    progress.py   lines on stderr                      comparing.py      two evaluations, paired by task
+    flops.py      FLOPs of a reference                 page.py           report.html; compare_page.py, of a comparison
+    kernelbench_ids.py   KernelBench's numbers
 
-Every episode is on disk as it ends, so a killed run goes on with the tasks that are left.
+Every episode is on disk as it ends, so a killed run resumes with the remaining tasks.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def check(request: EvalRequest) -> None:
     if request.strategy == "auto" and request.model and request.num_candidates < 2:
         raise UsageError(f"{request.policy} with one candidate a task is the composer alone", "say how many, as in --turns 8")
     if alone and request.iterations > 1:
-        raise UsageError(f"{request.policy} has no conversations to go on with", "leave --iterations out, or name a model as --policy")
+        raise UsageError(f"{request.policy} has no conversations to continue", "leave --iterations out, or name a model as --policy")
     if request.window is not None and request.iterations == 1:
         raise UsageError("--window goes with --iterations", "dvk eval SUITE --policy hf:PATH --turns 5 --iterations 10 --window 4")
 
@@ -147,7 +148,7 @@ def exported(run: RunFolder, problems: Sequence[suites.SuiteTask], request: Eval
 
 
 def summary_lines(result: Episode | Unplayed, cannot: str = "") -> str:
-    """What is said of a task that ended; `cannot`: why it has no graph."""
+    """A line on a task that ended; `cannot`: why it has no graph."""
     if isinstance(result, Unplayed):
         return f"{result.name}: {result.error}"
     turns = [turn for one in tries(result) for turn in one]

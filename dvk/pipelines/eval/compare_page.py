@@ -54,7 +54,7 @@ def shown(name: str, gap: Found) -> str:
 
 
 def unlike(found: Found) -> list[str]:
-    """What to say of tasks that were timed in two ways; empty where there are none."""
+    """A note on tasks that were timed in two ways; empty if there are none."""
     all_samples, best = found["num_unlike"], found["best_of"]["speedup"]["num_unlike"]
     if not all_samples and not best:
         return []

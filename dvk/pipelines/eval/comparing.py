@@ -53,7 +53,7 @@ def load(place: Path) -> tuple[list[EvalRow], dict[str, Any]]:
 
 
 def compare(first: Path, second: Path, out: Path | None = None, argv: tuple[str, ...] = ()) -> dict[str, Any]:
-    """What the second evaluation has over the first.
+    """The second evaluation's gain over the first.
 
     Args:
         out: folder for `report.html` and `comparison.json`.

@@ -13,7 +13,7 @@ from dvk.harness.timing.roofline import Ceilings
 from dvk.records import Graph, Node, Task
 
 RATES = {"float16": "fp16", "bfloat16": "bf16"}
-"""What `Ceilings.gflops` calls the arithmetic of a result's type; others are fp32, or tf32 where the task says so."""
+"""The key of `Ceilings.gflops` for a result's type; others are fp32, or tf32 if the task says so."""
 PRODUCTS = {"mm": (0, 1), "bmm": (0, 1), "matmul": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}
 """Operator → places of the two matrices."""
 
@@ -35,7 +35,7 @@ def flop_ms(graph: Graph | None, task: Task, ceilings: Ceilings | None) -> float
 
 
 def flops(node: Node, shapes: dict[str, tuple[int, ...] | None]) -> float:
-    """Of one operator; 0 for what multiplies no matrices, or has shapes that nobody knows.
+    """FLOPs of one operator; 0 for operators without matmuls, or with unknown shapes.
 
     Args:
         shapes: of every value of the graph, by name.

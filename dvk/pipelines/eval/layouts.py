@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 ROOTS = ("KernelBench", "data/kernelbenchx", "data/TritonBench_T_v1", "tasks")
-"""Where a checkout of KernelBench, KernelBench-X, TritonBench or robust-kbench keeps its tasks."""
+"""Folders of tasks in a checkout of KernelBench, KernelBench-X, TritonBench or robust-kbench."""
 ROBUST, SETTINGS = "func_forward.py", "config_forward.json"
 SEPARATOR = re.compile(r"^#{100,}[ \t]*$", re.MULTILINE)
 """146 of them in what is published."""
@@ -23,7 +23,7 @@ MODULE = re.compile(r"^class Model\b", re.MULTILINE)
 
 
 def root(folder: Path) -> Path:
-    """Where the tasks of a checkout lie; `folder` itself where it is no checkout that is known."""
+    """The task folder of a checkout; `folder` itself if it is no known checkout."""
     for name in ROOTS:
         inner = folder / name
         if name == "tasks" and not any(inner.glob(f"*/{ROBUST}")):

@@ -146,7 +146,7 @@ def _hygiene(summary: Summary) -> Markup | None:
     if not found:
         return None
     lines = [el("tr", el("th", el("code", name), scope="row"), el("td", "; ".join(why))) for name, why in found.items()]
-    said = "A speedup on these means nothing: what they compute is constant, ignores an input, or cannot be told from a made-up answer."
+    said = "A speedup on these means nothing: their result is constant, ignores an input, or cannot be distinguished from a made-up answer."
     return el("section", el("h2", "Flagged tasks"), el("p", said), table(headers("Task", "Why"), lines, "Flagged tasks"))
 
 

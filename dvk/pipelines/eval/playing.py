@@ -31,7 +31,7 @@ OnFacts = Callable[[dict[str, Any]], None]
 
 
 class ReportingJudgeQueue(JudgeQueue[Any]):
-    """A docket that tells how far it is."""
+    """A judge queue that reports its progress."""
 
     def __init__(self, progress: Progress, *given: Any, **named: Any):
         super().__init__(*given, **named)
@@ -55,14 +55,14 @@ def workers_for(request: EvalRequest, config: Config, device: Device) -> int:
 
 @dataclass(frozen=True)
 class EvalTable:
-    """What every game is played with."""
+    """The fixed parts of every game."""
 
     request: EvalRequest
     config: Config
     device: Device
     backend: BackendName
     ceilings: Ceilings | None
-    """Of this machine, where measured."""
+    """This machine's ceilings, if measured."""
     progress: Progress
 
 
@@ -113,8 +113,8 @@ def play_all(
 
 
 def facts(subject: TaskContext, ceilings: Ceilings | None) -> dict[str, Any]:
-    """What is known of a task before it is played: the time its products take, its mode and whether layers in train mode depend on it,
-    why it has no graph, and the traceback of an exception of ours in finding that out."""
+    """Facts about a task before it is played: the time its matmuls take, its mode and whether layers in train mode depend on it,
+    why it has no graph, and the traceback of a dvk exception in finding that out."""
     if subject.captured is None:
         cannot = subject.cannot
         return {"flop_ms": None, "mode": subject.task.mode, "depends": False, "cannot": str(cannot or ""),
@@ -127,7 +127,7 @@ def facts(subject: TaskContext, ceilings: Ceilings | None) -> dict[str, Any]:
 def subjects(
     problems: Sequence[SuiteTask], request: EvalRequest, config: Config, device: Device, backend: BackendName
 ) -> Iterator[tuple[SuiteTask, TaskContext | DvkError]]:
-    """Tasks examined and captured, under the suite's names, a few ahead of whoever asks."""
+    """Tasks examined and captured, under the suite's names, a few ahead of the consumer."""
     found = prepare([p.path for p in problems], device, backend, config, kept=True, eval_mode=request.eval_mode)
     for problem, subject in zip(problems, found):
         if isinstance(subject, TaskContext) and subject.task.name != problem.name:

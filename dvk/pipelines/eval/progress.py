@@ -1,4 +1,4 @@
-"""What an evaluation is doing, on stderr: a line a task that ends, and one in every ten quiet seconds."""
+"""An evaluation's progress on stderr: a line for each task that ends, and one in every ten quiet seconds."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Progress:
             self._said = time.monotonic()
             try:
                 print(" ".join(text.split()), file=self._file, flush=True)
-            except (OSError, ValueError):  # whoever read it is gone
+            except (OSError, ValueError):  # the reader has closed the pipe
                 self._stop.set()
 
     def heartbeat(self) -> str:

@@ -1,4 +1,4 @@
-"""What `dvk eval` was asked, and the files of its run folder."""
+"""A `dvk eval` request, and the files of its run folder."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ ROWS = "results.jsonl"
 SUMMARY = "summary.jsonl"
 
 Over = Literal["eager", "compile", "max-autotune"]
-"""What a speedup is over."""
+"""The denominator of a speedup."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvalRequest:
-    """What the command line asked for."""
+    """The command line's request."""
 
     suite: Path
     policy: str = "composer"
@@ -48,7 +48,7 @@ class EvalRequest:
     hygiene: bool = False
     """Probe the tasks themselves before they are played."""
     kernelbench: Path | None = None
-    """Where to leave the results in KernelBench's layout, too."""
+    """Folder for the results in KernelBench's layout, too."""
     out: Path | None = None
     resume: bool = False
     argv: tuple[str, ...] = ()

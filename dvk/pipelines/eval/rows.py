@@ -1,4 +1,4 @@
-"""What came of a task, a row a sample: tables, pages and comparisons are made of these rows and of nothing else.
+"""A task's results, one row a sample: the only source of tables, pages and comparisons.
 
 The winner among several turns was lucky as well as good. So a sample's winner among several is timed again, and of several
 samples the best is chosen by its first time; only the second time counts. A claim, where asked for, is always what counts.
@@ -22,7 +22,7 @@ from dvk.stats.fast_p import TaskOutcome
 
 
 class EvalMeasurement(Record):
-    """What the judge found of one candidate; the default is one that is wrong, or was never written."""
+    """The judge's findings on one candidate; the default is a wrong or missing one."""
 
     correct: bool = Field(False, description="The judge said ok.")
     speedup: float | None = Field(None, description="Eager time / candidate time; null when wrong or untimed.")
@@ -82,7 +82,7 @@ class EvalRow(Record):
 
     @property
     def final(self) -> EvalMeasurement:
-        """What counts: the winner's second time where it won against others, or is a claim."""
+        """The time that counts: the winner's second time if it won against others, or is a claim."""
         return self.again if self.again is not None and (len(self.turns) > 1 or self.again.holds is not None) else self.best()
 
     @property
@@ -137,7 +137,7 @@ def winners(turns: Sequence[Turn]) -> list[Turn]:
 
 
 def winner(turns: Sequence[Turn], again: str | None = None) -> Turn | None:
-    """The one of `winners` that counts: the candidate of a second time, where there is one, else the fastest; None when none was timed."""
+    """The one of `winners` that counts: the candidate of a second time, if there is one, else the fastest; None when none was timed."""
     found = winners(turns)
     return next((t for t in found if t.candidate is not None and t.candidate.id == again), found[0] if found else None)
 
@@ -194,7 +194,7 @@ def rows_of(
 
 
 def _seconds(turn: Turn, seen: set[str]) -> float:
-    """What the judge spent; equal candidates of a task are judged once and share their verdict."""
+    """The judge's cost; equal candidates of a task are judged once and share their verdict."""
     if turn.verdict is None or turn.verdict.cached or turn.candidate is None or turn.candidate.id in seen:
         return 0.0
     seen.add(turn.candidate.id)
@@ -202,7 +202,7 @@ def _seconds(turn: Turn, seen: set[str]) -> float:
 
 
 def reason(turns: Sequence[Turn], cannot: str = "") -> str:
-    """Why a sample has no right candidate: the last thing that was said of it, or why there is no graph."""
+    """Why a sample has no right candidate: its last error, or why there is no graph."""
     for turn in reversed(turns):
         if turn.verdict is not None and turn.verdict.error:
             return f"{turn.verdict.status.value}: {turn.verdict.error.splitlines()[0][:200]}"

@@ -1,4 +1,4 @@
-"""What an evaluation cost: tokens and seconds, added up over all processes that worked on it."""
+"""An evaluation's cost: tokens and seconds, added up over all its processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is played: the tasks of a folder with its levels, of another benchmark's checkout, or of a published table."""
+"""Suites: the tasks of a folder with its levels, of another benchmark's checkout, or of a published table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dvk.runs import RunFolder
 INDEX = "index.json"
 """In a folder of tasks: a list of objects with `name` and whatever tasks are grouped by (level, category)."""
 FOLDER = "tasks"
-"""Of a run: where tasks are written that are no files in KernelBench's format as they lie."""
+"""Subfolder of a run for tasks that do not lie in files of KernelBench's format."""
 TABLES = (".parquet", ".jsonl", ".json")
 
 
@@ -28,10 +28,10 @@ class SuiteTask:
     """A task to be played.
 
     Attributes:
-        name: of its file; with its folder's where several share it.
-        path: its file; of one that has a `source`, where that came from.
+        name: of its file; with its folder's if several share it.
+        path: its file; for one with a `source`, the file it came from.
         groups: level, category, … by dimension.
-        source: its text, where it does not lie in a file as it is to be played.
+        source: its text, if its file needs rewriting before it is played.
         error: why it cannot be played.
     """
 

@@ -61,7 +61,7 @@ def summarise(
 
 
 def mixed(summary: Mapping[str, Any]) -> str | None:
-    """What to say of figures that were timed in two ways; None where there are none, or in a summary of an older dvk."""
+    """A note on figures that were timed in two ways; None if there are none, or in a summary of an older dvk."""
     found = summary.get("regimes") or {}
     if not found.get("device") or not found.get("end_to_end"):
         return None
@@ -83,11 +83,11 @@ def shares(found: Sequence[Found]) -> dict[str, float]:
 
 
 def roofline(found: Sequence[Found]) -> dict[str, Any]:
-    """What share of the machine's measured ceilings right candidates reach: of bandwidth, or of arithmetic where that binds.
+    """Share of the machine's measured ceilings that right candidates reach: of bandwidth, or of arithmetic if that binds.
 
     Returns:
         num_tasks; mean and median share with the mean's interval, over_half (share of tasks above a half), arithmetic_bound
-        (share of tasks bound by arithmetic); null where nothing was measured, as before `dvk doctor` ran.
+        (share of tasks bound by arithmetic); null if nothing was measured, as before `dvk doctor` ran.
     """
     by_task: dict[str, list[float]] = {}
     bound: dict[str, bool] = {}

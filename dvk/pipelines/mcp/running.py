@@ -1,4 +1,4 @@
-"""A command of dvk's in a process of its own: its answer, its progress, its errors; ended when nobody waits for it any more."""
+"""Runs a dvk command in a separate process: its answer, progress and errors; the process ends when the client is gone."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from anyio.streams.text import TextReceiveStream
 LEAVE_S = 10.0
 """An interrupted search keeps its best and ends; then it is killed."""
 KEPT_LINES = 20
-"""Of what a command said on stderr, for an error's message."""
+"""Lines of a command's stderr kept for an error's message."""
 LINE = 300
-"""Characters of a line that are told."""
+"""Maximal characters of a reported line."""
 
 
 class CommandFailed(Exception):

@@ -118,7 +118,7 @@ def tools(library: Path | None) -> MCPServer:
 
 
 async def command(arguments: Sequence[str], context: Context) -> Any:
-    """What a command prints for programs; its lines on stderr are told as progress.
+    """A command's output for programs; its lines on stderr are reported as progress.
 
     Raises:
         ToolError: what the command says is wrong.

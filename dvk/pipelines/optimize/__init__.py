@@ -3,17 +3,17 @@
     examine the task → capture its graph → ask the library for skills → let a strategy propose (the
     composer, a model, or both), the judge decide → confirm the best in a fresh process → best.py, report, episode
 
-    davinci.py   a daVinci-kernel checkpoint by one flag
-    clock.py     what it will take
-    session.py   one search, fed with verdicts until something ends it
-    sets.py      several sets of inputs: a search each, one drop-in
-    ending.py    best.py, episodes, report, summary
-    blocks.py    a network by its blocks
-    credit.py    which skills and proposers were behind it
-    told.py      what is said of it: the summary, what it cost, the episode
+    checkpoint.py  a daVinci-kernel checkpoint by one flag
+    clock.py       the estimate of its time
+    session.py     one search, fed with verdicts until something ends it
+    sets.py        several sets of inputs: a search each, one drop-in
+    ending.py      best.py, episodes, report, summary
+    blocks.py      a network by its blocks
+    credit.py      the skills and proposers behind the result
+    summary.py     the summary, the cost, the episode
 
-Every verdict and every answer of a model is on disk before the next is asked for, so a killed run resumes by
-replaying the strategy on what is recorded. Ctrl-C ends the search and keeps the best so far.
+    Every verdict and every answer of a model is on disk before the next is requested, so a killed run resumes by
+    replaying the strategy on the record. Ctrl-C ends the search and keeps the best so far.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def optimize(request: OptimizeRequest, config: Config) -> dict[str, Any]:
     if request.backbone is not None and request.strategy in search.ASK_NONE:
         problem = f"`--strategy {request.strategy}` asks no language model"
         raise UsageError(problem, "drop --backbone, or choose --strategy auto, in which both propose")
-    # Loading a module takes seconds: what is wrong without it is said before.
+    # Loading a module takes seconds: errors that need no module are reported before.
     if config.remote.judge is not None:
         remote.require_ours(config, "the best candidate has to be confirmed at the claim tier")
     RunFolder.refuse_used(request.out, resume=request.resume)

@@ -28,7 +28,7 @@ ORIGIN = re.compile(r"[a-z]\d+")
 
 @dataclass
 class _Made:
-    """Of a block in the winner: its kernels, its calls of PyTorch, and the bytes that each moves."""
+    """A block of the winner: its kernels, its calls of PyTorch, and the bytes that each moves."""
 
     kernels: int = 0
     calls: int = 0
@@ -82,7 +82,7 @@ def rows(subject: TaskContext, winner: Turn | None, times: Mapping[str, float]) 
 
 
 def _after(subject: TaskContext, captured: CapturedGraph, winner: Turn | None, moved: Mapping[str, int | None]) -> dict[str, _Made] | None:
-    """What became of each block; None where the composer did not write the winner."""
+    """The outcome of each block; None if the composer did not write the winner."""
     candidate = winner.candidate if winner is not None else None
     if candidate is None or candidate.proposer != "composer":
         return None

@@ -1,4 +1,4 @@
-"""`--davinci PATH`: one flag for a daVinci-kernel checkpoint, its dialect, and the skills that were learned beside it."""
+"""`--davinci PATH`: one flag for a daVinci-kernel checkpoint, its dialect, and the skills that were learned with it."""
 
 from __future__ import annotations
 

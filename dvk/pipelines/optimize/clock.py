@@ -1,10 +1,10 @@
-"""What a search will take, in all: said at the start, corrected after the first verdict, kept as the bound of the confirmation.
+"""Estimate of a search's total time: reported at the start, corrected after the first verdict, then the bound of the confirmation.
 
 `--budget-s` is what the search itself may take, its first verdict excepted. Loading the module, capturing its graph and confirming
-the best do not depend on it: they are the fixed part. Nothing is known of this machine before it has done something, so the first
+the best do not depend on it: they are the fixed part. Nothing is known about this machine at first, so the first
 estimate is made of how long loading took, and the second of what the first verdict took, by stages.
 
-Calibrated on three examples, on two cores, idle and beside six other processes: a claim took between half and twice what `confirmation`
+Calibrated on three examples, on two cores, idle and next to six other processes: a claim took between half and twice what `confirmation`
 says, with 5 sets of processes where it was decided early and 10 where it was not.
 """
 
@@ -17,11 +17,11 @@ from dvk.harness.timing.claims import FIRST_LOOK
 from dvk.records import Verdict
 
 CAPTURE = 0.8
-"""Of what loading took: capturing the operator graph, in a separate process, as loading is."""
+"""Capturing the operator graph, in a separate process, as a multiple of the loading time."""
 FIRST_VERDICT = 2.2
-"""Of what loading took: the judge starts two processes, draws inputs, compiles."""
+"""The first verdict (two judge processes, inputs, compiling), as a multiple of the loading time."""
 SET = 0.7
-"""Of what loading took: starting a fresh set of processes."""
+"""Starting a fresh set of processes, as a multiple of the loading time."""
 COMPILE_S = 40.0
 """torch.compile's first compilation for a baseline; later processes find it in the cache."""
 LEAST_CONFIRM_S = 20.0
@@ -51,12 +51,12 @@ class TimeEstimate:
 
     @property
     def fixed(self) -> float:
-        """What does not depend on the budget."""
+        """The part that does not depend on the budget."""
         return self.load + self.capture + self.confirm
 
     @property
     def total(self) -> float:
-        """Of the whole command, at most as far as is known: a search that has nothing left to try ends earlier."""
+        """Upper estimate of the whole command's time: a search that has nothing left to try ends earlier."""
         return self.fixed + max(self.budget, self.first)
 
     def __str__(self) -> str:
@@ -99,7 +99,7 @@ def corrected(expected: TimeEstimate, capture_s: float, first: Verdict, judge: J
 
 
 def needed_s(spent_s: float) -> int:
-    """What a first verdict needs that was cut after so many seconds: half as much again, in tens."""
+    """Time that a first verdict needs that was cut after so many seconds: half as much again, in tens."""
     return -int(-1.5 * spent_s // 10) * 10
 
 

@@ -1,4 +1,4 @@
-"""Who did what in a search: the skills whose recipe is in the winner, and what each proposer came to. Only reads."""
+"""Credit in a search: the skills whose recipe is in the winner, and each proposer's results. Only reads."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def finish(sessions: Sequence[SearchSession], winners: Sequence[Turn | None], gr
 
 
 def _unproven(session: SearchSession, winner: Turn | None) -> str | None:
-    """Where the best candidate lies, that was right but whose speedup is not proved; None where there is none.
+    """Path of the best candidate that was right but whose speedup is not proved; None if there is none.
 
     Args:
         winner: the turn that refuted it, if one did.
@@ -103,7 +103,7 @@ def _times(session: SearchSession, names: Sequence[str]) -> dict[str, float]:
 
 def _row(number: int, labels: Sequence[str], outcome: Mapping[str, Any], winner: Turn | None,
          groups: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """What the summary says of one set of inputs."""
+    """The summary's text on one set of inputs."""
     timing = winner.verdict.timing if winner is not None and winner.verdict is not None else None
     same = next((labels[n] for n in range(number) if groups[number] and groups[n] == groups[number]), None)
     told_ = ("status", "speedup", "speedup_lo", "speedup_hi", "headline", "baselines", "num_candidates", "reason")

@@ -1,4 +1,4 @@
-"""What `dvk optimize` is asked for."""
+"""A `dvk optimize` request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizeRequest:
-    """What the command line asked for."""
+    """The command line's request."""
 
     spec: str
     inputs: tuple[str, ...] = ()

@@ -78,18 +78,18 @@ class SearchSession:
         self.captured: CapturedGraph | None = None
         self.skills: tuple[Skill, ...] = ()
         self.observed: list[ObservedGain] = []
-        """What the search says of schedules."""
+        """The search's findings about schedules."""
         self.reason: str | None = None
         self.unjudged: str | None = None
         """Why the search ended before its first verdict, if it did."""
         self.interrupted = False
         self.expected: TimeEstimate | None = None
-        """What the command will take, as far as is known."""
+        """Estimate of the command's time, if known."""
         self.capture_s = 0.0
         self.confirm_by: float | None = None
         """When confirming ends, on time.monotonic's clock, but for the first candidate's first look; set when it begins."""
         self.failure: ModelError | None = None
-        """What ended the model's part of the search."""
+        """The error that ended the model's part of the search."""
 
     @property
     def graph(self) -> Graph | None:
@@ -154,10 +154,10 @@ class SearchSession:
             raise self.failure
 
     def _warned(self, live: SearchView) -> Callable[[ModelError], None]:
-        """Takes what ended the model's part: it is said at once, and again at the end."""
+        """Records the error that ended the model's part: reported at once, and again at the end."""
         def take(error: ModelError) -> None:
             self.failure = error
-            live.note(f"warning: {error.message}; the search goes on with what there is")
+            live.note(f"warning: {error.message}; the search continues without the model")
 
         return take
 
@@ -171,7 +171,7 @@ class SearchSession:
         tracebacks.keep(self.run, self.folder.strip("/") or self.task.name, [traceback])
 
     def _known(self) -> Known:
-        """What this machine knows of the schedules of the graph's kernels; a search that goes on knows what it knew when it began."""
+        """This machine's knowledge of schedules of the graph's kernels; a resumed search has the knowledge it began with."""
         if self.captured is None:
             return {}
         if before := self.run.read(self.folder + KNOWN):
@@ -264,7 +264,7 @@ class SearchSession:
 
     @property
     def _confirm_s(self) -> float:
-        """What confirming may take, by the estimate."""
+        """Estimated time of confirming."""
         return self.expected.confirm if self.expected is not None else clock.LEAST_CONFIRM_S
 
     def _judged(self, candidate: Candidate, tier: Tier, baselines: Sequence[str] = (), deadline: float | None = None) -> Verdict | None:
@@ -296,9 +296,9 @@ class SearchSession:
 
     @property
     def promising(self) -> list[Turn]:
-        """What is worth minutes of confirming: candidates that looked faster in the search, the fastest first.
+        """Candidates worth minutes of confirming: those that looked faster in the search, the fastest first.
 
-        Where none did, one that a noisy machine left undecided.
+        If none did, one that a noisy machine left undecided.
         """
         ranked = summary.ranked(self.turns)
         faster = [turn for turn, speedup in ranked if speedup.value > 1]
@@ -306,7 +306,7 @@ class SearchSession:
 
     @property
     def unconfirmed(self) -> list[Turn]:
-        """What looked faster in the search and was neither confirmed nor refused since, the fastest first."""
+        """Candidates that looked faster in the search and were neither confirmed nor refused since, the fastest first."""
         claimed = {t.candidate.id for t in self.turns if t.candidate and t.verdict and t.verdict.tier == "claim" and not t.verdict.timing}
         return [turn for turn in self.promising if turn.candidate and turn.candidate.id not in claimed]
 
@@ -328,7 +328,7 @@ class SearchSession:
 
     @property
     def proven(self) -> Turn | None:
-        """The fastest of what was confirmed before, as by a run that now goes on with a larger budget."""
+        """The fastest earlier confirmed candidate, as from a run that now resumes with a larger budget."""
         held = [t for t in self.turns if t.verdict is not None and t.verdict.tier == "claim" and t.verdict.faster and t.verdict.timing]
         return max(held, key=lambda t: t.verdict.timing.speedup.value if t.verdict and t.verdict.timing else 0.0, default=None)
 
@@ -356,7 +356,7 @@ class SearchSession:
 
     @property
     def refuted(self) -> Turn | None:
-        """Of what was timed again and did not hold, the search's best; drop-ins for several sets of inputs begin with it."""
+        """The search's best among candidates that did not hold when timed again; drop-ins for several sets of inputs begin with it."""
         claims = {t.candidate.id: t for t in self.turns if t.candidate and t.verdict and t.verdict.tier == "claim" and t.verdict.timing
                   and not t.verdict.faster}
         places = {t.candidate.id: place for place, (t, _) in enumerate(summary.ranked(self.turns)) if t.candidate}

@@ -64,7 +64,7 @@ def budget_s(config: Config, number: int) -> float:
 
 @dataclass
 class SetsResult:
-    """What the searches came to."""
+    """The searches' results."""
 
     winners: list[Turn | None]
     """For each set, see `ending.finish`."""
@@ -149,7 +149,7 @@ def _claimed(session: SearchSession, joined: Candidate, live: SearchView, what: 
 
 
 def _unconfirmed(sessions: Sequence[SearchSession]) -> SetsResult:
-    """What stands without the drop-in that was being judged: the best of one set, as its search measured it."""
+    """The result if the drop-in being judged fails: the best of one set, as its search measured it."""
     for session in sessions:
         session.interrupted, session.reason = True, "stopped before the best was confirmed: the search's own figure is given"
     bests = [next((t for t in session.promising if t.verdict and t.verdict.faster), None) for session in sessions]

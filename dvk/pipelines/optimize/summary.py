@@ -1,4 +1,4 @@
-"""What is said of a search when it ends: the episode as a record, and the parts of the summary. Only reads."""
+"""A search's final report: the episode as a record, and the parts of the summary. Only reads."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def outcome(
     turns: Sequence[Turn], winner: Turn | None, faster: bool, reason: str | None, unread: str | None, *,
     unjudged: str | None = None, judge: JudgeConfig | None = None,
 ) -> dict[str, Any]:
-    """Status, figures, their words, and who is behind the winner.
+    """Status, figures, their wording, and the winner's authors.
 
     Args:
         winner: the turn that confirmed it, or refuted it.
@@ -156,9 +156,9 @@ def _timing(turn: Turn | None) -> Timing | None:
 
 
 def ranked(turns: Sequence[Turn]) -> list[tuple[Turn, Interval]]:
-    """What a search timed, by its own word the fastest first: each program's first turn, and the mean of all that measured it.
+    """A search's timed programs, the fastest first: each program's first turn, and the mean of all that measured it.
 
-    Not the user's own model, which is what the composer proposes without any recipe.
+    The user's own model, which the composer proposes without any recipe, is left out.
     """
     timed = [t for t in turns if t.candidate and t.verdict and t.verdict.timing and t.verdict.tier == "search"
              and (t.candidate.recipes or t.candidate.proposer != "composer")]
@@ -207,7 +207,7 @@ def _first_line(text: str | None) -> str:
 
 
 def unread(made: Episode) -> str | None:
-    """Why nothing came of a model's answers, where no code could be read from any of them."""
+    """Why a model's answers gave nothing, if no code could be parsed from any of them."""
     said = [t for trace in made.traces if trace.role == "policy" for t in trace.turns if t.messages]
     if not said or any(t.candidate for t in said):
         return None
@@ -216,7 +216,7 @@ def unread(made: Episode) -> str | None:
 
 
 def groups(subject: TaskContext, winner: Turn | None) -> list[str]:
-    """What the composer fused in the winner, a line a kernel; nothing where a model wrote it."""
+    """The composer's fusions in the winner, a line a kernel; empty if a model wrote it."""
     candidate = winner.candidate if winner is not None else None
     if subject.captured is None or candidate is None or candidate.proposer != "composer":
         return []
@@ -255,10 +255,10 @@ def in_train_mode(captured: CapturedGraph | None, task: Task) -> str:
 
 
 def warnings(backbone: RecordedBackbone | None, failure: DvkError | None) -> list[str]:
-    """What went wrong with the model, though the search came to an end.
+    """The model's errors in a search that still came to an end.
 
     Args:
-        failure: what ended the model's part.
+        failure: the error that ended the model's part.
     """
     if failure is not None:
         return [f"the model ended early: {failure.message} ({failure.hint}); what the search had found was kept"]

@@ -1,6 +1,6 @@
 """`report.html` and `report.md`: what `dvk optimize` found, for people.
 
-    story.py     records → what is told            page.py      HTML
+    story.py     records → the report's content     page.py      HTML
     attempts.py  the judged candidates             style.py     its CSS
     graph.py     the reference's operators, bytes  markup.py    elements that escape
     code.py      source text, coloured             chart.py     the search as SVG
@@ -50,7 +50,7 @@ def write(
         skills: the skills that candidates name, by name.
         command_line: as typed; empty takes it from run.json.
         machine: fingerprint for when no verdict carries one; empty takes it from run.json.
-        others: searches for other sets of inputs, by what tells the set; the summary's `shapes` has what came of each.
+        others: searches for other sets of inputs, by the set's label; the summary's `shapes` has each one's result.
     """
     file = run.path / MANIFEST
     manifest = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}

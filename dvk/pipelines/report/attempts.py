@@ -63,7 +63,7 @@ class ReportAttempt:
 
     @property
     def inexact(self) -> list[str]:
-        """What of the recipes is exact for finite values alone, in sentences."""
+        """The recipes' parts that are exact for finite values alone, in sentences."""
         return [f"{name} is exact for finite inputs alone, and was asked for (optimize.inexact)" for name in inexact(self.recipes)]
 
     @property
@@ -73,7 +73,7 @@ class ReportAttempt:
 
     @property
     def proposer(self) -> str:
-        """Who wrote it."""
+        """Its author."""
         return self.candidate.proposer if self.candidate else ""
 
     @property

@@ -55,8 +55,8 @@ def below_others(original: str) -> str:
 
 
 def kernels_first(best: str) -> str:
-    """A drop-in's text with its kernels before all else: what was written for the task, before what guards it. As it is where that
-    cannot be told, or where they come first already."""
+    """A drop-in's text with its kernels first: the code written for the task before its guards. Unchanged if that cannot be
+    determined, or if they come first already."""
     if "Written by dvk" in best.partition("\n")[0]:
         return best
     try:

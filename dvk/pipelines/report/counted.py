@@ -50,7 +50,7 @@ class WordCount(Progress):
         super().stop()
 
     def lines(self) -> list[str]:
-        """What is shown where there is no terminal: one a stage that has not ended."""
+        """The fallback without a terminal: one line a stage that has not ended."""
         return [self._line(task.id) for task in self.tasks if not task.finished]
 
     def _line(self, number: TaskID) -> str:

@@ -1,7 +1,7 @@
-"""What the reference does, operator by operator, and how many bytes that moves.
+"""The reference's operators, and how many bytes each moves.
 
 Bytes are counted from shapes: each operator reads its operands and writes its result once. That
-is what an unfused program moves at the least; nothing here is measured.
+is the least that an unfused program moves; nothing here is measured.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ VIEWS = frozenset(
     "alias as_strided chunk detach diagonal expand expand_as flatten getitem lift_fresh movedim narrow numpy_T permute "
     "reshape select slice split split_with_sizes squeeze swapaxes t transpose unbind unflatten unfold unsqueeze view "
     "view_as _unsafe_view".split())
-"""Operators that only change how memory is looked at."""
+"""Operators that only change a view of memory."""
 
 BITS = {"bool": 8, "float8_e4m3fn": 8, "float8_e5m2": 8, "bfloat16": 16, "complex64": 64, "complex128": 128}
 
@@ -51,7 +51,7 @@ def operators(graph: Graph) -> list[Operator]:
 
 
 def least_bytes(graph: Graph) -> int | None:
-    """What one kernel would move: used inputs and weights read once, outputs written once; None when unknown."""
+    """Bytes that one kernel would move: used inputs and weights read once, outputs written once; None when unknown."""
     by_name = {node.name: node for node in graph.nodes}
     named = {name for node in graph.nodes for name in _refs([node.args, node.kwargs])}
     used = {name for name in named if by_name[name].op in LEAVES}

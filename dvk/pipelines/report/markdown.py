@@ -20,7 +20,7 @@ from dvk.speedups import shown
 WIDEST = 60
 """Columns a table cell may take; longer text is cut, the page has it all."""
 ACTIVE = re.compile(r"[\\`*|~]|\](?=[(\[:])|(?<!\w)_(?=\S.*_)|(?<=\S)_(?!\w)|^[#>+-](?= )")
-"""Characters that Markdown acts on, where it does: a bracket alone or an underscore inside a word is text."""
+"""Characters that Markdown acts on, in places where it does: a bracket alone or an underscore inside a word is text."""
 BAR = 40
 """Columns of the longest bar."""
 

@@ -87,7 +87,7 @@ def _slow(story: ReportData) -> Markup:
         rows = [_operator_row(number, operator, longest) for number, operator in enumerate(story.operators, start=1)]
         heads = headers("# ", "Operator", "Result", "Moves ", None)
         moves = [el("p", story.traffic), table(heads, rows, "The reference’s operators")]
-        # Bytes stand in for time, where that was not measured.
+        # Bytes stand in for time if that was not measured.
         parts += [el("details", el("summary", "The operators by the bytes that they move"), moves)] if timed(story) else moves
     if story.listing:
         parts.append(folded("The captured graph", story.listing))

@@ -1,4 +1,4 @@
-"""What pages of reports are put together from: the document, tables, bars, facts, folded text."""
+"""Building blocks of report pages: the document, tables, bars, facts, folded text."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def headers(*labels: str | None) -> Markup:
 
 
 def bar(value: float | None, longest: float, kind: str = "bar") -> Markup:
-    """A cell with a bar; the number beside it says the same, so a screen reader skips it."""
+    """A cell with a bar; the number next to it says the same, so a screen reader skips it."""
     drawn = el("span", class_=kind, style=f"width:{100 * value / longest:.1f}%") if value else None
     return el("td", drawn, class_="room", aria_hidden="true")
 
@@ -71,5 +71,5 @@ def source(text: str, label: str) -> Markup:
 
 
 def region(label: str) -> dict[str, str]:
-    """What lets a keyboard reach and scroll a box."""
+    """Attributes that let a keyboard reach and scroll a box."""
     return {"role": "region", "aria_label": label, "tabindex": "0"}

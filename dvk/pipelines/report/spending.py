@@ -1,4 +1,4 @@
-"""Who proposed what, and what the search cost: from the summary's `proposers` and `cost`, in words and rows."""
+"""Each proposer's results, and the search's cost: from the summary's `proposers` and `cost`, as text and rows."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ def cost(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def credit(summary: Mapping[str, Any]) -> list[str]:
-    """Who found the winner, where more than one proposed or a model was asked."""
+    """The winner's proposer, if more than one proposed or a model was asked."""
     others = [row["name"] for row in summary.get("proposers") or [] if row["name"] != summary.get("proposer")]
     if summary.get("status") != "faster" or not summary.get("proposer") or not (others or summary.get("backbone")):
         return []
-    beside = f", beside {' and '.join(map(str, others))}" if others else ""
+    beside = f"; {' and '.join(map(str, others))} proposed as well" if others else ""
     return [f"{summary['proposer']} found it{beside}."]
 
 
 def arms(summary: Mapping[str, Any]) -> list[str]:
-    """What each proposer came to, a line each: its verdicts, its fastest candidate, why candidates were refused."""
+    """Each proposer's results, a line each: its verdicts, its fastest candidate, why candidates were refused."""
     told = []
     for row in summary.get("arms") or []:
         counts = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in row["verdicts"].items())

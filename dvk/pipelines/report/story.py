@@ -61,7 +61,7 @@ class Set:
 
 @dataclass(frozen=True)
 class ReportData:
-    """The report's content, in the order in which it is told."""
+    """The report's content, in reading order."""
 
     task: Task
     status: str
@@ -77,11 +77,11 @@ class ReportData:
 
     operators: list[Operator]
     traffic: str
-    """What the operators' bytes add up to."""
+    """Sum of the operators' bytes."""
     listing: str
     profile: list[Mapping[str, Any]]
     blocks: list[list[str]]
-    """Of a network, a row for each kind of block under `BLOCKS`."""
+    """A row for each kind of block of a network, under `BLOCKS`."""
 
     attempts: list[ReportAttempt]
     tally: str
@@ -89,7 +89,7 @@ class ReportData:
     elsewhere: dict[str, list[ReportAttempt]]
     """Attempts at other sets of inputs, by set."""
     sets: list[Set]
-    """What came of each set of inputs; empty where there is one alone."""
+    """Result of each set of inputs; empty if there is only one."""
 
     winner: ReportAttempt | None
     why: list[str]
@@ -97,7 +97,7 @@ class ReportData:
     skills: list[tuple[str, str]]
     """(name, description) of those behind the winner."""
     groups: list[str]
-    """What was fused, a line a kernel."""
+    """The fusions, a line a kernel."""
     proposers: list[spending.Proposer]
     cost: list[tuple[str, str]]
     """(what, how much); empty when it was not recorded."""
@@ -113,7 +113,7 @@ class ReportData:
     """run.json, or empty."""
 
     def ratios(self, arm: TimedVersion) -> list[str]:
-        """What stands in an arm's row of the table of times: of ours, how much faster it is than each other."""
+        """The last cell of an arm's row in the table of times: for ours, how much faster it is than each other."""
         return [f"{speedups.shown(other.ratio)} over {other.label}" for other in self.arms if arm.ours and other.ratio]
 
     @property
@@ -123,7 +123,7 @@ class ReportData:
 
 
 def timed(story: ReportData) -> bool:
-    """Where time goes in the reference was measured."""
+    """Whether the reference's time was measured by operator."""
     return bool(story.profile) or any(row[1].strip("–- ") for row in story.blocks)
 
 

@@ -35,7 +35,7 @@ LEAST_WORKERS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class ServeRequest:
-    """What the command line asked for."""
+    """The command line's request."""
 
     host: str = "127.0.0.1"
     port: int = 10907

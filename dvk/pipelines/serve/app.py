@@ -54,7 +54,7 @@ def application(desk: RequestQueue, judging: JudgeService, token: str | None, gu
 
     @app.middleware("http")
     async def gate(request: Request, following: Callable[[Request], Awaitable[Response]]) -> Response:
-        """Before anything of the body is read: who asks, and how much of it there is."""
+        """Checks before the body is read: the client's token, and the body's size."""
         header, length = request.headers.get("Authorization", ""), request.headers.get("Content-Length", "")
         if guarded and ("Origin" in request.headers or not local(named(request.headers.get("Host", "")))):
             how = "ask by http://127.0.0.1 and from no web page, or start the server with a token"
@@ -142,7 +142,7 @@ def _found(desk: RequestQueue, task_id: str) -> QueueEntry:
 
 
 def _status(entry: QueueEntry, desk: RequestQueue) -> dict[str, Any]:
-    """What the documented client polls, and besides what its server leaves out: why a task failed."""
+    """The fields that the documented client polls, and one that its server leaves out: why a task failed."""
     result = entry.result
     return {
         "task_id": entry.request.task_id, "status": entry.state, "progress": 1.0 if entry.state in ENDED else 0.0,
@@ -157,7 +157,7 @@ def _call(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None
 
 
 def _plain(value: Any) -> Any:
-    """Without what JSON in UTF-8 cannot hold: halves of surrogate pairs, which a candidate may print, infinities and NaN."""
+    """Remove values that JSON in UTF-8 cannot hold: lone surrogates, which a candidate may print, infinities and NaN."""
     if isinstance(value, str):
         return value.encode(errors="replace").decode()
     if isinstance(value, float):

@@ -24,7 +24,7 @@ from dvk.records import content_hash
 
 _PRIORITY = {"high": 0, "normal": 1, "low": 2}
 JOIN_S = 1.0
-"""Who still judges when all is closed is not waited for longer; the judge's processes end with this one."""
+"""Timeout at closing for judges in progress; their processes end with this one."""
 
 
 class QueueFull(Exception):
@@ -102,7 +102,7 @@ class RequestQueue:
         """It takes nothing more."""
         return not self._open
 
-    # ------------------------------------------------------------ who asks
+    # ------------------------------------------------------------ clients
 
     def submit(self, request: Evaluation, ended: Callable[[], None]) -> QueueEntry:
         """The entry of a request, new or known; `ended` is called once, from any thread, when it has its result.
@@ -140,7 +140,7 @@ class RequestQueue:
 
     @property
     def num_waiting(self) -> int:
-        """Requests in nobody's hands yet."""
+        """Requests that no worker has taken yet."""
         return len(self._heap)
 
     @property

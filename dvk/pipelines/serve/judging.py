@@ -1,4 +1,4 @@
-"""What `dvk serve` does with one request: read it, examine its reference once, have the pool judge, answer by KernelGYM's names."""
+"""Serves one request of `dvk serve`: parse it, examine its reference once, have the pool judge, answer in KernelGYM's format."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class JudgeService:
         self.devices: tuple[Device, ...] = ("cuda", "cpu") if backends.default_device() == "cuda" else ("cpu",)
         self.device: Device = device or self.devices[0]
         self._pools = (JudgePool(workers, config, remembered), JudgePool(workers, config))
-        """The second judges anew."""
+        """The second ignores cached verdicts."""
         self._changed = threading.Lock()
         self._references: OrderedDict[str, Task | DvkError] = OrderedDict()
         self._looking: dict[str, SingleFlight[Task | DvkError]] = {}
@@ -140,7 +140,7 @@ class JudgeService:
 
 
 def asked_of(request: Evaluation) -> JudgeOptions:
-    """What is asked of the judge: said by the request's `dvk`, else by KernelGYM's own fields."""
+    """The judge's options: from the request's `dvk`, else from KernelGYM's own fields."""
     if request.dvk is not None:
         return request.dvk
     timed = request.run_performance is not False and request.measure_performance is not False
@@ -150,7 +150,7 @@ def asked_of(request: Evaluation) -> JudgeOptions:
 
 
 def detects(request: Evaluation) -> bool:
-    """Candidates that launch no kernel of their own are to be told."""
+    """Whether candidates without kernels of their own are to be reported."""
     asked = request.enable_triton_detection is not False and request.detect_decoy_kernel is not False
     return request.dvk is None and request.backend == "triton" and asked
 

@@ -3,8 +3,8 @@
     renderings   generated tasks, captured, and the composer's texts for them, with and without notes: many, not executed
     episodes     tasks on which the composer's variants are executed and timed: what pays, what is chosen, what is learnt
 
-Both are written block by block; a block that exists is whole, so a killed collect goes on with the next.
-Whether the renderings may be trained on is decided by executing a sample of them: see `gate`.
+Both are written block by block; a block that exists is whole, so a killed collect resumes with the next.
+Renderings may be trained on if an executed sample of them passes: see `gate`.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _begin() -> None:
 
 
 def quiet() -> None:
-    """Of a worker: one thread, no messages of torch's tracer, a low priority beside a judge that measures."""
+    """Set up a worker: one thread, no messages of torch's tracer, a low priority next to a judge that measures."""
     import logging
     import warnings
 

@@ -33,11 +33,11 @@ from dvk.taskgen import Generated, generate
 EPISODES = "episodes/collect.jsonl"
 EXAMPLES = "collect/played/examples.jsonl"
 IN_FLIGHT = 3
-"""Tasks a worker that are being judged: enough for one to be at hand always."""
+"""Tasks being judged per worker: enough that one is always ready."""
 
 
 class Playing:
-    """One task's attempts and what has become of them."""
+    """One task's attempts and their results."""
 
     def __init__(self, made: Generated, subject: TaskContext, tried: list[TeacherAttempt]):
         self.made, self.subject, self.tried = made, subject, tried
@@ -50,7 +50,7 @@ class Playing:
 
 
 def episodes(run: RunFolder, config: Config, num_tasks: int, backend: BackendName, workers: int) -> dict[str, int]:
-    """Play `num_tasks` tasks; returns counts over all of them, by what became of the attempts and by kind of example.
+    """Play `num_tasks` tasks; returns counts over all of them, by the attempts' outcomes and by kind of example.
 
     Args:
         run: the run's folder.
@@ -139,7 +139,7 @@ def prepared(
 
 
 def submit(number: int, playing: Playing, docket: JudgeQueue[Any]) -> None:
-    """Have a task's attempts judged; those that nobody can read are told why."""
+    """Have a task's attempts judged; unparsable ones get the reason as feedback."""
     subject = playing.subject
     assert subject.captured is not None
     for place, attempt in enumerate(playing.tried):
@@ -156,7 +156,7 @@ def submit(number: int, playing: Playing, docket: JudgeQueue[Any]) -> None:
 
 
 def examples(playing: Playing, rng: random.Random, dialect: dialects.Dialect, config: Config) -> Iterator[Example]:
-    """What the task teaches, as examples."""
+    """The task's lessons, as examples."""
     made, subject = playing.made, playing.subject
     assert subject.captured is not None
     about = ExampleTask(id=subject.task.id, name=made.name, source=made.source, category=made.category, level=made.level)
@@ -185,7 +185,7 @@ def as_example(taught: Taught, about: ExampleTask, subject: TaskContext, parent:
 
 
 def tally(episode: Episode) -> dict[str, Any]:
-    """What became of an episode's attempts."""
+    """Counts of an episode's attempts by outcome."""
     result: Counter[str] = Counter({"played": 1})
     for trace in episode.traces:
         for turn in trace.turns:

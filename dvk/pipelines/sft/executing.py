@@ -1,8 +1,8 @@
 """Child side of the gate: the composer's texts of one task, assembled, compiled, run and compared with the reference.
 
 The comparison is the judge's own (`harness.cases` at smoke tier: input sets, weight sets, tolerances held against float64).
-What a judge does beyond it guards against candidates that deceive; these texts are ours, so that all of a task share one
-process, one reference and its expected outputs: a few a second and core, where a judge session of their own costs each a second.
+A judge's further checks guard against candidates that deceive; these texts are dvk's own, so that all of a task share one
+process, one reference and its expected outputs: a few a second and core, where separate judge sessions cost each a second.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dvk.pipelines.sft.offsets import Offsets, shifted
 from dvk.records import BackendName, Task
 
 SEED = 20_617
-"""Of inputs and weight sets: nobody here games them."""
+"""Fixed seed of inputs and weight sets: these texts do not try to cheat."""
 
 
 def child(channel: Any) -> None:
@@ -36,7 +36,7 @@ def child(channel: Any) -> None:
 
 
 def executed(task: dict[str, Any], backend: BackendName, texts: list[str], offsets: Offsets, laid: str) -> dict[str, Any]:
-    """What became of texts.
+    """Results of texts.
 
     Args:
         offsets: of the listing that they were written for.

@@ -17,7 +17,7 @@ from dvk.runs import MANIFEST, RunFolder
 
 THRESHOLDS = ("0", "1", "1.2", "1.5", "2")
 KEPT = ("made_by", "size")
-"""What stays true of a model that learns on."""
+"""Facts that stay true when a model is trained further."""
 
 
 def export(run: Path, target: Path, measured: Sequence[Path] = (), mean_with: Path | None = None) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def average(model: Any, other: Any) -> None:
 
 
 def partner(checkpoint: Path, card: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known of the other checkpoint; of one that lies in its run by the run, for its card tells of what that went on from."""
+    """Facts about the other checkpoint; if it lies in its run, from the run, since its card describes the run's start."""
     place = checkpoint.resolve()
     run = place.parent.parent
     if place.match("checkpoints/step_*") and (run / MANIFEST).is_file():
@@ -85,7 +85,7 @@ def partner(checkpoint: Path, card: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def recipe(run: Path, checkpoint: Path) -> dict[str, Any]:
-    """What the run says of itself: command, seed, step, and the figures of its stages."""
+    """The run's own record: command, seed, step, and the figures of its stages."""
     manifest = json.loads((run / MANIFEST).read_text())
     kept = RunFolder.beside(run)
     stages: dict[str, Any] = {}

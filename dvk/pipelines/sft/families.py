@@ -32,7 +32,7 @@ class FamilyText:
     code: str
     """Empty for a mutant's, of which there are many."""
     offsets: tuple[tuple[str, int], ...] = ()
-    """What its listing's indices were moved by (`offsets`)."""
+    """Offsets of its listing's indices (`offsets`)."""
     layouts: str = ""
     """`layouts` of its listing; empty for a mutant's."""
 

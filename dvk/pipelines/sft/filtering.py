@@ -54,7 +54,7 @@ def filter_examples(run: RunFolder, paths: Sequence[Path], config: Config, worke
 
 @dataclass(frozen=True)
 class Voucher:
-    """What the gate says of a text that was not executed itself."""
+    """The gate's result for a text that was not executed itself."""
 
     families: dict[str, str | None] | None
     """Why a family is left out, if it is; None: the gate was switched off, and all are admitted."""

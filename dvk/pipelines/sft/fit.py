@@ -2,8 +2,8 @@
 
     make or load the model → tokenise once → for each step: packs, one update → now and then: held-out loss, quality, checkpoint
 
-A killed fit goes on with the step after its last checkpoint, on the packs it would have had, with the
-optimizer it had. The data order is a function of seed and epoch.
+A killed fit resumes with the step after its last checkpoint, with the same packs and the same
+optimizer state. The data order is a function of seed and epoch.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from dvk.pipelines.sft.tokens import tokenise
 from dvk.runs import RunFolder
 
 FRESH = "nano-from-zero"
-"""`--from` this makes a nano with a tokenizer of its own."""
+"""`--from` this makes a nano with a new tokenizer."""
 SAMPLE = 5_000
 """Examples that a fresh tokenizer is trained on: about 5 MB. Of four times as many no token less results."""
 
 
 class Watcher(Protocol):
-    """Measures checkpoints beside the training."""
+    """Measures checkpoints alongside the training."""
 
     def begin(self, step: int, checkpoint: Path) -> None:
         """Start on a checkpoint; returns at once."""
@@ -169,7 +169,7 @@ def trainable(spec: str, config: Config) -> Trainable:
 
 
 def model(run: RunFolder, source: Source, start: str, config: Config) -> Trainable:
-    """What the fit starts from; a fresh one is kept in the run, so that a resumed fit has the same tokenizer."""
+    """The fit's initial model; a fresh one is kept in the run, so that a resumed fit has the same tokenizer."""
     if start != FRESH:
         return trainable(start, config)
     from dvk.backbone import nano
@@ -191,7 +191,7 @@ def lengthen(backbone: Trainable, tokens: int) -> None:
 
 
 def texts(source: Source) -> Iterator[str]:
-    """What a tokenizer should know: from the whole of the source, for one back end comes after another."""
+    """Texts to train the tokenizer on: a sample of the whole source, since back ends follow one another."""
     for example in source.sample(SAMPLE):
         for message in example.messages:
             if message.get("content"):

@@ -32,8 +32,8 @@ FAMILIES = "gate/families.json"
 TASK_S = 120.0
 """For all texts of a task: half a minute of compiling at most, and the rest is a machine that is busy."""
 CHILD_BYTES = 3 << 29
-"""Memory of a GPU that a child takes at most: its context, and a task's inputs, weights and outputs, also in float64. They all use
-the first GPU, where nothing is timed: memory alone says how many there may be."""
+"""Memory of a GPU that a child takes at most: its context, and a task's inputs, weights and outputs, also in float64. All children use
+the first GPU, where nothing is timed: memory alone limits their number."""
 PER_CHILD = 24
 """Tasks a child: its start, some seconds of imports, is shared by about a hundred texts."""
 
@@ -67,7 +67,7 @@ def gate(run: RunFolder, config: Config, workers: int) -> dict[str, Any]:
 
 
 def by_group(backend: BackendName, config: Config) -> Device | None:
-    """What texts of a back end are executed on here: Triton's without a GPU in its interpreter, if asked to; None where they cannot be."""
+    """Device for executing a back end's texts: Triton's without a GPU in its interpreter, if asked to; None if they cannot run here."""
     device = DEVICES[backend]
     if device == "cpu" or default_device() == "cuda":
         return device

@@ -1,8 +1,8 @@
-"""Executed quality while a model trains: each checkpoint answers some held-out tasks, in a process beside the training.
+"""Executed quality while a model trains: each checkpoint answers some held-out tasks, in a process alongside the training.
 
-The tasks are the generator's held-out compositions under a seed of their own: not those that are frozen for the final
+The tasks are the generator's held-out compositions under a separate seed: not those that are frozen for the final
 measurement. One checkpoint is measured at a time; one that comes while another is being measured is passed over, so that
-training never waits. Where nothing can be executed, that is logged, once, in the place of a figure.
+training never waits. If nothing can be executed, that is logged once instead of a figure.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from dvk.runs import RunFolder
 SEED = 2
 """Added to the run's seed: other tasks than those collected (0) and played (1)."""
 QUALITY_WORKERS = 4
-"""Children that prepare its tasks: the training beside it comes first."""
+"""Children that prepare its tasks: few, since the training has priority."""
 JUDGES = 2
 """Likewise: nothing is timed."""
 GIVEN_UP_S = 5.0
-"""What is ended has ended within this."""
+"""Timeout for ending a process."""
 
 
 class Quality:
@@ -113,7 +113,7 @@ class Quality:
         self._process = self._line = None
 
 
-# ------------------------------------------------------------------ the process beside
+# ------------------------------------------------------------------ the measuring process
 
 def serve(line: Connection, folder: str, checkpoint: str, backend: BackendName, config: str) -> None:
     """Measure one checkpoint, answer, end."""

@@ -36,7 +36,7 @@ BACKENDS: tuple[BackendName, ...] = ("triton", "cpp")
 
 @dataclass(frozen=True, kw_only=True)
 class SftRequest:
-    """What the command line asked for."""
+    """The command line's request."""
 
     stages: tuple[str, ...] = STAGES
     data: tuple[Path, ...] = ()
@@ -122,7 +122,7 @@ def diversify(run: RunFolder, config: Config, workers: int) -> dict[str, Any]:
 
 
 def refuse_ungated(run: RunFolder, config: Config) -> None:
-    """What was never put to the gate is not learned from unasked; the filter looks for itself.
+    """Renderings that never passed the gate are not trained on by default; the filter checks for itself.
 
     Raises:
         UsageError: there are renderings, and neither gate nor filter was run.
@@ -132,7 +132,7 @@ def refuse_ungated(run: RunFolder, config: Config) -> None:
 
 
 def filtered(run: RunFolder) -> Path | None:
-    """What the filter kept, if it was run.
+    """The filter's output, if it was run.
 
     Raises:
         UsageError: it was, and kept nothing.
@@ -160,7 +160,7 @@ def sources(run: RunFolder) -> list[Path]:
 
 
 def examples(run: RunFolder) -> Source:
-    """What is learned from: what the last stage that was run has kept."""
+    """Training examples: the output of the last stage that was run."""
     kept = run.path / "diversify" / "kept.jsonl"
     chosen = kept if kept.is_file() else filtered(run)
     return OnDisk([chosen] if chosen is not None else sources(run))
@@ -180,7 +180,7 @@ def best(source: Source) -> Source:
 
 
 def origin(run: RunFolder) -> str:
-    """What the tokens were made from: they are made anew when it changes."""
+    """Origin of the tokens: they are created again when it changes."""
     kept = run.path / "diversify" / "report.json"
     if kept.is_file():
         return "diversified " + str(json.loads(kept.read_text()).get("key", kept.stat().st_size))

@@ -31,7 +31,7 @@ Tokens = tuple[list[int], list[bool]]
 
 
 class Speaker(Protocol):
-    """What of a backbone is needed: see `Trainable`."""
+    """The required part of a backbone: see `Trainable`."""
 
     tokenizer: Any
 
@@ -44,9 +44,9 @@ class TokenBlock(NamedTuple):
     """The rows of some examples, in their order, as arrays: these travel between processes at little cost."""
 
     kinds: list[str]
-    """Of every row."""
+    """Kind of every row."""
     ids: np.ndarray
-    """Of all rows, one after another, shape (tokens,)."""
+    """Ids of all rows, concatenated, shape (tokens,)."""
     targets: np.ndarray
     """For each token, whether it is learned, bool, shape (tokens,)."""
     lengths: np.ndarray
@@ -118,7 +118,7 @@ def _made(folder: Path, wanted: dict[str, Any]) -> bool:
 
 
 def worth_learning(example: Example) -> Iterator[bool]:
-    """Of each of the assistant's messages: nothing after it is faster, and it was not wrong; all where their speedups are not known."""
+    """For each of the assistant's messages whether it is learned: no later one is faster, and it was right; all if speedups are unknown."""
     rounds = example.round_speedups
     if len(rounds) != sum(message["role"] == "assistant" for message in example.messages):
         return repeat(True)

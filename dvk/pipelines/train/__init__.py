@@ -1,14 +1,14 @@
-"""`dvk train`: three agents on one backbone learn from what the judge finds, and the library grows with what is proved.
+"""`dvk train`: three agents on one backbone learn from the judge's verdicts, and the library grows with proved skills.
 
     draw tasks → play them (select skills, write kernels, summarise) → judge → try proposed skills → rewards and advantages
     → one update → the library: admit, groom → checkpoint
 
-Everything that a step depends on is a function of the seed, the step and the last checkpoint, so a killed run goes on
-with the step it was at and comes to the same end, as far as clocks repeat themselves.
+A step is a function of the seed, its number and the last checkpoint, so a killed run resumes with the current step and
+reaches the same result, as far as timings repeat.
 
-Started several times over by `torchrun` or `accelerate launch`, a GPU each, the processes share the playing, the trials and the
-update; what each has found all are told, so that every one makes the same step. The first one writes the run's folder. One process
-by itself can have a Ray cluster play (`agents.writers`): models on its nodes are sent the weights of every step.
+Several processes, started by `torchrun` or `accelerate launch` with a GPU each, share the playing, the trials and the
+update; they exchange all results, so that every one makes the same step. The first one writes the run's folder. A single process
+can have a Ray cluster play (`agents.writers`): models on its nodes receive the weights of every step.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ one of 160 answers of nano's takes 7 GB."""
 
 @dataclass(frozen=True, kw_only=True)
 class TrainRequest:
-    """What the command line asked for."""
+    """The command line's request."""
 
     start: str = "nano"
     steps: int = 100

@@ -61,7 +61,7 @@ def played(episodes: Sequence[Episode], worths: Worths = MappingProxyType({})) -
 
 
 def _of_roles(episode: Episode, worths: Mapping[int, float | None]) -> Iterator[tuple[str, float]]:
-    """What was played with each selection, and without skills, came to; what each summary earned, as credit is given for it."""
+    """Mean results with each selection, and without skills; and each summary's reward, as used for credit."""
     schemes: dict[int | None, list[list[float]]] = defaultdict(list)
     for trace in episode.traces:
         rewards = [turn.reward for turn in trace.turns if turn.reward is not None]
@@ -85,7 +85,7 @@ def summed(parts: Iterable[Mapping[str, int]]) -> dict[str, float]:
 
 
 def churned(changes: Iterable[LibraryChange]) -> dict[str, float]:
-    """What a grooming did: skills retired, merged and changed."""
+    """Counts of a grooming: skills retired, merged and changed."""
     done = Counter(change.kind for change in changes)
     return {name: float(done[name]) for name in ("retired", "merged", "changed")}
 
@@ -117,7 +117,7 @@ class Guards:
         if self._low >= settings.guard_steps:
             problem = (f"the policy's entropy has been below {settings.least_entropy:.0%} of what it was at first for {self._low} steps: "
                        "it gives one answer")
-            raise DvkError(problem, "start anew with --from hf:RUN/checkpoints/step_…, an earlier one, and a lower train.rate")
+            raise DvkError(problem, "restart with --from hf:RUN/checkpoints/step_…, an earlier one, and a lower train.rate")
         if self._unread >= settings.guard_steps:
             raise DvkError(f"more than {settings.most_unread:.0%} of the answers cannot be read since step {step - self._unread + 1}",
                            "look at episodes/, lower train.rate, or start from a checkpoint that has seen `dvk sft`")

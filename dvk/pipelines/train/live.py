@@ -1,4 +1,4 @@
-"""The loop on stderr: what the step at hand is at, and a line for each that ended."""
+"""The loop on stderr: the current step's stage, and a line for each finished step."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TrainingView:
         self._stage = f"step {step + 1} of {self.num_steps}, {text}" if step is not None else text
 
     def line(self) -> str:
-        """What the current step is at, and an estimate of what is left."""
+        """The current step's stage, and an estimate of the time left."""
         counts = self._counts
         told = [self._stage, show_s(time.monotonic() - self._began)]
         if counts:

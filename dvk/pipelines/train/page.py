@@ -105,7 +105,7 @@ def questions(rows: Sequence[Row]) -> list[tuple[str, list[Curves]]]:
             Curves("Seconds by stage", "Of each step; the model writes within play, trials and validation, while others are judged.",
                    pick(*((stage, f"{stage}_s") for stage in (*STAGES, "write"))), zero=True),
             Curves("Kernels judged a second", "Different candidates over the seconds of play; remembered verdicts left out of the second.",
-                   [Series("all", ratio(rows, "judged", "play_s")), Series("anew", ratio(rows, "judged_anew", "play_s"))], zero=True),
+                   [Series("all", ratio(rows, "judged", "play_s")), Series("uncached", ratio(rows, "judged_anew", "play_s"))], zero=True),
         ]),
     ]  # fmt: skip
 

@@ -1,9 +1,9 @@
-"""What a step changes: weights, optimizer, library. Kept whole after every step, so that a kill costs the current step.
+"""The state that a step changes: weights, optimizer, library. Saved whole after every step, so that a kill costs the current step.
 
     checkpoints/step_000012/    weights, tokenizer, learner.pt, skills.db, memory.json (what else the next step depends on),
                                 row.json (the step's line of metrics.jsonl); written aside, then renamed
 
-Of several processes every one has a copy of the library of its own, to which all do the same; the chief's is the run's.
+Each of several processes has its own copy of the library and applies the same changes; the main process's copy is the run's.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class TrainState:
         names = self.team.gather([self.library.names()])
         if any(other != names[0] for other in names):
             problem = f"after step {self.step + 1} the processes' skill libraries differ"
-            raise DvkError(problem, "go on with --resume; should it happen again, it is a bug worth reporting")
+            raise DvkError(problem, "resume with --resume; if it happens again, it is a bug worth reporting")
 
 
 def held_beside(start: str, config: Config, team: ProcessGroup) -> Any:
@@ -140,7 +140,7 @@ def held_beside(start: str, config: Config, team: ProcessGroup) -> Any:
     if not config.objective.kl:
         return None
     if config.learning.sharding != "none" and team.size > 1:
-        raise UsageError("objective.kl holds the whole model beside the learner, which is in pieces", "leave one of the two at its default")
+        raise UsageError("objective.kl needs a whole copy of the model, but the learner is sharded", "leave one of the two at its default")
     try:
         beside = open_backbone(start, opened(config, team))
     except DvkError as error:
@@ -150,7 +150,7 @@ def held_beside(start: str, config: Config, team: ProcessGroup) -> Any:
 
 
 def thin_out(last: Path, keep_every: int) -> None:
-    """Of the checkpoints before the last keep every so manieth, as weights only."""
+    """Keep every n-th older checkpoint (weights only)."""
     for older in last.parent.glob("step_*"):
         if older == last:
             continue
@@ -183,7 +183,7 @@ def own_library(run: RunFolder, kept: Path | None, source: Path | None, team: Pr
 
 
 def begin_library(source: Path | None, target: Path) -> None:
-    """A run's own library: the skills of another, what became of them so far as evidence, and an empty journal."""
+    """A run's own library: the skills of another, their results so far as evidence, and an empty journal."""
     aside = target.with_name(f".{target.name}.new")
     aside.unlink(missing_ok=True)
     with Library.open(source) as known, Library.open(aside, create=True) as own:
@@ -193,13 +193,13 @@ def begin_library(source: Path | None, target: Path) -> None:
 
 
 def discard(library: Path) -> None:
-    """Remove a library that nobody has open."""
+    """Remove a library that no process has open."""
     for rest in ("", "-wal", "-shm"):
         library.with_name(library.name + rest).unlink(missing_ok=True)
 
 
 def copy_library(source: Path, target: Path) -> None:
-    """A library as it is at this moment, whoever else has it open; what was at `target` goes.
+    """Copy a library as it is at this moment, even if other processes have it open; overwrites `target`.
 
     Raises:
         UsageError: there is none.

@@ -1,9 +1,9 @@
-"""`dvk train --sweep`: variants of a training, one after the other in one folder, and a table of what each came to.
+"""`dvk train --sweep`: variants of a training, one after the other in one folder, and a table of their results.
 
     FOLDER/VARIANT/seed_0/     a training run like any other
     FOLDER/comparison.md, .json
 
-A killed sweep goes on with `--resume`: finished trainings are left alone, the current one goes on with its step. A variant that
+A killed sweep resumes with `--resume`: finished trainings are left alone, the current one resumes with its step. A variant that
 a guard stops is compared by its last validation, and the table says so.
 """
 
@@ -145,7 +145,7 @@ def begun(run: RunFolder, wanted: list[SweepVariant], request: TrainRequest) -> 
 
 
 def folder(home: Path, variant: str, seed: int) -> Path:
-    """Where a variant is trained with a seed."""
+    """Folder of a variant's training with a seed."""
     return home / variant / f"seed_{seed}"
 
 

@@ -1,9 +1,9 @@
-"""Which tasks a step plays: a function of seed, step and what the last checkpoint remembers, so that a resumed run sees what the
-uninterrupted one would have.
+"""Sampler of a step's tasks: a function of seed, step and the last checkpoint's memory, so that a resumed run plays the
+uninterrupted run's tasks.
 
-Without a folder they are generated, a separate stream a step; the split keeps every held-out composition out. From a
-folder they are taken in an order shuffled again each time through; those that the judge calls degenerate no more, those that
-have taught nothing several times in a row only now and then. While a step is played the next one's are prepared.
+Without a folder tasks are generated, a separate stream a step; the split keeps every held-out composition out. From a
+folder they are taken in an order that is shuffled on each pass; tasks that the judge calls degenerate are dropped, tasks that
+taught nothing several times in a row come rarely. While a step is played the next one's tasks are prepared.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class TaskSampler:
         self.earlier = SimilarTasks(config.trials.pool)
         """Tasks of earlier steps, as siblings for trials."""
         self.tracebacks: dict[str, str] = {}
-        """Of errors inside dvk, by the name of the task that was being prepared."""
+        """Errors inside dvk, by the name of the task that was being prepared."""
         self._cursor = 0
         self._dull: dict[str, int] = {}
         self._degenerate: set[str] = set()
@@ -127,14 +127,14 @@ class TaskSampler:
         return {"dull": float(len(dull)), "degenerate": float(len(episodes) - len(healthy))}
 
     def memory(self) -> dict[str, Any]:
-        """What the next steps' tasks depend on besides the seed, as JSON."""
+        """The state that the next steps' tasks depend on besides the seed, as JSON."""
         return {"cursor": self._cursor, "dull": self._dull, "degenerate": sorted(self._degenerate), "earlier": list(self.earlier.records())}
 
     # ------------------------------------------------------------ from a folder
 
     def _of_pool(self, pool: Sequence[TaskContext], count: int) -> list[TaskContext]:
         if all(subject.task.id in self._degenerate for subject in pool):
-            raise DvkError("every task of the folder is degenerate", "`dvk verify` tells what is wrong with each; give others as --tasks")
+            raise DvkError("every task of the folder is degenerate", "`dvk verify` shows each one's error; give others as --tasks")
         result: dict[str, TaskContext] = {}
         usable = {subject.task.id for subject in pool} - self._degenerate
         while len(result) < min(count, len(usable)):
@@ -191,7 +191,7 @@ class TaskSampler:
     # ------------------------------------------------------------ both
 
     def _prepared(self, paths: Sequence[Path], *, beside: bool = False) -> list[TaskContext | None]:
-        """Task and graph of each file; None where there is none. `beside` the judge, which must not be disturbed while it times."""
+        """Task and graph of each file; None if there is none. `beside`: the judge is at work, and must not be disturbed while it times."""
 
         cores = machine.num_cores()
         if beside and self.device == "cpu":

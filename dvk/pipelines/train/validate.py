@@ -20,7 +20,7 @@ THRESHOLDS = ("0", "1", "1.2", "1.5", "2")
 
 def validate(run: RunFolder, step: int, draw: TaskSampler, state: TrainState, backbone: Backbone, config: Config,
              judging: JudgeQueue[Any]) -> dict[str, Any]:
-    """fast_p and the geometric mean speedup on the validation tasks, as `val_…`; what became of each task stays in the run.
+    """fast_p and the geometric mean speedup on the validation tasks, as `val_…`; each task's result stays in the run.
 
     Args:
         run: an open run.

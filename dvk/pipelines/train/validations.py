@@ -1,4 +1,4 @@
-"""What became of each validation task, as a run keeps it.
+"""Results of each validation task, as kept in a run.
 
     validation/step_000010.jsonl    a task a line: task (id), name, status, correct, speedup, lo
 """
