@@ -42,7 +42,7 @@ def algorithms(kernel: Kernel, backend: BackendName) -> Algorithms:
 
 
 def usual(kernel: Kernel, backend: BackendName) -> Schedule:
-    """The schedule of a kernel that nothing is said about."""
+    """The default schedule of a kernel."""
     if kernel.family == "product":
         return _products(kernel)[0]
     return (cpp if backend == "cpp" else triton_schedule).default_schedule(kernel)

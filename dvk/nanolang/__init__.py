@@ -1,7 +1,7 @@
-"""The compact dialect: what nano reads and writes.
+"""The compact dialect that nano reads and writes.
 
-`prompt` lists a captured graph with named sizes, `write` is what the composer would run under a plan as a short text,
-`assemble` makes the whole drop-in around such a text, whoever wrote it, and `variants` are the plans worth writing.
+`prompt` lists a captured graph with named sizes, `write` renders the composer's program under a plan as a short text, `assemble` builds the
+whole drop-in from such a text, by any writer, and `variants` are the plans worth writing.
 """
 
 from dvk.composer.algorithms import algorithms, name_of

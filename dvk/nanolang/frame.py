@@ -1,4 +1,4 @@
-"""What every text finds around it: the names that it may use, constants, and preludes; the functions are `runtime.nano`'s."""
+"""The environment of every text: the names that it may use, constants, and preludes; `runtime.nano` holds the functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONSTANTS: dict[str, float] = {
     "SELU_ALPHA": 1.6732632423543772,
     "SELU_SCALE": 1.0507009873554805,
 }
-"""Numbers of seventeen digits that formulas contain, by name."""
+"""Constants of seventeen digits in formulas, by name."""
 
 CPP_PRELUDE = """\
 #define VECTOR256 __attribute__((target("prefer-vector-width=256")))
@@ -28,7 +28,7 @@ NAMES: dict[str, dict[str, str]] = {
                "nhwc": "dvk_nhwc", "held": "dvk_held", "graphed": "dvk_graphed"},
     "cpp": {"cdiv": "dvk_cdiv", "F": "torch.nn.functional", "strided": "dvk_strided", "nhwc": "dvk_nhwc", "held": "dvk_held"},
 }
-"""Back end → name in a text → what the frame means by it."""
+"""Back end → name in a text → its meaning in the frame."""
 
 
 def triton_helpers(words: set[str]) -> str:
@@ -39,7 +39,7 @@ def triton_helpers(words: set[str]) -> str:
 
 
 def cpp_prelude(sizes: Mapping[str, int]) -> str:
-    """What C++ text sees before it: vector math, halves, sizes."""
+    """The prelude of C++ text: vector math, fp16 and bf16, sizes."""
     numbers = [f"constexpr long {name} = {value};" for name, value in sizes.items()]
     numbers += [f"constexpr double {name} = {value!r};" for name, value in CONSTANTS.items()]
     return "\n".join([cpp_scalar.PRELUDE + cpp_scalar.FUNCTIONS + cpp_scalar.BF16 + CPP_PRELUDE, *numbers])

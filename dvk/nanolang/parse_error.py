@@ -1,4 +1,4 @@
-"""Texts that cannot become a candidate: why, and how far one must read to see it."""
+"""Parse errors of compact texts: the reason, and the shortest prefix that shows it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _HEAD = re.compile(r"(\w+)(?:\[.+\]| wide)?:\s*")
 
 
 class ParseError(Exception):
-    """A text that cannot become a candidate; the message says why.
+    """A text cannot become a candidate; the message is the reason.
 
     Args:
-        kernel: the one that shows it, where one does.
-        name: what shows it where it first stands, in that kernel, or outside of all; where it is a name.
+        kernel: the kernel with the error, if any.
+        name: the name whose first occurrence, in that kernel or outside of all, shows the error, if it is a name.
     """
 
     def __init__(self, message: str, kernel: str | None = None, name: str | None = None):
@@ -22,7 +22,7 @@ class ParseError(Exception):
         self.kernel, self.name = kernel, name
 
     def shown_by(self, text: str) -> int:
-        """Characters at the beginning of `text` that show it, in whole lines: nothing that follows them would mend it."""
+        """Characters at the beginning of `text` that show the error, in whole lines: no continuation can repair it."""
         if self.kernel is None and self.name is None:
             return len(text)
         end, kernel = 0, None
@@ -40,7 +40,7 @@ class ParseError(Exception):
 
 @contextmanager
 def error_context(kernel: str) -> Iterator[None]:
-    """Who finds a text unreadable here finds it in this kernel."""
+    """Attribute parse errors raised in the block to this kernel."""
     try:
         yield
     except ParseError as error:

@@ -1,19 +1,19 @@
-"""Training tasks without end: seeded, varied in operators, sizes and style, split so that compositions are held out.
+"""Unlimited training tasks: seeded, varied in operators, sizes and style, split so that compositions are held out.
 
     for made in generate(seed=1, count=1000, split="train", device="cuda"):
         made.source                  # a file in KernelBench's format
         made.task("cuda")            # the same as a `Task`
 
-A task's operators are drawn first, checked on samples while they are drawn, then written down in one
-of many styles. Whether it is hygienic in truth is for `dvk.tasks.hygiene` to say, which runs it.
+A task's operators are drawn first, checked on samples during drawing, then written in one of many styles. `dvk.tasks.hygiene` runs the task
+and decides whether it is hygienic.
 
     dice      random choices
     sizes     named sizes, profiles of devices
-    values    what is known of a value while drawing
+    values    abstract values during drawing
     program   statements, weights, inputs
     pointwise, binary, reductions, scans, views, moved, heads, losses    the operators
-    chains, networks    what is made of them
-    split     operator families, and which sequences are held out
+    chains, networks    compositions of operators
+    split     operator families, and the held-out sequences
     write     the text
 """
 
@@ -35,10 +35,10 @@ from dvk.taskgen.write import TaskWriter
 
 Level = Literal["single", "fusion", "network"]
 LEVELS: Mapping[Level, float] = {"single": 0.15, "fusion": 0.6, "network": 0.25}
-"""Share of each level where nothing else is asked for."""
+"""Default share of each level."""
 
 DRAWS = 200
-"""Programs drawn for one task before it is given up."""
+"""Programs drawn for one task before it is abandoned."""
 
 __all__ = ["LEVELS", "Generated", "Level", "Split", "collapsed", "generate", "make", "signature_of", "split_of"]
 
@@ -62,19 +62,19 @@ class Generated(Record):
         return split_of(self.signature)
 
     def task(self, device: Device = "cpu") -> Task:
-        """A `Task` for capture, not examined: `load` fills in what a judge needs."""
+        """A `Task` for capture, not examined: `load` adds what a judge needs."""
         return Task(id=content_hash(self.source, device), name=self.name, source=self.source, entry="Model", kind="module", device=device)
 
 
 def generate(seed: int, count: int, *, split: Split | Literal["any"] = "train", device: str = "cuda",
              levels: Mapping[Level, float] | None = None) -> Iterator[Generated]:
-    """`count` tasks, the same ones whenever the arguments are the same.
+    """Generate `count` tasks, deterministic in the arguments.
 
     Args:
         seed: different seeds share hardly any task.
-        count: how many.
+        count: number of tasks.
         split: `train`, `heldout`, or `any`.
-        device: `cpu`, `cuda` or `neutral`: what sizes and types to draw.
+        device: `cpu`, `cuda` or `neutral`: the profile of sizes and types.
         levels: weights of the levels.
     """
     chosen = dict(levels or LEVELS)
@@ -89,7 +89,7 @@ def generate(seed: int, count: int, *, split: Split | Literal["any"] = "train", 
 
 
 def make(seed: int, level: Level, profile: str = "cuda") -> Generated | None:
-    """The task of a seed; None where nothing came of it."""
+    """The task of a seed; None if none could be drawn."""
     dice = Dice(seed)
     settings = PROFILES[profile]
     for _ in range(DRAWS):

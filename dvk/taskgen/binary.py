@@ -1,4 +1,4 @@
-"""Operators of two tensors and where the second one comes from: a weight, another input, or an earlier value."""
+"""Operators of two tensors, with a second operand that is a weight, another input, or an earlier value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def channel_dim(x: TaskValue, channels_first: bool) -> int:
 
 
 def weight_shape(program: TaskProgram, x: TaskValue, channels_first: bool) -> Shape:
-    """The shape of a learned gain or bias of `x`: mostly one number a channel."""
+    """The shape of a learned gain or bias of `x`: mostly one number per channel."""
     dice, at = program.dice, channel_dim(x, channels_first)
     if not x.rank or (x.rank == 1 and dice.chance(0.5)):
         return (ONE,) if x.rank else ()
@@ -40,7 +40,7 @@ def weight(program: TaskProgram, x: TaskValue, channels_first: bool, role: str) 
 
 
 def other_input(program: TaskProgram, x: TaskValue, kind: str = "normal", names: tuple[str, ...] = ("y", "other", "z")) -> TaskValue:
-    """A further input that broadcasts to `x`: mostly of its own shape.
+    """A further input that broadcasts to `x`: mostly of the same shape.
 
     Raises:
         UnfitOperands: there are enough inputs.
@@ -61,7 +61,7 @@ def other_input(program: TaskProgram, x: TaskValue, kind: str = "normal", names:
 
 
 def balanced(a: Sample, b: Sample) -> None:
-    """Two terms of a sum must be of like size, or one of them is lost in rounding.
+    """Require two terms of a sum to be of similar magnitude: rounding would lose the smaller one.
 
     Raises:
         UnfitOperands: they are not.
@@ -72,10 +72,10 @@ def balanced(a: Sample, b: Sample) -> None:
 
 
 def factors(a: Sample, b: Sample) -> None:
-    """Two factors must each vary.
+    """Require two factors to vary.
 
     Raises:
-        UnfitOperands: one is all but constant.
+        UnfitOperands: one is nearly constant.
     """
     if min(deviation(s) / max(rms(s), 1e-9) for s in (a, b)) < 0.06:
         raise UnfitOperands("a factor is constant")
@@ -186,7 +186,7 @@ def weighted_by(program: TaskProgram, x: TaskValue, channels_first: bool) -> Tas
 
 
 def masked(program: TaskProgram, x: TaskValue) -> TaskValue:
-    """`x` where a boolean input says so, else a number or another value."""
+    """`x` where a boolean input is true, else a number or another value."""
     dice = program.dice
     mask = other_input(program, x, "mask", ("mask", "keep"))
     fill = dice.pick((0.0, 0.0, -1.0, 0.5))
@@ -206,7 +206,7 @@ def masked(program: TaskProgram, x: TaskValue) -> TaskValue:
 
 
 def chosen(program: TaskProgram, x: TaskValue, y: TaskValue) -> TaskValue:
-    """Where an input's element is positive one value, else the other."""
+    """Select one value where an input's element is positive, and another elsewhere."""
     judge = next((v for v, _ in program.dice.shuffled(program.inputs) if v.dtype == x.dtype and same(v.shape, x.shape)), None)
     if judge is None or x is y or not same(x.shape, y.shape):
         raise UnfitOperands("nothing to choose by")
@@ -216,5 +216,5 @@ def chosen(program: TaskProgram, x: TaskValue, y: TaskValue) -> TaskValue:
 
 
 def activated(program: TaskProgram, x: TaskValue) -> TaskValue:
-    """An activation, by how common they are."""
+    """An activation, weighted by frequency of use."""
     return unary(program, x, program.dice.weighted({operator: operator.weight for operator in ACTIVATIONS}))

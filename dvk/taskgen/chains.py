@@ -1,4 +1,4 @@
-"""Chains: operators in a row with residuals, shared values and further inputs; and single operators."""
+"""Chains: sequences of operators with residuals, shared values and further inputs; and single operators."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dvk.taskgen.sizes import BATCHES, CHANNELS, DEPTHS, HEADS, LENGTHS, SIDES, 
 from dvk.taskgen.values import TaskValue, UnfitOperands
 
 TRIES = 12
-"""Operators drawn for one place before the chain gives up."""
+"""Operators drawn for one step before the chain is abandoned."""
 
 Step = Callable[[TaskValue], TaskValue]
 
 
 def main_shape(program: TaskProgram, profile: DeviceProfile, half_range: bool = False) -> tuple[Shape, bool]:
-    """Sizes of the main input, and whether its channels come before its space."""
+    """Sizes of the main input, and whether its channels precede its spatial dimensions."""
     dice = program.dice
     elements = dice.log_uniform(profile.low, profile.high / (4 if half_range else 1.5))
     layout = dice.weighted({"rows": 5, "tokens": 4, "maps": 4, "heads": 1.2, "series": 1, "volumes": 0.9, "flat": 0.3})
@@ -71,7 +71,7 @@ def main_shape(program: TaskProgram, profile: DeviceProfile, half_range: bool = 
 
 
 def main_kind(dice: Dice) -> str:
-    """What the main input holds: mostly normal numbers, now and then positive ones."""
+    """Values of the main input: mostly normal, sometimes positive."""
     return dice.weighted({"normal": 9, "positive": 0.7, "unit": 0.3})
 
 
@@ -90,10 +90,10 @@ class Chain:
         return self.channels_first and self.x.rank > 2
 
     def grow(self, num: int) -> None:
-        """Add steps until there are `num` operators or nothing fits.
+        """Add steps until there are `num` operators or none fits.
 
         Raises:
-            UnfitOperands: nothing fits any more and the chain is too short.
+            UnfitOperands: no step fits any more and the chain is too short.
         """
         while len(self.program.operators) < num and not self.ended:
             self._step(num - len(self.program.operators))
@@ -213,7 +213,7 @@ class Chain:
         return y
 
     def _through_float(self, x: TaskValue) -> TaskValue:
-        """Compute a few steps in float32 and come back, as careful half-precision code does."""
+        """Compute a few steps in float32 and convert back, as careful half-precision code does."""
         program = self.program
         wide = views.cast(program, x, "float32")
         y = self.dice.pick((lambda v: reductions.any_norm(program, v, self.first()), self._softmax, self._with_number))(wide)
@@ -224,7 +224,7 @@ class Chain:
 
 
 def single(program: TaskProgram) -> None:
-    """One operator, with what it needs to be safe.
+    """One operator, with the steps that make it safe.
 
     Raises:
         UnfitOperands: the operator drawn does not suit its input.

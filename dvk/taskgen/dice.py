@@ -1,4 +1,4 @@
-"""Random choices that are the same on every version of Python: everything is made of `Random.random()`."""
+"""Random choices that are identical on every version of Python: all derive from `Random.random()`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Dice:
         self.random = random.Random(seed).random
 
     def chance(self, probability: float) -> bool:
-        """True with that probability."""
+        """True with the given probability."""
         return self.random() < probability
 
     def between(self, low: int, high: int) -> int:
-        """A whole number, both ends included."""
+        """An integer, both ends included."""
         return low + int(self.random() * (high - low + 1))
 
     def pick(self, items: Sequence[Item]) -> Item:
-        """One of the items, all alike."""
+        """One of the items, uniformly."""
         return items[int(self.random() * len(items))]
 
     def weighted(self, weights: Mapping[Item, float]) -> Item:
@@ -39,7 +39,7 @@ class Dice:
         return list(weights)[-1]
 
     def number(self, low: float, high: float) -> float:
-        """A number with two digits after the point, never 0 or 1, which would change nothing."""
+        """A number with two decimals, never 0 or 1, which would change nothing."""
         value = round(low + self.random() * (high - low), 2)
         return value if value not in (0.0, 1.0) else value + 0.25
 

@@ -1,8 +1,8 @@
 """Choose the held-out tasks that ship: `python -m dvk.taskgen.freeze FOLDER`.
 
-Draws held-out tasks at sizes that suit any device, keeps what is hygienic both small and natively and takes
-a call's time within bounds, and balances: no signature of a chain or network twice, those of single operators in
-turn, categories in turn. Every task can be drawn again from its line in the index: `make(seed, level, profile)`.
+Draws held-out tasks at sizes that suit any device, keeps those that are hygienic both small and natively and whose calls take a time within
+bounds, and balances: no signature of a chain or network twice, signatures of single operators in turn, categories in turn. Every task can
+be drawn again from its line in the index: `make(seed, level, profile)`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from dvk.tasks.hygiene import hygiene
 SEED = 20260
 WANTED: dict[Level, int] = {"single": 50, "fusion": 110, "network": 40}
 DRAWN = 12
-"""Candidates drawn for one task that is kept."""
+"""Candidates drawn per kept task."""
 FASTEST_S, SLOWEST_S = 30e-6, 0.08
-"""A native call on one CPU core; two cores are what the shipped tasks promise 100 ms on."""
+"""Limit of a native call on one CPU core; the shipped tasks promise 100 ms on two cores."""
 SHORT = 30
-"""Chains of fewer than three operators, at most."""
+"""Maximum number of chains with fewer than three operators."""
 
 
 def candidates(level: Level) -> list[Generated]:
-    """Held-out tasks of a level in an order that takes categories and signatures in turn."""
+    """Held-out tasks of a level, ordered so that categories and signatures take turns."""
     drawn = list(generate(SEED, WANTED[level] * DRAWN, split="heldout", device="neutral", levels={level: 1.0}))
     seen: Counter[tuple[str, ...]] = Counter()
     kinds: Counter[str] = Counter()
@@ -37,7 +37,7 @@ def candidates(level: Level) -> list[Generated]:
         seen[made.signature] += 1
         if again and level != "single":
             continue
-        # A single operator is one of few: its turn is its signature's; others' is their category's.
+        # Single operators are few and take turns by signature, other tasks by category.
         turn = again if level == "single" else kinds[made.category]
         kinds[made.category] += 1
         ranked.append((turn, position, made))
@@ -45,7 +45,7 @@ def candidates(level: Level) -> list[Generated]:
 
 
 def kept(level: Level) -> Iterator[Generated]:
-    """The first that pass, as many as are wanted."""
+    """The first that pass, up to the requested number."""
     found: list[Generated] = []
     short = 0
     rest = candidates(level)

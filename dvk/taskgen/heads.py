@@ -1,4 +1,4 @@
-"""What dominates where it occurs: products, convolutions; and the pools that follow them."""
+"""Dominant operators: matmuls, convolutions, and the pools that follow them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from dvk.taskgen.values import Sample, TaskValue, UnfitOperands, deviation, rms
 
 
 def mixed(program: TaskProgram, x: TaskValue, gain: float = 0.577) -> Sample:
-    """What a sum over many weighted elements looks like: normal, with the variance that PyTorch's initial weights give."""
+    """The sample of a sum over many weighted elements: normal, with the variance that PyTorch's initial weights give."""
     return program.normal_sample(0.3 if deviation([abs(v) for v in x.sample]) > 0.5 else 0.0, max(gain * rms(x.sample), 1e-6))
 
 
 def affordable(program: TaskProgram, work: float) -> None:
-    """Refuse a product of too many multiply-adds, or of a half type where those are unusably slow.
+    """Refuse a matmul with too many multiply-adds, or of fp16 or bf16 if those are unusably slow.
 
     Raises:
-        UnfitOperands: it is one.
+        UnfitOperands: it is refused.
     """
     if work > program.profile.flops:
         raise UnfitOperands("too much work")
@@ -28,7 +28,7 @@ def affordable(program: TaskProgram, work: float) -> None:
 
 
 def linear(program: TaskProgram, x: TaskValue, out: Dim | None = None, bias: bool | None = None) -> TaskValue:
-    """A linear layer over the last dimension: the module, the function, or a product with a weight."""
+    """A linear layer over the last dimension: the module, the function, or a matmul with a weight."""
     dice = program.dice
     if x.rank < 2 or x.shape[-1].small < 3:
         raise UnfitOperands("no rows")
@@ -57,7 +57,7 @@ def linear(program: TaskProgram, x: TaskValue, out: Dim | None = None, bias: boo
 
 
 def product(program: TaskProgram, a: TaskValue, b: TaskValue, text: str | None = None) -> TaskValue:
-    """A batched product of two values, [..., m, k] and [..., k, n]."""
+    """A batched matmul of two values, [..., m, k] and [..., k, n]."""
     shape = (*a.shape[:-1], b.shape[-1])
     affordable(program, count(shape) * a.shape[-1].native)
     text = text or program.dice.pick(("{0} @ {1}", "torch.matmul({0}, {1})", *(("torch.bmm({0}, {1})",) if a.rank == b.rank == 3 else ())))
@@ -86,7 +86,7 @@ def _extent(size: Dim, kernel: int, stride: int, padding: int, dilation: int = 1
 
 def convolution(program: TaskProgram, x: TaskValue, out: Dim | None = None, *, kernel: int | None = None, stride: int | None = None,
                 depthwise: bool | None = None, bias: bool | None = None) -> TaskValue:
-    """A convolution of series, maps or volumes."""
+    """A convolution of 1-D, 2-D or 3-D maps."""
     dice, space = program.dice, x.rank - 2
     if space not in (1, 2, 3):
         raise UnfitOperands("not maps")
@@ -179,7 +179,7 @@ def pool(program: TaskProgram, x: TaskValue, kind: str | None = None) -> TaskVal
 
 
 def attention(program: TaskProgram, x: TaskValue) -> TaskValue:
-    """Scaled dot-product attention of [batch, heads, queries, depth] to further inputs, as long as it or of a length of their own."""
+    """Scaled dot-product attention of [batch, heads, queries, depth] to further inputs of the same or another length."""
     dice = program.dice
     if x.rank != 4 or min(x.shape[-1][1:]) < 3:
         raise UnfitOperands("no heads")
@@ -195,7 +195,7 @@ def attention(program: TaskProgram, x: TaskValue) -> TaskValue:
 
 
 def embedded(program: TaskProgram, x: TaskValue) -> TaskValue:
-    """`x` and a row of a table for each of its places."""
+    """`x` and a row of a table for each of its positions."""
     dice = program.dice
     if x.rank < 2 or x.half:
         raise UnfitOperands("no rows")
@@ -208,7 +208,7 @@ def embedded(program: TaskProgram, x: TaskValue) -> TaskValue:
 
 
 def head(program: TaskProgram, x: TaskValue, channels_first: bool) -> TaskValue:
-    """A product or convolution that suits the layout."""
+    """A matmul or convolution that suits the layout."""
     dice: Dice = program.dice
     if channels_first and x.rank > 2:
         return convolution(program, x) if dice.chance(0.8) else transposed_convolution(program, x)

@@ -1,4 +1,4 @@
-"""Losses: what compares a value with a target, by element, by row, or as one number."""
+"""Losses: comparisons of a value with a target, per element, per row, or as one number."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def loss(program: TaskProgram, x: TaskValue) -> TaskValue:
     """A loss of `x` against a new input.
 
     Raises:
-        UnfitOperands: `x` is no prediction of any kind.
+        UnfitOperands: `x` cannot be a prediction.
     """
     dice = program.dice
     if x.rank < 2 or x.half or len(program.inputs) > 3:

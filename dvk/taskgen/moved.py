@@ -1,4 +1,4 @@
-"""Operators that bring elements to other places, or several to one: padding, turning, resampling, picking, sorting."""
+"""Operators that move or combine elements: padding, flips, resampling, indexing, sorting."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dvk.taskgen.values import TaskValue, UnfitOperands, rows, unrowed
 
 
 def moved(program: TaskProgram, x: TaskValue, channels_first: bool) -> TaskValue:
-    """One of these operators, as suits the layout."""
+    """One of these operators that suits the layout."""
     maps = channels_first and x.rank == 4
     kind = program.dice.weighted({
         "pad": 3, "flip": 1, "roll": 1, "repeat": 0.7, "triangle": 0.7 if x.rank > 1 else 0, "shuffle": 2.5 if maps else 0,
@@ -20,7 +20,7 @@ def moved(program: TaskProgram, x: TaskValue, channels_first: bool) -> TaskValue
 
 
 def _long(x: TaskValue, least: int) -> Dim:
-    """The last dimension.
+    """Require elements in the last dimension.
 
     Raises:
         UnfitOperands: it has fewer elements.
@@ -32,7 +32,7 @@ def _long(x: TaskValue, least: int) -> Dim:
 
 
 def padded(program: TaskProgram, x: TaskValue) -> TaskValue:
-    """Zeros, or what lies inside, around the last dimension or the last two."""
+    """Zero, reflected or replicated padding around the last dimension or the last two."""
     dice = program.dice
     _long(x, 4)
     mode = dice.weighted({"constant": 3, "reflect": 1 if x.rank in (3, 4) else 0, "replicate": 1 if x.rank in (3, 4) else 0})
@@ -48,7 +48,7 @@ def padded(program: TaskProgram, x: TaskValue) -> TaskValue:
 
 
 def flipped(program: TaskProgram, x: TaskValue) -> TaskValue:
-    """One dimension backwards."""
+    """Flip one dimension."""
     _long(x, 3)
     dim = program.dice.pick((-1, -1, x.rank - 1, 0))
     text = program.dice.pick((f"{{0}}.flip({dim})", f"torch.flip({{0}}, dims=({dim},))", f"torch.flip({{0}}, [{dim}])"))
@@ -57,7 +57,7 @@ def flipped(program: TaskProgram, x: TaskValue) -> TaskValue:
 
 
 def rolled(program: TaskProgram, x: TaskValue) -> TaskValue:
-    """One dimension shifted, its end at its beginning."""
+    """Roll one dimension."""
     _long(x, 4)
     by, dim = program.dice.pick((1, 1, 2, -1, 3)), program.dice.pick((-1, -1, x.rank - 1, 0))
     text = program.dice.pick((f"torch.roll({{0}}, {by}, {dim})", f"torch.roll({{0}}, shifts={by}, dims={dim})", f"{{0}}.roll({by}, {dim})"))
@@ -66,7 +66,7 @@ def rolled(program: TaskProgram, x: TaskValue) -> TaskValue:
 
 
 def repeated(program: TaskProgram, x: TaskValue) -> TaskValue:
-    """Every element of the last dimension twice."""
+    """Repeat every element of the last dimension."""
     length = _long(x, 3)
     text = program.dice.pick(("{0}.repeat_interleave(2, dim=-1)", "torch.repeat_interleave({0}, 2, dim=-1)"))
     return program.emit("repeat_interleave", ("repeat_interleave",), text, [x], x.sample, shape=(*x.shape[:-1], length.times(2)),
@@ -74,7 +74,7 @@ def repeated(program: TaskProgram, x: TaskValue) -> TaskValue:
 
 
 def triangle(program: TaskProgram, x: TaskValue) -> TaskValue:
-    """One side of the diagonal of the last two dimensions, zeros on the other."""
+    """One triangle of the last two dimensions, with zeros in the other."""
     _long(x, 4)
     if min(x.shape[-2][1:]) < 4:
         raise UnfitOperands("too short")
@@ -84,7 +84,7 @@ def triangle(program: TaskProgram, x: TaskValue) -> TaskValue:
 
 
 def shuffled(program: TaskProgram, x: TaskValue) -> TaskValue:
-    """Channels to places or places to channels."""
+    """Shuffle channels to positions or positions to channels."""
     channels, height, width = x.shape[1:]
     if channels.divisible(4) and program.dice.chance(0.6):
         shape: Shape = (x.shape[0], channels.over(4), height.times(2), width.times(2))
@@ -101,7 +101,7 @@ def shuffled(program: TaskProgram, x: TaskValue) -> TaskValue:
 
 
 def resampled(program: TaskProgram, x: TaskValue) -> TaskValue:
-    """Twice as many elements along every spatial dimension: the nearest, or between neighbours."""
+    """Double every spatial dimension, by nearest neighbour or interpolation."""
     space = x.rank - 2
     smooth = {1: "linear", 2: "bilinear"}.get(space)
     if min(min(d[1:]) for d in x.shape[2:]) < 3:
@@ -121,7 +121,7 @@ def resampled(program: TaskProgram, x: TaskValue) -> TaskValue:
 
 
 def selected(program: TaskProgram, x: TaskValue) -> TaskValue:
-    """Elements of the last dimension or the first, by numbers that the module keeps."""
+    """Index the last dimension or the first by indices in a buffer."""
     dice = program.dice
     dim = 0 if x.rank > 1 and dice.chance(0.4) else x.rank - 1
     size = x.shape[dim]
@@ -138,7 +138,7 @@ def selected(program: TaskProgram, x: TaskValue) -> TaskValue:
 
 
 def ordered(program: TaskProgram, x: TaskValue) -> TaskValue:
-    """The last dimension sorted."""
+    """Sort the last dimension."""
     _long(x, 4)
     down = program.dice.chance(0.3)
     more = ", descending=True" if down else ""
@@ -148,7 +148,7 @@ def ordered(program: TaskProgram, x: TaskValue) -> TaskValue:
 
 
 def largest(program: TaskProgram, x: TaskValue) -> TaskValue:
-    """The largest part of the last dimension, in order."""
+    """The largest elements of the last dimension, in order."""
     length = _long(x, 8)
     part = program.dice.pick((2, 4, 8))
     few = f"{{0}}.shape[-1] // {part}"

@@ -1,6 +1,6 @@
-"""Small networks: the blocks that models are made of, with their parts drawn.
+"""Small networks: blocks of common models, with randomly drawn parts.
 
-A block may fail where a drawn part does not suit; the caller draws another program then.
+A block may fail if a drawn part does not suit; the caller then draws another program.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MODELS = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1280, 1536, 2048
 
 
 def _rows(program: TaskProgram, per_element: float) -> tuple[Shape, Dim]:
-    """[batch, width] or [batch, tokens, width] such that `per_element` · width multiply-adds an element are affordable."""
+    """[batch, width] or [batch, tokens, width] such that `per_element` · width multiply-adds per element are affordable."""
     dice, profile = program.dice, program.profile
     width = up_to(dice, min(4096.0, (profile.flops / 16 / per_element) ** 0.5), MODELS)
     elements = min(dice.log_uniform(profile.low, profile.high / 8), profile.flops / per_element / width)
@@ -31,7 +31,7 @@ def _rows(program: TaskProgram, per_element: float) -> tuple[Shape, Dim]:
 
 
 def _maps(program: TaskProgram, per_element: float) -> TaskValue:
-    """Feature maps such that `per_element` multiply-adds an element are affordable."""
+    """Feature maps such that `per_element` multiply-adds per element are affordable."""
     dice, profile = program.dice, program.profile
     elements = min(dice.log_uniform(profile.low, profile.high / 8), profile.flops / per_element)
     side = up_to(dice, max(8.0, (elements / 8) ** 0.5), SIDES)
@@ -70,7 +70,7 @@ def _extras(program: TaskProgram, x: TaskValue, channels_first: bool) -> TaskVal
 
 
 def mlp(program: TaskProgram) -> TaskValue:
-    """A few linear layers with activations, perhaps norms, perhaps an ending."""
+    """A few linear layers with activations, perhaps norms, perhaps a final step."""
     dice = program.dice
     shape, width = _rows(program, 6)
     x = program.input(shape, dice.pick((("x",), ("inputs",), ("features",))))
@@ -148,7 +148,7 @@ def attention(program: TaskProgram) -> TaskValue:
 
 
 def gate_of_experts(program: TaskProgram) -> TaskValue:
-    """A softmax gate over a few outputs, which it weighs and sums."""
+    """A softmax gate over a few outputs, which it weights and sums."""
     dice = program.dice
     shape, width = _rows(program, 4)
     x = program.input(shape)
@@ -213,7 +213,7 @@ def squeeze_excite(program: TaskProgram) -> TaskValue:
 
 
 def classifier(program: TaskProgram) -> TaskValue:
-    """Convolution, activation, pooling to one number a channel, and a linear layer."""
+    """Convolution, activation, pooling to one number per channel, and a linear layer."""
     dice = program.dice
     x = _maps(program, 700)
     y = heads.convolution(program, x, stride=dice.pick((1, 2)), kernel=3, depthwise=False)
@@ -229,7 +229,7 @@ def classifier(program: TaskProgram) -> TaskValue:
 
 
 def up_and_join(program: TaskProgram) -> TaskValue:
-    """A decoder step: transposed convolution, a skip input joined or added, norm, activation."""
+    """A decoder step: transposed convolution, a skip input concatenated or added, norm, activation."""
     dice = program.dice
     x = _maps(program, 400)
     y = heads.transposed_convolution(program, x)
@@ -257,7 +257,7 @@ def modulated(program: TaskProgram) -> TaskValue:
 
 
 def projected_gate(program: TaskProgram) -> TaskValue:
-    """Two projections of one input, one of which gates the other, with a norm before or after."""
+    """Two projections of one input, one gating the other, with a norm before or after."""
     dice = program.dice
     shape, width = _rows(program, 6)
     x = program.input(shape)
@@ -277,7 +277,7 @@ NETWORKS: dict[str, tuple[Callable[[TaskProgram], TaskValue], float]] = {
 
 
 def network(program: TaskProgram) -> str:
-    """Write one of the networks; its name.
+    """Write one of the networks; returns its name.
 
     Raises:
         UnfitOperands: the parts drawn do not suit one another.

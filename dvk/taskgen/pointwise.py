@@ -1,7 +1,7 @@
-"""Operators of one tensor: what they are called, how people write them, and what they do to a number.
+"""Operators of one tensor: their names, their spellings, and their effect on a number.
 
-Every surface of an operator runs ATen operators of the same families (`split.FAMILIES`), so how a
-thing is written never decides on which side of the split it falls.
+Every spelling of an operator runs ATen operators of the same families (`split.FAMILIES`), so the spelling never decides the side of the
+split.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dvk.taskgen.values import TaskValue, UnfitOperands, mapped
 
 @dataclass(frozen=True)
 class Unary:
-    """An operator without numbers of its own."""
+    """An operator without parameters."""
 
     name: str
     function: Callable[[float], float]
@@ -118,7 +118,7 @@ ACTIVATIONS = tuple(u for u in UNARY if u.name in {
 
 
 def unary(program: TaskProgram, x: TaskValue, operator: Unary) -> TaskValue:
-    """Apply a named operator, made safe first where its operand may leave its domain.
+    """Apply a named operator, with a safe operand if it may leave the domain.
 
     Raises:
         UnfitOperands: the result would be degenerate.
@@ -142,7 +142,7 @@ def unary(program: TaskProgram, x: TaskValue, operator: Unary) -> TaskValue:
 
 
 def bounded(program: TaskProgram, x: TaskValue, needs: str) -> TaskValue:
-    """`x`, or something of it that is surely positive (0.05 at least) or nonnegative."""
+    """`x`, or a function of it that is surely positive (0.05 at least) or nonnegative."""
     dice = program.dice
     floor = -math.inf if x.floor is None else x.floor
     if floor < 0:
@@ -185,10 +185,10 @@ def subtracted_from(program: TaskProgram, x: TaskValue, number: float) -> TaskVa
 
 
 def clamped(program: TaskProgram, x: TaskValue) -> TaskValue:
-    """`x` within one or two bounds that cut off some of it.
+    """`x` clamped to one or two bounds that cut off some of it.
 
     Raises:
-        UnfitOperands: it is cut off everywhere or nowhere.
+        UnfitOperands: all or none of it is cut off.
     """
     dice, ordered = program.dice, sorted(x.sample)
     low, high = (round(ordered[dice.between(*span)], 2) for span in ((3, 14), (49, 60)))
@@ -228,7 +228,7 @@ def leaky(program: TaskProgram, x: TaskValue) -> TaskValue:
 
 
 def power(program: TaskProgram, x: TaskValue) -> TaskValue:
-    """A positive value to a broken power."""
+    """A positive value to a fractional power."""
     x = bounded(program, x, "positive")
     exponent = program.dice.pick((1.5, 0.75, 0.25, 1.25, 2.5))
     text = program.dice.pick((f"{{0}} ** {exponent}", f"torch.pow({{0}}, {exponent})", f"{{0}}.pow({exponent})"))
@@ -245,7 +245,7 @@ def shrunk(program: TaskProgram, x: TaskValue) -> TaskValue:
 
 
 def shaped(program: TaskProgram, x: TaskValue) -> TaskValue:
-    """Softplus or ELU with numbers of their own."""
+    """Softplus or ELU with parameters."""
     dice = program.dice
     beta = dice.pick((0.5, 1.5, 2.0))
     if dice.chance(0.5):

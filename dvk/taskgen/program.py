@@ -1,7 +1,7 @@
-"""The program that a generator writes: constants, inputs, weights and statements, before names and style are chosen.
+"""A generated program: constants, inputs, weights and statements, before names and style are chosen.
 
-Every operator goes through `emit`, which refuses (`UnfitOperands`) what the samples show to be degenerate.
-`attempt` undoes whatever a refused step had already added.
+Every operator goes through `emit`, which refuses (`UnfitOperands`) results that the samples show to be degenerate. `attempt` undoes the
+additions of a refused step.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class Statement:
     module: str = ""
     """Constructor of the submodule that the template calls as `{m}`; a module that could stand in an nn.Sequential."""
     plain: str = ""
-    """What to write instead of a template that works in place, should others still need its first argument."""
+    """Alternative to an in-place template, for a first argument that is still needed."""
 
 
 @dataclass
 class ConstructorItem:
-    """Something that the constructor makes."""
+    """An attribute that the constructor creates."""
 
     name: str
     text: str
-    """Python that makes it, over module constants."""
+    """Python that creates it, over module constants."""
     after: tuple[str, ...] = ()
     """Further lines, with `{}` for the attribute."""
     buffer: bool = False
@@ -45,7 +45,7 @@ class ConstructorItem:
 
 @dataclass
 class TaskProgram:
-    """What is being written; `families` is its operator sequence."""
+    """The program under construction; `families` is its operator sequence."""
 
     dice: Dice
     profile: DeviceProfile
@@ -61,14 +61,14 @@ class TaskProgram:
     outputs: list[TaskValue] = field(default_factory=list)
     eval_mode: bool = False
     whole: bool = False
-    """Something is reduced to one number: inputs vary in scale from draw to draw."""
+    """A reduction to one number occurs: inputs vary in scale from draw to draw."""
     names: set[str] = field(default_factory=set)
 
     # -------------------------------------------------- undo
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Undo what was added when the block ends in `UnfitOperands`, which goes on."""
+        """Undo the block's additions if it ends in `UnfitOperands`, which propagates."""
         kept = (dict(self.constants), list(self.inputs), list(self.held), dict(self.scalars), list(self.statements),
                 list(self.operators), list(self.families), self.eval_mode, self.whole, set(self.names))
         try:
@@ -81,7 +81,7 @@ class TaskProgram:
     # -------------------------------------------------- names, sizes, numbers
 
     def unique(self, *wanted: str) -> str:
-        """The first of the names that is free, else the last with a number."""
+        """The first free name, else the last with a number."""
         for name in wanted:
             if name not in self.names:
                 self.names.add(name)
@@ -100,7 +100,7 @@ class TaskProgram:
         return dim
 
     def number(self, value: float) -> str:
-        """A number as it stands in forward: mostly literal, now and then a constructor argument kept on self."""
+        """A number in forward: mostly literal, sometimes a constructor argument stored on self."""
         if self.dice.chance(0.85) or len(self.scalars) > 2:
             return repr(value)
         name = self.unique(*self.dice.shuffled(("scale", "alpha", "temperature", "factor")), "coefficient")
@@ -185,7 +185,7 @@ class TaskProgram:
         return TaskValue(shape, self.dtype, sample, "held", floor, tied=False, name=f"self.{name}")
 
     def module(self, constructor: str, names: Sequence[str], after: Sequence[str] = ()) -> str:
-        """A submodule; its attribute's text."""
+        """A submodule; returns its attribute's text."""
         name = self.unique(*names)
         self.held.append(ConstructorItem(name, constructor, tuple(after)))
         return f"self.{name}"

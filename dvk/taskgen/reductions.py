@@ -80,7 +80,7 @@ def reduce(program: TaskProgram, x: TaskValue, kind: str, dims: tuple[int, ...],
 
 
 def reduce_all(program: TaskProgram, x: TaskValue) -> TaskValue:
-    """One number of everything.
+    """Reduce a value to one number.
 
     Raises:
         UnfitOperands: it would hardly change from one draw of the inputs to the next.
@@ -133,7 +133,7 @@ def _norm_module(program: TaskProgram, constructor: str, affine: bool, bias: boo
 
 
 def layer_norm(program: TaskProgram, x: TaskValue) -> TaskValue:
-    """Layer norm over the last dimension, now and then the last two."""
+    """Layer norm over the last dimension, sometimes the last two."""
     dice = program.dice
     num = 2 if x.rank > 2 and dice.chance(0.12) and count(x.shape[-2:]) <= 1 << 20 else 1
     sizes = [d.text for d in x.shape[-num:]]
@@ -199,10 +199,10 @@ def group_norm(program: TaskProgram, x: TaskValue) -> TaskValue:
 
 
 def _absorbs(program: TaskProgram, x: TaskValue) -> None:
-    """A norm over each channel's own elements undoes a gain or bias of that channel just before it.
+    """Refuse a norm over each channel's own elements that undoes a gain or bias of that channel just before it.
 
     Raises:
-        UnfitOperands: there is one.
+        UnfitOperands: it would.
     """
     made = next(s for s in program.statements if x in s.results) if x.origin != "input" else None
     if made is None:
@@ -281,7 +281,7 @@ def any_norm(program: TaskProgram, x: TaskValue, channels_first: bool) -> TaskVa
 
 
 def with_statistic(program: TaskProgram, x: TaskValue, channels_first: bool) -> TaskValue:
-    """`x` against a statistic of its own rows: minus the mean, over the norm, stretched to a range."""
+    """Normalise rows of `x` by a statistic: minus the mean, over the norm, scaled to a range."""
     dice = program.dice
     dims = dims_of(program, x, channels_first)
     kind = dice.weighted({"centre": 2, "peak": 2, "norm": 1.5, "std": 1, "standard": 1.5, "range": 1, "lse": 1, "gate": 1.5})

@@ -1,4 +1,4 @@
-"""Scans: every element of a row with all before it."""
+"""Scans: prefix operations along rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def scan(program: TaskProgram, x: TaskValue) -> TaskValue:
     if kind in ("cummax", "cummin"):
         text = dice.pick((f"torch.{kind}({{0}}, dim={where})[0]", f"{{0}}.{kind}({where}).values"))
     elif kind == "cumprod":
-        # Factors near 1, as survival and discounts are: others vanish or explode within a row.
+        # Factors near 1, like survival rates and discounts: others vanish or explode within a row.
         text, families = f"torch.cumprod(1.0 + 0.05 * torch.tanh({{0}}), dim={where})", ("tanh", "mul", "add", "cumprod")
     else:
         text = dice.pick((f"torch.{kind}({{0}}, dim={where})", f"{{0}}.{kind}({where})", f"{{0}}.{kind}(dim={where})"))

@@ -1,8 +1,7 @@
-"""How large generated tasks are: named sizes, each with a small twin for checks, drawn to fit a device.
+"""Sizes of generated tasks: named sizes, each with a small twin for checks, drawn to fit a device.
 
-Sizes are log-uniform within a profile's range, with those that networks use favoured and awkward ones
-(odd, prime, a vocabulary) mixed in. A small twin shares the powers of two up to 8 of its native size,
-so that what splits evenly natively splits evenly when small.
+Sizes are log-uniform within a profile's range; those common in networks are favoured, and awkward ones (odd, prime, a vocabulary) are mixed
+in. A small twin shares the powers of two up to 8 of its native size, so that a native size that splits evenly also does when small.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class Dim(NamedTuple):
         return Dim(f"{factor} * {self._inner()}", self.native * factor, self.small * factor)
 
     def over(self, divisor: int) -> Dim:
-        """The whole quotient."""
+        """The integer quotient."""
         return Dim(f"{self._inner()} // {divisor}", self.native // divisor, self.small // divisor)
 
     def plus(self, other: Dim) -> Dim:
@@ -61,7 +60,7 @@ def same(a: Shape, b: Shape) -> bool:
 
 @dataclass(frozen=True)
 class DeviceProfile:
-    """What a device's tasks look like."""
+    """The properties of a device's tasks."""
 
     low: int
     """Fewest elements of the main input."""
@@ -72,15 +71,15 @@ class DeviceProfile:
     half: float
     """Share of tasks in float16 or bfloat16."""
     half_products: bool
-    """Products and convolutions may be in a half type (on a CPU they are unusably slow)."""
+    """Matmuls and convolutions may use fp16 or bf16 (on a CPU they are unusably slow)."""
     wide: bool = True
-    """Scans, attention, tables and what moves elements are drawn, too: frozen tasks were drawn before they were, and stay as they are."""
+    """Draw scans, attention, tables and moves of elements as well: frozen tasks predate these, and stay unchanged."""
 
 
 PROFILES = {
     "cpu": DeviceProfile(1 << 10, 1 << 22, 1.5e8, 0.12, False),
     "cuda": DeviceProfile(1 << 12, 1 << 26, 4e10, 0.3, True),
-    # Frozen tasks: below 100 ms a call on two CPU cores, and still work for a GPU.
+    # Frozen tasks: below 100 ms per call on two CPU cores, and still enough work for a GPU.
     "neutral": DeviceProfile(1 << 16, 1 << 22, 8e8, 0.12, False, wide=False),
 }
 
@@ -104,13 +103,13 @@ def near(dice: Dice, wanted: float, favoured: tuple[int, ...], low: int = 1) -> 
 
 
 def up_to(dice: Dice, limit: float, favoured: tuple[int, ...]) -> int:
-    """A favoured size no larger than `limit`, the smallest where none is."""
+    """A favoured size no larger than `limit`; the smallest without one."""
     fitting = [size for size in favoured if size <= limit]
     return dice.pick(fitting) if fitting else favoured[0]
 
 
 def width(dice: Dice, limit: float) -> int:
-    """Length of a row: three in four a size that networks use."""
+    """Length of a row: with probability 3/4 a size that networks use."""
     favoured = WIDTHS if dice.chance(0.75) else AWKWARD
     low = dice.log_uniform(24, max(32.0, limit))
     return near(dice, low, favoured, 2) if dice.chance(0.8) else up_to(dice, limit, favoured)

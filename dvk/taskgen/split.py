@@ -1,9 +1,8 @@
-"""Which compositions are for training and which are held out: by the sequence of operator families.
+"""Split of compositions into training and held-out, by the sequence of operator families.
 
-An operator belongs to a family however it is spelled (`x * x`, `x ** 2`, `x / 2` all multiply), and
-views, casts and copies belong to none. The key of a task is its sequence of families with repeats in a
-row taken as one, so that two tasks with the same captured ATen sequence always fall on the same side.
-What the benchmark suite holds out (`data/tasks/suite`) is held out here, too, whatever its key's share says.
+An operator belongs to a family in any spelling (`x * x`, `x ** 2`, `x / 2` all multiply), and views, casts and copies belong to none. The
+key of a task is its sequence of families with consecutive repeats merged, so that two tasks with the same captured ATen sequence always
+fall on the same side. The held-out part of the benchmark suite (`data/tasks/suite`) is held out here, too, whatever its key's share says.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ FAMILIES = {
     "bce_logits": ("binary_cross_entropy_with_logits",),
     "cross_entropy": ("cross_entropy_loss", "nll_loss", "nll_loss_nd"),
 }
-"""Family → ATen operators, where a family is more than the operator of its own name."""
+"""Family → ATen operators, for families with more than the operator of the same name."""
 FAMILY_OF = {operator: family for family, operators in FAMILIES.items() for operator in operators}
 
 SILENT = frozenset({
@@ -59,7 +58,7 @@ SILENT = frozenset({
 
 
 def collapsed(families: Iterable[str]) -> tuple[str, ...]:
-    """The canonical sequence: repeats in a row as one."""
+    """The canonical sequence, with consecutive repeats merged."""
     return tuple(family for family, _ in groupby(families))
 
 
@@ -71,7 +70,7 @@ def signature_of(operators: Iterable[str]) -> tuple[str, ...]:
 
 @cache
 def reserved() -> frozenset[tuple[str, ...]]:
-    """The canonical sequences of the benchmark suite's held-out half."""
+    """The canonical sequences of the benchmark suite's held-out part."""
     index = json.loads(resource("data", "tasks", "suite", "index.json").read_text(encoding="utf-8"))
     return frozenset(tuple(entry["signature"]) for entry in index if entry["half"] == "heldout" and entry["signature"])
 

@@ -1,9 +1,8 @@
-"""What a generator knows of a value before anything runs: sizes, type, and 64 numbers that stand for it.
+"""Abstract values of a generator: sizes, type, and 64 sample numbers.
 
-The numbers form eight rows of eight: a row is what a reduction over the last dimensions sees, a column
-what one over the first sees. Pointwise operators are evaluated on them; reductions take a row's moments
-and the true number of elements. So what saturates, overflows, or drowns in a sum is seen, roughly, while
-drawing; the filter by execution (`dvk.tasks.hygiene`) has the last word.
+The numbers form eight rows of eight: a row is the input of a reduction over the last dimensions, a column that of one over the first.
+Pointwise operators are evaluated on them; reductions use a row's moments and the true number of elements. So saturation, overflow and loss
+in a sum are detected, roughly, during drawing; the filter by execution (`dvk.tasks.hygiene`) decides.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ class TaskValue:
     dtype: str
     sample: Sample
     origin: str
-    """`input`, `held` (parameter or buffer), `value`, or `view` of something else."""
+    """`input`, `held` (parameter or buffer), `value`, or `view` of another value."""
     floor: float | None = None
-    """A lower bound that always holds; None where there is none."""
+    """A lower bound that always holds; None if there is none."""
     tied: bool = True
-    """Follows the scale of the inputs: a sum over everything varies from draw to draw."""
+    """It scales with the inputs: a full sum varies from draw to draw."""
     name: str = ""
-    """The name in the text; given late to what operators return."""
+    """The name in the text; operators' results get theirs late."""
 
     @property
     def rank(self) -> int:
@@ -63,7 +62,7 @@ def checked(sample: Sequence[float], dtype: str) -> Sample:
     """The sample, if a value of that type may hold it.
 
     Raises:
-        UnfitOperands: too large, constant, or hardly anything but one number.
+        UnfitOperands: too large, constant, or almost constant.
     """
     limit = 60.0 if dtype == "float16" else 300.0
     if any(v != v or abs(v) > limit for v in sample):
@@ -78,7 +77,7 @@ def checked(sample: Sequence[float], dtype: str) -> Sample:
 
 
 def mapped(function: Callable[..., float], *samples: Sample) -> list[float]:
-    """The function of every number.
+    """Apply a function to every number.
 
     Raises:
         UnfitOperands: it is not defined for one.
@@ -90,12 +89,12 @@ def mapped(function: Callable[..., float], *samples: Sample) -> list[float]:
 
 
 def transposed(sample: Sample) -> Sample:
-    """Rows become columns."""
+    """Transpose rows and columns."""
     return tuple(sample[SIDE * (i % SIDE) + i // SIDE] for i in range(SIDE * SIDE))
 
 
 def rows(sample: Sample, first: bool) -> list[Sample]:
-    """What each of eight reductions sees: a row, or with `first` a column."""
+    """The input of each of eight reductions: a row, or with `first` a column."""
     sample = transposed(sample) if first else sample
     return [sample[SIDE * r:SIDE * r + SIDE] for r in range(SIDE)]
 
@@ -107,7 +106,7 @@ def unrowed(values: Sequence[Sequence[float]], first: bool) -> Sample:
 
 
 def spread(numbers: Sequence[float], first: bool, kept: bool) -> Sample:
-    """Eight results of a reduction as a value: in the place of their rows where dimensions are kept, else mixed."""
+    """Eight results of a reduction as a value: in their rows if dimensions are kept, else mixed."""
     if kept:
         return unrowed([[v] * SIDE for v in numbers], first)
     return tuple(numbers[(r + 3 * k) % SIDE] for r in range(SIDE) for k in range(SIDE))

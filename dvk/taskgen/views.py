@@ -1,4 +1,4 @@
-"""Views, joins and casts: they cost nothing, or a copy, and change what the operators around them see."""
+"""Views, concatenations and casts: they cost nothing, or a copy, and change the input of the operators around them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dvk.taskgen.values import TaskValue, UnfitOperands
 
 
 def halves(program: TaskProgram, x: TaskValue, dim: int) -> list[TaskValue]:
-    """`x` in two equal parts.
+    """Split `x` into two equal parts.
 
     Raises:
         UnfitOperands: its size is odd.
@@ -23,13 +23,13 @@ def halves(program: TaskProgram, x: TaskValue, dim: int) -> list[TaskValue]:
     text = dice.pick((f"{{0}}.chunk(2, dim={where})", f"torch.chunk({{0}}, 2, dim={where})",
                       f"{{0}}.split({{0}}.shape[{where}] // 2, dim={where})",
                       f"torch.split({{0}}, {{0}}.size({where}) // 2, {where})"))
-    # The halves of one tensor are not the same numbers: the second one's rows are turned round.
+    # The two parts of one tensor must have different numbers: the second one's rows are reversed.
     turned = tuple(x.sample[8 * r + (k + 3) % 8] for r in range(8) for k in range(8))
     return program.emit_several(text, x, [(shape, x.sample), (shape, turned)])
 
 
 def gated_halves(program: TaskProgram, x: TaskValue, channels_first: bool) -> TaskValue:
-    """GLU and its relatives: one half of the channels times an activation of the other."""
+    """GLU and its relatives: one part of the channels times an activation of the other."""
     dim = 1 if channels_first and x.rank > 2 else x.rank - 1
     if program.dice.chance(0.15) and x.shape[dim].divisible(2):
         where = dim - x.rank if dim == x.rank - 1 else dim
@@ -47,7 +47,7 @@ def gated_halves(program: TaskProgram, x: TaskValue, channels_first: bool) -> Ta
 
 
 def transposed(program: TaskProgram, x: TaskValue) -> TaskValue:
-    """Two dimensions swapped, or all of them turned."""
+    """Transpose two dimensions, or reverse all of them."""
     dice = program.dice
     if x.rank < 2:
         raise UnfitOperands("one dimension")
@@ -67,7 +67,7 @@ def transposed(program: TaskProgram, x: TaskValue) -> TaskValue:
 
 
 def flattened(program: TaskProgram, x: TaskValue) -> TaskValue:
-    """All dimensions after the first, or after the second, as one."""
+    """Flatten all dimensions after the first, or after the second."""
     if x.rank < 3:
         raise UnfitOperands("flat already")
     start = program.dice.pick((1, 2)) if x.rank > 3 else 1
@@ -79,12 +79,12 @@ def flattened(program: TaskProgram, x: TaskValue) -> TaskValue:
 
 
 def reshaped(program: TaskProgram, x: TaskValue, text: str, shape: Shape) -> TaskValue:
-    """A reshape or permutation that the caller spells."""
+    """A reshape or permutation given as text by the caller."""
     return program.emit("reshape", (), text, [x], x.sample, shape=shape, floor=x.floor, view=True)
 
 
 def joined(program: TaskProgram, x: TaskValue, y: TaskValue) -> TaskValue:
-    """Two values of one shape behind one another along the last dimension or the channels."""
+    """Concatenate two values of one shape along the last dimension or the channels."""
     dice = program.dice
     if x is y or [d[1:] for d in x.shape] != [d[1:] for d in y.shape] or not x.rank or x.dtype != y.dtype:
         raise UnfitOperands("shapes differ")
@@ -97,7 +97,7 @@ def joined(program: TaskProgram, x: TaskValue, y: TaskValue) -> TaskValue:
 
 
 def sliced(program: TaskProgram, x: TaskValue) -> TaskValue:
-    """A part of the last dimension, or every other element of it."""
+    """A slice of the last dimension, or every other element of it."""
     dice, length = program.dice, x.shape[-1] if x.rank else ONE
     if not length.divisible(2) or length.small < 8:
         raise UnfitOperands("too short")

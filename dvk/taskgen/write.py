@@ -1,7 +1,7 @@
-"""A finished program as the text of a task file, in one of many hands.
+"""Write a finished program as a task file, in one of many styles.
 
-How things are called, whether values get names of their own, what is nested, what stands in an
-`nn.Sequential` or in a method of its own, and whether sizes reach the constructor as arguments: all drawn.
+Names, temporaries, nesting, the use of `nn.Sequential` and helper methods, and whether sizes reach the constructor as arguments are all
+drawn.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dvk.taskgen.program import HALF, Statement, TaskProgram
 from dvk.taskgen.values import TaskValue
 
 LEADING = re.compile(r"^(?:torch\.|F\.|self\.|\{m\}|[\w.]+\(|\(|\[|-)*\{0\}")
-"""Templates whose first argument is computed before anything else: another expression may stand there."""
+"""Templates that compute their first argument first, so that it may be another expression."""
 
 NAMES = (("h", "z", "u", "v", "w", "r", "s"), ("out", "hidden", "value", "state", "result"), ("y", "a", "b", "c", "d", "e"),
          ("t", "tmp", "mid", "part"), ("features", "residual", "update", "mixed"))
@@ -21,7 +21,7 @@ MODULE_NAMES = ("act", "activation", "layer", "op", "block", "pool", "fn")
 
 
 class TaskWriter:
-    """Writes one program once; all its choices come from the program's dice."""
+    """Writes one program once; the program's dice make all choices."""
 
     def __init__(self, program: TaskProgram, title: str):
         self.program, self.dice, self.title = program, program.dice, title
@@ -69,7 +69,7 @@ class TaskWriter:
     # ------------------------------------------------------------ constructor
 
     def _given(self, arguments: list[str]) -> list[str]:
-        """What get_init_inputs() hands to the constructor; other sizes are read from the module's constants."""
+        """Result of get_init_inputs(), passed to the constructor; other sizes are read from the module's constants."""
         text = " ".join([h.text for h in self.program.held] + self.inits)
         used = [a for a in arguments if a in self.program.scalars or re.search(rf"\b{a}\b", text)]
         scalars = [a for a in used if a in self.program.scalars]
@@ -101,7 +101,7 @@ class TaskWriter:
         return lines
 
     def _modules(self) -> dict[int, str]:
-        """Statement → the submodule it calls; neighbours may share an nn.Sequential (empty text: nothing left to do)."""
+        """Statement → the submodule it calls; neighbours may share an nn.Sequential (empty text: no work left)."""
         program, dice = self.program, self.dice
         result: dict[int, str] = {}
         statements = program.statements
@@ -135,13 +135,13 @@ class TaskWriter:
         nesting = dice.pick((0.0, 0.3, 0.6, 0.9))
         pool = [*dice.pick(NAMES)]
         text: dict[int, str] = {id(v): v.name for v, _ in program.inputs}
-        pending: dict[int, str] = {}  # values that stand as an expression until they are used
+        pending: dict[int, str] = {}  # values that stay expressions until they are used
         left = Counter(self.uses)
         for number, statement in enumerate(program.statements):
             operands = [pending.pop(id(v), "") or text.get(id(v)) or v.name for v in statement.arguments]
             for value in statement.arguments:
                 left[id(value)] -= 1
-            # Inside an nn.Sequential the first module's call is the last one's too.
+            # Inside an nn.Sequential the first module's call also stands for the last one's.
             expression = operands[0] if modules.get(number) == "" else _filled(statement, operands, modules.get(number, ""))
             result = statement.results[0]
             if len(statement.results) == 1 and self._nests(number, result, modules, expression, nesting):
@@ -162,7 +162,7 @@ class TaskWriter:
         return "\n".join([*self.lines, f"        return {', '.join(results)}"])
 
     def _nests(self, number: int, result: TaskValue, modules: dict[int, str], expression: str, nesting: float) -> bool:
-        """The value may stand inside the next statement: used there only, once, and first of all."""
+        """The value may be inlined in the next statement, which is its only use and evaluates it first."""
         if modules.get(number + 1) == "":
             return True
         last = number + 1 == len(self.program.statements)
@@ -184,7 +184,7 @@ class TaskWriter:
         return f"{pool[0]}{number}"
 
     def _extract(self, results: list[str]) -> None:
-        """Move the last few lines of forward into a method of their own, where one value alone crosses."""
+        """Move the last few lines of forward into a helper method, if a single value crosses."""
         if len(self.lines) < 4 or not self.dice.chance(0.12):
             return
         at = self.dice.between(1, len(self.lines) - 2)
@@ -217,7 +217,7 @@ def _filled(statement: Statement, operands: list[str], module: str) -> str:
 
 
 def _closed(text: str) -> bool:
-    """Names, calls and subscripts only: what follows binds to the whole."""
+    """Names, calls and subscripts only: a suffix binds to the whole."""
     depth = 0
     for letter in text:
         depth += (letter in "([") - (letter in ")]")

@@ -1,4 +1,4 @@
-"""Names and numbers that depend on the file alone: what was compiled once is not compiled again, and what agreed agrees again."""
+"""Make names and numbers depend on the test file alone, so that caches of compilers and of results hit."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from tests.composer import programs
 
 @pytest.fixture(scope="module", autouse=True)
 def numbered_from_zero() -> None:
-    """Names of kernels are part of their texts, and these of the compiler's cache; which files ran before must not show."""
+    """Names of kernels are part of their texts, and these of the compiler's cache key: they must not depend on the files that ran before.
+    """
     programs._numbers = itertools.count()
     torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)
 def drawn_anew() -> None:
-    """A test draws the same numbers alone as behind others."""
+    """A test draws the same numbers alone as after others."""
     torch.manual_seed(0)

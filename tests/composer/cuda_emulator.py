@@ -1,8 +1,8 @@
-"""Run rendered CUDA on the CPU: the text compiled by g++ under a shim, a block's threads as fibers that take turns.
+"""Run rendered CUDA on the CPU: g++ compiles the text under a shim, with a block's threads as fibers that take turns.
 
-Every `__syncthreads` and shuffle hands over to the next thread. A turn must bring all threads to the same call: a kernel in
-which one thread skips a barrier that another takes is reported, not guessed at. Half conversions, which are PTX in the text,
-are replaced by C++; what else depends on the GPU (its own exp, its NaN-keeping max) is tried on a GPU.
+Every `__syncthreads` and shuffle switches to the next thread. A turn must bring all threads to the same call: a kernel in which one thread
+skips a barrier that another reaches is reported as an error. C++ replaces fp16 conversions, which are PTX in the text; other GPU-specific
+functions (its own exp, its NaN-keeping max) are tested on a GPU.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ HALVES = {
 
 
 def prelude() -> str:
-    """The kernels' prelude with half conversions in C++."""
+    """The kernels' prelude with fp16 and bf16 conversions in C++."""
     text = PRELUDE
     for asm, plain in HALVES.items():
         assert asm in text, asm

@@ -25,7 +25,7 @@ from tests.composer.programs import poisoned
 
 
 class Program:
-    """A module's kernels under each number of schedule, and the texts that run them; `prefix` keeps names apart."""
+    """A module's kernels under each schedule index, and the texts that run them; `prefix` keeps names apart."""
 
     def __init__(self, module: torch.nn.Module, args: list[Any], prefix: str, device: str = "cpu", most: int = 99):
         self.module, self.args, self.device = module.eval(), args, device
@@ -83,7 +83,7 @@ def operator_path(module: Any, path: str) -> Any:
 
 
 def load(variants: Iterable[Variant], device: str, aligned: bool = True, per_library: int = 40) -> None:
-    """Make the kernels of all variants callable, compiled in a few pieces side by side."""
+    """Make the kernels of all variants callable, compiled in a few parts in parallel."""
     variants = list(variants)
     pieces = [variants[n : n + per_library] for n in range(0, len(variants), per_library)]
     with ThreadPoolExecutor(2) as pool:
@@ -113,7 +113,7 @@ def widen(value: Any) -> Any:
 
 
 def wrong_in_case(program: Program, function: Callable[..., Any], bound: float) -> list[str]:
-    """What is wrong with each variant: error relative to |reference| + its rms, types, layouts."""
+    """Errors of each variant: relative to |reference| + its rms, types, layouts."""
     same, wide = as_tuple(function(*program.args)), as_tuple(function(*map(widen, program.args)))
     wrong = []
     for variant in program.variants:
@@ -125,7 +125,7 @@ def wrong_in_case(program: Program, function: Callable[..., Any], bound: float) 
 
 
 def difference(found: torch.Tensor, same: torch.Tensor, wide: torch.Tensor, bound: float) -> str | None:
-    """What is wrong with a result, given PyTorch's in the same precision (its type and shape) and in double."""
+    """Errors of a result, given PyTorch's in the same precision (its type and shape) and in double."""
     if found.dtype != same.dtype or found.shape != same.shape or found.stride() != same.stride():
         return f"{found.dtype} {found.shape} {found.stride()}, not {same.dtype} {same.shape} {same.stride()}"
     if not same.is_floating_point():
@@ -136,7 +136,7 @@ def difference(found: torch.Tensor, same: torch.Tensor, wide: torch.Tensor, boun
 
 
 def wrong_in_scalar(program: Program, function: Callable[..., Any]) -> list[str]:
-    """Errors of one scalar function, element by element, beyond what PyTorch's own formula loses."""
+    """Errors of one scalar function, element by element, beyond those of PyTorch's own formula."""
     (x,) = program.args
     found, same = program.variants[0].run(), function(x)
     if not same.is_floating_point():
@@ -149,7 +149,7 @@ def wrong_in_scalar(program: Program, function: Callable[..., Any]) -> list[str]
 
 
 def wrong_in_special(program: Program, function: Callable[..., Any]) -> list[str]:
-    """NaN and infinities that do not come out where PyTorch has them."""
+    """NaN and infinities in other elements than PyTorch's."""
     expected, wrong = function(*program.args), []
     for variant in program.variants:
         found = variant.run()

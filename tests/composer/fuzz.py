@@ -1,7 +1,7 @@
 """Random modules: operator chains with views, broadcasts, reductions, shared subexpressions, several inputs and outputs.
 
-A module is source text, so that a failure can be read. Values are kept moderate, because what is compared is
-fusion and indexing; edge values are the operator tests' business. Run it alone:
+A module is source text, so that a failure can be read. Values are kept moderate, because fusion and indexing are under test; operator tests
+cover edge values. Run it alone:
 
     python -m tests.composer.fuzz --modules 300 --seed 1
 """
@@ -124,7 +124,7 @@ class Generator:
 
     def _accept(self, text: str) -> bool:
         if (" > " in text or " < " in text) and any(v.dtype in (torch.float16, torch.bfloat16) for v in self.values.values()):
-            return False  # halves stay unrounded in registers: a jump may fall on the other side
+            return False  # fp16 and bf16 stay unrounded in registers: a jump may fall on the other side
         try:
             # Without memory first: a broadcast of two long vectors would not fit in it.
             with torch.device("meta"):
@@ -340,7 +340,7 @@ class Case:
         self.programs = [first, first.under(choose, some)]
 
     def faults(self) -> list[str]:
-        """What is wrong with the programs' results; they are compiled."""
+        """Errors in the results of the compiled programs."""
         reference = copy.deepcopy(self.module)
         torch.manual_seed(0)
         with torch.no_grad():
@@ -365,7 +365,7 @@ class Case:
 
 
 def cases(seeds: range, report: Callable[[int, str], None], nets: bool = False, batch: int = 25) -> Iterator[Case]:
-    """Cases ready to run; what cannot even be composed is reported with its text."""
+    """Cases ready to run; modules that cannot be composed are reported with their text."""
     for start in range(seeds.start, seeds.stop, batch):
         ready = []
         for seed in range(start, min(start + batch, seeds.stop)):

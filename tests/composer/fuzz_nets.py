@@ -89,7 +89,7 @@ class NetGenerator:
             else:
                 self.lines.pop()
                 del self.layers[mark:]
-        # A norm over the few elements of one batch divides by almost nothing: no two programs agree on that.
+        # A norm over the few elements of one batch divides by nearly 0: no two programs agree on that.
         self.training = self.training and not any("BatchNorm" in text for text in self.layers)
         return self
 
@@ -122,12 +122,12 @@ class NetGenerator:
         return f"self.{name}({a})"
 
     def _value(self, name: str) -> torch.Tensor:
-        """What the network so far computes under that name."""
+        """Value of the name in the network so far."""
         with torch.no_grad():
             return run_source(self.source(name)).Model()(*self.args)
 
     def source(self, result: str | None = None) -> str:
-        """The network as a file's text; what it returns is drawn where it is not given."""
+        """The network as a file's text; the returned name is random by default."""
         last = f"h{len(self.lines) - 1}" if self.lines else "x"
         if result is None:
             several = self.lines and self.rng.random() < 0.4

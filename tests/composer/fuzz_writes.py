@@ -1,7 +1,7 @@
 """Random modules that write: through views and chains of views, in place, by `out=`, into inputs, buffers, slices and temporaries.
 
-A module is source text, so that a failure can be read. Compared with eager: what is returned, what is left in inputs and buffers, what
-else changes when the caller writes into a result, and all of it once more in a second call. Run it alone:
+A module is source text, so that a failure can be read. Compared with eager: results, inputs and buffers afterwards, values that change when
+the caller writes into a result, and all of it once more in a second call. Run it alone:
 
     python -m tests.composer.fuzz_writes --modules 300 --seed 1
 """
@@ -95,7 +95,7 @@ BUFFERS = ("b0", "b1", "m", "v")
 
 
 class Generator:
-    """Writes one module, running what there is of it after each line so that every statement fits its operands."""
+    """Writes one module, and runs it after each line so that every statement fits its operands."""
 
     def __init__(self, seed: int):
         self.rng = random.Random(seed)
@@ -119,7 +119,7 @@ class Generator:
         return torch.randn(self.shape).to(self.dtype)
 
     def write(self) -> Generator:
-        """Generate the statements and what is returned."""
+        """Generate the statements and the returned names."""
         self._values([])
         for _ in range(self.rng.randint(3, 14)):
             for _ in range(20):
@@ -165,7 +165,7 @@ class Generator:
         return parts[0] if len(parts) == 1 else f"[{', '.join(parts)}]" if rng.random() < 0.2 else f"({', '.join(parts)})"
 
     def _values(self, more: list[str]) -> dict[str, torch.Tensor] | None:
-        """What the names are after all lines, in two calls; None where a line does not fit, or numbers grow."""
+        """Values of the names after all lines, in two calls; None if a line does not fit, or numbers grow."""
         if more == [""]:
             return None
         scope: dict[str, Any] = {"torch": torch, "F": nn.functional, "self": held(self.shape, self.dtype)}
@@ -180,7 +180,7 @@ class Generator:
                     buffers = [scope["self"].b0, scope["self"].b1]
                     if any(t.stride() != a.stride() or t.shape != a.shape for t, a in zip(given, self.args, strict=True)) or \
                             any(b.shape != self.shape or not b.is_contiguous() for b in buffers):
-                        return None  # what changes the shape of an input is refused
+                        return None  # changes of an input's shape are refused
         except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError, AttributeError):
             return None
         values = {n: v for n, v in scope.items() if isinstance(v, torch.Tensor)}
@@ -226,7 +226,7 @@ Call = Callable[..., Any]
 
 
 def faults(ours: Call, module: nn.Module, reference: nn.Module, args: list[torch.Tensor], **how: Any) -> list[str]:
-    """How two calls of `ours`, whose buffers are those of `module`, differ from two of the reference.
+    """Differences of two calls of `ours`, whose buffers are those of `module`, from two of the reference.
 
     Args:
         how: passed to `differences`.
@@ -265,7 +265,7 @@ def _apart(when: str, mine: list[Any], theirs: list[Any], how: dict[str, Any]) -
 
 
 def _mark(tensor: Any, number: int) -> bool:
-    """Write into a result; False where PyTorch does not let its caller."""
+    """Write into a result; False if PyTorch does not let its caller."""
     if not isinstance(tensor, torch.Tensor):
         return False
     try:
@@ -288,10 +288,10 @@ class Case:
         self.how = {"scale": 3, "floor": 0.5, "precision": max((d for d in dtypes if d in EPSILON), key=EPSILON.__getitem__)}
 
     def faults(self, whole: bool) -> list[str]:
-        """What is wrong with the programs, which are compiled.
+        """Errors of the compiled programs.
 
         Args:
-            whole: also make the whole drop-in, which compiles its kernels alone.
+            whole: also write the whole drop-in, which compiles its kernels alone.
         """
         found = []
         for name, program in self.programs.items():
@@ -305,7 +305,7 @@ class Case:
 
 
 def cases(seeds: range, report: Callable[[int, str], None], batch: int = 25) -> Iterator[Case]:
-    """Cases ready to run; what cannot even be composed is reported with its text."""
+    """Cases ready to run; modules that cannot be composed are reported with their text."""
     for start in range(seeds.start, seeds.stop, batch):
         ready = []
         for seed in range(start, min(start + batch, seeds.stop)):
@@ -326,7 +326,7 @@ def main() -> None:
     parser.add_argument("--drop-ins", type=int, default=5, help="make the whole drop-in of every so many-th module; 0: of none")
     options = parser.parse_args()
     reported: list[tuple[int, str]] = []
-    cpp.FLAGS = tuple(flag for flag in cpp.FLAGS if not flag.startswith("-O")) + ("-O1",)  # what is compared are indices and order
+    cpp.FLAGS = tuple(flag for flag in cpp.FLAGS if not flag.startswith("-O")) + ("-O1",)  # indices and order are compared
     began, count, kernels, refused = time.time(), 0, 0, 0
     for case in cases(range(options.seed, options.seed + options.modules), lambda s, t: reported.append((s, t))):
         count += 1

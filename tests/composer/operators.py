@@ -1,6 +1,6 @@
 """PyTorch's own samples of its operators (`op_db`) as modules: composed for C++, run without guards, compared with eager.
 
-Every operator is called as a function, as a method, in place and with `out=`, where it can be. Compared are values, types, shapes, kinds of
+Every operator is called as a function, as a method, in place and with `out=`, if possible. Compared are values, types, shapes, kinds of
 strides, the inputs after the call, the state of the random generator, and that nothing is raised. Run the sweep:
 
     python -m tests.composer.operators --dtype float32 --dtype bool --only remainder
@@ -31,7 +31,7 @@ from tests.composer.programs import Program, compiled, differences
 DTYPES = ("float32", "bfloat16", "complex64", "bool")
 STATUSES = ("ok", "left", "cannot", "differing", "crashing", "skipped")
 UNDEFINED = ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted")
-"""Operators whose results' values are whatever was in memory."""
+"""Operators whose results are uninitialised memory."""
 BATCH = 60
 """Programs that are compiled at once."""
 LIMIT_S = 60
@@ -55,7 +55,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a case."""
+    """The outcome of a case."""
 
     case: str
     status: str
@@ -64,7 +64,7 @@ class Outcome:
 
 
 class Called(nn.Module):
-    """An operator on tensors that forward is given; what else it is called with is fixed."""
+    """An operator on tensors that forward gets; its other arguments are fixed."""
 
     def __init__(self, function: Callable[..., Any], leaves: Sequence[Any], spec: Any, out: bool = False):
         super().__init__()
@@ -123,7 +123,7 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def swept(found: Sequence[Case]) -> list[Outcome]:
-    """What becomes of each case; programs are compiled many at once."""
+    """Outcomes of all cases; programs are compiled many at once."""
     outcomes: list[Outcome] = []
     waiting: list[tuple[Case, Any, Program]] = []
     for case in found:
@@ -277,13 +277,13 @@ def operators(only: Sequence[str] = ()) -> list[Any]:
     from torch.testing._internal.common_methods_invocations import op_db
 
     for module in [m for name, m in sys.modules.items() if name.startswith("torch.testing._internal.")]:
-        if hasattr(module, "wrapper_set_seed"):  # forward draws from where its caller left the generator
+        if hasattr(module, "wrapper_set_seed"):  # forward draws from its caller's generator state
             vars(module)["wrapper_set_seed"] = lambda function, *args, **kwargs: function(*args, **kwargs)
     return [op for op in op_db if not only or any(o == op.name or (o.endswith("*") and op.name.startswith(o[:-1])) for o in only)]
 
 
 def one(operator: Any, dtypes: Sequence[str], samples: int) -> list[Outcome]:
-    """What becomes of one operator in each type that it takes."""
+    """Outcomes of one operator in each type that it takes."""
     found = []
     for name in dtypes:
         dtype = getattr(torch, name)
@@ -296,7 +296,7 @@ def one(operator: Any, dtypes: Sequence[str], samples: int) -> list[Outcome]:
 
 
 def sweep(only: Sequence[str], dtypes: Sequence[str], samples: int, at_once: int = 12) -> Iterator[list[Outcome]]:
-    """Outcomes, a few operators at a time, each lot in a separate process: an operator that ends it is a crash of that lot."""
+    """Outcomes, a few operators at a time, each batch in a separate process: an operator that ends it is a crash of that batch."""
     torch.set_num_threads(1)
     chosen = operators(only)
     for start in range(0, len(chosen), at_once):

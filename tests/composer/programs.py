@@ -1,6 +1,6 @@
 """Turn small live modules into C++ programs and run them in this process, many compiled at once.
 
-A `Program` is what a drop-in would run, without its guards; `drop_in` makes the whole drop-in from source text.
+A `Program` is a drop-in's program without its guards; `drop_in` writes the whole drop-in from source text.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def capture(model: nn.Module | Callable[..., Any], *args: Any) -> CapturedGraph:
 
 
 def usual(graph: Graph) -> tuple[str, ...]:
-    """All recipes that apply, except that matrix products and convolutions stay calls of the library; their tests name theirs."""
+    """All recipes that apply, except that matmuls and convolutions stay calls of the library; their tests name theirs."""
     return tuple(r for r in applicable(graph, "cpu", "cpp") if r not in PRODUCTS)
 
 
@@ -106,7 +106,7 @@ class Program:
         self.cpp = "\n".join(texts)
         bound = [f"{held_name(node)} = found(self, {node.target!r})" for node in program.weights]
         weights = "".join(f"{held_name(node)}, " for node in program.weights)
-        # Another program of the same module has made other things of the same weights.
+        # Another program of the same module has derived other tensors from the same weights.
         bound += [f"alone._dvk_weights = ({weights})", "_, _dvk_values = dvk_renew(alone)"]
         body = "\n".join(f"    {line}" for line in [*bound, *program.lines, f"return {program.result}"])
         # Results start as poison, so that an element that no kernel writes shows.
@@ -144,13 +144,13 @@ class Program:
         return self.eager(*args) if result is self.namespace["dvk_else"] else result
 
     def eager(self, *args: Any) -> Any:
-        """What PyTorch computes."""
+        """The result of PyTorch."""
         with torch.no_grad():
             return self.module(*(args or self.args))
 
 
 def compiled(programs: Iterable[Program]) -> list[Program]:
-    """The programs, ready to run, from two runs of the compiler side by side."""
+    """The programs, ready to run, from two parallel runs of the compiler."""
     programs = list(programs)
     with ThreadPoolExecutor(2) as pool:
         libraries = list(pool.map(_library, (programs[0::2], programs[1::2])))
@@ -179,7 +179,7 @@ def poisoned(make: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> to
 
 
 def span_within(offset: Affine, bounds: Sequence[Bound]) -> tuple[int, int]:
-    """Smallest and largest offset of an access that is made only where its bounds hold, by trying every place."""
+    """Smallest and largest offset of an access that is made only within its bounds, by trying every index."""
     if not bounds:
         return offset.span()
     variables = list(offset.vars.union(*(part.vars for part, _ in bounds)))
@@ -246,10 +246,10 @@ def differences(
 
 
 def check(made: Sequence[tuple[str, Program]], *, scale: float = 1.0, strict: bool = False) -> None:
-    """Every program, by its name, agrees with eager, reads no memory but its own, and leaves no call to torch.
+    """Every program, by its name, agrees with eager, reads only its own memory, and leaves no call to torch.
 
     Args:
-        strict: hold each result to its own dtype, and not to the first argument's where that is less precise.
+        strict: hold each result to its own dtype, and not to the first argument's if that is less precise.
     """
     compiled(program for _, program in made)
     wrong = {}

@@ -1,7 +1,7 @@
-"""Every lowering rule on tensors of no dimension, of no elements, of one element, and on operands that broadcast to no elements.
+"""Every lowering rule on tensors without dimensions, without elements, with one element, and on operands that broadcast to no elements.
 
-Operands are made from the operator's schema: tensors of the shapes given, and small numbers, dimensions and flags for the rest. What
-eager refuses is no case. Run it whole:
+Operands are made from the operator's schema: tensors of the given shapes, and small numbers, dimensions and booleans for the rest. Calls
+that eager refuses are skipped. Run it whole:
 
     python -m tests.composer.ranks
 """
@@ -34,9 +34,9 @@ TWO = (("float",), ("float", "long"), ("bool", "float"), ("long",))
 """Types of tensors; further ones are like the last."""
 NUMBERS = {"Scalar": 2.0, "float": 0.5, "number": 2.0}
 SPECIAL = {"dim": 0, "diagonal": 0, "reduction": 0, "correction": 1, "p": 2.0, "ord": 2.0, "eps": 1e-5, "num_groups": 1, "groups": 1}
-"""Values of arguments by name, where they have no default."""
+"""Values of arguments by name, if they have no default."""
 UNDEFINED = ("empty", "empty_like", "new_empty", "empty_strided")
-"""Operators whose results' values are whatever was in memory."""
+"""Operators whose results are uninitialised memory."""
 
 
 def tensor(shape: Shape, kind: str) -> torch.Tensor:
@@ -56,7 +56,7 @@ def overloads(name: str) -> Iterator[Any]:
 
 
 def given(operator: Any, shapes: Sequence[Shape], kinds: Sequence[str]) -> tuple[list[Any], list[torch.Tensor]] | None:
-    """Arguments with None where a tensor is put, and the tensors; None where one cannot be made up."""
+    """Arguments with None in place of tensors, and the tensors; None if one cannot be generated."""
     args: list[Any] = []
     tensors: list[torch.Tensor] = []
 
@@ -97,7 +97,7 @@ Call = tuple[str, Any, list[torch.Tensor]]
 
 
 def cases(name: str) -> Iterator[list[Call]]:
-    """Calls for which eager has an answer, those of one overload and one choice of types together."""
+    """Calls for which eager has an answer, grouped by overload and types."""
     for operator in overloads(name):
         count = sum("Tensor" in str(a.type) for a in operator._schema.arguments)
         shapes: Sequence[Sequence[Shape]] = [(s,) for s in ALONE] if count < 2 else PAIRS
@@ -110,7 +110,7 @@ def cases(name: str) -> Iterator[list[Call]]:
 def _call(operator: Any, shapes: Sequence[Shape], kinds: Sequence[str]) -> Call | None:
     made = given(operator, shapes, kinds)
     if made is None or (operator.name().startswith("aten::binary_cross_entropy") and len({*shapes}) > 1):
-        return None  # eager reads beyond a target of fewer elements
+        return None  # eager reads beyond a target with fewer elements
     function = _called(operator, *made)
     try:
         with FakeTensorMode() as fake:
@@ -137,7 +137,7 @@ def _called(operator: Any, args: list[Any], tensors: list[torch.Tensor]) -> Any:
 
 
 def faults(names: Sequence[str]) -> tuple[int, dict[str, str]]:
-    """How many calls there are, and what is wrong with some."""
+    """Number of calls, and the errors of some."""
     found: dict[str, str] = {}
     made: list[tuple[list[Call], Program]] = []
     for calls in (calls for name in names for calls in cases(name)):
@@ -184,7 +184,7 @@ def rules() -> list[str]:
 
 
 def quiet() -> None:
-    """Without PyTorch's reports on operators that are tried and refused."""
+    """Silence PyTorch's reports on operators that are tried and refused."""
     warnings.simplefilter("ignore")
     logging.getLogger("torch").setLevel(logging.CRITICAL)
 

@@ -2,7 +2,7 @@
 
     python -m tests.composer.real_modules [NAME ...]        a table: whole or in parts, kernels, error, eager ms, drop-in ms
 
-transformers is a dependency of dvk; timm and diffusers are skipped where they are not installed.
+transformers is a dependency of dvk; timm and diffusers are skipped if they are not installed.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ FILES: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one module; `error` is the largest difference from eager relative to the rms, times in milliseconds."""
+    """The outcome of one module; `error` is the largest difference from eager relative to the rms, times in milliseconds."""
 
     name: str
     how: str

@@ -1,6 +1,6 @@
-"""Small modules × inputs with NaN, infinities, huge and tiny values: what every back end must give under every schedule.
+"""Small modules × inputs with NaN, infinities, huge and tiny values: the required results of every back end under every schedule.
 
-One tensor carries all patterns, one a row, so that a case is one program; `columns` turns it around.
+One tensor holds all patterns, one per row, so that a case is one program; `columns` transposes it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 NAN, INF = math.nan, math.inf
 LEFT = ("transposed", "transposed4", "conv1d")
-"""Products that no exact recipe makes."""
+"""Matmuls that no exact recipe computes."""
 NO_KERNEL = ("hypot", "rsub")
 """Operators that may stay with PyTorch."""
 TINY = 1e-42
@@ -43,7 +43,7 @@ def rows(length: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def scalars(dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Every special value, three times over, so that it meets vector lanes and the rest behind them."""
+    """Every special value, three times over, so that it falls into vector lanes and the remainder loop."""
     return torch.tensor(SCALARS * 3 + (NAN, INF, 1.0)).to(dtype)
 
 
@@ -71,7 +71,7 @@ class Case:
     relative: float = 2e-5
     """Largest difference of finite results, relative to the value plus `scale`."""
     scale: torch.Tensor | None = None
-    """Of each row of the results."""
+    """Bounds for each row of the results."""
     zero: bool = False
     """The sign of zeros counts."""
 
@@ -117,7 +117,7 @@ BINARY: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
 
 
 def known_mean(var: torch.Tensor, mean: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Without means that are not finite: eager's is infinite or NaN, by where in the row the infinity is."""
+    """Skip non-finite means: eager's is infinite or NaN, depending on the position of the infinity in the row."""
     return var, mean.nan_to_num(0.0, 0.0, 0.0)
 
 
@@ -150,9 +150,9 @@ ROWS: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 COLUMNS = [name for name in ROWS if name not in ("group_norm", "instance_norm", "mean_of_all")]
-"""Rows that may lie across memory as well."""
+"""Rows that may also be strided in memory."""
 LOOSE = {"gelu_layer_norm": 1e-3, "layer_norm": 1e-3, "group_norm": 1e-3, "instance_norm": 1e-3, "prod": 1e-4, "cumprod": 1e-4}
-"""Of rows of equal values, norms divide a rounding error by the root of epsilon."""
+"""Norms of rows of equal values divide a rounding error by the root of epsilon."""
 
 
 def row_case(name: str, length: int) -> Case:
@@ -164,12 +164,12 @@ def row_case(name: str, length: int) -> Case:
 
 
 def columns(case: Case) -> Case:
-    """The same with rows that lie across memory."""
+    """The same with rows that are strided in memory."""
     return Case(lambda x: case.function(x.t()), (case.args[0].t().contiguous(),), case.relative, case.scale)
 
 
 def wrong(found: Any, expected: Any, case: Case) -> str:
-    """The first difference in words; empty where NaN, infinities and numbers are where they should be."""
+    """The first difference in words; empty if NaN, infinities and numbers are in the right elements."""
     leaves = torch.utils._pytree.tree_leaves
     for number, (a, b) in enumerate(zip(leaves(found), leaves(expected), strict=True)):
         a, b = a.cpu(), b.cpu()
@@ -233,7 +233,7 @@ def matrix(count: int, width: int) -> torch.Tensor:
 
 
 def zeroed(value: torch.Tensor) -> torch.Tensor:
-    """With zeros, which an infinity makes NaN of."""
+    """With zeros, which an infinity turns into NaN."""
     value = value.clone()
     value.view(-1)[::5] = 0.0
     return value
@@ -281,7 +281,7 @@ EARLIER = torch.ones(8, 8, dtype=torch.bool).triu(1)
 
 
 def attended(mask: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Attention whose scores are masked so."""
+    """Attention with this masking of the scores."""
     return lambda q, k, v, *more: torch.softmax(mask(q @ k.transpose(-1, -2) * 0.25, *more), -1) @ v
 
 
@@ -298,7 +298,7 @@ ATTENTION: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]
     "causal_given": (attended(lambda s, out: s.masked_fill(out, -INF)), (EARLIER,)),
     "zeroed": (lambda q, k, v, pad: (torch.softmax(q @ k.mT * 0.25, -1).masked_fill(pad[:, None, None], 0.0)) @ v, (PAD,)),
 }
-"""Attention written by hand, and its masks."""
+"""Hand-written attention, and its masks."""
 ODD: dict[str, Callable[[], tuple[torch.Tensor, ...]]] = {
     **{f"{value} in key {at}": (lambda at=at, value=value: keys(at, value)) for at in (0, 6) for value in (NAN, INF)},  # type: ignore[misc]
     "NaN in values": lambda: (lambda q, k, v: (q, k, v.index_fill(2, torch.tensor([6]), NAN)))(*keys(0, 0.0)),
@@ -309,7 +309,7 @@ ODD: dict[str, Callable[[], tuple[torch.Tensor, ...]]] = {
 
 SQUARED = ("var", "std", "var_mean", "norm2", "layer_norm", "rms_norm", "group_norm", "instance_norm", "normalize", "gelu_layer_norm",
            "cosine", "pairwise", "lp")
-"""What squares its operand: of numbers whose square overflows, PyTorch's kernels for GPUs have other answers than those for CPUs."""
+"""Operators that square their operand: if the square overflows, PyTorch's GPU kernels have other answers than its CPU kernels."""
 
 
 def halves() -> dict[str, Case]:
@@ -321,7 +321,8 @@ def halves() -> dict[str, Case]:
 
 
 def few_for_kernels() -> dict[str, Case]:
-    """What interpreters of Triton and CUDA can do in a minute; operators one by one, for one kernel of them all is slow to interpret."""
+    """Cases that interpreters of Triton and CUDA finish in a minute; operators one by one, because one kernel of them all is slow to
+    interpret."""
     names = ("relu", "clamp", "gelu", "gelu_tanh", "mish", "logsigmoid", "hardswish", "softplus", "elu", "sign", "pow-3", "pow1.7", "round")
     found = {name: Case(UNARY[name], (scalars(),)) for name in names}
     found |= {name: Case(BINARY[name], pairs()) for name in ("maximum", "bce_logits", "pow", "clamp", "logaddexp")}
@@ -360,6 +361,6 @@ def for_gpu(exact_division: bool) -> dict[str, Case]:
 OTHERWISE_ON_GPU = ("addcmul",)
 """PyTorch's kernels for GPUs multiply in another order near overflow."""
 NOISY_ON_GPU = ("gelu_layer_norm",)
-"""Of a constant row: rounding of the mean, which gelu lets through, is different on every device."""
+"""Gelu of a constant row: it passes the rounding of the mean on, which differs by device."""
 NOT_ON_GPU = ("batch_norm", "group_norm", "instance_norm", "upsample")
-"""Of images: made by libraries whose answers for infinities are their own."""
+"""Cases of images: the libraries' answers for infinities differ."""

@@ -17,7 +17,7 @@ from tests.composer.triton_programs import Program, nth
 
 
 def problems(case: Case, device: str, most: int) -> list[str]:
-    """What is wrong under each schedule."""
+    """Errors under each schedule."""
     args = [a.to(device) for a in case.args]
     program = Program(Function(case.function), args, device)
     numbers = program.distinct()[:most]

@@ -1,4 +1,4 @@
-"""Positions of maxima and minima: torch's first index, torch's NaN, whatever stands around."""
+"""Indices of maxima and minima: torch's first index, torch's NaN, whatever surrounds them."""
 
 from __future__ import annotations
 
@@ -90,6 +90,6 @@ def test_wide_values_and_other_recipes_stay_with_torch() -> None:
     assert "own_arg_reductions" in names
     without = fuse(TASK, captured, tuple(n for n in names if n != "own_arg_reductions"))
     assert {p.op for p in without.part.users if p.kind == "extern"} >= {"aten.max.dim"}
-    # Positions that nobody reads cost nothing, and need no recipe but that of reductions.
+    # Unused indices cost nothing, and need only the recipe of reductions.
     values = applicable(capture(lambda x: x.max(1)[0] * 2, ties(3, 4)).graph, "cpu", "cpp")
     assert "own_arg_reductions" not in values and "fuse_rowwise" in values

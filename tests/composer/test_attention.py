@@ -1,4 +1,4 @@
-"""Attention written by hand: one library call that agrees with it, masked rows and all, and refusals where it would not."""
+"""Hand-written attention: one library call that agrees with it, masked rows included, and refusals where it would not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ randn = torch.randn
 
 
 def some(*shape: int, empty: bool = True) -> torch.Tensor:
-    """Places to mask, reproducible; with `empty`, a whole row among them, and else none."""
+    """Positions to mask, reproducible; with `empty`, a whole row among them, and else none."""
     masked = torch.rand(shape, generator=torch.Generator().manual_seed(1)) < 0.4
     masked[..., 1, :] = empty
     masked[..., 0] &= empty
@@ -252,7 +252,7 @@ def test_a_stored_mask_is_inspected_once_and_after_each_change(fill: float) -> N
 
 
 class Spied:
-    """`torch` whose attention notes what it is given."""
+    """`torch` whose attention records its arguments."""
 
     def __init__(self, seen: list[tuple[Any, ...]]):
         self.nn, self.seen = self, seen

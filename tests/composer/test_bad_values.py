@@ -1,4 +1,5 @@
-"""Values for which eager PyTorch raises: a drop-in raises as well, or gives NaN (0 in types without) where they were, and nowhere else."""
+"""Values for which eager PyTorch raises: a drop-in raises as well, or gives NaN (0 in types without) in their elements, and nowhere else.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def task(source: str, name: str = "task") -> Task:
 
 
 def test_equal_to_capture() -> None:
-    """Graph, strides, constants and hash: everything that `capture` hands on (`trace` is what its child runs)."""
+    """Graph, strides, constants and hash: the whole result of `capture` (`trace` is what its child runs)."""
     tasks = [task(shrunk(path.read_text()), path.stem) for path in shipped()[::4]]
     tasks += [made.task().model_copy(update={"source": shrunk(made.source)}) for made in generate(5, 12, device="cuda")]
     many = dict(capture_many(tasks, LIMITS, num_workers=2, per_child=15))
@@ -75,12 +75,12 @@ def attention(kind: str, width: int, special: str = "") -> Task:
 
 
 def test_attention_lies_as_on_the_device_asked_for() -> None:
-    """A GPU's attention answers in layouts of its own, which what follows keeps and texts are written for."""
+    """A GPU's attention has other result layouts, which later operators keep and texts are written for."""
     for case, strides in ATTENDED.items():
         one, width = attention(*case), case[1]
         there, here = trace_fake(one, "cuda").graph.nodes, trace_fake(one, "cpu").graph.nodes
         assert there[-2].strides == strides and here == trace(one).graph.nodes, case
-        # Rows with gaps between them nothing keeps.
+        # No kernel keeps rows with gaps between them.
         assert there[-1].strides == (strides if strides[2] in (width, 3 * width) else (15 * width, 5 * width, width, 1)), case
 
 
@@ -99,7 +99,7 @@ def test_attention_lies_so_on_a_gpu() -> None:
 
 
 def test_doubtful_layouts_are_looked_at() -> None:
-    """What meta functions get wrong is captured the slow way, and so is what fake tensors cannot do."""
+    """Modules for which meta functions are wrong, or fake tensors fail, take the slow path."""
     one_channel = written("return self.conv(x)", "self.conv = nn.Conv2d(1, 4, 3)", "torch.randn(2, 1, ROWS, 9)")
     permuted = written("return self.norm(x.permute(0, 2, 1))", "self.norm = nn.BatchNorm1d(9).eval()", "torch.randn(2, ROWS, 9)")
     two_types = written("return F.mse_loss(x, y.half())", inputs="torch.randn(ROWS, 9), torch.randn(ROWS, 9)", parameters="x, y")

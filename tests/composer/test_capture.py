@@ -1,4 +1,4 @@
-"""Capture: what the graph says is what the module does, and what cannot be said is refused."""
+"""Capture: the graph equals the module's behaviour, or capture is refused."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ randn = torch.randn
 
 
 class Transposed(nn.Module):
-    """A transposed convolution with random arguments that the family covers, and work before and behind it."""
+    """A transposed convolution with random arguments that the family covers, with a prologue and an epilogue."""
 
     def __init__(self, rng: random.Random):
         super().__init__()

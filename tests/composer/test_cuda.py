@@ -30,12 +30,12 @@ from tests.tasks.shrink import shipped, shrink
 
 ROOT = Path(__file__).resolve().parents[2]
 FEW = ("bias_gelu", "softmax_loop", "residual_rms", "split_columns", "mean_square", "half", "mask")
-"""Cases of every family that are tried without the slow mark, under two schedules."""
+"""Cases of every family that run without the slow mark, under two schedules."""
 
 
 @dataclass
 class Job:
-    """A program and how to see what is wrong with it."""
+    """A program and the check of its result."""
 
     program: Program
     check: Callable[[Program], list[str]]
@@ -68,7 +68,7 @@ def others(device: str = "cpu") -> dict[str, Job]:
 
 
 def wrong(made: dict[str, Job], device: str = "cpu", aligned: bool = True) -> dict[str, list[str]]:
-    """Name → what is wrong, empty when nothing is."""
+    """Name → errors, empty without any."""
     load([v for job in made.values() for v in job.program.variants], device, aligned)
     found = {name: job.check(job.program) for name, job in made.items()}
     return {name: problems for name, problems in found.items() if problems}
@@ -160,7 +160,7 @@ def test_accesses_are_16_bytes_wide_where_sizes_allow() -> None:
     assert "dvk_load<4>(a0" in default_text(kernel_of(lambda x: torch.softmax(x, -1), meta(256, 1024)))
     odd = default_text(kernel_of(lambda x: torch.softmax(x, -1), meta(256, 1021)))
     assert "dvk_load<" not in odd
-    # A row that begins at no multiple of 16 bytes may not be read in such pieces.
+    # A row that does not start at a multiple of 16 bytes may not be read in such units.
     shifted = default_text(kernel_of(lambda x: x[:, 1:1025] * 2, meta(256, 1026)))
     assert "dvk_load<" not in shifted and "dvk_store" in shifted
 
@@ -216,7 +216,7 @@ def test_memory_shared_by_input_and_output_is_not_called_unshared() -> None:
 # ------------------------------------------------------------------ drop-ins
 
 def drop_in(path: Path, device: str, native: bool = False, on: str = "cpu") -> tuple[Any, Any, list[Any]]:
-    """The candidate of a task file, its module and inputs, where they are captured; at native sizes without values."""
+    """The candidate of a task file, its module and inputs, if they are captured; at native sizes without values."""
     source = path.read_text() if native else shrink(path.read_text())
     namespace = types.ModuleType("reference")
     exec(compile(source, str(path), "exec"), namespace.__dict__)
@@ -231,7 +231,7 @@ def drop_in(path: Path, device: str, native: bool = False, on: str = "cpu") -> t
 
 
 class Recorder(types.ModuleType):
-    """A `dvk_record` that runs what it is asked for in the emulator."""
+    """A `dvk_record` that runs requested kernels in the emulator."""
 
     def __init__(self) -> None:
         super().__init__("dvk_record")
@@ -333,7 +333,7 @@ def test_a_drop_in_runs_on_a_gpu_replayed_as_a_graph_or_on_unaligned_inputs(name
     new.load_state_dict(model.state_dict())
     with torch.no_grad():
         for shift in (0, 1):
-            # A copy that begins in the middle of 16 bytes takes the build that assumes nothing.
+            # A copy that starts in the middle of 16 bytes uses the build without alignment assumptions.
             moved = []
             for a in args:
                 room = torch.empty(a.numel() + shift, dtype=a.dtype, device="cuda")

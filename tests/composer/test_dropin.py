@@ -1,4 +1,4 @@
-"""Drop-ins stand in for the module everywhere: same results where they are fused, the original where they are not."""
+"""Drop-ins replace the module everywhere: same results where they are fused, the original otherwise."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ def test_weights_are_read_live(block: Counting) -> None:
         lambda m: m.load_state_dict({k: v * 2 for k, v in m.state_dict().items()}),
     ):
         update(block.reference), update(block.new)
-        # A tensor that was exchanged costs one call of the original, a tensor that was written none.
+        # A replaced tensor costs one call of the original, a written tensor none.
         assert differences(block.new(x), block.reference(x)) == []
         agree(block, x, fused=True)
 
@@ -505,9 +505,9 @@ def test_plain_functions_future_imports_unicode_and_a_main_block(capfd: pytest.C
     agree(block, x, torch.randn(5), fused=False)
     agree(block, torch.randn(2, 5), fused=False)
     assert dict(block.new.state_dict()) == {}
-    # The file's own `replace` is left alone.
+    # The file's own `replace` is left unchanged.
     assert block.module.replace.__module__ == "dataclasses"
-    # It is called as the function is.
+    # It has the function's calling convention.
     new = block.module.softplus_gate_new
     assert inspect.signature(new) == inspect.signature(block.module.softplus_gate) and new.__doc__
     assert torch.allclose(new(x), block.module.softplus_gate(x), atol=1e-6)

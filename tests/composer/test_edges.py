@@ -1,4 +1,4 @@
-"""Convolution weights that are not finite: at padded edges a drop-in gives what PyTorch gives, in its own way for each type and size."""
+"""Non-finite convolution weights: at padded edges a drop-in gives PyTorch's result for each type and size."""
 
 from __future__ import annotations
 

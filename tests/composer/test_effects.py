@@ -1,4 +1,4 @@
-"""What operators write and share, by PyTorch's schemas."""
+"""Writes and memory sharing of operators, by PyTorch's schemas."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_every_schema_that_torch_has_declared_is_read_as_torch_reads_it() -> Non
         theirs = [(a.name, a.kwarg_only, a.alias_info is not None and a.alias_info.is_write) for a in declared.arguments]
         mine = [(a.name, a.by_name, a.written) for a in known.arguments]
         shares = any(r.alias_info is not None for r in declared.returns)
-        if len(theirs) == len(mine):  # operators of TorchScript bear names of others
+        if len(theirs) == len(mine):  # operators of TorchScript have names of others
             compared += 1
             assert mine == theirs and bool(known.returned) == shares, str(declared)
     assert compared > 2500
@@ -140,7 +140,7 @@ def test_writes_into_memory_of_the_graph_become_ordinary_operators_where_the_res
 
 
 class Sharing(torch.fx.Interpreter):
-    """Notes operators that return an operand's memory without declaring it."""
+    """Records operators that return an operand's memory without declaring it."""
 
     def __init__(self, graph: torch.fx.GraphModule):
         super().__init__(graph)
@@ -170,7 +170,7 @@ def test_operators_that_share_memory_undeclared_are_listed() -> None:
     for operator in operators():
         name = str(operator.aten_name or operator.name)
         names = [n for n in torch._C._dispatch_get_all_op_names() if n.partition(".")[0] == f"aten::{name}"]
-        # Only what is made of other operators can return an operand and not say so.
+        # Only composite operators can return an operand without declaring it.
         made = any(torch._C._dispatch_has_kernel_for_dispatch_key(n, "CompositeImplicitAutograd") for n in names)
         if torch.float32 not in operator.dtypes or (names and not made):
             continue

@@ -1,4 +1,4 @@
-"""A seeded slice of the fuzzer, and that the fuzzer would notice."""
+"""A seeded slice of the fuzzer, and proof that the fuzzer detects errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def faults(seeds: range, nets: bool = False) -> list[str]:
 @pytest.mark.parametrize("nets", [False, True])
 @pytest.mark.parametrize("start", range(8000, 8120, 60))
 def test_hundreds_of_random_modules(start: int, nets: bool) -> None:
-    """`python -m tests.composer.fuzz` goes through thousands."""
+    """`python -m tests.composer.fuzz` runs thousands."""
     assert faults(range(start, start + 60), nets) == []
 
 

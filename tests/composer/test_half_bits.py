@@ -1,4 +1,4 @@
-"""Halves that are only moved are moved as they are; what computes on them is left alone."""
+"""fp16 and bf16 values that are only moved are moved unconverted; kernels that compute with them are unchanged."""
 
 from __future__ import annotations
 

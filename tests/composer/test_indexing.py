@@ -1,4 +1,4 @@
-"""Reads at computed places and elements put elsewhere, with what stands around them, as C++."""
+"""Reads at computed indices and moved elements, with their neighbours, as C++."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_schedules_and_sizes() -> None:
 
 
 def test_a_place_that_does_not_exist_is_not_read() -> None:
-    """PyTorch raises; a kernel says so with NaN, where its type has one, and never leaves its memory."""
+    """PyTorch raises; a kernel reports with NaN, if its type has one, and never reads out of bounds."""
     program = Program(lambda t, i: F.embedding(i, t) * 2, TABLE, WORDS)
     wrong = WORDS.clone()
     wrong[0, 0], wrong[1, 1], wrong[2, 2], wrong[3, 3] = 50, -1, 1 << 40, -(1 << 62)
@@ -126,7 +126,7 @@ def test_what_is_not_understood_stays_a_call() -> None:
 
 @pytest.mark.parametrize("mode", ["nearest", "bilinear"])
 def test_a_factor_other_than_that_of_the_sizes_stays_a_call(mode: str) -> None:
-    """PyTorch's loops for CPUs leave the factor aside there."""
+    """PyTorch's CPU loops ignore the factor there."""
     x = torch.randn(1, 2, 7, 7)
     made = [Program(lambda x, by=by: F.interpolate(x, scale_factor=by, mode=mode) + 1, x) for by in (1.05, 2.1, 2.0)]
     for program in made:
@@ -151,7 +151,7 @@ def test_parts_of_joined_parts_seen_through_reshapes() -> None:
 
 
 def test_parts_of_parts_of_parts_stay_few() -> None:
-    """Each level reads two parts of the one before: computed again for each, they would be two to the power of the levels."""
+    """Each level reads two slices of the previous one: recomputed for each, they would double per level."""
     def forward(x: torch.Tensor) -> torch.Tensor:
         for _ in range(12):
             first, second = x.chunk(2, 1)

@@ -12,17 +12,17 @@ from tests.composer.inline_cases import CASES, REFUSED
 from tests.composer.test_partial import Made
 
 GUARDED = {"branch on a value"}
-"""The branch that was taken is a condition: the original runs where another one is."""
+"""The branch taken is a condition: the original runs if another one is taken."""
 
 
 def state_of(model: torch.nn.Module) -> dict[str, Any]:
-    """What a call may have changed."""
+    """State that a call may have changed."""
     plain = {key: value for key, value in vars(model).items() if not key.startswith("_") and not callable(value)}
     return {**model.state_dict(), **{key: value for key, value in plain.items() if isinstance(value, (int, float, list))}}
 
 
 def compared(name: str, training: bool) -> Made:
-    """A case's drop-in, after calls with the example, other values and other sizes were like eager's."""
+    """A case's drop-in, after calls with the example, other values and other sizes matched eager's."""
     source, inputs = CASES[name]
     made = Made(f"inline_{''.join(c if c.isalnum() else '_' for c in name)}", source, training, *inputs(0))
     try:

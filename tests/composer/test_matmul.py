@@ -1,4 +1,4 @@
-"""Matrix products as kernels: operators, layouts and neighbours agree with PyTorch in float64; without the recipe nothing changes."""
+"""Matmuls as kernels: operators, layouts and neighbours agree with PyTorch in float64; without the recipe nothing changes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def doubled(value: Any) -> Any:
 
 
 def check(made: dict[str, Program]) -> None:
-    """No product is left to torch, and each is as close to float64 as its dtype allows."""
+    """No matmul is left to torch, and each is as close to float64 as its dtype allows."""
     compiled(made.values())
     wrong = {}
     for name, program in made.items():
@@ -114,7 +114,7 @@ def test_types() -> None:
 
 
 class Gated(nn.Module):
-    """Two products over one index space, what stands before, behind and beside them."""
+    """Two matmuls over one index space, with prologues, epilogues and neighbours."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -313,7 +313,7 @@ def test_the_judge_finds_them_right(source: str, tmp_path: Path) -> None:
 
 
 def test_the_path_that_einsum_took_is_written_out() -> None:
-    """With opt_einsum installed the operator has one, which torch.einsum does not take."""
+    """With opt_einsum installed the operator has one, which torch.einsum does not accept."""
     formula, operands = "ij,jk,k->i", [randn(3, 4), randn(4, 5), randn(5)]
     node = Node(name="v3", op="aten.einsum.default", args=(formula, [{"ref": f"x{n}"} for n in range(3)]),
                 kwargs={"path": [1, 2, 0, 1]}, shape=(3,), dtype="float32", strides=(1,))  # fmt: skip

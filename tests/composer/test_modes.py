@@ -1,4 +1,4 @@
-"""A graph rests on the modes that forward asks for and on no others: a drop-in stays fused where nothing depends on the mode."""
+"""A graph depends only on the modes that forward reads: a drop-in stays fused if nothing depends on the mode."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Model(nn.Module):
 
 
 class Every(nn.Module):
-    """Layers that depend on their mode, and some that might but do not as they are made here."""
+    """Layers that depend on their mode, and some that might but, as constructed here, do not."""
 
     def __init__(self) -> None:
         super().__init__()

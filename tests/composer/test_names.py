@@ -1,4 +1,4 @@
-"""Names of kernels that no compiler needs to be asked about: what nothing declares, what is declared twice or read too early."""
+"""Static name checks of kernels: undeclared names, names declared twice or read too early."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def softmax(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def test_the_compiler_rejects_what_lint_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines of composed texts left out, doubled, moved, words of one put in another: g++ agrees with each reason."""
+    """Lines of composed texts omitted, doubled, moved, or with swapped words: g++ agrees with each reason."""
     graph = captured(Function(softmax), [rand(12, 40), rand(40)])
     sizes, rng, told, silent = Names(graph.graph).values, random.Random(0), [], 0
     monkeypatch.setattr(expand, "undeclared_name", lambda body, known: told.append(undeclared_name(body, known)))

@@ -63,7 +63,7 @@ def every_recipe(graph: Graph) -> tuple[str, ...]:
 
 
 def apart(program: Program, x: torch.Tensor) -> list[str]:
-    """Where NaN and infinities are not eager's."""
+    """Elements whose NaN and infinities differ from eager's."""
     found = []
     for number, (got, want) in enumerate(zip(leaves(program.run(x)), leaves(program.eager(x)), strict=True)):
         same = (got.isnan() == want.isnan()) & (got.isinf() == want.isinf()) & ((got == want) | ~want.isinf())
@@ -95,7 +95,7 @@ def test_other_types_are_not_rounded() -> None:
 
 
 def test_bounds_hold() -> None:
-    """What a bound says cannot be exceeded is not, for the largest values there are."""
+    """The largest values there are never exceed a bound."""
     extreme = torch.tensor([65504.0, -65504.0, 1.0, -1.0, 0.0, 250.0, 6e-8], dtype=HALF)
     functions = [f for f in (F.relu, F.gelu, F.silu, torch.tanh, torch.neg, torch.sin, F.hardtanh, F.relu6, F.leaky_relu, torch.round)]
     for function in functions:

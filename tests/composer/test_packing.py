@@ -1,4 +1,4 @@
-"""Linears of one input as one: exact, weights stay live, and only where they may be joined."""
+"""Packed linears of one input: exact, weights stay live, and only where packing is legal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ randn = torch.randn
 
 
 class Projected(nn.Module):
-    """Three linears and what `behind` makes of their results."""
+    """Three linears and `behind` applied to their results."""
 
     def __init__(self, behind: Callable[..., Any], bias: bool = True):
         super().__init__()

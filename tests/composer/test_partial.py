@@ -1,4 +1,4 @@
-"""What cannot be captured is left to PyTorch as a call inside an otherwise fused program."""
+"""Calls that cannot be captured are left to PyTorch inside an otherwise fused program."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Model(nn.Module):
 
 
 class Made:
-    """A file's module and its drop-in, side by side."""
+    """A file's module and its drop-in."""
 
     def __init__(self, name: str, source: str, training: bool, *args: Any):
         self.reference, self.candidate = ModuleType(f"{name}_reference"), ModuleType(f"{name}_candidate")

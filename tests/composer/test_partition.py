@@ -46,7 +46,7 @@ def r(*shape: int) -> torch.Tensor:
 
 
 def families(kernels: list[Any]) -> str:
-    """One letter a kernel: p(ointwise), r(ow), c(olumn)."""
+    """One letter per kernel: p(ointwise), r(ow), c(olumn)."""
     return "".join(k.family[0] for k in kernels)
 
 
@@ -222,7 +222,7 @@ def test_chains_of_views_read_the_right_elements() -> None:
 
 
 def test_a_loop_written_out_is_not_one_endless_kernel() -> None:
-    """Its state goes through memory every so many steps."""
+    """Its state goes through memory every few steps."""
 
     def scan(x: torch.Tensor, decay: torch.Tensor) -> torch.Tensor:
         state, found = torch.zeros_like(x[:, 0]), []
@@ -238,7 +238,7 @@ def test_a_loop_written_out_is_not_one_endless_kernel() -> None:
 
 
 def test_a_product_at_the_end_of_an_endless_loop_stays_whole() -> None:
-    """Apart from their sums all products of the program would be left to PyTorch."""
+    """If apart from their sums, all multiplications of the program would be left to PyTorch."""
 
     def chain(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         other = x @ x.T
@@ -251,7 +251,7 @@ def test_a_product_at_the_end_of_an_endless_loop_stays_whole() -> None:
 
 
 def test_calls_with_an_effect_keep_their_order_whatever_fuses_around_them() -> None:
-    """`g` and what comes of it and the second draw are no one kernel: the first draw reads `g`."""
+    """`g`, its readers and the second draw cannot be one kernel: the first draw reads `g`."""
 
     def draws(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         g = torch.tanh(x)

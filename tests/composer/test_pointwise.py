@@ -332,7 +332,7 @@ def test_edge_values(results: Results, name: str) -> None:
 
 TINY = {torch.float64: 1e-300, torch.float32: 1e-36, torch.float16: 1e-6, torch.bfloat16: 1e-36}
 CANCELLING = {"tanhshrink/1", "gelu(tanh)/1", "add alpha/2", "sub alpha/2", "addcmul/2", "addcdiv/2", "lerp/2", "lerp tensor/2"}
-"""Differences of nearly equal parts: accurate relative to the operands; what overflows on the way is not compared."""
+"""Differences of nearly equal parts: accurate relative to the operands; intermediate overflow is not compared."""
 
 
 def test_tanh_gelu_keeps_its_digits_where_pytorch_cancels() -> None:
@@ -494,7 +494,7 @@ BEYOND: list[Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]] = [
     lambda x, t, big: x / 0 > t,
     lambda x, t, big: x + 1024 >= torch.arange(1024, 1030),
 ]
-"""With numbers that a half cannot hold, of which eager makes the nearest that it can, and infinity of what is too large."""
+"""With numbers outside fp16, which eager rounds to the nearest fp16 value, and to infinity if too large."""
 
 
 @pytest.mark.parametrize("dtype, big", [(torch.float16, 1e6), (torch.bfloat16, 3.4e38)])

@@ -95,7 +95,7 @@ def test_padding_with_a_number_is_read_through_bounds() -> None:
 
 
 class Block(nn.Module):
-    """What stands around a pool in networks."""
+    """Prologues and epilogues of a pool in networks."""
 
     def __init__(self, before: nn.Module, pool: nn.Module):
         super().__init__()

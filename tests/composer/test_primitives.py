@@ -1,4 +1,4 @@
-"""Every scalar operation that a rule may ask for has a text in every back end."""
+"""Every scalar operation that a rule may use has a text in every back end."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from dvk.nanolang.lint.operands import LANEWISE
 RULES = "".join(path.read_text(encoding="utf-8") for path in Path(dvk.composer.__file__).parent.glob("*.py"))
 ASKED = {*re.findall(r'pw\(\s*"(\w+)"', RULES), *SIMPLE.values(), *BINARY.values(), *_BITS.values(), *_BOOLS.values(), *WHOLE, *COSTLY}
 OPERATIONS = sorted(ASKED - {"iota", "gather", "bounded", "cast"} | {"cast_float16", "cast_bfloat16"})
-"""Writers make loads and places; a cast names its type."""
+"""Writers write loads and indices; a cast names its type."""
 POSITIONS = {"order", "unorder", "high", "low"}
-"""Operations of kernels that find positions, which CUDA has none of."""
+"""Operations of kernels that find indices, which CUDA has none of."""
 
 
 def instr(op: str, kind: str) -> Instr:

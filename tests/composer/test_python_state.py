@@ -1,4 +1,4 @@
-"""Python state that forward() changes keeps a module from being one graph; what only looks like it does not."""
+"""Python state that forward() changes prevents a single graph; code that only looks like it does not."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 
 
 def drawn(function: Callable[..., Any], *args: torch.Tensor) -> tuple[Any, Any, torch.Tensor, torch.Tensor]:
-    """Two calls, what they leave of their arguments, and the generator's state."""
+    """Two calls, their arguments afterwards, and the generator's state."""
     args = tuple(a.clone() for a in args)
     torch.manual_seed(11)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Recurrent cells and sequences: as eager has them over kinds, sizes, types and states, and calls of the library where not covered."""
+"""Recurrent cells and sequences: eager's results over kinds, sizes, types and states, and calls of the library where not covered."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CELLS, SEQUENCES = (nn.RNNCell, nn.GRUCell, nn.LSTMCell), (nn.RNN, nn.GRU, nn.LS
 
 
 class Stepped(nn.Module):
-    """A recurrent module, its states as plain arguments, and what `behind` makes of its results."""
+    """A recurrent module, its states as plain arguments, and `behind` applied to its results."""
 
     def __init__(self, inner: nn.Module, behind: Callable[..., Any] = lambda found: found):
         super().__init__()
@@ -53,7 +53,7 @@ def test_cells_are_products_and_one_kernel_of_gates() -> None:
     compiled(p for _, p in made)
     assert {name: differences(p.run(), p.eager(), scale=3) for name, p in made} == {name: [] for name, _ in made}
     for name, program in made:
-        # A state of zeros is multiplied with nothing.
+        # A state of zeros needs no matmul.
         assert program.externs == ["aten.linear.default"] * (2 if "given=True" in name else 1) and len(program.kernels) == 1, name
 
 

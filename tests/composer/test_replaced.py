@@ -1,4 +1,4 @@
-"""`replace` converts what the drop-in's own file would have made, and leaves whatever computes something else."""
+"""`replace` converts instances that the drop-in's own file would have made, and leaves those that compute something else."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def made() -> ModuleType:
 
 
 def converted(made: ModuleType, source: str) -> bool:
-    """Whether a live model of this source is converted; what it computes stays."""
+    """Whether a live model of this source is converted; its results stay the same."""
     live = run_source(source, "live").Net().eval()
     with torch.no_grad():
         want = live(X)
@@ -130,7 +130,7 @@ NET = "\n\nclass Net(nn.Module):\n    def forward(self, x):\n        return {}\n
 
 
 def kept(made: str, source: str = "", warm: bool = False) -> bool:
-    """Whether a file's class of the one text is that of a file of another text, once it has been called."""
+    """Whether the class of one file's text is that of another file's text, after a call."""
     theirs, mine = run_source(source or made, "theirs"), run_source(made, "mine")
     caches = convert.dvk_empty(vars(mine))
     for module in (theirs, mine) if warm else ():
@@ -193,7 +193,7 @@ def test_caches_that_both_files_have_filled_are_no_difference() -> None:
 
 
 def said(made: ModuleType, model: nn.Module, capfd: pytest.CaptureFixture[str]) -> str:
-    """What `replace` says of a model that it leaves as it is."""
+    """The message of `replace` for a model that it leaves unchanged."""
     capfd.readouterr()
     assert made.replace(model) is model
     return capfd.readouterr().err
@@ -256,12 +256,12 @@ def test_where_a_class_comes_from_makes_no_difference_but_what_it_is_does(
     assert isinstance(made.replace(theirs.Net(), quiet=True), made.ModelNew)
     for name in ("__main__", "package.net"):  # a script or notebook has the first, and no file
         assert isinstance(made.replace(run_source(SOURCE, name).Net(), quiet=True), made.ModelNew)
-    # The file on disk is another one now, but the class is what it was; the reloaded one is not.
+    # The file on disk has changed, but the class has not; the reloaded one has.
     (tmp_path / "net_of_theirs.py").write_text(SOURCE.replace("- 4.5", "- 5.55"))
     assert isinstance(made.replace(old, quiet=True), made.ModelNew)
     importlib.reload(theirs)
     assert "`Net.forward()` differs" in said(made, theirs.Net(), capfd)
-    # And the other way round: the file says what the drop-in was made of, the class in memory does not.
+    # And the other way round: the file equals the drop-in's source, the class in memory does not.
     edited = theirs.Net()
     (tmp_path / "net_of_theirs.py").write_text(SOURCE)
     assert "`Net.forward()` differs" in said(made, edited, capfd)

@@ -1,4 +1,4 @@
-"""Cumulative sums, products and extremes, from either end, with what stands around them."""
+"""Cumulative sums, products and extremes, from either end, with their neighbours."""
 
 from __future__ import annotations
 

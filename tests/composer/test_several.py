@@ -1,4 +1,4 @@
-"""One drop-in for several sets of inputs: each runs its own program, anything else the original."""
+"""One drop-in for several sets of inputs: each runs its own program, other inputs run the original."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def joined(source: str, calls: list[tuple[Any, ...]], names: tuple[str, ...] = (
 
 
 class Watched:
-    """A drop-in of which it is counted which program runs."""
+    """A drop-in that counts runs by program."""
 
     def __init__(self, source: str, calls: list[tuple[Any, ...]]):
         self.reference, self.candidate = joined(source, calls)
@@ -64,7 +64,7 @@ class Watched:
         return counted
 
     def ran(self, *args: Any, model: nn.Module | None = None, **kwargs: Any) -> str:
-        """Which program computed a call, whose result agrees with the original's; empty: the original."""
+        """The program that computed a call, whose result agrees with the original's; empty: the original."""
         before = self.runs.copy()
         got = (model or self.new)(*args, **kwargs)
         assert differences(got, self.reference(*args, **kwargs)) == []
@@ -148,7 +148,7 @@ def test_replace_converts_a_live_model(three: Watched) -> None:
 
 
 def test_a_common_kernel_is_there_once(three: Watched) -> None:
-    """The third set is the first one and another operand: all but its last kernel are the first's."""
+    """The third set is the first one plus an operand: all but its last kernel are the first's."""
     source = three.candidate.source
     assert len(three.candidate.schedule) == 7 == source.count('extern "C" void k')
     body = ast.get_source_segment(source, next(n for n in ast.walk(ast.parse(source)) if getattr(n, "name", "") == "_dvk_run_3"))
@@ -177,7 +177,7 @@ def test_weights_that_another_thread_replaces_during_a_call_are_those_of_later_c
         others = {name: tensor + 1 for name, tensor in module.state_dict().items()}
         found.reference.load_state_dict(others)
         module.load_state_dict(others, assign=True)
-        assert module._dvk_fits(x)  # so far came the other thread's call
+        assert module._dvk_fits(x)  # the other thread's call came this far
         return whole(module)
 
     monkeypatch.setattr(found.module, "dvk_renew", interrupted)

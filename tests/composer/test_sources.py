@@ -1,4 +1,4 @@
-"""What travels inside drop-ins is the functions' own source, and to write it no torch is loaded."""
+"""Drop-ins hold the functions' own source, and writing it loads no torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dvk.composer.runtime import convert, cuda_launch, finite, guards, nano, reb
 
 
 def stripped(source: str) -> str:
-    """A function's code without what only checkers and readers of dvk want: annotations and docstrings."""
+    """A function's code without the parts for checkers and readers of dvk: annotations and docstrings."""
     tree = ast.parse(textwrap.dedent(source))
     for node in ast.walk(tree):
         if isinstance(node, ast.arg):
@@ -51,7 +51,7 @@ def test_the_search_of_a_module_loads_no_torch() -> None:
 
 @pytest.fixture
 def captures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU that is not there nothing is replayed, but inputs are copied in and results out."""
+    """On an absent GPU nothing is replayed, but inputs are copied in and results out."""
     stream = SimpleNamespace(wait_stream=lambda _: None)
     stands_in: dict[str, Any] = {
         "Stream": lambda: stream, "current_stream": lambda: stream, "stream": nullcontext, "graph": nullcontext,
@@ -75,7 +75,7 @@ def test_a_graph_made_under_inference_mode_serves_other_calls() -> None:
 
 
 class Scaled(torch.nn.Module):
-    """What a drop-in with held weights is to `dvk_replay`; `made` are weak references to what its runs held."""
+    """Stand-in for a drop-in with held weights as `dvk_replay` sees it; `made` are weak references to what its runs held."""
 
     def __init__(self, held: Any):
         super().__init__()

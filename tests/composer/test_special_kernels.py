@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def triton(mode: str) -> dict[str, list[str]]:
-    """Name → what was wrong."""
+    """Name → errors."""
     env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | ({"TRITON_INTERPRET": "1"} if mode == "interpret" else {})
     command = [sys.executable, "-W", "ignore", "-m", "tests.composer.special_child", mode]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=280)
@@ -29,7 +29,7 @@ def triton(mode: str) -> dict[str, list[str]]:
 
 
 def cuda(cases: Mapping[str, Case], device: str, most: int) -> dict[str, list[str]]:
-    """Name → what was wrong under each schedule."""
+    """Name → errors under each schedule."""
     made = {name: Program(Function(case.function), [a.to(device) for a in case.args], f"s{number}_", device, most)
             for number, (name, case) in enumerate(cases.items())}
     load([v for program in made.values() for v in program.variants], device)
@@ -67,7 +67,7 @@ def test_cuda_on_a_gpu() -> None:
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    # Images and positions are made by kernels that the back end lacks.
+    # The back end lacks kernels for images and indices.
     cases = {name: case for name, case in for_gpu(exact_division=True).items() if "image" not in name and not name.startswith(
         ("cum", "arg", "max_pair", "min_pair"))}
     assert only_wrong(cuda(cases, "cuda", 4)) == {}

@@ -1,7 +1,7 @@
-"""NaN, infinities, huge and tiny values: C++ drop-ins give them where eager does, under every schedule, and nowhere else.
+"""NaN, infinities, huge and tiny values: C++ drop-ins give them in the same elements as eager, under every schedule, and nowhere else.
 
-Eager itself has no one answer to some of these, and either is accepted: the mean of `var_mean` is infinite where the infinity is the
-row's last element and NaN where it is another; sums near overflow depend on their order; a maximum of +0 and −0 may be either.
+Eager itself has several answers to some of these, and each is accepted: the mean of `var_mean` is infinite if the infinity is the row's
+last element and NaN otherwise; sums near overflow depend on their order; a maximum of +0 and −0 may be either.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from tests.composer.special_cases import (
 )  # fmt: skip
 
 FEW = ("softmax", "log_sum_by_hand", "min_pair", "var_mean", "layer_norm", "cummax")
-"""Rows that are tried without the slow mark."""
+"""Rows that are tested without the slow mark."""
 FEW_OPERATORS = ("relu", "clamp", "gelu", "mish", "logsigmoid", "hardswish", "exp", "log_softplus", "sign", "pow-3", "round")
 LONG = 1100
 """Elements of a row of more than one block."""
 
 
 def options(kernel: Kernel) -> list[dict[str, Any]]:
-    """Every schedule that some search may choose; pointwise kernels differ in the length of pieces alone."""
+    """Every schedule that some search may choose; pointwise kernels differ only in the length of slices."""
     found = list(cpp.schedules(kernel))
     if kernel.family in ("row", "column"):
         more = itertools.chain.from_iterable(algorithms(kernel, "cpp").values())
@@ -65,7 +65,7 @@ def own(graph: Any) -> tuple[str, ...]:
 
 
 def scheduled(case: Case, most: int) -> list[Program]:
-    """The case under each number of schedule."""
+    """The case under each schedule index."""
     first = Program(case.function, *case.args, recipes=own)
     assert first.kernels
     count = min(max(len(options(k)) for k in first.kernels), most)
@@ -255,7 +255,7 @@ def test_sums_by_index_stay_with_pytorch_and_what_is_beside_them_is_fused() -> N
 
 
 def test_an_infinity_in_a_row_of_rms_norm_is_what_the_device_makes_of_it() -> None:
-    """PyTorch's kernels for GPUs follow the mean, which makes NaN of the row, where they cannot read four elements at once."""
+    """PyTorch's GPU kernels update the mean, which turns the row into NaN, if they cannot read four elements at once."""
     for length, dtype, follows in ((37, torch.float32, True), (64, torch.float32, False), (64, torch.float64, True)):
         graph = capture(lambda x: nn.functional.rms_norm(x, x.shape[1:]), torch.randn(3, length, dtype=dtype)).graph
         for device in ("cpu", "cuda"):

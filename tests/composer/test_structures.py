@@ -1,4 +1,4 @@
-"""What forward() takes and returns, however it is nested: the drop-in takes the same and returns the same types."""
+"""Nested arguments and results of forward(): the drop-in takes the same and returns the same types."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def call(names: dict[str, Any], seed: int = 0) -> tuple[list[Any], dict[str, Any
 
 
 def alike(a: Any, b: Any, path: str = "output") -> list[str]:
-    """Where two objects differ: names of their types, structure, values."""
+    """Paths at which two objects differ: names of their types, structure, values."""
     if type(a).__qualname__ != type(b).__qualname__:
         return [f"{path}: {type(a)} and {type(b)}"]
     if isinstance(a, torch.Tensor):
@@ -118,7 +118,7 @@ def nested() -> Iterator[tuple[ModuleType, nn.Module]]:
 
 
 def both(nested: tuple[ModuleType, nn.Module], args: list[Any], kwargs: dict[str, Any]) -> tuple[list[str], bool]:
-    """How the drop-in differs from the original that it stands in for, and whether a fused program ran."""
+    """Differences of the drop-in from the original, and whether a fused program ran."""
     candidate, new = nested
     runs: list[Any] = []
     run = new._dvk_run

@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize(("body", "fused"), [("tl.dot(a, a)", True), ("tl.exp(a)", False)])
 def test_products_are_rounded_before_they_are_added_to(body: str, fused: bool) -> None:
-    """By the launcher that all Triton texts share, compact ones too."""
+    """With the launcher that all Triton texts share, compact ones too."""
     asked: list[dict[str, Any]] = []
 
     class Kernel:
@@ -44,7 +44,7 @@ def test_products_are_rounded_before_they_are_added_to(body: str, fused: bool) -
 
 
 def test_later_launches_are_of_what_was_compiled_for_their_device_and_alignment() -> None:
-    """On the stream of the moment, as Triton itself calls it; anew where either differs."""
+    """On the current stream, as Triton itself calls it; compiled again if either differs."""
     compiled: list[tuple[int, ...]] = []
     launched: list[tuple[object, ...]] = []
 
@@ -89,7 +89,7 @@ def test_triton_is_called_as_the_installed_one_calls_itself() -> None:
 
 
 def child(mode: str) -> dict[str, list[str]]:
-    """Key → what was wrong, from a process of its own: whether to interpret is settled when Triton is imported."""
+    """Key → errors, from a separate process: importing Triton fixes whether it interprets."""
     env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     if mode in ("interpret", "own"):
         env["TRITON_INTERPRET"] = "1"

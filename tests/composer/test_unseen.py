@@ -1,4 +1,4 @@
-"""Weights that are written without a trace, by batch norm or a fused optimizer: what a drop-in made of them is made anew."""
+"""Weights written without a version bump, by batch norm or a fused optimizer: tensors that a drop-in derived from them are recomputed."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_what_was_made_of_weights_follows_them(make: Callable[[], nn.Module], wr
 
 
 def original(new: nn.Module) -> nn.Module:
-    """As after `replace`: its own forward and train(), the attributes shared."""
+    """State after `replace`: its own forward and train(), the attributes shared."""
     other = run_source(FOLDED).Model()
     other.__dict__ = new.__dict__
     return other

@@ -1,4 +1,4 @@
-"""How a drop-in is called is said by names that it has."""
+"""Usage lines of a drop-in name its own definitions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dvk.records import Task
     ("function", "f", "class ModelNew: pass", "from best import ModelNew; ModelNew()(x, y) is f(x, y)"),
 ])
 def test_how_a_drop_in_is_used_is_told_by_names_that_it_has(kind: Any, entry: str, source: str, said: str) -> None:
-    """Also one that a language model wrote."""
+    """A language model's drop-in as well."""
     line, text = replacing.used(Task(id="", name="", source="", entry=entry, kind=kind), source, ["x", "y"])
     assert line == said
     named = {alias.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom) for alias in node.names}

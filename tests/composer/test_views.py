@@ -1,4 +1,4 @@
-"""How tensors are cut into parts, beside what torch cuts."""
+"""Lengths of the parts of split tensors, compared with torch."""
 
 from __future__ import annotations
 

@@ -279,7 +279,7 @@ def test_what_would_change_the_shape_of_an_input_is_refused(function: Any) -> No
 
 
 def fuzzed(seeds: range, every: int) -> list[str]:
-    """What is wrong with generated modules; of each `every`-th the whole drop-in is tried."""
+    """Errors of generated modules; for every `every`-th the whole drop-in is tested."""
     found: list[str] = []
     count = 0
 

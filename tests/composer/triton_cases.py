@@ -265,7 +265,7 @@ SPECIALS: dict[str, Callable[[torch.Tensor], Any]] = {
 WIDE = ("bias_gelu", "transpose_add", "softmax", "log_softmax_split", "layer_norm_far", "sum_columns", "cross_entropy")
 """Cases that are also run with 64-bit offsets."""
 LONG = ("amax", "amin", "softmax", "log_softmax", "softmax_of_max")
-"""Those that are tried on rows long enough for loops."""
+"""Cases that are also run on rows long enough for loops."""
 
 
 def special_rows(columns: int) -> torch.Tensor:

@@ -40,7 +40,7 @@ def widen(value: Any) -> Any:
 
 
 def difference(found: torch.Tensor, same: torch.Tensor, wide: torch.Tensor, bound: float) -> str | None:
-    """What is wrong with a result, given PyTorch's in the same precision (its type and shape) and in double."""
+    """Errors of a result, given PyTorch's in the same precision (its type and shape) and in double."""
     if found.dtype != same.dtype or found.shape != same.shape or found.stride() != same.stride():
         return f"{found.dtype} {found.shape} {found.stride()}, not {same.dtype} {same.shape} {same.stride()}"
     if not same.is_floating_point():
@@ -88,7 +88,7 @@ def run_scalar(function: Callable[[torch.Tensor], torch.Tensor], values: Callabl
 
 
 def run_special(function: Callable[[torch.Tensor], Any], columns: int) -> list[str]:
-    """NaN and infinities come out where PyTorch has them, under every schedule."""
+    """NaN and infinities occur in PyTorch's elements, under every schedule."""
     x = special_rows(columns).to(DEVICE)
     expected = function(x)
     program = Program(Function(function), [x], DEVICE)
@@ -103,7 +103,7 @@ def run_special(function: Callable[[torch.Tensor], Any], columns: int) -> list[s
 
 
 def run_own() -> None:
-    """The kernel families that stand in for library calls."""
+    """The kernel families that replace library calls."""
     for name, case in OWN_CASES.items():
         report(f"own:{name}", lambda case=case: run_case(case))  # type: ignore[misc]
 
@@ -138,7 +138,7 @@ def peak() -> list[str]:
 
 
 def ways_that_compile(case: Case) -> list[str]:
-    """Each way to compute each kernel is taken by the compiler."""
+    """The compiler accepts each way to compute each kernel."""
     from tests.composer.triton_compiled import compile_sm90
 
     seen, wrong = set(), []
@@ -172,7 +172,7 @@ def compiled() -> None:
 
                 report(f"compiled:{name}-{schedule['kind']}", check)
     report("compiled:peak", peak)
-    for name, case in (CASES | OWN_CASES).items():  # the interpreter takes what the compiler does not
+    for name, case in (CASES | OWN_CASES).items():  # the interpreter accepts what the compiler does not
         report(f"compiled:case-{name}", lambda case=case: ways_that_compile(case))  # type: ignore[misc]
     for name, (function, values) in SCALARS.items():
         kernel = next(iter(Program(Function(function), [values()]).kernels.values()))

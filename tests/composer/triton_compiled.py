@@ -40,7 +40,7 @@ def compile_sm90(kernel: Kernel, schedule: dict[str, Any]) -> list[dict[str, Any
     }
     found = []
     for function in functions:
-        options = {"num_warps": function.warps, "enable_fp_fusion": "tl.dot(" in function.text}  # as dvk_launcher has it
+        options = {"num_warps": function.warps, "enable_fp_fusion": "tl.dot(" in function.text}  # like dvk_launcher
         signature = {p: types.get(p) or POINTERS[p.removeprefix("part_")] for p in function.params}
         aligned = {(n,): [["tt.divisibility", 16]] for n in range(len(function.params))}
         source = ASTSource(getattr(module, function.name), signature=signature, attrs=aligned)
@@ -74,7 +74,7 @@ VECTORIZED: dict[str, tuple[Callable[..., Any], Callable[[], list[Any]], str]] =
         lambda: [big(64, 512, dtype=torch.float16), big(64, 512) > 0],
         ".v",
     ),
-    # Operands are fetched by asynchronous copies, of which `cg` takes 16 bytes and nothing less.
+    # Operands are fetched by asynchronous copies; `cg` copies exactly 16 bytes.
     "matrix_product": (lambda x, w, b: F.gelu(F.linear(x, w, b)), lambda: [big(512, 512), big(256, 512), big(256)], "cp.async.cg"),
     "matrix_vector": (lambda x, w, b: torch.relu(x @ w + b), lambda: [big(1, 1024), big(1024, 512), big(512)], ".b32"),
     "double_product": (

@@ -1,5 +1,5 @@
-"""Small modules for the kernel families that stand in for library calls: windows, computed places, positions, scans, matrix
-products, convolutions there and back."""
+"""Small modules for the kernel families that replace library calls: windows, computed indices, arg reductions, scans, matmuls, convolutions
+and transposed convolutions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def odd(x: torch.Tensor) -> torch.Tensor:
 
 
 def weights(gates: int, inputs: int, hidden: int) -> list[torch.Tensor]:
-    """Of a recurrent cell."""
+    """Weights and biases of a recurrent cell."""
     rows = gates * hidden
     return [rand(rows, inputs), rand(rows, hidden), rand(rows), rand(rows)]
 

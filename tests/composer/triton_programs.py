@@ -43,11 +43,11 @@ class Program:
         self.device = device
 
     def options(self) -> int:
-        """How many schedules the kernel with most of them has."""
+        """Number of schedules of the kernel with most of them."""
         return max(len(renderer.schedules(k)) for k in self.kernels.values())
 
     def distinct(self) -> list[int]:
-        """Numbers of schedules that differ in more than warps, which change nothing in the interpreter."""
+        """Indices of schedules that differ in more than warps, which change nothing in the interpreter."""
         found: dict[str, int] = {}
         for number in range(self.options()):
             functions = [renderer.functions(k, nth(number)(k))[0] for k in self.kernels.values()]
@@ -77,7 +77,7 @@ class Program:
 
 
 def nth(number: int) -> Callable[[Kernel], dict[str, Any]]:
-    """Chooses every kernel's schedule of that number, or its last."""
+    """Chooses every kernel's schedule of that index, or its last."""
 
     def choose(kernel: Kernel) -> dict[str, Any]:
         options = renderer.schedules(kernel)
@@ -87,7 +87,7 @@ def nth(number: int) -> Callable[[Kernel], dict[str, Any]]:
 
 
 def load(text: str) -> ModuleType:
-    """Import source text from a file of its own: Triton reads the source of what it compiles."""
+    """Import source text from a separate file: Triton reads the source of what it compiles."""
     name = f"triton_program_{next(_numbers)}"
     path = Path(_folder.name) / f"{name}.py"
     path.write_text(text)

@@ -1,4 +1,4 @@
-"""The generator: reproducible, on the right side of its split, in the format, and as varied as it says."""
+"""The generator: reproducible, on the right side of its split, in the format, and as varied as promised."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_sides_never_meet() -> None:
 
 
 def test_the_split_over_many_signatures() -> None:
-    """Real signatures and recombinations of them: stable, blind to spelling and repeats, a tenth held out."""
+    """Real signatures and recombinations of them: stable, independent of spelling and repeats, a tenth held out."""
     real = sorted({g.signature for g in drawn("cuda")})
     assert len(real) > 1200
     rng = random.Random(0)
@@ -150,7 +150,7 @@ def test_sizes_fit_the_device(device: str) -> None:
 
 
 def test_dice_need_only_random_numbers() -> None:
-    """The same on every Python: nothing but random() is drawn, whose sequence is guaranteed."""
+    """The same on every Python: only random() is drawn, whose sequence is guaranteed."""
     dice = Dice(7)
     assert [dice.between(1, 6) for _ in range(8)] == [2, 1, 4, 1, 4, 3, 1, 4]
     assert sorted(dice.shuffled(range(50))) == list(range(50))

@@ -158,7 +158,7 @@ def _traced(call: ModuleCall, recording: CallRecording | None) -> CapturedGraph:
     graph = encoder.graph()
     capture_partial.check_repeatable(graph)
     if places and not capture_partial.is_worthwhile(graph):
-        raise CannotCompose(f"nothing to fuse remains beside what is left to PyTorch: {', '.join(map(str, places))}")
+        raise CannotCompose(f"nothing to fuse remains; left to PyTorch: {', '.join(map(str, places))}")
     called = {node.kwargs["place"][2] for node in graph.nodes if node.op == "left"}
     return CapturedGraph(graph=graph, arguments=tuple(call.names), by_name=call.by_name, config_hash=config, asked=tuple(sorted(answered)),
                     modes=read, depending=modes.depending(model, read), blocks=encoder.blocks, constants=call.constants,

@@ -1,4 +1,4 @@
-"""What a text of nano finds around it in a drop-in. The functions are copied by their source, so each stands alone."""
+"""Functions that every nano text can use in a drop-in. They are copied by their source, so each stands alone."""
 
 from __future__ import annotations
 

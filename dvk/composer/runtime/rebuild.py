@@ -1,6 +1,6 @@
-"""Functions for what the graph does not compute: results made again as pickle would, calls of the module's own parts.
+"""Functions for work outside the graph: rebuilding results as pickle would, calling the module's own parts.
 
-They travel inside drop-ins as those of `guards` do.
+They travel inside drop-ins like those of `guards`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The functions and classes that travel inside drop-ins, as text by name.
 
-Read from their files, not from the imported functions: those need torch, whose import takes seconds, and whoever only
-writes a drop-in does without. What only serves those who work on dvk stays here: annotations, all of a docstring but its first
-line, blank lines and lines for one short statement.
+The text comes from their files, not from the imported functions: those need torch, whose import takes seconds, and writing a drop-in does
+not need it. Parts that serve only developers of dvk are omitted: annotations, all of a docstring except its first line, blank lines, and
+line breaks before a single short statement.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def text(names: Iterable[str]) -> str:
 
 
 def named(text: str) -> list[str]:
-    """Those that a text names."""
+    """The functions and classes that a text names."""
     words = set(re.findall(r"\bdvk_\w+", text))
     return [name for name in texts() if name in words]
 
 
 def needed(text: str) -> list[str]:
-    """Those that a text names, and what they name in turn."""
+    """The functions and classes that a text names, and their dependencies."""
     found: set[str] = set()
     while more := set(named(text)) - found:
         found |= more
@@ -53,7 +53,7 @@ def needed(text: str) -> list[str]:
 
 
 def _short(node: ast.FunctionDef | ast.ClassDef, lines: list[str]) -> str:
-    """The source of a function or class of a file, without what is for those who work on it."""
+    """The source of a function or class of a file, without the parts for developers."""
     kept = [line.encode() for line in lines]
     for (row, column), (end_row, end_column), instead in sorted(_left_out(node), reverse=True):
         tail = kept[end_row - 1][end_column:]
@@ -64,7 +64,7 @@ def _short(node: ast.FunctionDef | ast.ClassDef, lines: list[str]) -> str:
 
 
 def _joined(text: str) -> str:
-    """The text with blocks of one short statement on the line of their head."""
+    """Join blocks of one short statement with the line of their head."""
     lines = text.splitlines(keepends=True)
     for node in ast.walk(ast.parse(text)):
         for block in (getattr(node, name, ()) for name in ("body", "orelse", "finalbody")):
@@ -80,7 +80,7 @@ Place = tuple[int, int]
 
 
 def _left_out(node: ast.AST) -> Iterator[tuple[Place, Place, str]]:
-    """Where what is left out begins and ends, in lines and bytes, and what takes its place."""
+    """The start and end of each omitted part, in lines and bytes, and its replacement."""
     for inner in ast.walk(node):
         if isinstance(inner, (ast.FunctionDef, ast.ClassDef)) and (told := ast.get_docstring(inner)) is not None:
             yield (*_ends(inner.body[0]), f'"""{told.splitlines()[0]}"""')

@@ -1,1 +1,1 @@
-"""Static checks of nano's texts: what cannot run is refused before a compiler is asked."""
+"""Static checks of nano's texts: a text that cannot run is refused before it is compiled."""

@@ -1,7 +1,7 @@
-"""C++ kernels that reach beyond a tensor: looked for in the first and in the last step of every loop.
+"""Find out-of-bounds accesses of C++ kernels in the first and in the last step of every loop.
 
-Both are steps that are taken, so what is beyond there is beyond for certain; what is only reached under a condition, and
-numbers that are not made of sizes and loop variables, are left alone. Nothing between the two steps is looked at.
+Both steps are executed, so an access out of bounds there is certain; accesses under a condition, and indices made of anything but sizes and
+loop variables, are ignored. Steps between the two are not checked.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dvk.nanolang.lint.scopes import TYPES, ScopeError, Scopes
 
 LEAPS = frozenset({"break", "continue", "return"})
 LONGEST = 256
-"""Tokens of an expression that is looked at; composed ones have a few dozen."""
+"""Maximum tokens of a checked expression; composed ones have a few dozen."""
 TOO_LARGE = 1 << 62
-"""C's numbers end there."""
+"""Range limit of C integers."""
 CONDITIONS = frozenset({"?", "&", "|"})
 """As tokens; `&&` is two."""
 _OPERATIONS: Mapping[type, Callable[[int, int], int]] = {
@@ -28,18 +28,18 @@ _HEAD = re.compile(r"(?:const )?long (\w+) = ([^;]+) ; \1 < ([^;]+) ; (?:\+ \+ \
 
 
 def out_of_bounds(body: str, sizes: Mapping[str, int], extents: Mapping[str, int]) -> str | None:
-    """What of a kernel reaches beyond its tensors or arrays, as a verb and what follows; None where nothing is certain.
+    """Describe an out-of-bounds access of a kernel to its tensors or arrays, as a verb phrase; None if none is certain.
 
     Args:
         body: its lines.
         sizes: the graph's, by name.
-        extents: elements of those tensors of which it is known, from the first in memory to the last.
+        extents: elements of the tensors whose extent is known, from the first in memory to the last.
     """
     return _Bounds(body, sizes, extents, last=True).wrong() or _Bounds(body, sizes, extents, last=False).wrong()
 
 
 def elements(shape: str, sizes: Mapping[str, int]) -> int | None:
-    """Elements of a shape as texts write it: `s0, s1*32`; None where it is made of anything else."""
+    """Number of elements of a shape in a text, `s0, s1*32`; None if other terms occur."""
     try:
         parts = ast.parse(f"({shape},)" if shape.strip() else "()", mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -94,7 +94,7 @@ class _Bounds(Scopes):
                 raise ScopeError(f"reaches `{token}[{at}]`, which has {extent} elements")
 
     def value(self, tokens: Sequence[str]) -> int | None:
-        """What an expression comes to in this step."""
+        """The value of an expression in this step."""
         if len(tokens) > LONGEST or TYPES & set(tokens):
             return None
         text = " ".join("//" if token == "/" else token for token in tokens)

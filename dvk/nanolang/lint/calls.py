@@ -1,7 +1,7 @@
-"""Torch calls of a text that cannot be made: each is made on tensors without memory, which have a shape and a type alone.
+"""Find torch calls of a text that fail: each is made on tensors without memory, which have only a shape and a type.
 
-A text is read, never run: names, numbers, indexing, arithmetic and calls of the functions named here, on at least one tensor. What
-any other thing comes to is not known, and neither is what depends on it.
+A text is read, never run: names, numbers, indexing, arithmetic and calls of the functions named here, on at least one tensor. Other values
+are unknown, and so are values that depend on them.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ FUNCTIONS = frozenset("""
 METHODS = frozenset("view reshape permute transpose contiguous expand unsqueeze squeeze flatten t narrow new_empty".split())
 WORDS = frozenset("""dtype dim keepdim correction approximate alpha beta value mode is_causal scale reduction memory_format weight bias
     padding stride dilation groups""".split())
-"""Keywords that neither say where a result is made nor into what it is written."""
+"""Keywords that set neither where a result is allocated nor its destination."""
 OWN = ("meta", "storage", "view size is not compatible", "not implemented", "could not run", "overflow")
-"""In errors that a tensor with memory might not have."""
+"""Errors that might not occur for a tensor with memory contain these."""
 _NAME = re.compile(r"\b[a-z]\w*")
 _OPERATIONS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv}
 
 
 class _Unknown(Exception):
-    """Nothing is known of the value."""
+    """The value is unknown."""
 
 
 class HostCalls:
-    """The values of a text's host lines, in their order."""
+    """The values of a text's host lines, in order."""
 
     def __init__(self, nodes: Mapping[str, Node], sizes: Mapping[str, int]):
         self.nodes, self.values = nodes, dict[str, Any](sizes)
 
     def listed(self, name: str) -> None:
-        """A tensor that is as the listing says."""
+        """A tensor as listed."""
         node = self.nodes[name]
         shape, kind = tuple(map(int, node.shape or ())), getattr(torch, str(node.dtype), None)
         strides = tuple(map(int, node.strides or contiguous_strides(shape)))
@@ -61,15 +61,15 @@ class HostCalls:
             self.values[name] = torch.empty_strided(shape, strides, dtype=kind, device="meta")
 
     def assigned(self, name: str, value: str) -> str | None:
-        """Take a line `name = value`; what PyTorch has against it, None where nothing speaks against it."""
-        # What a call changes in place may have another shape behind it.
+        """Evaluate a line `name = value`; PyTorch's error, or None if there is none."""
+        # A call may change the shape of an operand in place.
         for gone in (*_NAME.findall(name), *(_NAME.findall(value) if "_(" in value else ())):
             self.values.pop(gone, None)
         try:
             with torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 found = self._of(ast.parse(value.strip(), mode="eval").body)
-        except (NotImplementedError, RecursionError):  # RuntimeErrors that say nothing of the call
+        except (NotImplementedError, RecursionError):  # RuntimeErrors unrelated to the call
             return None
         except (TypeError, ValueError, IndexError, RuntimeError, AssertionError) as error:  # PyTorch's own shape rules assert, too
             said = str(error).strip() or type(error).__name__
@@ -81,7 +81,7 @@ class HostCalls:
         return None
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """Of a tensor; None where it is not known."""
+        """The shape of a tensor; None if unknown."""
         tensor = self.values.get(name)
         return tuple(tensor.shape) if isinstance(tensor, torch.Tensor) else None
 
@@ -123,7 +123,7 @@ class HostCalls:
                     said, _, cited = str(error).partition("\n")
                     if "Declaration: " not in cited:
                         raise
-                    # Of other types than the operator takes; but with memory a tensor of one number may stand for a number.
+                    # The types do not suit the operator; but with memory a tensor of one number may be used as a number.
                     raise ValueError(said) if all(tensor.dim() for tensor in tensors) else _Unknown from None
         elif isinstance(called, ast.Attribute) and called.attr in METHODS:
             whole = self._of(called.value)
@@ -133,7 +133,7 @@ class HostCalls:
 
 
 def _path(node: ast.expr) -> list[str]:
-    """`torch.ops.aten.std.dim` in parts; empty for what is no such name."""
+    """`torch.ops.aten.std.dim` in parts; empty for other names."""
     if isinstance(node, ast.Name):
         return [node.id]
     inner = _path(node.value) if isinstance(node, ast.Attribute) else []
@@ -141,7 +141,7 @@ def _path(node: ast.expr) -> list[str]:
 
 
 def _function(path: list[str]) -> Any:
-    """The function of that name, if it is one of those that are called here.
+    """The function of that name, if it is one of those checked here.
 
     Raises:
         ValueError: there is no operator of that name.

@@ -1,7 +1,7 @@
-"""What is known of a value in a Triton kernel: the shape of its block, and its integers, lane by lane.
+"""Abstract values of a Triton kernel: the shape of a block, and its integers, lane by lane.
 
-A number is known only where Triton's compiler and its interpreter agree on it: within 32 bits, quotients of what is not negative,
-no arithmetic with flags. Everything else is unknown, and unknown is never wrong.
+A number is known only if Triton's compiler and its interpreter agree on it: within 32 bits, quotients of nonnegative numbers, no arithmetic
+with booleans. All other values are unknown, and unknown is never an error.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 
 Shape = tuple[int, ...]
 WIDEST = 1 << 20
-"""Lanes of a block whose numbers are followed; Triton allows no more."""
+"""Lanes of a block whose values are tracked; Triton allows no more."""
 BOUND = 1 << 31
 
 
 class LaneError(Exception):
-    """The message says what of a kernel is wrong, as a verb and what follows."""
+    """An error of a kernel; the message is a verb phrase."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class LaneValue:
     """A number, a block of numbers, or pointers."""
 
     shape: Shape | None = None
-    """Of the block; `()` is a scalar, None unknown."""
+    """Shape of the block; `()` is a scalar, None unknown."""
     data: Any = None
-    """Integers or flags, an array that broadcasts to `shape` or one alone; of pointers the offsets; None unknown. An array with one axis
-    more than the block has that axis first: of many programs, each its own."""
+    """Integers or booleans, as an array that broadcasts to `shape` or as a single one; for pointers the offsets; None if unknown. An array
+    with one axis more than the block has the programs as its first axis."""
     base: str = ""
-    """The tensor that pointers point into."""
+    """The tensor of the pointers."""
 
 
 UNKNOWN = LaneValue()
@@ -57,10 +57,10 @@ def shown(shape: Shape) -> str:
 
 
 def joined(values: Sequence[LaneValue]) -> Shape | None:
-    """The shape that values have together; None where one of them is unknown.
+    """The common shape of values; None if one of them is unknown.
 
     Raises:
-        LaneError: they fit in no block.
+        LaneError: the shapes do not broadcast.
     """
     result: Shape = ()
     for value in values:
@@ -78,7 +78,7 @@ def applied(node: ast.operator | ast.cmpop, left: LaneValue, right: LaneValue) -
     """A binary operation or a comparison.
 
     Raises:
-        LaneError: the operands fit in no block.
+        LaneError: the shapes do not broadcast.
     """
     shape = joined([left, right])
     if left.base or right.base:
@@ -91,7 +91,7 @@ def applied(node: ast.operator | ast.cmpop, left: LaneValue, right: LaneValue) -
 
 
 def lined_up(values: Sequence[LaneValue], shape: Shape | None) -> list[Any]:
-    """The numbers of several values as arrays that broadcast to a block of many programs; None, of all, where they are too many."""
+    """The numbers of several values as arrays that broadcast to a block of many programs; None for all if they are too many."""
     result = [value.data for value in values]
     if shape is None or not any(_of_many(value) for value in values):
         return result
@@ -163,7 +163,7 @@ def expanded(value: LaneValue, index: ast.expr) -> LaneValue:
 
 
 def reaching(where: LaneValue, mask: LaneValue | None, extent: int) -> int | None:
-    """An offset that is no element's, in a lane that is not masked; None where none is for certain."""
+    """An out-of-bounds offset in an unmasked lane; None if none is certain."""
     places, active = where.data, True if mask is None else mask.data
     if places is None or active is None or least(places) >= 0 and most(places) < extent:
         return None
@@ -173,22 +173,22 @@ def reaching(where: LaneValue, mask: LaneValue | None, extent: int) -> int | Non
 
 
 def is_flags(data: Any) -> bool:
-    """Flags, not integers."""
+    """Booleans, not integers."""
     return isinstance(data, (bool, np.bool_)) or (isinstance(data, np.ndarray) and data.dtype == np.bool_)
 
 
 def least(data: Any) -> int:
-    """The least of some integers."""
+    """The minimum of some integers."""
     return int(data.min()) if isinstance(data, np.ndarray) else int(data)
 
 
 def most(data: Any) -> int:
-    """The largest of some integers."""
+    """The maximum of some integers."""
     return int(data.max()) if isinstance(data, np.ndarray) else int(data)
 
 
 def _within(data: Any) -> Any:
-    """Integers that 32 bits hold, else None."""
+    """Integers if they fit in 32 bits, else None."""
     return data if least(data) > -BOUND and most(data) < BOUND else None
 
 

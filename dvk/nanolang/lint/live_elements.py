@@ -1,8 +1,7 @@
-"""Which elements of a tensor the graph's results depend on, for certain.
+"""Elements of a tensor that the graph's results depend on, for certain.
 
-Elements are followed by their numbers: through views as the views move them, through operators of each element by itself as they
-broadcast, up to a result, or to an operator that mixes all that it is given and whose own result matters whole. Only operators that
-are named here are followed; what goes another way may not be needed.
+Element indices are followed through views, through pointwise operators as they broadcast, and up to a result, or to an operator that mixes
+all its inputs and whose own result matters in full. Only operators named here are followed; elements that reach others may not be needed.
 """
 
 from __future__ import annotations
@@ -27,27 +26,27 @@ EACH = frozenset("""
     silu elu celu selu mish softplus softshrink hardshrink tanhshrink hardswish hardsigmoid hardtanh leaky_relu log_sigmoid clamp clamp_min
     clamp_max maximum minimum lerp addcmul addcdiv logaddexp
 """.split())  # fmt: skip
-"""Of each element by itself, with operands that broadcast."""
+"""Pointwise operators with operands that broadcast."""
 ALL = frozenset("""
     sum mean amax amin std var logsumexp softmax log_softmax layer_norm rms_norm batch_norm instance_norm group_norm linalg_vector_norm
     mse_loss l1_loss smooth_l1_loss huber_loss soft_margin_loss binary_cross_entropy_with_logits kl_div cosine_similarity pairwise_distance
     matmul linear mm bmm
 """.split())  # fmt: skip
-"""The results of these together depend on all elements of what they are made of."""
+"""Operators whose results together depend on all elements of their operands."""
 CENTRED = frozenset("std var softmax log_softmax layer_norm rms_norm batch_norm instance_norm group_norm cosine_similarity".split())
-"""Of which a single element may be of no consequence."""
+"""Operators of which a single element may have no effect."""
 WHOLE_VIEWS = frozenset("view reshape permute transpose t squeeze unsqueeze flatten unflatten contiguous _unsafe_view movedim".split())
 VIEWS = WHOLE_VIEWS | frozenset("narrow slice select chunk split split_with_sizes unbind getitem expand broadcast_to".split())
 
 
 class LiveElements:
-    """What is needed of a graph's tensors."""
+    """The needed elements of a graph's tensors."""
 
     def __init__(self, graph: Graph):
         self.nodes = {node.name: node for node in graph.nodes}
         self.readers: dict[str, list[Node]] = {name: [] for name in self.nodes}
         self.varies: set[str] = set()
-        """Values that inputs or weights have a part in; others are the same always, and may hide elements."""
+        """Values that depend on inputs or weights; others are constant, and may hide elements."""
         for node in graph.nodes:
             read: set[str] = set()
             walk_refs([list(node.args), dict(node.kwargs)], read.add)
@@ -59,13 +58,13 @@ class LiveElements:
         walk_refs(graph.outputs, self.returned.add)
         self.changes = any(written(node) for node in graph.nodes)
         self.kept: set[str] = set()
-        """Values that matter whole."""
+        """Values that matter in full."""
         for node in reversed(graph.nodes):
             if node.name in self.returned or any(r.name in self.kept and self._keeps(r) for r in self.readers[node.name]):
                 self.kept.add(node.name)
 
     def of(self, name: str) -> torch.Tensor | None:
-        """Flags over a tensor's memory, from its first element to its last: what its readers need; None where that cannot be said."""
+        """Booleans over a tensor's memory, from its first element to its last, for those its readers need; None if unknown."""
         places = self.places(name)
         if self.changes or places is None:
             return None
@@ -75,7 +74,7 @@ class LiveElements:
         return tensor
 
     def all_of(self, name: str) -> torch.Tensor | None:
-        """Flags over a tensor's memory: those that are elements of it."""
+        """Booleans over a tensor's memory, for the positions of its elements."""
         places = self.places(name)
         if places is None:
             return None
@@ -84,7 +83,7 @@ class LiveElements:
         return tensor
 
     def places(self, name: str) -> torch.Tensor | None:
-        """Where each element lies, of the tensor's shape; None of a large or an empty one."""
+        """The offset of each element, in the tensor's shape; None for a large or an empty tensor."""
         node = self.nodes[name]
         shape = tuple(map(int, node.shape or ()))
         if node.shape is None or not 0 < math.prod(shape) <= MOST_ELEMENTS:
@@ -120,11 +119,11 @@ class LiveElements:
                 tensor[single.reshape(-1)] = True
 
     def _keeps(self, reader: Node) -> bool:
-        """Where its result matters whole, so do its operands."""
+        """The operands matter in full if the result does."""
         return packet(reader) in WHOLE_VIEWS or (packet(reader) in EACH | ALL and self._certain(reader))
 
     def _certain(self, reader: Node) -> bool:
-        """No operand makes another of no consequence: masks that are always the same, factors of nothing, bounds that meet."""
+        """No operand makes another irrelevant: constant masks, factors of 0, equal bounds."""
         read: set[str] = set()
         walk_refs([list(reader.args), dict(reader.kwargs)], read.add)
         numbers = [v for v in (*reader.args, *reader.kwargs.values()) if type(v) in (int, float)]
@@ -136,7 +135,7 @@ class LiveElements:
 
 
 def _moved(node: Node, name: str, places: Any) -> Any:
-    """What a view makes of a tensor, or of several; None where it cannot be made."""
+    """Apply a view to a tensor, or to several; None if that fails."""
     def operand(value: Any) -> Any:
         if isinstance(value, Mapping):
             return places if value.get("ref") == name else None

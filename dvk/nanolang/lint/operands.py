@@ -1,4 +1,4 @@
-"""How many operands the functions take that Triton kernels call."""
+"""Operand counts of the functions that Triton kernels call."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ LANEWISE: dict[str, int] = {
     **{name: 2 if name.startswith(("dvk_atan2", "dvk_fmod")) else 1 for name in FUNCTIONS},
     **dict.fromkeys(("dvk_log1p", "dvk_trunc", "dvk_order", "dvk_unorder"), 1),
     **dict.fromkeys(("dvk_larger", "dvk_larger_int", "dvk_product"), 2)}
-"""Functions of each lane by itself."""
+"""Pointwise functions over lanes."""
 MANY = 9
-"""As good as without end: versions of Triton differ."""
+"""A practically unlimited count: versions of Triton differ."""
 _TAKEN: dict[str, tuple[int, int]] = {
     **{name: (count, count) for name, count in LANEWISE.items()},
     **dict.fromkeys(("tl.program_id", "pow2"), (1, 1)),
@@ -24,11 +24,11 @@ _TAKEN: dict[str, tuple[int, int]] = {
     **dict.fromkeys(("tl.load", "tl.sum", "tl.max", "tl.min", "tl.cumsum", "tl.cumprod"), (1, MANY)),
     **dict.fromkeys(("tl.store", "tl.atomic_add", "tl.atomic_max", "tl.atomic_min", "tl.dot"), (2, MANY)),
     **dict.fromkeys(("tl.reduce", "tl.associative_scan"), (3, MANY))}
-"""The fewest and the most, named ones among them."""
+"""Minimum and maximum counts, including keyword operands."""
 
 
 def operand_count_error(name: str, count: int) -> str | None:
-    """What is wrong with a call of so many operands, as a verb and what follows."""
+    """Describe a wrong operand count of a call, as a verb phrase."""
     least, most = _TAKEN.get(name, (count, count))
     if least <= count <= most:
         return None

@@ -1,4 +1,4 @@
-"""Python names of a text that are read before anything made them: in `run`, and in Triton kernels, which are Python to look at."""
+"""Find Python names of a text that are read before assignment: in `run`, and in Triton kernels, which parse as Python."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterable, Iterator
 
 
 def use_before_definition(tree: ast.Module, given: Collection[str]) -> tuple[str, str | None] | None:
-    """Why a function of the text cannot be run or compiled, and which kernel it is if it is one; None where nothing speaks against it.
+    """The reason why a function of the text cannot run or compile, with its kernel if any; None if none is found.
 
     Args:
         tree: functions and single names.
-        given: what is there without the text.
+        given: names defined outside the text.
     """
     for function in tree.body:
         if isinstance(function, ast.FunctionDef):
@@ -30,13 +30,13 @@ def use_before_definition(tree: ast.Module, given: Collection[str]) -> tuple[str
 class _Reading:
     def __init__(self, function: ast.FunctionDef, given: Collection[str], jitted: bool):
         self.function, self.jitted = function, jitted
-        # What is dropped is the function's own, too.
+        # Deleted names are local, too.
         self.own = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)} - set(given)
-        self.own -= {n.target.id for n in ast.walk(function) if isinstance(n, ast.NamedExpr)}  # when they are made is not followed
+        self.own -= {n.target.id for n in ast.walk(function) if isinstance(n, ast.NamedExpr)}  # the time of their assignment is not tracked
         self.made = {a.arg for a in function.args.args}
 
     def unmade(self) -> Iterator[str]:
-        """Names that are read too early, in the order of the text."""
+        """Names that are read too early, in text order."""
         return self._block(self.function.body)
 
     def _block(self, body: Iterable[ast.stmt]) -> Iterator[str]:
@@ -45,7 +45,7 @@ class _Reading:
                 yield from self._read(statement.iter)
                 self._make(statement.target)
                 written_out = any(isinstance(n, ast.Attribute) and n.attr == "static_range" for n in ast.walk(statement.iter))
-                if written_out:  # a step may read what an earlier one made, behind a condition that is settled when it is compiled
+                if written_out:  # a step may read what an earlier one assigned, under a condition decided at compile time
                     for inner in statement.body:
                         self._make(inner)
                 yield from self._inner(statement.body, kept=written_out or not self.jitted)
@@ -63,11 +63,11 @@ class _Reading:
                     self._make(target)
             elif isinstance(statement, (ast.Expr, ast.Return)) and statement.value is not None:
                 yield from self._read(statement.value)
-            else:  # whatever it makes is made
+            else:  # all its names count as assigned
                 self._make(statement)
 
     def _inner(self, body: Iterable[ast.stmt], kept: bool) -> Iterator[str]:
-        """A loop's body. Triton forgets what is made in a loop alone, unless it writes the loop out."""
+        """A loop's body. Names first assigned in a loop end with it in Triton, unless the loop is unrolled."""
         before = set(self.made)
         yield from self._block(body)
         if not kept:

@@ -1,8 +1,8 @@
-"""Triton kernels that reach beyond a tensor, or whose blocks do not fit: found by going through them once, without a compiler.
+"""Find out-of-bounds accesses and mismatched blocks of Triton kernels in one abstract execution, without a compiler.
 
-The first and the last program run for certain, one between them, too (the last ones may have nothing left to do), and so do the first
-and the last step of a loop that has any. What they would load or store beyond a tensor, and what no block can be made of, is wrong;
-whatever is not known (`lanes.py`) is left alone, and so is a kernel with a statement of a kind that is not followed here.
+The first and the last program run for certain, as does one between them (the last ones may have nothing left to do), and the first and the
+last step of a nonempty loop. Their out-of-bounds loads and stores, and blocks that do not broadcast, are errors; unknown values
+(`lanes.py`) are ignored, as is a kernel with a kind of statement that is not supported here.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from dvk.nanolang.lint.width import value as number
 
 MOST_STATEMENTS = 20_000
 MOST_LANES = 1 << 24
-"""Of all blocks of a kernel together; composed ones have a few million at the most."""
+"""Limit for all blocks of a kernel together; composed ones have a few million at most."""
 REDUCTIONS = frozenset({"tl.sum", "tl.max", "tl.min", "tl.reduce", "dvk_max", "dvk_max_f64"})
 SCANS = frozenset({"tl.cumsum", "tl.cumprod", "tl.associative_scan"})
 ACCESSES = frozenset({"tl.load", "tl.store", *(f"tl.atomic_{name}" for name in ("add", "max", "min", "and", "or", "xor", "xchg"))})
 WHOLE = frozenset({"tl.int32", "tl.int64"})
 HINTS = frozenset({"num_stages", "flatten", "loop_unroll_factor", "warp_specialize", "disallow_acc_multi_buffer"})
-"""Of a loop: they change no step."""
+"""Loop options: they change no step."""
 
 
 def access_error(head: str, body: Sequence[str], sizes: Mapping[str, int], tensors: Mapping[str, int | None],
           functions: Collection[str] = ()) -> str | None:
-    """What of a kernel is wrong for certain, as a verb and what follows; None where nothing is.
+    """Describe a certain error of a kernel, as a verb phrase; None if there is none.
 
     Args:
-        head: what its brackets hold: `programs, warps`.
+        head: the content of its brackets: `programs, warps`.
         body: its lines.
         sizes: the graph's, by name.
-        tensors: those it names, and their elements from the first in memory to the last where they are known.
-        functions: those of lanes that it finds besides the frame's.
+        tensors: those it names, with their elements from the first in memory to the last if known.
+        functions: lane functions available in addition to the frame's.
     """
     try:
         lines = ast.parse(textwrap.dedent("\n".join(body))).body
@@ -60,7 +60,7 @@ def access_error(head: str, body: Sequence[str], sizes: Mapping[str, int], tenso
 
 
 class KernelWalk:
-    """One program of a kernel, gone through."""
+    """One program of a kernel, executed abstractly."""
 
     def __init__(self, number: int | None, programs: int | None, sizes: Mapping[str, int], tensors: Mapping[str, int | None],
                  functions: Collection[str]):
@@ -68,17 +68,17 @@ class KernelWalk:
         self.values: dict[str, LaneValue] = {name: scalar(size) for name, size in sizes.items()}
         self.values |= {name: LaneValue(()) for name in CONSTANTS} | {name: LaneValue((), 0, name) for name in tensors}
         self.stored: dict[int, set[str]] = {}
-        """Loop → what is assigned in it."""
+        """Loop → the names assigned in it."""
         self.sure = True
-        """What stands here is run."""
+        """The current statement certainly runs."""
         self.statements = self.lanes = 0
 
     def run(self, lines: Sequence[ast.stmt]) -> None:
-        """Go through statements.
+        """Execute statements.
 
         Raises:
-            LaneError: one of them cannot be.
-            ScopeUncertain: nothing can be said of one of them.
+            LaneError: one of them fails.
+            ScopeUncertain: one of them cannot be analysed.
         """
         for line in lines:
             self.statements += 1
@@ -97,7 +97,7 @@ class KernelWalk:
                 raise ScopeUncertain
 
     def program(self) -> LaneValue:
-        """Which program it is."""
+        """The program id."""
         return scalar(self.number)
 
     def _set(self, name: str, value: LaneValue) -> None:
@@ -106,7 +106,7 @@ class KernelWalk:
         self.values[name] = value
 
     def _tried(self, make: Any, *operands: Any) -> LaneValue:
-        """A value that cannot be, where it is not certain that it is needed, is unknown."""
+        """Treat a failing value as unknown if it may not be needed."""
         try:
             value: LaneValue = make(*operands)
         except LaneError:
@@ -136,14 +136,14 @@ class KernelWalk:
             self._forget(self.stored[id(line)], before)
 
     def _forget(self, names: Collection[str], before: Mapping[str, LaneValue]) -> None:
-        """Of what a loop changes keep the shapes; where these change, too, not even them."""
+        """Keep only the shapes of values that a loop changes; drop those that change, too."""
         self.statements += len(names)
         shapes = {name: [(v.shape, v.base) for v in (before.get(name), self.values.get(name)) if v is not None] for name in names}
         kept = all(found[:1] * len(found) == found for found in shapes.values())
         self.values |= {name: LaneValue(found[0][0], None, found[0][1]) if kept and found else UNKNOWN for name, found in shapes.items()}
 
     def _steps(self, over: ast.expr) -> range | None:
-        """The values of a loop's variable, where they are known."""
+        """The values of a loop's variable, if known."""
         if not isinstance(over, ast.Call) or dotted(over.func) not in ("range", "tl.range", "tl.static_range"):
             raise ScopeUncertain
         if not 1 <= len(over.args) <= 3 or not HINTS.issuperset(str(k.arg) for k in over.keywords):
@@ -155,7 +155,7 @@ class KernelWalk:
     # ------------------------------------------------------------ expressions
 
     def of(self, node: ast.expr) -> LaneValue:
-        """What is known of an expression."""
+        """The abstract value of an expression."""
         if isinstance(node, ast.Constant):
             return scalar(node.value) if type(node.value) is int else LaneValue(()) if isinstance(node.value, (bool, float)) else UNKNOWN
         if isinstance(node, ast.Name):
@@ -202,7 +202,7 @@ class KernelWalk:
         return self._tried(self._made, name, node.args, values)
 
     def _method(self, value: LaneValue, node: ast.Call) -> LaneValue:
-        """`x.to(tl.int64)`; nothing is known of other methods."""
+        """`x.to(tl.int64)`; other methods give unknown values."""
         if not isinstance(node.func, ast.Attribute) or node.func.attr != "to" or value.base:
             return UNKNOWN
         kind = node.args[0] if len(node.args) == 1 and not node.keywords else None
@@ -211,7 +211,7 @@ class KernelWalk:
     # ------------------------------------------------------------ functions
 
     def _made(self, name: str, args: Sequence[ast.expr], values: Sequence[LaneValue]) -> LaneValue:
-        """What is made of plain numbers."""
+        """A function of plain numbers."""
         numbers = [v.data if v.shape == () and not v.base and type(v.data) is int else None for v in values]
         if name == "tl.program_id" and numbers[:1] in ([0], [1], [2]):
             return self.program() if numbers == [0] else scalar(0)
@@ -289,7 +289,7 @@ class KernelWalk:
 
 
 def dotted(node: ast.expr) -> str:
-    """`tl.load`; empty for what is no such name."""
+    """`tl.load`; empty for other names."""
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         return f"{node.value.id}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""

@@ -1,7 +1,7 @@
-"""C++ kernels that name what nothing declares, or declare it twice: no compiler is needed to see it.
+"""Find undeclared and twice declared names in C++ kernels, without a compiler.
 
-Only what is certain is said. Kernels are loops, conditions, declarations and expressions in C's own types; one that holds
-anything else is left to the compiler.
+Only certain errors are reported. Kernels are loops, conditions, declarations and expressions in C's own types; one with anything else is
+left to the compiler.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 TYPES = frozenset({"float", "double", "bool", "long", "int", "short", "char", "_Float16", "unsigned", "signed"})
 AROUND = frozenset({"const", "constexpr", "static", "__restrict"})
 WORDS = TYPES | AROUND | {"true", "false", "sizeof", "break", "continue", "return", "linux", "unix"}
-"""The last two are macros of the compiler."""
+"""The last two are compiler macros."""
 STRANGE = frozenset({
     "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "case", "catch", "char16_t", "char32_t", "char8_t", "class",
     "co_await", "co_return", "co_yield", "compl", "concept", "const_cast", "consteval", "constinit", "decltype", "default", "define",
@@ -20,55 +20,55 @@ STRANGE = frozenset({
     "noexcept", "not", "not_eq", "nullptr", "operator", "or", "or_eq", "private", "protected", "public", "register", "reinterpret_cast",
     "requires", "static_assert", "static_cast", "struct", "switch", "template", "this", "thread_local", "throw", "try", "typedef",
     "typeid", "typename", "typeof", "union", "using", "virtual", "void", "volatile", "wchar_t", "xor", "xor_eq"})
-"""The language's other words: some stand for operators, some declare or convert in ways that are not followed here."""
+"""The language's other words: some stand for operators, some declare or convert in ways that are not supported here."""
 _TOKEN = re.compile(r'(#[^\n]*)|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|\.?\d(?:[eEpP][+-]|[\w.])*|\w+|->|::|\n|\S')
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _STRANGE = re.compile(r"(?<!\w)_(?!Float16\b|_restrict\b|_builtin_)|\( \{|\[ []=&[]|\w \"|\w '|(?:^|[;{}] )\w+ :")
-"""In tokens: extensions of compilers, statements as values, lambdas, attributes, literals with a prefix, labels."""
+"""Unsupported tokens: compiler extensions, statement expressions, lambdas, attributes, literals with a prefix, labels."""
 _CLAUSE = re.compile(r"reduction\([^:()]+:([^()]*)\)")
 _NAME = re.compile(r"[A-Za-z]\w*")
 _CLOSES = {"(": ")", "[": "]", "{": "}"}
 
 
 class ScopeUncertain(Exception):
-    """Nothing certain can be said."""
+    """The analysis cannot be certain."""
 
 
 class ScopeError(Exception):
-    """The message says what of a kernel is wrong, as a verb and what follows."""
+    """An error of a kernel; the message is a verb phrase."""
 
 
 def undeclared_name(body: str, known: Collection[str]) -> str | None:
-    """What of a kernel's names cannot be compiled, as a verb and what follows; None where nothing speaks against it.
+    """Describe a name error of a kernel, as a verb phrase; None if there is none.
 
     Args:
         body: its lines.
-        known: tensors, sizes, functions and macros that are there.
+        known: available tensors, sizes, functions and macros.
     """
     return Scopes(body, known).wrong()
 
 
 class Scopes:
-    """A walk over a kernel's statements, once each, with the names that are declared where it stands."""
+    """One walk over a kernel's statements, with the names in scope."""
 
     def __init__(self, body: str, known: Collection[str]):
         self.tokens = [m[0] for m in _TOKEN.finditer(_COMMENT.sub(" ", body)) if m[0] != "\n"]
         self.known, self.at = known, 0
         self.scopes: list[dict[str, int | None]] = [{}]
-        """Names of each block around, and what is known of them."""
+        """Names of each enclosing block, and the facts about them."""
         self.conditions = 0
-        """Statements around that may not be run."""
+        """Enclosing statements that may not run."""
         self.strange = bool(STRANGE & set(self.tokens)) or "\\" in body or _STRANGE.search(" ".join(self.tokens)) is not None
 
     def wrong(self) -> str | None:
-        """What the walk finds; None where nothing is certain."""
+        """The walk's error; None if nothing is certain."""
         if self.strange:
             return None
         try:
             self.block()
         except ScopeError as error:
             return str(error)
-        except (ScopeUncertain, IndexError, RecursionError):  # too few tokens: the compiler says it better
+        except (ScopeUncertain, IndexError, RecursionError):  # too few tokens: the compiler's message is better
             return None
         return None
 
@@ -118,13 +118,13 @@ class Scopes:
         self._simple(")")
 
     def _simple(self, end: str) -> None:
-        """A declaration or an expression, and what ends it."""
+        """A declaration or an expression, and its terminator."""
         start = self.at
         while self.tokens[self.at] in TYPES | AROUND:
             self.at += 1
         if self.at == start:
             if _NAME.fullmatch(self.tokens[start]) and self.tokens[start] not in WORDS and _NAME.fullmatch(self.tokens[start + 1]):
-                raise ScopeUncertain  # of a type that is not C's own
+                raise ScopeUncertain  # its type is not C's own
             self.names(self._until((end,)))
         else:
             words = self.tokens[start : self.at]
@@ -152,7 +152,7 @@ class Scopes:
         self.scopes[-1][name] = self.known_of(rest, constant)
 
     def _until(self, ends: Sequence[str]) -> list[str]:
-        """The tokens ahead of one of `ends` outside brackets, which is the next then."""
+        """The tokens before one of `ends` outside brackets, which then is the next token."""
         start = self.at
         open_: list[str] = []
         while open_ or self.tokens[self.at] not in ends:
@@ -169,15 +169,15 @@ class Scopes:
     # ------------------------------------------------------------ names
 
     def runs(self, head: Sequence[str]) -> bool:
-        """A loop's body is run for certain."""
+        """A loop's body certainly runs."""
         return False
 
     def known_of(self, rest: Sequence[str], constant: bool) -> int | None:
-        """What is to be kept of a name that is declared, from what follows it."""
+        """The facts to record about a declared name, from the tokens after it."""
         return None
 
     def names(self, tokens: Sequence[str]) -> None:
-        """Look at the names in an expression."""
+        """Check the names in an expression."""
         for number, token in enumerate(tokens):
             before = tokens[number - 1] if number else ""
             if not _NAME.fullmatch(token) or token in WORDS or token in self.known or before in (".", "->", "::"):

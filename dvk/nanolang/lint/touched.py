@@ -1,8 +1,8 @@
-"""Which elements Triton kernels load and store, all programs and steps together.
+"""Elements that Triton kernels load and store, over all programs and steps.
 
-A kernel that never writes some of its result, or never reads what the result depends on (`live_elements.py`), is wrong, however well within
-bounds it is. The programs are gone through at once, as one more axis of every number; a tensor that is reached at places which are
-not known, or a kernel with too many lanes, is left alone.
+A kernel that never writes part of its result, or never reads elements that the result depends on (`live_elements.py`), is wrong even if
+every access is within bounds. All programs execute at once, as one more axis of every number; a tensor accessed at unknown offsets, or a
+kernel with too many lanes, is ignored.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from dvk.records import Graph
 
 MOST_PROGRAMS = 1 << 16
 MOST_EXPRESSIONS = 100_000
-"""Of a text, each time that one is gone through: about a second."""
+"""Limit per text and pass: about a second."""
 MOST_LANES = 1 << 25
-"""Of all programs of a text together."""
+"""Limit for all programs of a text together."""
 MOST_ELEMENTS = 1 << 22
-"""Of a tensor that is watched."""
+"""Elements of a tensor that is tracked."""
 
 
 TENSOR = re.compile(r"(?<![\w.])([xpcvzw]\d+)\b")
@@ -38,19 +38,19 @@ _PRODUCT = re.compile(r"[vw]\d+ = (?:F\.linear|torch\.(?:matmul|mm|bmm))\(([\w\s
 
 
 class TouchedElements:
-    """What a text's kernels have touched so far."""
+    """Elements touched so far by a text's kernels."""
 
     def __init__(self) -> None:
         self.loaded: dict[str, np.ndarray | None] = {}
-        """Tensor → flags over its memory; None where not all places are known."""
+        """Tensor → booleans over its memory; None if some offsets are unknown."""
         self.stored: dict[str, np.ndarray | None] = {}
         self.beyond: str | None = None
-        """What a program reaches beyond a tensor, as a verb and what follows: `reach` looks at three of them."""
+        """A program's out-of-bounds access, as a verb phrase: `reach` checks three programs."""
         self.expressions = self.lanes = 0
 
     def by(self, head: str, body: Sequence[str], sizes: Mapping[str, int], tensors: Mapping[str, int | None],
            functions: Collection[str] = ()) -> str | None:
-        """Go through a kernel; see `reach.access_error`. What it reaches beyond a tensor for certain; None where that is nothing."""
+        """Execute a kernel (see `reach.access_error`); returns its certain out-of-bounds access, or None."""
         try:
             lines = ast.parse(textwrap.dedent("\n".join(body))).body
             launch = ast.parse(f"({head})", mode="eval").body
@@ -68,21 +68,21 @@ class TouchedElements:
         return self.beyond
 
     def lost(self, names: Iterable[str]) -> None:
-        """Nothing is known of these from now on."""
+        """Treat these as unknown from now on."""
         for name in names:
             self.loaded[name] = self.stored[name] = None
 
 
 class _All(KernelWalk):
-    """All programs of a kernel. What is not followed to the last expression is not followed at all: something may be loaded there."""
+    """All programs of a kernel. A kernel is followed to its last expression or not at all: the rest may contain loads."""
 
     def __init__(self, touched: TouchedElements, programs: int, sizes: Mapping[str, int], tensors: Mapping[str, int | None],
                  functions: Collection[str]):
         super().__init__(None, programs, sizes, tensors, functions)
         self.touched, self.count = touched, programs
         self._known: dict[int, LaneValue] = {}
-        """Operands of the call that is looked at."""
-        self.sure = False  # what cannot be was told by `reach`, of programs that run for certain
+        """Operands of the current call."""
+        self.sure = False  # failures were already reported by `reach`, for programs that certainly run
 
     def program(self) -> LaneValue:
         return LaneValue((), np.arange(self.count)) if self.count != 1 else scalar(0)
@@ -127,7 +127,7 @@ class _All(KernelWalk):
                 raise ScopeUncertain
         else:
             given = {id(a): self.of(a) for a in [*node.args, *(k.value for k in node.keywords)]}
-        if any(value.base for value in given.values()):  # who knows what is read through a pointer there
+        if any(value.base for value in given.values()):  # the elements read through a pointer there are unknown
             raise ScopeUncertain
         self._known = given
         return super()._call(node)
@@ -168,14 +168,14 @@ def untouched_elements(
     calls: Sequence[str],
     params: Collection[str],
 ) -> tuple[str, str] | None:
-    """Of results the elements that are never written, of operands those that are never read and needed: the first, in words, and
-    the last kernel that might have.
+    """Find result elements that are never written, and needed operand elements that are never read: the first in words, and the last kernel
+    that might have touched it.
 
     Args:
-        touched: by all kernels.
-        kernels: name, tensors and those of them that are written, of each.
+        touched: elements touched by all kernels.
+        kernels: name, tensors and written tensors of each.
         calls: the text's other lines.
-        params: tensors that are there before.
+        params: tensors that exist before.
     """
     open_ = [(verb, name, flags) for verb, about in (("writes", touched.stored), ("reads", touched.loaded)) for name, flags in about.items()
              if flags is not None and not flags.all()]
@@ -192,9 +192,9 @@ def untouched_elements(
     for verb, name, flags in open_:
         if name not in needs.nodes:
             continue
-        if verb == "writes":  # who else knows of the memory might write there
+        if verb == "writes":  # another holder of the memory might write there
             wanted = needs.all_of(name) if 0 < whole[name] == named[name] and name not in params else None
-        else:  # what a kernel has written it may still know, and what a call reads no kernel need
+        else:  # a kernel may still know its own writes, and operands of calls need no kernel that reads them
             wanted = needs.of(name) if name not in written and made[name] == named[name] == (name not in params) else None
         if wanted is None or len(wanted) != len(flags) or not (missing := wanted.numpy() & ~flags).any():
             continue

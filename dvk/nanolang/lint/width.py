@@ -1,4 +1,4 @@
-"""How many elements a Triton kernel's blocks give each thread: a compiler writes them all out, and takes minutes over thousands."""
+"""Elements per thread of a Triton kernel's blocks: a compiler unrolls all of them, and takes minutes over thousands."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from collections.abc import Mapping, Sequence
 from dvk.composer.ir.symint import power
 
 MOST = 512
-"""Elements a thread: what the widest of composed texts have, sums of pieces of short rows; nearly all stay within 32."""
+"""Maximum elements per thread: the widest of composed texts, sums of slices of short rows; nearly all stay within 32."""
 WARP = 32
 MANY = 10**9
-"""Beyond it nobody needs the number."""
+"""Larger values are clipped."""
 
 
 def too_wide(name: str, head: str, body: Sequence[str], sizes: Mapping[str, int]) -> str | None:
-    """Why a kernel cannot be compiled in reasonable time; None where nothing speaks against it, or it cannot be read.
+    """The reason why a kernel cannot be compiled in reasonable time; None if there is none, or the kernel is not parsable.
 
     Args:
-        name: of the kernel.
-        head: what its brackets hold: `programs, warps`.
+        name: name of the kernel.
+        head: the content of its brackets: `programs, warps`.
         body: its lines.
         sizes: the graph's, by name.
     """
@@ -40,13 +40,13 @@ def too_wide(name: str, head: str, body: Sequence[str], sizes: Mapping[str, int]
 
 
 def _elements(lines: ast.Module, sizes: Mapping[str, int]) -> int:
-    """Elements of the widest block, at the most: the longest range along each axis, or one that goes along none."""
+    """Upper bound of the widest block's elements: the longest range along each axis, or one without an axis."""
     widest: dict[tuple[bool, ...], int] = {}
     along: dict[int, tuple[bool, ...]] = {}
     for node in ast.walk(lines):
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple):
             along[id(node.value)] = tuple(isinstance(part, ast.Slice) for part in node.slice.elts)
-        elif isinstance(node, ast.Call) and _is_arange(node.func) and len(node.args) == 2:  # what is around a node comes before it
+        elif isinstance(node, ast.Call) and _is_arange(node.func) and len(node.args) == 2:  # parents come before their children
             axis = along.get(id(node), ())
             widest[axis] = max(widest.get(axis, 1), value(node.args[1], sizes) or 1)
     flat = widest.pop((), 1)
@@ -58,7 +58,7 @@ def _is_arange(called: ast.expr) -> bool:
 
 
 def value(node: ast.expr, sizes: Mapping[str, int]) -> int | None:
-    """What an expression of sizes and numbers comes to; None where it is another."""
+    """The value of an expression of sizes and numbers; None for other expressions."""
     if isinstance(node, ast.Constant):
         return node.value if type(node.value) is int else None
     if isinstance(node, ast.Name):

@@ -1,1 +1,1 @@
-"""What nano reads: a graph as a short listing with symbolic sizes."""
+"""The listing that nano reads: a graph as a short text with symbolic sizes."""

@@ -1,10 +1,10 @@
-"""One way to list what modules say in many: dimensions counted from the front, a piece of a split tensor as the part that it is.
+"""Canonical listing of equivalent spellings: dimensions counted from the front, one part of a split tensor as a slice.
 
     softmax(x0,-1)                    softmax(x0,2)
     v1 = chunk(x0,2,-1)
     v2 = getitem(v1,1)                v2 = narrow(x0,2,s1,s1)
 
-Only the listing changes; what is composed and run is the graph as it was captured.
+Only the listing changes; the graph is composed and run as it was captured.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dvk.nanolang.listing.symbolic import packet
 from dvk.records import Node
 
 CUTS = frozenset({"chunk", "split", "split_with_sizes", "unbind"})
-"""Operators that give several parts of one tensor."""
+"""Operators that return several slices of one tensor."""
 DIMS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("softmax", "log_softmax", "_softmax", "_log_softmax", "logsumexp", "sum", "mean", "amax", "amin", "prod", "var", "std",
                      "any", "all", "argmax", "argmin", "max", "min", "cumsum", "cumprod", "flip", "squeeze", "select", "slice", "narrow",
@@ -28,15 +28,15 @@ DIMS: dict[str, tuple[int, ...]] = {
 
 
 def is_split(node: Node) -> bool:
-    """It gives parts, each of which is listed by itself."""
+    """It returns slices, each of which is listed by itself."""
     return packet(node) in CUTS
 
 
 def canonical(node: Node, nodes: Mapping[str, Node]) -> Node:
-    """The node as it is listed.
+    """The listed form of a node.
 
     Args:
-        nodes: all of the graph, by name.
+        nodes: all nodes of the graph, by name.
     """
     source = _read(node, nodes)
     if node.op == "getitem" and source is not None and is_split(source):

@@ -27,21 +27,21 @@ from dvk.records import BackendName, Graph, Node
 DTYPES = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "bool": "b1", "uint8": "u8", "int8": "i8",
           "int16": "i16", "int32": "i32", "int64": "i64", "complex64": "c64", "complex128": "c128"}
 MAX_SHOWN = 16
-"""Elements of a constant that are listed."""
+"""Maximum elements of a listed constant."""
 
 
 def prompt(graph: Graph, device: str, backend: BackendName | None = None) -> str:
     """The listing of a captured graph.
 
     Args:
-        device: `cpu` or `cuda`; names the back end where none is given.
+        device: `cpu` or `cuda`; names the back end by default.
     """
     names = Names(graph)
     return listing(symbolic(graph, names), names, backend or ("triton" if device == "cuda" else "cpp"))
 
 
 def listing(graph: Graph, names: Names, backend: str) -> str:
-    """As `prompt`, of a graph whose sizes are named already."""
+    """Like `prompt`, for a graph with named sizes."""
     head = [backend, *(f"{name}={value}" for name, value in names.values.items())]
     nodes = {node.name: node for node in graph.nodes}
     returned = f"return {_tree(structures.flat(graph.outputs))}"
@@ -56,7 +56,7 @@ def _line(node: Node) -> str:
     if node.op == "const":
         data = _flat(node.kwargs.get("data"))
         return f"{node.name}{kind}" + (f" = [{','.join(map(repr, data))}]" if data is not None and len(data) <= MAX_SHOWN else "")
-    named = {} if node.op == "left" else node.kwargs  # whom it calls, and with what around these operands, is the module's
+    named = {} if node.op == "left" else node.kwargs  # the module decides which function it calls with these operands
     operands = [_operand(a) for a in node.args] + [f"{k}={_operand(v)}" for k, v in named.items()]
     return f"{node.name}{kind} = {packet(node)}({','.join(operands)})"
 
@@ -65,7 +65,7 @@ def _shape(node: Node) -> str:
     shape = node.shape or ()
     text = f"[{','.join(map(repr, shape))}]"
     strides = node.strides
-    # Those of a view follow from what it is a view of.
+    # The strides of a view follow from its base.
     if strides is None or is_view(node):
         return text
     if all(a == b or size == 1 for a, b, size in zip(strides, contiguous_strides(shape), shape, strict=True)):

@@ -1,9 +1,8 @@
-"""A captured graph with named sizes in place of numbers: what prompts list and kernels are written for.
+"""A captured graph with named sizes in place of numbers, for prompts and kernels.
 
-Every distinct size above 1 of any value's shape gets one name, by order of first appearance: `s0=16384 s1=1024`.
-Operands that are sizes (a view's shape, a norm's normalized shape, where a slice starts) use the names; everything
-else an operator is given stays a literal, even where the number is the same. Strides that are not row-major are
-products of the sizes they step over, where they are.
+Every distinct size above 1 of any value's shape gets one name, by order of first appearance: `s0=16384 s1=1024`. Operands that are sizes (a
+view's shape, a norm's normalized shape, the start of a slice) use the names; all other operands stay literals, even with the same number.
+Strides that are not row-major are products of the sizes they step over, if possible.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ SIZED: dict[str, tuple[int, ...]] = {
 }
 """Operator → positions of the operands that are sizes (for convolutions and group norm, the number of groups)."""
 END = (1 << 63) - 1
-"""Where a slice ends that has no end."""
+"""The end of an open slice."""
 
 
 class Names:
@@ -42,7 +41,7 @@ class Names:
         return {repr(size): value for value, size in self.sizes.items()}
 
     def size(self, value: int) -> int:
-        """The size by its name; a number that no shape has stays one."""
+        """A size by its name; a number that no shape has stays a number."""
         return self.sizes.get(value, value) if type(value) is int else value
 
     def strides(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
@@ -89,5 +88,5 @@ def _sized(value: Any, names: Names) -> Any:
 
 
 def packet(node: Node) -> str:
-    """`add` for `aten.add.Tensor`; the op itself for what is no ATen operator."""
+    """`add` for `aten.add.Tensor`; the op itself outside ATen."""
     return node.op.split(".")[1] if node.op.startswith("aten.") else node.op

@@ -1,1 +1,1 @@
-"""What nano writes: kernels and calls as a short text, and how a drop-in is made from it."""
+"""The compact text that nano writes, kernels and calls, and the drop-in made from it."""

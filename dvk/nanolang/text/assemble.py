@@ -1,7 +1,7 @@
-"""From a compact text to a candidate: the whole drop-in around it, or the reason why there can be none.
+"""Assemble a candidate from a compact text: the whole drop-in around it, or the reason why it fails.
 
-Only what can be read off the text is checked here: lines that parse, tensors that something made, names that something
-defines. Whether it computes the right thing is the judge's business, as for any candidate.
+Only facts visible in the text are checked here: lines parse, tensors are assigned, names are defined. The judge decides whether it computes
+the right values, as for any candidate.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from dvk.records import BackendName, Candidate, Node, Task
 
 def assemble(task: Task, captured: CapturedGraph, text: str, backend: BackendName, *, proposer: str = "composer", title: str = "",
              skills: tuple[str, ...] = ()) -> Candidate:
-    """The drop-in around a compact text.
+    """Write the drop-in around a compact text.
 
     Raises:
-        ParseError: it does not parse, or names what nothing defines.
+        ParseError: it does not parse, or names something undefined.
     """
     if backend not in frame.NAMES:
         raise ParseError(f"there is no compact dialect for {backend}")
@@ -92,7 +92,7 @@ def _parsed(python: str) -> ast.Module:
 
 
 def _check_names(tree: ast.Module, python: str, given: set[str]) -> None:
-    """Every name that the text reads is defined by something."""
+    """Check that every name the text reads is defined."""
     known = given | tree_names(tree) | set(dir(builtins))
     try:
         table = symtable.symtable(python, "<compact>", "exec")
@@ -106,7 +106,7 @@ def _check_names(tree: ast.Module, python: str, given: set[str]) -> None:
 
 
 def tree_names(tree: ast.Module) -> set[str]:
-    """Names that a text defines at its top."""
+    """Module-level names of a text."""
     found = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
     return found | {t.id for n in tree.body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)}
 
@@ -119,7 +119,7 @@ def _free(table: symtable.SymbolTable) -> set[str]:
 
 
 def _program(task: Task, run: ast.FunctionDef, outputs: Any, nodes: Mapping[str, Node]) -> ForwardProgram:
-    """The call of `run`: its parameters name values of the listing; what it returns, and the structure around that, as the graph has it."""
+    """The call of `run`: its parameters name values of the listing; its results get the structure of the graph's."""
     params = [a.arg for a in run.args.args]
     weights = [nodes[p] for p in params if nodes[p].op != "input" and nodes[p].target is not None]
     lines: list[str] = []
@@ -151,7 +151,7 @@ def _data(value: Any) -> str:
 
 
 def _renamed(python: str, names: Mapping[str, str]) -> str:
-    """The text with names that the user's file needs for itself out of its way."""
+    """Rename names of the text that the user's file needs."""
     if not names:
         return python
     lines = python.splitlines(keepends=True)

@@ -1,7 +1,7 @@
-"""C++ kernels as the dialect has them: the composer's, without the words that say nothing to a reader.
+"""C++ kernels in the dialect: the composer's, without words that carry no information for a reader.
 
-Linkage, vector width and sizes are the frame's; values are declared by their type alone, whole rows are walked by one
-loop, and an index that is the loop's own variable is not copied.
+The frame adds linkage, vector width and sizes; values are declared by their type alone, one loop runs over a whole row, and an index that
+is the loop's own variable is not copied.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class NanoCppWriter(KernelWriter):
 
     def decompose(self, flat: str, variables: list[Any]) -> None:
         if self.arrays and self.lane is not None and int(self.schedule["chunk"]) >= self.lane.size:
-            variables = [v for v in variables if isinstance(v, Var)]  # the only piece needs no number
+            variables = [v for v in variables if isinstance(v, Var)]  # a single slice needs no index
         if len(variables) == 1 and isinstance(variables[0], Var):
             self.names[variables[0]] = flat
         else:
@@ -80,7 +80,7 @@ class NanoCppWriter(KernelWriter):
         return REGISTER[instr.type]
 
     def bare(self, text: str) -> str:
-        """An expression without parentheses around the whole of it."""
+        """An expression without its outer parentheses."""
         if not text.startswith("(") or not text.endswith(")"):
             return text
         depth = 0

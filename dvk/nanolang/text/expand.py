@@ -1,12 +1,12 @@
-"""From a compact text to the program it stands for: what follows from the listing is written out.
+"""Expand a compact text to its program: write out everything that follows from the listing.
 
-    kernels      get the tensors they name as parameters and are called with them where they stand
-    memory       for a value that a kernel writes and nothing made before lies as the listing says
+    kernels      get the tensors they name as parameters and are called with them in place
+    memory       of an unassigned value that a kernel writes has the listing's layout
     layouts      a call's result that a kernel reads is brought into the listing's layout
     operators    called by the listing's name get their function (`named.py`)
     `run`        takes the inputs and weights that the text names; a value is dropped after its last use
 
-Whether any of it computes the right thing is the judge's business.
+The judge decides whether the program computes the right values.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from dvk.nanolang.text.program import laid_out, same_layout
 from dvk.records import BackendName, Graph, Node
 
 MAX_TEXT = 1 << 16
-"""Characters; composed texts have a few thousand."""
+"""Maximum characters; composed texts have a few thousand."""
 TYPES = {short: long for long, short in DTYPES.items()}
 _UNWRITABLE = re.compile(r"[\0\ud800-\udfff]")
 _TRITON = re.compile(r"(\w+)\[(.+)\]:")
@@ -48,14 +48,14 @@ _LOCAL = re.compile(r"(?<![\w.])(?:float|double|bool|long|int|short|char|_Float1
 
 @dataclass
 class ExpandedText:
-    """A text written out."""
+    """An expanded text."""
 
     native: str
-    """C++: the kernels and what they call; empty for Triton."""
+    """C++: the kernels and the functions they call; empty for Triton."""
     python: str
     """Functions and single names; one of them is `run`."""
     kernels: dict[str, int]
-    """C++ kernel → how many tensors it takes."""
+    """C++ kernel → number of tensors it takes."""
 
 
 @dataclass
@@ -68,13 +68,13 @@ class _Kernel:
 
 
 def expand(captured: CapturedGraph, text: str, backend: BackendName, device: str = "cpu") -> ExpandedText:
-    """The program that a text stands for.
+    """Expand a text to its program.
 
     Args:
-        device: where memory is made when no tensor is at hand.
+        device: device of allocations without a tensor operand.
 
     Raises:
-        ParseError: it stands for none.
+        ParseError: the text has no program.
     """
     if len(text) > MAX_TEXT:
         raise ParseError(f"the text is longer than {MAX_TEXT} characters")
@@ -91,9 +91,9 @@ class _Expansion:
         self.types: dict[str, str] = {name: str(n.dtype) for name, n in nodes.items() if n.dtype is not None}
         """Tensor → dtype."""
         self.as_listed: set[str] = set()
-        """Tensors that are known to lie in memory as the listing says."""
+        """Tensors that certainly have the listing's layout."""
         self.extents: dict[str, int] = {}
-        """Elements of the tensors whose memory is known: inputs, weights, and what is made for kernels."""
+        """Elements of the tensors whose memory is known: inputs, weights, and allocations for kernels."""
         self.touched = TouchedElements()
         self.calls = HostCalls(nodes, sizes)
         self.forms: dict[OperatorForm, str] = {}
@@ -202,7 +202,7 @@ class _Expansion:
         return line[: assigned.end()] + CALL.sub(function, line[assigned.end() :])
 
     def _is_float(self, assigned: re.Match[str], text: str) -> bool:
-        # C's own functions of doubles have the names of operators.
+        # C's own functions of doubles share names with operators.
         kind = assigned[1] or next(iter(re.findall(rf"(?<![\w.])(\w+) {assigned[2]}\[", text)), "")
         return kind in ("float", "const")
 
@@ -248,7 +248,7 @@ class _Expansion:
         empty = _EMPTY.fullmatch(value)
         if empty is not None:
             return self._empty(name, empty[1], params)
-        # What the listing does not name is of the type of what it is made of.
+        # Values outside the listing have the type of their operands.
         self.types.setdefault(name, next((self.types[t] for t in TENSOR.findall(value) if t in self.types), ""))
         node = self.nodes.get(name)
         if not read or node is None or node.shape is None or value.endswith(".contiguous()") or re.match(r"(?:nhwc|strided)\(", value):
@@ -261,7 +261,7 @@ class _Expansion:
         return laid_out(value, node.shape, strides)
 
     def _empty(self, name: str, args: str, params: list[str]) -> str:
-        """Memory that a text asks for: `empty(f32, s0, s1)`."""
+        """Memory that a text allocates: `empty(f32, s0, s1)`."""
         kind, _, rest = args.partition(",")
         if kind not in TYPES:
             raise ParseError(f"`{kind}` is no type: {', '.join(TYPES)}")
@@ -337,7 +337,7 @@ def _extent(node: Node) -> int:
 
 @cache
 def _given() -> frozenset[str]:
-    """Functions, macros and numbers that C++ kernels find."""
+    """Functions, macros and numbers available to C++ kernels."""
     return frozenset({*re.findall(r"\w+(?=\()|(?<=#define )\w+", cpp_prelude({})), *CONSTANTS})
 
 
@@ -352,7 +352,7 @@ def _read_by_kernels(steps: Iterable[_Kernel | str]) -> set[str]:
 
 
 def _dropping(lines: list[list[str]], params: set[str]) -> list[str]:
-    """The lines, with values dropped after their last use so that the allocator can hand their memory on."""
+    """Drop values after their last use so that the allocator can reuse their memory."""
     last: dict[str, int] = {}
     for number, step in enumerate(lines):
         for name in TENSOR.findall("\n".join(step)):

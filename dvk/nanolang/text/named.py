@@ -1,9 +1,8 @@
-"""Operators by their own names: `e3 = gelu(e2,approximate=tanh)` in a kernel is the listing's line once more.
+"""Operators by their own names: `e3 = gelu(e2,approximate=tanh)` in a kernel repeats the listing's line.
 
-What is one operator in the listing is one call in the text, so that whoever writes texts copies where the composer
-computes. The function behind a call is what the composer writes for that operator alone, in registers of float32; a
-group of instructions becomes a call only where it is exactly that. Infix arithmetic, comparisons and what reductions
-are recognised by stay as they are.
+One operator in the listing is one call in the text, so the writer of a text copies where the composer computes. The function behind a call
+is the composer's code for that operator alone, in float32 registers; a group of instructions becomes a call only if it is exactly that
+code. Infix arithmetic, comparisons and the instructions that identify reductions stay unchanged.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ PLAIN = frozenset({"add", "sub", "mul", "div", "neg", "exp", "lt", "le", "gt", "
                    "isinf"})
 """Single operations that texts write as expressions."""
 WORDS: dict[str, Any] = {"true": True, "false": False, "none": None, "tanh": "tanh", "trunc": "trunc", "floor": "floor"}
-"""Literals that are words: of gelu and rounding division, the modes."""
+"""Literals that are words: the modes of gelu and rounding division."""
 LETTERS = "abc"
-"""Operands of a function."""
+"""Maximum operands of a function."""
 REGISTER_NAME = re.compile(r"[a-z]\w*(?:\[l\])?|\(\((?:float|double)\)[a-z]\w*(?:\[l\])?\)")
-"""A register, in C++ perhaps one of an array, or rounded."""
+"""A register, in C++ perhaps an array element, or rounded."""
 CALL = re.compile(r"(?<![\w.])(?P<name>[a-z]\w*)\((?P<args>(?:[^()]|\(\(\w+\)\w+(?:\[l\])?\))*)\)")
 _NAMED = {value: constant(name, value) for name, value in CONSTANTS.items()}
 
@@ -47,7 +46,7 @@ class OperatorForm:
 
     name: str
     args: tuple[Any, ...]
-    """Positions of operands as `OperandSlot`, literals as they are."""
+    """`OperandSlot` at the positions of operands, literals unchanged."""
     kwargs: tuple[tuple[str, Any], ...]
 
     @property
@@ -56,14 +55,14 @@ class OperatorForm:
         return sum(isinstance(a, OperandSlot) for a in self.args)
 
     def text(self) -> str:
-        """As `NamedOperator.form`."""
+        """Operands as in `NamedOperator.form`."""
         shown = [f"{{{a.number}}}" if isinstance(a, OperandSlot) else literal(a) for a in self.args]
         return f"{self.name}({','.join([*shown, *(f'{k}={literal(v)}' for k, v in self.kwargs)])})"
 
 
 @dataclass(frozen=True)
 class OperandSlot:
-    """The place of a tensor."""
+    """The slot of a tensor."""
 
     number: int
 
@@ -72,7 +71,7 @@ class OperandSlot:
 
 
 def plain(kernel: Kernel) -> Kernel:
-    """The kernel without instructions that only rename another, and with numbers of formulas by name."""
+    """Drop instructions that only rename another, and name the constants of formulas."""
     kept: list[Instr] = []
     now: dict[int, int] = {}
 
@@ -85,7 +84,7 @@ def plain(kernel: Kernel) -> Kernel:
         source = instr.args[0] if instr.op == "as" else None
         if isinstance(source, Ref) and kernel.instrs[source.id].type == instr.type == instr.compute:
             now[instr.id] = now[source.id]
-            # The operator's result goes by the name of its last primitive.
+            # The operator's result has the name of its last primitive.
             if instr.prim is not None and kept[now[source.id]].op != "load":
                 kept[now[source.id]] = replace(kept[now[source.id]], prim=instr.prim)
             continue
@@ -145,7 +144,7 @@ def _without(kernel: Kernel, calls: Mapping[int, Instr], gone: set[int]) -> Kern
 
 
 def _same(group: list[Instr], form: OperatorForm) -> list[int] | None:
-    """The registers that the form's operands are, if the group is what the form's function computes."""
+    """The registers of the form's operands, if the group is exactly the form's function."""
     body = function(form)
     if body is None:
         return None
@@ -181,7 +180,7 @@ def _position(kernel: Kernel, load: Instr) -> int:
 
 
 def form_of(node: Node) -> OperatorForm | None:
-    """The form of an operator; None where an operand is neither a tensor nor a plain literal."""
+    """The form of an operator; None if an operand is neither a tensor nor a plain literal."""
     args: list[Any] = []
     count = 0
     for arg in node.args:
@@ -207,7 +206,7 @@ def literal(value: Any) -> str:
 
 
 def read(name: str, args: str) -> tuple[OperatorForm, tuple[str, ...]] | None:
-    """A call in a text: its form and the operands' names; None for what is no operator's call."""
+    """A call in a text: its form and the operands' names; None if it does not call an operator."""
     if name not in RULES:
         return None
     values: list[str] = []
@@ -244,7 +243,7 @@ def _literal(text: str) -> Any:
 
 @lru_cache(maxsize=4096)
 def function(form: OperatorForm) -> Kernel | None:
-    """What the composer computes for the operator alone, on float32; None where that is more than arithmetic on registers."""
+    """The composer's computation of the operator alone, on float32; None if it is more than register arithmetic."""
     nodes = [Node(name=f"x{n}", op="input", shape=(8,), dtype="float32", strides=contiguous_strides((8,)), target=f"x{n}")
              for n in range(form.count)]  # fmt: skip
     args = tuple({"ref": f"x{a.number}"} if isinstance(a, OperandSlot) else a for a in form.args)
@@ -263,7 +262,7 @@ def function(form: OperatorForm) -> Kernel | None:
 
 
 def defined(form: OperatorForm, name: str, backend: BackendName) -> str:
-    """The text of the function behind a call.
+    """The source of the function behind a call.
 
     Raises:
         ValueError: there is none.

@@ -1,8 +1,8 @@
-"""The host half of a compact text: plain torch calls, kernels where they are launched, `return`.
+"""Host code of a compact text: plain torch calls, kernel launches, `return`.
 
-Values go by the names of the listing (`v3` is the listing's `v3`); what the listing does not name is `z0`, `z1`, ….
-Memory for a value that lies as the listing says is not mentioned, nor is the layout that a call's result must have
-then: `expand` knows both from the listing. The frame gives what is used beside torch: `F`, `strided`, `nhwc`, `held`.
+Values have the listing's names (`v3` is the listing's `v3`); other values are `z0`, `z1`, …. Memory of a value with the listing's layout is
+not mentioned, nor is the layout that a call's result must then have: `expand` knows both from the listing. In addition to torch, the frame
+provides `F`, `strided`, `nhwc`, `held`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dvk.nanolang.listing.prompt import DTYPES
 from dvk.records import Graph, Node
 
 Shown = Callable[[Kernel, list[str], list[str], Callable[[str, int], str]], list[str]]
-"""Lines of a kernel on named tensors; the last argument makes another tensor of a type and a number of elements."""
+"""Lines of a kernel on named tensors; the last argument allocates another tensor of a type and a number of elements."""
 
 
 @dataclass(frozen=True)
@@ -31,17 +31,17 @@ class HostText:
     """The parts of the host program."""
 
     held: list[str]
-    """Lines ahead of the others: weights made of weights."""
+    """Lines before the others: weights derived from weights."""
     lines: list[str]
     inplace: Mapping[str, dict[int, int]]
 
 
 class HostTextWriter(HostWriter):
-    """A `HostWriter` that writes for people and small models: short names, no addresses, no module.
+    """A `HostWriter` for people and small models: short names, no addresses, no module.
 
     Args:
-        listing: the graph that is listed, whose layouts need no mention.
-        names: the listing's, as `listed` finds them.
+        listing: the listed graph, whose layouts need no mention.
+        names: the listing's names, from `listed`.
     """
 
     def __init__(self, graph: Graph, prims: PrimGraph, part: Partition, kernels: Mapping[int, Kernel], shown: Shown, inplace: bool,
@@ -51,10 +51,10 @@ class HostTextWriter(HostWriter):
         self.listed = names
         inputs = [b for k in kernels.values() for b in k.inputs if not b.steps and b.prim.kind == "extern"]
         self.read = {b.prim: b for b in inputs}
-        """Results of calls that kernels read, and the layout they must have."""
+        """Results of calls that kernels read, and their required layout."""
         self.used: set[str] = set()
         self.derived: list[str] = []
-        """Functions that make weights of weights."""
+        """Functions that derive weights from weights."""
 
     def text(self) -> HostText:
         program = self.program()
@@ -114,7 +114,7 @@ class HostTextWriter(HostWriter):
         buffer, node = self.read.get(prim), prim.node
         if buffer is None or node is None or node.op in ("derived", "restrided"):
             return
-        # A view of what is guarded lies where it lay; a call may answer in another layout on another machine.
+        # A view of a guarded value keeps its layout; a call may return another layout on another machine.
         dense = same_layout(buffer.strides, contiguous_strides(buffer.shape), buffer.shape)
         name, call = self.lines[-1].split(" = ", 1)
         if (is_view(node) and not dense) or self._lies_as_listed(name, buffer):
@@ -123,7 +123,7 @@ class HostTextWriter(HostWriter):
 
 
 def listed(graph: Graph, prims: PrimGraph) -> dict[IRNode | View, str]:
-    """The listing's name of every value that has one, and of every view of another; of several views alike the first's."""
+    """The listing's name of every named value, and of every view of another; equal views get the name of the first."""
     result: dict[IRNode | View, str] = {}
     for node in graph.nodes:
         value = prims.values.get(node.name)
@@ -140,7 +140,7 @@ def listed(graph: Graph, prims: PrimGraph) -> dict[IRNode | View, str]:
 
 
 def new(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> str:
-    """Memory that the listing does not describe, as texts ask for it: `empty(f32, s0, s1)`."""
+    """Memory that the listing does not describe, as an allocation in the text: `empty(f32, s0, s1)`."""
     parts = [DTYPES[dtype], *map(repr, shape)]
     if not same_layout(strides, contiguous_strides(shape), shape):
         parts.append(f"strides={strides!r}")
@@ -157,7 +157,7 @@ def laid_out(call: str, shape: Any, strides: Any) -> str:
 
 
 def same_layout(a: tuple[int, ...], b: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """Strides that differ in dimensions of one element alone."""
+    """Strides that differ only in dimensions of extent one."""
     return all(x == y or size == 1 for x, y, size in zip(a, b, shape, strict=True))
 
 

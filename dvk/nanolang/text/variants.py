@@ -1,8 +1,8 @@
-"""Variants of a task: the same computation under other plans, each with words for what it does.
+"""Variants of a task: the same computation under other plans, each described in words.
 
-Tags are short canonical phrases. Of the plan: `epilogue in place`, `batch norm folded`, `left to torch`, …; of each
-kernel its name, algorithm and numbers: `k0: row looped online, block 4096, warps 8`. `facts` says under which
-conditions a kernel runs (family, operators, length of its rows): what a note can make its advice depend on.
+Tags are short canonical phrases. A plan has `epilogue in place`, `batch norm folded`, `left to torch`, …; each kernel has its name,
+algorithm and parameters: `k0: row looped online, block 4096, warps 8`. `facts` lists the conditions of a kernel (family, operators, length
+of its rows), on which a note's advice can depend.
 """
 
 from __future__ import annotations
@@ -27,37 +27,37 @@ from dvk.records import BackendName
 
 PHRASES = {"channels_last": "channels last", "cuda_graph": "graph replay",
            "fold_batch_norm": "batch norm folded", "collapse_linear_reduction": "linear and sum collapsed"}
-"""Recipe → what a plan that has it is said to do."""
+"""Recipe → phrase for a plan that has it."""
 MULTIPLYING = {"linear", "matmul", "__matmul__", "mm", "bmm", "mv", "addmm", "addmv", "baddbmm", "einsum"}
-"""Operators that products of its own may stand for."""
+"""Operators that generated matmuls may replace."""
 MAX_PRODUCTS = 8
-"""Kernels of a plan with products of its own: each is a text of some thousand characters, and a model reads a few thousand tokens."""
+"""Maximum kernels with generated matmuls in a plan: each is a text of some thousand characters, and a model reads a few thousand tokens."""
 SHORT, MEDIUM = 1024, 16384
-"""Longest rows that are called short and medium."""
+"""Maximum lengths of short and of medium rows."""
 FEW_ROWS = 256
 SMALL, LARGE = 1 << 16, 1 << 22
-"""Elements up to which a kernel is called small, and from which large."""
+"""Elements up to which a kernel is small, and from which it is large."""
 TRIES = 8
-"""Draws for every variant wanted; a small kernel has fewer texts than that."""
+"""Draws per requested variant; a small kernel has fewer different texts."""
 
 
 @dataclass(frozen=True)
 class PlanVariant:
-    """One plan and what it does, in words."""
+    """One plan and its description in words."""
 
     plan: Plan
     text: str
-    """As `write` writes it."""
+    """The text from `write`."""
     tags: tuple[str, ...]
     kernels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Kernel → its algorithm, then its numbers."""
+    """Kernel → its algorithm, then its parameters."""
 
 
 def variants(captured: CapturedGraph, backend: BackendName, rng: random.Random, count: int) -> list[PlanVariant]:
-    """Up to `count` variants, no two with the same text.
+    """Up to `count` variants with distinct texts.
 
-    The composer's own first; then each other structure and each algorithm of the kernel with most work, as far as
-    `count` reaches; then mixtures at random.
+    The composer's own comes first; then each other structure and each algorithm of the kernel with most work, as far as `count` permits;
+    then random mixtures.
     """
     shapes = structures(captured, backend)
     result: list[PlanVariant] = []
@@ -91,7 +91,7 @@ def variants(captured: CapturedGraph, backend: BackendName, rng: random.Random, 
 
 
 def structures(captured: CapturedGraph, backend: BackendName) -> list[tuple[str, ...]]:
-    """Sets of recipes worth a variant: everything first, nothing (all left to torch) last."""
+    """Recipe sets worth a variant: all of them first, none (all work left to torch) last."""
     applicable = tuple(recipes.applicable(captured.graph, DEVICES[backend], backend, but=recipes.not_in_dsl(backend)))
     names = tuple(n for n in applicable if recipes.RECIPES[n].kind != "schedule")
     base = tuple(n for n in names if n not in ("cuda_graph", "channels_last", "inplace_epilogue", "own_matmul"))
@@ -117,7 +117,7 @@ def full(captured: CapturedGraph, plan: Plan, backend: BackendName) -> Plan:
 
 
 def _drawn(captured: CapturedGraph, names: tuple[str, ...], backend: BackendName, rng: random.Random) -> Plan:
-    """A plan with an algorithm drawn for every kernel; kernels that do the same get the same."""
+    """A plan with a random algorithm for every kernel; equal kernels get the same algorithm."""
     chosen: dict[Any, Schedule] = {}
     schedules: dict[str, Schedule] = {}
     for kernel in fused(captured, names, backend).ordered:
@@ -155,11 +155,11 @@ def described(captured: CapturedGraph, plan: Plan, backend: BackendName) -> Plan
 
 
 def facts(captured: CapturedGraph, plan: Plan, backend: BackendName) -> dict[str, dict[str, Any]]:
-    """What is true of every kernel of a plan: what advice about it may depend on.
+    """Facts about every kernel of a plan, on which advice may depend.
 
     Returns:
-        Kernel → `family`, `does`, `operators`, `dtype`, `rows`, `length`, `row length`, `row count`, `elements`, `after`
-        (the torch call whose result it reads, if any) and `algorithm`.
+        Kernel → `family`, `does`, `operators`, `dtype`, `rows`, `length`, `row length`, `row count`, `elements`, `after` (the torch call
+        whose result it reads, if any) and `algorithm`.
     """
     composition = fused(captured, plan.recipes, backend)
     plan = full(captured, plan, backend)

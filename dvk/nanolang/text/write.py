@@ -39,7 +39,7 @@ from dvk.records import BackendName
 
 DEVICES: dict[str, str] = {"triton": "cuda", "cuda": "cuda", "cpp": "cpu"}
 KEPT = 16
-"""Fusions remembered: those of one graph under the recipe sets that its variants use."""
+"""Cached fusions: those of one graph under the recipe sets of its variants."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ _fused: dict[tuple[int, tuple[str, ...], str], Composition] = {}
 
 
 def nano_context(captured: CapturedGraph) -> NanoContext:
-    """The graph with named sizes; made once for as long as variants of it are written."""
+    """The graph with named sizes; cached while variants of it are written."""
     context = _subjects.get(id(captured))
     if context is None or context.captured is not captured:
         names = Names(captured.graph)
@@ -74,7 +74,7 @@ def _forget(key: int) -> None:
 
 
 def fused(captured: CapturedGraph, names: tuple[str, ...], backend: BackendName) -> Composition:
-    """The kernels of a graph under some recipes, with symbolic sizes; of families that the dialect knows."""
+    """The kernels of a graph under some recipes, with symbolic sizes, in families that the dialect supports."""
     names = tuple(n for n in names if n not in recipes.not_in_dsl(backend))
     whole = nano_context(captured)
     key = (id(captured), tuple(n for n in names if recipes.RECIPES[n].kind in ("graph", "fusion")), backend)
@@ -89,7 +89,7 @@ def write(captured: CapturedGraph, plan: Plan, backend: BackendName) -> str:
 
 
 def written(captured: CapturedGraph, plan: Plan, backend: BackendName) -> tuple[str, bool]:
-    """The compact text of a plan, and whether some kernel writes over what a call returned."""
+    """The compact text of a plan, and whether some kernel overwrites the result of a call."""
     composition = fused(captured, plan.recipes, backend)
     chosen = {k.name: dict(plan.schedules.get(k.name) or usual(k, backend)) for k in composition.ordered}
     names = listed(composition.graph, composition.prims)
@@ -106,7 +106,7 @@ def written(captured: CapturedGraph, plan: Plan, backend: BackendName) -> tuple[
 
 
 def registers(kernel: Kernel, listing: Mapping[Any, str]) -> dict[int, str]:
-    """Instruction → the name of its value; a part of a tensor goes by the part's name. The listing names primitives and views."""
+    """Instruction → the name of its value; a slice has the slice's name. The listing names primitives and views."""
     result: dict[int, str] = {}
     taken: set[str] = set()
     unnamed = 0
@@ -151,11 +151,11 @@ _WORDS = {
                          r"(?P<kind>acc|gap|top|[kgpqt])(?P<of>\d+)(?:_(?P<second>\d+))?(?P<end>mask|_n\d+)?\b)"),
     "cpp": re.compile(rf"(?<![\w.])(?:{_MEMORY}|v(?P<value>\d+)\b|(?P<kind>nan|b)(?P<of>\d+)\b(?P<second>)(?P<end>))"),
 }
-"""What the renderers number: memory, values, and what belongs to a value."""
+"""Identifiers that the renderers number: memory, values, and variables of a value."""
 
 
 def _respelled(line: str, values: Mapping[int, str], memory: Mapping[str, str], backend: str) -> str:
-    """A renderer's line in the listing's names."""
+    """Rename a renderer's line to the listing's names."""
 
     def word(match: re.Match[str]) -> str:
         if match["memory"]:
