@@ -14,7 +14,7 @@ Operation = Literal["improve", "combine", "contrast", "change"]
 
 @dataclass(frozen=True)
 class Brief:
-    """One task of writing."""
+    """One writing task for the model."""
 
     operation: Operation
     shown: tuple[Turn, ...]
@@ -22,7 +22,7 @@ class Brief:
     lessons: str = ""
     """Findings of the search so far, as text."""
     change: str = ""
-    """Of operation `change`: which one."""
+    """The change to make, for operation `change`."""
 
 
 @dataclass(frozen=True)

@@ -29,15 +29,15 @@ ROLES: tuple[Role, ...] = ("selection", "policy", "summary")
 
 
 class ConversationKey(NamedTuple):
-    """Which conversation of which task: explicit, never parsed."""
+    """Key of a conversation and its task: explicit, never parsed."""
 
     position: int
-    """Of the task among those played together."""
+    """Position of the task among those played together."""
     role: Role
     scheme: int | None
-    """Null: without skills."""
+    """Position of the scheme; null: without skills."""
     rollout: int
-    """Among conversations under equal conditions; of a summary, which sample."""
+    """Position among conversations under equal conditions; for a summary, the sample."""
 
 
 @dataclass
@@ -52,7 +52,7 @@ class ConversationState:
     iteration: int = 1
     """How often it has been full, this time included."""
     window: tuple[int, ...] = ()
-    """Positions of the turns that this iteration goes on from."""
+    """Positions of the turns that this iteration continues from."""
     since: int = 0
     """Position of this iteration's first turn."""
     ended: bool = False
@@ -76,7 +76,7 @@ class EpisodeRunner:
         position: of this task among those played together.
         subject: the task.
         offered: skills to select from, best first; none: everything is played without skills.
-        dialect: how the backbone is spoken to.
+        dialect: the backbone's dialect.
         proposer: the backbone's name.
         step: training step, for the record.
     """
@@ -131,7 +131,7 @@ class EpisodeRunner:
     # ------------------------------------------------------------ moves
 
     def next_question(self, talk: ConversationState) -> Conversation:
-        """The next question of a ready conversation, which is ready no more."""
+        """The next question of a ready conversation, which is then no longer ready."""
         self.ready.remove(talk)
         agents = self.config.agents
         if talk.key.role == "selection":
@@ -182,7 +182,7 @@ class EpisodeRunner:
             self._next(talk)
 
     def on_crash(self, crash: Crashed) -> None:
-        """An exception ended the episode: conversations that have not ended are left out, but for one that says so."""
+        """End the episode after an exception: conversations that have not ended are left out, but for one that records it."""
         self._failed, self.ready, self.num_open = True, [], 0
         self._talks = [talk for talk in self._talks if talk.ended]
         rollout = sum(talk.key.role == "policy" for talk in self._talks)
@@ -236,7 +236,7 @@ class EpisodeRunner:
         self._end(talk)
 
     def _unselected(self, scheme: int | None) -> None:
-        """Nothing was selected, as the record says. Beside a null scheme, playing it would be a second one; else it is the only play."""
+        """Record that nothing was selected. With a null scheme, playing it would be a second one; else it is the only play."""
         if not self.config.rollout.null_scheme:
             self._begin_policies(scheme, ())
 
@@ -253,7 +253,7 @@ class EpisodeRunner:
         return tuple(rng.sample(self.offered, most))
 
     def _begin_summaries(self) -> None:
-        """When everything has been played, ask what the best improvement teaches, if there is one."""
+        """When everything has been played, ask for the lesson of the best improvement, if there is one."""
         traces = {id(trace := talk.trace("")): (talk, trace) for talk in self._talks}
         best = summary.best([trace for _, trace in traces.values()], self.config.rollout)
         if best is None or not self.config.rollout.summaries:
@@ -274,5 +274,5 @@ class EpisodeRunner:
 
 
 def order(key: ConversationKey) -> tuple[int, int, int, int]:
-    """Keys in the order things happen: selections, the null scheme, the schemes, summaries."""
+    """Keys in order of time: selections, the null scheme, the schemes, summaries."""
     return key.position, ROLES.index(key.role), -1 if key.scheme is None else key.scheme, key.rollout

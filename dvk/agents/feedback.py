@@ -17,9 +17,9 @@ from dvk.harness.toolchain.compiler_log import first_error
 from dvk.records import Status, Timing, Verdict, show_ratio
 
 MAX_READ = 1 << 14
-"""Characters of an error, and of the end of a log, that are looked at."""
+"""Characters of an error, and of the end of a log, that are examined."""
 MAX_SHORT = 100
-"""Characters of what was wrong, in one line for a small model: about 25 tokens."""
+"""Characters of an error, in one line for a small model: about 25 tokens."""
 
 _HEADS = {
     Status.REJECTED: "Refused before it ran",
@@ -45,7 +45,7 @@ def words(verdict: Verdict, num_tokens: int, best: Timing | None = None) -> str:
     """The judge's findings in at most about `num_tokens` tokens.
 
     Args:
-        verdict: of the attempt that is spoken of.
+        verdict: the attempt's verdict.
         num_tokens: budget; the parts that explain most come first and stay whole longest.
         best: timing of the fastest earlier attempt of this conversation, if any was correct.
     """
@@ -119,12 +119,12 @@ def _profile(verdict: Verdict) -> Profile | None:
         return None
     try:
         return Profile.model_validate(verdict.profile)
-    except ValidationError:  # made by another version: no profile is better than a wrong one
+    except ValidationError:  # made by another version: a missing profile is better than a wrong one
         return None
 
 
 def _tidy(text: str) -> str:
-    """Without temporary folders and names: they differ from run to run and say nothing."""
+    """Remove temporary folders and names: they differ from run to run and carry no information."""
     return _FOLDERS.sub("", _OWN_FILE.sub(r"\1 of the file", _COMMAND.sub("its command ", text))).strip()
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from dvk.records import Skill
 
 MAX_CHARS = 120
-"""Of each line: about 30 tokens. Longer sentences are cut at a word."""
+"""Characters of each line: about 30 tokens. Longer sentences are cut at a word."""
 SECTION = "Note"
 
 _HEADING = re.compile(r"^## +(.+?) *$", re.M)
@@ -27,7 +27,7 @@ _SENTENCE = re.compile(r"(?<=[.!?;])\s+(?=[A-Z0-9`(∑Σ])")
 
 @dataclass(frozen=True)
 class Note:
-    """One skill, short."""
+    """A short form of one skill."""
 
     name: str
     when: str
@@ -52,8 +52,8 @@ def body(made: Note, *, evidence: str, example: str) -> str:
 
     Args:
         made: name, when and do.
-        evidence: what was seen, in a sentence: the motivation.
-        example: the code that did it.
+        evidence: the observation, in a sentence: the motivation.
+        example: the code that was measured.
     """
     return (
         f"## Motivation\n{evidence}\n\n## Key Idea\n{made.do}\n\n## When it pays\n{made.when}\n\n"
@@ -62,7 +62,7 @@ def body(made: Note, *, evidence: str, example: str) -> str:
 
 
 def sections(body: str) -> dict[str, str]:
-    """Text under each `## ` heading, code left out; of equal headings the first."""
+    """Text under each `## ` heading, without code; of equal headings the first."""
     pieces = _HEADING.split(_FENCED.sub("", body))
     result: dict[str, str] = {}
     for heading, text in zip(pieces[1::2], pieces[2::2]):
@@ -71,7 +71,7 @@ def sections(body: str) -> dict[str, str]:
 
 
 def line(text: str, most: int = MAX_CHARS) -> str:
-    """`text` on one line of at most `most` characters, cut at a word and marked where it was longer."""
+    """`text` on one line of at most `most` characters, cut at a word and marked if it was longer."""
     plain = " ".join(text.split())
     if len(plain) <= most:
         return plain

@@ -1,7 +1,7 @@
-"""The planner of strategy `macro`: what it is shown of a plan, and the moves that it names.
+"""The planner of strategy `macro`: its prompt on a plan, and the moves that it names.
 
-A move is a (kind, region) pair, after MTMC (arXiv 2511.20100): the model says what is to be done and where, never how. Prompt,
-schema and reading go by one tool, `tools.plan_moves`.
+A move is a (kind, region) pair, after MTMC (arXiv 2511.20100): the model says what to do and where, never how. Prompt,
+schema and parser share one tool, `tools.plan_moves`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class PlanRegion:
     name: str
     facts: str
     kinds: Mapping[str, str]
-    """Kind → what there is to say of it."""
+    """Kind → its description."""
 
     def text(self) -> str:
         """A heading, the facts, a line a kind."""
@@ -110,7 +110,7 @@ def ask(
 
     Args:
         subject: with an operator graph.
-        regions: of the plan to go on from.
+        regions: regions of the plan to continue from.
         verdict: the plan's verdict.
         best: timing of the fastest plan, if that is another.
         told: one line a move or refusal, oldest first.

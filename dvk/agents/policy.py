@@ -1,4 +1,4 @@
-"""The policy agent: task and skills → candidate, then better ones from what the judge found."""
+"""The policy agent: task and skills → candidate, then better ones from the judge's feedback."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from dvk.records import Candidate, Skill, Turn
 
 
 def ask(dialect: Dialect, subject: TaskContext, skills: Sequence[Skill], turns: Sequence[Turn], settings: AgentsConfig) -> Conversation:
-    """The prompt for the turn after `turns`: the task, then attempts with what was found, the feedback on the last at the end.
+    """The prompt for the turn after `turns`: the task, then attempts with their verdicts, the feedback on the last at the end.
 
-    Of many attempts the last, the best and the latest others are shown, in their order: `settings.kept_attempts`, fewer where
+    Of many attempts the last, the best and the latest others are shown, in their order: `settings.kept_attempts`, fewer if
     they would exceed `settings.prompt_tokens`. An only attempt that is too long by itself is cut. Thinking is not shown again.
     """
     opening = dialect.policy(subject, skills, settings)
@@ -36,21 +36,21 @@ def ask(dialect: Dialect, subject: TaskContext, skills: Sequence[Skill], turns: 
 
 
 def revise(dialect: Dialect, subject: TaskContext, skills: Sequence[Skill], brief: Brief, settings: AgentsConfig) -> Conversation:
-    """The prompt for a version in the light of others, which a dialect without words shows as attempts of one conversation."""
+    """The prompt for a version given others; a dialect without prose shows them as attempts of one conversation."""
     if isinstance(dialect, ProseDialect):
         return dialect.revise(subject, skills, brief, settings)
     return ask(dialect, subject, skills, brief.shown, settings)
 
 
 def _shown(dialect: Dialect, turns: Sequence[Turn], position: int, settings: AgentsConfig) -> tuple[str, str]:
-    """An attempt and what was found, as shown to who tries again."""
+    """An attempt and its verdict, as shown in the next prompt."""
     turn = turns[position]
     found = dialect.feedback(turn.verdict, turn.malformed, best_timing(turns[:position]), settings)
     return visible(turn.completion).strip() or "(no answer)", found
 
 
 class Reply(Completion):
-    """An answer that was read where it was written, as one to the task of this id."""
+    """A parsed answer to the task of this id."""
 
     task: str
     found: Candidate | str
@@ -64,12 +64,12 @@ def unread(answer: Completion) -> bool:
 
 
 def reply(dialect: Dialect, subject: TaskContext, answer: Completion) -> Completion:
-    """The answer, read; as it is if the backbone failed."""
+    """The parsed answer; unchanged if the backbone failed."""
     return answer if answer.finish == "error" else _read(dialect, subject, answer)
 
 
 def read(dialect: Dialect, subject: TaskContext, answer: Completion, proposer: str, skills: Sequence[Skill], title: str) -> Candidate | str:
-    """The candidate in an answer, or why there is none."""
+    """The candidate in an answer, or the parse error."""
     result = _read(dialect, subject, answer).found
     if isinstance(result, str):
         return result
@@ -77,7 +77,7 @@ def read(dialect: Dialect, subject: TaskContext, answer: Completion, proposer: s
 
 
 def _read(dialect: Dialect, subject: TaskContext, answer: Completion) -> Reply:
-    if isinstance(answer, Reply) and answer.task == subject.task.id:  # another task may be asked in the same words
+    if isinstance(answer, Reply) and answer.task == subject.task.id:  # another task may have the same prompt
         return answer
     said = {name: getattr(answer, name) for name in Completion.model_fields}
     try:

@@ -26,7 +26,7 @@ from dvk.tasks import beside, packages
 from dvk.tasks.sourcetext import read_source
 
 VERSION = 6
-"""Raised when examining or capturing comes to find something else in the same file."""
+"""Raise this number when examining or capturing changes its result for the same file."""
 PER_CHILD = 24
 """Captures a child at most: its start, three seconds of imports, is shared, and the first of them is not delayed long."""
 CAPTURE_S = 120.0
@@ -34,16 +34,16 @@ CAPTURE_S = 120.0
 
 def prepare(paths: Sequence[Path], device: Device, backend: BackendName, config: Config, *, workers: int | None = None,
             kept: bool = False, eval_mode: bool = False) -> Iterator[TaskContext | DvkError]:  # fmt: skip
-    """A subject for every file, or what is wrong with it, in their order.
+    """A task context for every file, or its error, in their order.
 
     Args:
         paths: task files.
-        device: where the tasks run.
-        backend: what they are to be written in.
+        device: the device that the tasks run on.
+        backend: the back end that candidates are written in.
         config: `limits`.
         workers: children at a time; null takes the cores.
         eval_mode: call .eval() on the modules.
-        kept: look for what an earlier call has found, and leave it to later ones, under `$DVK_HOME/cache/tasks`.
+        kept: use and extend the cache of earlier calls, under `$DVK_HOME/cache/tasks`.
     """
     workers = workers or machine.num_cores()
     places = [place(path, device, eval_mode) if kept else None for path in paths]
@@ -95,7 +95,7 @@ def _fresh(paths: Sequence[Path], device: Device, backend: BackendName, config: 
         yield rest
 
 
-# ---------------------------------------------------------------- what is remembered
+# ---------------------------------------------------------------- cache
 
 def place(path: Path, device: Device, eval_mode: bool = False) -> Path | None:
     """Cache folder of a file's findings; null if the file cannot be read."""

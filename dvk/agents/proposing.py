@@ -1,4 +1,4 @@
-"""Proposed skills before they are tried: where each comes from, and whether it says anything new.
+"""Proposed skills before their trial: the origin of each, and whether it says anything new.
 
 Two skills are near-duplicates when they have a name in common, or when most of the words of their notes are the same
 (Jaccard similarity of name, description, when and do). The rest of a body is left out: models that write notes have it
@@ -26,9 +26,9 @@ class Proposal:
     """One skill that a summary would add.
 
     Attributes:
-        skill: as it was read, its provenance with what was given.
+        skill: as parsed, with the given skills in its provenance.
         task: id of the task it was learned on.
-        sample: which of that task's summaries said it.
+        sample: the summary of that task that proposed it.
         given: names of the skills that the summarised conversation had.
     """
 
@@ -43,8 +43,8 @@ class KnownSkill:
     """Why a proposal is not new.
 
     Attributes:
-        why: for people.
-        earlier: the proposal of the same lot that says it; None where the library does.
+        why: the reason, as text.
+        earlier: the proposal of the same batch that says it; None if the library does.
     """
 
     why: str
@@ -73,8 +73,8 @@ def known(proposal: Proposal, library: Library | None, earlier: Sequence[Proposa
     """Why a proposal is not new; None when it is.
 
     Args:
-        library: what is known already.
-        earlier: proposals taken for new before this one.
+        library: the known skills.
+        earlier: proposals of this batch accepted as new.
         alike: similarity from which two skills say the same.
     """
     skill = proposal.skill

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 MAX_CHARS = 1 << 20
-"""Longer answers are not read: no context window holds them."""
+"""Longer answers are not parsed: no context window holds them."""
 
 _CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.S)
 _FUNCTION = re.compile(r"<function=([^>\s]+)\s*>(.*?)(?:</function>|\Z)", re.S)
@@ -26,10 +26,10 @@ _MODEL_NEW = re.compile(r"^(?:class\s+ModelNew\b|ModelNew\s*[:=])", re.M)
 
 
 class MalformedAnswer(ValueError):
-    """An answer from which nothing could be read; the message says why, for the record and for the learner.
+    """An answer that does not parse; the message gives the reason, for the record and for the learner.
 
     Args:
-        shown: characters of the answer that show it, where other words among them might have repaired it; None: that is not known.
+        shown: characters of the answer up to the error, if other tokens among them might have repaired it; None: unknown.
     """
 
     def __init__(self, why: str, shown: int | None = None):
@@ -41,12 +41,12 @@ def arguments(text: str, tool_calls: Sequence[Mapping[str, Any]], tool: Mapping[
     """The arguments of the answer's first tool call, which must be one of `tool`.
 
     Args:
-        text: what the model wrote.
-        tool_calls: what its server read as calls, in OpenAI's form; empty for local models.
+        text: the model's text.
+        tool_calls: calls that its server parsed, in OpenAI's form; empty for local models.
         tool: the schema (`tools`): parameters declared as strings stay text, others are decoded.
 
     Raises:
-        MalformedAnswer: no call, another tool, values that cannot be decoded or written down, or a required list missing.
+        MalformedAnswer: no call, another tool, values that cannot be decoded or serialised, or a required list missing.
     """
     wanted = tool["function"]["name"]
     parameters = tool["function"]["parameters"]["properties"]
@@ -69,10 +69,10 @@ def arguments(text: str, tool_calls: Sequence[Mapping[str, Any]], tool: Mapping[
 
 
 def code(text: str, complete: bool = True) -> str:
-    """The program in an answer: the last fenced block that defines ModelNew, else the last fenced block, else a text that is one.
+    """The program in an answer: the last fenced block that defines ModelNew, else the last fenced block, else the text if it is code.
 
     Args:
-        text: what the model wrote.
+        text: the model's text.
         complete: the model ended by itself; otherwise a block without an end was cut.
 
     Raises:
@@ -119,7 +119,7 @@ def _first_call(
 
 
 def _named(call: Any, wanted: str, parameters: Mapping[str, Any]) -> tuple[str, Any]:
-    """Name and arguments of `{"name": …, "arguments": {…}}`, also where `function` wraps them or only the arguments stand."""
+    """Name and arguments of `{"name": …, "arguments": {…}}`, also if `function` wraps them or only the arguments are there."""
     if isinstance(call, list) and call:
         call = call[0]
     if not isinstance(call, Mapping):
@@ -145,7 +145,7 @@ def _typed(key: str, value: Any, schema: Mapping[str, Any]) -> Any:
 
 
 def _decoded(value: Any, what: str) -> Any:
-    """JSON, else a Python literal; what is not text is already decoded."""
+    """JSON, else a Python literal; values that are not text are already decoded."""
     if not isinstance(value, str):
         return value
     try:
@@ -160,14 +160,14 @@ def _decoded(value: Any, what: str) -> Any:
 
 
 def _unwrapped(value: str) -> str:
-    """Without the line breaks that the template puts around a value."""
+    """Strip the line breaks that the template puts around a value."""
     return value.strip("\n")
 
 
 # ---------------------------------------------------------------- text
 
 def _answer(text: str) -> str:
-    """As `visible`, of an answer that is worth reading.
+    """As `visible`, with a length check.
 
     Raises:
         MalformedAnswer: longer than anything a model is allowed to write.
@@ -210,7 +210,7 @@ def _parses(text: str) -> bool:
 
 @contextlib.contextmanager
 def _unwarned() -> Iterator[None]:
-    """A model's odd escapes are no concern of who runs us."""
+    """Suppress Python's warnings: a model's odd escapes must not reach the user's stderr."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

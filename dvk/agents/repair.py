@@ -41,7 +41,7 @@ def repair_attempts(settings: RolloutConfig, usual: int = TRIES) -> int:
 
 
 class UnparsedAnswer(NamedTuple):
-    """A policy's answer that cannot be read, and what was asked."""
+    """A policy's unparsable answer, with its question."""
 
     subject: TaskContext
     question: Conversation
@@ -58,12 +58,12 @@ class Prefixes:
         self._number = count()
 
     def add_alternatives(self, answer: Completion, begun: Sequence[int] = (), cost: float = 0.0) -> None:
-        """Add what else an answer might have been, up to where it shows to be wrong.
+        """Add alternatives of an answer, up to the place of its parse error.
 
         Args:
-            answer: read, and with `alternatives`; without a place where it shows to be wrong nothing is added.
-            begun: the tokens it was begun with: others in their place were added with what they come from.
-            cost: what those cost.
+            answer: parsed, and with `alternatives`; without a place of the error nothing is added.
+            begun: the tokens of its given prefix: alternatives in their place were added with the parent.
+            cost: the prefix's cost.
         """
         shown = answer.shown if isinstance(answer, policy.Reply) else None
         if shown is None or answer.tokens is None:
@@ -75,7 +75,7 @@ class Prefixes:
                 heapq.heappush(self._left, (cost - other.logprob, next(self._number), beginning))
 
     def pop_likeliest(self, count: int = 1) -> list[tuple[tuple[int, ...], float]]:
-        """The likeliest beginnings that are left, up to `count`, and their costs in nats, the likeliest first."""
+        """The likeliest prefixes that are left, up to `count`, and their costs in nats, the likeliest first."""
         popped = [heapq.heappop(self._left) for _ in range(min(count, len(self._left)))]
         return [(beginning, cost) for cost, _, beginning in popped]
 
@@ -85,17 +85,17 @@ def repair(
 ) -> Iterator[tuple[int, Completion, int]]:
     """For each answer its position among them, one that parses (or itself if none was found), and how many were dropped.
 
-    Those that go on are asked in one call a try, on a GPU in one for several tries of each (`parallel_attempts`), and before the first what
-    else they might have been.
+    Continuations are asked for in one call a try, on a GPU in one for several tries of each (`parallel_attempts`), after one call for
+    the alternatives.
 
     Args:
         most: tries of one answer.
-        sampling: as the answers were drawn.
+        sampling: the answers' sampling settings.
     """
     sampling = sampling.model_copy(update={"alternatives": True})
     searches = {place: Prefixes() for place in range(len(unread))}
     known = {place: tokens.completion for place, one in enumerate(unread) if most and (tokens := _tokens(one)) is not None}
-    # It writes the last token once more, and tells of all.
+    # It writes the last token once more, and returns alternatives for all.
     again = [unread[place].question.model_copy(update={"begun": written[:-1]}) for place, written in known.items()]
     for place, told in zip(known, backbone.generate(again, sampling) if again else (), strict=True):
         one = unread[place]
@@ -108,7 +108,7 @@ def repair(
             yield place, unread[place].answer, tried[place]
         questions = [unread[place].question.model_copy(update={"begun": begun}) for place, begun, _ in asked]
         for (place, begun, cost), answer in zip(asked, backbone.generate(questions, sampling) if asked else (), strict=True):
-            if place not in searches:  # a likelier one can be read
+            if place not in searches:  # a likelier one may parse
                 continue
             tried[place] += 1
             answer = policy.reply(dialect, unread[place].subject, answer)
@@ -134,7 +134,7 @@ def settled(
     backbone: Backbone, dialect: Dialect, asked: Sequence[tuple[TaskContext, Conversation]], answers: Sequence[Completion], most: int,
     sampling: Sampling,
 ) -> list[tuple[Completion, int]]:  # fmt: skip
-    """The answers, read, those that could not be read as `repair` leaves them; and how many were dropped for each."""
+    """The parsed answers, unparsable ones as `repair` leaves them; and how many were dropped for each."""
     result = [(policy.reply(dialect, subject, answer), 0) for (subject, _), answer in zip(asked, answers, strict=True)]
     lost = [place for place, (answer, _) in enumerate(result) if policy.unread(answer)]
     unread = [UnparsedAnswer(*asked[place], result[place][0]) for place in lost]

@@ -25,23 +25,23 @@ from dvk.records import Candidate, Episode, Role, Turn, content_hash
 from dvk.skills import Library
 
 REDRAW_TEMPERATURE = 1.0
-"""At the least, of answers drawn again: a greedy one would be the same once more, one at 0.7 mostly makes the same mistake."""
+"""Lowest temperature of resampled answers: a greedy one would repeat itself, one at 0.7 mostly makes the same mistake."""
 Judging = JudgeQueue[tuple[EpisodeRunner, ConversationState]]
 P = ParamSpec("P")
 T = TypeVar("T")
 OnTurn = Callable[[ConversationKey, Turn], None]
-"""Called in the caller's thread with each turn to which nothing more will be added; turns of a key come in their order."""
+"""Called in the caller's thread with each finished turn; turns of a key come in their order."""
 
 
 class Unparsed(NamedTuple):
-    """An answer that cannot be read, as its conversation had it."""
+    """An unparsable answer, with its conversation's state."""
 
     play: EpisodeRunner
     talk: ConversationState
     unread: repair.UnparsedAnswer
     draws: Sampling
     redrawn: int
-    """Answers that were dropped for it."""
+    """Answers that were dropped before it."""
 
 
 def run_episode(
@@ -57,15 +57,15 @@ def run_episodes(
     subjects: Iterable[TaskContext], backbone: Backbone, library: Library | None, config: Config, *, judging: Judging | None = None,
     step: int = 0, on_turn: OnTurn | None = None,
 ) -> Iterator[Episode]:
-    """An episode a task, each as it ends, in no particular order.
+    """Yield an episode a task, each as it ends, in no particular order.
 
     A backbone's failed answer (finish `error`) ends its conversation and no other. When it is interrupted or left, nothing
     more is judged; what `on_turn` was given is complete.
 
     Args:
-        subjects: taken one by one as there is room, so that they may be captured on the way. One without a graph, where the
+        subjects: taken one by one as there is room, so that they may be captured lazily. One without a graph, if the
             dialect reads graphs, gives an episode without traces.
-        backbone: speaks the dialect it names.
+        backbone: uses the dialect it names.
         library: searched for every task, in the caller's thread; None: nothing is selected, all is played without skills.
         config: `agents`, `rollout`, and the judge's settings.
         judging: judge queue, shared by consecutive runs; a separate one by default.
@@ -127,7 +127,7 @@ def run_episodes(
 def begin(
     position: int, subject: TaskContext, library: Library | None, dialect: dialects.Dialect, config: Config, proposer: str, step: int
 ) -> EpisodeRunner:
-    """A task's episode before its first question, with the skills that it may choose from."""
+    """A task's episode before its first question, with the candidate skills."""
     offered = fenced("choosing skills", selection.candidates, subject, library, config.agents) if library is not None else []
     found = [] if isinstance(offered, Crashed) else offered
     one = EpisodeRunner(position, subject, found, dialect, config, proposer=proposer, step=step)
@@ -151,16 +151,16 @@ def generate_turns(
     batch: Sequence[tuple[EpisodeRunner, ConversationState]], backbone: Backbone, dialect: dialects.Dialect, config: Config, step: int,
     asked_before: Counter[str], lost: list[Unparsed],
 ) -> Iterator[tuple[EpisodeRunner, ConversationState, Candidate]]:
-    """Ask a batch of ready conversations, one call of the backbone a role since their lengths differ; what is to be judged, as it comes.
+    """Ask a batch of ready conversations, one backbone call a role since their lengths differ; yields candidates as they come.
 
     Backbones draw equal samples for equal seeds and prompts, and different ones for equal prompts in one call. So the seed
-    tells calls with the same prompt apart and nothing else: samples hardly depend on what was ready when.
+    distinguishes calls with the same prompt and nothing else: samples hardly depend on the order of events.
 
-    Policy answers that cannot be read are drawn again, those of a call in one call, up to `rollout.resample_unparsed` times.
+    Unparsable policy answers are resampled, those of a call in one call, up to `rollout.resample_unparsed` times.
 
     Args:
-        asked_before: prompts of earlier calls, which is added to; empty at first.
-        lost: is given what cannot be read in the end, for `repair_unparsed`.
+        asked_before: prompts of earlier calls, extended by this call; empty at first.
+        lost: receives the answers that stay unparsable, for `repair_unparsed`.
     """
     groups: dict[tuple[int, int], list[tuple[EpisodeRunner, ConversationState, Conversation]]] = {}
     for one, talk in batch:
@@ -210,17 +210,17 @@ def repair_unparsed(
                 one = left.pop(id(group[place]))
                 if (candidate := guarded(one.play, one.play.on_answer, one.talk, answer, one.redrawn + tried)) is not None:
                     yield one.play, one.talk, candidate
-    finally:  # time may be over in the middle
+    finally:  # the time limit may strike in the middle
         for one in left.values():
             guarded(one.play, one.play.on_answer, one.talk, one.unread.answer, one.redrawn)
 
 
 def sampling(role: Role, dialect: dialects.Dialect, config: Config, step: int, repeated: int = 0, redrawn: int = 0) -> Sampling:
-    """How a role's answers are drawn.
+    """Sampling settings of a role's answers.
 
     Args:
-        repeated: calls before this one that asked the same.
-        redrawn: answers to the same turn before this one.
+        repeated: number of earlier calls with the same prompt.
+        redrawn: number of earlier answers to the same turn.
     """
     settings = config.rollout
     most = {"selection": settings.selection_tokens, "policy": settings.policy_tokens, "summary": settings.summary_tokens}[role]

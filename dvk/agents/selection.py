@@ -1,4 +1,4 @@
-"""The selection agent: which skills of the library a task is written with."""
+"""The selection agent: chooses the library's skills that a task is written with."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SILENT = frozenset(
     "numel ones ones_like parameters permute rand randint randn randperm register_buffer register_parameter reshape shape size special "
     "squeeze stack super tensor to transpose unsqueeze update values view zeros zeros_like".split()
 )
-"""Names that say nothing about technique: they make, move and describe tensors."""
+"""Names without information on technique: they make, move and describe tensors."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Selected:
     """A parsed selection answer."""
 
     skills: tuple[Skill, ...] = ()
-    """Chosen, in the order given; empty also where the model chose none."""
+    """Chosen, in the order given; empty also if the model chose none."""
     dropped: tuple[str, ...] = ()
     """Ignored parts of the answer, each with the reason."""
     malformed: str | None = None
-    """Why nothing could be read; null when something was."""
+    """The parse error; null if there was none."""
 
 
 def candidates(subject: TaskContext, library: Library, settings: AgentsConfig) -> list[Skill]:
@@ -54,8 +54,8 @@ def candidates(subject: TaskContext, library: Library, settings: AgentsConfig) -
 
 
 def source_words(task: Task) -> list[str]:
-    """The distinct operators and layers that a reference's code asks for: `nn.GroupNorm` → GroupNorm, `F.silu` → silu,
-    `x.softmax(-1)` → softmax. What the author named (`self.scale`) and how weights are drawn (`nn.init`) is left out."""
+    """The distinct operators and layers in a reference's code: `nn.GroupNorm` → GroupNorm, `F.silu` → silu,
+    `x.softmax(-1)` → softmax. The author's names (`self.scale`) and weight initialisation (`nn.init`) are left out."""
     try:
         tree = ast.parse(task.source)
     except (SyntaxError, ValueError, RecursionError):
@@ -75,7 +75,7 @@ def _last(node: ast.expr) -> str | None:
 
 
 def read(dialect: Dialect, answer: Completion, offered: Sequence[Skill], settings: AgentsConfig) -> Selected:
-    """The skills that an answer names, of those offered: unknown names, repetitions and what exceeds the count are dropped.
+    """The skills that an answer names, of those offered: unknown names, repetitions and surplus ones are dropped.
 
     An answer that names skills, none of them offered, is malformed; one that chooses none is not.
     """

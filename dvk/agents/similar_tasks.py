@@ -1,7 +1,7 @@
-"""Tasks that resemble another: what a skill learned on one is also tried on, so that it is not that task's alone.
+"""Tasks that resemble another: a skill learned on one is also tried on these, to see whether it generalises.
 
-Likeness is the Jaccard similarity of two tasks' operator families (`dvk.taskgen.split`): spelling, sizes, order and
-views do not count. Where one of the two has no graph, the operators that their sources name are compared instead.
+Similarity is the Jaccard similarity of two tasks' operator families (`dvk.taskgen.split`): spelling, sizes, order and
+views do not count. If one of the two has no graph, the operators that their sources name are compared instead.
 
 A step's tasks come first; if they are not similar enough, the `SimilarTasks` of earlier steps is asked.
 """
@@ -19,7 +19,7 @@ from dvk.taskgen.split import signature_of
 
 
 class SimilarTasks:
-    """Tasks of earlier steps on which something right was written: where all fail, a trial finds out nothing.
+    """Tasks of earlier steps on which something right was written: on a task where all fail, a trial has no result.
 
     Args:
         most: how many are kept, the latest.
@@ -35,7 +35,7 @@ class SimilarTasks:
         return self._held
 
     def add(self, episodes: Iterable[Episode], subjects: Mapping[str, TaskContext]) -> None:
-        """Take in what was played; `subjects` by task id."""
+        """Add played tasks; `subjects` by task id."""
         for episode in episodes:
             turns = (turn for trace in episode.traces if trace.role == "policy" for turn in trace.turns)
             if any(turn.verdict is not None and turn.verdict.status is Status.OK for turn in turns):
@@ -51,7 +51,7 @@ class SimilarTasks:
             yield {"task": held.task.model_dump(mode="json"), "captured": graph, "backend": held.backend}
 
     def restore(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Hold what `records` gave, and nothing else."""
+        """Replace the content by that of `records`."""
         self._held = {}
         for record in records:
             captured = CapturedGraph.model_validate(record["captured"]) if record["captured"] is not None else None
@@ -82,7 +82,7 @@ def most_similar(
 
 
 def task_similarity(one: TaskContext, other: TaskContext) -> float:
-    """From 0, no operator in common, to 1, the same families; 0 also where nothing is known of either."""
+    """Similarity from 0, no operator in common, to 1, the same families; 0 also if nothing is known of either."""
     graphs = one.captured is not None and other.captured is not None
     a, b = (_families(subject, graphs) for subject in (one, other))
     return len(a & b) / len(a | b) if a | b else 0.0

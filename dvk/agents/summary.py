@@ -1,4 +1,4 @@
-"""The summary agent: what a conversation that made code faster teaches, as skills for the library."""
+"""The summary agent: turns a conversation that made code faster into skills for the library."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class SummaryProposals:
     """A parsed summary answer."""
 
     skills: tuple[Skill, ...] = ()
-    """Well-formed ones; empty also where the model found nothing worth keeping."""
+    """Well-formed ones; empty also if the model found nothing worth keeping."""
     refused: tuple[str, ...] = ()
-    """The others, each with why."""
+    """The others, each with the reason."""
     malformed: str | None = None
-    """Why nothing could be read; null when something was."""
+    """The parse error; null if there was none."""
 
 
 def due(trace: Trace, settings: RolloutConfig) -> bool:
@@ -61,7 +61,7 @@ def read(
 
     Args:
         trace: the policy conversation that was summarised.
-        provenance: where the skills come from: task, step, scheme, rollout, which summary.
+        provenance: the skills' origin: task, step, scheme, rollout, summary.
     """
     try:
         drafts = dialect.read_summary(subject, answer, trace, settings)

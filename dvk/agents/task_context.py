@@ -1,6 +1,6 @@
-"""Tasks and skills as text for prompts, within a budget that cuts in plain sight. One source for data, training and use.
+"""Tasks and skills as text for prompts, within a budget whose cuts are marked. One source for data, training and use.
 
-Budgets are in tokens, texts in characters: what is shown must not depend on whose tokenizer reads it.
+Budgets are in tokens, texts in characters: the text must not depend on the tokenizer.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class TaskContext:
 
     task: Task
     captured: CapturedGraph | None
-    """The operator graph; null where the module cannot be captured, which the compact dialect cannot read."""
+    """The operator graph; null if the module cannot be captured; the compact dialect needs it."""
     backend: BackendName
     cannot: CannotCompose | None = field(default=None, compare=False)
     """The reason why there is no graph, if known."""
 
 
 def cut(text: str, num_tokens: int) -> str:
-    """`text`, its middle left out and the gap stated where it exceeds the budget; two thirds of what stays come from the head."""
+    """`text` with its middle cut out and the gap marked if it exceeds the budget; two thirds of the rest come from the head."""
     most = max(0, num_tokens) * CHARS_PER_TOKEN
     if len(text) <= most:
         return text
@@ -49,7 +49,7 @@ def headers(skills: Sequence[Skill]) -> str:
 
 
 def whole(skill: Skill) -> str:
-    """Front matter and body, as a library entry reads."""
+    """Front matter and body of a library entry."""
     front = f"name: {skill.name}\ndescription: {_one_line(skill.description)}\nscope: {skill.scope}\ntags: [{', '.join(skill.tags)}]"
     return f"---\n{front}\n---\n\n{skill.body.strip()}"
 
@@ -71,7 +71,7 @@ def fit(texts: Sequence[str], num_tokens: int) -> list[str]:
 
 
 def task(subject: TaskContext, num_tokens: int) -> str:
-    """The reference's source, and what the judge will hold a candidate to: shapes, dtypes, layouts, other shapes, precision."""
+    """The reference's source, and the requirements on a candidate: shapes, dtypes, layouts, other shapes, precision."""
     given = subject.task
     lines = [f"Reference: `{given.entry}`, a {'module' if given.kind == 'module' else 'function'}; device {given.device}."]
     if given.inputs:
@@ -85,14 +85,14 @@ def task(subject: TaskContext, num_tokens: int) -> str:
 
 
 def traffic(subject: TaskContext) -> int:
-    """Bytes of the task's inputs, weights and results, once each: what a call moves at least. Without a graph, weights are not known."""
+    """Bytes of the task's inputs, weights and results, once each: the minimum that a call moves. Without a graph, weights are not known."""
     nodes = subject.captured.graph.nodes if subject.captured is not None else ()
     weights = [node for node in nodes if node.op in ("param", "buffer")]
     return num_bytes(subject.task) + tensor_bytes((n.dtype, n.shape) for n in weights if n.dtype is not None and n.shape is not None)
 
 
 def tensor(spec: TensorSpec) -> str:
-    """`x float32[64, 1024]`, and its strides where they are not those of a contiguous tensor."""
+    """`x float32[64, 1024]`, and its strides if they are not those of a contiguous tensor."""
     dense, step = [], 1
     for size in reversed(spec.shape):
         dense.append(step)

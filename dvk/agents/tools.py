@@ -66,7 +66,7 @@ def advise() -> dict[str, Any]:
 
 
 def plan_moves(most: int) -> dict[str, Any]:
-    """The planner's tool: at most `most` moves, each what to do and where."""
+    """The planner's tool: at most `most` moves, each a kind and a region."""
     item = {
         "type": "object",
         "properties": {

@@ -1,7 +1,7 @@
 """Generates and judges the arms of all trials of a step: one turn, a fixed number of samples each, without barriers between tasks.
 
-All samples of a question are asked in one call of the backbone, which draws equal questions apart by their place in it, and
-every call of a step has one seed of its own. So sample i is the same draw in either arm, whatever else is asked. (Draws also
+All samples of a question are asked in one call of the backbone, which seeds equal questions by their position in it, and
+every call of a step has its own seed. So sample i is the same draw in either arm, whatever else is asked. (Draws also
 depend on what is asked: the arms' texts are independent, not coupled.) Equal questions are asked once: arms that differ in
 whose control they are share their answers.
 """
@@ -30,7 +30,7 @@ K = TypeVar("K")
 
 @dataclass(frozen=True)
 class TrialArm:
-    """A task, and the skills it is to be written with, in the order they are shown."""
+    """A task, and the skills in its prompt, in the order they are shown."""
 
     subject: TaskContext
     skills: tuple[Skill, ...]

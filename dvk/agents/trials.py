@@ -1,12 +1,12 @@
-"""A proposed skill enters the library by a small experiment: with it against without it, on its task and on siblings.
+"""Trials of proposed skills: a small experiment with and without the skill, on its task and on siblings, decides on admission.
 
     proposals of a step ─ not new: refused, untried
          └─ control: the skills that its conversation had  ┐  on its own task and on `trials.siblings` like it,
             treatment: the same, and the new one last      ┘  `trials.samples` first turns each, judged
                  └─ paired gain with bounds (`effect_size`) ─ admitted, one a task at most, or refused with the reason
 
-Where the conversation had as many skills as may be given, the last of them is left out of both arms. What a summary earns is
-the gain's lower bound, less 1 and capped: a skill that does nothing earns nothing, whatever luck its one good run had.
+If the conversation had as many skills as may be given, the last of them is left out of both arms. A summary's reward is
+the gain's lower bound, less 1 and capped: a skill without effect earns nothing, however lucky its one good run was.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Trial:
     """The outcome of a proposal.
 
     Attributes:
-        proposal: what was proposed.
-        skill: the same, with the evidence once it was tried.
-        admitted: it is to enter the library.
+        proposal: the proposal.
+        skill: its skill, with the evidence once it was tried.
+        admitted: whether it enters the library.
         why: the deciding reason, as text.
         worth: reward of its summary; None if unknown, because the trial was skipped for lack of room.
         gain: the trial's result; None if there was no trial.
@@ -60,7 +60,7 @@ class Trial:
 
     @property
     def lo(self) -> float | None:
-        """The gain's lower bound, a ratio; None where there is none."""
+        """The gain's lower bound, a ratio; None if there is none."""
         return self.gain.total.lo if self.gain is not None and self.gain.total is not None else None
 
 
@@ -77,18 +77,18 @@ def try_skills(
 ) -> list[Trial]:
     """A trial a proposal, in their order; nothing is written to the library.
 
-    Of several processes each plays its share of the arms and hears of the others', so that all come to the same.
+    Each of several processes plays its share of the arms and receives the others' results, so that all reach the same result.
 
     Args:
         proposed: those of a task in the order in which they are to be tried, as `proposals` gives them.
         subjects: by task id: the step's tasks.
-        backbone: that is to profit from the skills.
-        library: that they are to enter.
+        backbone: the model that is to profit from the skills.
+        library: their target.
         config: `trials`, `rollout`, `agents`, and the judge's settings.
         judging: see `trial_arms.answered`.
         step: training step.
-        team: who try them together; all have the same proposals and a library of the same content.
-        earlier: other tasks, by id, that are siblings where the step's are too few.
+        team: the process group; all processes have the same proposals and a library of the same content.
+        earlier: other tasks, by id, that are siblings if the step's are too few.
 
     Raises:
         DvkError: a broken machine.
@@ -121,7 +121,7 @@ def try_skills(
         found[position] = tried(proposed[position], pairs, known_tasks, settings, step)
     _one_a_task(found)
     worth = {id(trial.proposal): trial.worth for trial in found.values()}
-    for position, double in doubles.items():  # what it says was measured under the earlier one's name
+    for position, double in doubles.items():  # its evidence was measured under the earlier one's name
         earned = worth[id(double.earlier)] if double.earlier is not None else 0.0
         found[position] = Trial(proposed[position], proposed[position].skill, False, double.why, earned)
     return [found[position] for position in range(len(proposed))]
@@ -194,9 +194,9 @@ def evidence(
 
 
 def summary_rewards(trials: Iterable[Trial]) -> dict[str, dict[int, float | None]]:
-    """Task → sample of its summary → what the best of its skills is worth, as `dvk.learn.assign` takes it.
+    """Task → sample of its summary → worth of the best of its skills, as `dvk.learn.assign` takes it.
 
-    None where all of a sample's skills were left untried; samples that proposed none are not there.
+    None if all of a sample's skills were left untried; samples that proposed none are absent.
     """
     result: dict[str, dict[int, float | None]] = defaultdict(dict)
     for trial in trials:
@@ -207,7 +207,7 @@ def summary_rewards(trials: Iterable[Trial]) -> dict[str, dict[int, float | None
 
 
 def admit(library: Library, trials: Sequence[Trial], step: int) -> dict[str, float]:
-    """Put what is admitted into the library, evidence and all, and note what is refused; in one transaction.
+    """Add admitted skills with their evidence to the library, and record refused ones; in one transaction.
 
     Returns:
         figures of the step: proposed, tried, admitted, and the best lower bound where there is one.
@@ -259,7 +259,7 @@ def _answered(
 
 
 def _one_a_task(found: dict[int, Trial]) -> None:
-    """Of a task's admitted skills the one with the best lower bound stays so, the first of equals."""
+    """Keep, for each task, only the admitted skill with the best lower bound, the first of equals."""
     best: dict[str, int] = {}
     for position, trial in sorted(found.items()):
         if not trial.admitted:

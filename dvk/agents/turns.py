@@ -19,9 +19,9 @@ def turns_in_budget(turns: Sequence[Turn], most: int) -> list[int]:
 
 
 def best_window(turns: Sequence[Turn], length: int, settings: RewardsConfig) -> tuple[int, ...]:
-    """Positions of the `length` turns in a row whose rewards add up to most, the earliest of equals.
+    """Positions of the `length` consecutive turns with the largest sum of rewards, the earliest of equals.
 
-    Sequential test-time scaling goes on from them: Dr.Kernel (arXiv 2602.05885), daVinci-kernel (arXiv 2606.16497). A row may
+    Sequential test-time scaling continues from them: Dr.Kernel (arXiv 2602.05885), daVinci-kernel (arXiv 2606.16497). They may
     join turns of different iterations, as there.
     """
     rewards = [rewarded(turn, settings).reward or 0.0 for turn in turns]
@@ -31,11 +31,11 @@ def best_window(turns: Sequence[Turn], length: int, settings: RewardsConfig) -> 
 
 
 def best_timing(turns: Sequence[Turn]) -> Timing | None:
-    """Of the fastest correct turn."""
+    """Position of the fastest correct turn."""
     timed = [turn.verdict.timing for turn in turns if turn.verdict is not None and turn.verdict.timing is not None]
     return max(timed, key=lambda timing: timing.speedup.value, default=None)
 
 
 def speedup(turn: Turn) -> float:
-    """Over eager; 0 where nothing was timed."""
+    """Speedup over eager; 0 if nothing was timed."""
     return turn.verdict.timing.speedup.value if turn.verdict is not None and turn.verdict.timing is not None else 0.0

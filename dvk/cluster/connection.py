@@ -1,4 +1,4 @@
-"""The driver's connection to a Ray cluster: one a process, opened when first asked for. Imports Ray, and only then."""
+"""The driver's connection to a Ray cluster: one a process, opened on first use. Imports Ray only then."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dvk.errors import MachineError, UsageError
 from dvk.records import PROTOCOL, Device
 
 PROBE_S = 120.0
-"""Longest wait for what the nodes say of themselves: a first process on each, which imports dvk."""
+"""Longest wait for the nodes' descriptions: a first process on each, which imports dvk."""
 STORE_BYTES = 100 << 20
 """Shared memory of a cluster that dvk starts; candidates and verdicts are small and travel without it."""
 ANSWER_S = 10.0
@@ -31,9 +31,9 @@ class Cluster:
 
     Attributes:
         ray: the imported package.
-        engine: how it is called.
-        machines: kinds of machine in it, sorted; none twice.
-        actors: what we have started on it.
+        engine: its name.
+        machines: kinds of machine in it, sorted, without duplicates.
+        actors: actors that dvk has started on it.
     """
 
     def __init__(self, ray: ModuleType, engine: str, own: bool):
@@ -42,11 +42,11 @@ class Cluster:
         self.machines = self._probed()
 
     def nodes(self) -> list[dict[str, Any]]:
-        """Those alive now, as Ray describes them."""
+        """The nodes alive now, as Ray describes them."""
         return [node for node in self.ray.nodes() if node["Alive"]]
 
     def room(self, device: Device, judges: int) -> int:
-        """Seats that fit on all nodes: `judges` a GPU, or at most so many a node and one a CPU.
+        """Number of seats on all nodes: `judges` a GPU, or at most so many a node and one a CPU.
 
         Raises:
             MachineError: none.
@@ -58,7 +58,7 @@ class Cluster:
         return result
 
     def places(self, device: Device, most: int) -> dict[str, int]:
-        """By id of a node alive now: `most` a GPU that it has, or at most so many and one a CPU."""
+        """Seats by id of a node alive now: `most` a GPU that it has, or at most so many and one a CPU."""
         offered = {node["NodeID"]: node["Resources"] for node in self.nodes()}
         return {node: most * int(given.get("GPU", 0)) if device == "cuda" else min(most, int(given.get("CPU", 0)))
                 for node, given in offered.items()}  # fmt: skip
@@ -93,7 +93,7 @@ class Cluster:
 def connect(engine: str) -> Cluster:
     """The cluster that `engine` names: `ray` (started on this machine), `ray://HOST:PORT`, `HOST:PORT` or `auto`.
 
-    Where this process is connected already, by whomever, it stays so.
+    If this process is connected already, the connection is reused.
 
     Raises:
         UsageError: no such engine, or Ray is not installed.
@@ -115,7 +115,7 @@ def connect(engine: str) -> Cluster:
 
 
 def close() -> None:
-    """Disconnect, where connected; for processes that outlive their judging."""
+    """Disconnect, if connected; for processes that outlive their judging."""
     global _open
     with _lock:
         if _open is not None:
@@ -142,7 +142,7 @@ def _reach(engine: str, host: str, port: int) -> None:
 
 def _init(ray: ModuleType, engine: str) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}  # stdout is ours alone
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}  # stdout belongs to dvk
     own = {"include_dashboard": False, "object_store_memory": STORE_BYTES} if engine == "ray" else {}
     try:
         ray.init(address="local" if engine == "ray" else engine, **own, **quiet)

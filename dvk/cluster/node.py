@@ -20,9 +20,9 @@ def of_node() -> tuple[str, str]:
 
 
 def unbound() -> None:
-    """Take back the one thread of OpenMP that Ray gives an actor: candidates and references compute on all cores.
+    """Undo Ray's limit of one OpenMP thread per actor: candidates and references compute on all cores.
 
-    A number that the node's own environment holds stays.
+    A limit set in the node's own environment stays.
     """
     if b"OMP_NUM_THREADS=" not in Path("/proc/self/environ").read_bytes():
         os.environ.pop("OMP_NUM_THREADS", None)

@@ -26,7 +26,7 @@ TERMS = {
 
 
 def rewarded(turn: Turn, settings: RewardsConfig) -> Turn:
-    """The turn with its reward and the parts of it.
+    """The turn with its reward and the reward's parts.
 
     Args:
         turn: with its verdict.

@@ -1,4 +1,4 @@
-"""Right on every input family and every shape the judge tried, the held-out shapes among them."""
+"""Correctness on every input family and every shape the judge tried, the held-out shapes among them."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ def correctness(turn: Turn, settings: RewardsConfig) -> float:
 
 
 def is_right(turn: Turn) -> bool:
-    """The judge said ok."""
+    """Whether the verdict is ok."""
     return turn.verdict is not None and turn.verdict.status is Status.OK

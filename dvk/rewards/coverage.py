@@ -1,4 +1,4 @@
-"""Profiling reward (PR; Dr.Kernel, arXiv 2602.05885): which share of the device's time runs in the candidate's own kernels.
+"""Profiling reward (PR; Dr.Kernel, arXiv 2602.05885): the share of the device's time in the candidate's own kernels.
 
 It separates a candidate that speeds up the work from one that replaces a negligible part of it. Right candidates only.
 """
@@ -11,7 +11,7 @@ from dvk.rewards.correctness import is_right
 
 
 def coverage(turn: Turn, settings: RewardsConfig) -> float | None:
-    """The share, 0 to 1; 0 for a wrong candidate, None where the judge did not measure it."""
+    """The share, 0 to 1; 0 for a wrong candidate, None if the judge did not measure it."""
     del settings
     if not is_right(turn):
         return 0.0

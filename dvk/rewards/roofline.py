@@ -1,4 +1,4 @@
-"""How close to what the machine can do: the time in which the bytes that must move could move, over the time taken."""
+"""Share of the roofline: the time to move the minimal bytes at peak bandwidth, over the time taken."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dvk.rewards.correctness import is_right
 
 
 def roofline(turn: Turn, settings: RewardsConfig) -> float | None:
-    """The share of the roofline, 0 to 1; 0 for a wrong candidate, None where the machine's ceilings were not measured."""
+    """The share of the roofline, 0 to 1; 0 for a wrong candidate, None if the machine's ceilings were not measured."""
     del settings
     if not is_right(turn):
         return 0.0

@@ -1,7 +1,7 @@
-"""How much faster than eager PyTorch, as far as it is certain: the lower end of the interval, capped.
+"""Certain speedup over eager PyTorch: the lower end of the interval, capped.
 
-daVinci-kernel (arXiv 2606.16497) pays the measured speedup up to 6. The lower end pays nothing for noise, and what lies
-below `least` pays nothing at all.
+daVinci-kernel (arXiv 2606.16497) rewards the measured speedup up to 6. The lower end gives no reward for noise, and values
+below `least` give none at all.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Strategies for `dvk optimize`: generators that propose candidates and are sent back verdicts.
+"""Strategies for `dvk optimize`: generators that propose candidates and receive verdicts.
 
 A strategy is a function `strategy(problem) -> Generator[list[Candidate], list[Verdict], None]`. It
 yields a batch, receives the batch's verdicts in order (None for one that was not judged for want of
-time), and returns when it has nothing left to propose. When time is over it is sent its last verdicts, some of
+time), and returns when it has nothing left to propose. At the time limit it receives its last verdicts, some of
 them None, and is then closed; a model may end it earlier (`dvk.backbone.pause_gate.OutOfTime`), which it lets pass.
 
 It must be deterministic given the verdicts and the model's answers: a resumed run replays it from the recorded
-ones. It needs to know nothing of that.
+ones, without any code in the strategy.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SearchProblem:
     """Takes each conversation with the model as it ends or is left, for the episode. The answers of a strategy that gives
     none are kept too, as turns that stand alone."""
     warn: Callable[[ModelError], None] = field(default=lambda error: None, compare=False, repr=False)
-    """Takes what ended a model's part of a search that goes on without it."""
+    """Takes the error that ended a model's part of a search that continues without it."""
     tunings: Known = field(default_factory=dict, compare=False, repr=False)
     """Schedule measurements of earlier searches on this machine, by class of kernels."""
 
@@ -63,4 +63,4 @@ STRATEGIES = {
 ASK_A_MODEL = frozenset({"refine", "best_of_n", "evolve", "contrastive", "judge", "polca", "macro"})
 """Strategies that need `SearchProblem.backbone`."""
 ASK_NONE = frozenset({"composer", "random"})
-"""Strategies that have no use for one; what is in neither set takes what it is given."""
+"""Strategies that have no use for one; strategies in neither set use a backbone if there is one."""

@@ -1,4 +1,4 @@
-"""Judged programs of one search, by speed, by how near to right they are, and by how unlike each other.
+"""Judged programs of one search, ordered by speed and nearness to correctness, with their distances.
 
 A program's score is its mean speedup (of logarithms, over its measurements) with an interval, or none while it is not right.
 """
@@ -17,7 +17,7 @@ _NEARNESS = {
     Status.OK: 5, Status.MISMATCH: 4, Status.LAUNCH_ERROR: 3, Status.TIMEOUT: 3, Status.COMPILE_ERROR: 2, Status.REJECTED: 1,
     Status.CHEAT: 0, Status.BROKEN_TASK: 0,
 }  # fmt: skip
-"""How far a program came: what computes something wrong is nearer to right than what does not compile."""
+"""Stages that a program reached: a wrong result is nearer to right than a compile error."""
 LEVEL = 1.96
 """Standard errors of a mean in half of its 95 % interval."""
 
@@ -27,14 +27,14 @@ class ArchivedProgram:
     """One attempt with its conversation, its origin, and all its measurements."""
 
     turn: Turn
-    """As the model made it; with its first verdict once it has been judged."""
+    """The model's program; with its first verdict once it has been judged."""
     skills: tuple[Skill, ...] = ()
-    """Given when it was written."""
+    """Skills in its prompt."""
     parents: tuple[ArchivedProgram, ...] = ()
     idea: str = ""
     """Differences from its parents, in the author's words."""
     short: str = ""
-    """The text that the source is assembled from, where the model writes no whole files."""
+    """The text that the source is assembled from, if the model writes no whole files."""
     verdicts: list[Verdict] = field(default_factory=list)
 
     @property
@@ -50,18 +50,18 @@ class ArchivedProgram:
 
     @property
     def right(self) -> bool:
-        """Judged, and correct each time."""
+        """Whether it was judged, and correct each time."""
         return bool(self.verdicts) and all(verdict.status is Status.OK for verdict in self.verdicts)
 
     @property
     def score(self) -> float:
-        """Mean speedup over eager; 0 for what is wrong or was not timed."""
+        """Mean speedup over eager; 0 if wrong or not timed."""
         logs = self._logs()
         return math.exp(sum(logs) / len(logs)) if logs else 0.0
 
     @property
     def interval(self) -> tuple[float, float]:
-        """About 95 % of the mean; both 0 where there is no score.
+        """About 95 % of the mean; both 0 without a score.
 
         Half of its width, in logarithms, is what the measurements' own intervals say (added in quadrature, divided by their
         number) or what their scatter says, whichever is larger: processes differ by more than their clocks do.
@@ -94,7 +94,7 @@ class Archive:
         self.programs: list[ArchivedProgram] = []
 
     def add(self, program: ArchivedProgram) -> None:
-        """Take a judged program."""
+        """Add a judged program."""
         self.programs.append(program)
 
     @property
@@ -123,5 +123,5 @@ class Archive:
 
 
 def gap(program: ArchivedProgram, others: Sequence[ArchivedProgram]) -> float:
-    """Distance to the nearest of `others`; 1 where there is none."""
+    """Distance to the nearest of `others`; 1 if there is none."""
     return min((distance(program.text, other.text) for other in others), default=1.0)

@@ -2,15 +2,15 @@
 
 The side that has used less of the clock goes next. Nothing is known beforehand of which is better on a task, and with
 equal shares the result is at least what the better one alone finds in half the time; any other split gives up more on some
-task. A side's clock is what its candidates took to judge, and what the model took to write: while it writes on this
-machine nothing is timed, for the two would disturb each other. The composer goes on after each candidate, and a model in
-this process is held between two tokens when its turn is over, however long its answers are. (A server on this machine
-cannot be held, and is waited for: until half of what was left of the time is over.) A model that writes elsewhere costs
-no time here, and the composer goes on meanwhile. A side that has nothing to propose, or waits, leaves its share to the
-other. The composer opens: it has something right within seconds.
+task. A side's clock is the time to judge its candidates and the model's time to write: while it writes on this
+machine nothing is timed, since the two would disturb each other. The composer proposes candidate by candidate, and a model in
+this process is paused between two tokens when its turn is over, however long its answers are. (A server on this machine
+cannot be paused; the search waits for it until half of the remaining time is over.) A remote model costs no time here,
+and the composer works meanwhile. A side that has nothing to propose, or waits, leaves its share to the
+other. The composer starts: it has something right within seconds.
 
-The two do not see each other's results, so each is deterministic given its own verdicts and answers, whatever the order
-between them was. Without a model this is the composer alone, without an operator graph the model.
+The two do not see each other's results, so each is deterministic given its own verdicts and answers, in any order
+of turns. Without a model this is the composer alone, without an operator graph the model alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dvk.records import Candidate, Verdict
 from dvk.search import Proposals, SearchProblem, composer, refine
 
 LEAVE_S = 5.0
-"""One that was held ends at its next step, and keeps what it has said."""
+"""A paused model ends at its next step, and keeps its text so far."""
 TURN_S = 1.0
 """Shortest turn of a model that is held: some ten of its steps, long compared with the cost of holding it."""
 
@@ -69,7 +69,7 @@ class Side:
     Args:
         proposals: the strategy.
         backbone: the model that it asks; None for a strategy that asks none.
-        warn: takes what made the model unusable; the side has then ended, and the other goes on.
+        warn: takes the error that made the model unusable; the side has then ended, and the other continues.
     """
 
     def __init__(self, proposals: Proposals, backbone: Backbone | None = None, warn: Callable[[ModelError], None] = lambda error: None):
@@ -79,7 +79,7 @@ class Side:
         self.ended = False
         self._judged_s = 0.0
         self._charged: set[str] = set()
-        """Candidates that were judged: their verdicts are known from then on, and take no time."""
+        """Candidates that were judged: their verdicts are cached, and take no time."""
         self._written_s, self._before_s = 0.0, 0.0
         """Times of the turns since it began to think, and the model's time before."""
         self._batch: list[Candidate] | None = None
@@ -119,7 +119,7 @@ class Side:
         self._judged_s += verdict.seconds - verdict.stages_s.get("setup", 0.0)  # processes are started for both
 
     def think(self) -> None:
-        """Find the next batch, or the end; one that can be held or writes elsewhere only begins to."""
+        """Find the next batch, or the end; a model that can be paused or is remote only starts to."""
         if self.brake is None and not self.elsewhere and not getattr(self.backbone, "hosted", False):
             self._advance()
             return
@@ -139,7 +139,7 @@ class Side:
         return max(TURN_S, left / 2) if left < math.inf else None
 
     def write_on(self, seconds: float) -> None:
-        """Let it write for about so long, then hold it."""
+        """Let it write for about that long, then pause it."""
         assert self._thread is not None and self.brake is not None
         began = time.perf_counter()
         self.brake.release()
@@ -148,7 +148,7 @@ class Side:
         self._written_s += time.perf_counter() - began
 
     def wait(self) -> None:
-        """Until its thread has ended."""
+        """Wait until its thread has ended."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -157,9 +157,9 @@ class Side:
             raise error
 
     def leave(self) -> None:
-        """Time is over: tell it what it has not heard yet, and end it."""
+        """At the time limit: send its outstanding verdicts, and end it."""
         if self._thread is not None and self._thread.is_alive():
-            if self.brake is None:  # it ends with its answer, or without
+            if self.brake is None:  # it ends with or without its answer
                 return
             assert self.backbone is not None
             getattr(self.backbone, "close", lambda: None)()

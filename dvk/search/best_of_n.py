@@ -7,5 +7,5 @@ from dvk.search.refine import rounds
 
 
 def search(problem: SearchProblem) -> Proposals:
-    """Rounds of single turns, until nothing new comes or time is over."""
+    """Rounds of single turns, until nothing new comes or at the time limit."""
     yield from rounds(problem, 1)

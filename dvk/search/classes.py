@@ -1,6 +1,6 @@
 """Classes of kernels that a schedule treats alike, and the measurements of one search by class.
 
-A class is what decides between schedules: the kind of work, the widest type, how many large tensors are read, whether reading
+A class holds the facts that decide between schedules: the kind of work, the widest type, how many large tensors are read, whether reading
 runs across memory, and the sizes to the nearest power of two. Operators are not in it: a pointwise kernel's arithmetic hardly
 matters compared with its reads.
 """
@@ -25,7 +25,7 @@ from dvk.search import SearchProblem
 from dvk.search.tunings import Known, ObservedGain, TunedSchedule
 
 MANY = 4
-"""Large tensors that are read, beyond which more make no other class."""
+"""Maximal count of large tensors read in a class name; more are treated alike."""
 WIDE = 0.07
 """Half of a gain's 95 % interval, in logarithms, from which on it says nothing: both times are known to about 5 % then, and the luckiest
 of a kernel's schedules looks that much better than it is. On a GPU it is 0.01, on a quiet CPU several times that."""
@@ -56,13 +56,13 @@ def _product(kernel: Kernel, form: MatmulForm) -> str:
 
 
 def _crosses(kernel: Kernel) -> bool:
-    """Some access walks memory by another variable than another access does."""
+    """Whether two accesses walk memory by different variables."""
     offsets = [i.offset for i in kernel.instrs if i.op in READS] + [s.offset for s in kernel.stores]
     return len({min(o.terms, key=lambda term: abs(term[1]))[0] for o in offsets if o.terms}) > 1
 
 
 def alike(kernels: Sequence[Kernel]) -> list[list[Kernel]]:
-    """Kernels that do the same on the same sizes and types, together; in the order of their first."""
+    """Groups of kernels that do the same on the same sizes and types; in the order of their first."""
     result: dict[object, list[Kernel]] = {}
     for kernel in kernels:
         result.setdefault(work_of(kernel), []).append(kernel)
@@ -70,7 +70,7 @@ def alike(kernels: Sequence[Kernel]) -> list[list[Kernel]]:
 
 
 def work_of(kernel: Kernel) -> object:
-    """Equal for kernels that do the same on the same sizes and types, so that what runs one well runs the other."""
+    """Key of kernels that do the same on the same sizes and types: one schedule suits all of them."""
     sizes = tuple(v.size for v in (*kernel.rows, *kernel.reduced))
     does_ = tuple((i.op, i.type, i.compute) for i in kernel.instrs)
     return class_of(kernel), sizes, does_, _walks(kernel)
@@ -130,12 +130,12 @@ def counterparts(ones: Sequence[Kernel], others: Sequence[Kernel]) -> list[tuple
 
 
 def structure(candidate: Candidate) -> tuple[str, ...]:
-    """Its recipes that are no schedules."""
+    """Its recipes without schedules."""
     return tuple(r for r in candidate.recipes if r in RECIPES and RECIPES[r].kind != "schedule")
 
 
 def _width(speedup: Interval) -> float:
-    """Half of it, in logarithms."""
+    """Half of the interval, in logarithms."""
     return math.log(speedup.hi / speedup.lo) / 2
 
 

@@ -1,16 +1,16 @@
 """The composer's own search: structure first, then one kernel's schedule at a time.
 
-Skills steer it. The recipes of the skills that retrieval ranks for the task are proposed in their
+Skills steer it: the recipes of the skills that retrieval ranks for the task are proposed in their
 order, the remaining applicable ones after them; each is kept if it measured faster. Then every
 kernel's schedules are tried, the kernel that moves most bytes first, until nothing improves. Kernels
-that do the same on the same sizes, as repeated blocks of a network have them, are tried as one.
+that do the same on the same sizes, as in repeated blocks of a network, are tried as one.
 
-A call that replays its kernels as one CUDA graph is proposed once the structure is chosen. Where all candidates are timed from end
+A call that replays its kernels as one CUDA graph is proposed once the structure is chosen. If all candidates are timed from end
 to end, as in `dvk optimize`, it is kept if it measured faster, and schedules are tried in it: a slow host would hide their effect.
-Where the others are timed on the device alone (`dvk.harness.session.judge_session`, contract `auto`), it is compared with nothing here,
+If the others are timed on the device alone (`dvk.harness.session.judge_session`, contract `auto`), it is compared with nothing here,
 and proposed again with the best schedules if the host was seen to be in the way. Second times decide between the two.
 
-What earlier searches measured of kernels of the same class (`tunings`) steers it, too: a kernel starts with the schedule that was
+Earlier searches' measurements of kernels of the same class (`tunings`) steer it, too: a kernel starts with the schedule that was
 best, others are tried in the order of what they gained, and those that lost are left out.
 """
 
@@ -30,25 +30,25 @@ from dvk.search.classes import alike, class_of
 
 MEASURED = (*OWN_FAMILIES, "attention", "attention_finite", "channels_last", "common_subexpressions", "cuda_graph", "cudnn_benchmark",
             "fold_scale", "inplace_epilogue", "pack_linears", "recurrent_cells", "recurrent_sequences")
-"""Recipes that may well lose: tried against the best so far. The others always save work."""
+"""Recipes that may lose: tried against the best so far. The others always save work."""
 AS_IT_IS = "as it is"
 """Title of the user's own model among the candidates."""
 HOST = 1.1
-"""Eager PyTorch's time from end to end over the device's, from which on the host is in the way."""
+"""Ratio of eager PyTorch's end-to-end time to its device time above which the host is the bottleneck."""
 ROUND_OTHERWISE = ("fold_batch_norm",)
-"""Recipes that move factors into weights: equal in real numbers, and refused where products in TF32 round them too far apart."""
+"""Recipes that move factors into weights: equal in real numbers, and refused if TF32 matmuls round them too far apart."""
 BETTER = 1.005
 """A change is kept when it measured this much faster: half a percent is what paired medians resolve in a search."""
 LOST = 0.97
-"""A schedule that surely ran at less than this elsewhere is not tried again."""
+"""A schedule whose upper bound elsewhere is below this is not tried again."""
 SETTLED = 3
-"""Tasks that tried a schedule, from which on its class is known well enough to try only a few."""
+"""Tasks with a schedule's measurements after which its class is known well enough to try only a few."""
 FEW = 3
 """Schedules of a kernel that are tried if the class is known, the default among them: the others gain or lose against it."""
 
 
 class Planner:
-    """Writes candidates for plans and remembers which skills stand behind a recipe.
+    """Writes candidates for plans and remembers the skills behind each recipe.
 
     Raises:
         CannotCompose: there is no graph.
@@ -111,11 +111,11 @@ class Planner:
         return ranked[:FEW] if possible[0] in ranked[:FEW] else [*ranked[: FEW - 1], possible[0]]
 
     def structures(self) -> list[tuple[Plan, str]]:
-        """The plain fusion first, then each recipe that has to prove itself."""
+        """The plain fusion first, then each recipe that has to be tested."""
         always = tuple(r for r in self.order if r not in MEASURED)
         own = tuple(r for r in self.order if r in OWN_FAMILIES)
         if not self.fused(always).ordered and self.fused((*always, *own)).ordered:
-            always = (*always, *own)  # without them all would be left to torch, and there would be nothing to measure
+            always = (*always, *own)  # without them all would be left to torch, with nothing to measure
         plans = [(Plan(always), "fused" if always else AS_IT_IS)]
         return plans + [(Plan((*always, r)), f"with {r}") for r in self.order if r in MEASURED and r not in (*always, "cuda_graph")]
 
@@ -130,7 +130,7 @@ class Planner:
         return result
 
     def without(self, recipes: Sequence[str]) -> bool:
-        """Forget some recipes; whether that changes anything."""
+        """Drop some recipes; returns whether that changes anything."""
         before, self.order = self.order, [r for r in self.order if r not in recipes]
         return self.order != before
 
@@ -169,17 +169,17 @@ def search(problem: SearchProblem) -> Proposals:
 
 
 def beats(one: Verdict | None, best: Verdict | None) -> bool:
-    """It measured so much faster that it is kept."""
+    """Whether it measured enough faster to be kept."""
     return comparable(one, best) and speed(one) > speed(best) * BETTER
 
 
 def comparable(one: Verdict | None, other: Verdict | None) -> bool:
-    """They were not timed in two ways, on the device alone and from end to end."""
+    """Whether both were timed in the same way: on the device alone, or from end to end."""
     return len({v.timing.regime for v in (one, other) if v is not None and v.timing is not None}) < 2
 
 
 def host_in_the_way(replayed: Verdict | None, chosen: Verdict | None) -> bool:
-    """Eager PyTorch takes longer from end to end than its kernels do."""
+    """Whether eager PyTorch takes longer from end to end than its kernels do."""
     if comparable(replayed, chosen):
         return False
     end_to_end, device = (v.timing.reference_ms for v in (replayed, chosen))  # type: ignore[union-attr]  # they were timed in two ways
@@ -187,7 +187,7 @@ def host_in_the_way(replayed: Verdict | None, chosen: Verdict | None) -> bool:
 
 
 def tune(planner: Planner, plan: Plan, best: Verdict | None) -> Generator[list[Candidate], list[Verdict | None], Plan]:
-    """Coordinate descent over the kernels' schedules, from a plan and what was measured of it; the best plan."""
+    """Coordinate descent over the kernels' schedules, from a plan and its verdict; returns the best plan."""
     groups = alike(planner.fused(plan.recipes).ordered)
     for group in sorted(groups, key=lambda g: -sum(k.num_bytes for k in g)):
         kernel, names = group[0], ", ".join(k.name for k in group)

@@ -1,8 +1,8 @@
 """Contrast: programs of unequal speed side by side with their scores, to be compared in words before another is written.
 
 CUDA-L1 (arXiv 2507.14111): correct programs fall into buckets by score; buckets are drawn by a softmax over their scores, and
-from each one program. No two in a prompt come from the same bucket, or there would be nothing to explain. A set of
-programs is compared once. Where none is left to compare, a program that is not right yet is repaired, each once, or
+from each one program. No two in a prompt come from the same bucket, or there would be no difference to explain. A set of
+programs is compared once. If none is left to compare, a program that is not right yet is repaired, each once, or
 another is begun.
 """
 
@@ -19,7 +19,7 @@ from dvk.search.generations import generations
 from dvk.search.writer import ProgramWriter, WriteJob
 
 DRAWS = 64
-"""Sets drawn before it is taken that all were compared: with weights, the last unlikely ones are not worth waiting for."""
+"""Draws before all sets count as compared: with weights, the last unlikely ones are not worth waiting for."""
 
 
 def search(problem: SearchProblem) -> Proposals:
@@ -69,7 +69,7 @@ def draw(archive: Archive, writer: ProgramWriter, compared: set[frozenset[str]])
 
 
 def buckets(archive: Archive, settings: ContrastiveConfig) -> dict[int, list[ArchivedProgram]]:
-    """Correct, timed programs by the level of their speedup: `bucket` to the power of the level is where it begins."""
+    """Correct, timed programs by the level of their speedup: a level starts at `bucket` to the power of the level."""
     result: dict[int, list[ArchivedProgram]] = defaultdict(list)
     for program in reversed(archive.right):
         if program.score:

@@ -1,10 +1,10 @@
 """Evolution: programs are improved and crossed, and a small archive of the best and of those unlike them lives on.
 
-Two things are chosen apart from each other, as EvoEngineer (arXiv 2510.03760) does: what a child is shown and how it is made
+Two things are chosen separately, as EvoEngineer (arXiv 2510.03760) does: a child's prompt and operation
 (traverse technique: `information`; mutation or crossover), and which programs may be parents (population management).
-Kernel-Smith's archive (2603.28342), top plus diverse, is the default population, and both kinds are shown beside the
-parent. Insights are not another call of the model but what the search has seen: the idea that an answer states, with what
-it changed.
+Kernel-Smith's archive (2603.28342), top plus diverse, is the default population, and both kinds are shown with the
+parent. Insights need no extra call of the model; they are the search's observations: the idea that an answer states, with its
+effect.
 """
 
 from __future__ import annotations

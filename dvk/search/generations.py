@@ -1,4 +1,4 @@
-"""Rounds of writing and judging: what strategies do with a `ProgramWriter` and an `Archive`, until time is over or nothing new comes."""
+"""Rounds of writing and judging for strategies with a `ProgramWriter` and an `Archive`, until time is over or nothing new comes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Following = Callable[[Archive], list[WriteJob]]
 
 
 def generations(writer: ProgramWriter, following: Following) -> Proposals:
-    """Openings, then whatever `following` asks for, round by round."""
+    """Openings, then the jobs of `following`, round by round."""
     archive, patience = Archive(), Patience(writer.settings.stall_rounds)
     jobs = writer.openings(writer.settings.openings)
     while jobs:
@@ -30,14 +30,14 @@ def generations(writer: ProgramWriter, following: Following) -> Proposals:
 
 
 def new(written: Sequence[ArchivedProgram | None]) -> list[ArchivedProgram]:
-    """Without the gaps."""
+    """The items that are not None."""
     return [program for program in written if program is not None]
 
 
 def judge_all(
     writer: ProgramWriter, programs: Sequence[ArchivedProgram], again: Sequence[tuple[ArchivedProgram, Candidate]] = ()
 ) -> Judging:
-    """Have programs judged; False when the search is over, because time is or because the reference is broken.
+    """Have programs judged; False when the search is over, at the time limit or because the reference is broken.
 
     Args:
         writer: keeps the conversations that made them.
@@ -61,16 +61,16 @@ def judge_all(
 
 
 class Patience:
-    """Counts rounds in a row that brought nothing new.
+    """Counts consecutive rounds without anything new.
 
     Args:
-        most: rounds that are too many.
+        most: number of rounds that ends the search.
     """
 
     def __init__(self, most: int):
         self.most, self.barren = most, 0
 
     def spent(self, new: bool) -> bool:
-        """Note a round; whether these are too many."""
+        """Record a round; returns whether the limit is reached."""
         self.barren = 0 if new else self.barren + 1
         return self.barren >= self.most

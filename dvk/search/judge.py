@@ -1,8 +1,8 @@
-"""One change at a time: a reviewer reads what was measured of a program and names exactly one, a writer makes that one.
+"""One change at a time: a reviewer reads a program's measurements and names exactly one change, a writer makes it.
 
 CudaForge (arXiv 2511.01884). While the program is not right, the reviewer sees the error alone and names a repair; speed
-is spoken of only once it is right. Memory is the current program with its last findings. Unlike there, a change is kept
-only where it made the program faster: else it is undone, and told to the reviewer so that it is not named again.
+is mentioned only once it is right. Memory is the current program with its last findings. Unlike there, a change is kept
+only if it made the program faster: else it is undone, and listed for the reviewer so that it is not named again.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Branch:
 
     settings: ReviewConfig
     current: ArchivedProgram | None = None
-    """The one to be changed next; None: one is to be begun."""
+    """The one to change next; None: start a new one."""
     best: ArchivedProgram | None = None
-    """The fastest right one; what a change that failed goes back to."""
+    """The fastest right one, restored after a failed change."""
     tried: list[str] = field(default_factory=list)
     """Changes of `best` that failed, each with its result."""
     change: str = ""
@@ -56,14 +56,14 @@ class Branch:
     broke: str = ""
     """The change that made `current` wrong."""
     repairs: int = 0
-    """Tries so far at repairing it."""
+    """Repair attempts so far."""
     rounds: int = 0
 
     def went(self, program: ArchivedProgram | None) -> None:
-        """Go on after a round.
+        """Advance after a round.
 
         Args:
-            program: what was written, judged; None if nothing new was.
+            program: the new program, judged; None if there was none.
         """
         self.rounds += 1
         if program is not None:

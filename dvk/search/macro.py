@@ -3,11 +3,11 @@
 After MTMC ("macro thinking, micro coding", QiMeng-Kernel, arXiv 2511.20100), where a second model writes each step. A move is a kind
 and a region (see `moves`): a recipe on or off, another algorithm for a kernel. The planner sees the facts about every region,
 the legal moves there, and the results of its last moves; it answers with one move or a few. Each is tried on the plan that is the best
-at its turn, an algorithm in the few schedules that the composer thinks likeliest, and stays if it made the program faster. What
-cannot be read, or is not legal, is answered with one line, and the answer counts as malformed.
+at its turn, an algorithm in the few schedules that the composer ranks highest, and stays if it made the program faster. Unparsable
+or illegal moves get a one-line answer, and the answer counts as malformed.
 
-Where the best plan has no legal move left, the search goes back to the plan before it. It ends when none has one, after a few
-answers in a row that led to nothing new, or when time does.
+If the best plan has no legal move left, the search goes back to the plan before it. It ends when none has one, after a few
+answers in a row that led to nothing new, or at the time limit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def search(problem: SearchProblem) -> Proposals:
     """See the module.
 
     Raises:
-        UsageError: there is no language model, or one that cannot be asked in words.
+        UsageError: there is no language model, or one that reads no prose.
         CannotCompose: there is no operator graph.
     """
     writer = ProgramWriter(problem, "macro")
@@ -56,14 +56,14 @@ def search(problem: SearchProblem) -> Proposals:
 
 
 class Line:
-    """The plan to go on from, those that it came from, and the moves that were made.
+    """The current plan, its ancestors, and the moves made.
 
     Args:
         writer: asks the planner, and keeps its answers.
         planner: the composer's.
         opening: the program to start from.
-        plan: that it executes.
-        verdict: what was found of it.
+        plan: its plan.
+        verdict: its verdict.
     """
 
     def __init__(self, writer: ProgramWriter, planner: Planner, opening: Candidate, plan: Plan, verdict: Verdict):
@@ -76,7 +76,7 @@ class Line:
         self.verdict = self.best = verdict
         """Times of the current plan, and of the fastest."""
         self.earlier: list[tuple[PlanPosition, Verdict]] = []
-        """Plans that were the best once, and what was found of them, slowest first."""
+        """Earlier best plans with their verdicts, slowest first."""
 
     def goes_on(self) -> bool:
         """Whether there is a legal move, from the current plan or else from an earlier one."""
@@ -116,7 +116,7 @@ class Line:
         return moves
 
     def made(self, move: Move) -> Generator[list[Candidate], list[Verdict | None], bool | None]:
-        """Try a move; whether it led to something new, None when the search is over."""
+        """Try a move; returns whether it led to something new, None when the search is over."""
         if why := self.position.refusal(move):  # an earlier move of the same answer changed the plan
             self.told.append(f"refused: {move}: {why}")
             return False

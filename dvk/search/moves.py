@@ -1,10 +1,10 @@
-"""Moves from one plan of the composer to the next: what may be done, and where.
+"""Moves from one plan of the composer to the next: kinds and regions.
 
     region `graph`    `with own_matmul`, `without channels_last`: a recipe more, or one less
     a kernel          `row split`, `product dot`: another way to compute it, for all kernels that do the same; the plan's own
                       way while there are numbers (blocks, chunks, warps) that were not tried
 
-A move says what. Which of an algorithm's numbers are worth measuring, and the text, are the composer's business.
+A move says what to do. The composer decides which of an algorithm's numbers are worth measuring, and writes the text.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PlanAttempt:
     plan: Plan
     candidate: Candidate
     changed: str
-    """Numbers that the composer chose; empty where it had no choice."""
+    """Numbers that the composer chose; empty if it had no choice."""
 
 
 class ProposedPlans:
@@ -50,7 +50,7 @@ class ProposedPlans:
         self._programs: set[str] = set()
 
     def add(self, plan: Plan, candidate: Candidate) -> bool:
-        """Note a plan; whether its program is new."""
+        """Record a plan; returns whether its program is new."""
         self._plans.add(_key(plan))
         new = candidate.id not in self._programs
         self._programs.add(candidate.id)
@@ -65,8 +65,8 @@ class PlanPosition:
 
     Args:
         planner: writes candidates.
-        plan: kernels that it has no schedule for get the first.
-        proposed: where no move leads again; attempts are noted there.
+        plan: kernels without a schedule in it get the first.
+        proposed: programs to avoid; attempts are recorded there.
     """
 
     def __init__(self, planner: Planner, plan: Plan, proposed: ProposedPlans):
@@ -78,7 +78,7 @@ class PlanPosition:
         self._ways = {name: ways_of(planner, group[0]) for name, group in self.groups.items()}
         self._toggled = self._toggles()
 
-    # ------------------------------------------------------------ what may be done
+    # ------------------------------------------------------------ legal moves
 
     @property
     def legal(self) -> dict[str, dict[str, list[Plan]]]:
@@ -91,7 +91,7 @@ class PlanPosition:
         return {region: kinds for region, kinds in fresh.items() if kinds}
 
     def refusal(self, move: Move) -> str:
-        """Why a move cannot be made here, in a line; empty where it can."""
+        """Why a move cannot be made here, in a line; empty if it can."""
         region = self._region(move.region)
         if region is None:
             return f"there is no such region; there are {notes.line(', '.join([GRAPH, *self.groups]))}"
@@ -101,7 +101,7 @@ class PlanPosition:
         return f"not legal there; legal are {', '.join(f'`{kind}`' for kind in kinds)}" if kinds else "nothing is left to try there"
 
     def attempts(self, move: Move, most: int) -> list[PlanAttempt]:
-        """New programs that a legal move leads to, the likeliest first, noted as proposed; none where they are all known."""
+        """New programs that a legal move leads to, the likeliest first, recorded as proposed; empty if all are known."""
         region = self._region(move.region)
         assert region is not None, "the move is legal"
         result: list[PlanAttempt] = []
@@ -139,10 +139,10 @@ class PlanPosition:
                 result[f"with {recipe}" if recipe in chosen else f"without {recipe}"] = plan
         return result
 
-    # ------------------------------------------------------------ what is true
+    # ------------------------------------------------------------ facts
 
     def regions(self, most: int) -> list[PlanRegion]:
-        """The graph, then so many kernels: those with moves left that touch most bytes."""
+        """The graph, then at most so many kernels: those with moves left that touch most bytes."""
         legal = self.legal
         groups = sorted((name for name in self.groups if name in legal), key=lambda name: -sum(k.num_bytes for k in self.groups[name]))
         shown = [self._kernels(name, legal[name]) for name in groups[:most]]
@@ -184,7 +184,7 @@ class PlanPosition:
 
 
 def ways_of(planner: Planner, kernel: Kernel) -> dict[str, list[Mapping[str, Any]]]:
-    """Ways to compute a kernel, each with its schedules: what the composer would measure first, then whatever else is right."""
+    """Ways to compute a kernel, each with its schedules: those that the composer would measure first, then all other right ones."""
     backend = planner.problem.backend
     options = list(planner.options(kernel))
     if backend != "cuda" and kernel.family in PLAIN:

@@ -19,7 +19,7 @@ WIDTH = 3
 
 
 def distance(one: str, other: str) -> float:
-    """Between two sources: 0 for the same program, 1 where no three tokens in a row agree."""
+    """Distance of two sources: 0 for the same program, 1 if no three tokens in a row agree."""
     return 1.0 - jaccard(_shingles(one), _shingles(other))
 
 

@@ -1,6 +1,6 @@
-"""Play one strategy on many tasks, several at a time: each goes on as soon as its own candidates are judged.
+"""Play one strategy on many tasks, several at a time: each continues as soon as its own candidates are judged.
 
-For tables over suites, where what counts is verdicts a second over all tasks; `dvk optimize` plays one
+It serves tables over suites, where verdicts a second over all tasks count; `dvk optimize` plays one
 task against the clock instead.
 """
 
@@ -69,7 +69,7 @@ class _Game:
 
 
 def play(problems: Iterable[SearchProblem], strategy: Strategy, judging: JudgeClient, limit: int) -> Iterator[Episode]:
-    """An episode a problem, as each ends.
+    """Yield an episode a problem, as each ends.
 
     Args:
         problems: what to play, taken as there is room.
@@ -102,7 +102,7 @@ def play(problems: Iterable[SearchProblem], strategy: Strategy, judging: JudgeCl
 
 
 def advance(number: int, game: _Game, judging: JudgeClient, limit: int) -> bool:
-    """Have the game's next candidates judged; whether there were any."""
+    """Have the game's next candidates judged; returns whether there were any."""
     while game.batch is not None and len(game.known) < limit:
         for candidate in game.wanted(limit):
             game.asked[candidate.id] = candidate

@@ -1,12 +1,12 @@
-"""A queue by mean score: the programs that look best are measured again where noise could decide, and improved.
+"""A queue by mean score: the best-looking programs are measured again if noise could decide, and improved.
 
-POLCA (arXiv 2603.14769): candidates wait in a priority queue keyed by the mean of their noisy scores. Those that are taken
-out are measured again, a model proposes from their feedback and from a running summary of the whole search, and a proposal
-is admitted only if it is not within ε of what is kept. Here a program is measured again only while its interval overlaps
-the leader's (for the leader: anyone's), since more would change no choice; and wrong programs do not count as kept, or no
-small slip could be repaired.
+POLCA (arXiv 2603.14769): candidates wait in a priority queue keyed by the mean of their noisy scores. Popped candidates
+are measured again, a model proposes from their feedback and from a running summary of the whole search, and a proposal
+is admitted only if it is not within ε of a kept one. Here a program is measured again only while its interval overlaps
+the leader's (for the leader: any other), since more would change no choice; and wrong programs do not count as kept, or no
+small mistake could be repaired.
 
-A model without words keeps no summary in words: the summary agent's notes take its place, in the form it was trained on.
+A model without prose keeps no summary in prose: the summary agent's notes take its place, in the form it was trained on.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ def admitted(programs: Sequence[ArchivedProgram], archive: Archive, novelty: flo
 
 
 def uncertain(program: ArchivedProgram, right: Sequence[ArchivedProgram], settings: PolcaConfig) -> bool:
-    """Whether another measurement could change who leads.
+    """Whether another measurement could change the leader.
 
     Args:
         program: taken from the queue.
         right: all correct programs, the best mean first.
-        settings: `measurements` is the most of any program.
+        settings: `measurements` is the maximum of any program.
     """
     if not program.right or not program.score or len(program.verdicts) >= settings.measurements:
         return False
@@ -92,7 +92,7 @@ def uncertain(program: ArchivedProgram, right: Sequence[ArchivedProgram], settin
 
 
 class RunningSummary:
-    """The running summary: words, or notes for a model that reads only those."""
+    """The running summary: prose, or notes for a model that reads only those."""
 
     def __init__(self, writer: ProgramWriter):
         self.writer = writer
@@ -101,7 +101,7 @@ class RunningSummary:
         self._best: ArchivedProgram | None = None
 
     def update(self, archive: Archive, new: Sequence[ArchivedProgram]) -> None:
-        """Bring it up to date with a step's new programs; it stays as it was where the answer cannot be read."""
+        """Update it with a step's new programs; unchanged if the answer does not parse."""
         if isinstance(self.writer.dialect, ProseDialect):
             if new:
                 self._words(self.writer.dialect, new)
@@ -116,7 +116,7 @@ class RunningSummary:
         self.text = found or self.text
 
     def _notes(self, archive: Archive) -> None:
-        """Asked for when there is another best program and something it is better than."""
+        """Whether a summary is due: there is a new best program and something it is better than."""
         timed = [program for program in reversed(archive.right) if program.score]
         if len(timed) < 2 or timed[-1] is self._best:
             return

@@ -1,4 +1,4 @@
-"""Random plans: the control that a cleverer strategy has to beat.
+"""Random plans: the control for strategies.
 
 Draws recipes and schedules uniformly, seeded by the configuration, without looking at verdicts.
 """
@@ -13,11 +13,11 @@ from dvk.search.composer import MEASURED, Planner
 
 BATCH = 8
 MAX_PLANS = 512
-"""Enough for any budget: the search ends when time does."""
+"""Enough for any budget: the search ends at the time limit."""
 
 
 def search(problem: SearchProblem) -> Proposals:
-    """Plans without end, as far as the budget reaches."""
+    """Endless plans, as far as the budget reaches."""
     planner = Planner(problem)
     rng = random.Random(problem.config.seed)
     writer = codegen(problem.backend)

@@ -1,8 +1,8 @@
-"""Multi-turn refinement: the three agents' conversations, round after round, each attempt answered by what the judge found.
+"""Multi-turn refinement: the three agents' conversations, round after round, each attempt answered by the judge's feedback.
 
-A round is what training plays for a task: selections of skills and the null scheme, some conversations each, of some
+A round is the same as a task's play in training: selections of skills and the null scheme, some conversations each, of some
 turns (settings in `rollout`). Rounds differ by their seed. The search ends when a round brings nothing that was
-not proposed before, as the second one does when sampling is greedy, or when time does.
+not proposed before, as the second one does with greedy sampling, or at the time limit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How agents and a backbone talk: one file a dialect, one line in the table. A backbone says which one it understands.
+"""Dialects between agents and a backbone: one file a dialect, one line in the table. A backbone names the one it understands.
 
-A dialect writes the three agents' prompts and reads their answers; it decides nothing. What it returns is as the model
-wrote it: counts, unknown names and duplicates are looked at by `selection` and `summary`, for both dialects alike.
+A dialect writes the three agents' prompts and parses their answers; it decides nothing. It returns what the model
+wrote: `selection` and `summary` check counts, unknown names and duplicates, for both dialects alike.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Dialect(Protocol):
     """Pure: equal arguments, equal prompts. All `read_` methods raise `reading.MalformedAnswer` with the reason, and nothing else."""
 
     reads_graph: bool
-    """It shows tasks as operator graphs: a task without one cannot be played."""
+    """Whether it shows tasks as operator graphs: a task without one cannot be played."""
     longest: Mapping[Role, int]
-    """Tokens that the longest sensible answer of a role takes; asked for even where the configuration would allow more."""
+    """Tokens that the longest sensible answer of a role takes; an upper bound even if the configuration would allow more."""
 
     def selection(self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
         """Ask which of `skills`, numbered from 1, to write the kernel with."""
@@ -38,10 +38,10 @@ class Dialect(Protocol):
         """Names as answered, `names` being those offered, in order."""
 
     def write_selection(self, names: Sequence[str], reasons: Mapping[str, str], think: str) -> str:
-        """The answer that chooses the keys of `reasons`, of `names` offered: what training data says, and `read_selection` reads."""
+        """The answer that chooses the keys of `reasons`, of `names` offered: the inverse of `read_selection`, for training data."""
 
     def policy(self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
-        """Ask for a first candidate, under `skills` or under none."""
+        """Ask for a first candidate, with `skills` or without any."""
 
     def read_policy(self, subject: TaskContext, answer: Completion) -> Candidate:
         """The candidate in an answer."""
@@ -53,7 +53,7 @@ class Dialect(Protocol):
         """Feedback on the policy's last answer; one of `verdict` and `malformed` is given."""
 
     def summary(self, subject: TaskContext, trace: Trace, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
-        """Ask what there is to learn from a policy's conversation, which was given `skills`."""
+        """Ask for the lessons of a policy's conversation, which was given `skills`."""
 
     def read_summary(self, subject: TaskContext, answer: Completion, trace: Trace, settings: AgentsConfig) -> list[dict[str, Any]]:
         """Proposed skills as fields of `Skill` (name, description, scope, tags, body), unchecked."""
@@ -67,19 +67,19 @@ class ProseDialect(Dialect, Protocol):
     """Dialect of models that read and write prose: versions side by side, a review, a running summary."""
 
     def revise(self, subject: TaskContext, skills: Sequence[Skill], brief: Brief, settings: AgentsConfig) -> Conversation:
-        """Ask for another candidate in the light of earlier ones; read by `read_policy`."""
+        """Ask for another candidate given earlier ones; parsed by `read_policy`."""
 
     def advise(self, subject: TaskContext, turn: Turn, tried: Sequence[str], settings: AgentsConfig) -> Conversation:
         """Ask for exactly one change of a judged version, other than those `tried`: a repair, or if it is right a speed-up."""
 
     def read_advice(self, answer: Completion) -> ReviewAdvice:
-        """The one change."""
+        """The one change in a reviewer's answer."""
 
     def digest(self, subject: TaskContext, before: str, turns: Sequence[Turn], num_tokens: int, settings: AgentsConfig) -> Conversation:
         """Ask for the running summary `before` to be brought up to date with `turns`, in about `num_tokens` tokens."""
 
     def read_digest(self, answer: Completion, num_tokens: int) -> str:
-        """The summary."""
+        """The summary in an answer."""
 
     def idea(self, answer: Completion) -> str:
         """One line on what the candidate's answer says it changes; empty if it says nothing. Raises nothing."""

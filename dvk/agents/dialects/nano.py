@@ -35,7 +35,7 @@ LISTED = 60
 TRIED_TOKENS = 1200
 """All texts in a summary's prompt together."""
 MAX_REASON = 80
-"""Characters of why an answer could not be read."""
+"""Characters of a parse error's reason."""
 
 WRITE = "write"
 

@@ -94,9 +94,9 @@ def revise(opening: Conversation, brief: Brief, settings: AgentsConfig) -> Conve
     """The question for one more version: the policy's opening, then the versions and the wish, in one message.
 
     Args:
-        opening: what the policy is asked first.
-        brief: what to do with which versions.
-        settings: versions are cut, the longest first, where all exceed `prompt_tokens`.
+        opening: the policy's first question.
+        brief: the operation and its versions.
+        settings: versions are cut, the longest first, if all exceed `prompt_tokens`.
     """
     *before, last = opening.messages
     lessons = _LESSONS.format(lessons=brief.lessons.strip()) if brief.lessons.strip() else ""
@@ -109,13 +109,13 @@ def revise(opening: Conversation, brief: Brief, settings: AgentsConfig) -> Conve
 
 
 def idea(text: str) -> str:
-    """The idea that an answer begins with, on one line; empty where it states none."""
+    """The idea that an answer begins with, on one line; empty if it states none."""
     match = _IDEA_LINE.search(_FENCED.sub("", reading.visible(text)))
     return notes.line(match[1].rstrip("*_ ")) if match else ""
 
 
 def attempt(heading: str, turn: Turn, settings: AgentsConfig) -> str:
-    """One version with what was found, under a heading."""
+    """One version with its verdict, under a heading."""
     if turn.verdict is not None:
         found = feedback.words(turn.verdict, settings.feedback_tokens)
     else:
@@ -184,7 +184,7 @@ def read_advice(answer: Completion) -> ReviewAdvice:
 
 
 def _several(text: str) -> list[str]:
-    """The changes in a text: the items of a JSON list, or of a list that is all there is of the text."""
+    """The changes in a text: the items of a JSON list, or of a list that makes up the whole text."""
     if text.startswith("["):
         try:
             return [str(item).strip() for item in json.loads(text) if str(item).strip()]
@@ -209,7 +209,7 @@ def digest(subject: TaskContext, before: str, turns: Sequence[Turn], num_tokens:
 
 
 def read_digest(answer: Completion, num_tokens: int) -> str:
-    """The new summary, at most so long; code in it is dropped.
+    """The new summary, at most that long; code in it is dropped.
 
     Raises:
         MalformedAnswer: nothing is left.

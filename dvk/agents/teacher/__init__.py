@@ -1,7 +1,7 @@
-"""The composer as a teacher: what a small model learns from, made without one.
+"""The composer as a teacher: training data for a small model, made without a model.
 
-advice      a skill's meaning, as data: under which condition which algorithm; in words, and followed
-phrases     the many ways to say the same, some of which training never sees
+advice      a skill's meaning, as data: under which condition which algorithm; as text, and applied to a plan
+phrases     many paraphrases of each, some of which training never sees
 lessons     a captured task → conversations and their right answers
 """
 

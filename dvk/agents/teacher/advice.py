@@ -29,7 +29,7 @@ from dvk.records import BackendName
 UNSEEN_SHARE = 0.1
 """Share of pairs of condition and algorithm that are never taught, to see whether following generalises."""
 ALIKE = ("row", "column", "product")
-"""Words of algorithm names that say where, not how."""
+"""Words of algorithm names that give the place, not the method."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,17 @@ class Advice:
 
     @property
     def unseen(self) -> bool:
-        """Training never pairs this condition with this advice."""
+        """Whether training never pairs this condition with this advice."""
         text = f"{sorted(self.condition.items())} {how(self.algorithm)} {self.structure}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") < UNSEEN_SHARE * 2**32
 
     def about(self, facts: Mapping[str, Any]) -> bool:
-        """It speaks of a kernel of which these facts are true."""
+        """Whether it applies to a kernel with these facts."""
         return all(facts.get(key) == value for key, value in self.condition.items())
 
 
 def how(algorithm: str) -> str:
-    """An algorithm's name without where: `row looped online` → `looped online`."""
+    """An algorithm's name without the place: `row looped online` → `looped online`."""
     return " ".join(word for word in algorithm.split() if word not in ALIKE) or algorithm
 
 
@@ -72,10 +72,10 @@ def given(facts: Mapping[str, Any], algorithm: str, numbers: Sequence[str], rng:
 
 
 def say(advice: Advice, rng: random.Random, *, unseen: bool = False) -> Note:
-    """A note that says it.
+    """A note with this meaning.
 
     Args:
-        unseen: in words that training never uses.
+        unseen: in phrases that training never uses.
     """
     when = [phrases.pick(phrases.CONDITIONS[item], rng, unseen=unseen) for item in advice.condition.items()]
     rng.shuffle(when)
@@ -101,7 +101,7 @@ def understood(note: Note) -> Advice | None:
 
 
 def _parts(text: str, known: Mapping[Any, Sequence[str]], joins: Sequence[str]) -> list[Any] | None:
-    """The keys whose phrases, joined, are the text; None where it is none of them. Phrases may hold joining words themselves."""
+    """The keys whose phrases, joined, are the text; None if there are none. Phrases may contain joining words themselves."""
     for key, ways in known.items():
         for way in ways:
             if text == way:
@@ -120,7 +120,7 @@ def name_of(advice: Advice) -> str:
 
 
 def follow(captured: CapturedGraph, advices: Sequence[Advice], backend: BackendName) -> Plan | None:
-    """The composer's plan, changed as far as the advice speaks of it; None when none of it does.
+    """The composer's plan with the advice applied; None if none of it applies.
 
     Of several advices on one kernel the first counts.
     """

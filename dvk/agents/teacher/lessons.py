@@ -1,9 +1,9 @@
 """Lessons: a captured task as conversations of the policy with their right answers, many for one task.
 
     plain        the task → the composer's own text, or now and then another variant's
-    with skills  the task and notes → the text that follows the notes which speak of it, the composer's where none does
+    with skills  the task and notes → the text that follows the notes that apply, or the composer's own if none does
 
-What is executed and timed is the pipeline's business; a lesson says which plan its answer is of.
+The pipeline executes and times texts; a lesson names the plan of its answer.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Lesson:
     skills: tuple[Skill, ...]
     variant: PlanVariant
     follows: bool = False
-    """A note changed the answer."""
+    """Whether a note changed the answer."""
     advices: tuple[Advice, ...] = ()
 
     @property
     def family(self) -> str:
-        """Template and variant: what a stratified execution sample is drawn over."""
+        """Template and variant: the strata of an execution sample."""
         return " + ".join(sorted({algorithm[0] for algorithm in self.variant.kernels.values()})) or "left to torch"
 
 
@@ -98,12 +98,12 @@ def _said(advice: Advice, rng: random.Random) -> tuple[Skill, Advice]:
 
 @cache
 def _seeds() -> list[tuple[Skill, Advice | None]]:
-    """The seeds with what they mean; None: nothing that changes a plan."""
+    """The seeds with their meaning; None: nothing that changes a plan."""
     return [(known, understood(notes.note(known))) for known in seeds.load()]
 
 
 def advise(subject: TaskContext, variant: PlanVariant, rng: random.Random) -> Advice | None:
-    """Advice that leads to one of a variant's choices; None where it makes none that has a name."""
+    """Advice that leads to one of a variant's choices; None if no choice has a name."""
     from dvk.agents.teacher import phrases
 
     assert subject.captured is not None

@@ -1,6 +1,6 @@
-"""Ways to say a condition or an algorithm: the first is the canonical one, the last is kept from training.
+"""Paraphrases of a condition or an algorithm: the first is the canonical one, the last is held out from training.
 
-A model that has only ever seen the others must still understand the last: that is what tells reading
+A model that has only seen the others must still understand the last: that separates reading
 from matching. Words, not numbers, name lengths: the bounds are `dvk.nanolang`'s.
 """
 
@@ -86,5 +86,5 @@ NUMBERS = ("{0} {1}", "with {0} {1}", "{0}={1}", "and {0} {1}")
 
 
 def pick(ways: Sequence[str], rng: random.Random, *, unseen: bool = False) -> str:
-    """One way to say it: of those that training sees, or the one that it does not."""
+    """One paraphrase: of those in training, or the held-out one."""
     return ways[-1] if unseen else rng.choice(ways[:-1])

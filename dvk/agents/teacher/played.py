@@ -1,9 +1,9 @@
 """Training conversations for the three roles from a task's executed attempts; every figure was measured.
 
-    policy       the fastest right text; after one attempt or two, with the judge's real words in between, the fastest not tried yet
+    policy       the fastest right text; after one attempt or two, with the judge's real feedback in between, the fastest untried one
     with skills  each right text that a note leads to, and what to try after it
-    selection    among notes on the task and others: those that made it faster, or mostly the best one that was as fast where none did
-    summary      a conversation that became faster → the note behind its fastest text; none where it was given that note
+    selection    among notes on the task and others: those that made it faster, or if none did mostly the best one that was as fast
+    summary      a conversation that became faster → the note behind its fastest text; none if it was given that note
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from dvk.records import Candidate, Skill, Status, Trace, Turn, Verdict
 WORTH = 1.03
 """A note is chosen when its text is so many times faster than the usual one: what a search's interval resolves."""
 CLEARLY = 1.2
-"""…and so many times faster than an unusual one for its note to be learned from that: where `rollout` asks for a summary, too."""
+"""…and so many times faster than an unusual one for its note to be learned from that: the same bound as `rollout` uses for summaries."""
 NUM_OFFERED = 12
 """Notes that a selection chooses from."""
 NUM_SELECTIONS = 2
 """Selections a task, each among other notes."""
 NONE_SHARE = 0.3
-"""Share of selections of nothing where no note made the task faster but one was as fast. Shown all of these, for the usual text is seldom
-beaten, a nano selected nothing for any of 200 held-out tasks: skills were neither given nor learned from."""
+"""Share of selections of nothing if no note made the task faster but one was as fast. With a share of 1 (the usual text is seldom
+beaten) a nano selected nothing for any of 200 held-out tasks: skills were neither given nor learned from."""
 NUM_LONGER = 6
 """Conversations of three attempts a task: as many as of two, of which each attempt begins one."""
 NUM_LEARNT = 6
 """Summaries a task…"""
 IDLE_SHARE = 0.15
-"""…share of those that were given what they would learn, and so learn nothing: shown more of these, a model proposes nothing at all…"""
+"""…share of those that were given the note to be learned, and so learn nothing: with a larger share a model proposes nothing at all…"""
 GIVEN_SHARE = 0.5
 """…and of the others that were given another note."""
 SLIPS: Sequence[tuple[str, str]] = (
@@ -55,7 +55,7 @@ SLIPS: Sequence[tuple[str, str]] = (
 
 @dataclass(frozen=True)
 class TeacherAttempt:
-    """A text to be executed."""
+    """A text to execute."""
 
     text: str
     title: str
@@ -83,11 +83,11 @@ class Taught:
 
 
 Tried = tuple[TeacherAttempt, Turn]
-"""An attempt, and how it was judged."""
+"""An attempt, and its verdict."""
 
 
 def attempts(subject: TaskContext, rng: random.Random, count: int) -> list[TeacherAttempt]:
-    """The composer's own text, up to `count` that notes lead to, and two with a slip: a word taken for another, a line forgotten."""
+    """The composer's own text, up to `count` that notes lead to, and two with a mistake: a word replaced by another, a line missing."""
     captured, backend = subject.captured, subject.backend
     assert captured is not None
     own = described(captured, Plan(nanolang.structures(captured, backend)[0]), backend)
@@ -105,7 +105,7 @@ def attempts(subject: TaskContext, rng: random.Random, count: int) -> list[Teach
 
 
 def slipped(text: str, rng: random.Random) -> str | None:
-    """The text with one mistake; None where none of them can be made."""
+    """The text with one mistake; None if none of them applies."""
     places = [(m.start(), old, new) for old, new in SLIPS for m in re.finditer(rf"(?<!\w){re.escape(old)}(?!\w)", text)]
     if not places:
         return None
@@ -114,7 +114,7 @@ def slipped(text: str, rng: random.Random) -> str | None:
 
 
 def forgotten(text: str, rng: random.Random) -> str | None:
-    """The text without one of its lines; None where there is none to spare."""
+    """The text without one of its lines; None if every line is needed."""
     lines = text.splitlines(keepends=True)
     if len(lines) < 4:
         return None
@@ -123,15 +123,15 @@ def forgotten(text: str, rng: random.Random) -> str | None:
 
 
 def turn_of(attempt: TeacherAttempt, candidate: Candidate | None, verdict: Verdict | None, malformed: str | None = None) -> Turn:
-    """An attempt as it is recorded."""
+    """An attempt's record."""
     return Turn(completion=attempt.text, candidate=candidate, verdict=verdict, malformed=malformed)
 
 
 def teach(subject: TaskContext, played: Sequence[Tried], rng: random.Random, dialect: Dialect, settings: AgentsConfig) -> list[Taught]:
-    """Everything that one task's attempts teach.
+    """All examples from one task's attempts.
 
     Args:
-        played: what was attempted, the usual text first, each with its verdict.
+        played: the attempts, the usual text first, each with its verdict.
     """
     right = [(a, t) for a, t in played if t.verdict is not None and t.verdict.status is Status.OK and speedup(t)]
     if not right or played[0][1].verdict is None:
@@ -202,7 +202,7 @@ def _summaries(subject: TaskContext, played: Sequence[Tried], right: Sequence[Tr
                settings: AgentsConfig) -> Iterator[Taught]:
     """Conversations that a note made faster, most from the usual text or, if that is as fast, from another.
 
-    What is learned is no slower than the usual text: of two other notes the better one may still be bad advice. A conversation
+    The target is no slower than the usual text: the better of two other notes may still be bad advice. A conversation
     that was given the very note that made it faster teaches nothing; one that was given another teaches as much as one without.
     """
     first = played[0]

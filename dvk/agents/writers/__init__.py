@@ -1,16 +1,16 @@
 """Models that write on the nodes of the Ray cluster that judges: `--engine` with `dvk eval` and `dvk train`.
 
-    writers   a backbone whose answers come from actors: who writes what, who was lost   (driver)
-    writer    the actor, a model in it                                                   (node)
+    writers   a backbone whose answers come from actors: assigns questions, replaces lost actors   (driver)
+    writer    the actor, a model in it                                                             (node)
 
 An actor has a GPU's larger half, and the judges share the rest; on CPUs there is one a node. The driver plays: it keeps every
-conversation, asks the library, has candidates judged as ever, and only the questions of a call go out, in as many parts as there
-are actors. Several read the candidates in what they have written, too, which for a small model is the larger work. So a node that
-dies costs a part of one call, which another actor answers again; an episode can neither be lost nor come twice. A conversation's
-random numbers belong to it, not to the batch, and so it says the same wherever it is asked.
+conversation, searches the library and has candidates judged; only the questions of a call are sent out, in as many parts as there
+are actors. Several actors also parse the candidates in their answers, which for a small model is the larger work. So a node that
+dies costs a part of one call, which another actor answers again; an episode can be neither lost nor duplicated. A conversation's
+random numbers belong to it, not to the batch, so its answer does not depend on the actor.
 
-A model is sent as files, through Ray's object store. In training, new weights are put there once a step, and an actor fetches
-them with the first question after. Only models whose weights are here are sent: a server is asked by the driver.
+A model is sent as files, through Ray's object store. In training, new weights are stored there once a step, and an actor fetches
+them with the next question. Only local models are sent: the driver asks a server itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["RayBackbone", "answers", "opened", "renew", "settled", "widened"]
 
 
 def settled(spec: str, config: Config, num_processes: int = 1) -> Config:
-    """The settings, with `remote.rollouts` saying whether the model `spec` writes on the cluster, where judges leave it room.
+    """The settings, with `remote.rollouts` saying whether the model `spec` writes on the cluster, if judges leave room for it.
 
     Several processes of a run have a GPU each to write on.
     """
@@ -42,7 +42,7 @@ def opened(spec: str, config: Config, device: Device, here: Backbone | None = No
     """The writers that the settled settings name: the cluster's actors, else the local backbone, which is opened if needed.
 
     Args:
-        device: where the tasks are run; the model, too.
+        device: the device of the tasks and of the model.
 
     Raises:
         DvkError: there is no such model, or the cluster cannot be had.
@@ -55,12 +55,12 @@ def opened(spec: str, config: Config, device: Device, here: Backbone | None = No
 
 
 def widened(config: Config, backbone: Backbone) -> Config:
-    """The settings, with as many conversations a call as all who write together take."""
+    """The settings, with the total number of conversations a call of all writers."""
     return changed(config, {"rollout.batch": config.rollout.batch * backbone.width}) if isinstance(backbone, RayBackbone) else config
 
 
 def answers(backbone: Backbone, subjects: Sequence[TaskContext], questions: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
-    """A policy's answers, a question and its task each; those of several actors are read already. One would keep the judges waiting."""
+    """A policy's answers to questions with their tasks; several actors parse theirs. Parsing here alone would keep the judges waiting."""
     if isinstance(backbone, RayBackbone) and backbone.width > 1:
         return backbone.generate(questions, sampling, subjects)
     return backbone.generate(questions, sampling)

@@ -29,7 +29,7 @@ class OpenedModel(NamedTuple):
 
 
 class GeneratedAnswers(NamedTuple):
-    """Answers, in the order of the questions, and what they took."""
+    """Answers, in the order of the questions, and their cost."""
 
     answers: list[Completion]
     prompt_tokens: int
@@ -58,7 +58,7 @@ class ModelActor:
             self._problem = MachineError(f"no room for the model under `{self._folder}`: {error.strerror}", "start Ray with another TMPDIR")
 
     def open(self, spec: str, config: Config, device: Device) -> OpenedModel | DvkError:
-        """Open what has arrived; the files are not needed any more.
+        """Open the received model and delete its files.
 
         Args:
             spec: as the driver calls the model.
@@ -80,8 +80,8 @@ class ModelActor:
         """Answer.
 
         Args:
-            subjects: the task of each, where candidates are to be read in the answers.
-            version: of the weights to answer with; 0: those it came with.
+            subjects: the task of each, if the answers are to be parsed for candidates.
+            version: version of the weights; 0: the initial ones.
             weights: the trained parameters of that version, by name, as torch saves them.
         """
         backbone = self._backbone

@@ -27,9 +27,9 @@ PIECE_BYTES = 64 << 20
 PATIENCE_S = 900.0
 """Longest without any actor that can write: a model of 16 GB over a gigabit takes minutes, as does a node that is replaced."""
 GLANCE_S = 1.0
-"""How often it is looked whether nodes have joined."""
+"""Interval of checks for new nodes."""
 ATTEMPTS = 5
-"""Actors that one part may lose, and that may fail to open one after the other in one place, before something is wrong with it."""
+"""Actors that one part may lose, and that may fail to open in a row in one place, before an error is raised."""
 
 
 @dataclass(eq=False)
@@ -46,7 +46,7 @@ class ActorHandle:
 
     actor: Any
     place: tuple[str, int]
-    """Id of its node, and which it is there."""
+    """Id of its node, and its index there."""
     asked: Any
     """The handle that signals completion."""
     node: str = ""
@@ -58,9 +58,9 @@ class RayBackbone:
     """A backbone; `generate` is for one thread. Use `close`, or leave it to the cluster's.
 
     Args:
-        spec: of a model that is a folder, see `packing.is_folder`.
+        spec: the model, a folder: see `packing.is_folder`.
         config: `remote.engine`, and the model's settings.
-        device: what it computes on there.
+        device: the actors' device.
 
     Attributes:
         width: actors that the cluster has room for.
@@ -84,21 +84,21 @@ class RayBackbone:
         self._waiting: deque[QuestionBatch] = deque()
         self._answers: list[Completion | None] = []
         self._since = time.monotonic()
-        """When there last was one that could write."""
+        """Time when an actor was last ready."""
         self.dialect: Dialect = "chat"
         with self._closed_if_it_fails():
             while not any(hand.node for hand in self._hands):
                 self._go_on()
 
     def close(self) -> None:
-        """End the actors, whatever they are at."""
+        """End the actors, even at work."""
         hands, self._hands = self._hands, []
         if self._cluster.ray.is_initialized():
             for hand in hands:
                 self._cluster.ray.kill(hand.actor)
 
     def renew(self, trained: Trainable) -> None:
-        """Have every later answer come from the trained parameters as they are now."""
+        """Make later answers use the trained parameters' current values."""
         import torch
 
         now = io.BytesIO()
@@ -133,7 +133,7 @@ class RayBackbone:
 
     @contextmanager
     def _closed_if_it_fails(self) -> Iterator[None]:
-        """Nobody hears what actors are at that an error, or an interrupt, has left behind."""
+        """Close after an error or an interrupt, so that actors stop the work left behind."""
         try:
             yield
         except BaseException:  # Ctrl-C leaves actors at work like any error; it is raised again
@@ -141,7 +141,7 @@ class RayBackbone:
             raise
 
     def _go_on(self) -> None:
-        """See to it that there is an actor wherever one can be, and take what one of them says, or wait a little."""
+        """Keep an actor in every free place, and receive one message, or wait a little."""
         self._hire()
         asked = {hand.asked: hand for hand in self._hands if hand.asked is not None}
         if not asked:  # all nodes are gone
@@ -177,7 +177,7 @@ class RayBackbone:
         errors = self._cluster.ray.exceptions
         try:
             said = self._cluster.ray.get(hand.asked)
-        except errors.RayTaskError:  # our bug, raised there
+        except errors.RayTaskError:  # a bug of dvk, raised there
             raise
         except errors.RayError as error:  # its process or its node died
             self._lose(hand, f"{type(error).__name__}: {(str(error).strip() or 'no reason given').splitlines()[0]}")
@@ -197,7 +197,7 @@ class RayBackbone:
 
     def _lose(self, hand: ActorHandle, why: str) -> None:
         part, gone = hand.part, [hand]
-        if part is not None:  # idle ones there may have died with it; a part that was given one after the other would be blamed
+        if part is not None:  # idle ones there may have died with it; a part that was sent to one after the other would be blamed
             gone += [other for other in self._hands if other.asked is None and other.place[0] == hand.place[0]]
         self._hands = [other for other in self._hands if other not in gone]
         for one in gone:
@@ -216,7 +216,7 @@ class RayBackbone:
 
 
 def parts(conversations: Sequence[Conversation], count: int) -> list[list[int]]:
-    """Their positions in at most `count` parts of like size. Equal ones stay together: their order in a call tells their draws apart."""
+    """Positions in at most `count` parts of similar size. Equal questions stay together: their order in a call separates their draws."""
     equal: dict[str, list[int]] = {}
     for position, conversation in enumerate(conversations):
         equal.setdefault(conversation.model_dump_json(), []).append(position)
