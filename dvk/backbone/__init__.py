@@ -1,4 +1,4 @@
-"""Language models: a conversation in, a completion out; the one thing here that knows nothing of graphs, kernels or skills.
+"""Language models: a conversation in, a completion out; independent of graphs, kernels and skills.
 
 A backbone answers batches of conversations. One that can be trained also scores given tokens, hands out its parameters
 and saves itself. Importing this package loads neither torch nor transformers: `open_backbone` does, when it must.
@@ -34,7 +34,7 @@ BACKBONES = {
 """Name before the colon of a backbone's spec → `callable(argument, config, *, device)` that makes one."""
 
 Dialect = Literal["chat", "compact", "davinci"]
-"""How agents speak to it: whole files and tool calls, in our words or daVinci-kernel's, or the composer's short symbolic form."""
+"""Dialect of the agents' prompts: whole files and tool calls, in dvk's words or daVinci-kernel's, or the composer's short symbolic form."""
 
 
 class Conversation(Record):
@@ -46,7 +46,7 @@ class Conversation(Record):
 
 
 class Sampling(Record):
-    """How completions are drawn."""
+    """Sampling settings of completions."""
 
     temperature: float = Field(1.0, ge=0, description="Divides the logits; 0 takes the most likely token.")
     top_p: float = Field(1.0, gt=0, le=1, description="Only the most likely tokens that hold this share of the probability.")
@@ -62,7 +62,7 @@ class Sampling(Record):
 
 
 class Alternative(Record):
-    """A token that was not drawn, and might have been."""
+    """An alternative token that was not drawn."""
 
     position: int = Field(ge=0, description="Tokens of the answer before it.")
     at: int = Field(ge=0, description="Characters of the answer before it.")
@@ -83,7 +83,7 @@ class Completion(Record):
     @field_validator("text", "error", "tool_calls", mode="before")
     @classmethod
     def _writable(cls, value: Any) -> Any:
-        return whole(value)  # a server may send anything
+        return whole(value)  # a server may send malformed data
 
     @model_validator(mode="after")
     def _consistent(self) -> Completion:
@@ -101,7 +101,7 @@ class TokenUsage:
     seconds: float = 0.0
     """Wall clock inside `generate`, calls that overlap counted each."""
     cost_usd: float | None = None
-    """None where no price is known."""
+    """None if the price is unknown."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def add(self, prompt_tokens: int = 0, completion_tokens: int = 0, seconds: float = 0.0, cost_usd: float | None = None) -> None:
@@ -119,7 +119,7 @@ class Backbone(Protocol):
     """Anything that answers conversations."""
 
     name: str
-    """For people and reports, e.g. `hf:Qwen/Qwen3-8B`."""
+    """Display name, e.g. `hf:Qwen/Qwen3-8B`."""
     dialect: Dialect
     usage: TokenUsage
 
@@ -147,17 +147,17 @@ class Scores(NamedTuple):
     values: Tensor
     """float32 [rows, longest completion]; 0 where the mask is false. Carries a gradient if gradients are enabled."""
     mask: Tensor
-    """bool [rows, longest completion]: true where the row has a token, by its length."""
+    """bool [rows, longest completion]: true if the row has a token, by its length."""
 
 
 @runtime_checkable
 class Trainable(Backbone, Protocol):
-    """A backbone whose weights are here."""
+    """A backbone whose weights are local."""
 
     tokenizer: Any
     """transformers' tokenizer."""
     chat: Any
-    """The `Chat` that puts conversations as tokens; it can be sent to other processes."""
+    """The `Chat` that renders conversations as tokens; it can be sent to other processes."""
     model: Any
     """transformers' module, wrapped by peft when LoRA is on."""
 
@@ -166,7 +166,7 @@ class Trainable(Backbone, Protocol):
         ...
 
     def encode_answer(self, text: str) -> tuple[int, ...]:
-        """Token ids of an answer as the model should write it, the token that ends it included."""
+        """Token ids of an answer as the model should write it, the end token included."""
         ...
 
     def logprobs(self, rows: Sequence[ScoringRow], temperature: float = 1.0) -> Scores:
@@ -187,7 +187,7 @@ class Trainable(Backbone, Protocol):
 
 
 def known(spec: str) -> bool:
-    """Whether a spec is of a kind that `open_backbone` opens, told without opening it."""
+    """Whether a spec is of a kind that `open_backbone` opens, without opening it."""
     return spec.partition(":")[0] in BACKBONES or spec.rpartition(":")[0].endswith(".py")
 
 

@@ -1,7 +1,7 @@
-"""Conversations as token ids: the model's own chat template where it has one, ours where it has none.
+"""Conversations as token ids: by the model's own chat template, or by a default one if it has none.
 
-Ours is ChatML with tools in Qwen's form (a JSON schema a line inside `<tools>`, calls as JSON inside `<tool_call>`), which
-most base models have seen. Answers are tokenised apart from prompts, as they are when they are sampled.
+The default is ChatML with tools in Qwen's form (a JSON schema a line inside `<tools>`, calls as JSON inside `<tool_call>`), which
+most base models have seen. Answers are tokenised separately from prompts, as in sampling.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Write a call as
 
 
 class ChatTemplate:
-    """One tokenizer's way of putting conversations."""
+    """One tokenizer's rendering of conversations."""
 
     def __init__(self, tokenizer: Any, name: str, thinking: bool = False):
         self.tokenizer, self.name, self.thinking = tokenizer, name, thinking
@@ -57,13 +57,13 @@ class ChatTemplate:
         speaks_chatml = isinstance(self.template, str) and END in self.template
         known = tokenizer.get_vocab().get(END) if speaks_chatml else None
         self.end: int | None = known if known is not None else tokenizer.eos_token_id
-        """The token that ends an answer; None for a tokenizer that has no end."""
+        """The token that ends an answer; None for a tokenizer without one."""
         self.stop: tuple[str, ...] = (END,) if speaks_chatml and known is None else ()
         """Texts that end an answer because the tokenizer lacks them as tokens."""
         self._ids = encoder(tokenizer)
 
     def render(self, conversation: Conversation) -> str:
-        """The conversation as the model reads it, up to where its answer begins.
+        """The conversation as the model's input text, up to where its answer begins.
 
         Raises:
             UsageError: the model's template refuses these messages.
@@ -97,7 +97,7 @@ def _with_objects(message: dict[str, Any]) -> dict[str, Any]:
         if isinstance(function.get("arguments"), str):
             try:
                 function["arguments"] = json.loads(function["arguments"])
-            except json.JSONDecodeError:  # what a model wrote: shown as it is
+            except json.JSONDecodeError:  # the model's text: rendered unchanged
                 pass
         calls.append({**call, "function": function})
     return {**message, "tool_calls": calls}

@@ -1,7 +1,7 @@
-"""Any server that speaks OpenAI's chat completions: vLLM, SGLang, `transformers serve`, or a hosted model.
+"""Any server with OpenAI's chat completions API: vLLM, SGLang, `transformers serve`, or a hosted model.
 
-The official client does the talking and the retrying (growing pauses, `Retry-After` honoured). What concerns one
-conversation only, such as a prompt that is too long, finishes it with an error; what concerns all raises.
+The official client sends and retries requests (growing pauses, `Retry-After` honoured). An error of one
+conversation, such as a prompt that is too long, finishes it with an error; an error of all raises.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class EndpointBackbone:
         self.client = openai.OpenAI(
             base_url=self.url, api_key=key or "none", max_retries=settings.retries, timeout=settings.timeout_s)
         self.elsewhere = urlsplit(str(self.client.base_url)).hostname not in LOOPBACK
-        """It writes on another machine, so what is timed on this one meanwhile is not disturbed."""
+        """Whether it writes on another machine, so that its work does not disturb timing here."""
         self.limit_name = "max_tokens"
-        """Servers of OpenAI's own newest models want `max_completion_tokens`, which older servers do not know."""
+        """Servers of OpenAI's own newest models require `max_completion_tokens`, which older servers do not know."""
 
     def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
-        """One completion a conversation, in their order, `concurrency` of them under way at once.
+        """One completion a conversation, in their order, `concurrency` of them in flight at once.
 
         Raises:
             MachineError: the server cannot be reached, by any of the conversations.
@@ -66,7 +66,7 @@ class EndpointBackbone:
         if not conversations:
             return []
         seeds: list[int | None] = [None] * len(conversations)
-        if sampling.seed is not None:  # equal conversations draw differently, as they do with our own sampler
+        if sampling.seed is not None:  # equal conversations draw differently, as with dvk's own sampler
             seeds = [key >> 33 for key in keys_for([c.model_dump_json().encode() for c in conversations], sampling.seed)]
         answers = self._side_by_side([(conversation, sampling, seed) for conversation, seed in zip(conversations, seeds)])
         for answer in answers:
@@ -78,7 +78,7 @@ class EndpointBackbone:
         return [Completion(text="", finish="error", error=a.message) if isinstance(a, DvkError) else a for a in answers]
 
     def _side_by_side(self, asked: Sequence[tuple[Conversation, Sampling, int | None]]) -> list[Completion | DvkError]:
-        """The answers, in order. The threads are daemons: a server that never answers does not keep a process that has ended."""
+        """The answers, in order. The threads are daemons: a server that never answers does not keep an ended process alive."""
         found: dict[int, Completion | DvkError | BaseException] = {}
         waiting = iter(enumerate(asked))
         lock = threading.Lock()
@@ -120,7 +120,7 @@ class EndpointBackbone:
             return UsageError(f"{server} does not know `{self.model}`: {_said(error)}", "ask it for its models at /models")
         except openai.APIError as error:
             return Completion(text="", finish="error", error=f"{type(error).__name__}: {_said(error)}")
-        except ValueError as error:  # what calls itself JSON is none
+        except ValueError as error:  # invalid JSON despite its content type
             return Completion(text="", finish="error", error=f"the server's answer cannot be read: {str(error)[:200]}")
         try:
             return self._read(reply, sampling, time.perf_counter() - began)

@@ -1,7 +1,7 @@
-"""Any causal language model of transformers, sampled fast, scored for the learner, trained whole or through LoRA.
+"""Any causal language model of transformers: fast sampling, scoring for the learner, full or LoRA training.
 
-Sampling goes through `engine` for the architectures that `forward` knows and through transformers' generate for others.
-Prompts that leave no room for an answer finish with an error; everything else that goes wrong raises.
+Sampling uses `engine` for the architectures that `forward` supports and transformers' generate for others.
+Prompts that leave no room for an answer finish with an error; all other errors raise.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dvk.errors import RunFolderError, UsageError
 from dvk.records import Tokens
 
 SHARD = "15MB"
-"""Largest safetensors file that `save` writes for a model that dvk made: what ships stays under 16 MiB a file."""
+"""Largest safetensors file that `save` writes for a model that dvk made: shipped files stay under 16 MiB."""
 SHARED_PARAMETERS = 50_000_000
 """Models above this are written in transformers' own shards."""
 
@@ -54,7 +54,7 @@ class HfBackbone:
     Args:
         loaded: model, tokenizer and `dvk.json`.
         settings: the backbone section.
-        name: for people.
+        name: display name.
     """
 
     def __init__(self, loaded: Loaded, settings: Settings, name: str):
@@ -73,7 +73,7 @@ class HfBackbone:
         """Tokens that end an answer."""
         self.engine: Engine | None = None
         self.pulse: Callable[[], None] | None = None
-        """Called now and then while it writes; it may wait for a judge, and what it raises leaves the answers unfinished."""
+        """Called now and then while it writes; it may wait for a judge, and its exceptions leave the answers unfinished."""
         self._one_at_a_time = threading.Lock()
         self._lanes: dict[str, DeviceLock] = {}
 
@@ -97,7 +97,7 @@ class HfBackbone:
         """One completion a prompt of token ids, in their order.
 
         Args:
-            begun: what each completion begins with; log-probabilities are not told of those that are begun.
+            begun: given prefix of each completion; log-probabilities of prefix tokens are not returned.
         """
         began = time.perf_counter()
         begun = begun if begun is not None else [()] * len(prompts)
@@ -141,7 +141,7 @@ class HfBackbone:
 
         how: dict[str, Any] = {"temperature": sampling.temperature, "top_p": sampling.top_p, "seed": sampling.seed}
         if not forward.supports(self.model):
-            slots = min(self.settings.slots, 64)  # generate's caches are sized by itself: keep them small
+            slots = min(self.settings.slots, 64)  # generate sizes its caches itself: keep them small
             how |= {"positions": self.positions, "rows_at_once": slots, "pulse": pulse}
             return fallback.run(self.model, prompts, limit, stops, **how)
         if self.engine is None or self.engine.decoder.device != self.model.device:
@@ -156,7 +156,7 @@ class HfBackbone:
     # ------------------------------------------------------------ training
 
     def logprobs(self, rows: Sequence[ScoringRow], temperature: float = 1.0) -> Scores:
-        """Log-probability of each completion token, with gradients where they are enabled."""
+        """Log-probability of each completion token, with gradients if they are enabled."""
         return scoring.logprobs(self.model, rows, temperature, self.settings.score_tokens)
 
     def parameters(self) -> Iterator[Parameter]:
@@ -168,7 +168,7 @@ class HfBackbone:
         self.engine = None
 
     def save(self, folder: Path) -> None:
-        """Write weights (or adapters), tokenizer and `dvk.json`; what exists under `folder` is complete.
+        """Write weights (or adapters), tokenizer and `dvk.json`; an existing `folder` is complete.
 
         Raises:
             RunFolderError: the folder exists.
@@ -194,7 +194,7 @@ def write_folder(folder: Path, model: Any, tokenizer: Any, card: dict[str, Any])
             (aside / CARD).write_text(json.dumps(card, indent=2, sort_keys=True) + "\n")
         os.chmod(aside, 0o777 & ~_umask())
         os.rename(aside, folder)
-    except BaseException:  # an interrupt, too, must leave nothing half written
+    except BaseException:  # an interrupt, too, must not leave a partial folder
         shutil.rmtree(aside, ignore_errors=True)
         raise
 

@@ -1,4 +1,4 @@
-"""A transformers model and its tokenizer from a folder or the Hub, with what can go wrong said in words."""
+"""Loads a transformers model and its tokenizer from a folder or the Hub, with actionable errors."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from dvk.errors import MachineError, UsageError
 CARD = "dvk.json"
 """In a model's folder: `{"dialect": …, "provenance": …}`; its presence marks a model that dvk made."""
 FP32_PARAMETERS = 200_000_000
-"""Up to here `auto` computes in fp32: such models are quick in it, and small models learn badly in less."""
+"""Up to this many parameters `auto` computes in fp32: such models are fast in it, and small models train badly in less."""
 
 
 ANSWER_S = 5.0
-"""The Hub says something within this, or counts as not reachable; its client would try for minutes."""
+"""Timeout of the Hub's first answer; its client would try for minutes."""
 
 disable_progress_bars()  # the caller shows progress
 transformers_logging.disable_progress_bar()
@@ -43,10 +43,10 @@ class Loaded(NamedTuple):
 
 
 def pick_device(wanted: str | None) -> torch.device:
-    """The device asked for, else a GPU if there is one.
+    """The requested device, else a GPU if there is one.
 
     Raises:
-        MachineError: it was asked for and is not there.
+        MachineError: the requested device does not exist.
     """
     device = torch.device(wanted or ("cuda" if torch.cuda.is_available() else "cpu"))
     if device.type == "cuda" and not torch.cuda.is_available():
@@ -56,7 +56,7 @@ def pick_device(wanted: str | None) -> torch.device:
 
 
 def load(argument: str, settings: Settings, device: torch.device) -> Loaded:
-    """Load weights and tokenizer, with LoRA around them where a folder holds adapters or the settings ask for it.
+    """Load weights and tokenizer, with LoRA around them if a folder holds adapters or the settings ask for it.
 
     Args:
         argument: a folder, or a name such as `Qwen/Qwen3-8B`.
@@ -84,7 +84,7 @@ def load(argument: str, settings: Settings, device: torch.device) -> Loaded:
 
 
 def folder_of(argument: str, suffixes: tuple[str, ...], otherwise: str) -> Path:
-    """The folder itself, or for a name on the Hub a folder with its files that end so; those on `by_plain_algorithms`, too, if no weights
+    """The folder itself, or for a name on the Hub a folder with its files of these endings; those `by_plain_algorithms`, too, if no weights
     do.
 
     Raises:
@@ -104,7 +104,7 @@ def folder_of(argument: str, suffixes: tuple[str, ...], otherwise: str) -> Path:
 
 
 def _offline(name: str) -> bool:
-    """Whether a model of the Hub has to come from the local cache, since the Hub does not answer; says so, or that it is fetched."""
+    """Whether a model of the Hub has to come from the local cache, since the Hub does not answer; logs that, or the download."""
     if constants.HF_HUB_OFFLINE:
         return True
     cached = isinstance(try_to_load_from_cache(name, "config.json"), str)
@@ -123,7 +123,7 @@ def _offline(name: str) -> bool:
 
 
 def _is_folder(argument: str) -> bool:
-    """Whether it is a model's folder here; else it is a name.
+    """Whether it is a local model folder; else it is a name.
 
     Raises:
         UsageError: it can be neither.
@@ -169,7 +169,7 @@ def _weights(source: str, settings: Settings, device: torch.device, offline: boo
 
 
 def choose_dtype(wanted: str, config: Any) -> torch.dtype:
-    """The dtype of that name; for `auto`, by the number of parameters that the configuration makes."""
+    """The dtype of that name; for `auto`, by the configuration's number of parameters."""
     if wanted != "auto":
         dtype: torch.dtype = getattr(torch, wanted)
         return dtype
@@ -179,7 +179,7 @@ def choose_dtype(wanted: str, config: Any) -> torch.dtype:
 
 
 def new_adapters(model: Any, rank: int, alpha: float) -> Any:
-    """The model with fresh LoRA adapters (Hu et al. 2021) around every linear layer but the head, the rest frozen."""
+    """The model with fresh LoRA adapters (Hu et al. 2021) around every linear layer except the head, the rest frozen."""
     from peft import LoraConfig, get_peft_model
 
     config = LoraConfig(r=rank, lora_alpha=alpha,  # type: ignore[arg-type]
@@ -195,7 +195,7 @@ def adapters_on(model: Any, folder: Path) -> Any:
 
 
 def _explained(error: Exception, argument: str) -> UsageError | MachineError:
-    """The error as the user can act on it: transformers wraps what the Hub said in an OSError."""
+    """The error with an action for the user: transformers wraps the Hub's message in an OSError."""
     chain: list[BaseException] = [error]
     while (inner := chain[-1].__cause__ or chain[-1].__context__) is not None and inner not in chain:
         chain.append(inner)

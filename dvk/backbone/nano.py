@@ -23,7 +23,7 @@ from dvk.resources import resource
 
 
 class NanoSize(NamedTuple):
-    """Shape of a nano; key heads are shared by groups of query heads, which keeps the cache, and so decoding, small."""
+    """Shape of a nano; groups of query heads share key heads, which keeps the cache small and decoding fast."""
 
     layers: int
     width: int
@@ -44,10 +44,10 @@ PRESETS = {
 
 
 def open_nano(argument: str, config: Config, *, device: str | None = None) -> HfBackbone:
-    """`nano`, the one that ships, or `nano:PATH`.
+    """`nano`, the shipped one, or `nano:PATH`.
 
     Raises:
-        UsageError: none ships with this version, or the folder holds no model with the compact dialect.
+        UsageError: no nano ships with this version, or the folder holds no model with the compact dialect.
     """
     if argument:
         folder = Path(argument).expanduser()
@@ -80,12 +80,12 @@ def fresh(
     """A nano with random weights and a tokenizer trained on `texts`.
 
     Args:
-        texts: a sample of prompts and answers as the model will see them; a few megabytes are enough.
+        texts: a sample of prompts and answers as in training; a few megabytes are enough.
         size: a name in `PRESETS`, or a shape.
         vocabulary: tokens at most.
         positions: longest sequence in tokens, prompt and answer together.
         seed: of the weights.
-        provenance: kept in `dvk.json`: data recipe, seeds, quality; whatever the maker wants known.
+        provenance: kept in `dvk.json`: data recipe, seeds, quality and the like.
 
     Raises:
         UsageError: unknown size.

@@ -1,6 +1,6 @@
 """A model as self-contained files that another machine can open.
 
-Those are the model's folder and, where it holds adapters, that of the model they belong to: `0/config.json`, `1/config.json`, …
+These are the model's folder and, if it holds adapters, that of their base model: `0/config.json`, `1/config.json`, …
 Other files that a training writes next to a model's weights stay here.
 """
 
@@ -15,16 +15,16 @@ from dvk.errors import UsageError
 from dvk.resources import resource
 
 KINDS = ("nano", "hf", "davinci")
-"""Of the backbones those that are a folder."""
+"""Backbones whose models are folders."""
 ADAPTER, BASE = "adapter_config.json", "base_model_name_or_path"
 SUFFIXES = (".safetensors", ".json", ".jinja", ".model", ".txt")
 """Weights, configuration, tokenizer."""
 OLD = ".bin"
-"""Weights where there are no others."""
+"""Weights, if there are no others."""
 
 
 def is_folder(spec: str) -> bool:
-    """The spec stands for a model whose weights are here, or on the Hub."""
+    """Whether the spec stands for a model whose weights are local, or on the Hub."""
     return spec.partition(":")[0] in KINDS
 
 
@@ -48,7 +48,7 @@ def files(spec: str) -> Iterator[tuple[str, Path]]:
 
 
 def arrived(spec: str, top: Path) -> str:
-    """The spec under which what `files` has told is opened where it lies under `top` now; adapters find their model there."""
+    """The spec that opens the files of `files` copied to `top`; adapters find their base model there."""
     for folder in top.iterdir():
         adapters, base = folder / ADAPTER, top / str(int(folder.name) + 1)
         if adapters.is_file():

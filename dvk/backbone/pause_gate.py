@@ -1,7 +1,7 @@
-"""Holds a model that writes in this process between two of its steps, so that something else can have the machine.
+"""Pauses a model that writes in this process between two of its steps, so that other work can have the machine.
 
-The model's thread looks in at every few tokens (`check`); whoever else wants the machine lets it go on (`release`) and
-holds it (`hold`), and from then on it computes nothing.
+The model's thread calls `check` every few tokens; the other side resumes it (`release`) and
+pauses it (`hold`), after which it computes nothing.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ import time
 from collections.abc import Callable
 
 GLANCE_S = 0.1
-"""How often one that is held looks whether all is over."""
+"""Interval at which a paused model checks whether the search is over."""
 
 
 class OutOfTime(Exception):
-    """The search's time is over: the model is asked nothing more, or is no longer waited for."""
+    """The search's time is over: the model gets no more questions, and its pending answers are dropped."""
 
 
 class PauseGate:
     """See the module; released at first.
 
     Args:
-        over: nothing more is to be written.
+        over: whether all writing is to end.
 
     Attributes:
-        held_s: seconds that the model was held, in all.
+        held_s: seconds that the model was paused, in all.
     """
 
     def __init__(self, over: Callable[[], bool]):
@@ -34,10 +34,10 @@ class PauseGate:
         self._go.set()
 
     def check(self) -> None:
-        """Return when the model may go on.
+        """Return when the model may continue.
 
         Raises:
-            OutOfTime: it may not any more.
+            OutOfTime: the search is over.
         """
         if self.over():
             raise OutOfTime
@@ -54,11 +54,11 @@ class PauseGate:
             self.held_s += time.perf_counter() - began
 
     def release(self) -> None:
-        """Let it go on."""
+        """Resume it."""
         self._go.set()
 
     def hold(self, writer: threading.Thread) -> None:
-        """Return when `writer` is held, or has ended."""
+        """Return when `writer` is paused, or has ended."""
         self._go.clear()
         while writer.is_alive() and not self._parked.wait(GLANCE_S / 10):
             pass

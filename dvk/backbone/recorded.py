@@ -25,7 +25,7 @@ from dvk.runs import RunFolder
 FILE = "answers.jsonl"
 TRACEBACK = "model_error.txt"
 CLOSE_S = 10.0
-"""A model that writes here is let come to its next step before anything else begins."""
+"""Longest wait for a local model to reach its next step before other work begins."""
 
 
 class RecordedCall(Record):
@@ -46,7 +46,7 @@ class RecordedBackbone:
     """`backbone`, with its calls in `run`.
 
     Args:
-        backbone: what is asked where nothing is recorded.
+        backbone: the model to ask if there is no record.
         run: an open run; its `answers.jsonl` is read and added to.
 
     Attributes:
@@ -62,9 +62,9 @@ class RecordedBackbone:
         self.dialect: Dialect = backbone.dialect
         self.usage = TokenUsage(cost_usd=None if backbone.usage.cost_usd is None else 0.0)
         self.hosted = bool(getattr(backbone, "hosted", False))
-        """Another process writes: one that is waited for, and may be left waiting."""
+        """Whether another process writes: the search waits for it, and may stop waiting."""
         self.elsewhere = bool(getattr(backbone, "elsewhere", False))
-        """Another machine writes: it takes nothing from what is timed here."""
+        """Whether another machine writes: it does not disturb timing here."""
         self.calls = [RecordedCall.model_validate(row) for row in run.read(FILE)]
         self.left: Callable[[], float] = lambda: float("inf")
         self.clock: Callable[[], float] = lambda: 0.0
@@ -81,7 +81,7 @@ class RecordedBackbone:
             backbone.pulse = self.brake.check
 
     def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
-        """As recorded, else as `backbone` answers now.
+        """The recorded answers, else `backbone`'s.
 
         Raises:
             OutOfTime: nothing is recorded and no time is left, or it ends while the model writes.
@@ -155,7 +155,7 @@ class RecordedBackbone:
         )  # fmt: skip
         with self._lock:
             if not self._closed:
-                if any(one.finish != "error" for one in completions):  # a run that goes on later asks again
+                if any(one.finish != "error" for one in completions):  # a resumed run asks again
                     self.run.append(FILE, call)
                 self.calls.append(call)
         return call
@@ -170,7 +170,7 @@ class RecordedBackbone:
             raise ModelError(error.message, error.hint) from error
         except OutOfTime:
             raise
-        except Exception as error:  # whatever a model's code raises, a search keeps what it has found
+        except Exception as error:  # a search keeps its findings, whatever a model's code raises
             told = str(error).strip().partition("\n")[0]
             self.run.write_text(TRACEBACK, traceback.format_exc())
             problem = f"the model `{self.name}` failed: {type(error).__name__}{f': {told}' if told else ''}"

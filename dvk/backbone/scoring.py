@@ -19,13 +19,13 @@ from dvk.backbone import Scores, ScoringRow
 from dvk.backbone.decoding.forward import ARCHITECTURES, unwrapped
 
 MOST, LEAST = 4, 1e-3
-"""Alternatives of a position, and the probability that each has at least: less likely ones are hardly ever what was meant."""
+"""Alternatives of a position, and their least probability: less likely ones are hardly ever right."""
 HEAD_LOGITS = 1 << 28
 """Logits computed at once, 1 GiB in fp32; with gradients they are computed again in the backward pass rather than kept."""
 
 
 def micro_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """Indices in groups of like length, each of at most `budget` tokens with its padding (but of one row at least)."""
+    """Indices in groups of similar length, each of at most `budget` tokens with its padding (but of one row at least)."""
     groups: list[list[int]] = []
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):  # longest first: memory runs out at once or never
         if groups and lengths[groups[-1][0]] * (len(groups[-1]) + 1) <= budget:
@@ -41,7 +41,7 @@ def logprobs(model: Any, rows: Sequence[ScoringRow], temperature: float, budget:
     Args:
         model: a transformers causal LM, peft-wrapped or not.
         rows: prompts of at least one token and completions of at least one.
-        temperature: divides the logits; 0 counts as 1, as it does where greedy samples are drawn.
+        temperature: divides the logits; 0 counts as 1, as for greedy samples.
         budget: tokens of one pass. With gradients enabled all passes' activations are kept: a learner scores one
             of its micro-batches at a time.
 
@@ -97,7 +97,7 @@ def _score(model: Any, rows: Sequence[ScoringRow], device: torch.device, take: C
     """`take` applied to all completion tokens of these rows, row after row.
 
     Args:
-        take: logits [tokens, vocabulary] and the tokens that came [tokens] → a value a token.
+        take: logits [tokens, vocabulary] and the drawn tokens [tokens] → a value a token.
     """
     texts = [[*row.prompt, *row.completion] for row in rows]
     width = max(map(len, texts))
@@ -107,7 +107,7 @@ def _score(model: Any, rows: Sequence[ScoringRow], device: torch.device, take: C
     sequence, before = at[:, 0], at[:, 1]
     wanted = ids[sequence, before + 1]
     inner = unwrapped(model)
-    if inner.config.model_type not in ARCHITECTURES:  # others may do more to their logits than multiply by a head
+    if inner.config.model_type not in ARCHITECTURES:  # other models may change their logits after the head
         start = int(before.min())
         keep = torch.arange(start, width, device=device)
         logits = model(input_ids=ids, use_cache=False, logits_to_keep=keep).logits

@@ -1,9 +1,9 @@
-"""A fake, for tests and demonstrations: answers come from a file, or the last message comes back.
+"""A fake for tests and demonstrations: answers come from a file, or repeat the last message.
 
-A line of the file is a JSON object: `answer` (text) and, where wanted, `match` (a regular expression searched for in the last
+A line of the file is a JSON object: `answer` (text) and, optionally, `match` (a regular expression searched for in the last
 message), `tool_calls` (OpenAI-style) and `finish` (`stop`, `length` or `error`, the last with the answer as its error).
-Lines with `match` are tried first, in order, and serve again and again; lines without one are used up in order. A line
-`{"dialect": "compact"}` makes the fake speak that dialect. Tokens are counted as words.
+Lines with `match` are tried first, in order, and can be reused; lines without one are used up in order. A line
+`{"dialect": "compact"}` sets the fake's dialect. Tokens are counted as words.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ScriptedBackbone:
                 raise UsageError(f"line {number} of the script `{path}` is malformed: {error}", hint) from None
 
     def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
-        """One scripted answer a conversation; sampling is ignored, but for stop texts.
+        """One scripted answer a conversation; sampling is ignored, except stop texts.
 
         Raises:
             UsageError: no line is left for a conversation.
@@ -79,7 +79,7 @@ class ScriptedBackbone:
         return completions
 
     def catch_up(self, conversations: Sequence[Conversation], sampling: Sampling) -> None:
-        """These were answered before, by a script like this one: the lines that took are used up here too."""
+        """Mark earlier answers as used: the lines that they took are used up here too."""
         for conversation in conversations:
             self._answer(conversation, sampling)
 

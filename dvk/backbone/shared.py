@@ -1,4 +1,4 @@
-"""A backbone that several players ask in turn, as each of them sees it: with what it has used itself."""
+"""A backbone shared by several players, each with its own usage counter."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class SharedBackbone:
     """One player's view.
 
     Args:
-        backbone: asked by all, and adding to the usage of all. Where calls overlap, as those of a server may, a player's
-            seconds hold what the others used meanwhile.
+        backbone: shared; it adds to the common usage as well. If calls overlap, as a server's may, a player's
+            seconds include the others' use meanwhile.
     """
 
     def __init__(self, backbone: Backbone):

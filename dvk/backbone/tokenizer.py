@@ -1,7 +1,7 @@
-"""The tokenizer of models made from nothing: byte-level BPE that learns whole phrases of a small language.
+"""The tokenizer of models trained from scratch: byte-level BPE that learns whole phrases of a small language.
 
-Text is split after newlines and around every digit, nowhere else: a merge may span spaces (`tl.load(` with what surrounds it
-is one token once it is frequent), and numbers stay readable digit by digit. Nothing is unknown, every text comes back whole.
+Text is split after newlines and around every digit, nowhere else: a merge may span spaces (`tl.load(` with its surroundings
+is one token once it is frequent), and numbers are tokenised digit by digit. There are no unknown tokens, and every text round-trips.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SPECIAL = (PAD, END, *(f"<|{role}|>" for role in ROLES))
 LONGEST_TOKEN = 32
 """Characters: without a bound whole frequent lines become tokens, each seen in one context only."""
 REMEMBERED = 1 << 16
-"""Lines whose tokens are remembered: some 40 MB."""
+"""Lines whose tokens are cached: some 40 MB."""
 
 TEMPLATE = """\
 {%- for tool in tools or [] %}<|system|>{{ tool | tojson }}<|end|>{% endfor -%}
@@ -43,14 +43,14 @@ RESPONSE = {
         "content": {"close": [END], "content": "text"},
     },
 }  # fmt: skip
-"""How `transformers serve` reads an answer: without it, it reads every Qwen3 as ChatML."""
+"""Response format for `transformers serve`: without it, it parses every Qwen3 as ChatML."""
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int, positions: int) -> Any:
     """A transformers tokenizer with at most `vocabulary` tokens, special ones included.
 
     Args:
-        texts: a sample of what the model will read and write, prompts and answers alike.
+        texts: a sample of the model's inputs and outputs, prompts and answers alike.
         vocabulary: at least the 256 bytes and the special tokens; fewer tokens result when the texts run out of pairs.
         positions: longest sequence of the model it is for, in tokens.
 
@@ -77,13 +77,13 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, positions: int) -> An
     )  # fmt: skip
 
 
-# ------------------------------------------------------------------ many texts that say nearly the same
+# ------------------------------------------------------------------ many similar texts
 
 class ByLine:
-    """Text → ids as the tokenizer gives them, for one that splits after newlines and around digits: line by line, remembered.
+    """Text → ids as the tokenizer gives them, for one that splits after newlines and around digits: line by line, cached.
 
-    No token spans such a split, so a text's tokens are those of its parts. Of a hundred lines of generated kernels ninety were
-    seen before, and of what stands between their digits nearly all: ten times faster than the tokenizer on whole texts.
+    No token spans such a split, so a text's tokens are those of its parts. Ninety percent of the lines of generated kernels repeat,
+    and nearly all of the text between their digits: ten times faster than the tokenizer on whole texts.
     """
 
     def __init__(self, tokenizer: Any):
@@ -119,7 +119,7 @@ _PART = re.compile(r"[0-9]|[^0-9]+")
 
 
 def encoder(tokenizer: Any) -> Callable[[str], list[int]]:
-    """The quickest way from a text to its ids, special tokens in it read but none added."""
+    """The fastest function from a text to its ids, with special tokens parsed but none added."""
     return ByLine(tokenizer) if splits_lines(tokenizer) else partial(_whole, tokenizer)
 
 
@@ -128,7 +128,7 @@ def _whole(tokenizer: Any, text: str) -> list[int]:
 
 
 def splits_lines(tokenizer: Any) -> bool:
-    """Whether `ByLine` is right for it: it splits as `train_tokenizer` makes it, and no added token reaches over a split."""
+    """Whether `ByLine` is correct for it: it splits as `train_tokenizer` does, and no added token spans a split."""
     try:
         made = json.loads(tokenizer.backend_tokenizer.to_str())
         steps = made["pre_tokenizer"]["pretokenizers"]

@@ -34,11 +34,11 @@ Column: TypeAlias = "str | list[Any] | dict[str, Any]"
 
 
 def write_parquet(path: Path, columns: Mapping[str, Column], rows: Iterable[dict[str, Any]]) -> int:
-    """Write rows, aside and then renamed; how many there were.
+    """Write rows, to a temporary file and then renamed; returns how many.
 
     Args:
         columns: by name.
-        rows: with these columns; so many as are decoded at a time become a row group.
+        rows: with these columns; written in row groups of the reading batch size.
 
     Raises:
         MachineError: pyarrow is not installed.

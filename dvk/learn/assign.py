@@ -1,7 +1,7 @@
-"""From played episodes to rows: each turn's reward, and the advantage it is learned with.
+"""From played episodes to rows: each turn's reward, and its advantage.
 
-Keys are the episode's own: (task, scheme, rollout, turn). Turns that teach nothing keep a null advantage and become no
-row; why is counted. The learner's own rejection (`credit.mismatch_mask`) comes later, when it has scored the rows.
+Keys are the episode's own: (task, scheme, rollout, turn). Turns without a lesson keep a null advantage and become no
+row; the reason is counted. The learner's own rejection (`credit.mismatch_mask`) comes later, when it has scored the rows.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from dvk.rewards import rewarded
 from dvk.rewards.correctness import is_right
 
 REASONS = ("degenerate", "broken", "void", "alike", "coverage")
-"""Why turns teach nothing: the task tells no answers apart, the backbone or the judge failed, see `CreditConfig.void`, peers came to the
-same, see `CreditConfig.profiling_rejection`."""
+"""Reasons for leaving turns out: the task is degenerate, the backbone or the judge failed, see `CreditConfig.void`, peers have equal
+values, see `CreditConfig.profiling_rejection`."""
 Place = tuple[int, int]
 """Position of a trace in its episode, and of a turn in the trace."""
 
@@ -32,7 +32,7 @@ class Assigned:
 
     Attributes:
         episode: rewards and advantages on its turns.
-        left_out: why turns teach nothing (`REASONS`) → how many.
+        left_out: reason for leaving turns out (`REASONS`) → count.
     """
 
     episode: Episode
@@ -44,7 +44,7 @@ def assign(episode: Episode, config: Config, summaries: Mapping[int, float | Non
 
     Args:
         episode: as played.
-        config: `rewards` and `credit`; `seed` draws what profiling rejection leaves out.
+        config: `rewards` and `credit`; `seed` drives profiling rejection.
         summaries: sample → worth of its skills in their trial, None if there was no trial; missing ones were
             worth nothing.
     """
@@ -65,7 +65,7 @@ def assign(episode: Episode, config: Config, summaries: Mapping[int, float | Non
 
 
 def degenerate(episode: Episode) -> bool:
-    """The judge found that the task tells no real answer from a made-up one: what was played on it teaches nothing."""
+    """Whether the judge found the task degenerate (made-up answers pass): it gives no training data."""
     verdicts = (turn.verdict for trace in episode.traces for turn in trace.turns)
     return any(verdict.degenerate for verdict in verdicts if verdict is not None)
 
@@ -103,7 +103,7 @@ def _scaled(advantages: Mapping[Place, float], weight: float) -> dict[Place, flo
 
 
 def _policy(episode: Episode, traces: Sequence[Trace], config: Config, left_out: Counter[str]) -> dict[Place, float]:
-    """Turns are compared with the same turn of all the task's conversations, whatever their scheme."""
+    """Turns are compared with the same turn of all the task's conversations, across schemes."""
     settings = config.credit
     advantage: credit.Advantage = registry.resolve(settings.advantage, credit.ADVANTAGES, "advantage")
     values: dict[Hashable, float] = {}
@@ -141,7 +141,7 @@ def _policy(episode: Episode, traces: Sequence[Trace], config: Config, left_out:
 
 
 def _compares(settings: CreditConfig) -> bool:
-    """Advantages are differences between peers: where these came to the same there is nothing to learn."""
+    """Advantages are differences between peers: equal values give no signal."""
     return settings.advantage != "reinforce"
 
 
@@ -160,7 +160,7 @@ def _covered(episode: Episode, trace: Trace, number: int, turn: Turn, config: Co
 
 
 def _selection(traces: Sequence[Trace], config: Config) -> dict[Place, float]:
-    """A selection is worth what was played with it; one that cannot be read what the null scheme was, less its penalty."""
+    """A selection's worth is that of its conversations; an unparsable one has the null scheme's, less its penalty."""
     played: dict[int | None, list[list[float]]] = defaultdict(list)
     for trace in traces:
         if trace.role == "policy" and trace.turns and not trace.broken:

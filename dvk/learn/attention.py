@@ -1,6 +1,6 @@
-"""Attention inside rows that lie side by side: causal within each, nothing between them.
+"""Attention inside packed rows: causal within each, none between them.
 
-A mask over whole packs computes what it then throws away: with rows of 400 tokens in packs of 2,048 four fifths. On a
+A mask over whole packs wastes work: with rows of 400 tokens in packs of 2,048 four fifths. On a
 GPU and in fp16/bf16 torch's variable-length flash attention takes the packed rows directly; elsewhere rows of similar
 length are padded to one, at most doubling them.
 
@@ -21,7 +21,7 @@ HALF = (torch.bfloat16, torch.float16)
 
 
 def install(model: Any) -> None:
-    """Have a transformers model attend by rows wherever `row_offsets` are passed to it."""
+    """Make a transformers model attend by rows whenever `row_offsets` are passed to it."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
@@ -40,19 +40,19 @@ def attend(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Ten
         query: [packs, heads, tokens, head size]; `key` and `value` may have fewer heads.
         key: see `query`.
         value: see `query`.
-        attention_mask: used without `row_offsets` alone.
+        attention_mask: used only without `row_offsets`.
         scaling: of the scores; 1/√head size if null.
-        row_offsets: int32, where rows begin when all packs lie one after another, and at last where the last ends;
+        row_offsets: int32, starts of rows in the concatenation of all packs, and the end of the last;
             equal neighbours are empty rows.
         longest_row: tokens, or more.
         sliding_window: not supported by rows longer than it.
-        others: of other implementations.
+        others: arguments of other implementations, ignored.
 
     Returns:
         [packs, tokens, heads, head size], and no weights.
 
     Raises:
-        UsageError: the layer limits how far back tokens look.
+        UsageError: the layer has a sliding window shorter than a row.
     """
     if row_offsets is None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward

@@ -20,7 +20,7 @@ ADVANTAGES: dict[str, str] = {
     "reinforce": "dvk.learn.credit:reinforce",
 }
 SPREAD = 1e-3
-"""Peers whose values differ by less say nothing: daVinci drops such groups before the update."""
+"""Peers whose values differ by less carry no signal: daVinci drops such groups before the update."""
 
 
 def returns(rewards: Sequence[float], gamma: float) -> list[float]:
@@ -28,7 +28,7 @@ def returns(rewards: Sequence[float], gamma: float) -> list[float]:
 
     Args:
         rewards: of one conversation's turns, in order.
-        gamma: 1 credits an early turn with all that follows (daVinci), 0.4 mostly with its own (Kevin).
+        gamma: 1 credits an early turn with all later rewards (daVinci), 0.4 mostly with its own (Kevin).
     """
     found: list[float] = []
     later = 0.0
@@ -41,8 +41,8 @@ def returns(rewards: Sequence[float], gamma: float) -> list[float]:
 def leave_one_out(values: Sequence[float]) -> list[float]:
     """A_i = G_i − mean of the others = N/(N−1) · (G_i − mean); per turn this is TRLOO (Dr.Kernel).
 
-    Its expectation does not depend on the peers, unlike that of a group mean which contains the value itself. One
-    value alone has nothing to be compared with and earns 0.
+    Its expectation does not depend on the peers, unlike that of a group mean that contains the value itself. A
+    single value has no peers and earns 0.
     """
     if len(values) < 2:
         return [0.0] * len(values)
@@ -51,7 +51,7 @@ def leave_one_out(values: Sequence[float]) -> list[float]:
 
 
 def grpo(values: Sequence[float]) -> list[float]:
-    """A_i = (G_i − mean) / standard deviation (GRPO, arXiv 2402.03300); 0 where all are equal."""
+    """A_i = (G_i − mean) / standard deviation (GRPO, arXiv 2402.03300); 0 if all are equal."""
     if len(values) < 2 or (spread := pstdev(values)) < 1e-8:
         return [0.0] * len(values)
     middle = fmean(values)
@@ -79,18 +79,18 @@ def over_peers(values: Mapping[Hashable, float], peers: Mapping[Hashable, Hashab
 
 
 def has_no_spread(values: Sequence[float]) -> bool:
-    """All peers came to the same: their advantages are 0 or noise, and a step need not carry them."""
+    """Whether all peers are equal: their advantages are 0 or noise, and a step can skip them."""
     return len(values) < 2 or pstdev(values) < SPREAD
 
 
 def scale_by_mean_abs(advantages: Sequence[float]) -> list[float]:
-    """A / mean |A| over a task's policy turns, so that tasks with large speedups do not drown the others (daVinci)."""
+    """A / mean |A| over a task's policy turns, so that tasks with large speedups do not dominate (daVinci)."""
     scale = fmean(abs(a) for a in advantages) if advantages else 0.0
     return [a / scale for a in advantages] if scale > 1e-8 else [0.0] * len(advantages)
 
 
 def void_mask(rewards: Sequence[float]) -> list[bool]:
-    """Turns that are not learned from: worth nothing after an earlier one was worth something (daVinci's void turns)."""
+    """Turns that are left out: worth nothing after an earlier one was worth something (daVinci's void turns)."""
     result, seen = [], False
     for reward in rewards:
         result.append(seen and reward <= 0)
@@ -109,12 +109,12 @@ def worth(rollouts: Sequence[Sequence[float]]) -> float:
 def selections(schemes: Sequence[tuple[frozenset[str], float]], null: float | None) -> list[float]:
     """Advantages of a task's selections: a scheme's worth over the mean of the null scheme and the other schemes.
 
-    The same skills chosen twice are one choice played twice: such schemes share their mean worth, and are no peers of
+    The same skills chosen twice are one choice played twice: such schemes share their mean worth, and are not peers of
     each other. Without other peers a selection is compared with the null scheme alone.
 
     Args:
-        schemes: the skills chosen and what playing with them was worth.
-        null: what playing without skills was worth; None where it was not played.
+        schemes: the skills chosen and the worth of playing with them.
+        null: the worth of playing without skills; None if it was not played.
     """
     pooled: dict[frozenset[str], list[float]] = defaultdict(list)
     for chosen, value in schemes:
@@ -145,7 +145,7 @@ def coverage_mask(coverage: float | None, draw: float, least: float = 0.3, width
 
 
 def band(num_tokens: int, least: float, spread: float) -> float:
-    """Half-width of what the mean log-ratio of learner and sampler may be for an answer of so many tokens.
+    """Half-width of the admitted mean log-ratio of learner and sampler for an answer of so many tokens.
 
     Rounding makes each token's log-ratio noise of deviation `spread`, the mean of n of them spread/√n: a fixed band of
     ±0.001 rejects most short answers although nothing is wrong. Three deviations are admitted.
@@ -154,14 +154,14 @@ def band(num_tokens: int, least: float, spread: float) -> float:
 
 
 def mismatch_mask(learner: Sequence[float], sampler: Sequence[float], least: float, spread: float, veto: float) -> bool:
-    """Mismatch rejection (MRS): the learner gives the answer about the probability that the sampler drew it with.
+    """Mismatch rejection (MRS): whether the learner gives the answer about the probability that the sampler drew it with.
 
     Args:
         learner: log-probabilities of the answer's tokens under the weights to be updated.
-        sampler: the same as sampled.
+        sampler: the same under the sampler's weights.
         least: see `band`; daVinci: 0.001.
         spread: see `band`.
-        veto: an answer with a token less probable than so many times the sampler's is dropped; daVinci: 1e-4.
+        veto: an answer with a token whose probability is below this fraction of the sampler's is dropped; daVinci: 1e-4.
     """
     if not sampler:
         return True

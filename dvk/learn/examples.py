@@ -1,8 +1,8 @@
-"""Examples: what SFT learns from, one conversation a JSON line, with what is known about its answer.
+"""Examples: SFT's training data, one conversation a JSON line, with the facts about its answer.
 
-An example ends with the assistant's answer. What a teacher collects, what is imported from published sets and
-what the diversity filter keeps are all this one record; files are read as streams, and written aside and then
-renamed, so that what exists is complete.
+An example ends with the assistant's answer. Collected, imported and filtered examples are all this
+one record; files are read as streams, and written to temporary files and then
+renamed, so that an existing file is complete.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KINDS: tuple[Kind, ...] = ("policy", "policy_with_skills", "selection", "summary
 
 
 class ExampleTask(Record):
-    """The task that an example is about, as far as it is known."""
+    """The task that an example is about, as far as known."""
 
     id: str = Field(description="Task id where dvk examined the task, else a hash of what is known of it.")
     name: str = Field("", description="Human name.")
@@ -77,17 +77,17 @@ class Example(Record):
         return made.model_copy(update={"id": made.content_id()})
 
     def content_id(self) -> str:
-        """The id that these contents have."""
+        """The id of these contents."""
         learned = json.dumps([self.messages, self.tools], sort_keys=True, ensure_ascii=True)
         return content_hash(self.kind, self.task.id, self.backend, learned)
 
     def answer(self) -> str:
-        """All that the assistant says in it: text and arguments of tool calls, turn after turn."""
+        """The assistant's whole output: text and arguments of tool calls, turn after turn."""
         return "\n".join(text for message in self.messages if message.get("role") == "assistant" for text in said(message))
 
 
 def said(message: dict[str, Any]) -> Iterator[str]:
-    """The texts of one message: content, also where it comes in parts, and arguments of tool calls."""
+    """The texts of one message: content, also if it comes in parts, and arguments of tool calls."""
     content = message.get("content")
     for part in content if isinstance(content, list) else [content]:
         text = part.get("text") if isinstance(part, dict) else part
@@ -135,7 +135,7 @@ def parse(line: bytes, where: str) -> Example:
         where: `file:line`, for the error.
 
     Raises:
-        UsageError: it is not one, and what to do.
+        UsageError: it is not one, with a remedy.
     """
     try:
         return Example.model_validate_json(line)
@@ -161,7 +161,7 @@ def read(path: Path) -> Iterator[Example]:
 
 
 def write(path: Path, examples: Iterable[Example]) -> int:
-    """Write a whole file, aside and then renamed; how many there were."""
+    """Write a whole file, to a temporary file and then renamed; returns how many."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     number = 0

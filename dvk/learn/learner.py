@@ -41,13 +41,13 @@ class Scored:
     weights: torch.Tensor
     """Advantages."""
     num_targets: int
-    """Targets of the whole step."""
+    """Number of targets of the whole step."""
     rows: torch.Tensor
-    """Which row of the micro-batch each target belongs to: any integers."""
+    """Row of the micro-batch that each target belongs to: any integers."""
     num_rows: int
-    """Rows of the whole step."""
+    """Number of rows of the whole step."""
     start: torch.Tensor | None = None
-    """Log-probabilities under the weights that training began with; None where the learner does not hold them."""
+    """Log-probabilities under the initial weights; None if the learner does not hold them."""
 
 
 Loss = Callable[[Scored], tuple[torch.Tensor, dict[str, float]]]
@@ -81,17 +81,17 @@ class Learner:
             settings: rates, clipping, precision.
             num_steps: of the whole training, for the schedule.
             compiled: see `Scorer`.
-            start: a model that losses are told the log-probabilities of, too (`Scored.start`); it stays as it is.
+            start: the initial model for losses that use its log-probabilities (`Scored.start`); it is not changed.
 
         Raises:
-            UsageError: weights to be trained are in 16 bits.
+            UsageError: trainable weights are in fp16 or bf16.
         """
         from accelerate import Accelerator, DistributedDataParallelKwargs
 
         self.model, self.settings, self.num_steps, self.step_number = model, settings, num_steps, 0
         on_gpu = torch.cuda.is_available()
         mixed = "bf16" if settings.precision == "bf16" or (settings.precision == "auto" and on_gpu) else "no"
-        # Buffers are the same everywhere; sending them would make every scoring pass a meeting.
+        # Buffers are equal everywhere; broadcasting them would synchronise every scoring pass.
         parallel = DistributedDataParallelKwargs(broadcast_buffers=False, gradient_as_bucket_view=True)
         self.accelerator = Accelerator(mixed_precision=mixed, cpu=not on_gpu, kwargs_handlers=[parallel])
         self.sharded = settings.sharding == "fsdp" and self.accelerator.num_processes > 1
@@ -109,12 +109,12 @@ class Learner:
             self.scorer = scorer
             return
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated")  # its successor is newer than the torch we ask for
+            warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated")  # its successor needs a newer torch than dvk requires
             self.scorer, self.optimizer = self.accelerator.prepare(scorer, self.optimizer)
 
     @property
     def rounds(self) -> bool:
-        """It computes in 16 bits."""
+        """Whether it computes in bfloat16."""
         half = (torch.bfloat16, torch.float16)
         return self.accelerator.mixed_precision != "no" or any(p.dtype in half for p in self.model.parameters())
 
@@ -128,11 +128,11 @@ class Learner:
 
         Args:
             packs: this process's micro-batches; every process gives equally many.
-            loss: of a micro-batch.
+            loss: loss function of a micro-batch.
             temperature: see `Scorer.forward`.
 
         Returns:
-            loss, grad_norm, rate, tokens (targets, over all processes), entropy (nats a token), and what `loss` reports.
+            loss, grad_norm, rate, tokens (targets, over all processes), entropy (nats a token), and the figures that `loss` reports.
 
         Raises:
             DvkError: loss or gradient is not finite; the weights are as before the step.
@@ -200,7 +200,7 @@ class Learner:
         return type(value)(self.accelerator.reduce(tensor, "sum").item())
 
     def save(self, folder: Path) -> None:
-        """Write what the next step depends on besides the weights and the packs; all processes together, into one folder."""
+        """Write the state that the next step needs besides the weights and the packs; all processes together, into one folder."""
         state = {"step": self.step_number, "rng": torch.get_rng_state()}
         if self.sharded:
             sharded.save(self.scorer, self.optimizer, folder)
@@ -210,10 +210,10 @@ class Learner:
             torch.save(state, folder / STATE)
 
     def restore(self, folder: Path) -> None:
-        """Go on after the step that `folder` was written at; the model was loaded from the same folder.
+        """Resume after the step that `folder` was written at; the model was loaded from the same folder.
 
         Raises:
-            DvkError: the folder holds no learner, or one that was sharded otherwise.
+            DvkError: the folder holds no learner, or one with another sharding.
         """
         if not (folder / STATE).is_file():
             raise DvkError(f"no learner state in `{folder}`", "start from the checkpoint's weights in a new --out instead")
@@ -231,9 +231,9 @@ class Learner:
 
 
 def opened(config: Config, team: ProcessGroup) -> Config:
-    """The settings that a model is opened with to be trained: whole and in one piece it is in float32, where steps of 1e-6 count.
+    """The settings for opening a model for training: an unsharded model is in float32, where steps of 1e-6 count.
 
-    In pieces (`sharded`) and under LoRA what is trained is float32 whatever the model was loaded in.
+    Sharded models and LoRA train float32 copies, whatever type the model was loaded in.
     """
     pieces = config.learning.sharding == "fsdp" and team.size > 1
     if pieces or config.backbone.lora_rank or config.backbone.dtype != "auto":

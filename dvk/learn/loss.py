@@ -22,14 +22,14 @@ def likelihood(logprobs: torch.Tensor, weights: torch.Tensor, num_targets: int) 
 
 
 def clipped(logprobs: torch.Tensor, old: torch.Tensor, advantages: torch.Tensor, settings: ObjectiveConfig) -> torch.Tensor:
-    """PPO's loss of each token with asymmetric clipping, and dual clipping of what is bad.
+    """PPO's loss of each token with asymmetric clipping, and dual clipping for negative advantages.
 
     ρ = exp(log π − log π_old);  ℓ = max(−A ρ, −A clip(ρ, 1 − low, 1 + high));  where A < 0: ℓ = min(ℓ, −dual · A)
     (PPO: arXiv 1707.06347, dual clip: arXiv 1912.09729, clip-higher: DAPO, arXiv 2503.14476.)
 
     Args:
         logprobs: of the targets, shape (targets,), with gradient.
-        old: under the weights that the answers are judged by, shape (targets,).
+        old: under the weights before the update, shape (targets,).
         advantages: shape (targets,).
         settings: clips.
 
@@ -43,7 +43,7 @@ def clipped(logprobs: torch.Tensor, old: torch.Tensor, advantages: torch.Tensor,
 
 
 def divergence(logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-    """An unbiased, never negative estimate of KL(π ‖ reference) a token: e^d − d − 1, d = log reference − log π (k3), cut at 20."""
+    """An unbiased, nonnegative estimate of KL(π ‖ reference) a token: e^d − d − 1, d = log reference − log π (k3), capped at 20."""
     gap = (reference - logprobs).clamp(max=20.0)
     return torch.expm1(gap) - gap
 
@@ -53,7 +53,7 @@ def gathered(losses: torch.Tensor, rows: torch.Tensor, num_targets: int, num_row
 
     Args:
         losses: of tokens, shape (targets,).
-        rows: which answer each belongs to, shape (targets,), any integers; an answer lies in one micro-batch.
+        rows: answer of each target, shape (targets,), any integers; an answer lies in one micro-batch.
         num_targets: targets of the whole step.
         num_rows: answers of the whole step.
         settings: `aggregate`.

@@ -1,4 +1,4 @@
-"""Conversations as others store them → OpenAI-style messages with decoded tool calls; and what can be read off them.
+"""Conversations in stored formats → OpenAI-style messages with decoded tool calls; and facts parsed from them.
 
 Lists may come as JSON text or nested, arguments of a call as an object, JSON text or a Python literal, and
 nested parquet fills absent keys with null.
@@ -21,7 +21,7 @@ SKILL_BLOCK = "[Skill Library]"
 
 
 def listed(value: Any, what: str) -> list[dict[str, Any]]:
-    """A list of objects, from JSON text or as it is; null is an empty one.
+    """A list of objects, from JSON text or unchanged; null is an empty one.
 
     Raises:
         ValueError: it is neither.
@@ -70,7 +70,7 @@ def call(value: dict[str, Any]) -> dict[str, Any]:
     if isinstance(arguments, str):
         arguments = literal(arguments)
     if isinstance(arguments, dict):
-        # Values inside may be text again: lists that a chat template once wrote with str().
+        # Values inside may be text again: lists that a chat template wrote with str().
         arguments = {key: literal(item) if isinstance(item, str) and item[:1] in "[{" else item for key, item in arguments.items()}
     if not isinstance(arguments, dict):
         raise ValueError(f"the arguments of `{name}` cannot be read")
@@ -127,7 +127,7 @@ def shown(prompt: str) -> tuple[str, ...]:
 
 
 def names(value: Any) -> tuple[str, ...]:
-    """Names in a list of skills, objects or plain names; anything else has none."""
+    """Names in a list of skills, objects or plain names; other values have none."""
     items = value if isinstance(value, (list, tuple)) else []
     found = [item.get("name") if isinstance(item, dict) else item for item in items]
     return tuple(name for name in found if isinstance(name, str) and name)

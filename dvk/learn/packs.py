@@ -1,6 +1,6 @@
-"""Packs: rows laid side by side in sequences of one length, so that a device computes no padding.
+"""Packs: rows concatenated in sequences of one length, so that a device computes no padding.
 
-Every row in a pack sees itself alone: positions start again and attention stays inside the row. The order
+A row attends to itself alone: positions restart and attention stays inside the row. The order
 of packs is a function of seed and epoch, so a resumed run continues with the same pack.
 """
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     import torch
 
 MOST_ROWS = 32
-"""Rows in a pack, on average, that do not change the shape of the offsets."""
+"""Rows in a pack, on average, up to which the shape of the offsets is fixed."""
 OPEN_BINS = 64
-"""Packs tried for a row before a new one is begun: enough for 98 % full packs, few enough to be quick."""
+"""Packs tried for a row before a new one is opened: enough for 98 % full packs, few enough to be quick."""
 
 
 def plan(lengths: np.ndarray, capacity: int, seed: int) -> list[np.ndarray]:
-    """Which rows go into which pack: shuffled, then each into the fullest of the open packs that holds it.
+    """Assign rows to packs: shuffled, then each into the fullest of the open packs that holds it.
 
     Args:
         lengths: tokens of every row, shape (rows,).
@@ -38,7 +38,7 @@ def plan(lengths: np.ndarray, capacity: int, seed: int) -> list[np.ndarray]:
 
     order = np.random.default_rng(seed).permutation(len(lengths))
     done: list[np.ndarray] = []
-    # (tokens left, when it was begun, what is in it), the fullest first; of two equally full ones the older.
+    # (tokens left, when it was opened, its rows), the fullest first; of two equally full ones the older.
     bins: list[tuple[int, int, list[int]]] = []
     for number, (index, size) in enumerate(zip(order.tolist(), lengths[order].tolist())):
         if size > capacity:
@@ -65,7 +65,7 @@ def deal_packs(groups: Sequence[G], rank: int, size: int, at_a_time: int) -> lis
 
     Args:
         groups: a step's packs, in an order that all processes know.
-        rank, size: which process of how many.
+        rank, size: this process's number, and the number of processes.
         at_a_time: packs computed at a time.
     """
     mine = list(groups[rank::size])
@@ -73,7 +73,7 @@ def deal_packs(groups: Sequence[G], rank: int, size: int, at_a_time: int) -> lis
 
 
 def too_long(lengths: np.ndarray, capacity: int) -> int:
-    """Rows that no pack holds."""
+    """Rows that fit no pack."""
     return int((lengths > capacity).sum())
 
 
@@ -108,7 +108,7 @@ class Packs:
         return int(self.segments.amax(1).sum())
 
     def rows(self) -> torch.Tensor:
-        """Which row a token belongs to, across packs: int64 of shape (packs, capacity), distinct for distinct rows."""
+        """Row number of each token, across packs: int64 of shape (packs, capacity), distinct for distinct rows."""
         import torch
 
         num_packs, capacity = self.segments.shape
@@ -136,8 +136,8 @@ def from_store(store: RowStore, groups: Sequence[np.ndarray], capacity: int) -> 
     """As `lay_out` for rows of a store, of advantage 1: copies slices, makes no row.
 
     Args:
-        store: where the rows are.
-        groups: row numbers, a pack a group, as `plan` gives them; none make one empty pack.
+        store: the rows.
+        groups: row numbers, a pack a group, as `plan` gives them; without groups one empty pack.
         capacity: tokens of a pack.
     """
     import numpy as np
@@ -160,7 +160,7 @@ def from_store(store: RowStore, groups: Sequence[np.ndarray], capacity: int) -> 
 
 
 def lay_out(groups: Sequence[Sequence[TrainingRow]], capacity: int) -> Packs:
-    """Tensors for groups of rows, a pack a group; no groups make one empty pack.
+    """Tensors for groups of rows, a pack a group; without groups one empty pack.
 
     Raises:
         ValueError: a group has more tokens than `capacity`.

@@ -1,10 +1,10 @@
-"""One update from played rows: score them, leave out what the sampler and the learner disagree on, make a step or several.
+"""One update from played rows: score them, reject those on which sampler and learner disagree, make a step or several.
 
-The learner scores the rows before it changes: those probabilities are what the clipped loss compares with, and their
-distance from the sampler's is the mismatch. Both come from the same weights, so what differs is arithmetic (and, where
-generation runs ahead, staleness); rows beyond the band are rejected (MRS), or weighed by it.
+The learner scores the rows before it changes: the clipped loss compares with those probabilities, and their
+distance from the sampler's is the mismatch. Both use the same weights, so the difference is arithmetic (and, if
+generation runs ahead, staleness); rows beyond the band are rejected (MRS), or weighted by it.
 
-All processes of a run know all rows. Each scores its share of the packs and tells the others, so that every one rejects the
+All processes of a run know all rows. Each scores its share of the packs and sends the others the result, so that every one rejects the
 same rows; then each computes its share of the step.
 """
 
@@ -27,17 +27,17 @@ from dvk.learn.rows import TrainingRow
 
 ALONE = ProcessGroup()
 SPREAD = 0.02
-"""Deviation of a token's log-ratio that computing in bfloat16 makes of nothing."""
+"""Standard deviation of a token's log-ratio due to bfloat16 arithmetic alone."""
 
 
 @dataclass(frozen=True)
 class MatchedRows:
-    """Rows with the learner's own log-probabilities, and what was rejected.
+    """Rows with the learner's own log-probabilities, and statistics of the rejection.
 
     Attributes:
-        rows: to be learned.
+        rows: rows to learn.
         kept: share of the rows that were kept.
-        gap: mean over rows of |mean log-ratio of learner and sampler|, nats a token; 0 where no sampler told its own.
+        gap: mean over rows of |mean log-ratio of learner and sampler|, nats a token; 0 if no sampler gave its own.
         worst: largest of them.
     """
 
@@ -50,14 +50,14 @@ class MatchedRows:
 def match(
     learner: Learner, rows: Sequence[TrainingRow], config: Config, temperature: float = 1.0, team: ProcessGroup = ALONE
 ) -> MatchedRows:
-    """Score rows under the weights as they are, and reject mismatches.
+    """Score rows under the current weights, and reject mismatches.
 
     Args:
-        learner: whose weights.
-        rows: with the sampler's log-probabilities where it told them.
+        learner: the current weights.
+        rows: with the sampler's log-probabilities if known.
         config: `credit` for the band and the veto, `learning` for sizes.
-        temperature: that the rows were sampled with.
-        team: who score them together; all have the same rows.
+        temperature: the sampling temperature.
+        team: the process group; all processes have the same rows.
     """
     settings = config.credit
     scored = logprobs(learner, rows, config, temperature, team)
@@ -102,13 +102,13 @@ def logprobs(
 def micro_batches(
     rows: Sequence[TrainingRow], config: Config, seed: int = 0, team: ProcessGroup = ALONE
 ) -> list[tuple[list[list[int]], Packs]]:
-    """Rows laid into micro-batches, this process's share: which rows each pack holds, and the packs.
+    """Rows laid into micro-batches, this process's share: the rows of each pack, and the packs.
 
     Args:
         rows: longer ones than `learning.pack_tokens` get packs of their own length.
         config: `learning`.
         seed: of the order.
-        team: who share the packs.
+        team: the process group.
     """
     settings = config.learning
     capacity = max(settings.pack_tokens, max((len(r.ids) for r in rows), default=0))
@@ -118,7 +118,7 @@ def micro_batches(
 
 
 def objective(settings: ObjectiveConfig) -> Loss:
-    """The clipped policy gradient as a learner's loss, with `kl` times the divergence from where training began."""
+    """The clipped policy gradient as a learner's loss, plus `kl` times the divergence from the initial weights."""
 
     def loss(scored: Scored) -> tuple[torch.Tensor, dict[str, float]]:
         each = clipped(scored.logprobs, scored.old, scored.weights, settings)
@@ -137,18 +137,18 @@ def objective(settings: ObjectiveConfig) -> Loss:
 def update(
     learner: Learner, rows: Sequence[TrainingRow], config: Config, *, seed: int = 0, temperature: float = 1.0, team: ProcessGroup = ALONE
 ) -> dict[str, float]:
-    """Match, and make `objective.passes` optimizer steps, each over all rows that are left.
+    """Match, and make `objective.passes` optimizer steps, each over all remaining rows.
 
     Args:
         learner: changed in place.
         rows: with advantages.
         config: `credit`, `objective`, `learning`.
         seed: of the order of rows.
-        temperature: that the rows were sampled with.
-        team: who make the step together; all have the same rows.
+        temperature: the sampling temperature.
+        team: the process group; all processes have the same rows.
 
     Returns:
-        What the learner reports of the last step, with rows, kept, mismatch and mismatch_worst. Without rows nothing changes.
+        The learner's report of the last step, with rows, kept, mismatch and mismatch_worst. Without rows nothing changes.
 
     Raises:
         DvkError: loss or gradient is not finite.

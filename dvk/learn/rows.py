@@ -1,8 +1,8 @@
-"""Rows: what the learner sees of one conversation, and a store of many on disk.
+"""Rows: the learner's form of one conversation, and a store of many on disk.
 
-A row is a sequence of token ids of which some are *targets*: what the assistant said. Masks come from
-where the parts of a conversation begin and end, never from the values of ids. A store keeps millions of
-rows as three flat arrays that are mapped, not read.
+A row is a sequence of token ids of which some are *targets*: the assistant's tokens. Masks come from
+the boundaries of a conversation's parts, never from the values of ids. A store keeps millions of
+rows as three flat arrays that are memory-mapped.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class TrainingRow:
     Attributes:
         ids: token ids, shape (length,).
         targets: for each token, whether it is learned, shape (length,); the first never is.
-        advantage: how much every target counts, and in which direction; 1 in SFT.
+        advantage: weight and sign of every target; 1 in SFT.
         logprobs: the sampler's log-probability of each target, shape (number of targets,); empty in SFT.
-        role: which agent said it; what metrics are split by.
-        key: what tells this row from others, e.g. (task id, scheme, rollout, turn).
+        role: the agent; metrics are split by it.
+        key: the row's identity, e.g. (task id, scheme, rollout, turn).
     """
 
     ids: Sequence[int]
@@ -54,12 +54,12 @@ class TrainingRow:
 
     @classmethod
     def answer(cls, prompt: Sequence[int], completion: Sequence[int], **rest: Any) -> TrainingRow:
-        """A prompt, of which nothing is learned, and its completion, of which everything is."""
+        """A prompt, of which nothing is learned, and its completion, which is learned whole."""
         return cls([*prompt, *completion], [False] * len(prompt) + [True] * len(completion), **rest)
 
 
 class RowStore:
-    """Rows on disk without advantages: what SFT reads. Open with `Store(folder)`, make with `RowStore.write`."""
+    """Rows on disk without advantages: SFT's input. Open with `Store(folder)`, make with `RowStore.write`."""
 
     def __init__(self, folder: Path):
         """Map the arrays of a finished store.
@@ -107,10 +107,10 @@ class RowStore:
 
 
 class RowStoreWriter:
-    """Makes a store, many rows at a time; it exists only when `finish` has made it whole.
+    """Makes a store, many rows at a time; it appears when `finish` has completed it.
 
     Args:
-        folder: where it will be; what is there is replaced.
+        folder: target; existing content is replaced.
         vocabulary: ids are below this.
     """
 
@@ -124,7 +124,7 @@ class RowStoreWriter:
         self._num_targets = 0
 
     def add(self, ids: np.ndarray, targets: np.ndarray, lengths: np.ndarray) -> None:
-        """Rows that lie one after another, in the order in which they are numbered.
+        """Consecutive rows, in the order of their numbers.
 
         Args:
             ids: of all rows, shape (tokens,).

@@ -1,6 +1,6 @@
 """Log-probabilities of target tokens under a causal language model, with gradient.
 
-The decoder runs once over whole packs; the vocabulary's logits are made for targets only, a piece at a
+The decoder runs once over whole packs; the vocabulary's logits are computed for targets only, a chunk at a
 time, and recomputed in the backward pass: with a vocabulary of 150,000 they would not fit in memory with the model.
 """
 
@@ -17,20 +17,20 @@ from dvk.learn import attention
 from dvk.learn.packs import Packs
 
 LOGITS = 1 << 27
-"""Logits made at a time: half a gigabyte in float32."""
+"""Logits computed at a time: half a gigabyte in float32."""
 KEPT_LOGITS = 1 << 29
-"""Logits kept for the backward pass; more of them are made again."""
+"""Logits kept for the backward pass; further ones are recomputed."""
 
 
 class Scorer(torch.nn.Module):
-    """A language model whose forward pass scores packs; what is wrapped for several GPUs."""
+    """A language model whose forward pass scores packs; the module that is wrapped for several GPUs."""
 
     decoder: Any
     head: Any
     score: Any
 
     def __init__(self, model: Any, *, compiled: bool = False):
-        """Around a causal LM of transformers, or one that peft has wrapped.
+        """Scorer around a causal LM of transformers, or one wrapped by peft.
 
         Args:
             model: its logits must be its output embedding applied to the decoder's last hidden state.
@@ -47,7 +47,7 @@ class Scorer(torch.nn.Module):
                 raise UsageError(f"models with `{name}` cannot be trained here", "choose a model of the Qwen or Llama families")
         attention.install(plain)
         decoder = plain.get_decoder()
-        if compiled:  # layer by layer: they share what is compiled for the first, a sixth of the time that the whole takes
+        if compiled:  # layer by layer: they share the code compiled for the first, a sixth of the whole model's compile time
             for layer in decoder.layers:
                 layer.compile(dynamic=False)
         # Not registered a second time: they are parts of the model.
@@ -60,7 +60,7 @@ class Scorer(torch.nn.Module):
 
         Args:
             packs: on the model's device.
-            temperature: logits are divided by it first, as the sampler did.
+            temperature: divides the logits first, as in sampling.
 
         Returns:
             Log-probabilities and entropies (nats) of the targets in row-major order, shape (targets,) each,

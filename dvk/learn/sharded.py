@@ -1,7 +1,7 @@
-"""A model's weights, gradients and optimizer in pieces over the processes (FSDP), for models that one GPU cannot train.
+"""A model's weights, gradients and optimizer sharded over the processes (FSDP), for models that one GPU cannot train.
 
-What is trained is a copy in float32, a piece of it in each process; what samples stays whole, in the type it was loaded in, and
-takes over the trained weights after every step. So an update that bfloat16 cannot show is not lost, and eight GPUs need for a
+The trained copy is in float32, a shard of it in each process; the sampling model stays whole, in the type it was loaded in, and
+takes over the trained weights after every step. So an update below bfloat16's resolution is not lost, and eight GPUs need for a
 model of P parameters 2 P bytes each for sampling and 16 P / 8 for training.
 """
 
@@ -18,16 +18,16 @@ from dvk.backbone.decoding.forward import unwrapped
 from dvk.learn.scoring import Scorer
 
 FOLDER = "learner"
-"""In a checkpoint: the pieces, which other numbers of processes can also read."""
+"""In a checkpoint: the shards, which other numbers of processes can also read."""
 
 
 def shard(model: Any, *, half: bool, on_gpu: bool) -> Scorer:
-    """A scorer around a copy of the model whose parameters lie in pieces; what it computes in is whole a layer at a time.
+    """A scorer around a sharded copy of the model; parameters are gathered a layer at a time.
 
     Args:
-        model: of transformers or peft, the same in all processes; it is left as it is.
+        model: of transformers or peft, the same in all processes; it is not changed.
         half: compute in bfloat16, add up gradients in float32.
-        on_gpu: where the pieces are.
+        on_gpu: whether the shards are on the GPU.
     """
     from torch.distributed import get_world_size
     from torch.distributed.device_mesh import init_device_mesh
@@ -44,14 +44,14 @@ def shard(model: Any, *, half: bool, on_gpu: bool) -> Scorer:
 
 @torch.no_grad()
 def publish(scorer: Scorer, model: Any) -> None:
-    """Have the whole model be what is trained, rounded to its type; all processes together."""
+    """Copy the trained weights into the whole model, rounded to its type; all processes together."""
     for whole, piece in zip(model.parameters(), scorer.parameters(), strict=True):
         if piece.requires_grad:
             whole.copy_(piece.full_tensor())  # type: ignore[attr-defined]  # a DTensor's
 
 
 def save(scorer: Scorer, optimizer: Any, folder: Path) -> None:
-    """Write the pieces; all processes together, each its own."""
+    """Write the shards; all processes together, each its own."""
     from torch.distributed import checkpoint
     from torch.distributed.checkpoint.state_dict import get_state_dict
 
@@ -60,7 +60,7 @@ def save(scorer: Scorer, optimizer: Any, folder: Path) -> None:
 
 
 def restore(scorer: Scorer, optimizer: Any, folder: Path) -> None:
-    """Take over what `save` wrote; all processes together."""
+    """Load what `save` wrote; all processes together."""
     from torch.distributed import checkpoint
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
@@ -71,5 +71,5 @@ def restore(scorer: Scorer, optimizer: Any, folder: Path) -> None:
 
 
 def forget(folder: Path) -> None:
-    """Remove the pieces from a checkpoint; its whole weights stay."""
+    """Remove the shards from a checkpoint; its whole weights stay."""
     shutil.rmtree(folder / FOLDER, ignore_errors=True)

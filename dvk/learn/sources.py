@@ -14,7 +14,7 @@ from dvk.learn.examples import Example
 
 
 class Source(Protocol):
-    """Examples that can be gone through again and again and asked for by position."""
+    """Re-iterable examples with access by position."""
 
     def __iter__(self) -> Iterator[Example]: ...
 
@@ -23,15 +23,15 @@ class Source(Protocol):
         ...
 
     def at(self, position: int) -> Example:
-        """The example with this number, of those that `batches` has gone through."""
+        """The example with this number, among those that `batches` has yielded."""
         ...
 
     def having(self, field: str) -> Iterator[Example]:
-        """Those of which a field is known, in their order."""
+        """Examples with a known value of a field, in their order."""
         ...
 
     def sample(self, count: int) -> Iterator[Example]:
-        """About so many, from evenly spaced places, in their order; all where there are fewer."""
+        """About so many, from evenly spaced positions, in their order; all if there are fewer."""
         ...
 
 
@@ -54,7 +54,7 @@ class InMemory(list[Example]):
 
 
 class OnDisk:
-    """Files as a source: remembers where each line is, not what it says."""
+    """Files as a source: remembers each line's position, not its content."""
 
     def __init__(self, paths: Sequence[Path]):
         self.paths = paths
@@ -71,7 +71,7 @@ class OnDisk:
             yield batch
 
     def _lines(self) -> Iterator[tuple[bytes, str]]:
-        """Every line and where it stands, noting where that is."""
+        """Every line and its position, recording the position."""
         self._firsts, self._offsets, self._lengths = [], array("q"), array("q")
         for path in self.paths:
             self._firsts.append(len(self._offsets))
@@ -113,7 +113,7 @@ class OnDisk:
                 for place in range(-begins % step, size, step):
                     if place:
                         stream.seek(place - 1)
-                        stream.readline()  # the rest of the line before
+                        stream.readline()  # the rest of the previous line
                     if (at := stream.tell()) > read and (line := stream.readline()).strip():
                         yield files.parse(line, f"{path} at byte {at}")
                     read = max(read, at)
@@ -124,6 +124,6 @@ def parsed(batch: Sequence[Any]) -> list[Example]:
     """The examples of a source's batch.
 
     Raises:
-        UsageError: a line is none.
+        UsageError: a line is not an example.
     """
     return [one if isinstance(one, Example) else files.parse(*one) for one in batch]

@@ -20,9 +20,9 @@ def spread(work: Callable[[A], B], batches: Iterable[A], workers: int) -> Iterat
     """`work(batch)` for every batch, in order.
 
     Args:
-        work: a function of a module, or a partial of one; it is sent once to each process, batches and results each time.
+        work: a module-level function, or a partial of one; it is sent once to each process, batches and results each time.
         batches: taken as they are needed.
-        workers: processes; with one, or when there is but one batch, the work is done here.
+        workers: processes; with one, or with a single batch, the work is done here.
     """
     source = iter(batches)
     first = list(islice(source, 2))
@@ -30,7 +30,7 @@ def spread(work: Callable[[A], B], batches: Iterable[A], workers: int) -> Iterat
         yield from map(work, chain(first, source))
         return
     pending: deque[Future[B]] = deque()
-    # Spawned, not forked: this process may hold threads of torch's or the tokenizer's.
+    # Spawned, not forked: this process may have threads of torch or the tokenizer.
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_begin, initargs=(work,)) as processes:
         try:
             for batch in chain(first, source):
@@ -59,7 +59,7 @@ def _call(batch: Any) -> Any:
 
 
 def end_with_parent() -> None:
-    """In a worker: end when the process that began it has ended, however it did; a worker would wait for its orders for ever."""
+    """End a worker when its parent has ended, for any reason; a worker would wait for input forever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()

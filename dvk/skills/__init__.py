@@ -1,4 +1,4 @@
-"""The skill library: what dvk remembers about writing kernels, searched by people and by agents.
+"""The skill library: dvk's knowledge about writing kernels, searched by people and by agents.
 
 `Library` keeps and finds skills; `query_from_graph` turns a captured graph into a query; `markdown`
 and `jsonl` read and write skills. Importing this package loads neither pydantic nor sqlite-utils.

@@ -1,9 +1,9 @@
-"""A question in a person's words → what it is about: words that say nothing left out, the field's names for one thing together.
+"""A question in a person's words → its concepts: stop words left out, synonyms of the field merged.
 
     how do I make LN faster for small rows   →   [layer norm | layernorm | ln] [small | tiny] [row]
 
-Each concept is a list of alternatives, the words of a phrase with blanks between them. A skill that has one of them has the
-concept. Words that a captured graph is asked with (`graphs`) are the library's own, and are not read this way.
+Each concept is a list of alternatives, the words of a phrase with blanks between them. A skill with one of them has the
+concept. Queries from a captured graph (`graphs`) use the library's vocabulary, and skip this module.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STOP = frozenset(
     "there these they thing this those to too torch trick tricks up use used useful using very want way ways we well what when "
     "where which while who why will with within without work works would write writing you your".split()
 )  # fmt: skip
-"""Words that tell no skill from another: English, and what every skill is about."""
+"""Words that distinguish no skills: English, and the words of every skill."""
 
 _TOGETHER = (
     "matmul | gemm | mm | matrix product | matrix multiply | matrix multiplication | matrix matrix > matmul | gemm | mm",
@@ -97,7 +97,7 @@ _TOGETHER = (
     "deterministic | determinism | reproducible",
     "noncontiguous | non contiguous | contiguous | strided | strides | stride",
 )  # fmt: skip
-"""A line a concept: what the field calls it, in the words of skills and in people's; behind a `>` what is looked for instead. The
+"""A line a concept: its names in the field, in the words of skills and of people; after a `>` the names to search for instead. The
 longest phrase wins."""
 
 
@@ -134,7 +134,7 @@ def concepts(text: str) -> list[tuple[str, ...]]:
         else:
             word, chunk = words[place]
             length = 1
-            if len(chunk) > 1 and phrase[0] == chunk[0]:  # an identifier: as a whole, or a part of it that says something
+            if len(chunk) > 1 and phrase[0] == chunk[0]:  # an identifier: as a whole, or a meaningful part of it
                 parts = [part for part in chunk if len(part) > 2 and part not in STOP]
                 found.setdefault(chunk, ("".join(chunk), " ".join(chunk), *parts))
                 length = len(chunk)

@@ -1,6 +1,6 @@
 """Events of a library: each kind's effect on the set of skills, and how it is replayed and undone.
 
-Events are facts, only ever appended. One that changes the set carries the whole skill as JSON, after (`skill`) and before
+Events are append-only facts. One that changes the set carries the whole skill as JSON, after (`skill`) and before
 (`was`), so that a library is its own history replayed from nothing: `replay(library.events())` is `library.list()`.
 
     added     skill                     by a person, an import, the seeds; why
@@ -10,10 +10,10 @@ Events are facts, only ever appended. One that changes the set carries the whole
     retired   was, cause                by grooming; why
     merged    was, into, kept, kept_was by grooming; why
     restored  skill                     after being taken away
-    refused                             was proposed and not admitted; why, and the proposal
-    given                               was played with; see `plays`
+    refused                             proposed and not admitted; why, and the proposal
+    given                               used in play; see `plays`
 
-No SQL and, until a `Skill` is asked for, no pydantic.
+No SQL and, until a `Skill` is requested, no pydantic.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ NOTES = ("refused", "given")
 CHANGES = (*PUTS, *TAKES)
 KINDS = (*CHANGES, *NOTES)
 CAUSES = HARM, ROOM = ("harm", "room")
-"""Why a skill was retired: for what it did, or to make room; events of earlier versions do not say."""
+"""Reason for a retirement: harm, or lack of room; events of earlier versions have none."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened to one skill.
+    """One event of one skill.
 
     Attributes:
         kind: one of KINDS.
         skill: its name.
         step: training step, 0 outside training.
-        data: what else is known, JSON; by kind as above.
+        data: further facts, JSON; by kind as above.
         time: UTC, to the second, ISO 8601; the library fills it in.
         number: the library's count from 1, which is the order of events; 0 before it is recorded.
     """

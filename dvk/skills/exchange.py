@@ -1,6 +1,6 @@
 """Skills in from files and out to files: Markdown, JSON lines, daVinci-kernel's snapshots.
 
-Adding is all or nothing; importing takes what it can and reports the rest.
+Adding is all or nothing; importing takes what is valid and reports the rest.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Imported:
     added: list[str] = field(default_factory=list)
     replaced: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
-    """Names that the library had already and keeps."""
+    """Names that the library already had and keeps."""
     problems: list[str] = field(default_factory=list)
     """Unreadable entries, each as `file:line: why`."""
 
@@ -81,13 +81,13 @@ def export_to(
 
     Args:
         path: the library.
-        target: folder or file; `form` None goes by its ending.
+        target: folder or file; `form` None is detected from its ending.
         form: markdown, jsonl, or snapshot: `target/global_step_STEP.jsonl`, which its training starts from.
         step: of the snapshot.
         replace: overwrite files that exist.
 
     Raises:
-        UsageError: something is in the way, or cannot be written.
+        UsageError: the target exists, or cannot be written.
     """
     from dvk.skills import jsonl, markdown, snapshots
 
@@ -149,7 +149,7 @@ def _markdown(folder: Path, pattern: str) -> list[Path]:
 
 
 def _write(file: Path, text: str) -> None:
-    """Whole or not at all: written aside, then renamed."""
+    """Atomic write: to a temporary file, then renamed."""
     import tempfile
 
     handle, aside = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
@@ -158,7 +158,7 @@ def _write(file: Path, text: str) -> None:
             stream.write(text)
         os.chmod(aside, 0o666 & ~_umask())
         os.replace(aside, file)
-    except BaseException:  # an interrupt, too, must leave no file
+    except BaseException:  # an interrupt, too, must not leave a file
         os.unlink(aside)
         raise
 

@@ -1,8 +1,8 @@
-"""A captured graph as a query: its operators in the words that skills use, cut to the rarest.
+"""A captured graph as a query: its operators in the skills' vocabulary, cut to the rarest.
 
-Only operators and unusual dtypes speak; SSA names, sizes and other literals say nothing about technique.
-`_softmax` becomes `softmax`, `addmm` also `linear` and `matmul`; a word is worth asking for when few skills have it,
-so rarity in the library decides what is kept.
+Only operators and unusual dtypes count; SSA names, sizes and other literals carry no information on technique.
+`_softmax` becomes `softmax`, `addmm` also `linear` and `matmul`; a word is useful when few skills have it,
+so rarity in the library decides which are kept.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ARITHMETIC = (
     "hypot isnan isinf isfinite isclose nan_to_num bitwise_and bitwise_or bitwise_xor"
 ).split()
 _WORDS = {
-    # matrix products
+    # matmuls
     "addmm": "linear matmul epilogue", "mm": "matmul", "bmm": "matmul batched", "baddbmm": "matmul batched epilogue",
     "linear": "matmul", "matmul": "", "einsum": "matmul", "addmv": "matmul", "mv": "matmul", "dot": "matmul reduction",
     # convolutions
@@ -79,7 +79,7 @@ _TOGETHER = (
 _ENGLISH = {"t", "to", "any", "all", "where", "eq", "ge", "gt", "le", "lt", "ne"}
 """Operators whose names, as words, mean nothing in a text."""
 _SILENT = set("view reshape unsafe_view expand unsqueeze squeeze detach alias getitem slice select flatten".split())
-"""Operators that move nothing: no skill is about them."""
+"""Operators without data movement: no skill is about them."""
 _DTYPES = {
     "float16": "float16 fp16 half",
     "bfloat16": "bfloat16 bf16 half",

@@ -1,9 +1,9 @@
 """Grooming of a growing library: near-duplicates are merged, skills that stopped helping retired, room is made.
 
-`plan` decides, from facts and without touching anything; `apply` carries out, in one transaction, each change an event with its
+`plan` decides, from facts and without changing anything; `apply` applies, in one transaction, each change an event with its
 reason; `groom` is both, for one library, round after round until nothing is left to do. A round merges, retires at most
 one skill, the worst, because others may only have suffered from its company, else makes room, and relates. A skill that
-another was merged into is not retired in the same round: what is known of both together has yet to be counted.
+another was merged into is not retired in the same round: the evidence of both has yet to be counted together.
 Seeds and pinned skills are never dropped for room or merged away; a seed is retired when its own gain says so, a pinned skill never.
 """
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from dvk.skills.library import Library
 
 FORGOTTEN = 10
-"""Half-lives after which a trial counts less than a thousandth and is not read any more."""
+"""Half-lives after which a trial counts less than a thousandth and is ignored."""
 
 
 @dataclass(frozen=True)
 class LibraryChange:
-    """One thing to do to a library.
+    """One change of a library.
 
     Attributes:
         kind: retired, merged or changed.
-        skill: whose name goes, or what changes.
-        why: the reason, in words.
-        into: what a merged skill becomes part of.
-        after: that one afterwards, or the changed skill.
+        skill: the skill that goes, or changes.
+        why: the reason, as text.
+        into: the target of a merge.
+        after: the merge's result, or the changed skill.
         cause: of a retirement, one of `events.CAUSES`.
     """
 
@@ -69,7 +69,7 @@ def plan(
         usage: from `usage.tally`.
         settings: thresholds.
         step: now.
-        relations: what was learned about the skills (`relations.learned`).
+        relations: learned relations of the skills (`relations.learned`).
     """
     state = {skill.name: skill for skill in skills}
     known = {name: usage.get((name, "policy"), SkillUsage(name)) for name in state}
@@ -79,7 +79,7 @@ def plan(
 
 
 def apply(library: Library, changes: Sequence[LibraryChange], step: int) -> None:
-    """Carry out `changes`, all or none; LibraryError where another process has changed what they are about."""
+    """Apply `changes`, all or none; LibraryError if another process has changed their skills."""
     library.record_all(change.event(step) for change in changes)
 
 
@@ -87,14 +87,14 @@ def groom(library: Library, settings: LibraryConfig, step: int | None = None, *,
     """Plan until nothing is left to do and, unless `dry`, apply; `step` is by default that of the last event."""
     if dry:
         return _groomed(library, settings, step)[0]
-    with library.writing():  # what another process writes meanwhile must not be overwritten by a plan that knows nothing of it
+    with library.writing():  # a plan must not overwrite changes that another process makes meanwhile
         done, now = _groomed(library, settings, step)
         apply(library, done, now)
     return done
 
 
 def is_seed(skill: Skill) -> bool:
-    """Came with dvk."""
+    """Whether it came with dvk."""
     return bool(skill.provenance.get("source") == "seed")
 
 
@@ -114,7 +114,7 @@ def _groomed(library: Library, settings: LibraryConfig, step: int | None) -> tup
 
 
 def _after(skills: Sequence[Skill], changes: Sequence[LibraryChange]) -> list[Skill]:
-    """The skills once `changes` are made."""
+    """The skills after `changes`."""
     state = {skill.name: skill for skill in skills}
     for change in changes:
         if change.kind != "changed":
@@ -146,7 +146,7 @@ def _merges(state: dict[str, Skill], known: Mapping[str, SkillUsage], settings: 
 def _retirement(
     state: dict[str, Skill], known: Mapping[str, SkillUsage], settings: LibraryConfig, spared: set[str | None]
 ) -> list[LibraryChange]:
-    """The skill that does most harm, if one clearly does any."""
+    """The skill with the most harm, if one is clearly harmful."""
     judged = (known[name] for name in sorted(state) if name not in spared and name not in settings.pinned)
     harmful = [use for use in judged if use.trials >= settings.least_trials and use.hi is not None and use.hi < 0]
     if not harmful:
@@ -191,12 +191,12 @@ def _kept(skill: Skill, settings: LibraryConfig) -> bool:
 
 
 def _proved(use: SkillUsage) -> tuple[bool, float, int]:
-    """The better the evidence, the larger: a lower end of the gain's interval, then trials."""
+    """Sort key, larger for better evidence: the lower end of the gain's interval, then trials."""
     return use.lo is not None, use.lo if use.lo is not None else 0.0, use.trials
 
 
 def _joined(stays: Skill, goes: Skill) -> Skill:
-    """With the other's evidence and relations."""
+    """The skill with the other's evidence and relations added."""
     evidence = stays.evidence + tuple(entry for entry in goes.evidence if entry not in stays.evidence)
     joined = related(stays.model_copy(update={"evidence": evidence}), goes.relations)
     return _renamed(joined, goes.name, None)
@@ -222,10 +222,10 @@ def _renamed(skill: Skill, old: str, new: str | None) -> Skill:
 
 
 def usage_table(library: Library, settings: LibraryConfig) -> list[dict[str, Any]]:
-    """A row for each skill and role that was offered, given or tried, those that brought most first; none where nothing was recorded."""
+    """A row for each skill and role that was offered, given or tried, the most useful first; empty without records."""
     counts = library.stats()
     if not counts["events"].get("given") and not counts["num_measured"]:
-        return []  # at once, also where there are many skills
+        return []  # one query, also for many skills
     known = remembered(tally(library.events(), settings), library.skills())
     used = (use for use in known.values() if use.offered or use.given or use.trials)
     return [asdict(use) for use in sorted(used, key=lambda use: (use.role, -use.total, use.skill))]

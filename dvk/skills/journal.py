@@ -1,4 +1,4 @@
-"""Events in the library's file: completed, carried out and written in the transaction of their caller, and read.
+"""Events in the library's file: completed, applied and written in the caller's transaction, and read.
 
 The table `events` stands next to `skills`; triggers of the file itself forbid changing or deleting a row of it.
 """
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def carry_out(connection: sqlite3.Connection, db: Database, events: Iterable[Event]) -> list[Event]:
-    """Do to the skills what `events` say and write them down; the caller holds the write lock.
+    """Apply `events` to the skills and record them; the caller holds the write lock.
 
     Returns:
-        the events as written: with the time, and with what the skills were before.
+        the events as written: with the time, and with the skills' earlier state.
 
     Raises:
-        LibraryError: an event that cannot be: adds a name that is taken, changes or takes one that is not there.
+        LibraryError: an impossible event: adds a name that is taken, changes or takes one that does not exist.
     """
     from dvk.records import Skill
     from dvk.skills.rows import now, to_row
@@ -48,7 +48,7 @@ def carry_out(connection: sqlite3.Connection, db: Database, events: Iterable[Eve
 
 
 def write(db: Database, events: Iterable[Event]) -> None:
-    """Append `events`, which have been carried out; the caller holds the write lock."""
+    """Append `events`, which have been applied; the caller holds the write lock."""
     from dvk.skills.rows import now
 
     time = now()
@@ -88,7 +88,7 @@ def _data(row: sqlite3.Row) -> dict[str, Any]:
 
 
 def _complete(connection: sqlite3.Connection, event: Event) -> Event:
-    """With everything that replaying and undoing it takes."""
+    """The event with all fields that replay and undo need."""
     if event.kind not in KINDS:
         raise ValueError(f"no kind of event: {event.kind}")
     if event.kind not in CHANGES:
@@ -117,12 +117,12 @@ def _present(connection: sqlite3.Connection, name: str) -> dict[str, Any] | None
     row = connection.execute("SELECT * FROM skills WHERE name = ?", (name,)).fetchone()
     try:
         return None if row is None else to_json(row)
-    except (TypeError, ValueError):  # another tool has spoilt it; it can still be removed
+    except (TypeError, ValueError):  # damaged by another tool; it can still be removed
         return dict(row)
 
 
 def _lost(connection: sqlite3.Connection, name: str) -> dict[str, Any]:
-    """The skill called `name` as it was when it was last taken away."""
+    """The skill called `name` as it was when it was last removed."""
     taken = [event for event in read(connection, name, TAKES, None) if event.skill == name]
     if not taken:
         raise LibraryError(f"no skill called `{name}` was ever taken out of the library", "see `dvk skills history NAME`")
@@ -130,7 +130,7 @@ def _lost(connection: sqlite3.Connection, name: str) -> dict[str, Any]:
 
 
 def _stored(skill: dict[str, Any]) -> dict[str, Any]:
-    """As the table will hold it."""
+    """The event as a row of the table."""
     from dvk.records import Skill
     from dvk.skills.rows import to_json, to_row
 

@@ -1,7 +1,7 @@
 """Skills as JSON lines, in the format of daVinci-kernel's skill libraries.
 
 A line is one object: `name`, `description`, `scope`, `tags`, `content`, in made libraries also
-`verify_speedup` or `source_uuid`. What we add (`recipe`, `relations`) its loader ignores. Reading is lenient: a bad
+`verify_speedup` or `source_uuid`. dvk's additions (`recipe`, `relations`) are ignored by its loader. Parsing is lenient: a bad
 line is reported and skipped, missing fields get defaults, of equal names the first wins, and names
 that only become equal when made snake_case get `_1`, `_2`, … as its own writer does.
 """
@@ -24,7 +24,7 @@ _CARRIED = ("verify_speedup", "source_uuid")
 
 
 def read(path: Path) -> tuple[list[Skill], list[str]]:
-    """The skills in the file at `path`, and what was wrong with the lines left out, each as `file:line: why`.
+    """The skills in the file at `path`, and the errors of the lines left out, each as `file:line: reason`.
 
     Raises:
         LibraryError: the file cannot be read.
@@ -102,7 +102,7 @@ def _text(record: Any, key: str, default: str | None = None) -> str:
 
 
 def _tags(value: Any) -> tuple[str, ...]:
-    """A list, or text with commas; none at all is fine."""
+    """A list, or text with commas; may be missing."""
     items = value.split(",") if isinstance(value, str) else value or []
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
         raise ValueError("tags is not a list of text")

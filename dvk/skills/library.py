@@ -2,11 +2,11 @@
 
 `Library.open` in milliseconds, `search` by BM25, `add` and `remove` in one transaction each. Several
 processes may read and write the same file at once; a killed one leaves it as before its transaction.
-Whatever changes a skill is written down in the same transaction: `events` replayed are the skills.
+Every change of a skill is recorded in the same transaction: `events` replayed are the skills.
 
 It does not parse Markdown or JSONL (see `markdown`, `jsonl`), does not judge skills, and keeps no state
 besides the connection. A Library belongs to the thread that opened it, and does not survive a fork.
-Nothing here imports pydantic until a `Skill` is asked for: a search shows rows.
+Nothing here imports pydantic until a `Skill` is requested: a search shows rows.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ BEGIN, END = "«", "»"
 """Marks around a hit in a snippet."""
 SNIPPET_WORDS = 24
 SNIPPET_TERMS = 16
-"""The rarest terms of the query, which are marked; each costs a search in every row shown."""
+"""The rarest terms of the query, which are marked; each costs a search in every shown row."""
 
 
 ASKED = 40
-"""Skills that `ask` looks at more closely, at least."""
+"""Skills that `ask` scores in detail, at least."""
 FLOOR = 0.3
 """Share of a question (`ranking.shares`) below which a skill is no answer to it."""
 
@@ -58,7 +58,7 @@ class Hit:
 
     @property
     def tags(self) -> Sequence[str]:
-        """The skill's; LibraryError where another tool has spoilt them."""
+        """The skill's description; LibraryError if another tool has damaged it."""
         try:
             return list(json.loads(self.row["tags"]))
         except (TypeError, ValueError):
@@ -78,7 +78,7 @@ class Added(NamedTuple):
     added: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
-    """Names that existed already and were left alone: because that was asked for, or because nothing would change."""
+    """Names that existed already and were left unchanged: as requested, or because the content is equal."""
 
 
 class Library:
@@ -92,7 +92,7 @@ class Library:
 
         Args:
             path: the SQLite file.
-            create: make an empty library where there is none; the default one needs no such leave.
+            create: make an empty library if there is none; the default one is always created.
 
         Raises:
             LibraryError: no library there, not one, or not readable.
@@ -128,7 +128,7 @@ class Library:
         """The skills that `text` describes best, best first.
 
         Args:
-            text: anything; there is no query language. Words and identifiers count, punctuation does not.
+            text: any text; there is no query language. Words and identifiers count, punctuation does not.
             limit: hits at most.
             snippets: also show the passage that matched; a caller that only wants names saves a few ms.
         """
@@ -144,10 +144,10 @@ class Library:
         ]
 
     def ask(self, text: str, limit: int = 10, *, snippets: bool = True) -> Sequence[Hit]:
-        """The skills that answer a question in a person's words, best first; none where all share too little with it.
+        """The skills that answer a question in a person's words, best first; empty if all share too little with it.
 
-        As `search`, but words that say nothing are left out, the field's names for one thing count as one (`asking`), and a skill
-        that answers more of the question comes before one that has a word of it often.
+        As `search`, but stop words are left out, the field's synonyms count as one (`asking`), and a skill
+        that answers more of the question comes before one that repeats a single word of it.
         """
         with schema.reported(self.path):
             asked = concepts(text)
@@ -161,7 +161,7 @@ class Library:
                 for row in best if row in rows]
 
     def frequency(self, word: str) -> int:
-        """Skills that contain `word`, an identifier as a whole or all its parts; estimated where very common."""
+        """Number of skills that contain `word`, an identifier as a whole or all its parts; estimated if very common."""
         whole, parts = whole_and_parts(word)
         if not whole:
             return 0
@@ -171,7 +171,7 @@ class Library:
             return ranking.num_rows(self._connection, expression, rough=True)
 
     def get(self, name: str) -> Skill:
-        """The skill called `name`; LibraryError, which offers similar names, when there is none."""
+        """The skill called `name`; LibraryError, which offers similar names, if there is none."""
         from dvk.skills.rows import to_skill
 
         with schema.reported(self.path):
@@ -249,7 +249,7 @@ class Library:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """One transaction around all that is read and written in it: what was read still holds when it is written; others wait."""
+        """One transaction around several reads and writes: what was read still holds when it is written; others wait."""
         with schema.reported(self.path), schema.writing(self._connection):
             yield
 
@@ -263,7 +263,7 @@ class Library:
         Args:
             skills: of equal names among them the first wins.
             taken: for a name that the library has already: raise, replace its skill, or keep that. A skill of the same content and
-                without evidence replaces nothing: what is known about the one that is there would be lost.
+                without evidence replaces nothing: the existing one's evidence would be lost.
 
         Raises:
             LibraryError: a name is taken and `taken` is "refuse"; nothing has been stored then.
@@ -301,12 +301,12 @@ class Library:
 
         Args:
             kind: one of `events.KINDS`.
-            skill: a name; for what is added or changed the whole skill.
-            data: what else is known; `was` and `kept_was` are filled in.
+            skill: a name; for additions and changes the whole skill.
+            data: further facts; `was` and `kept_was` are filled in.
             step: training step.
 
         Raises:
-            LibraryError: adds a name that is taken, or changes or takes away one that is not there.
+            LibraryError: adds a name that is taken, or changes or removes one that does not exist.
         """
         if isinstance(skill, str):
             self.record_all([Event(kind, skill, step, data or {})])
@@ -319,7 +319,7 @@ class Library:
             return journal.carry_out(self._connection, db, events)
 
     def restore(self, name: str, step: int = 0) -> None:
-        """Put back the skill called `name` as it was when it was last taken away; LibraryError when it never was."""
+        """Restore the skill called `name` as it was when it was last removed; LibraryError if it never was."""
         self.record("restored", name, step=step)
 
     def events(
@@ -330,7 +330,7 @@ class Library:
             return list(journal.read(self._connection, name, kinds, since_step))
 
     def free_name(self, name: str) -> str:
-        """`name`, or where it is taken the first of `name_1`, `name_2`, … that is not."""
+        """`name`, or if it is taken the first free one of `name_1`, `name_2`, …"""
         number, free = 0, name
         while free in self:
             number += 1
@@ -356,7 +356,7 @@ class Library:
         return {row["id"]: dict(row) for row in self._connection.execute(sql, (json.dumps(ids),))}
 
     def _snippets(self, ids: Sequence[int], words: Sequence[ranking.RankedTerm]) -> dict[int, str]:
-        """For these rows only: snippet() reads and tokenizes the whole text."""
+        """Passages for these rows only: snippet() reads and tokenizes the whole text."""
         body = list(schema.COLUMNS).index("body")
         sql = f"""SELECT rowid, snippet(skills_fts, {body}, ?, ?, '…', {SNIPPET_WORDS})
                   FROM skills_fts WHERE skills_fts MATCH ? AND rowid IN (SELECT value FROM json_each(?))"""

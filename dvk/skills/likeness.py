@@ -1,4 +1,4 @@
-"""How alike two skills are: Jaccard's index of their words, which knows no order and needs no corpus."""
+"""Similarity of two skills: Jaccard's index of their words, independent of order and corpus."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def words(skill: Skill) -> frozenset[str]:
 
 
 def likeness(one: frozenset[str], other: frozenset[str]) -> float:
-    """|A ∩ B| / |A ∪ B|, 0 to 1; two without words are not alike."""
+    """|A ∩ B| / |A ∪ B|, 0 to 1; 0 for two without words."""
     return len(one & other) / len(one | other) if one or other else 0.0
 
 
 def near_duplicates(skills: Mapping[str, Skill], least: float) -> list[tuple[float, str, str]]:
-    """Pairs with the same recipe, or none, that are at least so alike: the likest first, then by name.
+    """Pairs with the same recipe, or none, of at least this similarity: the most similar first, then by name.
 
-    Two sets of very different size cannot be alike, which spares most of the comparisons.
+    Two sets of very different size cannot be similar, which skips most of the comparisons.
     """
     result = []
     said = {name: words(skill) for name, skill in skills.items()}

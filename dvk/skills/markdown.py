@@ -51,7 +51,7 @@ def parse(text: str, source: str = "skill", *, sections: bool = True) -> Skill:
 
     Args:
         text: the whole of a Markdown file; `\\r\\n` counts as `\\n`.
-        source: what to call it in errors, which read `source:line: what is wrong`.
+        source: its name in errors, which read `source:line: error`.
         sections: insist on the REQUIRED sections.
 
     Raises:
@@ -101,7 +101,7 @@ def render(skill: Skill) -> str:
 
 
 def _front_matter(lines: list[str], source: str) -> tuple[dict[str, object], dict[str, int]]:
-    """The values, and the line each stood on."""
+    """The values, and the line of each."""
     values: dict[str, object] = {}
     where: dict[str, int] = {}
     for number, line in enumerate(lines, start=2):

@@ -1,7 +1,7 @@
-"""Two libraries: what tells them apart, and how the skills of one are brought into another.
+"""Two libraries: their differences, and how the skills of one are brought into another.
 
-Events stay where they happened: steps of different runs cannot be compared. What a skill's use came to goes along as
-evidence. So a run's library begins as another brought into an empty one, and ends, if its user wants it, brought back.
+Events stay in their library: steps of different runs cannot be compared. The results of a skill's use go along as
+evidence. So a run's library starts as a copy of another and, if its user wants it, is brought back at the end.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class MergeResult:
     updated: list[str] = field(default_factory=list)
     """Same text, more evidence or relations."""
     kept: list[str] = field(default_factory=list)
-    """Another text under the same name, left as it was."""
+    """Another text under the same name, left unchanged."""
 
 
 def diff(one: Library, other: Library) -> LibraryDiff:
@@ -56,18 +56,18 @@ def bring(into: Library, source: Library, *, replace: bool = False, step: int = 
     """Bring the skills of `source` into `into`, in one transaction.
 
     Args:
-        into: is written to.
-        source: is only read.
-        replace: where both have a skill of one name with different texts, take the source's. Evidence is about a text: it
+        into: the target.
+        source: only read.
+        replace: if both have a skill of one name with different texts, take the source's. Evidence is about a text: it
             joins that of the same text, and comes with a new one.
         step: for the events.
-        settings: of the statistics that go along.
+        settings: for the statistics that go along.
     """
     label = f"{source.path.resolve().parent.name}/{source.path.name}"
     known = tally(source.events(), settings or LibraryConfig())
     identity = source.identity()
     theirs = [_told(skill, known.get((skill.name, "policy")), label, identity) for skill in source.skills()]
-    with into.writing():  # what another process brings meanwhile must not be lost
+    with into.writing():  # changes that another process makes meanwhile must not be lost
         return _bring(into, theirs, label, replace, step)
 
 
@@ -108,12 +108,12 @@ def _told(skill: Skill, use: SkillUsage | None, label: str, identity: str) -> Sk
 
 
 def _reporter(entry: dict[str, Any]) -> str | None:
-    """The library whose use it sums up: its identity, in entries of earlier versions its label; None where it is something else."""
+    """The library whose use it sums up: its identity, in entries of earlier versions its label; None for other entries."""
     return entry.get(LIBRARY, entry[USE]) if USE in entry else None
 
 
 def _joined(mine: Skill, theirs: Skill) -> Skill:
-    """Mine with their evidence and what was learned about it; of a library's reports the newer one."""
+    """Both skills' evidence and learned relations merged; of a library's reports the newer one."""
     from dvk.skills.rows import LEARNED
 
     newer = {_reporter(entry) for entry in theirs.evidence} - {None}
@@ -124,5 +124,5 @@ def _joined(mine: Skill, theirs: Skill) -> Skill:
 
 
 def _same(one: tuple[dict[str, Any], ...], other: tuple[dict[str, Any], ...]) -> bool:
-    """The same entries in whatever order."""
+    """Whether the entries are equal in any order."""
     return len(one) == len(other) and all(entry in other for entry in one)

@@ -1,11 +1,11 @@
-"""From a played episode to events `given`: which skills were offered, chosen and played with, and what that came to.
+"""From a played episode to events `given`: the skills that were offered, chosen and used, and the results.
 
     selection   offered, chosen: times; one event a skill that was offered and episode
     policy      task, scheme, together (the other skills), reward, reward_without, gain, won; one a skill and scheme
     summary     task, scheme, together; one a skill and summary
 
-A conversation is worth the logarithm of its fastest correct kernel's speedup, and 0 where none is faster than the original,
-which its user then keeps; a scheme the mean over its conversations. Gain is that minus the null scheme's.
+A conversation's worth is the logarithm of its fastest correct kernel's speedup, and 0 if none is faster than the original,
+which its user then keeps; a scheme's is the mean over its conversations. Gain is that minus the null scheme's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def plays(episode: Episode) -> list[Event]:
     """One episode's events.
 
     Args:
-        episode: as played; with rewards on its turns where those shall be kept.
+        episode: as played; with rewards on its turns if those shall be kept.
     """
     task, step = episode.task.id, episode.step
     selections = [t for t in episode.traces if t.role == "selection" and t.turns and t.turns[-1].finish != "error"]
@@ -61,7 +61,7 @@ def _each(skills: Sequence[str], step: int, data: dict[str, object]) -> list[Eve
 
 
 def _best(trace: Trace) -> float | None:
-    """Log-speedup of the fastest correct kernel, at least 0; None where correct ones were not timed."""
+    """Log-speedup of the fastest correct kernel, at least 0; None if correct ones were not timed."""
     verdicts = [turn.verdict for turn in trace.turns if turn.verdict is not None]
     speeds = [verdict.timing.speedup.value for verdict in verdicts if verdict.timing is not None]
     if not speeds and any(verdict.status is Status.OK for verdict in verdicts):
@@ -70,7 +70,7 @@ def _best(trace: Trace) -> float | None:
 
 
 def _reward(trace: Trace) -> float | None:
-    """Of the best turn; None where none has one."""
+    """The best turn's reward; None if no turn has one."""
     return max((turn.reward for turn in trace.turns if turn.reward is not None), default=None)
 
 

@@ -1,4 +1,4 @@
-"""BM25 ranking whose cost does not grow with the library: which skills match, scored by FTS5's `bm25()`.
+"""BM25 ranking at a cost independent of the library's size: matching skills, scored by FTS5's `bm25()`.
 
 Measured at 100,000 skills of 150-300 words: reading a posting takes 0.05 µs, scoring a row with bm25() 2 µs,
 so a word that half the skills contain costs 90 ms, two such words 150. Almost all of it is spent on
@@ -51,7 +51,7 @@ class RankedTerm(NamedTuple):
 
 
 def rank(connection: sqlite3.Connection, counted: Sequence[RankedTerm], limit: int) -> list[tuple[int, float]]:
-    """The best `limit` rows for what `count` returned: (id, score), best first."""
+    """The best `limit` rows for the result of `count`: (id, score), best first."""
     if not counted or limit < 1:
         return []
     rare: list[RankedTerm] = []
@@ -84,7 +84,7 @@ def count(connection: sqlite3.Connection, terms: Sequence[str]) -> list[RankedTe
 def num_rows(connection: sqlite3.Connection, expression: str, *, rough: bool = False) -> int:
     """Rows that match an FTS5 `expression`; above MAX_RANKED, when `rough` above an eighth of it, an estimate.
 
-    The estimate takes the first matches to lie as densely as all.
+    The estimate assumes the first matches' density for all.
     """
     most = MAX_RANKED // 8 if rough else MAX_RANKED
     sql = "SELECT count(*), max(rowid) FROM (SELECT rowid FROM skills_fts WHERE skills_fts MATCH ? LIMIT ?)"
@@ -95,8 +95,8 @@ def num_rows(connection: sqlite3.Connection, expression: str, *, rough: bool = F
 
 
 def shares(connection: sqlite3.Connection, concepts: Sequence[Sequence[str]], rows: Sequence[int]) -> dict[int, float]:
-    """How much of a question each of `rows` answers, 0 to 1: a concept counts by its rarity, in full where name, tags or description
-    have one of its names, by `IN_BODY` where the text does."""
+    """Share of a question that each of `rows` answers, 0 to 1: a concept counts by its rarity, in full if name, tags or description
+    have one of its names, by `IN_BODY` if the text does."""
     size = _size(connection)
     found, whole = dict.fromkeys(rows, 0.0), 0.0
     for names in concepts:
@@ -138,7 +138,7 @@ def _rank_common(connection: sqlite3.Connection, terms: Sequence[RankedTerm], li
 
 
 def _ladder(terms: Sequence[RankedTerm]) -> Iterator[str]:
-    """From what matches best to what matches somehow."""
+    """Expressions from the strictest match to the loosest."""
     every = " AND ".join(f'"{term.text}"' for term in terms)
     if len(terms) > 1:
         yield every
@@ -148,7 +148,7 @@ def _ladder(terms: Sequence[RankedTerm]) -> Iterator[str]:
 
 
 def _telling(connection: sqlite3.Connection, terms: Sequence[RankedTerm]) -> Sequence[RankedTerm]:
-    """Without the terms that more than half of all skills contain: bm25() gives them no weight."""
+    """The terms without those that more than half of all skills contain: bm25() gives them no weight."""
     return [term for term in terms if 2 * term.num_rows <= _size(connection)]
 
 
@@ -158,5 +158,5 @@ def _scored(connection: sqlite3.Connection, expression: str, limit: int) -> list
 
 
 def _size(connection: sqlite3.Connection) -> int:
-    """Skills in the library, or a little more where some were removed; without counting them."""
+    """Skills in the library, or slightly more if some were removed; without counting them."""
     return connection.execute("SELECT max(id) FROM skills").fetchone()[0] or 0

@@ -1,8 +1,8 @@
-"""Relations between skills, learned: from plays with both, and from what a skill was written with.
+"""Learned relations between skills: from plays with both, and from the skills in use when a skill was written.
 
 Two skills combine when their gain together is clearly more than the sum of both, and conflict when it is clearly less.
-With up to three skills a scheme the third must not be taken for the two's doing: so the gains of all plays are explained
-by one effect a skill, least squares; a pair's excess over that is its relation. If a skill was never given
+With up to three skills a scheme the third's effect must be separated from the pair's: the gains of all plays are fitted
+with one effect a skill, by least squares; a pair's excess over that is its relation. If a skill was never given
 without the other, the pair cannot be determined and is left out.
 """
 
@@ -50,14 +50,14 @@ class JointEffect:
     hi: float
 
     def kind(self, effect: float) -> str | None:
-        """combines, conflicts, or None where neither is clear."""
+        """combines, conflicts, or None if neither is clear."""
         if self.lo > 0 and self.excess >= effect:
             return "combines"
         return "conflicts" if self.hi < 0 and self.excess <= -effect else None
 
 
 def learned(skills: Iterable[Skill], events: Sequence[Event], settings: LibraryConfig) -> dict[str, dict[str, list[str]]]:
-    """All that can be said of `skills`: skill → kind → names."""
+    """All learned relations of `skills`: skill → kind → names."""
     there = {skill.name: skill for skill in skills}
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for pair in joints(events, settings):
@@ -108,7 +108,7 @@ def joints(events: Sequence[Event], settings: LibraryConfig) -> list[JointEffect
 
 
 def related(skill: Skill, new: Mapping[str, Sequence[str]]) -> Skill:
-    """`skill` with relations that were learned, noted as such; what its author says stays, against what is learned, too."""
+    """`skill` with its learned relations, marked as such; the author's relations stay, also against learned ones."""
     relations = {kind: list(names) for kind, names in skill.relations.items()}
     noted = {kind: list(names) for kind, names in skill.provenance.get(LEARNED, {}).items()}
     for kind, names in new.items():
@@ -116,7 +116,7 @@ def related(skill: Skill, new: Mapping[str, Sequence[str]]) -> Skill:
         for name in names:
             if name == skill.name or name in relations.get(kind, ()):
                 continue
-            if name in noted.get(against, ()):  # learned earlier, from less
+            if name in noted.get(against, ()):  # learned earlier, from less data
                 noted[against].remove(name)
                 relations[against].remove(name)
             if name not in relations.get(against, ()):
@@ -130,7 +130,7 @@ def related(skill: Skill, new: Mapping[str, Sequence[str]]) -> Skill:
 
 
 def _plays(events: Sequence[Event]) -> list[tuple[float, frozenset[str]]]:
-    """Gains of sets of skills, one a step, task and set; under the names that merged skills have now."""
+    """Gains of sets of skills, one a step, task and set; under the current names of merged skills."""
     becomes = aliases(events)
     gains: dict[tuple[int, str, frozenset[str]], list[float]] = defaultdict(list)
     for event in events:

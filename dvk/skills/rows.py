@@ -33,7 +33,7 @@ def to_row(skill: Skill) -> dict[str, Any]:
 
 
 def to_skill(row: Mapping[str, Any]) -> Skill:
-    """The skill in `row`, whose other columns are ignored; LibraryError when another tool has spoilt it."""
+    """The skill in `row`, whose other columns are ignored; LibraryError if another tool has damaged it."""
     try:
         return Skill.model_validate(to_json(row))
     except (TypeError, ValueError) as error:
@@ -47,25 +47,25 @@ def to_json(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def digest(skill: Skill) -> str:
-    """Identifies the skill's content, whatever is known about its origin and effect, learned relations included."""
+    """Hash of the skill's content, without its origin and effect, learned relations included."""
     content = skill.model_dump(mode="json", include=set(_CONTENT))
     content["relations"] = {kind: list(names) for kind, names in authored(skill).items()}
     return content_hash(json.dumps(content, sort_keys=True))
 
 
 def says_nothing_new(row: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
-    """The content of both rows is the same, what `there` has learned included (an export writes that, too), and `row` has no evidence."""
+    """Whether both rows have the same content, including learned relations (an export writes those, too), and `row` has no evidence."""
     if json.loads(row["evidence"]):
         return False
     try:
         new, old = to_json(row), to_json(there)
-    except (TypeError, ValueError):  # another tool has spoilt it
+    except (TypeError, ValueError):  # damaged by another tool
         return False
     return row["digest"] == there["digest"] or all(new[field] == old[field] for field in _CONTENT)
 
 
 def authored(skill: Skill) -> dict[str, tuple[str, ...]]:
-    """The skill's relations without those that were learned from its use (`relations.related` notes them)."""
+    """The skill's relations without learned ones (`relations.related` marks them)."""
     learned = skill.provenance.get(LEARNED, {})
     kept = {kind: tuple(name for name in names if name not in learned.get(kind, ())) for kind, names in skill.relations.items()}
     return {kind: names for kind, names in kept.items() if names or not skill.relations[kind]}

@@ -1,13 +1,13 @@
-"""The library's file: how it is opened, its append-only migrations, and what SQLite's complaints become.
+"""The library's file: opening, append-only migrations, and SQLite's errors as LibraryErrors.
 
 One table `skills` (a row a skill), an FTS5 index `skills_fts` over it kept in step by triggers, `seeds`
-(what each seed skill was when it was installed), `events` (what happened to the skills), `meta` (key, value).
+(each seed skill's content when it was installed), `events` (the skills' history), `meta` (key, value).
 A file is recognised by SQLite's `application_id`; `user_version` counts the migrations applied. A migration is
 never edited: append one.
 
 Writers take the write lock at once (BEGIN IMMEDIATE) and wait for each other; readers never wait (WAL).
 Creation, migration and seeding happen in one transaction, so a library exists whole or not at all,
-however many processes use it first and whichever of them is killed.
+even if several processes use it first and some are killed.
 
 sqlite-utils does schema and writes. It is imported only there: it imports numpy when that is installed,
 0.25 s that a search from the command line need not spend, so reading is plain SQL on the same connection.
@@ -35,7 +35,7 @@ BUSY_S = 30.0
 RESTORE = "restore it from a backup, or move it away to start afresh"
 """Advice for a file that SQLite cannot read."""
 COLUMNS = {"name": 8.0, "description": 4.0, "tags": 6.0, "scope": 1.0, "body": 1.0, "identifiers": 2.0}
-"""Indexed columns and their bm25() weights: a name or a tag was chosen to be found by, a body mentions much."""
+"""Indexed columns and their bm25() weights: a name or a tag is chosen for search, a body mentions much."""
 
 
 def m001_skills(db: Database) -> None:
@@ -149,12 +149,12 @@ def _connect_readonly(path: Path) -> sqlite3.Connection:
 
 
 def is_current(connection: sqlite3.Connection) -> bool:
-    """Every migration has been applied."""
+    """Whether every migration has been applied."""
     return bool(_pragma(connection, "user_version") == len(MIGRATIONS))
 
 
 def migrate(connection: sqlite3.Connection, db: Database) -> None:
-    """Apply what is missing; the caller holds the write lock."""
+    """Apply missing migrations; the caller holds the write lock."""
     for number in range(_pragma(connection, "user_version"), len(MIGRATIONS)):
         MIGRATIONS[number](db)
         connection.execute(f"PRAGMA user_version={number + 1}")
@@ -162,7 +162,7 @@ def migrate(connection: sqlite3.Connection, db: Database) -> None:
 
 
 def identify(connection: sqlite3.Connection) -> None:
-    """Give the library its identity, once and for all; the caller holds the write lock."""
+    """Give the library its permanent identity; the caller holds the write lock."""
     connection.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('id', lower(hex(randomblob(16))))")
 
 
@@ -173,7 +173,7 @@ def identity(connection: sqlite3.Connection) -> str | None:
 
 
 def use_wal(connection: sqlite3.Connection) -> None:
-    """Switch the file to write-ahead logging; kept in the file, and left as it was where the file system cannot."""
+    """Switch the file to write-ahead logging; stored in the file; unchanged if the file system cannot."""
     deadline = time.monotonic() + BUSY_S
     while True:
         try:
@@ -187,7 +187,7 @@ def use_wal(connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def writing(connection: sqlite3.Connection) -> Iterator[Database]:
-    """One transaction under the write lock: all of it or nothing; within another it is part of that."""
+    """One transaction under the write lock; a nested one is part of the outer."""
     from sqlite_utils import Database
 
     if connection.in_transaction:
@@ -197,7 +197,7 @@ def writing(connection: sqlite3.Connection) -> Iterator[Database]:
     try:
         yield Database(connection, execute_plugins=False)
         connection.execute("COMMIT")
-    except BaseException:  # an interrupt, too, must not leave half of it
+    except BaseException:  # an interrupt, too, must not leave a part of it
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
@@ -205,13 +205,13 @@ def writing(connection: sqlite3.Connection) -> Iterator[Database]:
 
 @contextmanager
 def reported(path: Path) -> Iterator[None]:
-    """Turn what SQLite says about the file into a LibraryError."""
+    """Turn SQLite's errors about the file into a LibraryError."""
     try:
         yield
     except sqlite3.ProgrammingError:
-        raise  # our bug, not the file's
+        raise  # a bug of dvk, not the file's
     except sqlite3.DatabaseError as error:
-        said = str(error).partition(" with text")[0]  # Python quotes whole what cannot be decoded: a skill's page
+        said = str(error).partition(" with text")[0]  # Python quotes undecodable text whole: a skill's page
         if "locked" in said or "busy" in said:
             hint = "another process has been writing to it for long: wait for it or stop it"
         elif "readonly" in said or "unable to open" in said:
@@ -226,7 +226,7 @@ def reported(path: Path) -> Iterator[None]:
 
 
 def _recognise(connection: sqlite3.Connection, path: Path) -> None:
-    filled = connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()  # before the mark: another process may just be making it
+    filled = connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()  # before the mark: another process may be creating it
     mark = _pragma(connection, "application_id")
     if mark != APPLICATION_ID and (mark or filled):
         hint = "give the path of a library made by `dvk skills`"

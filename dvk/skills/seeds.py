@@ -1,8 +1,8 @@
-"""The seed skills that come with dvk, and how the user's library takes them over.
+"""The seed skills of dvk, and their installation into the user's library.
 
-Every seed's content digest is remembered when it is installed. When the files change with a new version, a
-skill that still is what was installed follows; one that the user edited stays as edited; one that
-the user removed stays removed; one that the user had made under the same name stays the user's.
+Every seed's content digest is recorded at installation. When the files change with a new version, a
+skill that is unchanged since its installation follows; an edited one stays as edited; a removed one
+stays removed; a user's own skill under the same name stays the user's.
 Changes of the files are detected by names, sizes and times: a fraction of a millisecond an opening.
 """
 
@@ -40,7 +40,7 @@ def load() -> list[Skill]:
 
 
 def are_stale(connection: sqlite3.Connection) -> bool:
-    """The files differ from when this library last looked. A writable library only: others stay as they are."""
+    """Whether the files differ from the last check by this library. A writable library only: others stay unchanged."""
     if connection.execute("PRAGMA query_only").fetchone()[0]:
         return False
     try:
@@ -52,7 +52,7 @@ def are_stale(connection: sqlite3.Connection) -> bool:
 
 
 def refresh(connection: sqlite3.Connection, db: Database) -> None:
-    """Take over new and changed seeds; the caller holds the write lock."""
+    """Install new and changed seeds; the caller holds the write lock."""
     from dvk.skills import journal
     from dvk.skills.rows import digest
 
@@ -77,7 +77,7 @@ def refresh(connection: sqlite3.Connection, db: Database) -> None:
 
 
 def _with_experience(skill: Skill, row: Mapping[str, Any]) -> Skill:
-    """The new text with what was measured and learned about the old one."""
+    """The new text with the old one's evidence and learned relations."""
     from dvk.skills.relations import related
     from dvk.skills.rows import LEARNED, to_skill
 

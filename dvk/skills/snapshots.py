@@ -1,4 +1,4 @@
-"""Skill libraries as daVinci-kernel leaves them: `skill_library.jsonl` in a checkpoint, `skill_library/global_step_N.jsonl` in a run.
+"""daVinci-kernel's skill library files: `skill_library.jsonl` in a checkpoint, `skill_library/global_step_N.jsonl` in a run.
 
 A file holds the whole library (see `jsonl`). Its training loads the largest step that is not past its own.
 """
@@ -13,7 +13,7 @@ FOLDER = "skill_library"
 
 
 def find(path: Path, step: int | None = None) -> Path | None:
-    """The library file of a checkpoint, a run or a folder of snapshots; None where there is none.
+    """The library file of a checkpoint, a run or a folder of snapshots; None if there is none.
 
     Args:
         path: a folder; of one inside a run (`RUN/global_step_N/actor/huggingface`), the run's snapshot of that step.
@@ -31,7 +31,7 @@ def find(path: Path, step: int | None = None) -> Path | None:
 
 
 def newest(folder: Path, step: int | None = None) -> Path | None:
-    """The snapshot with the largest number, not above `step`; None where there is none."""
+    """The snapshot with the largest number, not above `step`; None if there is none."""
     found = []
     for file in folder.glob("global_step_*.jsonl") if folder.is_dir() else ():
         number = file.stem.removeprefix("global_step_")

@@ -1,6 +1,6 @@
-"""Is a library whole? The file and its index, the history against the skills, and each skill's form.
+"""Integrity checks of a library: the file and its index, the history against the skills, and each skill's form.
 
-Nothing is executed: whether a skill helps is what its trials and its use say.
+Nothing is executed: trials and use show whether a skill helps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def faults(library: Library, recipes: Collection[str]) -> list[str]:
-    """All that is wrong with `library`, each in a sentence; `recipes` are the names a skill may execute."""
+    """All errors of `library`, each in a sentence; `recipes` are the names a skill may execute."""
     found = list(library.damage())
     try:
         skills = {skill.name: skill for skill in library.skills()}

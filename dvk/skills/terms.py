@@ -1,17 +1,17 @@
-"""Text → search terms: words, whole identifiers, and identifiers taken apart.
+"""Text → search terms: words, whole identifiers, and parts of identifiers.
 
 SQLite's `unicode61` tokenizer breaks `num_warps`, `tl.dot` and `torch.compile` into words, which makes
 the parts findable. The wholes go into one more indexed column, `identifiers`, squashed to letters and
 digits: `num_warps` → `numwarps`, `tl.dot` → `tldot`, `log-sum-exp` → `logsumexp`. The same column holds
 the parts that unicode61 does not see: `LayerNorm` → `layer`, `norm`; `float4` → `float`.
 
-What decided it, measured at 100,000 skills: asking for a whole identifier as an FTS5 phrase of its parts
+Reason, measured at 100,000 skills: a search for a whole identifier as an FTS5 phrase of its parts
 (`"num warps"`) reads the postings of both parts, which are common words; 27 ms to find and 48 ms to rank
-where one squashed token takes 1 and 4. Making `_` and `.` token characters instead keeps wholes but loses
+while one squashed token takes 1 and 4. Making `_` and `.` token characters instead keeps wholes but loses
 the parts and glues full stops to words. And squashing makes `LayerNorm`, `layer_norm` and `layernorm` one
 spelling. Porter stemming (in `schema`) joins `warp`, `warps`; `fuse`, `fused`, `fusing`.
 
-This module knows no SQL; it never fails, whatever the text.
+This module knows no SQL; it never fails on any text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_PAIRED = 16
 
 
 def clean(text: str) -> str:
-    """`text` as SQLite can hold it: no NUL, no lone surrogates."""
+    """`text` in SQLite's alphabet: no NUL, no lone surrogates."""
     return text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
 
 

@@ -1,7 +1,7 @@
 """Effects of using a skill, by role: pure functions of the library's events.
 
 A trial is one task in one step, played with the skill and without any (the null scheme); several schemes with the skill
-make one trial, because they share what they are compared with. Its gain is a difference of log-speedups. Old trials count
+make one trial, because they share its result as the baseline. Its gain is a difference of log-speedups. Old trials count
 less: 2^(−age / half-life), age in steps.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dvk.records import Skill
 
 USE, LIBRARY = "use", "library"
-"""Keys of an evidence entry that sums up a skill's use in another library: what that is called, and its identity; see `as_evidence`."""
+"""Keys of an evidence entry that sums up a skill's use in another library: that library's label, and its identity; see `as_evidence`."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class SkillUsage:
         trials: comparisons with the null scheme.
         gain: decayed mean of their gains, log-speedup; None without any.
         lo, hi: ends of its interval; None for fewer than two trials' worth.
-        total: decayed sum of gains: what the skill has brought of late, in amount and in effect.
-        born: step in which it came into the library, or came back.
-        came: the kind of event by which it did.
+        total: decayed sum of gains: the skill's recent benefit, in frequency and in effect.
+        born: step in which it was added, or restored.
+        came: the kind of that event.
         last_used: step in which it was last given; None: never.
     """
 
@@ -139,7 +139,7 @@ def estimate(values: Sequence[float], weights: Sequence[float], level: float) ->
 
 
 def as_evidence(usage: SkillUsage, label: str, identity: str) -> dict[str, Any]:
-    """One entry of a skill's evidence that sums up its use in the library called `label`, which `identity` tells from others so called."""
+    """An evidence entry that sums up a skill's use in the library called `label`, with `identity` to separate libraries of that name."""
     kept = ("role", "given", "won", "trials", "gain", "lo", "hi", "total")
     return {USE: label, LIBRARY: identity, **{key: getattr(usage, key) for key in kept}}
 
@@ -158,7 +158,7 @@ def remembered(known: Known, skills: Iterable[Skill]) -> dict[tuple[str, str], S
 
 
 def _births(events: Sequence[Event]) -> dict[str, tuple[int, Event]]:
-    """The last time each skill came into the library: place among `events`, and the event."""
+    """The last addition of each skill to the library: place among `events`, and the event."""
     return {event.skill: (place, event) for place, event in enumerate(events) if event.kind in PUTS and event.kind != "changed"}
 
 
@@ -178,7 +178,7 @@ def _count(count: _Count, event: Event, spoilt: bool) -> None:
 def _usage(name: str, role: str, count: _Count, birth: Event, now: int, settings: LibraryConfig) -> SkillUsage:
     values = [fmean(gains) for gains in count.gains.values()]
     ages = [max(0, now - step) for step, _ in count.gains]
-    newest = min(ages, default=0)  # the mean wants proportions only, and the weights of what is all long past round to 0
+    newest = min(ages, default=0)  # the mean needs only ratios, and the weights of very old trials round to 0
     weights = [2 ** (-(age - newest) / settings.half_life) for age in ages]
     gain, lo, hi = estimate(values, weights, settings.level) if values else (None, None, None)
     total = 2 ** (-newest / settings.half_life) * sum(w * x for w, x in zip(weights, values, strict=True))

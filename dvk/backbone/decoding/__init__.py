@@ -1,1 +1,1 @@
-"""The decoder: sampling with one seed for each row, whatever the batch."""
+"""The decoder: sampling with one seed for each row, independent of the batch."""

@@ -21,7 +21,7 @@ except ImportError:  # triton ships for Linux only
 
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor, "Tensor | None"], Tensor]
 """(queries [n, group, head size], keys and values [n, length, head size], filled [sequences], mask or None) → like queries; n is
-sequences × kv heads, and the position that is just being written, number `filled`, counts."""
+sequences × kv heads, and the position being written, number `filled`, counts."""
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ BLOCK = 32
 
 
 def by_matmuls(q: Tensor, keys: Tensor, values: Tensor, filled: Tensor, mask: Tensor | None) -> Tensor:
-    """softmax(q kᵀ / √d + mask) v as two batched products; mask [n, 1, length] is 0 where a position counts, else -inf."""
+    """softmax(q kᵀ / √d + mask) v as two batched matmuls; mask [n, 1, length] is 0 for valid positions, else -inf."""
     assert mask is not None
     scores = torch.baddbmm(mask, q, keys.transpose(1, 2), alpha=q.shape[-1] ** -0.5)
     return scores.softmax(-1) @ values

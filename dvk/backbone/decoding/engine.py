@@ -1,8 +1,8 @@
 """Continuous batching: slots whose sequence has ended take the next waiting prompt, and the device hardly ever waits for the host.
 
-The host looks at the device every `LOOK_EVERY` steps. Between looks a step is one replay of a CUDA graph on a GPU, captured
-once for each batch size (a power of two); where attention goes by a mask, also for each length of cache that it reads (a
-multiple of `LENGTH_STEP`). When nothing waits any more the sequences that are left move together, so that a long tail costs
+The host reads the device's state every `LOOK_EVERY` steps. Between reads a step is one replay of a CUDA graph on a GPU, captured
+once for each batch size (a power of two); if attention uses a mask, also for each length of cache that it reads (a
+multiple of `LENGTH_STEP`). When no prompt waits any more the remaining sequences are compacted, so that a long tail costs
 little.
 """
 
@@ -22,13 +22,13 @@ from dvk.backbone.decoding.slots import Slots
 from dvk.backbone.decoding.stops import Stops
 
 LOOK_EVERY = 8
-"""Steps between looks: a finished sequence idles for 4 steps on average, 1 % of a few hundred tokens."""
+"""Steps between reads: a finished sequence idles for 4 steps on average, 1 % of a few hundred tokens."""
 LENGTH_STEP = {"cpu": 64, "cuda": 128}
 """The cache is read up to the next multiple of this, in tokens; on a GPU each multiple is another graph to capture."""
 PREFILL_TOKENS = {"cpu": 4096, "cuda": 65536}
 """Prompt tokens, padding included, read in one pass: bounds activations."""
 ADMIT_SHARE = 16
-"""A GPU is refilled when at least slots / this many are free: a prompt by itself costs as much host time as many."""
+"""A GPU is refilled when at least slots / this many are free: one prompt costs as much host time as many."""
 CACHE_SHARE = {"cpu": 0.25, "cuda": 0.6}
 """Share of a GPU's free memory, or of a CPU's, that the caches may take."""
 
@@ -47,9 +47,9 @@ class Engine:
 
     Args:
         model: a transformers causal LM for which `forward.supports` holds.
-        dtype: what to compute in.
+        dtype: compute dtype.
         positions: longest sequence the model takes, in tokens.
-        slots: sequences decoded at once, at most; fewer where their caches would not fit.
+        slots: sequences decoded at once, at most; fewer if their caches do not fit.
     """
 
     def __init__(self, model: Any, dtype: torch.dtype, positions: int, slots: int):
@@ -60,7 +60,7 @@ class Engine:
         self.kind = self.decoder.device.type
         self.pool: Any = None
         self.pulse: Callable[[], None] = lambda: None
-        """Called at every look; what it raises ends the run."""
+        """Called at every read of the device; its exceptions end the run."""
 
     @torch.inference_mode()
     def run(
@@ -71,7 +71,7 @@ class Engine:
 
         Args:
             prompts: token ids, each at least one and fewer than `positions`.
-            limit: tokens to draw at most; less where the model's positions end.
+            limit: tokens to draw at most; less if the model's positions end.
             temperature: 0 is greedy.
         """
         if not prompts:
@@ -118,7 +118,7 @@ class Engine:
         longest = min(limit, self.positions - min(map(len, prompts)))
         need = min(max(map(len, prompts)) + longest, self.positions)
         step = LENGTH_STEP[self.kind]
-        # Beyond the need: a row that has ended may go on for as long as the host does not look.
+        # Beyond the need: a finished row may continue until the host's next read.
         capacity = -(-(need + 2 * LOOK_EVERY) // step) * step
         at_hand = self.slots
         if at_hand is not None and at_hand.capacity >= capacity and at_hand.longest >= longest:
@@ -158,7 +158,7 @@ class Engine:
         yield group
 
     def _batch(self, active: int, count: int) -> int:
-        """Slots that a step runs over: as many as are active on a processor, the next power of two on a GPU."""
+        """Slots that a step runs over: the active ones on a CPU, the next power of two on a GPU."""
         return active if self.kind == "cpu" else min(count, 1 << (active - 1).bit_length())
 
     def _step(self, slots: Slots, b: int, length: int, greedy: bool, top_p: float) -> None:
@@ -166,7 +166,7 @@ class Engine:
             slots.step(b, length, greedy, top_p)
             return
         key = (b, length, greedy, top_p)
-        if key not in self.graphs:  # the first time for real: libraries that load lazily do so here, not while capturing
+        if key not in self.graphs:  # one eager run first: libraries that load lazily do so here, not while capturing
             slots.step(b, length, greedy, top_p)
             self.graphs[key] = None
             return
@@ -179,7 +179,7 @@ class Engine:
         graph.replay()
 
     def _finished(self, slots: Slots, b: int, sitting: dict[int, int], stops: Stops) -> list[tuple[int, Sampled]]:
-        """Slots whose sequence has ended, with what was drawn."""
+        """Slots whose sequence has ended, with their tokens."""
         done, marked, made = slots.look(b)
         ended = [row for row in sitting if done[row]]
         suspects = [row for row in sitting if marked[row]]
@@ -203,7 +203,7 @@ class Engine:
 
 @contextlib.contextmanager
 def decoding(model: Any) -> Iterator[None]:
-    """Dropout and the like off, and as many threads as pay; what was before is restored."""
+    """Evaluation mode and a suitable number of threads; the previous state is restored."""
     before, threads = model.training, torch.get_num_threads()
     model.eval()
     if model.device.type == "cpu" and sum(p.numel() for p in model.parameters()) <= SMALL_PARAMETERS:

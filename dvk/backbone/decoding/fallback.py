@@ -1,7 +1,7 @@
-"""Decoding for architectures that `forward` does not know: transformers' generate with a static cache, our own draw.
+"""Decoding for architectures that `forward` does not support: transformers' generate with a static cache and dvk's sampler.
 
-Slower by far than `engine` and with the same contract: the same random numbers, the same stops, the same log-probabilities.
-Prompts are padded on the left, which generate wants, and masked by their lengths.
+Much slower than `engine`, with the same contract: the same random numbers, the same stops, the same log-probabilities.
+Prompts are padded on the left, as generate requires, and masked by their lengths.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dvk.backbone.decoding.stops import Stops
 
 
 class _Draw(LogitsProcessor):
-    """Draws the token itself and leaves generate only that one to choose."""
+    """Draws the token itself and masks all others for generate."""
 
     def __init__(self, numbers: Tensor, temperature: float, top_p: float):
         self.numbers, self.temperature, self.top_p = numbers, temperature, top_p
@@ -34,7 +34,7 @@ class _Draw(LogitsProcessor):
 
 
 class _Ended(StoppingCriteria):
-    """A row has ended once its last token ends it or its text holds a stop text. Asked at every step, it passes that on."""
+    """Stopping criterion: a row ends at an end token or when its text contains a stop text. Called at every step, it calls `pulse`."""
 
     def __init__(self, stops: Stops, width: int, device: torch.device, pulse: Callable[[], None]):
         self.stops, self.width, self.pulse = stops, width, pulse
@@ -54,7 +54,7 @@ def run(
     model: Any, prompts: Sequence[Sequence[int]], limit: int, stops: Stops, *, positions: int, rows_at_once: int,
     temperature: float = 1.0, top_p: float = 1.0, seed: int | None = None, pulse: Callable[[], None] = lambda: None,
 ) -> list[Sampled]:  # fmt: skip
-    """One completion a prompt, in their order; arguments as in `engine.Engine`. What `pulse`, called at every step, raises ends it."""
+    """One completion a prompt, in their order; arguments as in `engine.Engine`. Exceptions of `pulse`, called at every step, end it."""
     keys = keys_for([as_bytes(prompt) for prompt in prompts], seed)
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     results: dict[int, Sampled] = {}

@@ -1,12 +1,12 @@
-"""The forward pass of decoders in Llama's line (Qwen3, Qwen2, Llama), over a transformers module's own weights.
+"""The forward pass of Llama-like decoders (Qwen3, Qwen2, Llama), over a transformers module's own weights.
 
-Written for decoding: nothing here allocates by length, branches on values or talks to the host, so that one step can be
+Written for decoding: nothing here allocates by length, branches on values or synchronises with the host, so that one step can be
 captured as a CUDA graph. RMSNorm (Zhang & Sennrich 2019), rotary positions (Su et al. 2021), grouped queries
 (Ainslie et al. 2023), SwiGLU (Shazeer 2020); Qwen3 adds a norm over each head of q and k.
 
-Small models are copied into stacked matrices (q, k and v are one product; LoRA is merged into the copy), which costs
-their size once more; models above `STACKED_PARAMETERS` are read in place, their LoRA kept as two thin products.
-Scoring for the learner does not come through here: it needs gradients and runs the transformers module itself.
+Small models are copied into stacked matrices (q, k and v are one matmul; LoRA is merged into the copy), which costs
+their size once more; models above `STACKED_PARAMETERS` are read in place, their LoRA kept as two thin matmuls.
+Scoring for the learner does not use this module: it needs gradients and runs the transformers module itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dvk.backbone.decoding import attention, native
 from dvk.backbone.decoding.weights import CacheView, LayerWeights, Stack
 
 STACKED_PARAMETERS = 200_000_000
-"""Below this a second copy of the weights is cheap (0.8 GB in fp32) and fewer, larger products pay."""
+"""Below this a second copy of the weights is cheap (0.8 GB in fp32), and fewer, larger matmuls are faster."""
 SMALL_PARAMETERS = 50_000_000
 """On a CPU models up to this size are decoded by one thread. Two threads synchronise after every small matmul and stall
 whenever the judge has a core: nano wrote 12 to 59 tokens/s with two threads and 74 to 91 with one next to a busy core, 101 to
@@ -34,7 +34,7 @@ ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
 
 def supports(model: Any) -> bool:
-    """Whether `Decoder` computes what this transformers model computes."""
+    """Whether `Decoder` supports this transformers model."""
     inner = unwrapped(model)
     config = inner.config
     rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
@@ -73,7 +73,7 @@ class Decoder:
 
     Args:
         model: a transformers causal LM for which `supports` holds, peft-wrapped or not.
-        dtype: what to compute in; the norms' sums and the rotary angles are fp32 whatever it is.
+        dtype: compute dtype; the norms' sums and the rotary angles are always fp32.
         positions: longest sequence, in tokens, for which rotary angles are laid out.
     """
 
@@ -87,7 +87,7 @@ class Decoder:
         self.device = inner.model.embed_tokens.weight.device
         self.floor = torch.tensor(self.eps, device=self.device)
         self.state: list[tuple[int, int]] = []
-        """Address and version of each parameter when its values were taken last. Optimisers that are fused raise no version."""
+        """Address and version of each parameter at the last copy. Fused optimisers raise no version."""
         self.attend = attention.best_for(self.device, dtype)
         parameters = sum(p.numel() for p in inner.parameters())
         copied = parameters <= STACKED_PARAMETERS
@@ -128,7 +128,7 @@ class Decoder:
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Take the module's weights as they are now; buffers keep their addresses."""
+        """Copy the module's current weights; buffers keep their addresses."""
         inner = self.model
         if self.device.type == "cpu":  # copying them all takes as long as writing ten tokens
             state = [(p.data_ptr(), p._version) for p in inner.parameters()]
@@ -154,7 +154,7 @@ class Decoder:
         """Logits after each of n prompts.
 
         Args:
-            ids: int64 [n, p], padded on the right with anything: no real token sees a later one.
+            ids: int64 [n, p], padded on the right with any token: no real token sees a later one.
             last: int64 [n], index of each prompt's last token.
             keep: called with (layer, keys, values), each [n, p, kv heads, head size].
 
@@ -174,7 +174,7 @@ class Decoder:
 
     @property
     def masked(self) -> bool:
-        """Whether `step` wants a mask."""
+        """Whether `step` needs a mask."""
         return self.attend is not attention.by_kernel
 
     def step(self, ids: Tensor, position: Tensor, index: Tensor, mask: Tensor | None, cache: Sequence[CacheView]) -> Tensor:
@@ -184,7 +184,7 @@ class Decoder:
             ids: int64 [b], the tokens to append.
             position: int64 [b], how many tokens each sequence has so far.
             index: int64 [b × kv heads], row of a flat cache where each head's new key and value go.
-            mask: where `masked`, [b × kv heads, 1, length] to add to the scores: 0 where a position is or is being
+            mask: if `masked`, [b × kv heads, 1, length] to add to the scores: 0 for positions that are or are being
                 filled, else -inf.
             cache: one view a layer.
 
@@ -199,7 +199,7 @@ class Decoder:
             q, k, v = self._qkv(layer, x, cos, sin)
             flat_keys.index_copy_(0, index, k.reshape(-1, self.head_size))
             flat_values.index_copy_(0, index, v.reshape(-1, self.head_size))
-            # Query heads that share a key head stand where a sequence would: they all see the same positions.
+            # Query heads that share a key head take the sequence dimension: they all see the same positions.
             q = q.reshape(b * self.kv_heads, -1, self.head_size)
             x = self._rest(layer, x, self.attend(q, keys, values, position, mask).reshape(b, -1))
         return self._logits(x)
@@ -222,7 +222,7 @@ class Decoder:
     def _rms(self, x: Tensor, weight: Tensor | None) -> Tensor:
         if x.device.type != "cpu" or x.dtype != torch.float32:
             return F.rms_norm(x, (x.shape[-1],), weight, self.eps)
-        # torch's own is made of a dozen operators on processors: 130 µs against 20.
+        # torch's own consists of a dozen operators on CPUs: 130 µs against 20.
         scale = torch.add(self.floor, (x * x).sum(-1, keepdim=True), alpha=1 / x.shape[-1]).rsqrt_()
         return x * scale if weight is None else x * scale * weight
 

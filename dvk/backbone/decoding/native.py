@@ -111,7 +111,7 @@ class NativeStep:
 
 
 def step_of(decoder: Decoder) -> NativeStep | None:
-    """The step of a decoder on a processor, in float32; None where a matrix has a bias or comes in parts, or nothing compiles it."""
+    """The step of a decoder on a CPU, in float32; None if a matrix has a bias or comes in parts, or no compiler works."""
     stacks = [decoder.head, *(stack for one in decoder.layers for stack in (one.qkv, one.output, one.gate_up, one.down))]
     if any(len(stack.parts) > 1 or stack.parts[0][1] is not None or stack.parts[0][2] for stack in stacks):
         return None
@@ -139,7 +139,7 @@ def _library() -> Path:
     """The compiled file.
 
     Raises:
-        OSError, subprocess.SubprocessError: there is no compiler, it refuses, or the cache cannot be written.
+        OSError, subprocess.SubprocessError: no compiler, a compile error, or an unwritable cache.
     """
     compiler = machine.cxx()
     if shutil.which(compiler[0]) is None:

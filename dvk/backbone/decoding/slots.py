@@ -33,7 +33,7 @@ class Slots:
             return torch.zeros(shape, dtype=dtype, device=device)
 
         self.token = zeros(count)
-        """The token to append next; it is drawn but not in the cache yet."""
+        """The token to append next; drawn, but not in the cache yet."""
         self.filled = zeros(count)
         """Tokens in the cache."""
         self.made = zeros(count)
@@ -42,7 +42,7 @@ class Slots:
         """Tokens to draw at most."""
         self.done = torch.ones(count, dtype=torch.bool, device=device)
         self.marked = zeros(count, dtype=torch.bool)
-        """A token that may complete a stop text was drawn since the host looked."""
+        """Whether a token that may complete a stop text was drawn since the host's last read."""
         self.numbers = zeros(count, longest + 1, dtype=torch.float32)
         self.tokens = zeros(count, longest + 1)
         """Sampled tokens; the last column is scratch for finished rows."""
@@ -60,7 +60,7 @@ class Slots:
         return 2 * len(decoder.layers) * decoder.kv_heads * decoder.head_size * capacity * decoder.dtype.itemsize
 
     def begin(self, temperature: float, stops: Stops) -> None:
-        """Set what all sequences of a run share."""
+        """Set values shared by all sequences of a run."""
         self.temperature.fill_(temperature or 1.0)
         self.ends.copy_(stops.ends)
         self.may_end.copy_(stops.may_end)
@@ -100,7 +100,7 @@ class Slots:
         self.done[slot], self.marked[slot] = self.ends[token] | (limit <= 1), self.may_end[token]
 
     def views(self, b: int, length: int) -> list[CacheView]:
-        """The caches of the first b slots' first `length` positions, as a step takes them."""
+        """The caches of the first b slots' first `length` positions, in a step's layout."""
         if (b, length) not in self._views:
             part = b * self.heads
             self._views[b, length] = [(k.flatten(0, 1), v.flatten(0, 1), k[:part, :length], v[:part, :length]) for k, v in self.cache]
@@ -141,11 +141,11 @@ class Slots:
         return self.tokens[slot, :width].tolist(), self.logprobs[slot, :width].tolist()
 
     def release(self, rows: Sequence[int]) -> None:
-        """These slots hold nothing any more."""
+        """Free these slots."""
         self.done[torch.tensor(list(rows)).to(self.token.device)] = True
 
     def gather(self, rows: Sequence[int]) -> None:
-        """Move these slots to the front, in this order; the others are lost."""
+        """Move these slots to the front, in this order; the others are dropped."""
         n, slot = len(rows), torch.tensor(list(rows)).to(self.token.device)
         for state in (self.token, self.filled, self.made, self.limit, self.done, self.marked, self.numbers, self.tokens, self.logprobs):
             state[:n] = state[slot]

@@ -1,4 +1,4 @@
-"""When a completion ends: at a stop token, which the device sees, or at a stop text, which only its letters show.
+"""Stop conditions: a stop token, which the device detects, or a stop text, which needs decoding.
 
 A stop text can only be completed by a token that contains its last character. The device marks such tokens, and the host
 decodes only the rows that are marked.
@@ -15,7 +15,7 @@ from torch import Tensor
 from dvk.backbone import Sampling
 
 _SPELLINGS = {" ": (" ", "Ġ", "▁"), "\n": ("\n", "Ċ"), "\t": ("\t", "ĉ"), "\r": ("\r", "č")}
-"""How byte-level and SentencePiece vocabularies write white space."""
+"""Markers of white space in byte-level and SentencePiece vocabularies."""
 
 
 class Stops:
@@ -40,7 +40,7 @@ class Stops:
         marked = torch.zeros(vocabulary, dtype=torch.bool)
         for last in {text[-1] for text in self.texts}:
             if not (last in _SPELLINGS or "!" <= last <= "~"):
-                marked[:] = True  # written as bytes that say nothing one by one
+                marked[:] = True  # bytes of a multi-byte character, meaningless one by one
                 continue
             spellings = _SPELLINGS.get(last, (last,))
             for token, index in self.tokenizer.get_vocab().items():

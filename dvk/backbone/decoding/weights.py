@@ -12,11 +12,11 @@ from torch.nn import functional as F
 
 
 class Stack:
-    """One or several linear layers with the same input, applied as one: y = x Wᵀ + b, outputs side by side."""
+    """One or several linear layers with the same input, applied as one: y = x Wᵀ + b, outputs concatenated."""
 
     def __init__(self, modules: Sequence[Any], dtype: torch.dtype, copied: bool):
         self.modules, self.dtype, self.copied = tuple(modules), dtype, copied
-        # A processor streams a matrix up to twice as fast when its longer side lies close and one row multiplies it.
+        # A CPU streams a matrix up to twice as fast when its longer side is contiguous and one row multiplies it.
         first, outputs = modules[0].weight, sum(module.weight.shape[0] for module in modules)
         self.upright = first.device.type != "cpu" or first.shape[1] > outputs
         self.parts: list[tuple[Tensor, Tensor | None, list[tuple[Tensor, Tensor]]]] = []
@@ -28,7 +28,7 @@ class Stack:
         return sum(weight.shape[0] for weight, _, _ in self.parts)
 
     def refresh(self) -> None:
-        """Take the weights as they are now, in place where buffers exist: captured graphs hold their addresses."""
+        """Copy the current weights, in place if buffers exist: captured graphs hold their addresses."""
         fresh = [self._part(module) for module in self.modules]
         if self.copied:
             weight = torch.cat([_merged(weight, lora) for weight, _, lora in fresh]).to(self.dtype)

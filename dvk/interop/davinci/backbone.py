@@ -1,4 +1,4 @@
-"""daVinci-kernel's checkpoints (arXiv 2606.16497): its folders, its chat template where a tokenizer has none, its dialect.
+"""daVinci-kernel's checkpoints (arXiv 2606.16497): folders, a chat template for tokenizers without one, its dialect.
 
 Released ones are plain model folders; those of a training run are merged under `global_step_N/actor/huggingface`. The template is
 written after the paper's description: ChatML without thinking, tools listed as XML in the system turn, calls as
@@ -83,7 +83,7 @@ value
 
 
 def open_davinci(argument: str, config: Config, *, device: str | None = None) -> HfBackbone:
-    """`davinci:PATH`. What it saves is opened as `hf:FOLDER` and keeps its dialect.
+    """`davinci:PATH`. Its saved models open as `hf:FOLDER` and keep the dialect.
 
     Raises:
         UsageError: no model in the folder.

@@ -1,7 +1,7 @@
 """The prompt format of daVinci-kernel's training, reworded.
 
-As `Chat`, but for the task as KernelBench puts it, skills as its block of front matter before the last sentence, feedback as its server's
-JSON, and a summary's material: first and best version with their speedups, no feedback. Its tool calls are read by `reading`, its
+As `Chat`, except for the task in KernelBench's form, skills as its block of front matter before the last sentence, feedback as its server's
+JSON, and a summary's material: first and best version with their speedups, no feedback. Its tool calls are parsed by `reading`, its
 schemas are those of `tools`. Its other material (the reward, rows of a profile without end) is left out.
 """
 
@@ -97,18 +97,18 @@ class DaVinciDialect(chat.ChatDialect):
 
 
 def task(subject: TaskContext, settings: AgentsConfig) -> str:
-    """The task as KernelBench puts it, up to the last sentence."""
+    """The task in KernelBench's form, up to the last sentence."""
     source = task_context.cut(subject.task.source.strip(), settings.task_tokens)
     return _TASK.format(backend=TITLES[subject.backend], rules=RULES[subject.backend], example=EXAMPLES[subject.backend], source=source)
 
 
 def wish(subject: TaskContext) -> str:
-    """The last sentence, before which skills are put."""
+    """The last sentence, after the skills."""
     return _WISH.format(entry=subject.task.entry, backend=TITLES[subject.backend])
 
 
 def bodies(skills: Sequence[Skill], num_tokens: int) -> str:
-    """Skills in full, as the library file's own block puts them."""
+    """Skills in full, in the form of the library file's own block."""
     return JOINT.join(task_context.fit([task_context.whole(skill) for skill in skills], num_tokens))
 
 

@@ -27,7 +27,7 @@ class ReferenceProblem:
 
     Attributes:
         name: letters, digits and underscores; rows of one table may share it.
-        level: e.g. `level2`; letters, digits and underscores; None where the row does not say.
+        level: e.g. `level2`; letters, digits and underscores; None if the row has none.
         source: Python text with a class `Model`.
     """
 
@@ -85,7 +85,7 @@ def _structure(row: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _name(text: str) -> str:
-    """As the name of a file or folder, which it becomes: with nothing that leads out of where it is written; may be empty."""
+    """A safe name of a file or folder: no path separators; may be empty."""
     return re.sub(r"\W+", "_", text).strip("_")
 
 
@@ -95,7 +95,7 @@ def _level(value: Any) -> str | None:
 
 
 def _named(source: str, entry: str) -> str:
-    """`source` with its entry under the name that KernelBench's format gives it."""
+    """`source` with its entry renamed to KernelBench's name."""
     if entry == ENTRY or not entry.isidentifier():
         return source
     return f"{source.rstrip()}\n\n\n{ENTRY} = {entry}\n"

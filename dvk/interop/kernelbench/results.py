@@ -1,11 +1,11 @@
-"""KernelBench's run folders: written from verdicts, so that its analysis scripts read them, and read for the kernels in them.
+"""KernelBench's run folders: written from verdicts for its analysis scripts, and read for their kernels.
 
     level_{L}_problem_{P}_sample_{S}_kernel.py     the kernels
     eval_results.json                              {"P": [{sample_id, compiled, correctness, metadata, runtime, runtime_stats}]}
     baseline_eager.json, baseline_compile.json     {"levelL": {file: {mean, …}}}, to be put under its results/timing/HARDWARE/
 
 A folder of theirs holds one level. Its analysis pairs results with baselines by their order, so both are in the order of problem
-numbers and hold every problem. Times are milliseconds; what it calls a mean is here the median of paired calls.
+numbers and hold every problem. Times are milliseconds; the mean in its files is here the median of paired calls.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class KernelBenchResult:
     Attributes:
         level, problem, sample: numbers; levels and problems count from 1.
         file: of the problem, e.g. `19_ReLU.py`.
-        verdict: None where there is no candidate.
+        verdict: None if there is no candidate.
         source: of the candidate.
-        error: why there is no verdict.
+        error: the reason for a missing verdict.
     """
 
     level: int
@@ -49,7 +49,7 @@ class KernelBenchResult:
 
 
 def write(folder: Path, results: Sequence[KernelBenchResult]) -> list[Path]:
-    """Write run folders, one a level (`level1`, …), or `folder` itself where there is one level only.
+    """Write run folders, one a level (`level1`, …), or `folder` itself if there is only one level.
 
     Returns:
         The `eval_results.json` written.
@@ -117,7 +117,7 @@ def entry(result: KernelBenchResult) -> dict[str, Any]:
 
 
 def baselines(results: Sequence[KernelBenchResult], name: str) -> dict[str, dict[str, Any]]:
-    """Median times of the references of a level by file; −1 where none was taken, as no candidate was right."""
+    """Median times of a level's references by file; −1 if there is none, since no candidate was right."""
     result: dict[str, dict[str, Any]] = {}
     for one in results:
         timing = one.verdict.timing if one.verdict is not None else None

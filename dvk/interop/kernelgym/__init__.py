@@ -2,11 +2,11 @@
 have its servers judge for us.
 
 fields     requests and responses as it names them
-answers    a verdict of ours as its result        (who serves)
 answers    a dvk verdict as its result            (server side)
 readings   its result as a dvk verdict            (client side, as all below)
-remote     a judge session that asks one
+client     requests that survive a full, slow or restarted server
 remote     a judge session on such a server
+
 Written from the documented fields. dvk's additions are under the one key `dvk` of a request, which its servers ignore, and
 of a result's metadata, which its trainer ignores.
 """

@@ -33,11 +33,11 @@ def result_of(task_id: str, verdict: Verdict, *, over: str | None = None, whole:
 
     Args:
         task_id: the caller's.
-        verdict: what the judge found.
-        over: the baseline that speedup is over; None is eager.
+        verdict: the judge's verdict.
+        over: the speedup's baseline; None is eager.
         whole: put the whole verdict under `metadata.dvk`.
         detect: call a right candidate whose profile has no kernel of its own a decoy, as KernelGYM does. One that leaves a part of
-            the work to PyTorch is none; what share that is, coverage says.
+            the work to PyTorch is not; coverage gives the share.
     """
     idle = detect and launches_none(verdict)
     reference_ms, candidate_ms, speedup = (-1.0, -1.0, 0.0) if idle else times(verdict, over)
@@ -66,7 +66,7 @@ def launches_none(verdict: Verdict) -> bool:
 
 
 def failure_of(task_id: str, error: DvkError) -> EvaluationResult:
-    """The result where the reference or this machine is at fault."""
+    """The result of an error of the reference or of this machine."""
     code = "SYSTEM_ERROR" if isinstance(error, MachineError) else "VALIDATION_ERROR"
     return EvaluationResult(task_id=task_id, status="failed", compiled=False, correctness=False, decoy_kernel=False, reference_runtime=-1.0,
                   kernel_runtime=-1.0, speedup=0.0, metadata={}, error_message=f"{error.message} ({error.hint})", error_code=code)

@@ -1,7 +1,7 @@
-"""Requests to a KernelGYM server, over whatever happens to it: a full queue, a lost connection, a restart, a slow judge.
+"""Requests to a KernelGYM server, robust against a full queue, a lost connection, a restart, a slow judge.
 
-`POST /evaluate` waits for the verdict; where the connection is lost meanwhile, the verdict is asked for by the task's id. A server that
-was restarted has forgotten the id, and is given the request again: equal requests are one task to it.
+`POST /evaluate` waits for the verdict; if the connection is lost meanwhile, the verdict is requested by the task's id. A restarted
+server has forgotten the id and gets the request again: equal requests are one task to it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from dvk.sandbox.wire import whole
 
 SCHEME = "kernelgym:"
 ASK_S = 30.0
-"""Longest wait for the answer to a question that is answered at once."""
+"""Timeout of requests that are answered at once."""
 LONGEST_PAUSE_S = 30.0
 FULL = (429, 502, 503, 504)
-"""Answers after which to come again: a full queue, and what proxies say of a server that restarts."""
+"""Statuses to retry: a full queue, and a proxy's answers for a restarting server."""
 MAX_BYTES = 64 << 20
-"""Of an answer; profiles of KernelGYM's servers have hundreds of rows."""
+"""Maximal bytes of an answer; profiles of KernelGYM's servers have hundreds of rows."""
 
 
 class RequestRefused(ValueError):
@@ -45,10 +45,10 @@ class Client:
 
     Args:
         judge: `kernelgym:URL`.
-        settings: waits, retries, and which variable holds the token.
+        settings: waits, retries, and the variable that holds the token.
 
     Raises:
-        UsageError: not such a judge.
+        UsageError: not a KernelGYM judge.
     """
 
     def __init__(self, judge: str, settings: RemoteConfig):
@@ -70,12 +70,12 @@ class Client:
         return answer
 
     def evaluate(self, request: dict[str, Any], deadline: float | None = None) -> EvaluationResult | None:
-        """The result of one request once it has ended; None when the deadline came first.
+        """The result of one request once it has ended; None if the deadline came first.
 
         Raises:
             MachineError: the server cannot be reached, fails, or does not end within `remote.timeout_s`.
             UsageError: it refuses the token, or does not speak KernelGYM's protocol.
-            RequestRefused: it does not take this request.
+            RequestRefused: it rejects this request.
         """
         until = time.monotonic() + self.settings.timeout_s
         asked_until = until if deadline is None else min(until, deadline)
@@ -84,7 +84,7 @@ class Client:
             if not known:
                 try:
                     status, answer = self._persist("POST", "/evaluate", request, asked_until)
-                except TimeoutError:  # it took the request: from here on it is asked
+                except TimeoutError:  # the request was accepted: poll for its result
                     known = True
                     continue
                 if status == 200 and (result := self._result(answer)).status in ENDED:
@@ -101,7 +101,7 @@ class Client:
                 status, found = self._persist("GET", f"/results/{request['task_id']}", None, asked_until)
                 if status == 200:
                     return self._result(found)
-                if answer["status"] != "completed":  # KernelGYM keeps no results of what failed
+                if answer["status"] != "completed":  # KernelGYM keeps no results of failed tasks
                     return self._result({**answer, "task_id": request["task_id"]})
                 known = False
             else:
@@ -114,10 +114,10 @@ class Client:
     # ------------------------------------------------------------ requests
 
     def _persist(self, method: str, path: str, body: dict[str, Any] | None, until: float) -> tuple[int, Any]:
-        """Status and decoded body; what passes by itself is tried again: a full queue until `until`, a lost server `retries` times.
+        """Status and decoded body; transient errors are retried: a full queue until `until`, a lost server `retries` times.
 
         Raises:
-            TimeoutError: the server took the request and did not answer until `until`.
+            TimeoutError: the server accepted the request and did not answer until `until`.
             MachineError, UsageError: see `evaluate`.
         """
         lost = full = 0
@@ -146,7 +146,7 @@ class Client:
             time.sleep(max(0.0, min(wait_s, until - time.monotonic())))
 
     def _once(self, method: str, path: str, body: dict[str, Any] | None, wait_s: float) -> tuple[int, Any, float]:
-        """Status, decoded body, and seconds after which to come again (0: not said)."""
+        """Status, decoded body, and seconds until a retry (0: not given)."""
         headers = {"Accept": "application/json", **({"Content-Type": "application/json"} if body is not None else {})}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
@@ -160,7 +160,7 @@ class Client:
                 after = error.headers.get("Retry-After") or ""
                 return error.code, _decoded(error.read(MAX_BYTES)), float(after) if after.isdigit() else 0.0
         except urllib.error.URLError as error:
-            # A connection that was never made is no request that was taken.
+            # A failed connection attempt is no accepted request.
             raise ConnectionError(str(error.reason)) from None
 
     def _result(self, answer: Any) -> EvaluationResult:
@@ -175,7 +175,7 @@ def url_of(judge: str) -> str:
     """The base URL in `kernelgym:URL`.
 
     Raises:
-        UsageError: not such a judge.
+        UsageError: not a KernelGYM judge.
     """
     url = judge.removeprefix(SCHEME).rstrip("/")
     if not judge.startswith(SCHEME) or urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
@@ -196,7 +196,7 @@ def _said(answer: Any, status: int) -> str:
 
 
 def _objection(answer: Any) -> tuple[str, str]:
-    """Field and message of a 422, as FastAPI writes it."""
+    """Field and message of a 422, in FastAPI's format."""
     detail = answer.get("detail") if isinstance(answer, dict) else None
     first = detail[0] if isinstance(detail, list) and detail and isinstance(detail[0], dict) else {}
     place = first.get("loc")

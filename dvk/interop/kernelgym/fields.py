@@ -11,9 +11,9 @@ from dvk.records import Device, Record, Tier
 
 State = Literal["pending", "processing", "completed", "failed", "timeout"]
 ENDED = ("completed", "failed", "timeout", "cancelled")
-"""States that a task does not leave; its clients know the last one, too."""
+"""Final states of a task; its clients know the last one, too."""
 MAX_CODE = 100_000
-"""Characters of a candidate that KernelGYM's servers take; ours take what the judge takes."""
+"""Maximal characters of a candidate on KernelGYM's servers; dvk's take what the judge takes."""
 
 
 class JudgeOptions(Record):
@@ -34,7 +34,7 @@ class JudgeOptions(Record):
 
 
 class Evaluation(BaseModel):
-    """A request. Fields that only steer KernelGYM's own way of measuring are read and have no effect: ours is in the judge's settings."""
+    """A request. Fields that only steer KernelGYM's own timing are parsed and ignored: dvk's timing is in the judge's settings."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
 

@@ -1,9 +1,9 @@
-"""KernelGYM's result as a verdict. What its server does not prove is not claimed.
+"""KernelGYM's result as a verdict. It claims only what its server proves.
 
-Its timing has no interval: reference and candidate are timed apart, perhaps on two GPUs, and rounded to three digits. Such a
-speedup is a point estimate whose interval says nothing (`Interval.unknown`), so it can rank and never counts as faster. Its checks
-are looser than ours (tolerance 1e-2 for every dtype, one shape, inputs known beforehand), which `health` says of every ok verdict.
-A result that carries our own verdict, as `dvk serve` gives it, is that verdict.
+Its timing has no interval: reference and candidate are timed separately, perhaps on two GPUs, and rounded to three digits. Such a
+speedup is a point estimate with an unknown interval (`Interval.unknown`), so it can rank and never counts as faster. Its checks
+are looser than dvk's (tolerance 1e-2 for every dtype, one shape, inputs known beforehand), which `health` records in every ok verdict.
+A result that carries a dvk verdict, as `dvk serve` gives it, is that verdict.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _STAGES: Mapping[Status, Any] = {Status.REJECTED: "static", Status.COMPILE_ERROR
 
 
 class NoVerdict(ValueError):
-    """The server says that it is at fault, not the candidate: nothing is known of it."""
+    """An error of the server, not of the candidate: there is no verdict."""
 
 
 def verdict_of(result: EvaluationResult, tier: Tier, seconds: float, *, ours: bool = False) -> Verdict:
     """The verdict in a result that has ended.
 
     Args:
-        result: as the server gave it.
-        tier: what was asked; `claim` only of `dvk serve`.
-        seconds: how long it took, for who asked.
-        ours: `dvk serve` gave it, which gives a verdict of ours whenever there is one.
+        result: the server's result.
+        tier: the requested tier; `claim` only of `dvk serve`.
+        seconds: the client's waiting time.
+        ours: from `dvk serve`, which sends a dvk verdict whenever there is one.
 
     Raises:
-        NoVerdict: the server failed, or refused what was asked.
+        NoVerdict: the server failed, or rejected the request.
     """
     metadata = result.metadata or {}
     beside = metadata.get("dvk")

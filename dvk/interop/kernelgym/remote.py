@@ -1,8 +1,8 @@
-"""A judge session that has a KernelGYM server judge. Nothing foreign runs here, and this machine's speed does not matter.
+"""A judge session on a KernelGYM server. No candidate runs here, and this machine's speed does not matter.
 
-The protocol carries a reference as one text in KernelBench's format. What it has no field for (input specs, the claim tier, gradients,
-other baselines …) only `dvk serve` understands; of other servers it is not asked: that is an error, since they would leave it out in
-silence.
+The protocol carries a reference as one text in KernelBench's format. Requests beyond its fields (input specs, the claim tier, gradients,
+other baselines …) need `dvk serve`; for other servers they are an error, since those would ignore them
+silently.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def devices(config: Config) -> tuple[Device, ...]:
 
 
 def require_ours(config: Config, what: str) -> None:
-    """Refuse a server that is no `dvk serve`, for `what` needs the claim tier.
+    """Refuse a server that is no `dvk serve`, since `what` needs the claim tier.
 
     Raises:
-        MachineError, UsageError: see `Client.health`; it is none.
+        MachineError, UsageError: see `Client.health`; it is not `dvk serve`.
     """
     assert config.remote.judge is not None, "there is no remote judge"
     client = Client(config.remote.judge, config.remote)
@@ -59,7 +59,7 @@ class RemoteJudgeSession:
         backward, brief, require_kernels, contract, profile: see `JudgeSession`.
 
     Raises (`judge`):
-        MachineError, UsageError: see `Client.evaluate`; the server is no `dvk serve` and something is asked that only that gives.
+        MachineError, UsageError: see `Client.evaluate`; the server is no `dvk serve` and the request needs one.
     """
 
     def __init__(self, task: Task, config: Config, *, backward: bool = False, brief: bool = False, require_kernels: bool = False,
@@ -68,10 +68,10 @@ class RemoteJudgeSession:
         self.task, self.config = task, config
         self.asked = JudgeOptions(backward=backward, brief=brief, require_kernels=require_kernels, contract=contract, profile=bool(profile))
         self.client = Client(config.remote.judge, config.remote)
-        self.sharers = 1  # of this machine's judge sessions; how the server shares its own is its concern
+        self.sharers = 1  # this machine's judge sessions; the server shares its own
         self.broken: str | None = None
         self._ours: bool | None = None
-        """The server is a `dvk serve`; None until it was asked."""
+        """Whether the server is a `dvk serve`; None before the first request."""
 
     def __enter__(self) -> RemoteJudgeSession:
         return self
@@ -80,16 +80,16 @@ class RemoteJudgeSession:
         self.close()
 
     def close(self) -> None:
-        """Nothing is held here."""
+        """Does nothing: no process is held here."""
 
     def switch_task(self, task: Task) -> None:
-        """Go on with another task."""
+        """Switch to another task."""
         self.task = task
 
     def judge(
         self, candidate: Candidate, tier: Tier = "search", baselines: Sequence[str] = (), deadline: float | None = None
     ) -> Verdict | None:
-        """The verdict; None when the deadline came first. Arguments as of `JudgeSession.judge`."""
+        """The verdict; None if the deadline came first. Arguments as of `JudgeSession.judge`."""
         began = time.monotonic()
         if self._ours is None:
             self._ours = "dvk" in self.client.health()
@@ -112,7 +112,7 @@ class RemoteJudgeSession:
             raise MachineError(problem, "look at its log, or judge here: leave --judge out") from None
 
     def _check(self, tier: Tier, baselines: Sequence[str]) -> None:
-        """Refuse what KernelGYM's own servers would leave out in silence."""
+        """Refuse requests that KernelGYM's own servers would silently ignore."""
         task, asked = self.task, self.asked
         unknown = {
             "--tier claim": tier == "claim", "--backward": asked.backward, f"--contract {asked.contract}": asked.contract == "plan",
@@ -134,7 +134,7 @@ class RemoteJudgeSession:
             "task_id": f"dvk-{candidate.id}-{uuid.uuid4().hex[:12]}",
             "reference_code": reference, "kernel_code": candidate.source, "entry_point": entry, "backend": candidate.backend,
             "reference_backend": _TIMED_AGAINST.get(tuple(baselines), "pytorch"),
-            "timeout": int(min(3600, max(10, remote.timeout_s / 3))),  # the rest is its queue's
+            "timeout": int(min(3600, max(10, remote.timeout_s / 3))),  # the rest is time in its queue
             "run_performance": tier != "smoke", "measure_performance": tier != "smoke", "run_correctness": True,
             "enable_profiling": self.asked.profile, "enable_triton_detection": candidate.backend == "triton",
             "run_triton_detection": candidate.backend == "triton", "verbose_errors": True,

@@ -1,7 +1,7 @@
-"""The diversity filter: which of many examples are worth learning from, and why each other one is not.
+"""The diversity filter: which of many examples are worth learning from, and the reason for each one left out.
 
 The daVinci paper names one (density clustering of the SFT data) and publishes neither code nor criterion; this is
-ours. In order: `filter` removes weak examples, `contamination` overlap with benchmark suites (both also as the
+dvk's own. In order: `filter` removes weak examples, `contamination` overlap with benchmark suites (both also as the
 separate stage `sift`), then `duplicates`, `clusters` of equal structure with a cap on each, and `balance` over
 kinds, operators and skills so that no skill dominates. `sketches` and `lexing` make texts comparable, `report` shows
 coverage before and after, `stream` runs it all over files. `steps` is Kernel-Smith's choice of improving steps.

@@ -1,7 +1,7 @@
-"""Balance: which rows to take first so that kinds, levels, operators, skills and clusters are all seen, and when to stop.
+"""Balance: the order of rows that covers kinds, levels, operators, skills and clusters, and the point to stop.
 
-Rows are taken greedily by what they add to Σ over facets of (1 / values) Σ over values of log(1 + count): a concave
-coverage function, of which greedy choice reaches at least 1 − 1/e of the best (Nemhauser 1978); here in rounds, so that the
+Rows are taken greedily by their gain in Σ over facets of (1 / values) Σ over values of log(1 + count): a concave
+coverage function, for which greedy choice reaches at least 1 − 1/e of the best (Nemhauser 1978); here in rounds, so that the
 time does not grow with the square of the rows.
 Two facets also have a largest share: no skill may be in more than a share of the rows that have skills (otherwise training
 collapses on a few skills), no operator in more than a share of those that have operators. The limits hold
@@ -23,7 +23,7 @@ from dvk.learn.diversity.rows import ExampleRow
 _ROUND = 0.05
 """Rows taken between two computations of all gains, as a share of those taken so far; the first twenty are taken one by one."""
 _STALE = 0.5
-"""Within a round, a row whose gain has fallen below this share of what it was waits for the next."""
+"""Within a round, a row whose gain has fallen below this share of its initial gain waits for the next."""
 
 
 @dataclass(frozen=True)
@@ -35,21 +35,21 @@ class Choice:
     refused: dict[int, tuple[str, str]]
     """Position → (reason, detail)."""
     shares: dict[str, float]
-    """The largest share that held, by facet; above the setting where fewer values make that impossible."""
+    """The largest share that held, by facet; above the setting if fewer values make that impossible."""
 
 
 def effective_number(counts: Iterable[float]) -> float:
-    """exp(entropy): how many equally frequent values would be as diverse; 0 of nothing."""
+    """exp(entropy): the number of equally frequent values with the same diversity; 0 without values."""
     known = [count for count in counts if count > 0]
     total = sum(known)
     return math.exp(-sum(count / total * math.log(count / total) for count in known)) if total else 0.0
 
 
 def feasible_share(share: float, lists: Sequence[Sequence[str]]) -> float:
-    """The largest share a value may have: `share`, or what fewer values allow.
+    """The largest share a value may have: `share`, or more if there are few values.
 
     Args:
-        lists: the values of every row that has some. With V values, n a row on average, each has a share of n / V where all
+        lists: the values of every row that has some. With V values, n a row on average, each has a share of n / V if all
             are equal; half as much again leaves room to choose.
     """
     values = {value for row in lists for value in row}
@@ -62,7 +62,7 @@ def choose(rows: Sequence[ExampleRow], clusters: Sequence[int], settings: Divers
     """Take rows until the target is reached or no row may be taken.
 
     Args:
-        rows: best first: between rows that add equally much the earlier one is taken.
+        rows: best first: of rows with equal gain the earlier one is taken.
         clusters: the cluster of each.
     """
     limited = {"skill": [row.skills for row in rows], "operator": [row.operators for row in rows]}
@@ -80,7 +80,7 @@ def choose(rows: Sequence[ExampleRow], clusters: Sequence[int], settings: Divers
     capped = {facet: [[numbers[facet][name] for name in own] for own in lists] for facet, lists in limited.items()}
     facets = [[numbers["kind"][row.kind], numbers["level"][row.level], numbers["cluster"][str(cluster)], *skills, *operators]
               for row, cluster, skills, operators in zip(rows, clusters, capped["skill"], capped["operator"])]  # fmt: skip
-    # A facet of which a row has several values counts once, and each facet as much as any other when all is even.
+    # A facet with several values in a row counts once, and each facet as much as any other when all is even.
     one = {facet: 1.0 / len(found) if found else 0.0 for facet, found in numbers.items()}
     alone = [one["kind"], one["level"], one["cluster"]]
     weights = [alone + [one["skill"] / (len(skills) or 1)] * len(skills) + [one["operator"] / (len(operators) or 1)] * len(operators)
@@ -145,7 +145,7 @@ def choose(rows: Sequence[ExampleRow], clusters: Sequence[int], settings: Divers
 
 
 def _highest_first(candidates: np.ndarray, gains: np.ndarray, about: int) -> Iterator[int]:
-    """The candidates by falling gain, of equal ones the earlier first; `about` so many are sorted before more are asked for."""
+    """The candidates by falling gain, of equal ones the earlier first; sorted in batches of about `about`."""
     while candidates.size:
         held = gains[candidates]
         near = held >= (np.partition(held, held.size - about)[held.size - about] if held.size > about else -np.inf)

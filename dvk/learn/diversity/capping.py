@@ -1,8 +1,8 @@
-"""So many of each cluster, and those as different from one another as they can be.
+"""Cap on each cluster; the kept rows are as different from one another as possible.
 
-The level is found by water-filling: the cap under which a wanted number of rows remains, so that large clusters are
-cut and small ones are left alone. What stays of a cluster is chosen farthest-first (Gonzalez 1985) among its best rows,
-by BM25 between their texts: within one cluster the structure is the same, and what differs is names, sizes and wording.
+The cap is found by water-filling: the cap under which a wanted number of rows remains, so that large clusters are
+cut and small ones are left alone. Kept rows of a cluster are chosen farthest-first (Gonzalez 1985) among its best rows,
+by BM25 between their texts: within one cluster the structure is the same; names, sizes and wording differ.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 from rank_bm25 import BM25Okapi
 
 _POOL = 2
-"""Rows looked at for each that stays: the best of a cluster, so that spread does not bring in its worst."""
+"""Candidates for each kept row: the best of a cluster, so that spread does not bring in its worst."""
 _QUERY_WORDS = 16
-"""Rarest words that a text is compared by; common ones weigh next to nothing and cost as much."""
+"""Rarest words by which a text is compared; common ones have almost no weight and cost as much."""
 _MOST_SPREAD = 96
-"""Rows of one cluster that are spread; beyond that the best follow, for comparing all pairs is quadratic."""
+"""Rows of one cluster that are spread; beyond that the best follow, since comparing all pairs is quadratic."""
 
 
 def water_level(sizes: Sequence[int], goal: int) -> int:
@@ -36,7 +36,7 @@ def water_level(sizes: Sequence[int], goal: int) -> int:
 
 
 def pool(cluster: Sequence[int], cap: int) -> list[int]:
-    """Those of a cluster's rows, best first, whose texts `keep` compares; none where all may stay."""
+    """Rows of a cluster, best first, whose texts `keep` compares; none if all may stay."""
     return list(cluster[: _POOL * min(cap, _MOST_SPREAD)]) if len(cluster) > cap else []
 
 
@@ -61,9 +61,9 @@ def spread_out(texts: Sequence[Sequence[str]], cap: int) -> list[int]:
 
 
 def farthest_first(texts: Sequence[Sequence[str]], count: int) -> list[int]:
-    """Positions of `count` texts: the first, then always the one least like those chosen; ties to the earlier one.
+    """Indices of `count` texts: the first, then always the one least similar to those chosen; ties to the earlier one.
 
-    The likeness of a text to one chosen is its BM25 score for that one's rarest words, as a share of its own.
+    The similarity of a text to a chosen one is its BM25 score for that one's rarest words, relative to that one's own score.
     """
     index = BM25Okapi([list(text) or ["_"] for text in texts])
     # The score of each word in each text that has it, word after word, the rarest first: `index.get_scores` asks all texts for all words.

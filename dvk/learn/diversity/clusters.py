@@ -1,8 +1,8 @@
 """Clusters of rows of equal structure, within one kind, back end and signature family at a time.
 
-Rows whose sketches are equal are one point. A family of more points than a similarity matrix should have is clustered
-from a seeded sample; the other points join the cluster of the sampled point they are most like, and those that are like
-none are sampled in their turn.
+Rows with equal sketches are one point. A family with too many points for a similarity matrix is clustered
+from a seeded sample; the other points join the cluster of the most similar sampled point, and those without
+a similar one are sampled in their turn.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Method = Callable[[np.ndarray, DiversityConfig], np.ndarray]
 _CHUNK = 4096
 """Points compared with a sample at a time: 16 MB; and rows sent to a process at a time, as whole families."""
 _ALONE = 20_000
-"""Rows that are clustered sooner than processes are begun."""
+"""Rows below which clustering is faster than starting processes."""
 
 
 def assign(rows: ExampleRows, members: Sequence[int], settings: DiversityConfig, seed: int, workers: int = 1) -> np.ndarray:
@@ -73,7 +73,7 @@ def _of_groups(settings: DiversityConfig, seed: int, groups: Sequence[np.ndarray
     """The labels of some families' rows, each from 0."""
     result = []
     for shape in groups:
-        # As bytes, which are compared ten times faster than by column, in the same order.
+        # As bytes, whose comparison is ten times faster than by column, in the same order.
         _, first, where = np.unique(np.ascontiguousarray(shape).view(f"V{shape.shape[1]}")[:, 0], return_index=True, return_inverse=True)
         result.append(_labels(shape[first], _method(settings), settings, seed)[where.reshape(-1)])
     return result
@@ -86,7 +86,7 @@ def _method(settings: DiversityConfig) -> Method:
 
 def _labels(points: np.ndarray, method: Method, settings: DiversityConfig, seed: int) -> np.ndarray:
     """A label for each of the distinct points, shape (points,), int64."""
-    # The points are in the order of their contents, so the sample depends on nothing but contents and seed.
+    # The points are sorted by contents, so the sample depends on contents and seed alone.
     rest = np.random.default_rng(seed).permutation(len(points))
     labels = np.empty(len(points), dtype=np.int64)
     first = 0

@@ -1,6 +1,6 @@
-"""Tasks that a suite will be measured on must not be learned from: comparison by what the module does, not how it is written.
+"""Contamination test: tasks of evaluation suites are kept out of training data, compared by structure, not by text.
 
-Three tests of a task against every file of the given folders: the same operators in the same order (where signatures are
+Three tests of a task against every file of the given folders: the same operators in the same order (if signatures are
 given), equal syntax trees once names, docstrings and annotations are taken out, or shingles of normalised tokens that
 mostly agree. Only classes and functions count; the lines
 that make inputs and name sizes do not, so a suite's task at another size is still the suite's task. Files of a suite
@@ -37,7 +37,7 @@ class Suites:
         """Read all `*.py` below `folders`.
 
         Args:
-            threshold: Jaccard similarity of shingles from which on two modules are one.
+            threshold: Jaccard similarity of shingles at which two modules count as equal.
             signatures: operator sequence of a file's captured graph → the file's name.
             shortest: operators that a sequence must have to be compared: every suite has a lone relu.
 
@@ -64,7 +64,7 @@ class Suites:
 
     @property
     def empty(self) -> bool:
-        """There is nothing to compare with."""
+        """Whether there is nothing to compare with."""
         return not self.names and not self._signatures
 
     @property
@@ -73,7 +73,7 @@ class Suites:
         return len(self._signatures)
 
     def match(self, source: str | None, signature: Sequence[str] = ()) -> str | None:
-        """Which file the task is, and by what test; None when it is none of them.
+        """The file that the task equals, and the test that found it; None if there is none.
 
         Args:
             source: of its reference module, if it is known.
@@ -92,7 +92,7 @@ class Suites:
         mine = module_shingles(source)
         left, right = np.searchsorted(self._shingles, mine, "left"), np.searchsorted(self._shingles, mine, "right")
         met = np.flatnonzero(right > left)
-        if met.size * 2 < mine.size:  # what is equal or near has most of its shingles in the suite
+        if met.size * 2 < mine.size:  # equal or similar modules have most of their shingles in the suite
             return None
         files = np.concatenate([self._files[left[i] : right[i]] for i in met]) if met.size else np.zeros(0, dtype=np.int64)
         common = np.bincount(files, minlength=len(self.names))
@@ -104,7 +104,7 @@ class Suites:
 
 
 def files(folders: Sequence[str | Path]) -> Iterator[tuple[str, Path, str]]:
-    """Name, path and text of every Python file of some suites that can be read.
+    """Name, path and text of every readable Python file of some suites.
 
     Raises:
         UsageError: a folder is missing or holds none.
@@ -131,7 +131,7 @@ def module_shingles(source: str) -> np.ndarray:
 
 
 def tree_hash(source: str) -> str | None:
-    """A hash that renaming, comments, docstrings, annotations, layout and other sizes leave alone; None if not Python.
+    """A hash invariant under renaming, comments, docstrings, annotations, layout and other sizes; None if not Python.
 
     Numbers inside the module count: an epsilon or a slope is part of what it computes.
     """
@@ -148,14 +148,14 @@ def tree_hash(source: str) -> str | None:
 
 
 def _definitions(source: str) -> str:
-    """The top-level classes and functions of a text, but for those that make inputs."""
+    """The top-level classes and functions of a text, except those that make inputs."""
     unwanted = tuple(f"def {name}" for name in _INPUTS)
     blocks = _BLOCK.split(source)
     return "".join(block for block in blocks if block.startswith(("class ", "def ")) and not block.startswith(unwanted))
 
 
 def _bound(node: ast.AST) -> set[str]:
-    """Names that the text itself gives: arguments, variables, classes, functions, attributes of self."""
+    """Names that the text itself defines: arguments, variables, classes, functions, attributes of self."""
     names = set()
     for inner in ast.walk(node):
         if isinstance(inner, ast.arg):
@@ -168,7 +168,7 @@ def _bound(node: ast.AST) -> set[str]:
 
 
 class _Renamer(ast.NodeTransformer):
-    """Own names by the order of their first use; docstrings, annotations and the call of the base constructor go."""
+    """Own names numbered by first use; docstrings, annotations and the call of the base constructor are removed."""
 
     def __init__(self, bound: set[str]):
         self.bound = bound

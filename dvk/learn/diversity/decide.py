@@ -1,4 +1,4 @@
-"""The decision about every row, stage after stage; what one stage refuses the next does not see."""
+"""The decision about every row, stage after stage; rows refused by one stage skip the next."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from dvk.learn.spread import spread
 from dvk.records import content_hash
 
 VERSION = 1
-"""Raised when the filter decides otherwise on equal input."""
+"""Raise this number when the filter decides otherwise on equal input."""
 BATCH = 1024
 """Examples read and sketched at a time."""
 _ALONE = 64
-"""Clusters that are cut sooner than processes are begun."""
+"""Clusters below which cutting is faster than starting processes."""
 Progress = Callable[[str, int, int], None]
 """(stage, done, of how many); 0 of 0 where the number is not known."""
 Fate = tuple[str, str] | None
-"""(reason, detail) of a row that is refused; None of one that is kept."""
+"""(reason, detail) of a refused row; None for a kept one."""
 
 
 def decide(
@@ -38,7 +38,7 @@ def decide(
     """The fate of every example of a source, in its order, and the report.
 
     Args:
-        sifted: rows have passed what is asked of each by itself (`sift`).
+        sifted: rows have passed the tests of single rows (`sift`).
         workers: processes that read.
     """
     settings, seed, tell = config.diversity, config.seed, progress or _silent
@@ -121,7 +121,7 @@ class _Reading:
     sifted: bool
 
     def __call__(self, batch: Sequence[Any]) -> tuple[list[ExampleRow], list[Fate], np.ndarray, np.ndarray]:
-        """Facts and fates of all its rows; sketches of those that were not refused."""
+        """Facts and fates of all its rows; sketches of the remaining ones."""
         everything: list[ExampleRow] = []
         fates: list[Fate] = []
         left: list[Example] = []
@@ -183,13 +183,13 @@ def _best(rows: Iterable[ExampleRow]) -> dict[str, float]:
 
 
 def _merit(row: ExampleRow, best: dict[str, float]) -> tuple[float, int, int]:
-    """Of two about different tasks: the one nearer to the best known of its task, in steps that are not noise."""
+    """The better of two rows about different tasks: the one nearer to its task's best known speedup, in steps above the noise."""
     top = best[row.task]
     return -round((row.speedup or 0.0) / top, 1) if top else 0.0, row.length, row.digest
 
 
 def _silent(stage: str, done: int, total: int) -> None:
-    """Nobody listens."""
+    """Ignores progress."""
 
 
 class _Clock:

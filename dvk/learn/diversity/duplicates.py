@@ -1,8 +1,8 @@
-"""Near-duplicates: of rows that say almost the same under the same conditions, the best one stays.
+"""Near-duplicates: of rows with almost the same text under the same conditions, the best one stays.
 
-Banded locality-sensitive hashing whose recall is not a matter of luck. Two sketches of `places` numbers that agree in a
+Banded locality-sensitive hashing with guaranteed recall. Two sketches of `places` numbers that agree in a
 share of `threshold` or more differ in at most m = floor((1 − threshold) · places) places. Cut into more than m bands,
-at least one band is without a difference: every such pair meets in a bucket (pigeonhole principle).
+at least one band has no difference: every such pair meets in a bucket (pigeonhole principle).
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from collections.abc import Sequence
 import numpy as np
 
 _FEW = 64
-"""Rows that are compared each with each: for as many, finding those that have something in common takes longer."""
+"""Rows up to which all pairs are compared: hashing takes longer for so few."""
 
 
 def num_bands(places: int, threshold: float) -> int:
-    """The fewest bands of equal width that no pair of that agreement can slip through."""
+    """The fewest bands of equal width that find every pair of that agreement."""
     most = int((1 - threshold) * places + 1e-9)
     return next(bands for bands in range(1, places + 1) if places % bands == 0 and bands > most)
 
 
 def find(sketch: np.ndarray, alike: np.ndarray, order: Sequence[int], threshold: float) -> np.ndarray:
-    """For every row the row that is kept in its place, or −1 where it is kept itself; shape (rows,), int64.
+    """For every row the row kept in its place, or −1 if it is kept itself; shape (rows,), int64.
 
-    No two rows that are kept have equal `alike` and agree in `threshold` of their places or more.
+    No two kept rows have equal `alike` and agree in `threshold` of their places or more.
 
     Args:
         sketch: shape (rows, places), uint32.
         alike: rows of different values are never duplicates, shape (rows,), uint64.
         order: every row once, best first: a row stays unless an earlier one that stays is a near-duplicate of it; where there
-            are several, it is of the most alike, of those the best.
-        threshold: estimated Jaccard similarity from which on two rows are near-duplicates.
+            are several, of the most similar one, of those the best.
+        threshold: estimated Jaccard similarity at which two rows count as near-duplicates.
     """
     rows, places = sketch.shape
     instead = np.full(rows, -1, dtype=np.int64)

@@ -1,7 +1,7 @@
-"""Is one example good enough to learn from, whatever else there is? The first reason why not.
+"""Quality test of one example, independent of the others: the first reason against it.
 
-Tests are cheap and go in the order in which a person would ask: was it executed, is it fast, has it a sensible size, is it
-work at all, does it name what exists. `slower_than_best` alone looks at more than one row.
+Tests are cheap and go in a natural order: was it executed, is it fast, has it a sensible size, is it
+real work, do its names exist. `slower_than_best` alone compares rows.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _PLACEHOLDER = re.compile(
     r"|\braise NotImplementedError",
     re.I,
 )
-"""Code that says that it is not written."""
+"""Phrases of placeholder code."""
 _HINTS = ("...", "…", " here", "omitted", "rest of", "remainder of", "same as", "unchanged", "notimplemented")
-"""One of these is in all of that; looking for them first takes a tenth of the time."""
+"""All of those contain one of these; searching for them first takes a tenth of the time."""
 _KERNELS = {"triton": "@triton.jit", "cuda": "__global__", "cpp": "#include"}
 """Text that every whole file in this back end contains."""
 _EVASIVE = re.compile(
@@ -33,14 +33,14 @@ _EVASIVE = re.compile(
     r"|return (?:a )?(?:cached|constant|precomputed) (?:output|result))",
     re.I,
 )
-"""Advice not to do the work."""
+"""Advice against doing the work."""
 
 
 def reason(example: Example, settings: DiversityConfig, known_skills: Collection[str] | None = None) -> tuple[str, str] | None:
     """(reason, detail) why the example is refused; None when it is not.
 
     Args:
-        known_skills: names that exist; None when no library was given, then only the candidates shown count.
+        known_skills: names that exist; None if no library was given: then only the candidates shown count.
     """
     return (
         _not_executed(example, settings)
@@ -52,9 +52,9 @@ def reason(example: Example, settings: DiversityConfig, known_skills: Collection
 
 
 def slower_than_best(rows: Sequence[ExampleRow], settings: DiversityConfig) -> dict[int, tuple[str, str]]:
-    """Plain policy rows far below the best that is known for their task and back end: position → (reason, detail).
+    """Plain policy rows far below the best known speedup of their task and back end: position → (reason, detail).
 
-    Rows that follow a given skill are left alone: that the skill did not pay here is theirs to show.
+    Rows that follow a given skill are left alone: they may show that the skill did not help.
     """
     best: dict[tuple[str, str], float] = {}
     for row in rows:
@@ -77,7 +77,7 @@ def _not_executed(example: Example, settings: DiversityConfig) -> tuple[str, str
 
 def _slow(example: Example, settings: DiversityConfig) -> tuple[str, str] | None:
     if example.kind not in PLAYS and not example.chosen:
-        return None  # that nothing was worth choosing or keeping is what a slow episode teaches
+        return None  # a slow episode teaches that nothing was worth choosing or keeping
     least = getattr(settings.min_speedup, example.kind)
     if example.speedup is None:
         return ("no_speedup", "nothing was measured") if settings.require_speedup and least > 0 else None
@@ -103,7 +103,7 @@ def _lazy(example: Example, settings: DiversityConfig) -> tuple[str, str] | None
         if any(hint in lower for hint in _HINTS) and (match := _PLACEHOLDER.search(example.code)):
             return "lazy", f"placeholder: {match.group(0)[:60].strip()}"
         kernel = _KERNELS.get(example.backend)
-        # Only whole files can be held to that; compact texts have no decorators.
+        # A test for whole files only; compact texts have no decorators.
         if kernel and "class ModelNew" in example.code and kernel not in example.code:
             return "lazy", f"no {kernel} in a {example.backend} answer"
     elif example.kind == "summary" and (match := _EVASIVE.search(example.answer())):

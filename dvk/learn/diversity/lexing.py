@@ -1,8 +1,8 @@
-"""Texts → tokens that do not depend on who wrote them: names, comments, layout and, if asked, numbers are gone.
+"""Texts → tokens that do not depend on the author: names, comments, layout and, if asked, numbers are removed.
 
-One lexer reads Python, Triton, C++ and CUDA, also C++ inside the triple-quoted strings of a Python file: it is run on
-hundreds of thousands of answers, some of which no parser accepts. What says *what the code does* stays: keywords,
-punctuation, attributes (`tl.exp`, `.stride`), and calls of what the text does not define itself (`expf`, `range`).
+One lexer reads Python, Triton, C++ and CUDA, also C++ inside the triple-quoted strings of a Python file: it runs on
+hundreds of thousands of answers, some of which no parser accepts. Tokens that carry the code's meaning stay: keywords,
+punctuation, attributes (`tl.exp`, `.stride`), and calls of functions that the text does not define itself (`expf`, `range`).
 Tokens are 32-bit hashes, equal on every machine and in every run.
 """
 
@@ -31,11 +31,11 @@ _KEPT = frozenset(
     "public restrict short signed sizeof static struct switch template this typedef typename union unsigned using void volatile "
     "__global__ __device__ __shared__ __restrict__ __launch_bounds__ __syncthreads blockIdx threadIdx blockDim gridDim omp pragma "
     "parallel simd collapse reduction __m256 __m512 size_t int32_t int64_t uint32_t "
-    # roots that attributes hang on
+    # roots of attribute accesses
     "tl triton torch F nn math std np numpy jit".split()
 )
 _MEMORY = 1 << 20
-"""Distinct spellings remembered: 100 MB at most."""
+"""Distinct spellings cached: 100 MB at most."""
 
 
 class TokenHashes(NamedTuple):
@@ -48,7 +48,7 @@ class TokenHashes(NamedTuple):
 
 
 def code_tokens(text: str) -> TokenHashes:
-    """The tokens of a program, or of an answer that holds one."""
+    """The tokens of a program, or of an answer that contains one."""
     spellings: list[str] = []
     own: list[str] = []
     position = 0
@@ -73,7 +73,7 @@ def prose_tokens(text: str) -> TokenHashes:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text for retrieval: names and numbers as they are, in lower case."""
+    """The words of a text for retrieval: names and numbers unchanged, in lower case."""
     return re.findall(r"[a-z_]\w+|\d+", text.lower())
 
 
@@ -95,7 +95,7 @@ def _hash(text: str) -> int:
 
 
 class _Codes(dict[str, int]):
-    """Spelling → hash without numbers in the high half, with them in the low half; remembered."""
+    """Spelling → hash without numbers in the high half, with them in the low half; cached."""
 
     def __missing__(self, spelling: str) -> int:
         if len(self) >= _MEMORY:
@@ -105,7 +105,7 @@ class _Codes(dict[str, int]):
 
 
 def normal(spelling: str, numbers: bool) -> str:
-    """A token's spelling with what its writer chose taken out.
+    """A token's spelling with the author's choices removed.
 
     Args:
         numbers: keep them.
@@ -126,7 +126,7 @@ def normal(spelling: str, numbers: bool) -> str:
 
 
 class _Words(dict[str, int]):
-    """Word → hash, remembered."""
+    """Word → hash, cached."""
 
     def __missing__(self, word: str) -> int:
         if len(self) >= _MEMORY:

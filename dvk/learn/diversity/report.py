@@ -18,7 +18,7 @@ _SHOWN = 12
 
 
 def coverage(rows: Sequence[ExampleRow]) -> dict[str, Any]:
-    """Rows by value of each facet, and how many equally frequent values that is worth."""
+    """Rows by value of each facet, and their effective number of values."""
     counts: dict[str, Counter[str]] = {facet: Counter(map(attrgetter(facet), rows)) for facet in (*FACETS[:5], "task")}
     counts["operator"] = Counter(chain.from_iterable(row.operators for row in rows))
     counts["skill"] = Counter(chain.from_iterable(row.skills for row in rows))
@@ -34,7 +34,7 @@ def coverage(rows: Sequence[ExampleRow]) -> dict[str, Any]:
 
 
 def sizes(clusters: Sequence[int]) -> dict[str, Any]:
-    """How many clusters, how large, and how many equally large ones that is worth."""
+    """Number and sizes of clusters, and their effective number."""
     found = sorted(Counter(clusters).values(), reverse=True)
     return {
         "num_clusters": len(found),

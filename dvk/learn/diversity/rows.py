@@ -1,7 +1,7 @@
 """An example's features that the filter keeps after its text is released: facts to count by, and two sketches.
 
-A million tokens of text become some hundred bytes a row, so that 200,000 rows fit in memory and their texts
-need not. `ExampleRow` is one row's facts, `ExampleRows` all of them with their sketches, one line of an array each.
+A million tokens of text become some hundred bytes a row, so that 200,000 rows fit in memory without their
+texts. `ExampleRow` is one row's facts, `ExampleRows` all of them with their sketches, one line of an array each.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from dvk.learn.examples import Example
 from dvk.learn.messages import first_user
 
 TEXT_PLACES = 128
-"""Places of the sketch that near-duplicates are found with: a standard error of 0.027 at a similarity of 0.9."""
+"""Places of the sketch for near-duplicates: a standard error of 0.027 at a similarity of 0.9."""
 SHAPE_PLACES = 64
-"""Places of the sketch that clusters are made of, where 0.06 at 0.6 is fine enough."""
+"""Places of the sketch for clusters: 0.06 at 0.6 is precise enough."""
 SHINGLE = 5
 """Tokens a shingle: about one call with its arguments."""
 _NUMBER = re.compile(r"(?<![\w.])\d{1,12}(?![\w.])")
@@ -44,15 +44,15 @@ class ExampleRow:
     operators: tuple[str, ...]
     """The distinct operators of its task, sorted."""
     skills: tuple[str, ...]
-    """The distinct skills that it teaches to use or to choose, sorted; those that a summary proposes are not in use yet."""
+    """The distinct skills that it teaches to use or to choose, sorted; skills that a summary proposes are not in use yet."""
     speedup: float | None
     length: int
-    """Characters that the assistant says."""
+    """Characters of the assistant's text."""
     alike: int
-    """Hash of what near-duplicates have in common besides the wording: kind, backend, turns, skills, signature, and the
+    """Hash of the features that near-duplicates share besides the wording: kind, backend, turns, skills, signature, and the
     sizes to within a factor of two (schedules change by powers of two, so a task twice as large is another one)."""
     digest: int
-    """Hash of all contents, whatever the id says: the last word in every order."""
+    """Hash of all contents except the id: the last tie-breaker in every order."""
 
 
 @dataclass
@@ -94,7 +94,7 @@ def facts(example: Example) -> ExampleRow:
 
 
 def texts(example: Example) -> lexing.TokenHashes:
-    """The tokens that similarity is about: a program, or for the other roles what was asked and answered."""
+    """The tokens that similarity is computed on: a program, or for the other roles question and answer."""
     if example.kind in _PLAYS:
         return lexing.code_tokens(example.answer())
     return lexing.prose_tokens(f"{first_user(example.messages)}\n{example.answer()}")

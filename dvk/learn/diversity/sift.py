@@ -1,8 +1,8 @@
-"""The filter stage: every row by itself, before any is compared with others of its kind.
+"""The sift stage: tests of every row by itself, before rows are compared.
 
-    kept.jsonl       the lines that stay, as they came
+    kept.jsonl       the kept lines, unchanged
     rejected.jsonl   {"id", "reason", "detail", "example"} a line
-    report.json      counts by reason and kind, and the key of what went in; written last
+    report.json      counts by reason and kind, and the key of the inputs; written last
 
 Is it good enough (`filter`), near the best known for its task, and no suite's task (`contamination`)? For examples that were
 never executed, `vouch` answers from executed examples like them.
@@ -27,9 +27,9 @@ from dvk.learn.sources import OnDisk, parsed
 from dvk.learn.spread import spread
 
 VERSION = 1
-"""Raised when the stage decides otherwise on equal input."""
+"""Raise this number when the stage decides otherwise on equal input."""
 BATCH = 1024
-"""Rows a process is given at a time."""
+"""Rows sent to a process at a time."""
 Fate = tuple[str, str] | None
 Vouch = Callable[[Example], Fate | Literal[False]]
 """Fate of a row that was never executed itself: None if a like row was executed and right, False if nothing is known."""
@@ -39,11 +39,11 @@ def sift(
     examples_paths: Sequence[Path], out_folder: Path, config: Config, suites: Suites, *, vouch: Vouch | None = None,
     source: Callable[[Example], str | None] = source_of, depends: str = "", workers: int = 1,
 ) -> dict[str, Any]:
-    """Filter files of examples into a folder; what is finished there for equal input and settings is used again.
+    """Filter files of examples into a folder; finished results for equal input and settings are reused.
 
     Args:
         examples_paths: files, or folders of them.
-        suites: what must not be learned from.
+        suites: evaluation suites to keep out.
         vouch: see `Vouch`.
         source: the reference module that an example is about, if known.
         depends: a hash of all that `vouch` and `suites` depend on.
@@ -102,7 +102,7 @@ class _Sifting:
 
     @cached_property
     def vouched(self) -> DiversityConfig:
-        """The settings for a row whose like was executed."""
+        """The settings for a row that a like row vouches for."""
         return self.settings.model_copy(update={"require_verified": False, "require_speedup": False})
 
     def fate(self, example: Example) -> Fate:

@@ -1,7 +1,7 @@
-"""Operator signatures made coarse: what kind of fusion a task is, whichever pointwise operators are in it.
+"""Coarse operator signatures: a task's kind of fusion, whichever pointwise operators are in it.
 
-`(linear, gelu, mul, softmax)` and `(linear, relu, add, log_softmax)` ask for the same kernel shape: a product, an
-epilogue, a row reduction. Exact signatures of generated chains are nearly all different; families are some hundred.
+`(linear, gelu, mul, softmax)` and `(linear, relu, add, log_softmax)` ask for the same kernel shape: a matmul, an
+epilogue, a row reduction. Exact signatures of generated chains are nearly all different; there are some hundred families.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _CLASSES = {
 }
 _CLASS_OF = {name: kind for kind, names in _CLASSES.items() for name in names.split()}
 _LONGEST = 6
-"""Steps of a family's name that keep their order; a longer signature is named by the set of its classes."""
+"""Steps of a family's name that keep their order; a longer signature is named by its set of classes."""
 
 
 @lru_cache(maxsize=1 << 16)
 def family(signature: tuple[str, ...]) -> str:
-    """The classes of the operators in order, pointwise ones as `point`, moves left out, repeats said once."""
+    """The classes of the operators in order, pointwise ones as `point`, data movement left out, repeats merged."""
     steps: list[str] = []
     for name in signature:
         kind = _CLASS_OF.get(name.rstrip("_"), "point")

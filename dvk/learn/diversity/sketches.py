@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 _BLOCK = 1 << 15
-"""Shingles hashed at a time: they stay in the processor's second-level cache."""
+"""Shingles hashed at a time: they fit in the L2 cache."""
 _EMPTY = np.uint32(0xFFFFFFFF)
 
 
@@ -22,7 +22,7 @@ def shingles(tokens: np.ndarray, width: int) -> np.ndarray:
 
 
 def jaccard(a: np.ndarray, b: np.ndarray) -> float:
-    """|A ∩ B| / |A ∪ B| of two sorted sets without repeats; of two empty ones 1."""
+    """|A ∩ B| / |A ∪ B| of two sorted sets without repeats; 1 for two empty ones."""
     common = np.intersect1d(a, b, assume_unique=True).size
     union = a.size + b.size - common
     return common / union if union else 1.0
@@ -45,7 +45,7 @@ def sketch(texts: Sequence[np.ndarray], width: int, size: int, salt: int = 0) ->
     if not filled.size:
         return made
     starts = np.concatenate([[0], np.cumsum(counts[filled])[:-1]])
-    # Whole texts a block, so that `reduceat` never cuts one.
+    # Whole texts a block, so that `reduceat` never splits one.
     edges = np.searchsorted(starts, np.arange(0, flat.size, _BLOCK))
     edges = np.unique(np.append(edges, filled.size))
     for first, last in zip(edges[:-1], edges[1:]):
@@ -55,7 +55,7 @@ def sketch(texts: Sequence[np.ndarray], width: int, size: int, salt: int = 0) ->
         for place in range(size):
             np.multiply(block, factors[place], out=images)
             np.add(images, offsets[place], out=images)
-            # The low bits of a product depend on few bits of its factor; folding them in makes the order fair.
+            # The low bits of a product depend on few bits of its factor; folding the high bits in makes the order uniform.
             np.bitwise_xor(images, images >> np.uint32(15), out=images)
             made[filled[first:last], place] = np.minimum.reduceat(images, inside)
     return made
@@ -64,9 +64,9 @@ def sketch(texts: Sequence[np.ndarray], width: int, size: int, salt: int = 0) ->
 def similarities(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Estimated Jaccard of every row of `a` with every row of `b`, shape (len(a), len(b)), float32.
 
-    Sketches of at most 255 places; of one byte a place they are compared fastest, and agree by chance in 1 of 256 places.
+    Sketches have at most 255 places; one byte a place is fastest, and agrees by chance in 1 of 256 places.
     """
-    # One place at a time, both columns contiguous and the counts in bytes: memory is what takes the time.
+    # One place at a time, both columns contiguous and the counts in bytes: memory traffic is the bottleneck.
     left, right = np.ascontiguousarray(a.T), np.ascontiguousarray(b.T)
     agree = np.zeros((len(a), len(b)), dtype=np.uint8)
     equal = np.empty(agree.shape, dtype=bool)
@@ -77,11 +77,11 @@ def similarities(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _hashed(texts: Sequence[np.ndarray], width: int) -> tuple[np.ndarray, np.ndarray]:
-    """All shingles of all texts, one after the other, and how many each has (repeats within a text included)."""
+    """All shingles of all texts, concatenated, and the count of each text (repeats within a text included)."""
     lengths = np.array([len(text) for text in texts], dtype=np.int64)
     counts = np.where(lengths > 0, np.maximum(lengths - width + 1, 1), 0)
     # Each text is padded at its end with width - 1 zeros; shingles that reach into them are dropped,
-    # but for a text shorter than one shingle.
+    # except for a text shorter than one shingle.
     padded = np.zeros(int((lengths + width - 1).sum()) + width, dtype=np.uint64)
     starts = np.concatenate([[0], np.cumsum(lengths + width - 1)])[:-1]
     for start, text in zip(starts, texts):

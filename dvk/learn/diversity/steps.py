@@ -1,6 +1,6 @@
 """Best steps: only the revisions that made correct code faster, one for each parent (Kernel-Smith, arXiv 2603.28342).
 
-A long search teaches more by the few revisions that paid than by all that were tried.
+A long search teaches more by its few successful revisions than by all attempts.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from dvk.learn.examples import Example
 
 MIN_GAIN = 1.05
-"""Speedup over the parent from which on a step counts: timing noise between two searches reaches a few percent."""
+"""Speedup over the parent at which a step counts: timing noise between two searches reaches a few percent."""
 
 
 def gain(example: Example, speedups: dict[str, float]) -> float | None:
-    """How much faster than its parent the example's code is; None where that is not known.
+    """Speedup of the example's code over its parent; None if unknown.
 
     The parent is the example it names or, in a conversation of several turns, the best correct turn before the last.
-    Without a correct predecessor there is nothing that was improved. The lower end of the child's interval counts, where known.
+    Without a correct predecessor there is no improvement. The lower end of the child's interval counts, if known.
 
     Args:
         speedups: of examples by id.
@@ -33,7 +33,7 @@ def gain(example: Example, speedups: dict[str, float]) -> float | None:
 
 
 def best_steps(examples: Iterable[Example], min_gain: float = MIN_GAIN) -> list[Example]:
-    """The improving steps among policy examples, in the order given: of each parent the child that gains most.
+    """The improving steps among policy examples, in the order given: for each parent the child with the largest gain.
 
     Args:
         min_gain: least ratio of the child's speedup to the parent's.

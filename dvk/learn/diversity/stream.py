@@ -1,9 +1,9 @@
 """The whole filter: one pass over the examples, a decision about every row, and files that are complete or absent.
 
-    kept.jsonl       the lines that stay, as they came
+    kept.jsonl       the kept lines, unchanged
     rejected.jsonl   {"id", "reason", "detail", "example"} a line
-    report.json      coverage before and after, and the key of what went in; written last
-    report.md        the same for people
+    report.json      coverage before and after, and the key of the inputs; written last
+    report.md        the same as text
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dvk.learn.sources import InMemory, OnDisk
 from dvk.records import content_hash
 
 PIECE = 1 << 26
-"""Bytes of a file that are hashed by themselves."""
+"""Bytes of a file hashed as one block."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ def run(
     sifted: bool = False,
     workers: int = 1,
 ) -> dict[str, Any]:
-    """Filter files of examples into a folder; what is finished there for equal input and settings is used again.
+    """Filter files of examples into a folder; finished results for equal input and settings are reused.
 
     Args:
         examples_path: a file of examples, a folder of them, or several of either.
         known_skills: names that selections may pick; None when no library was given.
-        sifted: the files come from `sift`, which has asked everything that can be asked of a row by itself.
+        sifted: the files come from `sift`, which has made all tests of single rows.
         workers: processes that read.
 
     Returns:
@@ -103,7 +103,7 @@ def run(
 
 
 def key_of(paths: Sequence[Path], config: Config, known_skills: Collection[str] | None, version: str) -> str:
-    """Hash of all that an outcome depends on."""
+    """Hash of all inputs of an outcome."""
     suites = [path for folder in config.diversity.suites for path in sorted(Path(folder).rglob("*.py"))]
     sizes = [(path, path.stat().st_size) for path in [*paths, *suites]]
     pieces = [(path, at) for path, size in sizes for at in range(0, max(1, size), PIECE)]
@@ -133,7 +133,7 @@ def finished(folder: Path, key: str) -> dict[str, Any] | None:
 
 
 def divided(lines: Iterable[bytes], fates: Iterable[tuple[str, str] | None], folder: Path) -> dict[str, int]:
-    """Write `kept.jsonl` and `rejected.jsonl`, aside and then renamed; how many bytes each has."""
+    """Write `kept.jsonl` and `rejected.jsonl`, to temporary files and then renamed; returns their bytes."""
     with _whole(folder / "kept.jsonl") as kept, _whole(folder / "rejected.jsonl") as rejected:
         for line, fate in zip(lines, fates, strict=True):
             if fate is None:
@@ -145,7 +145,7 @@ def divided(lines: Iterable[bytes], fates: Iterable[tuple[str, str] | None], fol
 
 def refusal(line: bytes, fate: tuple[str, str]) -> bytes:
     """A line of `rejected.jsonl`."""
-    first = _ID.match(line)  # as we write them; else as JSON may be written
+    first = _ID.match(line)  # in dvk's own form; else any valid JSON
     id_ = first[1].decode() if first is not None else json.loads(line)["id"]
     head = json.dumps({"id": id_, "reason": fate[0], "detail": fate[1]}, ensure_ascii=False).encode()
     return head[:-1] + b', "example": ' + line + b"}"
@@ -155,14 +155,14 @@ _ID = re.compile(rb'\{"id":"(\w+)",')
 
 
 def write_lines(path: Path, lines: Iterable[bytes]) -> None:
-    """Write a whole file, aside and then renamed."""
+    """Write a whole file, to a temporary file and then renamed."""
     with _whole(path) as out:
         out.writelines(line + b"\n" for line in lines)
 
 
 @contextmanager
 def _whole(path: Path) -> Iterator[BinaryIO]:
-    """A file that exists when all is written."""
+    """A file that appears when all is written."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with aside.open("wb") as out:
         yield out

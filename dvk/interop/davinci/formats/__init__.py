@@ -1,8 +1,8 @@
-"""Published formats of training data, read into examples and, where the columns are known, written.
+"""Published formats of training data, parsed into examples and, if the columns are known, written.
 
-A format is a function from one row, a dict, to one example; it raises ValueError where the row is not one.
-What is imported was not executed here: it is `verified=False` until it is. The published sets' own defects
-are not repaired in silence: a row that cannot be used is reported with its place and why.
+A format is a function from one row, a dict, to one example; it raises ValueError if the row is not one.
+Imported examples were not executed here: they are `verified=False` until they are. Defects of the published sets
+are not repaired silently: an unusable row is reported with its place and the reason.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def detect(row: dict[str, Any]) -> str:
 
 
 def any_examples(path: Path, problems: list[str]) -> Iterator[Example]:
-    """The examples of a file, ours or in a published format that its columns tell.
+    """The examples of a file, in dvk's own or a published format, detected from its columns.
 
     Args:
         path: `.jsonl` or `.parquet`; for dvk's own format also a folder.
@@ -69,7 +69,7 @@ def read(path: Path, name: str = "auto", problems: list[str] | None = None) -> I
 
     Args:
         path: `.parquet`, or `.jsonl` / `.json` with one object a line.
-        name: one of FORMATS, `path/to/file.py:function`, or `auto` to tell from the first row's columns.
+        name: one of FORMATS, `path/to/file.py:function`, or `auto` to detect from the first row's columns.
         problems: receives `file:row: why` for every row left out.
 
     Raises:

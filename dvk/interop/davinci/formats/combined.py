@@ -1,7 +1,7 @@
 """daVinci's combined SFT parquet: `messages` and `tools` as JSON text (or nested), `enable_thinking`.
 
-Its rows do not say which kind they are: the tool that is offered tells the two skill roles, the block of
-injected skills tells the second kind of policy.
+Its rows do not name their kind: the offered tool identifies the two skill roles, the block of
+injected skills the second kind of policy.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def example(row: dict[str, Any]) -> Example:
 
 
 def write(path: Path, examples: Iterable[Example]) -> int:
-    """Write examples in this format; how many there were.
+    """Write examples in this format; returns how many.
 
     Raises:
         MachineError: pyarrow is not installed.

@@ -1,4 +1,4 @@
-"""Speedups of the rounds of a trajectory, from the judge's JSON that its user turns carry."""
+"""Speedups of a trajectory's rounds, from the judge's JSON in its user turns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TELLING = {"speedup", "correctness", "compiled"}
 
 
 def round_speedups(messages: tuple[dict[str, Any], ...]) -> tuple[float | None, ...]:
-    """One for every user turn after an answer, oldest first; 0 where that round was not correct, null where it was not told.
+    """One for every user turn after an answer, oldest first; 0 if that round was not correct, null if unknown.
 
     The answer that ends a conversation has no feedback after it, and so no entry.
     """
@@ -41,10 +41,10 @@ def speedup(feedback: str) -> float | None:
 
 
 def known(told: Sequence[float | None], answers: int) -> tuple[float | None, ...]:
-    """The rounds of an example with so many answers, null where one was not correct; empty where one before the last was not told.
+    """The rounds of an example with so many answers, null if one was not correct; empty if one before the last is unknown.
 
     Args:
-        told: a round, 0 or less where it was not correct, null where it was not told.
+        told: a round, 0 or less if it was not correct, null if unknown.
     """
     if len(told) < answers - 1 or None in told[: answers - 1]:
         return ()

@@ -19,7 +19,7 @@ _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def signature(source: str, entry: str = "Model") -> tuple[str, ...]:
-    """Operator names in the order of the text; empty where the text has no such class or is not Python."""
+    """Operator names in the order of the text; empty if the text has no such class or is not Python."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -67,6 +67,6 @@ def _walk(node: ast.AST, layers: dict[str, list[str]], names: list[str]) -> None
 
 
 def snake(name: str) -> str:
-    """`LayerNorm` → `layer_norm`, `ReLU` → `relu`, `Conv2d` → `conv2d`: as the functional form is called."""
+    """`LayerNorm` → `layer_norm`, `ReLU` → `relu`, `Conv2d` → `conv2d`: names of the functional form."""
     spelled = "_".join(_CAMEL.split(name)).lower().replace("p_re_lu", "prelu").replace("re_lu", "relu")
     return re.sub(r"(?<=norm)\dd$", "", spelled)

@@ -33,9 +33,9 @@ class ProblemRow:
 
     Attributes:
         name: of the problem.
-        level: e.g. `1`; empty where there is none.
+        level: e.g. `1`; empty if there is none.
         source: Python text with the class `entry`.
-        prompt: what the policy is asked first.
+        prompt: the policy's first question.
         entry: the reference's class.
     """
 
@@ -47,7 +47,7 @@ class ProblemRow:
 
 
 def write(path: Path, rows: Iterable[ProblemRow]) -> int:
-    """Write the table; how many rows.
+    """Write the table; returns the number of rows.
 
     Raises:
         MachineError: pyarrow is not installed.

@@ -30,7 +30,7 @@ def summary(row: dict[str, Any]) -> Example:
 
 
 def selection(row: dict[str, Any]) -> Example:
-    """A line of `selected_skill_data.jsonl`; the candidates of retrieval are the skills given.
+    """A line of `selected_skill_data.jsonl`; the candidates of retrieval are its given skills.
 
     Raises:
         ValueError: not ok, or not such a row.
@@ -76,7 +76,7 @@ def _example(
 
 
 def schema(tool: str, key: str, item: dict[str, Any]) -> dict[str, Any]:
-    """A tool of two required parameters, `think` and the list `key`, as these files' teachers were offered."""
+    """A tool of two required parameters, `think` and the list `key`, as in these files' prompts."""
     listed = {"type": "array", "items": {"type": "object", "properties": item, "required": list(item)}}
     parameters = {"type": "object", "properties": {"think": {"type": "string"}, key: listed}, "required": ["think", key]}
     return {"type": "function", "function": {"name": tool, "parameters": parameters}}

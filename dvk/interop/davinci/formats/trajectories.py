@@ -1,8 +1,8 @@
 """Multi-turn trajectories of one task: the cold-start parquet of Dr.Kernel, and daVinci's seed records.
 
-Both end with an answer that no feedback follows; what is known of the rounds is the best one and its speedup.
-A trajectory is therefore cut after its best round: then what the example ends with is what was measured, and
-rounds that only made it slower are not learned.
+Both end with an answer without feedback; the known rounds are the best one and its speedup.
+A trajectory is therefore cut after its best round: the example ends with a measured answer, and
+later, slower rounds are not learned.
 """
 
 from __future__ import annotations
@@ -67,5 +67,5 @@ def _trajectory(row: dict[str, Any], speedups: tuple[float | None, ...], origin:
 
 
 def task(source: str | None, prompt: str, name: str) -> ExampleTask:
-    """A task that dvk has not examined: known by its source, else by the prompt."""
+    """A task that dvk has not examined: identified by its source, else by the prompt."""
     return ExampleTask(id=content_hash("import", source or prompt), name=name, source=source)

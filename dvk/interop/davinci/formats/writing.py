@@ -1,6 +1,6 @@
-"""Examples as rows of the published formats: what `formats.read` reads from them is the example again, as far as the columns hold it.
+"""Examples as rows of the published formats: `formats.read` gives the example back, as far as the columns hold it.
 
-A row that a format has no place for is an error of that row: a summary is no trajectory, an answer in plain text no tool call.
+A row that does not fit a format is an error of that row: a summary is no trajectory, an answer in plain text no tool call.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ PARQUET = ("combined", "coldstart")
 
 
 def write(path: Path, name: str, examples: Iterable[Example], problems: list[str]) -> int:
-    """Write the examples that fit, aside and then renamed; how many.
+    """Write the examples that fit, to a temporary file and then renamed; returns how many.
 
     Args:
         name: one of WRITERS.
-        problems: receives `id: why` for every example left out.
+        problems: receives `id: reason` for every example left out.
 
     Raises:
         MachineError: parquet, and pyarrow is not installed.
@@ -120,7 +120,7 @@ def _taught(example: Example, kind: str) -> tuple[dict[str, Any], dict[str, Any]
 
 
 def _uuid(example: Example) -> int:
-    """The row's own number where it was imported with one, else one made of the id."""
+    """The row's own number if it was imported with one, else one made of the id."""
     known = example.quality.get("uuid")
     return known if isinstance(known, int) and not isinstance(known, bool) else int(example.id[:15], 16)
 

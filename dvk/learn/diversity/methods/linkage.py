@@ -1,4 +1,4 @@
-"""Agglomerative clustering with average linkage, cut at a similarity: two clusters join while their rows are alike on average.
+"""Agglomerative clustering with average linkage, cut at a similarity: two clusters join while their average similarity is high enough.
 
 The nearest-neighbour chain (Murtagh 1983) needs O(n²) time and one matrix; average linkage is reducible, so the merges are
 those of the textbook algorithm. Ties go to the lower index, so equal input gives equal output.
@@ -31,7 +31,7 @@ def labels(similarity: np.ndarray, settings: DiversityConfig) -> np.ndarray:
         if len(chain) > 1 and near[last, chain[-2]] >= near[last, best]:
             best = chain[-2]
         if near[last, best] < settings.similar:
-            # Nothing left is near enough to it, and by reducibility nothing made later will be.
+            # No remaining cluster is similar enough to it, and by reducibility no later one will be.
             _retire(near, alive, chain.pop())
         elif len(chain) > 1 and best == chain[-2]:
             chain.pop()
@@ -47,7 +47,7 @@ def labels(similarity: np.ndarray, settings: DiversityConfig) -> np.ndarray:
         else:
             chain.append(best)
     for row in range(number):
-        parent[row] = parent[parent[row]]  # a row's parent is lower, and so already final
+        parent[row] = parent[parent[row]]  # a row's parent has a lower index, and so is already final
     return np.unique(parent, return_inverse=True)[1].reshape(number)
 
 
