@@ -3,8 +3,8 @@
     examples    ours (JSONL), or any published format   →   ours, combined and coldstart (parquet), seed, skills, selection (JSONL)
     problems    a folder of task files, or a table      →   a folder of task files, rl (parquet)
 
-Nothing is executed: an example that was imported stays unverified. Rows that cannot be read, or have no place in the target's format, are
-left out and told.
+Nothing is executed: an imported example stays unverified. Rows that cannot be parsed, or do not fit the target's format, are
+left out and reported.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ class Converted:
 
 
 def convert(source: Path, target: Path, form: str | None = None, replace: bool = False) -> Converted:
-    """Write what `source` holds to `target`.
+    """Convert `source` to `target`.
 
     Args:
         source: a file of examples, a table of problems or a folder of task files.
         target: a file, or for tasks a folder.
-        form: one of FORMS; None goes by the ending of `target`, and for parquet by what `source` is.
+        form: one of FORMS; None is detected from the ending of `target`, and for parquet from `source`.
         replace: overwrite a file that exists.
 
     Raises:
-        UsageError: nothing to read, an unknown form, an ending that does not go with it, something in the way, or no right to write there.
+        UsageError: nothing to read, an unknown form, an ending that contradicts it, an existing target, or no right to write there.
         MachineError: parquet, and pyarrow is not installed.
     """
     if not source.exists():
@@ -79,7 +79,7 @@ def convert(source: Path, target: Path, form: str | None = None, replace: bool =
 
 
 def write_file(source: Path, target: Path, form: str, problems: list[str]) -> int:
-    """Write `target` aside and rename it if there is anything in it, so that what was there stays otherwise; how many."""
+    """Write `target` to a temporary file and rename it unless it is empty, so that an existing one stays; returns how many."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".dvk_", dir=target.parent) as folder:
         aside = Path(folder) / target.name
@@ -95,7 +95,7 @@ def write_file(source: Path, target: Path, form: str, problems: list[str]) -> in
 
 
 def write_tasks(source: Path, folder: Path) -> int:
-    """A file for every problem of a table, in a sub-folder by level; how many. Rows of one name are numbered."""
+    """Write a file for every problem of a table, in a sub-folder by level; returns how many. Rows with equal names are numbered."""
     number, taken = 0, set()
     for problem in problems_of(source):
         place = folder / problem.level if problem.level else folder
@@ -111,7 +111,7 @@ def write_tasks(source: Path, folder: Path) -> int:
 
 
 def rl_rows(source: Path, problems: list[str]) -> Iterator[rl.ProblemRow]:
-    """The problems of a folder of task files, or of a table, each with the question that daVinci-kernel's policy is asked."""
+    """The problems of a folder of task files, or of a table, each with the first question to daVinci-kernel's policy."""
     if source.is_file():
         for problem in problems_of(source):
             yield row(problem.name, problem.level or "", problem.source, "Model")

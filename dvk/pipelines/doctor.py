@@ -31,7 +31,7 @@ from dvk.skills import Library, default_path
 
 PROBES = "dvk.pipelines.probes"
 PROBE_LIMITS = Limits(wall_s=120.0)
-"""The slowest probe imports torch and Triton from a cold disk: half a minute on a small machine."""
+"""Timeout of the slowest probe, which imports torch and Triton from a cold disk: half a minute on a small machine."""
 CPU_COPY_BYTES = 256 << 20
 """Several times any last-level cache."""
 GPU_COPY_BYTES = 1 << 30
@@ -43,10 +43,10 @@ CEILINGS = ("copy_gbps", "read_gbps", "write_gbps", "gflops", "launch_us", "sync
 
 
 def examine(library: Path | None = None) -> dict[str, Any]:
-    """Everything the report says, as plain data; takes some seconds.
+    """The whole report, as plain data; takes some seconds.
 
     Args:
-        library: the skill library to look at, by default the user's.
+        library: the skill library to describe, by default the user's.
     """
     gpus = machine.gpu_names()
     cuda = _probe("cuda", {"num_bytes": GPU_COPY_BYTES, "matmul": GPU_MATMUL})
@@ -91,7 +91,7 @@ def _settings(section: BaseModel, prefix: str) -> list[dict[str, Any]]:
 # ---------------------------------------------------------------- probes
 
 def _probe(name: str, request: dict[str, Any], env: dict[str, str] | None = None) -> dict[str, Any]:
-    """The answer of one probe, or why there is none."""
+    """The answer of one probe, or its error."""
     answer = sandbox.call(f"{PROBES}:{name}", request, PROBE_LIMITS, env=env)
     if isinstance(answer, sandbox.Message):
         return answer.value
@@ -100,7 +100,7 @@ def _probe(name: str, request: dict[str, Any], env: dict[str, str] | None = None
 
 
 def _isolation(gpu: bool) -> dict[str, Any]:
-    """The sandbox layers that hold candidates here, by device, and the accesses left open because a layer is missing."""
+    """The sandbox layers that confine candidates here, by device, and the accesses left open because a layer is missing."""
     result: dict[str, Any] = {}
     kinds: tuple[Device, ...] = ("cpu", "cuda") if gpu else ("cpu",)
     for kind in kinds:
@@ -151,9 +151,9 @@ def _output(command: list[str]) -> str:
 # ---------------------------------------------------------------- backends, library, memory
 
 def _backends(cpp: dict[str, Any], triton: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Which backends work, and how; where one does not, why and what to do.
+    """The usable backends and how they run; for the others the reason and a remedy.
 
-    A backend says what it lacks; what it has must also have worked in its probe.
+    A backend reports missing parts; the parts it has must also have worked in their probe.
     """
     device = backends.default_device()
     probes = {"cpp": cpp, "triton": triton}
@@ -173,7 +173,7 @@ def _backends(cpp: dict[str, Any], triton: dict[str, Any]) -> dict[str, dict[str
 
 
 def _library(path: Path) -> dict[str, Any]:
-    """The skill library as it is; a missing one is not built here."""
+    """The existing skill library; a missing one is not built here."""
     facts: dict[str, Any] = {"path": str(path), "exists": path.exists(), "num_skills": None, "num_bytes": None}
     if facts["exists"]:
         facts["num_bytes"] = path.stat().st_size

@@ -24,12 +24,12 @@ _IPC_RMID = 0
 
 
 def honeypot() -> Path:
-    """A folder that cleaners must not follow a link to; N10 knows its name."""
+    """A folder that cleaners must not follow a link to; case N10 knows its name."""
     return Path("/tmp") / f"{MARK}honeypot-{os.getuid()}"
 
 
 class LeftoverWatch:
-    """Looks for what was not there before."""
+    """Searches for traces that were not there before."""
 
     def __init__(self) -> None:
         self.precious = honeypot() / "precious"
@@ -49,7 +49,7 @@ class LeftoverWatch:
 
 @contextmanager
 def watched() -> Iterator[LeftoverWatch]:
-    """Lay the honeypot; afterwards remove it and every marked file and segment."""
+    """Create the honeypot; afterwards remove it and every marked file and segment."""
     shutil.rmtree(honeypot(), ignore_errors=True)
     honeypot().mkdir(mode=0o777)
     watch = LeftoverWatch()

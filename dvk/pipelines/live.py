@@ -1,8 +1,8 @@
 """A search's progress on stderr while it works: the best so far, the budget, the last candidates.
 
-A terminal gets a small view redrawn in place by one thread: at most four times a second when
-something happened and once a second for the clock. A redraw costs 1.2 ms of one core
-(`test_live.py` holds it below 1 %), so it goes on while candidates are timed: 0.1 % of one core against
+A terminal gets a small view redrawn in place by one thread: at most four times a second on changes
+and once a second for the clock. A redraw costs 1.2 ms of one core
+(`test_live.py` holds it below 1 %), so it continues while candidates are timed: 0.1 % of one core against
 medians of interleaved pairs. Anything else gets plain lines: one an improvement, and one every ten
 quiet seconds. stdout is never written. A terminal that goes away does not stop a search.
 
@@ -41,10 +41,10 @@ class SearchView:
 
     Args:
         budget_s: seconds the search may take.
-        name: what is being made faster.
+        name: the module's name.
         quiet: show nothing at all.
         elapsed_s: seconds already spent, when a run is resumed.
-        several: there is more than one proposer, so each candidate's is named.
+        several: there are several proposers, so each candidate's is named.
         file: where to write; stderr.
     """
 
@@ -97,10 +97,10 @@ class SearchView:
             if self._view is not None:
                 try:
                     self._view.stop()
-                except (OSError, ValueError):  # the terminal is gone, and with it what was drawn
+                except (OSError, ValueError):  # the terminal is gone, with the view
                     pass
 
-    # ------------------------------------------------------------ what happened
+    # ------------------------------------------------------------ events
 
     def stage(self, text: str) -> None:
         """The search entered a new stage, e.g. `capturing the graph`."""
@@ -116,7 +116,7 @@ class SearchView:
             self._say(_line(text))
 
     def trying(self, title: str, proposer: str = "") -> None:
-        """A candidate went to the judge; `proposer` is named where there are several."""
+        """A candidate went to the judge; `proposer` is named if there are several."""
         with self._lock:
             self._trying = _line(f"{proposer}: {title}" if proposer else title)
         self._changed.set()
@@ -167,7 +167,7 @@ class SearchView:
         timing = verdict.timing if verdict else None
         self._trying = ""
         confirmation = verdict is not None and verdict.tier == "claim"
-        self._counts[outcome] += not confirmation  # which tries nothing new
+        self._counts[outcome] += not confirmation  # a stage without new candidates
         faster = verdict is not None and verdict.faster
         figures = shown(timing.speedup) if timing else outcome
         self._recent.append((self._counts.total(), figures, faster, title))
@@ -175,7 +175,7 @@ class SearchView:
             return
         if faster and timing is not None and (confirmation or not self._faster.get(candidate.id, (False,))[0]):
             self._faster[candidate.id] = (confirmation, timing.speedup, title)
-        elif confirmation:  # it was not faster after all
+        elif confirmation:  # the confirmation refuted it
             self._faster.pop(candidate.id, None)
 
     def _best(self) -> tuple[bool, Interval, str] | None:
@@ -256,7 +256,7 @@ def _best_line(confirmed: bool, speedup: Interval, title: str) -> str:
 
 
 def _line(text: str) -> str:
-    """Foreign text as one line without anything a terminal would act on."""
+    """Foreign text as one line without control characters."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 

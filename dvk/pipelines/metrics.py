@@ -1,4 +1,4 @@
-"""Figures of a run as they come: `metrics.jsonl`, a row a step, and curves for TensorBoard where it is installed."""
+"""Figures of a run as they come: `metrics.jsonl`, a row a step, and curves for TensorBoard if it is installed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Metrics:
 
     Args:
         run: the run's folder.
-        first: step that this process begins with: curves from it on, left by a process that was killed, are not shown any more.
+        first: step that this process begins with: later curves, left by a killed process, are hidden.
     """
 
     def __init__(self, run: RunFolder, first: int = 0):
@@ -46,7 +46,7 @@ class Metrics:
             writer.flush()
 
     def close(self) -> None:
-        """Let go of TensorBoard's file."""
+        """Close TensorBoard's file."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -64,14 +64,14 @@ class Metrics:
 
 
 def rewind(run: RunFolder, step: int, last: Mapping[str, Any] | None) -> None:
-    """Make metrics.jsonl what it was when a checkpoint was whole: rows of later steps go, the checkpoint's own is there.
+    """Restore metrics.jsonl to its state at a checkpoint: rows of later steps are removed, the checkpoint's own is there.
 
-    A run may be killed after a checkpoint and before its row is written, or after a row and before the checkpoint; a row kept
-    in the checkpoint and this make both harmless.
+    A run may be killed after a checkpoint and before its row is written, or after a row and before the checkpoint; the row
+    in the checkpoint makes both harmless.
 
     Args:
         run: its folder.
-        step: of the checkpoint; rows of later ones were not the run's in the end.
+        step: the checkpoint's step; later rows belong to steps that will be repeated.
         last: the checkpoint's row; None: it has none.
     """
     if not run.writes:
@@ -85,7 +85,7 @@ def rewind(run: RunFolder, step: int, last: Mapping[str, Any] | None) -> None:
 
 
 def _tag(name: str) -> str:
-    """TensorBoard groups curves by what stands before a slash: `reward_turn_1` becomes `reward/turn_1`."""
+    """TensorBoard groups curves by the text before a slash: `reward_turn_1` becomes `reward/turn_1`."""
     group, _, rest = name.partition("_")
     return f"{group}/{rest}" if rest and group in GROUPED else name
 

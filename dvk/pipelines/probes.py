@@ -1,4 +1,4 @@
-"""The child side of `dvk doctor`: each probe really does the thing and answers with what it saw.
+"""The child side of `dvk doctor`: each probe tries the operation and answers with the result.
 
 Run through `dvk.sandbox.call`, never in the parent: a broken driver may crash or hang, and a CUDA
 context must not be opened in a process that later forks. An answer has `works` and, when false,
@@ -41,7 +41,7 @@ def shut_in(channel: RequestChannel) -> None:
 
 
 def cpp(channel: RequestChannel) -> None:
-    """Compile a tiny OpenMP kernel in `folder` with the words of `compiler`, load it, run it, check it."""
+    """Compile a tiny OpenMP kernel in `folder` with the command `compiler`, load it, run it, check it."""
     request = channel.receive() or {}
     folder, compiler = Path(request["folder"]), list(request["compiler"])
     source, library = folder / "probe.cpp", folder / "probe.so"
@@ -51,7 +51,7 @@ def cpp(channel: RequestChannel) -> None:
     command = [*compiler, *flags, str(source), "-o", str(library)]
     try:
         done = subprocess.run(command, capture_output=True, text=True)
-    except OSError as error:  # $CXX names nothing
+    except OSError as error:  # $CXX names no program
         channel.send({"works": False, "error": f"{compiler[0]}: {error.strerror}"})
         return
     compile_s = time.perf_counter() - start
@@ -89,7 +89,7 @@ def cpu(channel: RequestChannel) -> None:
 
 
 def _least(work: Callable[[], object], count: int) -> float:
-    """Seconds of the quickest of `count` runs, the first two left out: the pages are touched, the pools made."""
+    """Seconds of the quickest of `count` runs, the first two left out: they touch pages and create thread pools."""
     times = []
     for _ in range(count + 2):
         start = time.perf_counter()
@@ -121,7 +121,7 @@ def _matmul_gflops(device: str, precision: str, side: int) -> float:
 
 
 def _seconds(work: Callable[[], object], device: str) -> float:
-    """How long one run takes, on a GPU between two events."""
+    """Time of one run, on a GPU between two events."""
     import torch
 
     if device == "cpu":
@@ -199,7 +199,7 @@ def _launches() -> dict[str, float]:
 
 
 def triton(channel: RequestChannel) -> None:
-    """Run a tiny Triton kernel on `device`; on `cpu` the environment has chosen Triton's interpreter."""
+    """Run a tiny Triton kernel on `device`; on `cpu` the environment has selected Triton's interpreter."""
     device = (channel.receive() or {})["device"]
     try:
         import torch

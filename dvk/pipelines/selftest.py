@@ -1,11 +1,11 @@
-"""`dvk verify --selftest`: attack the judge of this machine with the red team's files, and show it their honest twins.
+"""`dvk verify --selftest`: attacks the judge of this machine with the red team's files, and their honest twins.
 
-    read the files → load their references → judge all, evil and honest in turn → look for what was left behind
+    read the files → load their references → judge all, evil and honest in turn → look for traces
 
-An attack is caught when its verdict is what its file demands: not ok (`refused`), or at least no
+An attack is caught when its verdict is the one that its file demands: not ok (`refused`), or at least no
 faster than the reference by more than `FLATTERED` (`unflattered`: a cheat that fails leaves honest,
 slow work), or the problem is called degenerate (`reported`); and nothing of it is left on the
-machine. What seems flattered is timed again for longer, which alone counts: on a busy machine seven
+machine. A case that seems flattered is timed again for longer, which alone counts: on a busy machine seven
 pairs flatter honest work as well. Evil and honest candidates of one reference follow each other in one judge session, so that an attack on
 the next candidate shows as an honest one rejected.
 
@@ -40,7 +40,7 @@ PATIENT_PAIRS = 100
 
 MEMORY_BYTES = {"cpu": 4 << 30, "cuda": 24 << 30}
 NUM_PROCESSES = 300
-"""Attacks on the machine's resources end here, where a user's machine does not feel them."""
+"""Lowered limits for attacks on the machine's resources, so that a user's machine does not feel them."""
 
 CLASSES = {
     "A": "fabricated output", "B": "lower precision", "C": "caching and replay", "D": "escaping the clock",
@@ -67,7 +67,7 @@ class RedTeamCase:
     backward: bool = False
     require_kernels: bool = False
     twin: str | None = None
-    """The honest file that shows where the line is; null: the one of the same name."""
+    """The honest counterpart; null: the one of the same name."""
 
     @property
     def id(self) -> str:
@@ -86,7 +86,7 @@ class RedTeamCase:
 
     @cached_property
     def source(self) -> str:
-        """The candidate."""
+        """The candidate's text."""
         return self.path.read_text(encoding="utf-8")
 
 
@@ -102,7 +102,7 @@ class SelftestOutcome:
 
     @property
     def right(self) -> bool:
-        """Caught, or accepted."""
+        """Whether it was caught, or the honest one accepted."""
         v, expect = self.verdict, self.case.expect
         if self.trace or v.status is Status.BROKEN_TASK:
             return False
@@ -116,7 +116,7 @@ class SelftestOutcome:
 
     @property
     def flattered(self) -> bool:
-        """The verdict says faster than the reference of what is not."""
+        """Whether the verdict says faster for work that is not faster."""
         timing = self.verdict.timing
         return self.case.expect == "unflattered" and timing is not None and timing.speedup.lo > FLATTERED
 
@@ -159,7 +159,7 @@ def read(path: Path, kind: Literal["evil", "honest"]) -> RedTeamCase:
     """One file's case.
 
     Raises:
-        ValueError: no case line, or one that says something unknown.
+        ValueError: no case line, or one with an unknown entry.
     """
     found = _LINE.findall(path.read_text(encoding="utf-8"))
     if len(found) != 1:
@@ -182,14 +182,14 @@ def selftest(
     """Judge every case that this machine can run; outcomes, and the names of the cases left out.
 
     Args:
-        config: its limits are lowered to what a user's machine does not feel.
+        config: its limits are lowered, so that a user's machine does not feel the attacks.
         only: as for `cases`.
-        device: judge there only; null: on the GPU what can run there, if there is one, and the rest on the CPU.
-        workers: candidates in work at once.
+        device: judge there only; null: on the GPU if there is one and the case can run there, the rest on the CPU.
+        workers: candidates in flight.
         progress: called with the number done, the number in all, and the newest outcome.
 
     Raises:
-        UsageError: nothing is called `only`.
+        UsageError: no case is called `only`.
         MachineError: no sandbox can be started.
         TaskError: a reference does not load: a bug of dvk.
     """
@@ -212,7 +212,7 @@ def selftest(
 
 
 def report(outcomes: Sequence[SelftestOutcome], left_out: Sequence[str]) -> str:
-    """Caught and missed by class, honest ones accepted and rejected, and each that went wrong, for people."""
+    """Caught and missed by class, honest ones accepted and rejected, and each wrong outcome, as text."""
     lines = []
     for letter, title in CLASSES.items():
         evil = [o for o in outcomes if o.case.kind == "evil" and o.case.id[0] == letter]
@@ -257,7 +257,7 @@ def _place(case: RedTeamCase, device: Device | None) -> Device | None:
 
 
 def _groups(placed: Sequence[tuple[RedTeamCase, Device]]) -> list[list[tuple[RedTeamCase, Device]]]:
-    """Those that one call of the pool can judge."""
+    """Cases that one call of the pool can judge."""
     groups: dict[tuple[Any, ...], list[tuple[RedTeamCase, Device]]] = {}
     for case, place in placed:
         groups.setdefault((place, case.tier, case.backward, case.require_kernels), []).append((case, place))
@@ -279,6 +279,6 @@ def _cautious(config: Config, device: Device) -> Config:
 
 
 def show_progress(done: int, total: int, outcome: SelftestOutcome) -> None:
-    """One line on stderr."""
+    """Print one line on stderr."""
     mark = "ok" if outcome.right else "WRONG"
     print(f"[{done}/{total}] {mark} {outcome.case.name}: {outcome.verdict.status.value}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Tracebacks of exceptions inside dvk: a file for each task in the run folder, and a line on stderr that says how many there are."""
+"""Tracebacks of exceptions inside dvk: a file for each task in the run folder, and a line on stderr with their number."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def file_of(name: str) -> str:
 
 
 def keep(run: RunFolder, name: str, texts: Iterable[str]) -> bool:
-    """Write the tracebacks met at a task, after those kept before; whether there are any."""
+    """Append a task's tracebacks to its file; returns whether there are any."""
     place = run.path / file_of(name)
     before = place.read_text(encoding="utf-8", errors="replace") if place.is_file() else ""
     fresh = [text for text in dict.fromkeys(texts) if text and text not in before]
@@ -27,18 +27,18 @@ def keep(run: RunFolder, name: str, texts: Iterable[str]) -> bool:
 
 
 def of_episode(episode: Episode) -> list[str]:
-    """Those that its verdicts carry."""
+    """Tracebacks in its verdicts."""
     return [turn.verdict.traceback for trace in episode.traces for turn in trace.turns if turn.verdict is not None]
 
 
 def count(run: RunFolder) -> int:
-    """Tasks that have some."""
+    """Tasks with tracebacks."""
     folder = run.path / FOLDER
     return sum(1 for _ in folder.glob("*.txt")) if folder.is_dir() else 0
 
 
 def told(run: RunFolder, what: str = "task") -> str | None:
-    """A line for stderr; null where there are none."""
+    """A line for stderr; null if there are none."""
     number = count(run)
     if not number:
         return None

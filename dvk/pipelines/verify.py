@@ -1,6 +1,6 @@
 """`dvk verify`: references and candidates in, verdicts out.
 
-    read the jobs → which back end and device each → load every reference once → judge, many at once
+    read the jobs → choose back end and device of each → load every reference once → judge, many at once
     → each verdict on disk as it comes
 
 With `resume`, candidates that the run folder already has a verdict for are not judged again.
@@ -42,7 +42,7 @@ class VerifyJob:
     reference: str
     """`model.py` or `model.py:Name`."""
     label: str
-    """The candidate's path, or how the batch names it."""
+    """The candidate's path, or its name in the batch."""
     source: str
 
 
@@ -52,7 +52,7 @@ class VerifyRequest:
 
     jobs: tuple[VerifyJob, ...]
     name: str
-    """For the run folder."""
+    """The command line, for the run folder."""
     backend: str = "auto"
     device: Device | None = None
     tier: Tier = "search"
@@ -66,9 +66,9 @@ class VerifyRequest:
     require_kernels: bool = False
     contract: Literal["auto", "module", "plan"] = "module"
     profile: bool = False
-    """Find out where the time of a call goes, too."""
+    """Also profile a call."""
     anew: bool = False
-    """Judge even what this machine has judged before."""
+    """Ignore cached verdicts."""
     out: Path | None = None
     resume: bool = False
     argv: tuple[str, ...] = ()
@@ -82,10 +82,10 @@ class VerifyRow:
     backend: str
     verdict: Verdict
     mode: str | None = None
-    """The reference's, train or eval; None of a function, and where that is not known."""
+    """The reference's mode, train or eval; None for a function, and if unknown."""
 
     def for_programs(self) -> dict[str, Any]:
-        """The object `--json` prints; keys only grow."""
+        """The row as `--json` prints it; keys only grow."""
         v, t = self.verdict, self.verdict.timing
         return {
             "candidate": self.job.label,
@@ -213,7 +213,7 @@ def verify(request: VerifyRequest, config: Config, progress: Progress | None = N
 
 
 def all_ok(rows: Sequence[VerifyRow]) -> bool:
-    """Every candidate passed."""
+    """Whether every candidate passed."""
     return all(row.verdict.status is Status.OK for row in rows)
 
 
@@ -232,10 +232,10 @@ def jobs_of(reference: str, candidates: Sequence[Path]) -> tuple[VerifyJob, ...]
 def jobs_of_batch(path: Path) -> tuple[VerifyJob, ...]:
     """The jobs of a JSONL file: {"reference": path, "candidate": path or "source": text, "name": optional} a line.
 
-    Relative paths start from the file's folder.
+    Relative paths start at the file's folder.
 
     Raises:
-        UsageError: says which line is wrong.
+        UsageError: names the malformed line.
     """
     jobs = []
     for number, line in enumerate(_read(path, "batch file").splitlines(), start=1):
@@ -273,7 +273,7 @@ def _read(path: Path, what: str) -> str:
         raise UsageError(f"{what} `{path}` is not UTF-8 text", "give a Python file") from None
 
 
-# ---------------------------------------------------------------- where each runs
+# ---------------------------------------------------------------- back ends and devices
 
 
 def _check(request: VerifyRequest, there: Sequence[Device] | None) -> None:
@@ -292,7 +292,7 @@ def _check(request: VerifyRequest, there: Sequence[Device] | None) -> None:
 
 
 def _place(job: VerifyJob, request: VerifyRequest, there: Sequence[Device] | None) -> tuple[Candidate, Device]:
-    """The candidate with its back end, and the device to compare on, of those a judge elsewhere has."""
+    """The candidate with its back end, and the device to compare on, from the remote judge's devices."""
     backend: BackendName
     if request.backend == "auto":
         backend = backends.detect(job.source)

@@ -43,7 +43,7 @@ __all__ = ["EvalRequest", "evaluate"]
 
 
 def evaluate(request: EvalRequest, config: Config) -> dict[str, Any]:
-    """Run the command; the returned summary is what `--json` prints.
+    """Run the command; `--json` prints the returned summary.
 
     Raises:
         DvkError: the user can fix it.
@@ -113,10 +113,10 @@ def evaluate(request: EvalRequest, config: Config) -> dict[str, Any]:
 
 
 def check(request: EvalRequest) -> None:
-    """Refuse choices that do not go together, before anything is begun.
+    """Refuse choices that do not go together, before the work starts.
 
     Raises:
-        UsageError: say which.
+        UsageError: names them.
     """
     alone = request.strategy is not None or recorded.is_record(request.policy)
     if request.strategy in search.ASK_NONE and request.model:
@@ -136,7 +136,7 @@ def check(request: EvalRequest) -> None:
 
 
 def exported(run: RunFolder, problems: Sequence[suites.SuiteTask], request: EvalRequest) -> dict[str, Any]:
-    """Write a finished evaluation in other layouts, where asked; the files, by layout."""
+    """Write a finished evaluation in other layouts, if requested; returns the files, by layout."""
     if request.kernelbench is None:
         return {}
     episodes = [Episode.model_validate(row) for row in run.read(EPISODES)]

@@ -1,4 +1,4 @@
-"""`report.html` of a comparison: both curves, every task as a point, what differs and which tasks changed most."""
+"""`report.html` of a comparison: both curves, every task as a point, the differences and the tasks that changed most."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write(run: RunFolder, found: Found, first: Sequence[EvalRow], second: Sequen
     """Write the page and `comparison.json` into a run's folder.
 
     Args:
-        found: what `comparing.compare` gives.
+        found: result of `comparing.compare`.
         first, second: the rows of both.
     """
     manifest = json.loads((run.path / MANIFEST).read_text(encoding="utf-8"))
@@ -44,7 +44,7 @@ def render(found: Found, first: Sequence[EvalRow], second: Sequence[EvalRow], ma
 
 
 def shown(name: str, gap: Found) -> str:
-    """`+3.1 pp [-1.2, +7.4]`, `1.320× [1.210, 1.440]`; without ends for one task, a dash where there is nothing to pair."""
+    """`+3.1 pp [-1.2, +7.4]`, `1.320× [1.210, 1.440]`; without ends for one task, a dash if there are no pairs."""
     value, lo, hi = gap["value"], gap["lo"], gap["hi"]
     if value is None:
         return "–"

@@ -25,14 +25,14 @@ from dvk.stats import fast_p
 from dvk.stats.fast_p import TaskOutcome
 
 MOST_TOLD = 10
-"""Tasks named that gained or lost most."""
+"""Number of tasks listed that gained or lost most."""
 
 
 def load(place: Path) -> tuple[list[EvalRow], dict[str, Any]]:
-    """The rows of an evaluation and its summary, by its folder; of one that has not ended, or of an older dvk, from its episodes.
+    """The rows of an evaluation and its summary, by its folder; for an unfinished one, or one of an older dvk, from its episodes.
 
     Raises:
-        UsageError: it is no evaluation.
+        UsageError: it is not an evaluation.
     """
     try:
         run = RunFolder.beside(place)
@@ -66,8 +66,8 @@ def compare(first: Path, second: Path, out: Path | None = None, argv: tuple[str,
         `gained` and `lost`: tasks that changed most, with both speedups.
 
     Raises:
-        UsageError: one of them is no evaluation, or they share no task.
-        RunFolderError: `out` is used or cannot be written.
+        UsageError: one of them is not an evaluation, or they share no task.
+        RunFolderError: `out` is in use or cannot be written.
     """
     RunFolder.refuse_used(out, resume=False)
     (one, said), (two, told) = load(first), load(second)
@@ -127,7 +127,7 @@ def unlike(first: Sequence[TaskOutcome], second: Sequence[TaskOutcome]) -> set[s
 def changes(first: Sequence[EvalRow], second: Sequence[EvalRow]) -> list[dict[str, Any]]:
     """Tasks by what a user would gain from the second instead of the first, most first: task, first, second, ratio.
 
-    A speedup is that of the best sample; null where none is right. Tasks that were timed in two ways are left out.
+    A speedup is that of the best sample; null if none is right. Tasks that were timed in two ways are left out.
     """
     best = [{row.task: end for row, end in best_of(rows)} for rows in (first, second)]
     result = []

@@ -1,7 +1,7 @@
-"""How long a reference's matrix products take at least: their FLOPs at the highest rate that `dvk doctor` measured.
+"""Lower bound on the time of a reference's matmuls: their FLOPs at the highest rate that `dvk doctor` measured.
 
-Counted from the captured graph: two operations a multiply-add of products, convolutions and attention; everything else is bound by
-bytes long before. A candidate that computes less than the reference does may beat it: it is shown, nothing is judged by it.
+Counted from the captured graph: two operations a multiply-add of matmuls, convolutions and attention; all other operators are
+memory-bound. A candidate that computes less than the reference may beat the bound: it is shown, and no verdict depends on it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PRODUCTS = {"mm": (0, 1), "bmm": (0, 1), "matmul": (0, 1), "addmm": (1, 2), "bad
 
 
 def flop_ms(graph: Graph | None, task: Task, ceilings: Ceilings | None) -> float | None:
-    """Milliseconds of a call's matrix products at this machine's rate; None where nothing is known or nothing multiplied."""
+    """Milliseconds of a call's matmuls at this machine's rate; None if the rate is unknown or there are no matmuls."""
     if graph is None or ceilings is None:
         return None
     shapes = {node.name: node.shape for node in graph.nodes}
@@ -38,7 +38,7 @@ def flops(node: Node, shapes: dict[str, tuple[int, ...] | None]) -> float:
     """FLOPs of one operator; 0 for operators without matmuls, or with unknown shapes.
 
     Args:
-        shapes: of every value of the graph, by name.
+        shapes: shapes of every value of the graph, by name.
     """
     name = node.op.split(".")[1] if node.op.startswith("aten.") else ""
 

@@ -1,7 +1,7 @@
-"""Which tasks of a suite a speedup means nothing on.
+"""Tasks of a suite on which a speedup means nothing.
 
-Two sources: what the judge found while it judged (`harness.health`: answers that the task accepts though nobody computed them, on
-every kind of inputs), which is always there; and, when asked for, probes of the tasks themselves before they are played
+Two sources: the judge's findings (`harness.health`: made-up answers that the task accepts, on
+every kind of inputs), which are always there; and, if requested, probes of the tasks themselves before they are played
 (`tasks.hygiene`): constant outputs, outputs that ignore an input, values out of range.
 """
 
@@ -20,14 +20,14 @@ from dvk.runs import RunFolder
 from dvk.tasks.hygiene import hygiene
 
 WORTHLESS = re.compile(r"is constant|is one value|is out of range|holds NaN|gives the same for other inputs|input \d+ does not matter")
-"""Findings that flag a task; others, such as a weight that does not matter, are only told."""
+"""Findings that flag a task; others, such as a weight that does not matter, are only reported."""
 AT_A_TIME = 20
 
 
 def probe(
     problems: Sequence[SuiteTask], run: RunFolder, device: Device, config: Config, progress: Progress, eval_mode: bool = False
 ) -> None:
-    """Run the tasks and write down what is found; those found before are left out."""
+    """Run the tasks and record the findings; tasks with a record are skipped."""
     known = {row["name"] for row in run.read(HYGIENE)}
     left = [p for p in problems if p.name not in known and p.error is None]
     if left:
@@ -40,7 +40,7 @@ def probe(
 
 
 def hygiene_flags(rows: Sequence[EvalRow], run: RunFolder) -> dict[str, list[str]]:
-    """Flagged tasks with everything that was found of them."""
+    """Flagged tasks with all their findings."""
     result: dict[str, list[str]] = {}
     for probed in run.read(HYGIENE):
         if any(WORTHLESS.search(reason) for reason in probed["reasons"]):

@@ -1,4 +1,4 @@
-"""The numbers by which KernelBench knows problems: level and problem_id."""
+"""KernelBench's numbers of problems: level and problem_id."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dvk.records import Episode, Status, Verdict
 
 
 def numbers(problems: Sequence[SuiteTask]) -> dict[str, tuple[int, int]]:
-    """Name → (level, problem_id): as the names say where all of a level do and differ, else by their order, from 1."""
+    """Name → (level, problem_id): from the names if all of a level have distinct ones, else by their order, from 1."""
     levels: dict[str, list[SuiteTask]] = defaultdict(list)
     for problem in problems:
         levels[problem.groups.get("level", "")].append(problem)
@@ -39,7 +39,7 @@ def results(
     Args:
         failed: tasks that could not be loaded → why.
         again: second verdicts by (task, sample).
-        chosen: the candidates that they are of, likewise; those left out are of the fastest.
+        chosen: the candidates of those second verdicts, likewise; for missing keys the fastest.
     """
     places, files = numbers(problems), {p.name: p.name.rpartition("/")[2] + ".py" for p in problems}
     result = [KernelBenchResult(*places[name], 0, files[name], error=why) for name, why in failed.items() if name in places]

@@ -1,9 +1,9 @@
-"""Other benchmarks' task files as files in KernelBench's format: their layouts are known here, their problems are the user's to bring.
+"""Other benchmarks' task files as files in KernelBench's format: dvk knows the layouts, the user brings the problems.
 
     robust-kbench                 a folder a task: func_forward.py (Model, get_inputs with settings) and config_forward.json
     TritonBench, KernelBench-X    a function named like its file, a line of `#`, then tests that call it
 
-Nothing of theirs is executed here: text goes in and text comes out, with what is missing added at its end.
+None of their code is executed here: text goes in and text comes out, with missing parts added at its end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROOTS = ("KernelBench", "data/kernelbenchx", "data/TritonBench_T_v1", "tasks")
 """Folders of tasks in a checkout of KernelBench, KernelBench-X, TritonBench or robust-kbench."""
 ROBUST, SETTINGS = "func_forward.py", "config_forward.json"
 SEPARATOR = re.compile(r"^#{100,}[ \t]*$", re.MULTILINE)
-"""146 of them in what is published."""
+"""146 of them in the published set."""
 MODULE = re.compile(r"^class Model\b", re.MULTILINE)
 
 
@@ -34,7 +34,7 @@ def root(folder: Path) -> Path:
 
 
 def has_tests(source: str) -> bool:
-    """It is a function with tests below a line of `#`, and not a module that has such a line for ornament."""
+    """Whether it is a function with tests below a line of `#`, and not a module with a decorative line."""
     return SEPARATOR.search(source) is not None and MODULE.search(source) is None
 
 
@@ -83,7 +83,7 @@ def from_tests(name: str, source: str) -> str:
         source: the whole file.
 
     Raises:
-        ValueError: no function to be found, or one that takes any number of arguments.
+        ValueError: no function found, or one that takes any number of arguments.
     """
     cut = SEPARATOR.search(source)
     assert cut is not None, "ask has_tests first"
@@ -142,7 +142,7 @@ def get_init_inputs():
 
 
 def settings(folder: Path) -> dict[str, Any]:
-    """config_forward.json of a task folder; nothing where there is none.
+    """config_forward.json of a task folder; empty if there is none.
 
     Raises:
         ValueError: it is not a JSON object.

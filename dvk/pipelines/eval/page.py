@@ -1,4 +1,4 @@
-"""`report.html` of an evaluation: one page, nothing loaded from anywhere."""
+"""`report.html` of an evaluation: one page, without external resources."""
 
 from __future__ import annotations
 

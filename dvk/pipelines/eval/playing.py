@@ -1,4 +1,4 @@
-"""Playing the problems: with a strategy of the composer, with the agents on a model, or again from a record."""
+"""Plays the problems: with a strategy of the composer, with the agents on a model, or from a record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dvk.search.play import play
 from dvk.skills import Library
 
 OnFacts = Callable[[dict[str, Any]], None]
-"""Called with what is found out about a task before it is played."""
+"""Called with the facts about a task before it is played."""
 
 
 class ReportingJudgeQueue(JudgeQueue[Any]):
@@ -45,7 +45,7 @@ class ReportingJudgeQueue(JudgeQueue[Any]):
 
 
 def workers_for(request: EvalRequest, config: Config, device: Device) -> int:
-    """Candidates in work at a time: those of this machine, or of the cluster.
+    """Candidates in flight: those of this machine, or of the cluster.
 
     Raises:
         UsageError, MachineError: see `num_workers`.
@@ -69,12 +69,12 @@ class EvalTable:
 def play_all(
     problems: Sequence[SuiteTask], table: EvalTable, *, on_facts: OnFacts, on_usage: Callable[[TokenUsage], None]
 ) -> Iterator[Episode | Unplayed]:
-    """Every problem's episode as it ends.
+    """Yield every problem's episode as it ends.
 
     Args:
         problems: with their files in place.
         on_facts: see `OnFacts`.
-        on_usage: called once with a model's counters, before it is asked anything.
+        on_usage: called once with a model's counters, before its first question.
     """
     request, config, progress = table.request, table.config, table.progress
     bad = [Unplayed(name=p.name, error=p.error) for p in problems if p.error is not None]
@@ -136,7 +136,7 @@ def subjects(
 
 
 def played(request: EvalRequest, config: Config) -> Config:
-    """Settings of an evaluation: one selection of skills where there is a library, nothing summarised; one sample is greedy."""
+    """Settings of an evaluation: one selection of skills if there is a library, no summaries; one sample is greedy."""
     asked: dict[str, Any] = {"schemes": 1, "null_scheme": False, "rollouts": request.samples, "summaries": 0, "explored": 0,
                              "iterations": request.iterations}
     if request.turns is not None:
@@ -148,7 +148,7 @@ def played(request: EvalRequest, config: Config) -> Config:
     rollout = config.rollout.model_copy(update=asked)
     if request.iterations == 1:
         return config.model_copy(update={"rollout": rollout})
-    # The window is shown whole: it is what an iteration goes on from.
+    # The window is shown whole: an iteration continues from it.
     agents = config.agents.model_copy(update={"kept_attempts": max(config.agents.kept_attempts, rollout.turns)})
     return config.model_copy(update={"rollout": rollout, "agents": agents})
 
@@ -158,10 +158,10 @@ def play_strategy(
 ) -> Iterator[Episode]:
     """A strategy on every task; `--turns` × `--samples` candidates each, with the settings of `dvk optimize`.
 
-    What it asks of a model is given no skills unless a library was named; its composer has the usual one.
+    Its model gets no skills unless a library was named; its composer has the usual one.
 
     Args:
-        backbone: of strategies that ask one; tasks that are played at the same time take turns.
+        backbone: for strategies that need one; tasks that are played at the same time take turns.
     """
     strategy = registry.resolve(str(request.strategy), search.STRATEGIES, "policy")
     given = config

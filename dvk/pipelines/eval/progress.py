@@ -40,31 +40,31 @@ class Progress:
         self._ticker.join(2)
 
     def stage(self, text: str) -> None:
-        """Something else begins."""
+        """Start a new stage."""
         self._stage = text
         self.say(text)
 
     def resumed(self, count: int) -> None:
-        """So many tasks were done before."""
+        """Count tasks of an earlier run."""
         self._ended = self._before = count
         if count:
             self.say(f"{count} of {self.total} tasks were done before")
 
     def prepared(self) -> None:
-        """One more task was examined."""
+        """Count an examined task."""
         self._prepared += 1
 
     def judged(self, count: int) -> None:
-        """So many more verdicts came."""
+        """Count verdicts."""
         self._judged += count
 
     def ended(self, said: str) -> None:
-        """One more task ended, with what is to be said of it."""
+        """Count a finished task, with its line."""
         self._ended += 1
         self.say(f"[{self._ended}/{self.total}] {said}")
 
     def say(self, text: str) -> None:
-        """A line now."""
+        """Print a line now."""
         with self._lock:
             self._said = time.monotonic()
             try:
@@ -73,7 +73,7 @@ class Progress:
                 self._stop.set()
 
     def heartbeat(self) -> str:
-        """How far it is."""
+        """The progress as text."""
         seconds = time.monotonic() - self._began
         told = [f"… {show_s(seconds)}", self._stage, f"{self._ended} of {self.total} tasks done", f"{self._prepared} prepared",
                 f"{many(self._judged, 'candidate')} judged"]

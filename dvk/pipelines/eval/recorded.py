@@ -1,8 +1,8 @@
-"""Candidates that exist already, judged again: recorded episodes, or a run folder of KernelBench's.
+"""Judges existing candidates again: recorded episodes, or a run folder of KernelBench's.
 
-They are judged again, not counted: a figure of `dvk eval` says what this machine's judge found today, against this suite's tasks and
-the baselines asked for, so that records from other machines, versions or judges can stand next to each other. Who only wants the
-figures of a finished evaluation again gets them from its folder, with `--resume` or `--compare`.
+They are judged again, not counted: a figure of `dvk eval` is this machine's verdict of today, against this suite's tasks and
+the requested baselines, so that records from other machines, versions or judges are comparable. For the
+figures of a finished evaluation, use its folder with `--resume` or `--compare`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from dvk.records import Candidate, Episode, Trace, Turn
 
 EPISODES, KERNELBENCH = "episodes:", "kernelbench:"
 AHEAD = 4
-"""Candidates a worker that wait for it: the next task is examined meanwhile."""
+"""Candidates waiting per worker: the next task is examined meanwhile."""
 
 Told = dict[str, list[Trace]]
 
 
 def is_record(policy: str) -> bool:
-    """The policy names candidates that exist."""
+    """Whether the policy names existing candidates."""
     return policy.startswith((EPISODES, KERNELBENCH))
 
 
@@ -55,7 +55,7 @@ def play(
     """An episode a task, with the record's turns and today's verdicts; tasks without a record count as failed.
 
     Raises:
-        UsageError: the record cannot be read, or is of none of these tasks.
+        UsageError: the record cannot be read, or has none of these tasks.
     """
     kind, _, place = policy.partition(":")
     told = _kernels(Path(place), problems) if f"{kind}:" == KERNELBENCH else _episodes(Path(place))

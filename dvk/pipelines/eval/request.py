@@ -31,14 +31,14 @@ class EvalRequest:
     turns: int | None = None
     samples: int = 1
     iterations: int = 1
-    """Sequential test-time scaling: how often a full conversation goes on from its best window."""
+    """Sequential test-time scaling: how often a full conversation continues from its best window."""
     window: int | None = None
     """Turns of that window; None takes the setting, one less than the turns at most."""
     library: Path | None = None
     no_skills: bool = False
     baselines: tuple[Over, ...] = ()
     claim: bool = False
-    """Winners are timed again at the claim tier, whatever they won against, and they alone against the baselines."""
+    """Winners are timed again at the claim tier in any case, and they alone against the baselines."""
     backend: str = "auto"
     device: str | None = None
     only: tuple[str, ...] = ()
@@ -57,13 +57,13 @@ class EvalRequest:
 
     @property
     def strategy(self) -> str | None:
-        """The strategy that is named, alone as in `composer` or with a model as in `auto:nano`; None where the policy is something else."""
+        """The named strategy, alone as in `composer` or with a model as in `auto:nano`; None if the policy is something else."""
         name = self.policy.partition(":")[0]
         return name if name in STRATEGIES else None
 
     @property
     def model(self) -> str:
-        """The model that writes, as `open_backbone` takes it; empty where none does."""
+        """The writing model's spec for `open_backbone`; empty if there is none."""
         return self.policy if self.strategy is None else self.policy.partition(":")[2]
 
     @property
@@ -78,4 +78,4 @@ class Unplayed(Record):
     name: str
     error: str
     traceback: str = ""
-    """Of an exception of dvk's own; empty otherwise."""
+    """Traceback of a dvk exception; empty otherwise."""

@@ -1,10 +1,10 @@
-"""The second time of winners: who won among several turns was lucky as well as good, so it is timed again, and only that counts.
+"""The second time of winners: the winner among several turns was lucky as well as good, so it is timed again, and only that counts.
 
-On a GPU most turns are timed by the device alone. From end to end are those that replay a CUDA graph, since the host's time is what
-they save, and what no launch plan can stand for. Where a sample has winners of both kinds the two race from end to end, and the second
-has the place only if it is shown to be faster there; else the figure stays the device's. A claim is from end to end in any case, and
-made of whichever was faster there, or of the other one if that is found wrong. Rows say which kind a figure is of, tables count the
-kinds, and comparisons take no ratio of two kinds.
+On a GPU most turns are timed by the device alone. Candidates that replay a CUDA graph are timed from end to end, since they save
+host time, and so are those that no launch plan can represent. If a sample has winners of both kinds the two race from end to
+end, and the second wins only if it is shown to be faster there; else the figure stays the device's. A claim is from end to end
+in any case, and made of the faster one there, or of the other one if that is found wrong. Rows record the kind of each figure,
+tables count the kinds, and comparisons take no ratio of two kinds.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Race = tuple[Turn, Turn]
 def time_again(
     episodes: Sequence[Episode], known: dict[Key, Verdict], request: EvalRequest, config: Config, progress: Progress, workers: int
 ) -> Iterator[dict[str, Any]]:
-    """Judge winners again: of every sample among several turns, and of every task among several samples; all, where claims are asked.
+    """Judge winners again: of every sample among several turns, and of every task among several samples; all, if claims are requested.
 
     Args:
-        known: verdicts of an earlier run; what a claim is asked for is judged again unless it is one.
-        workers: candidates in work at a time.
+        known: verdicts of an earlier run; for a claim only earlier claims count.
+        workers: candidates in flight.
     """
     tier: Tier = "claim" if request.claim else "search"
     done = {key for key, verdict in known.items() if verdict.tier == "claim" or not request.claim}
@@ -46,7 +46,7 @@ def time_again(
     single = {key: best[0] for key, best in found.items() if len(best) == 1}
     races = {key: _race(best) for key, best in found.items() if len(best) > 1}
     if not request.claim:
-        # There is nothing to see where the first is faster than eager and the second, from end to end, is not.
+        # There is nothing to decide if the first is faster than eager and the second, from end to end, is not.
         single |= {key: ours for key, (ours, whole) in races.items() if _gain(ours) > 1 >= _gain(whole)}
     others = {key: whole for key, (_, whole) in races.items()}
     pool = harness.JudgePool(workers, config)
@@ -101,7 +101,7 @@ def _raced(
 
 
 def _gain(turn: Turn) -> float:
-    """The lower end of its speedup; it was timed."""
+    """The lower end of the speedup of a timed one."""
     return turn.verdict.timing.speedup.lo  # type: ignore[union-attr]
 
 
@@ -110,7 +110,7 @@ def _speed(verdict: Verdict) -> float:
 
 
 def _faster(one: Verdict, other: Verdict) -> bool:
-    """It is right, and the lower end of its interval is above what the other one has."""
+    """Whether it is right, and the lower end of its interval is above the other's speedup."""
     if one.timing is None or other.timing is None:
         return one.timing is not None
     return one.timing.speedup.lo > max(1.0, other.timing.speedup.value)

@@ -1,9 +1,9 @@
 """A task's results, one row a sample: the only source of tables, pages and comparisons.
 
 The winner among several turns was lucky as well as good. So a sample's winner among several is timed again, and of several
-samples the best is chosen by its first time; only the second time counts. A claim, where asked for, is always what counts.
+samples the best is chosen by its first time; only the second time counts. A claim, if requested, is always what counts.
 
-Times on the device alone and from end to end cannot be compared. Where no second time has decided between them, a candidate that is
+Times on the device alone and from end to end cannot be compared. Without a second time to decide between them, a candidate that is
 faster than eager on the device alone comes first.
 """
 
@@ -87,23 +87,23 @@ class EvalRow(Record):
 
     @property
     def degenerate(self) -> bool:
-        """No inputs tell a real answer to the task from a made-up one."""
+        """Whether the task is degenerate: it accepts made-up answers on all inputs."""
         return degenerate(self.health)
 
 
 def outcome(row: EvalRow, measurement: EvalMeasurement, over: Over = "eager") -> TaskOutcome:
-    """As the field's scores take it."""
+    """The row as input of the field's scores."""
     speedup, lo = (measurement.speedup, measurement.lo) if over == "eager" else (measurement.over.get(over), measurement.over_lo.get(over))
     return TaskOutcome(row.task, measurement.correct, speedup, lo, row.groups, measurement.regime)
 
 
 def alike(one: EvalMeasurement, other: EvalMeasurement) -> bool:
-    """They were not timed in two ways, as far as that is known."""
+    """Whether they were timed in one way, as far as known."""
     return one.regime == other.regime or None in (one.regime, other.regime)
 
 
 def best_of(rows: Iterable[EvalRow]) -> list[tuple[EvalRow, EvalMeasurement]]:
-    """The best sample of each task by first times, with its second time where there is one."""
+    """The best sample of each task by first times, with its second time if there is one."""
     held: dict[str, EvalRow] = {}
     for row in rows:
         other = held.get(row.task)
@@ -113,7 +113,7 @@ def best_of(rows: Iterable[EvalRow]) -> list[tuple[EvalRow, EvalMeasurement]]:
 
 
 def _rank(measurement: EvalMeasurement) -> tuple[bool, bool, float]:
-    """By which first times are ordered: like with like, as far as both are faster than eager."""
+    """Sort key of first times: like with like, as far as both are faster than eager."""
     speedup = measurement.speedup or 0.0
     return measurement.correct, measurement.regime == "device" and speedup > 1, speedup
 
@@ -150,8 +150,8 @@ def rows_for(
 
     Args:
         again: second verdicts by (task, sample).
-        groups: by task, where known.
-        facts: `playing.facts` by task, where known.
+        groups: by task, if known.
+        facts: `playing.facts` by task, if known.
     """
     groups, facts = groups or {}, facts or {}
     rows = [EvalRow(task=u.name, groups=dict(groups.get(u.name, {})), error=u.error, traceback=file_of(u.name) if u.traceback else None)
@@ -164,7 +164,7 @@ def rows_for(
 def rows_of(
     episode: Episode, again: Mapping[tuple[str, int], Verdict], groups: Mapping[str, str], facts: Mapping[str, Any]
 ) -> list[EvalRow]:
-    """A row a sample; one without turns where nothing was played.
+    """A row a sample; one without turns if nothing was played.
 
     Args:
         again: second verdicts by (task, sample).

@@ -15,7 +15,7 @@ from dvk.runs import RunFolder
 
 
 class Meter:
-    """Notes what was spent since it last did, a row each time, so that a kill loses the last row at most; a context manager."""
+    """Records the cost since its last record, a row each time, so that a kill loses the last row at most; a context manager."""
 
     def __init__(self, run: RunFolder):
         self._run = run
@@ -27,7 +27,7 @@ class Meter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Note the rest, unless an error that the user can fix came before anything was spent: of such a run nothing stays."""
+        """Record the rest, unless a user error came before any cost: such a run leaves nothing."""
         if self._usage is not None or not isinstance(error, DvkError):
             self.note()
 
@@ -36,7 +36,7 @@ class Meter:
         self._usage = usage
 
     def note(self) -> None:
-        """Write down what was spent since the last time."""
+        """Record the cost since the last time."""
         now = time.monotonic()
         row: dict[str, Any] = {"wall_s": round(now - self._since, 3)}
         self._since = now
@@ -49,11 +49,11 @@ class Meter:
         self._run.append(SPENT, row)
 
     def total(self, rows: Sequence[EvalRow]) -> dict[str, Any]:
-        """Over the whole run.
+        """Totals over the whole run.
 
         Returns:
             wall_s, judge_s, num_candidates; model_s, prompt_tokens, completion_tokens, tokens_per_task: null without a model;
-            usd: null where no price is known.
+            usd: null if the price is unknown.
         """
         spent = self._run.read(SPENT)
         asked = [row for row in spent if "model_s" in row]

@@ -25,14 +25,14 @@ TABLES = (".parquet", ".jsonl", ".json")
 
 @dataclass(frozen=True)
 class SuiteTask:
-    """A task to be played.
+    """A task to play.
 
     Attributes:
         name: of its file; with its folder's if several share it.
         path: its file; for one with a `source`, the file it came from.
         groups: level, category, … by dimension.
         source: its text, if its file needs rewriting before it is played.
-        error: why it cannot be played.
+        error: the reason why it cannot be played.
     """
 
     name: str
@@ -43,13 +43,13 @@ class SuiteTask:
 
     @property
     def number(self) -> int | None:
-        """KernelBench's problem_id: what the name begins with."""
+        """KernelBench's problem_id: the name's first number."""
         match = re.match(r"(\d+)_", self.name.rpartition("/")[2])
         return int(match[1]) if match else None
 
 
 def read(suite: Path, only: Sequence[str] = ()) -> list[SuiteTask]:
-    """The problems of a folder, a checkout or a table, by name; files that begin with `_` are none.
+    """The problems of a folder, a checkout or a table, by name; files that begin with `_` are skipped.
 
     Raises:
         UsageError: nothing there, no task in it, an index or a table that cannot be read, or an unknown name in `only`.

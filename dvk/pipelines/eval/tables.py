@@ -1,7 +1,7 @@
 """All figures of an evaluation, from its rows.
 
-fast_p is the share of *all* tasks: one that could not be loaded counts as failed in every table. Where a task was tried several
-times its tries are averaged first (`scores`). By turn, what counts is the first time: only winners are timed again.
+fast_p is the share of *all* tasks: one that could not be loaded counts as failed in every table. If a task was tried several
+times its tries are averaged first (`scores`). By turn, the first time counts: only winners are timed again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dvk.pipelines.eval.rows import EvalMeasurement, EvalRow, best_of, outcome
 from dvk.stats import fast_p
 
 MOST_GROUPS = 24
-"""A dimension with more values than this tells tasks apart, not kinds of tasks."""
+"""A dimension with more values than this identifies tasks, not kinds of tasks."""
 
 Found = tuple[EvalRow, EvalMeasurement]
 
@@ -27,13 +27,13 @@ def summarise(
 
     Args:
         rows: of all tasks, those that failed to load included.
-        baselines: what was timed besides eager.
-        flagged: tasks with what makes a speedup on them worth nothing.
+        baselines: baselines timed besides eager.
+        flagged: tasks with the reason why a speedup on them means nothing.
 
     Returns:
-        What `scores.summary` gives for the mean over samples of what a sample came to in all its turns, `fast_p_compile` (null
+        `scores.summary` for the mean over samples of each sample's result over all its turns, `fast_p_compile` (null
         unless measured), and tables of the same kind: `first_turn`; `best_of`, the best sample of each task; `levels`; `groups`,
-        by dimension and value; `compile` and `max-autotune`, over each, where measured. Shares by turn: `by_turn`, best until then,
+        by dimension and value; `compile` and `max-autotune`, over each, if measured. Shares by turn: `by_turn`, best until then,
         and `per_turn`, that turn's own. `regimes`: how many samples' figures were timed in either way. `roofline`, `hygiene`,
         `failed` (task → why), `num_untimed`; `num_claims` and `num_held`, of winners that were claimed to be faster and are.
     """
@@ -105,13 +105,13 @@ def roofline(found: Sequence[Found]) -> dict[str, Any]:
 
 
 def of_roofline(row: EvalRow, end: EvalMeasurement) -> float | None:
-    """Time that bytes or FLOPs take at least, over the time taken, at most 1; None where neither is known."""
+    """Lower bound on the time of bytes or FLOPs, over the time taken, at most 1; None if neither is known."""
     floor = max(end.floor_ms or 0.0, row.flop_ms or 0.0)
     return min(1.0, floor / end.candidate_ms) if floor and end.candidate_ms else None
 
 
 def hygiene(found: Sequence[Found], flagged: Mapping[str, Sequence[str]], compiled: bool) -> dict[str, Any]:
-    """Which tasks are flagged and why, and the totals without them."""
+    """Flagged tasks with reasons, and the totals without them."""
     clean = [(row, end) for row, end in found if row.task not in flagged]
     return {"num_flagged": len(flagged), "flagged": {name: list(why) for name, why in sorted(flagged.items())},
             "clean": table(clean, compiled) if clean and flagged else None}

@@ -3,10 +3,10 @@
     verify          candidates against a reference         skills_search   what is known about a kind of kernel
     optimize        search for a faster drop-in            skills_show     one skill, whole
 
-`verify` and `optimize` are the commands themselves, each in a separate process: what goes wrong there ends one call, a cancelled call
-ends its process, and both say the same as on the command line. Paths are relative to `root`, and run folders are left below it.
+`verify` and `optimize` are the commands themselves, each in a separate process: an error there ends one call, a cancelled call
+ends its process, and both give the same answers as on the command line. Paths are relative to `root`, and run folders are left below it.
 
-    tools.py     what a model sees
+    tools.py     the tools' interface for a model
     running.py   a command, its progress and its end
 """
 

@@ -15,7 +15,7 @@ from anyio.abc import Process
 from anyio.streams.text import TextReceiveStream
 
 LEAVE_S = 10.0
-"""An interrupted search keeps its best and ends; then it is killed."""
+"""Grace period of an interrupted search, which keeps its best and ends; then it is killed."""
 KEPT_LINES = 20
 """Lines of a command's stderr kept for an error's message."""
 LINE = 300
@@ -23,7 +23,7 @@ LINE = 300
 
 
 class CommandFailed(Exception):
-    """The command did not answer; the message says why, and what to do."""
+    """The command gave no answer; the message has the reason, and a remedy."""
 
 
 async def run(arguments: Sequence[str], tell: Callable[[str], Awaitable[None]]) -> Any:

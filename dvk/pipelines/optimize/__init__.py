@@ -1,7 +1,7 @@
 """`dvk optimize`: from a user's module to a verified, faster drop-in.
 
-    examine the task → capture its graph → ask the library for skills → let a strategy propose (the
-    composer, a model, or both), the judge decide → confirm the best in a fresh process → best.py, report, episode
+    examine the task → capture its graph → search the library for skills → a strategy proposes (the
+    composer, a model, or both), the judge decides → confirm the best in a fresh process → best.py, report, episode
 
     checkpoint.py  a daVinci-kernel checkpoint by one flag
     clock.py       the estimate of its time
@@ -43,7 +43,7 @@ TASKS = "task.jsonl"
 
 
 def optimize(request: OptimizeRequest, config: Config) -> dict[str, Any]:
-    """Run the command; the returned summary is what `--json` prints.
+    """Run the command; `--json` prints the returned summary.
 
     Raises:
         DvkError: the user can fix it.
@@ -79,7 +79,7 @@ def optimize(request: OptimizeRequest, config: Config) -> dict[str, Any]:
     load_s = time.monotonic() - began
     every = sets.load(request.also, task, request.spec, config)
     expected = clock.at_start(load_s, sets.budget_s(config, len(every)), config.judge, len(set(request.baselines) - {"eager"}), len(every))
-    # A model that cannot be opened should not leave a used folder; one that is not needed any more should not be opened.
+    # A model that cannot be opened should not leave a used folder; a model that is no longer needed is not opened.
     model = None if request.backbone is None or request.resume else open_backbone(request.backbone, config)
     with RunFolder.open(request.out, command="optimize", name=name, argv=request.argv, config=config, resume=request.resume) as run:
         known = [one["id"] for one in run.read(TASKS)]

@@ -1,7 +1,7 @@
-"""A network told by its blocks: where eager time is, and what the winner made of each. Only reads.
+"""A network by its blocks: eager's time in each, and the winner's kernels for it. Only reads.
 
-Blocks that run the same operators on the same sizes are one row. A kernel that fused across a border is counted where most of its
-operators are.
+Blocks that run the same operators on the same sizes are one row. A kernel that fused across a border is counted in the block with
+most of its operators.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from dvk.pipelines.report.graph import LEAVES, operators
 from dvk.records import Node, Turn
 
 REST = "the rest"
-"""The operators that belong to no block."""
+"""Name of the operators that belong to no block."""
 ORIGIN = re.compile(r"[a-z]\d+")
-"""The captured value that a primitive was made for, whatever a rewrite or a piece adds behind it."""
+"""The captured value that a primitive was made for, whatever suffix a rewrite or a slice adds to its name."""
 
 
 @dataclass
@@ -36,7 +36,7 @@ class _Made:
 
 
 def names(captured: CapturedGraph | None) -> list[str]:
-    """The blocks of a network in the order in which they run; none where there is but one."""
+    """The blocks of a network in execution order; empty if there is only one."""
     found = list(dict.fromkeys(captured.blocks[n.name] for n in _working(captured) if n.name in captured.blocks)) if captured else []
     return found if len(found) > 1 else []
 
@@ -105,7 +105,7 @@ def _after(subject: TaskContext, captured: CapturedGraph, winner: Turn | None, m
 
 
 def _block(captured: CapturedGraph, name: str) -> str:
-    """The block of the captured value that something was made for, by its name."""
+    """The block of the captured value that a node was made for, by its name."""
     origin = ORIGIN.match(name)
     return captured.blocks.get(origin[0], REST) if origin else REST
 

@@ -20,7 +20,7 @@ def with_checkpoint(request: OptimizeRequest, path: Path) -> OptimizeRequest:
     """The request with the checkpoint's model as its backbone, and its bundled skills as its library unless another was named.
 
     Raises:
-        UsageError: no model there, or another backbone was asked for.
+        UsageError: no model there, or another backbone was requested.
         LibraryError: the skills cannot be read.
     """
     if request.backbone is not None:

@@ -1,11 +1,11 @@
 """Estimate of a search's total time: reported at the start, corrected after the first verdict, then the bound of the confirmation.
 
-`--budget-s` is what the search itself may take, its first verdict excepted. Loading the module, capturing its graph and confirming
+`--budget-s` limits the search itself, except its first verdict. Loading the module, capturing its graph and confirming
 the best do not depend on it: they are the fixed part. Nothing is known about this machine at first, so the first
-estimate is made of how long loading took, and the second of what the first verdict took, by stages.
+estimate is made from the loading time, and the second from the first verdict's time, by stages.
 
 Calibrated on three examples, on two cores, idle and next to six other processes: a claim took between half and twice what `confirmation`
-says, with 5 sets of processes where it was decided early and 10 where it was not.
+estimates, with 5 sets of processes if it was decided early and 10 if not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COMPILE_S = 40.0
 """torch.compile's first compilation for a baseline; later processes find it in the cache."""
 LEAST_CONFIRM_S = 20.0
 OVER = 1.3
-"""How far over its estimate a confirmation may go before it is decided with what it has."""
+"""Factor over its estimate after which a confirmation is decided with the data it has."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class TimeEstimate:
         first: until the first verdict.
         budget: of the search.
         confirm: confirming the best in fresh processes.
-        corrected: the first verdict is known.
+        corrected: whether the first verdict is known.
     """
 
     load: float
@@ -68,10 +68,10 @@ class TimeEstimate:
 
 
 def at_start(load_s: float, budget_s: float, judge: JudgeConfig, num_baselines: int, num_sets: int = 1) -> TimeEstimate:
-    """The estimate when only loading is known.
+    """The estimate when only the loading time is known.
 
     Args:
-        load_s: what loading took, of one set of inputs.
+        load_s: loading time of one set of inputs.
         budget_s: of all searches together.
         judge: its settings.
         num_baselines: timed alongside the reference when the best is confirmed.
@@ -86,7 +86,7 @@ def corrected(expected: TimeEstimate, capture_s: float, first: Verdict, judge: J
     """The estimate when the first verdict has come, at the search tier.
 
     Args:
-        capture_s: what capturing took.
+        capture_s: time of capturing.
         first: the verdict.
         judge: its settings.
         num_baselines: see `at_start`.

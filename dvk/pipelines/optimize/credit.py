@@ -13,9 +13,9 @@ from dvk.records import Candidate, Skill, Status, Turn
 
 
 def credited(subject: TaskContext, skills: Sequence[Skill], candidate: Candidate) -> list[str]:
-    """The candidate's skills without which its text would be another; all that it names where the composer did not write it.
+    """The candidate's skills without which its text would differ; all that it names if the composer did not write it.
 
-    A recipe may apply to a graph and change nothing, as where another one has taken the operators already.
+    A recipe may apply to a graph and change nothing, for example if another one has taken the operators already.
     """
     captured = subject.captured
     if captured is None or candidate.proposer != "composer":
@@ -39,7 +39,7 @@ def credited(subject: TaskContext, skills: Sequence[Skill], candidate: Candidate
 
 
 def arms(turns: Sequence[Turn]) -> list[dict[str, Any]]:
-    """For each proposer, in the order they began: its fastest candidate (`title`, `speedup`, `lo`, `hi`, null where none was timed), how
+    """For each proposer, in the order they began: its fastest candidate (`title`, `speedup`, `lo`, `hi`, null if none was timed), how
     often each verdict was given, and the most frequent reason for a refusal."""
     rows: dict[str, dict[str, Any]] = {}
     refusals: dict[str, Counter[str]] = {}

@@ -22,12 +22,12 @@ UNPROVEN = "unproven.py"
 
 def finish(sessions: Sequence[SearchSession], winners: Sequence[Turn | None], groups: Sequence[Sequence[str]], strategy: str,
            backbone: str | None) -> dict[str, Any]:
-    """Write everything; return the summary. Its headline is the first set of inputs for which something faster was found.
+    """Write everything; return the summary. Its headline is the first set of inputs with something faster.
 
     Args:
         sessions: a search for each set of inputs.
-        winners: for each, the turn that confirmed the drop-in, or refuted the best there was; None where there was none.
-        groups: for each, what was fused, a line a kernel.
+        winners: for each, the turn that confirmed the drop-in, or refuted the best candidate; None if there was none.
+        groups: for each, the fusions, a line a kernel.
     """
     faster = [winner is not None and winner.verdict is not None and winner.verdict.faster for winner in winners]
     episodes = [
@@ -43,7 +43,7 @@ def finish(sessions: Sequence[SearchSession], winners: Sequence[Turn | None], gr
     best_path = str(run.write_text("best.py", candidate.source)) if candidate else None
     arguments = session.captured.arguments if session.captured is not None else ()
     how = replacing.used(session.task, candidate.source, arguments) if candidate else None
-    if candidate is not None:  # what an earlier, shorter search left of it is proved now
+    if candidate is not None:  # an earlier, shorter search's unproven candidate is proved now
         (run.path / UNPROVEN).unlink(missing_ok=True)
     unproven_path = _unproven(session, winner) if candidate is None else None
     turns = [turn for s in sessions for turn in s.turns]
@@ -53,7 +53,7 @@ def finish(sessions: Sequence[SearchSession], winners: Sequence[Turn | None], gr
     labels = [label(s.task) for s in sessions]
     interrupted = any(s.interrupted for s in sessions)
     names = [] if interrupted else blocks.names(session.captured)
-    fused = winner if faster[lead] and len(sessions) == 1 else None  # a text for several sets was not made by one fusion
+    fused = winner if faster[lead] and len(sessions) == 1 else None  # a text for several sets has several fusions
     times = _times(session, names) if names else {}
     summary = {
         **outcomes[lead], "num_candidates": len(optimize_summary.programs(turns)),
@@ -94,7 +94,7 @@ def _unproven(session: SearchSession, winner: Turn | None) -> str | None:
 
 
 def _times(session: SearchSession, names: Sequence[str]) -> dict[str, float]:
-    """Of an eager call by block; none where that was stopped: the search's own findings matter more."""
+    """Times of an eager call by block; empty if that was interrupted: the search's own findings matter more."""
     try:
         return block_times(session.task, names, session.config.limits)
     except (KeyboardInterrupt, DvkError):
@@ -112,6 +112,6 @@ def _row(number: int, labels: Sequence[str], outcome: Mapping[str, Any], winner:
 
 
 def label(task: Task) -> str:
-    """A set of inputs, for people: `x float32[64, 1024], scale=2.0`."""
+    """A set of inputs as text: `x float32[64, 1024], scale=2.0`."""
     plain = [spec for spec in task.input_specs if parse_input(spec).dtype is None]
     return ", ".join([*map(tensor, task.inputs), *plain])

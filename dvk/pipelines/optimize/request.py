@@ -28,4 +28,4 @@ class OptimizeRequest:
     quiet: bool = False
     backbone: str | None = None
     davinci: Path | None = None
-    """A daVinci-kernel checkpoint, in the place of `backbone` and `library`."""
+    """A daVinci-kernel checkpoint, instead of `backbone` and `library`."""

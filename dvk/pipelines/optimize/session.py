@@ -31,9 +31,9 @@ from dvk.skills import Library, query_from_graph
 TURNS = "turns.jsonl"
 KNOWN = "tunings.jsonl"
 UNDECIDED = 1.2
-"""Speedup up to which an interval must reach, for a candidate that looked slower to be confirmed: there is something to win."""
+"""Speedup that the interval of a candidate that looked slower must reach for it to be confirmed."""
 NUM_CONFIRMED = 3
-"""Candidates confirmed at most: the search's favourite is lucky now and then, the third hardly."""
+"""Maximal number of confirmed candidates: the search's favourite is lucky now and then, the third hardly ever."""
 
 
 class SearchSession:
@@ -41,12 +41,12 @@ class SearchSession:
 
     Args:
         run: an open run; verdicts go there as they come.
-        recorded: what an earlier process of this run judged.
+        recorded: verdicts of an earlier process of this run.
         backbone: the language model, for strategies that ask one.
         library: the skills' file; None takes the default one.
         baselines: also timed when the best is confirmed.
         folder: for the search's own files, inside the run's; ends in `/`, empty for the run's folder itself.
-        first: the search for another set of inputs of the same module, which has ended: what it found is where this one starts.
+        first: the finished search for another set of inputs of the same module: this one starts from its results.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class SearchSession:
         """Estimate of the command's time, if known."""
         self.capture_s = 0.0
         self.confirm_by: float | None = None
-        """When confirming ends, on time.monotonic's clock, but for the first candidate's first look; set when it begins."""
+        """Deadline of confirming, on time.monotonic's clock, except the first candidate's first look; set when it begins."""
         self.failure: ModelError | None = None
         """The error that ended the model's part of the search."""
 
@@ -162,7 +162,7 @@ class SearchSession:
         return take
 
     def _note(self, crash: Crashed, live: SearchView) -> None:
-        """An error inside dvk ends this search and nothing else; what it found before stands."""
+        """Report an error inside dvk: it ends this search and nothing else; earlier findings stay."""
         self.reason = crash.message
         self._keep(crash.traceback)
         live.note(f"{crash.message}; the traceback is in {self.run.path / tracebacks.FOLDER}")
@@ -188,7 +188,7 @@ class SearchSession:
         return known
 
     def _learn(self, problem: SearchProblem) -> None:
-        """Keep what was measured of schedules for the searches to come."""
+        """Record measurements of schedules for later searches."""
         if self.captured is not None:
             tried = [(t.candidate, t.verdict) for t in self.turns if t.candidate and t.verdict and t.candidate.proposer == "composer"]
             self.observed = classes.observed(problem, tried)
@@ -198,7 +198,7 @@ class SearchSession:
         return Tunings(self.config.remote.judge or self.config.remote.engine or machine.fingerprint(self.task.device), self.backend)
 
     def _capture(self, live: SearchView) -> CapturedGraph | None:
-        """The operator graph; None where there is none and the model can do without."""
+        """The operator graph; None if there is none and the model can do without."""
         try:
             return capture(self.task, self.config.limits)
         except CannotCompose as error:
@@ -217,7 +217,7 @@ class SearchSession:
                         batch = proposals.send(verdicts)
                     except StopIteration:
                         break
-                    if None in verdicts:  # time is over
+                    if None in verdicts:  # the time limit is reached
                         break
             finally:
                 proposals.close()
@@ -235,7 +235,7 @@ class SearchSession:
         began = time.monotonic()
         deadline = began + left
         for i in missing:
-            if (known := self.known.get(batch[i].id)) is not None:  # the same twice in one batch
+            if (known := self.known.get(batch[i].id)) is not None:  # repeated within one batch
                 verdicts[i] = known
                 continue
             if time.monotonic() >= deadline:
@@ -255,7 +255,7 @@ class SearchSession:
         return verdicts
 
     def _corrected(self, first: Verdict, live: SearchView) -> None:
-        """The estimate, now that the first verdict is known; said where it changes much."""
+        """The estimate, now that the first verdict is known; reported if it changes much."""
         assert self.expected is not None
         before, self.expected = self.expected, clock.corrected(
             self.expected, self.capture_s, first, self.config.judge, len(self.baselines))
@@ -272,7 +272,7 @@ class SearchSession:
         result = crashes.fenced("judging it", self.court.judge, candidate, tier, baselines, deadline)
         if not isinstance(result, Crashed):
             return result
-        self.court.close()  # what it was at is unknown
+        self.court.close()  # its stage is unknown
         self._keep(result.traceback)
         return crashes.verdict(result, tier)
 
@@ -285,7 +285,7 @@ class SearchSession:
         live.judged(turn)
 
     def _retrieve(self) -> tuple[Skill, ...]:
-        """Skills the library ranks for the task, best first; for a model by what its agents are trained with."""
+        """Skills the library ranks for the task, best first; for a model with the query that its agents are trained with."""
         with Library.open(self.library) as library:
             if self.backbone is not None or self.captured is None:
                 return tuple(selection.candidates(TaskContext(self.task, self.captured, self.backend), library, self.config.agents))
@@ -336,7 +336,7 @@ class SearchSession:
         """The candidate judged in fresh processes, or as it was before the run was killed.
 
         Args:
-            what: the candidate, for people.
+            what: the candidate's description.
 
         Raises:
             KeyboardInterrupt: the user stopped it.
@@ -363,7 +363,7 @@ class SearchSession:
         return min(claims.values(), key=lambda t: places.get(t.candidate.id, -1) if t.candidate else 0, default=None)
 
     def part(self, candidate: Candidate) -> Part | None:
-        """The plan that a candidate executes; None where the composer did not write it, so that it cannot be joined with others."""
+        """The plan that a candidate executes; None if the composer did not write it, so that it cannot be joined with others."""
         if self.captured is None or candidate.proposer != "composer":
             return None
         plan = Plan(candidate.recipes, candidate.schedule)
@@ -371,6 +371,6 @@ class SearchSession:
         return part if join([part], self.backend).source == candidate.source else None
 
     def _covers(self, claim: Turn) -> bool:
-        """It was timed against all that is asked for."""
+        """Whether it was timed against all requested baselines."""
         timing = claim.verdict.timing if claim.verdict is not None else None
         return timing is None or set(self.baselines) <= set(timing.baselines)

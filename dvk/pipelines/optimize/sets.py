@@ -1,6 +1,6 @@
-"""`--extra-input`: several sets of inputs. A search for each, one drop-in of what they found, which is judged with every set.
+"""`--extra-input`: several sets of inputs. A search for each, one drop-in of their results, which is judged with every set.
 
-A drop-in's text says which set runs what, so whenever a part of it does not hold, what is left is another text, and is judged again.
+A drop-in's text says which set runs what, so if a part of it fails, the rest is another text, and is judged again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def load(texts: Sequence[str], first: Task, spec: str, config: Config) -> list[T
         spec: `model.py` or `model.py:Name`.
 
     Raises:
-        TaskError: it follows no grammar, the module does not take it, or the set is there already.
+        TaskError: its syntax is wrong, the module rejects it, or the set is there already.
     """
     result = {_identity(first): first}
     for text in texts:
@@ -73,7 +73,7 @@ class SetsResult:
 
 def sessions(run: RunFolder, every: Sequence[Task], backend: BackendName, config: Config, library: Path | None, baselines: Sequence[str],
              ) -> list[SearchSession]:
-    """A session for each set. The first keeps its files where a search for one set has them, and has the whole budget."""
+    """A session for each set. The first keeps its files in the folder of a search for one set, and has the whole budget."""
     less = config.optimize.model_copy(update={"budget_s": config.optimize.budget_s * config.optimize.also_share})
     made: list[SearchSession] = []
     for number, task in enumerate(every):
@@ -85,7 +85,7 @@ def sessions(run: RunFolder, every: Sequence[Task], backend: BackendName, config
 
 
 def run(sessions: Sequence[SearchSession], strategy: Strategy, quiet: bool) -> SetsResult:
-    """Search for each set in turn, then confirm all together. Ctrl-C ends the searching and goes on to what was found."""
+    """Search for each set in turn, then confirm all together. Ctrl-C ends the searching and continues with the results so far."""
     for session in sessions:
         with session.court, _live(session, quiet, label(session.task)) as live:
             if session is sessions[0] and session.expected is not None:
@@ -102,8 +102,8 @@ def _live(session: SearchSession, quiet: bool, whom: str) -> SearchView:
 
 
 def _confirmed(sessions: Sequence[SearchSession], live: SearchView) -> SetsResult:
-    """The drop-in of each set's best that holds for every set it has a program for: what does not hold gives way to the set's next,
-    and once as many drop-ins were judged as candidates are of one set, to the original."""
+    """The drop-in of each set's best that holds for every set it has a program for: a failing part is replaced by the set's next candidate,
+    and, when as many drop-ins were judged as a set may have candidates, by the original."""
     choices = [_composed(session) for session in sessions]
     judged, most = 0, NUM_CONFIRMED - 1 + sum(map(bool, choices))
     while any(choices):
@@ -158,5 +158,5 @@ def _unconfirmed(sessions: Sequence[SearchSession]) -> SetsResult:
 
 
 def _groups(number: int, named: Mapping[int, Mapping[int, Kernel]]) -> list[list[str]]:
-    """For each set what was fused, a line a kernel, under the names that the drop-in has for them."""
+    """The fusions for each set, a line a kernel, under the names that the drop-in uses."""
     return [[f"{k.name}: {k.summary} ({k.num_rows:,} × {k.row_length:,})" for k in named.get(one, {}).values()] for one in range(number)]

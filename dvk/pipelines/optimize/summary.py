@@ -23,13 +23,13 @@ from dvk.speedups import outcome_of, shown, words
 def episode(
     subject: TaskContext, turns: Sequence[Turn], skills: Sequence[Skill], kept: Sequence[Trace], backbone: RecordedBackbone | None
 ) -> Episode:
-    """Everything that happened: first what was judged outside conversations, confirmations last; then each conversation, whole.
+    """The whole record: first verdicts outside conversations, confirmations last; then each conversation, whole.
 
     Args:
-        turns: what was judged, in time order.
-        skills: what retrieval ranked.
-        kept: conversations as the strategy gave them.
-        backbone: for the answers that the strategy did not give.
+        turns: judged turns, in time order.
+        skills: skills that retrieval ranked.
+        kept: conversations that the strategy handed over.
+        backbone: for answers outside those conversations.
     """
     judged = {t.candidate.id: t for t in turns if t.candidate and t.verdict and t.verdict.tier != "claim"}
     times = {} if backbone is None else {
@@ -48,11 +48,11 @@ def episode(
 
 
 def rebuilt(subject: TaskContext, backbone: RecordedBackbone, given: Counter[str], judged: Mapping[str, Turn]) -> Iterator[Trace]:
-    """Answers that no kept conversation has, each as a conversation of one turn: code is read as the policy's is.
+    """Answers that no kept conversation has, each as a conversation of one turn: code is parsed as the policy's is.
 
     Args:
-        given: what was asked and said, of the turns that are kept already.
-        judged: by candidate.
+        given: questions and answers of the turns that are kept already.
+        judged: verdicts by candidate.
     """
     dialect = dialects.get(backbone.dialect)
     number = 0
@@ -79,7 +79,7 @@ def rebuilt(subject: TaskContext, backbone: RecordedBackbone, given: Counter[str
 
 
 def _dated(turn: Turn, judged: Mapping[str, Turn], times: Mapping[str, float]) -> Turn:
-    """With the search's own clock, and with the verdict where it came too late for the conversation."""
+    """The turn with the search's own clock, and with the verdict if it came too late for the conversation."""
     known = judged.get(turn.candidate.id) if turn.candidate else None
     if known is not None:
         return turn.model_copy(update={"verdict": turn.verdict or known.verdict, "elapsed_s": known.elapsed_s})
@@ -106,9 +106,9 @@ def outcome(
     Args:
         winner: the turn that confirmed it, or refuted it.
         reason: why the search ended early, if it did.
-        unread: why no answer of the model could be read, if none could.
+        unread: why no answer of the model could be parsed, if none could.
         unjudged: why the search ended before its first verdict, if it did.
-        judge: the settings that it was timed with.
+        judge: the timing settings.
     """
     settings = judge or JudgeConfig()
     timing = _timing(winner)
@@ -140,7 +140,7 @@ def outcome(
 
 
 def _status(turns: Sequence[Turn], faster: bool, right: bool, unjudged: str | None) -> str:
-    """`too_noisy` where a gain that matters may be there: a claim leaves it open."""
+    """`too_noisy` if a gain that matters is possible: a claim leaves it open."""
     if faster:
         return "faster"
     if not turns and unjudged:
@@ -175,14 +175,14 @@ def programs(turns: Sequence[Turn]) -> list[list[Turn]]:
 
 
 def mean(turns: Sequence[Turn]) -> Interval:
-    """Geometric, of the speedups of turns that were timed."""
+    """Geometric mean of the speedups of timed turns."""
     speedups = [t.verdict.timing.speedup for t in turns if t.verdict and t.verdict.timing]
     value, lo, hi = (math.prod(ends) ** (1 / len(ends)) for ends in zip(*((s.value, s.lo, s.hi) for s in speedups)))
     return Interval(value=value, lo=lo, hi=hi)
 
 
 def _refuted(turns: Sequence[Turn], claim: Turn | None) -> str:
-    """Why nothing is claimed, when candidates were timed.
+    """Why nothing is claimed, although candidates were timed.
 
     Args:
         claim: the turn whose figures are given.
@@ -196,7 +196,7 @@ def _refuted(turns: Sequence[Turn], claim: Turn | None) -> str:
             return f"the best candidate was refused when it was judged again: {_first_line(refused[0].verdict.error)}"
         return f"the fastest candidate measured {shown(found[0][1])}" if found else \
             "no candidate could be timed" if turns else "nothing was proposed"
-    # One drop-in for several sets of inputs has a text that no search has timed.
+    # A drop-in for several sets of inputs has a text that no search has timed.
     speedup = next((s for t, s in found if t.candidate and claim and claim.candidate and t.candidate.id == claim.candidate.id), found[0][1])
     what = "the search's best" if speedup is found[0][1] else "the candidate"
     return f"{what}, {shown(speedup)} in the search, was timed again in fresh processes: {words(timing).sentence}"
@@ -225,7 +225,7 @@ def groups(subject: TaskContext, winner: Turn | None) -> list[str]:
 
 
 def cost(turns: Sequence[Turn], made: Episode, backbone: RecordedBackbone | None) -> dict[str, Any]:
-    """Seconds of the judge and of the model, tokens, US dollars; what concerns a model is null where none was asked."""
+    """Seconds of the judge and of the model, tokens, US dollars; null for the model's fields without a model."""
     spent = {tier: sum((t.verdict.seconds for t in turns if t.verdict and (t.verdict.tier == "claim") == (tier == "claim")), 0.0)
              for tier in ("search", "claim")}
     said = [t for trace in made.traces for t in trace.turns if t.messages]
@@ -239,14 +239,14 @@ def cost(turns: Sequence[Turn], made: Episode, backbone: RecordedBackbone | None
 
 
 def mode(captured: CapturedGraph | None, task: Task) -> str | None:
-    """The mode that was judged, `train` or `eval`; None for a function, and where nothing is known."""
+    """The judged mode, `train` or `eval`; None for a function, and if unknown."""
     if task.kind == "module" and captured is not None:
         return "train" if captured.graph.training else "eval"
     return task.mode
 
 
 def in_train_mode(captured: CapturedGraph | None, task: Task) -> str:
-    """That the module is judged in train mode though that matters, and what to do; empty where it does not."""
+    """A warning that the module is judged in train mode although that matters, with a remedy; empty if it does not."""
     if captured is None or not captured.depending or task.kind != "module":
         return ""
     named = ", ".join(captured.depending[:3]) + (f" and {len(captured.depending) - 3} more" if len(captured.depending) > 3 else "")
@@ -271,7 +271,7 @@ def warnings(backbone: RecordedBackbone | None, failure: DvkError | None) -> lis
 
 
 def proposers(turns: Sequence[Turn]) -> list[dict[str, Any]]:
-    """By who proposed, in the order they began: candidates, right ones, the search's best speedup, seconds of the judge."""
+    """By proposer, in the order they began: candidates, right ones, the search's best speedup, seconds of the judge."""
     rows: dict[str, dict[str, Any]] = {}
     for same in programs([t for t in turns if t.verdict is not None and t.verdict.tier != "claim"]):
         once = list({t.candidate.id: t for t in reversed(same) if t.candidate}.values())  # the first verdict of each candidate

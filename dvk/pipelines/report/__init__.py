@@ -1,11 +1,11 @@
-"""`report.html` and `report.md`: what `dvk optimize` found, for people.
+"""`report.html` and `report.md`: the results of `dvk optimize`, for people.
 
     story.py     records → the report's content     page.py      HTML
     attempts.py  the judged candidates             style.py     its CSS
     graph.py     the reference's operators, bytes  markup.py    elements that escape
     code.py      source text, coloured             chart.py     the search as SVG
     units.py     numbers for people                markdown.py  the same for terminals
-    spending.py  who proposed, what it cost        pieces.py    what pages are put together from
+    spending.py  proposers and costs               pieces.py    building blocks of pages
     curves.py    figures over steps as SVG, for `dvk train`
 
 It only reads: nothing is measured, run or decided here, and torch is not imported.

@@ -27,7 +27,7 @@ class ReportAttempt:
     schedule: tuple[tuple[str, str], ...]
     """(kernel, `block=1024 warps=4`) pairs; choices that belong to no kernel come first under an empty name."""
     reason: str
-    """Why it failed or was not timed, first line; empty otherwise."""
+    """Reason for a failure or a missing time, first line; empty otherwise."""
 
     @property
     def speedup(self) -> Interval | None:
@@ -36,7 +36,7 @@ class ReportAttempt:
 
     @property
     def figures(self) -> str:
-        """The speedup for people; a dash when it was not timed."""
+        """The speedup as text; a dash when it was not timed."""
         return shown(self.speedup)
 
     @property
@@ -46,17 +46,17 @@ class ReportAttempt:
 
     @property
     def ok(self) -> bool:
-        """It agreed with the reference everywhere it was tried."""
+        """Whether it agreed with the reference in all checks."""
         return self.verdict.status.value == "ok"
 
     @property
     def confirmation(self) -> bool:
-        """Judged at the claim tier, in a fresh process."""
+        """Whether it was judged at the claim tier, in a fresh process."""
         return self.verdict.tier == "claim"
 
     @property
     def outcome(self) -> str:
-        """The status in words."""
+        """The status as text."""
         if self.ok and self.confirmation:
             return "confirmed" if self.verdict.faster else "not confirmed"
         return self.verdict.status.value.replace("_", " ")
@@ -83,7 +83,7 @@ class ReportAttempt:
 
 
 def gather(episode: Episode) -> list[ReportAttempt]:
-    """The judged turns of the policy's traces; what several conversations came to was judged once and is one attempt."""
+    """The judged turns of the policy's traces; a candidate of several conversations was judged once and is one attempt."""
     turns = [turn for trace in episode.traces if trace.role == "policy" for turn in trace.turns]
     found: dict[str, Turn] = {}
     for number, turn in enumerate(turns):
@@ -103,7 +103,7 @@ def fastest(attempts: Sequence[ReportAttempt]) -> ReportAttempt | None:
 def best_so_far(attempts: Sequence[ReportAttempt]) -> list[tuple[float, float]]:
     """(seconds, speedup) where the search's best rose, from eager's 1.
 
-    Only a speedup whose interval lies above 1 counts; confirmations measure again and do not.
+    Only a speedup whose interval lies above 1 counts; confirmations are repeated measurements and do not.
     """
     steps = [(0.0, 1.0)]
     for attempt in attempts:

@@ -1,4 +1,4 @@
-"""The search as a picture: speedup against seconds, drawn as inline SVG.
+"""Chart of the search: speedup against seconds, as inline SVG.
 
 Coordinates come from two `Scale`s and nothing else, so a test can check a dot against the ticks.
 Colours are the page's; the chart has classes only.
@@ -19,9 +19,9 @@ LEFT, RIGHT, TOP, BOTTOM = 50, 700, 18, 310
 LINE = 14
 """Height of a line of text."""
 LOG_RANGE = 4.0
-"""Above this ratio of highest to lowest speedup the axis is logarithmic: equal factors get equal room."""
+"""Above this ratio of highest to lowest speedup the axis is logarithmic."""
 FLOOR = 0.1
-"""Slower candidates are drawn at the lower edge: how much slower does not matter, and they would squeeze the rest."""
+"""Slower candidates are drawn at the lower edge: their exact speedup does not matter, and they would squeeze the rest."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def draw(attempts: list[ReportAttempt], compile_speedup: float | None, winner: R
 
 
 def caption(attempts: list[ReportAttempt]) -> str:
-    """How to read the chart, naming only what is in it."""
+    """The chart's legend, naming only what is in it."""
     told = ["Each dot is a candidate that was checked and timed, its whisker the 95 % interval."]
     if len(best_so_far(attempts)) > 1:
         told.append("The line is the best so far.")
@@ -111,7 +111,7 @@ def caption(attempts: list[ReportAttempt]) -> str:
 
 
 def hover(attempt: ReportAttempt) -> str:
-    """One candidate in a line."""
+    """The tooltip of one candidate."""
     outcome = attempt.figures if attempt.speedup else f"{attempt.outcome}: {attempt.reason}".rstrip(": ")
     return f"{attempt.number}. {attempt.title} — {outcome} after {show_s(attempt.seconds)}"
 

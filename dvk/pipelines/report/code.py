@@ -1,4 +1,4 @@
-"""Source text for reading: coloured by pygments into six classes of ours, generated code cut free of what was copied.
+"""Source text for reading: coloured by pygments in six classes, generated code separated from copied code.
 
 C++ and CUDA inside a Python string are coloured as C++. It runs nothing.
 """
@@ -37,7 +37,7 @@ def highlight(source: str) -> Markup:
 
 
 def without_original(best: str, original: str) -> tuple[str, int]:
-    """`best` with its copy of `original` replaced by one comment, and how many lines that took; 0 without a copy."""
+    """`best` with its copy of `original` replaced by one comment, and the number of replaced lines; 0 without a copy."""
     body = original.strip()
     for copy in (body, below_others(body), repr(original), repr(body)):
         if body and copy in best:
@@ -47,7 +47,7 @@ def without_original(best: str, original: str) -> tuple[str, int]:
 
 
 def below_others(original: str) -> str:
-    """The text as a drop-in holds it below its kernels; as it is where it is no Python."""
+    """The text as a drop-in holds it below its kernels; unchanged if it is no Python."""
     try:
         return to_the_top(original)[1]
     except (SyntaxError, ValueError, RecursionError, MemoryError):

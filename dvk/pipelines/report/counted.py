@@ -1,4 +1,4 @@
-"""How far a stage is that counts what it does: a bar on a terminal, elsewhere a plain line now and then, with an estimate."""
+"""Progress of a stage that counts: a bar on a terminal, elsewhere a plain line now and then, with an estimate."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TaskID, TextColum
 from dvk.pipelines.report.units import show_s
 
 EVERY_S = 15.0
-"""Longest silence where there is no terminal."""
+"""Longest silence without a terminal."""
 
 
 class WordCount(Progress):
-    """As rich's `Progress`, whose methods it has.
+    """A subset of rich's `Progress`.
 
     Args:
-        what: is counted, e.g. `tasks`.
+        what: the counted things, e.g. `tasks`.
         more: columns behind the counts, on a terminal.
         quiet: show nothing at all.
         console: stderr by default.
@@ -38,14 +38,14 @@ class WordCount(Progress):
         self._ticker: threading.Thread | None = None
 
     def start(self) -> None:
-        """Show from now on."""
+        """Start showing."""
         super().start()
         if self._plain and self._ticker is None:
             self._ticker = threading.Thread(target=self._tick, name="counted", daemon=True)
             self._ticker.start()
 
     def stop(self) -> None:
-        """Show no more."""
+        """Stop showing."""
         self._ended.set()
         super().stop()
 
@@ -63,7 +63,7 @@ class WordCount(Progress):
         return ", ".join(told)
 
     def _tick(self) -> None:
-        self.lines()  # what was done before counts for no estimate
+        self.lines()  # earlier work is no basis for an estimate
         said = time.monotonic()
         while not self._ended.wait(min(1.0, self._every_s)):
             if time.monotonic() - said < self._every_s:
@@ -72,5 +72,5 @@ class WordCount(Progress):
             for line in self.lines():
                 try:
                     print(line, file=self.console.file, flush=True)
-                except (OSError, ValueError):  # the reader is gone
+                except (OSError, ValueError):  # the reader has closed the pipe
                     return

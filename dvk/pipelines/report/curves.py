@@ -1,4 +1,4 @@
-"""Figures over steps as small pictures: one chart a question, one line a series, drawn as inline SVG.
+"""Figures over steps as small charts: one chart a question, one line a series, as inline SVG.
 
 Noisy series are drawn twice: each step faintly, and a running mean over a twentieth of the run on top. A series is named at
 its right end, with its last value, so that no legend has to be matched by colour.
@@ -17,7 +17,7 @@ from dvk.pipelines.report.markup import Markup, el, join
 WIDTH, HEIGHT = 440, 220
 LEFT, RIGHT, TOP, BOTTOM = 44, 318, 12, 190
 SMOOTH = 20
-"""Points from which a running mean is drawn; it spans as large a part of them, a twentieth."""
+"""Points from which a running mean is drawn; its window is the same fraction of them, a twentieth."""
 COLOURS = 6
 """Classes `c0` … of the style sheet; more series begin again."""
 
@@ -40,7 +40,7 @@ class Curves:
     """One chart.
 
     Attributes:
-        title: what is asked.
+        title: the question.
         caption: how to read it.
         series: its lines; those without points are not drawn.
         share: values are shares of 1, shown as percentages.
@@ -60,7 +60,7 @@ class Curves:
 
 
 def figure(curves: Curves) -> Markup | None:
-    """A chart with its title and caption; None where there is nothing to draw."""
+    """A chart with its title and caption; None if there is nothing to draw."""
     if not curves.drawn:
         return None
     return el("figure", el("h3", curves.title), draw(curves), el("figcaption", curves.caption))

@@ -1,6 +1,6 @@
 """The report as Markdown that reads well raw, in a terminal: padded tables, bars instead of a chart.
 
-Text that is not ours is made harmless: no control characters, no table or HTML syntax, code fences
+Foreign text is made harmless: no control characters, no table or HTML syntax, code fences
 longer than any inside.
 """
 
@@ -18,7 +18,7 @@ from dvk.records import show_ratio
 from dvk.speedups import shown
 
 WIDEST = 60
-"""Columns a table cell may take; longer text is cut, the page has it all."""
+"""Columns of a table cell; longer text is cut, the page has it all."""
 ACTIVE = re.compile(r"[\\`*|~]|\](?=[(\[:])|(?<!\w)_(?=\S.*_)|(?<=\S)_(?!\w)|^[#>+-](?= )")
 """Characters that Markdown acts on, in places where it does: a bracket alone or an underscore inside a word is text."""
 BAR = 40
@@ -39,7 +39,7 @@ def render(story: ReportData) -> str:
 
 
 def line(text: str) -> str:
-    """Foreign text as one line that Markdown shows as it is."""
+    """Foreign text as one line that Markdown shows unchanged."""
     text = " ".join(plain(text).split()).replace("&", "&amp;").replace("<", "&lt;")
     return re.sub(r"^(\d+)([.)])(?=\s)", r"\1\\\2", ACTIVE.sub(r"\\\g<0>", text))
 
@@ -48,7 +48,7 @@ def table(head: list[str], rows: list[list[str]], right: frozenset[int] = frozen
     """A pipe table padded to be read raw.
 
     Args:
-        right: indices of the columns that stand right.
+        right: indices of the right-aligned columns.
     """
     cells = [[line(_cut(cell)) for cell in row] for row in [head, *rows]]
     widths = [max(3, *(_columns(row[i]) for row in cells)) for i in range(len(head))]
@@ -187,5 +187,5 @@ def _pad(text: str, width: int, right: bool) -> str:
 
 
 def _columns(text: str) -> int:
-    """Terminal columns that a text takes."""
+    """Terminal columns of a text."""
     return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)

@@ -1,7 +1,7 @@
-"""Build HTML and SVG that cannot be injected into: text is escaped unless it is already `Markup`.
+"""Injection-safe HTML and SVG: text is escaped unless it is already `Markup`.
 
 Every string that reaches a page goes through `el`, so no caller decides whether to escape. It
-knows nothing of which elements exist or may nest.
+does not know which elements exist or may nest.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
-"""Characters that a terminal or a browser acts on instead of showing, and half surrogate pairs; not tab and newline."""
+"""Characters that a terminal or a browser interprets instead of showing, and lone surrogates; not tab and newline."""
 
 VOID = {"meta", "br", "hr"}
 
@@ -46,7 +46,7 @@ def el(tag: str, *children: Child, **attributes: str | int | float | None) -> Ma
 
 
 def join(*children: Child) -> Markup:
-    """Children one after the other, without an element around them."""
+    """Children concatenated, without an element around them."""
     parts = []
     for child in children:
         if child is None:

@@ -41,7 +41,7 @@ def table(heads: Markup, rows: list[Markup], label: str) -> Markup:
 
 
 def headers(*labels: str | None) -> Markup:
-    """Column headers; one that ends in a space stands right, None is a column of bars."""
+    """Column headers; one that ends in a space is right-aligned, None is a column of bars."""
     return el("tr", [
         el("td", class_="room", aria_hidden="true") if label is None
         else el("th", label.rstrip(), scope="col", class_="num" if label.endswith(" ") else None)
@@ -56,12 +56,12 @@ def bar(value: float | None, longest: float, kind: str = "bar") -> Markup:
 
 
 def facts(rows: Sequence[tuple[Child, Child]]) -> Markup:
-    """Terms with what is to be said of each."""
+    """Terms with their descriptions."""
     return el("dl", [join(el("dt", term), el("dd", text)) for term, text in rows], class_="facts")
 
 
 def folded(title: str, text: str) -> Markup:
-    """Text that opens when asked for."""
+    """Folded text."""
     return el("details", el("summary", title), el("pre", el("code", text), **region(title)))
 
 

@@ -19,11 +19,11 @@ class Proposer:
     candidates: str
     correct: str
     best: str
-    """Highest speedup measured in the search; a dash where nothing was timed."""
+    """Highest speedup measured in the search; a dash if nothing was timed."""
     judged: str
     """Time the judge spent on them."""
     won: bool
-    """It found the winner."""
+    """Whether it found the winner."""
 
 
 def proposers(summary: Mapping[str, Any]) -> list[Proposer]:
@@ -37,7 +37,7 @@ def proposers(summary: Mapping[str, Any]) -> list[Proposer]:
 
 
 def cost(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(what, how much) pairs; empty when the summary does not say."""
+    """(item, amount) pairs; empty if the summary has none."""
     spent = summary.get("cost") or {}
     rows = []
     if spent.get("judge_s") is not None:

@@ -1,4 +1,4 @@
-"""From records to what the report tells: every number and sentence, no layout.
+"""From records to the report's content: every number and sentence, no layout.
 
 The page and the Markdown both read a `ReportData`; neither looks at the summary. Missing numbers stay
 missing, and a search that found nothing says so.
@@ -47,16 +47,16 @@ class TimedVersion:
 
 @dataclass(frozen=True)
 class Set:
-    """One row: a set of inputs, and what best.py does with it."""
+    """One row: a set of inputs, and the version of it in best.py."""
 
     inputs: str
     eager_ms: float | None
     ms: float | None
-    """Of best.py; None where it runs the original."""
+    """Speedup of best.py; None if it runs the original."""
     over: dict[str, Interval | None]
     """Speedups, by `eager` and further baselines."""
     note: str
-    """Why the original is run, or whose kernels these are; empty otherwise."""
+    """Why the original is run, or the set whose kernels these are; empty otherwise."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class ReportData:
     """Sentences."""
     arms: list[TimedVersion]
     measured: list[tuple[str, str]]
-    """How it was measured: (aspect, text)."""
+    """The measurement's description: (aspect, text)."""
 
     operators: list[Operator]
     traffic: str
@@ -95,7 +95,7 @@ class ReportData:
     why: list[str]
     """Sentences."""
     skills: list[tuple[str, str]]
-    """(name, description) of those behind the winner."""
+    """(name, description) of the winner's skills."""
     groups: list[str]
     """The fusions, a line a kernel."""
     proposers: list[spending.Proposer]
@@ -118,7 +118,7 @@ class ReportData:
 
     @property
     def several(self) -> bool:
-        """More than one proposed, so each attempt says whose it is."""
+        """Whether there are several proposers, so that each attempt names its own."""
         return len(self.proposers) > 1
 
 
@@ -131,7 +131,7 @@ def tell(
     episode: Episode, summary: Mapping[str, Any], *, best_source: str | None, graph: Graph | None,
     skills: Mapping[str, Skill], command_line: str, machine: str, manifest: dict[str, Any], others: Mapping[str, Episode],
 ) -> ReportData:
-    """Gather what the report says; arguments as in `report.write`, `manifest` is run.json or empty."""
+    """Gather the report's content; arguments as in `report.write`, `manifest` is run.json or empty."""
     task, attempts = episode.task, gather(episode)
     elsewhere = {name: gather(other) for name, other in others.items()}
     status = str(summary.get("status", "failed"))

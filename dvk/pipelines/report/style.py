@@ -1,4 +1,4 @@
-"""The page's style sheet: one column of serif text, sans-serif figures, two palettes, nothing loaded from anywhere."""
+"""The page's style sheet: one column of serif text, sans-serif figures, two palettes, no external resource."""
 
 from __future__ import annotations
 

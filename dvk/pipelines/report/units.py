@@ -1,4 +1,4 @@
-"""Numbers as people read them: three digits and a unit."""
+"""Numbers for people: three digits and a unit."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""`dvk serve`: our judge behind KernelGYM's endpoints, so that its trainer can use it, and `--judge kernelgym:URL` of another dvk.
+"""`dvk serve`: dvk's judge behind KernelGYM's endpoints, for its trainer and for `--judge kernelgym:URL` of another dvk.
 
-    open the port → start the workers → answer until told to stop → answer who still waits, end the judge's processes
+    open the port → start the workers → answer until interrupted → answer waiting clients, end the judge's processes
 
-    desk.py      the bounded queue, and who works it off
-    judging.py   what is done with one request
+    desk.py      the bounded queue, and its workers
+    judging.py   the work on one request
     app.py       the endpoints
 
-Nothing is kept on disk but what the judge remembers anyway. A server that was killed has forgotten the ids; asked again, it answers from
-the verdicts that this machine remembers.
+Nothing is on disk except the verdict cache. A killed server has forgotten the ids; a repeated request is answered from
+the cached verdicts of this machine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dvk.sandbox import enclosure
 GRACE_S = 3
 """Seconds for connections to take their last answer."""
 LEAST_WORKERS = 2
-"""One compiles while another is timed."""
+"""Workers per device: one compiles while another is timed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ def serve(request: ServeRequest, config: Config) -> None:
 
     Raises:
         MachineError: FastAPI is not installed, or there is no such device.
-        UsageError: the address cannot be used, or would let anybody in.
+        UsageError: the address cannot be used, or would be open to everyone.
     """
     try:
         import uvicorn
@@ -101,7 +101,7 @@ def serve(request: ServeRequest, config: Config) -> None:
 
 
 def enclosed(config: Config) -> tuple[Config, str | None]:
-    """The settings with which strangers' references are shut in as far as this machine can, and what it cannot, for people to read."""
+    """The settings that confine strangers' references as far as this machine can, and the missing layers, as text."""
     if not enclosure.works():
         return config, "this kernel has no Landlock"
     if backends.default_device() != "cuda":
@@ -117,7 +117,7 @@ def bound(host: str, port: int) -> socket.socket:
     """A socket that listens there; port 0 takes a free one.
 
     Raises:
-        UsageError: it cannot.
+        UsageError: the address cannot be bound.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]

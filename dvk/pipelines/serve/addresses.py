@@ -1,4 +1,4 @@
-"""Which addresses reach this machine alone."""
+"""Loopback test of addresses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ipaddress
 
 
 def local(host: str) -> bool:
-    """Nobody beyond this machine reaches it."""
+    """Whether only this machine can reach it."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

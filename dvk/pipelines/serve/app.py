@@ -9,10 +9,10 @@
 full, with Retry-After · 503 stopping. A candidate or reference that is no program is a result, not an error.
 
 The token comes as `Authorization: Bearer TOKEN`, or as the password of HTTP Basic: a client that takes only a URL, as its trainer does,
-is given `http://any:TOKEN@HOST:PORT`.
+uses `http://any:TOKEN@HOST:PORT`.
 
-Without a token, loopback alone keeps others out, and a web page in a browser of this machine is on loopback, too. The app is then guarded:
-it refuses what a browser sends for a page, known by its Origin, or, where the page's own name was made to lead here, by its Host.
+Without a token, loopback alone keeps others out, but web pages in a browser of this machine are on loopback, too. The app is then guarded:
+it refuses a browser's requests for a page, recognised by the Origin header or, after DNS rebinding, by the Host header.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def application(desk: RequestQueue, judging: JudgeService, token: str | None, gu
 
     Args:
         desk: takes the requests.
-        judging: for what it can judge.
-        token: what callers must show; None lets everybody in.
-        guarded: only programs of this machine are let in.
+        judging: gives the devices and back ends.
+        token: the required token; None admits every client.
+        guarded: only programs of this machine are admitted.
     """
     app = FastAPI(title="dvk serve", version=dvk.__version__, docs_url=None, redoc_url=None)
     began = time.time()
@@ -70,7 +70,7 @@ def application(desk: RequestQueue, judging: JudgeService, token: str | None, gu
 
     @app.exception_handler(RequestValidationError)
     async def unreadable(_: Request, error: RequestValidationError) -> JSONResponse:
-        # As FastAPI does, without the input: it may be what no JSON can hold, and it may be megabytes.
+        # As FastAPI does, without the input: JSON may be unable to hold it, and it may be megabytes.
         wrong = [{"loc": [str(part) for part in one["loc"]], "msg": _ascii(str(one["msg"])), "type": one["type"]} for one in error.errors()]
         return JSONResponse({"detail": wrong}, 422)
 
@@ -116,13 +116,13 @@ def application(desk: RequestQueue, judging: JudgeService, token: str | None, gu
 
 
 def named(header: str) -> str:
-    """The name or address in a Host header, without port and brackets; empty where it is malformed."""
+    """The name or address in a Host header, without port and brackets; empty if it is malformed."""
     match = re.fullmatch(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:]+))(?::\d*)?", header.strip().lower())
     return match[1] or match[2] if match else ""
 
 
 def shown(header: str) -> str:
-    """The token in an Authorization header; empty where there is none."""
+    """The token in an Authorization header; empty if there is none."""
     kind, _, value = header.strip().partition(" ")
     if kind.lower() == "bearer":
         return value.strip()

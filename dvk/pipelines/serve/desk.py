@@ -1,6 +1,6 @@
-"""The bounded queue of `dvk serve`, and the hands that work it off: a thread each, which waits for what the judge's processes do.
+"""The bounded queue of `dvk serve`, and its workers: a thread each, which waits for the judge's processes.
 
-A task is its id: asked again under the same id, the same request joins the first, so that a client whose connection broke loses nothing
+A task is its id: an equal request under the same id joins the first, so that a client whose connection broke loses nothing
 and costs nothing.
 """
 
@@ -28,7 +28,7 @@ JOIN_S = 1.0
 
 
 class QueueFull(Exception):
-    """No room for another request."""
+    """The queue is full."""
 
 
 class TaskIdTaken(Exception):
@@ -41,7 +41,7 @@ class QueueClosed(Exception):
 
 @dataclass
 class QueueEntry:
-    """One request, from when it came to when its result is forgotten."""
+    """One request, from its arrival until its result is forgotten."""
 
     request: Evaluation
     state: State = "pending"
@@ -52,7 +52,7 @@ class QueueEntry:
 
     @property
     def same(self) -> str:
-        """Equal for requests that ask the same."""
+        """Key of equal requests."""
         return content_hash(repr(self.request))
 
 
@@ -60,15 +60,15 @@ class RequestQueue:
     """Takes requests, has them judged, keeps their results. Use as a context manager, or `close()` it.
 
     Args:
-        settings: how much it holds.
-        workers: requests in work at any time.
-        answer: judges one, given the number of the worker that asks; raises DvkError where this machine is at fault.
+        settings: the queue's size.
+        workers: requests in flight.
+        answer: judges one, given the worker's number; raises DvkError for an error of this machine.
     """
 
     def __init__(self, settings: ServeConfig, workers: int, answer: Callable[[Evaluation, int], EvaluationResult]):
         self.settings, self.num_workers, self._answer = settings, max(1, workers), answer
         self.failed: str | None = None
-        """Why this machine could not judge what it was last asked."""
+        """The error of this machine in its last request."""
         self.num_ended = 0
         self._changed = threading.Condition()
         self._entries: OrderedDict[str, QueueEntry] = OrderedDict()
@@ -89,7 +89,7 @@ class RequestQueue:
             thread.join(max(0.0, until - time.monotonic()))
 
     def close(self) -> None:
-        """Take nothing more, and tell all who wait that there will be no answer."""
+        """Accept nothing more, and cancel all waiting requests."""
         with self._changed:
             self._open = False
             left = [entry for entry in self._entries.values() if entry.result is None]
@@ -99,7 +99,7 @@ class RequestQueue:
 
     @property
     def closed(self) -> bool:
-        """It takes nothing more."""
+        """Whether it accepts nothing more."""
         return not self._open
 
     # ------------------------------------------------------------ clients
@@ -108,7 +108,7 @@ class RequestQueue:
         """The entry of a request, new or known; `ended` is called once, from any thread, when it has its result.
 
         Raises:
-            Full, Taken, Closed: it is not taken.
+            Full, Taken, Closed: it is not accepted.
         """
         entry = QueueEntry(request)
         with self._changed:
@@ -134,7 +134,7 @@ class RequestQueue:
         return entry
 
     def find(self, task_id: str) -> QueueEntry | None:
-        """The entry of that id, None where there is none (any more)."""
+        """The entry of that id, None if there is none (any more)."""
         with self._changed:
             return self._entries.get(task_id)
 
@@ -149,12 +149,12 @@ class RequestQueue:
         return sum(entry.state == "processing" for entry in list(self._entries.values()))
 
     def position(self, entry: QueueEntry) -> int | None:
-        """How many are judged before it; None once it is in work."""
+        """Number of requests judged before it; None once it is in work."""
         with self._changed:
             order = [task_id for _, _, task_id in sorted(self._heap)]
         return order.index(entry.request.task_id) if entry.state == "pending" and entry.request.task_id in order else None
 
-    # ------------------------------------------------------------ who works
+    # ------------------------------------------------------------ workers
 
     def _work(self, number: int) -> None:
         while (entry := self._take()) is not None:

@@ -25,14 +25,14 @@ from dvk.records import BackendName, Candidate, Device, Status, Task, Verdict, c
 class JudgeService:
     """The judge as requests see it. Use as a context manager: within it, its processes stay for the next request.
 
-    References come from strangers, too: every process that runs one is shut in as candidates are.
+    References come from strangers, too: every process that runs one is confined like a candidate's.
 
     Args:
         config: limits, judge and `serve` settings.
         workers: requests that are answered at a time.
-        device: where to judge what does not say; None takes the GPU if there is one.
-        remembered: verdicts of earlier days; None judges everything again.
-        require_kernels: of every candidate, its own kernels must do all the computing.
+        device: default device; None takes the GPU if there is one.
+        remembered: cached verdicts; None judges everything again.
+        require_kernels: every candidate's own kernels must do all the computing.
     """
 
     def __init__(
@@ -60,15 +60,15 @@ class JudgeService:
             pool.__exit__()
 
     def answer(self, request: Evaluation, number: int) -> EvaluationResult:
-        """The result of one request; whatever its texts are, that is a result and no error.
+        """The result of one request; errors in its texts are results, not exceptions.
 
         Args:
-            request: what was asked.
-            number: of the worker, which decides the GPU where there are several.
+            request: the request.
+            number: the worker's number, which decides the GPU if there are several.
 
         Raises:
             MachineError: this machine cannot judge.
-            UsageError: a backend or device that it lacks, an unknown baseline.
+            UsageError: a missing backend or device, an unknown baseline.
         """
         asked = asked_of(request)
         if self.require_kernels:
@@ -95,10 +95,10 @@ class JudgeService:
         return result_of(request.task_id, verdict, over=over, whole=whole, detect=detects(request))
 
     def _place(self, request: Evaluation, asked: JudgeOptions) -> tuple[Candidate, Device]:
-        """The candidate with its back end, and where it is judged."""
+        """The candidate with its back end, and the device to judge on."""
         source = candidate_source(request)
         found: BackendName = backends.detect(source)
-        # Their trainer says triton whatever the model wrote; what imports no Triton is no Triton.
+        # Its trainer always says triton; a text that imports no Triton is no Triton.
         backend: BackendName = found if request.backend in ("auto", "triton") else request.backend
         device = asked.device or ("cpu" if backend == "cpp" and static.calls_cpp(source) else self.device)
         if device not in self.devices:
@@ -110,7 +110,7 @@ class JudgeService:
         return Candidate(source=source, backend=backend, proposer="request"), device
 
     def _reference(self, request: Evaluation, asked: JudgeOptions, device: Device) -> Task | DvkError:
-        """The examined reference, or what is wrong with it; looked at once, but again for what may pass or is refreshed."""
+        """The examined reference, or its error; examined once, but again after a transient error or on refresh."""
         how: dict[str, Any] = {"inputs": asked.inputs, "init": asked.init, "eval_mode": asked.eval_mode, "dtype": asked.dtype}
         name = content_hash(request.reference_code, request.entry_point, device, repr(how))
         with self._changed:
@@ -122,7 +122,7 @@ class JudgeService:
         result, _ = once.do(name, lambda: self._examine(request, device, how))
         with self._changed:
             self._looking.pop(name, None)
-            if not isinstance(result, (MachineError, Exhausted)):  # those may pass
+            if not isinstance(result, (MachineError, Exhausted)):  # transient errors
                 self._references[name] = result
             while len(self._references) > self.config.serve.references:
                 self._references.popitem(last=False)
@@ -156,7 +156,7 @@ def detects(request: Evaluation) -> bool:
 
 
 def candidate_source(request: Evaluation) -> str:
-    """The candidate with its class under the name that the judge looks for."""
+    """The candidate with its class renamed to the judge's name."""
     wanted = f"{request.entry_point}New"
     if request.dvk is not None or wanted == "ModelNew" or re.search(r"^class\s+ModelNew\b", request.kernel_code, re.M):
         return request.kernel_code
@@ -166,12 +166,12 @@ def candidate_source(request: Evaluation) -> str:
 
 
 def _over(request: Evaluation) -> str | None:
-    """The baseline that speedup is over; None is eager."""
+    """The speedup's baseline; None is eager."""
     return "compile" if request.dvk is None and request.reference_backend in ("torch_compile", "compile") else None
 
 
 def _unreadable(request: Evaluation) -> tuple[str, str] | None:
-    """The field that is no text that a file can hold, and why."""
+    """The field whose text no file can hold, and why."""
     for name in ("kernel_code", "reference_code"):
         text = getattr(request, name)
         try:

@@ -1,7 +1,7 @@
-"""The first stage: what there is to learn from.
+"""The first stage: collects training data.
 
     renderings   generated tasks, captured, and the composer's texts for them, with and without notes: many, not executed
-    episodes     tasks on which the composer's variants are executed and timed: what pays, what is chosen, what is learnt
+    episodes     tasks on which the composer's variants are executed and timed: for speed, selection and lessons
 
 Both are written block by block; a block that exists is whole, so a killed collect resumes with the next.
 Renderings may be trained on if an executed sample of them passes: see `gate`.
@@ -44,7 +44,7 @@ DEVICES: dict[BackendName, Device] = {"triton": "cuda", "cuda": "cuda", "cpp": "
 
 @dataclass(frozen=True)
 class RenderBlock:
-    """Work for one process: everything it depends on."""
+    """Work for one process: all its inputs."""
 
     number: int
     num_tasks: int
@@ -112,7 +112,7 @@ def renderings(run: RunFolder, config: Config, num_tasks: int, backends: tuple[B
                 run.append("collect/blocks.jsonl", row)
                 counts.update({k: v for k, v in row.items() if isinstance(v, int) and k != "number"})
                 shown.advance(line)
-        except BaseException:  # Ctrl-C waits for no block
+        except BaseException:  # Ctrl-C does not wait for a block
             processes.shutdown(wait=False, cancel_futures=True)
             for worker in multiprocessing.active_children():
                 worker.terminate()
@@ -121,10 +121,10 @@ def renderings(run: RunFolder, config: Config, num_tasks: int, backends: tuple[B
 
 
 def _begin() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started it ends it; one that dies by itself is taken for a failure
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it; one that dies by itself counts as a failure
     end_with_parent()
     quiet()
-    gc.freeze()  # looking through all of torch again and again took a tenth to a fifth of a block's time
+    gc.freeze()  # garbage collection over all of torch took a tenth to a fifth of a block's time
     gc.set_threshold(200_000, 20, 20)
 
 
@@ -172,8 +172,8 @@ def render(block: RenderBlock) -> dict[str, Any]:
         task = made.task(device)
         about = ExampleTask(id=task.id, name=made.name, category=made.category, level=made.level)
         try:
-            # Traced on the CPU, where weights are fake and there may be no GPU: graphs do not name devices. How a GPU lays
-            # results out they do say, and texts read them so.
+            # Traced on the CPU, where weights are fake and there may be no GPU: graphs do not name devices. They do contain a GPU's
+            # result layouts, and texts use those.
             captured = trace_quickly(made.task("cpu"), kernels=device)
             offsets = drawn(captured, rng, block.offset)
             teach(TaskContext(task, shifted(captured, offsets), block.backend), about, block.per_task,
@@ -205,16 +205,16 @@ def varied(
 ) -> list[Generated]:
     """`count` of the tasks, or all, those with the rarer operators likelier, as many of each level as there are; in their order.
 
-    An operator that one task in two hundred has is not learnt from tasks as they come.
+    An operator of one task in two hundred is not learnt from a uniform sample.
 
     Args:
-        favoured: how much likelier than by that tasks with these operators are taken.
+        favoured: additional factor for tasks with these operators.
     """
     having = Counter(family for task in made for family in set(task.signature))
     keys = {}
     for place, task in enumerate(made):
         # Efraimidis and Spirakis 2006: the largest u^(1/w) are a draw without replacement with weights w, here one over
-        # the count of the rarest family, times what the most favoured one is favoured by.
+        # the count of the rarest family, times the factor of the most favoured one.
         keys[place] = rng.random() ** (min(having[f] for f in task.signature) / max(favoured.get(one, 1.0) for one in task.operators))
     levels: dict[str, list[int]] = {}
     for place, task in enumerate(made):
@@ -232,7 +232,7 @@ def as_example(lesson: Lesson, subject: TaskContext, about: ExampleTask, dialect
     """A lesson as an example in a dialect.
 
     Args:
-        made: what makes the task and its listing again: the generator's `seed`, and `offsets` where there are any; of a mutant
+        made: the inputs that reproduce the task and its listing: the generator's `seed`, and `offsets` if there are any; of a mutant
             `mutant_of`, the seed of the task whose graph it is like.
     """
     assert subject.captured is not None

@@ -1,8 +1,8 @@
-"""The second half of `collect`: tasks on which the composer's attempts are executed, and what they teach.
+"""The second half of `collect`: tasks on which the composer's attempts are executed, and their lessons.
 
     generate → examine and capture → attempts (usual, led by notes, with a slip) → judge → an episode a task → examples
 
-A task's episode is on disk before the next is counted as done; a killed collect plays only those that are left.
+A task's episode is on disk before the next is counted as done; a killed collect plays only the remaining ones.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def episodes(run: RunFolder, config: Config, num_tasks: int, backend: BackendNam
         run: the run's folder.
         config: `seed`, `collect.attempts`, the judge's settings.
         num_tasks: how many, those of an earlier call included.
-        backend: what is written and executed; this machine must be able to time it.
+        backend: back end of the texts; this machine must be able to time it.
         workers: candidates judged at a time, at most; see `at_a_time`.
     """
     workers = at_a_time(backend, workers)
@@ -105,7 +105,7 @@ def episodes(run: RunFolder, config: Config, num_tasks: int, backend: BackendNam
 
 
 def at_a_time(backend: BackendName, workers: int) -> int:
-    """How many of `workers` have something to do: all where a CPU plays, and of a GPU as many as its clock and memory serve."""
+    """Useful number of workers: all on a CPU, and on a GPU as many as its clock and memory serve."""
     if DEVICES[backend] == "cpu":
         return workers
     free = machine.gpu_free_bytes()
@@ -169,10 +169,10 @@ def examples(playing: Playing, rng: random.Random, dialect: dialects.Dialect, co
 
 
 def as_example(taught: Taught, about: ExampleTask, subject: TaskContext, parent: str | None) -> Example:
-    """With what was measured.
+    """The example with its measurements.
 
     Args:
-        parent: id of the example that shows the text which this one improves on.
+        parent: id of the example with the text that this one improves on.
     """
     assert subject.captured is not None
     verdict: Verdict | None = taught.turn.verdict if taught.turn is not None else None

@@ -25,7 +25,7 @@ def child(channel: Any) -> None:
     import torch
 
     torch.set_num_threads(1)
-    # Kernels get two threads: a race between them would otherwise never show.
+    # Kernels get two threads: a single one would hide races between them.
     os.environ["OMP_NUM_THREADS"] = "2"
     for request in channel.receive()["requests"]:
         before = set(sys.modules)
@@ -39,12 +39,12 @@ def executed(task: dict[str, Any], backend: BackendName, texts: list[str], offse
     """Results of texts.
 
     Args:
-        offsets: of the listing that they were written for.
-        laid: `layouts` of that listing. Kernels read memory as it says: where an operator answers in another layout on this
+        offsets: offsets of the listing that they were written for.
+        laid: `layouts` of that listing. Kernels read memory accordingly: if an operator answers in another layout on this
             device, as attention may, a mismatch would say nothing about the texts.
 
     Returns:
-        `wrong`: for every text why it is wrong, or None; or `broken`: why the task cannot be used. `seconds` of all.
+        `wrong`: for every text its error, or None; or `broken`: why the task cannot be used. `seconds` of all.
     """
     from dvk import nanolang
     from dvk.errors import TaskError
@@ -69,7 +69,7 @@ def executed(task: dict[str, Any], backend: BackendName, texts: list[str], offse
 
 
 def _built(task: Task) -> tuple[Any, Any]:
-    """The reference with what a judge must know of it, and its graph."""
+    """The reference as the judge needs it, and its graph."""
     import torch
 
     from dvk.composer.capture.export import trace_call
@@ -92,7 +92,7 @@ def _built(task: Task) -> tuple[Any, Any]:
 
 
 def _wrong(built: Any, captured: Any, cases: Any, text: str, backend: BackendName) -> str | None:
-    """Why a text is wrong; None when it is right on every input set."""
+    """A text's error; None when it is right on every input set."""
     import torch
 
     from dvk import nanolang
@@ -119,7 +119,7 @@ def _wrong(built: Any, captured: Any, cases: Any, text: str, backend: BackendNam
             pairs = zip(named_tensors((args, kwargs)), case.inputs, strict=True)
             if any(n not in positions and not _equal(a, b) for n, ((_, a), b) in enumerate(pairs)):
                 return f"it changes an input ({case.text})"
-            # In a smaller batch than it was written for, the original runs, rightly.
+            # In a smaller batch than it was written for, the original runs, as intended.
             if key.variant == "native" and model.__dict__.get("_dvk_ready") is not True:
                 return "its own code did not run: a guard let the original do the work"
     except nanolang.ParseError as error:

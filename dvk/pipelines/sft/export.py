@@ -1,6 +1,6 @@
-"""`dvk sft export`: a run's last checkpoint as a folder to give away: half the size, in small files, with a card that says how it was made.
+"""`dvk sft export`: a run's last checkpoint as a folder for release: half the size, in small files, with a model card.
 
-Works for runs of `dvk sft` and `dvk train`. Weights are rounded to bfloat16; what is measured should be measured on the folder.
+Works for runs of `dvk sft` and `dvk train`. Weights are rounded to bfloat16; measure the exported folder.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def export(run: Path, target: Path, measured: Sequence[Path] = (), mean_with: Pa
     Args:
         run: of `dvk sft` or `dvk train`.
         target: must not exist.
-        measured: what `dvk eval --json` printed about the folder's model, for the card.
-        mean_with: a checkpoint of the same line, e.g. the one that the run started from: weights are the mean of both, which keeps
-            what the run has learned and forgets less of what was known before (Wortsman et al. 2022, arXiv 2109.01903).
+        measured: output of `dvk eval --json` on the folder's model, for the card.
+        mean_with: a checkpoint of the same line, e.g. the run's initial model: weights are the mean of both, which keeps
+            the run's learning and forgets less of the earlier (Wortsman et al. 2022, arXiv 2109.01903).
 
     Returns:
         `folder`, `step`, `parameters`, `bytes`.
@@ -63,10 +63,10 @@ def export(run: Path, target: Path, measured: Sequence[Path] = (), mean_with: Pa
 
 
 def average(model: Any, other: Any) -> None:
-    """Give the model the mean of both models' weights.
+    """Set the model's weights to the mean of both models' weights.
 
     Raises:
-        UsageError: they are not of one kind.
+        UsageError: their architectures differ.
     """
     mine, theirs = model.state_dict(), other.state_dict()
     if {name: tensor.shape for name, tensor in mine.items()} != {name: tensor.shape for name, tensor in theirs.items()}:
@@ -90,7 +90,7 @@ def recipe(run: Path, checkpoint: Path) -> dict[str, Any]:
     kept = RunFolder.beside(run)
     stages: dict[str, Any] = {}
     for told in kept.read("summary.jsonl"):
-        stages |= {name: {k: v for k, v in found.items() if k != "checkpoint"}  # where it lay says nothing elsewhere
+        stages |= {name: {k: v for k, v in found.items() if k != "checkpoint"}  # its path means nothing elsewhere
                    for name, found in told.items() if isinstance(found, dict) and found}  # fmt: skip
     steps: dict[str, Any] = {}
     for row in kept.read(FILE):

@@ -1,7 +1,7 @@
-"""Families of the composer's texts, and a sample that sees every one of them.
+"""Families of the composer's texts, and a sample that covers every family.
 
-A family is a template and a variant: back end, the algorithms of the text's kernels, and what kind of task it is. What is
-right for one text of a family is held to be right for all; what is not executed in any is not.
+A family is a template and a variant: back end, the algorithms of the text's kernels, and the kind of task. If
+one text of a family is right, all count as right; a family without an executed text does not.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from dvk.records import BackendName, content_hash
 
 @dataclass(frozen=True)
 class FamilyText:
-    """One text; those of tasks can be executed, those of mutants are of families that are."""
+    """One text; those of tasks can be executed, those of mutants belong to families that are."""
 
     id: str
-    """Hash of task and text: a text that several conversations end with is one."""
+    """Hash of task and text: equal for several conversations that end with the same text."""
     family: str
     backend: BackendName
     task: str
@@ -38,7 +38,7 @@ class FamilyText:
 
 
 def family_of(row: dict[str, Any]) -> str | None:
-    """The family of an example as it is on disk; None for one that is no rendering."""
+    """The family of an example on disk; None for one that is no rendering."""
     quality, task = row.get("quality", {}), row["task"]
     if row.get("origin") != "composer" or row.get("verified") or "family" not in quality:
         return None
@@ -46,7 +46,7 @@ def family_of(row: dict[str, Any]) -> str | None:
 
 
 def layouts(listing: str) -> str:
-    """Hash of what a listing says of its values: names, types, shapes and how they lie, not what makes them; more may follow it."""
+    """Hash of a listing's values: names, types, shapes and layouts, not the operators; more may follow it."""
     lines = takewhile(lambda line: not line.startswith("return "), listing.splitlines())
     return content_hash(*(line.partition(" = ")[0] for line in lines))
 
@@ -70,10 +70,10 @@ def texts(paths: Iterable[Path]) -> Iterator[FamilyText]:
 
 
 def sample(found: Sequence[FamilyText], count: int, seed: int) -> list[FamilyText]:
-    """`count` texts, one or more of each of the largest families that tasks have; all of them where there are fewer.
+    """`count` texts, one or more of each of the largest families that tasks have; all of them if there are fewer.
 
-    Rare families are filled first: the allowance of each is doubled until there are enough. Where there are more families
-    than `count`, the smallest go without, and their texts with them: thousands of families have a text or two each. Texts of
+    Rare families are filled first: the allowance of each is doubled until there are enough. If there are more families
+    than `count`, the smallest are left out with their texts: thousands of families have a text or two each. Texts of
     one task are taken together, because they share its reference, its inputs and its expected outputs.
     """
     by_task: dict[tuple[str, BackendName], list[FamilyText]] = {}

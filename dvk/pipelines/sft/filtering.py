@@ -1,8 +1,8 @@
-"""The second stage: only what is right, fast enough and in no suite that will be measured on.
+"""The second stage: keeps only right and fast examples of tasks in no evaluation suite.
 
     collect/ → filter/kept.jsonl, rejected.jsonl (every row with its reason), report.json
 
-The composer's texts are right when their family passed the gate; everything else is right when it was executed itself.
+The composer's texts are right if their family passed the gate; all others if they were executed themselves.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ SIGNATURES = "filter/signatures.jsonl"
 
 
 def filter_examples(run: RunFolder, paths: Sequence[Path], config: Config, workers: int) -> dict[str, Any]:
-    """Run the stage; counts by reason.
+    """Run the stage; returns counts by reason.
 
     Args:
-        paths: what was collected.
-        config: `diversity`; its `suites` are the folders to keep away from.
+        paths: the collected files.
+        config: `diversity`; its `suites` are the folders to keep out.
 
     Raises:
         UsageError: a suite is missing, or the gate was not run.
@@ -70,7 +70,7 @@ class Voucher:
 
 
 def reference(example: Example) -> str | None:
-    """The reference module that an example is about: as it says, or written again by the generator."""
+    """The reference module that an example is about: from the example, or generated again."""
     seed = example.quality.get("seed")
     if example.task.source is None and isinstance(seed, int) and example.task.level is not None and example.backend:
         return _generated(seed, example.task.level, DEVICES[example.backend])
@@ -86,7 +86,7 @@ def _generated(seed: int, level: str, profile: str) -> str | None:
 
 
 def suite_signatures(run: RunFolder, folders: Sequence[str], workers: int) -> tuple[dict[tuple[str, ...], str], int]:
-    """Operator sequence → a file that has it, and how many files could not be captured; captured once a run and file.
+    """Operator sequence → a file that has it, and the number of files that could not be captured; captured once a run and file.
 
     Raises:
         UsageError: a folder is missing or holds no Python file.

@@ -1,4 +1,4 @@
-"""The last stage: examples → tokens → packed batches → a checkpoint, from any model or from nothing.
+"""The last stage: examples → tokens → packed batches → a checkpoint, from any model or from random weights.
 
     make or load the model → tokenise once → for each step: packs, one update → now and then: held-out loss, quality, checkpoint
 
@@ -35,7 +35,7 @@ from dvk.runs import RunFolder
 FRESH = "nano-from-zero"
 """`--from` this makes a nano with a new tokenizer."""
 SAMPLE = 5_000
-"""Examples that a fresh tokenizer is trained on: about 5 MB. Of four times as many no token less results."""
+"""Examples that a fresh tokenizer is trained on: about 5 MB. Four times as many change no token."""
 
 
 class Watcher(Protocol):
@@ -45,7 +45,7 @@ class Watcher(Protocol):
         """Start on a checkpoint; returns at once."""
 
     def ready(self, *, wait: bool) -> list[dict[str, Any]]:
-        """Rows for metrics.jsonl about checkpoints begun before; `wait` for what is under way, as long as it may take."""
+        """Rows for metrics.jsonl about earlier checkpoints; `wait` for the one in progress, as long as it may take."""
 
 
 def fit(
@@ -59,9 +59,9 @@ def fit(
         source: the examples, in a fixed order.
         start: `nano-from-zero`, or a backbone's spec.
         config: `fit`, `learning`, `backbone`.
-        origin: what the examples are, for the model's card; tokens are created again when it changes.
-        quality: told of every checkpoint; what it finds is logged when it is ready.
-        team: who train together; the chief makes tokens and checkpoints, the others read them.
+        origin: the examples' origin, for the model's card; tokens are created again when it changes.
+        quality: receives every checkpoint; its findings are logged when they are ready.
+        team: the process group; the main process makes tokens and checkpoints, the others read them.
 
     Returns:
         Figures of the whole fit; `checkpoint` is the last one's path.
@@ -75,7 +75,7 @@ def fit(
     began = time.monotonic()
     say = Console(file=sys.stderr, quiet=not chief).print
     kept = team.broadcast(newest(run.path / "checkpoints"))
-    with team.main_first():  # what it makes the others find
+    with team.main_first():  # its files are found by the others
         opening = opened(config, team)
         backbone = model(run, source, start, opening) if kept is None else trainable(f"hf:{kept}", opening)
         lengthen(backbone, capacity := config.learning.pack_tokens)
@@ -160,7 +160,7 @@ def trainable(spec: str, config: Config) -> Trainable:
     """A backbone with weights.
 
     Raises:
-        UsageError: it has none here.
+        UsageError: it has no local weights.
     """
     backbone = open_backbone(spec, config)
     if not isinstance(backbone, Trainable):
@@ -182,7 +182,7 @@ def model(run: RunFolder, source: Source, start: str, config: Config) -> Trainab
 
 
 def lengthen(backbone: Trainable, tokens: int) -> None:
-    """A model that learns from rows of so many tokens takes as many, where its positions are rotary: those end nowhere."""
+    """Extend rotary positions, which have no limit, to the row length that the model learns from."""
     settings = unwrapped(backbone.model).config
     if settings.model_type not in ARCHITECTURES:
         return
@@ -199,7 +199,7 @@ def texts(source: Source) -> Iterator[str]:
 
 
 def compiled(backbone: Trainable, num_steps: int, config: Config) -> bool:
-    """torch.compile pays on a GPU from a few hundred steps on."""
+    """Whether torch.compile pays: on a GPU from a few hundred steps on."""
     return config.fit.compile if config.fit.compile is not None else next(backbone.parameters()).is_cuda and num_steps >= 200
 
 
@@ -212,16 +212,16 @@ def place(step: int, steps_of: Sequence[int]) -> tuple[int, int]:
     return len(steps_of) - 1, step % steps_of[-1]
 
 
-# ------------------------------------------------------------------ what stays on disk
+# ------------------------------------------------------------------ files
 
 def newest(folder: Path) -> Path | None:
-    """The last checkpoint that is whole."""
+    """The last complete checkpoint."""
     found = sorted(folder.glob("step_*"), key=lambda p: int(p.name.removeprefix("step_")))
     return found[-1] if found else None
 
 
 def save(run: RunFolder, backbone: Trainable, learner: Any, step: int, team: ProcessGroup) -> Path:
-    """Weights, tokenizer and learner; the folder appears whole. The learner's state is kept of the last one only."""
+    """Save weights, tokenizer and learner; the folder appears whole. Only the last one keeps the learner's state."""
     from dvk.learn.learner import STATE, forget
 
     final = run.path / "checkpoints" / f"step_{step:06d}"
@@ -242,10 +242,10 @@ def save(run: RunFolder, backbone: Trainable, learner: Any, step: int, team: Pro
 
 
 def rounded(figures: dict[str, Any]) -> dict[str, Any]:
-    """Six digits are plenty."""
+    """A number with six digits."""
     return {k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in figures.items()}
 
 
 def progress(chief: bool) -> WordCount:
-    """How far it is, on stderr, of the first process only."""
+    """Progress on stderr, of the first process only."""
     return WordCount("steps", TextColumn("loss {task.fields[loss]:.4f} {task.fields[rate]:,.0f} targets/s"), quiet=not chief)

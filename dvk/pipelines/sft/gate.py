@@ -1,9 +1,9 @@
-"""May the composer's texts be learned from? A stratified sample of them is executed; families with a wrong one are left out.
+"""Gate of the composer's texts: a stratified sample of them is executed; families with a wrong one are left out.
 
-    renderings → families → a sample that sees each → executed, task by task → gate/families.json → `filter`
+    renderings → families → a sample that covers each → executed, task by task → gate/families.json → `filter`
 
-Millions of tokens cannot be executed one by one. What each text did is on disk before the next task counts as done, so that
-a killed gate executes only what is left.
+Millions of tokens cannot be executed one by one. Each text's result is on disk before the next task counts as done, so that
+a killed gate executes only the remaining ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dvk.tasks.batch import each
 EXECUTED = "gate/executed.jsonl"
 FAMILIES = "gate/families.json"
 TASK_S = 120.0
-"""For all texts of a task: half a minute of compiling at most, and the rest is a machine that is busy."""
+"""Timeout for all texts of a task: half a minute of compiling at most, and the rest for a busy machine."""
 CHILD_BYTES = 3 << 29
 """Memory of a GPU that a child takes at most: its context, and a task's inputs, weights and outputs, also in float64. All children use
 the first GPU, where nothing is timed: memory alone limits their number."""
@@ -62,7 +62,7 @@ def gate(run: RunFolder, config: Config, workers: int) -> dict[str, Any]:
             shown.advance(line)
     families = decided(found, [known[t.id] for t in usable if t.id in known])
     run.write_text(FAMILIES, json.dumps(families, indent=1, ensure_ascii=False))
-    # Out of time, of a task that cannot be used, or listed otherwise here: should they be many, little was looked at.
+    # Timeouts, unusable tasks, and tasks listed otherwise here: if they are many, little was examined.
     return {**summary(found, families), "not_executed": sum(t.id not in known for t in usable)}
 
 
@@ -75,7 +75,7 @@ def by_group(backend: BackendName, config: Config) -> Device | None:
 
 
 def outcomes(wanted: Sequence[FamilyText], config: Config, workers: int) -> Iterator[tuple[FamilyText, str | None]]:
-    """(text, why it is wrong) of each; texts whose task cannot be used, or is listed otherwise here, are left out.
+    """(text, error) of each; texts whose task cannot be used, or is listed otherwise here, are left out.
 
     A text that ends its process would take those of the same task with it: they are executed again, each alone.
     """
@@ -123,7 +123,7 @@ def _read(group: Sequence[FamilyText], answer: dict[str, Any] | Death) -> Iterat
 
 
 def decided(found: Sequence[FamilyText], rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Family → `texts`, `executed`, `wrong`, and `refused`: why its texts may not be learned from, or None."""
+    """Family → `texts`, `executed`, `wrong`, and `refused`: the reason to leave its texts out, or None."""
     families: dict[str, dict[str, Any]] = {}
     for text in found:
         entry = families.setdefault(text.family, {"texts": 0, "executed": 0, "wrong": 0, "refused": "none of its texts was executed"})
@@ -143,7 +143,7 @@ def decided(found: Sequence[FamilyText], rows: Sequence[dict[str, Any]]) -> dict
 
 
 def summary(found: Sequence[FamilyText], families: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The counts that are reported."""
+    """The reported counts."""
     passed = [f for f in families.values() if f["refused"] is None]
     failed = sum(f["wrong"] > 0 for f in families.values())
     counts = Counter(executed=sum(f["executed"] for f in families.values()), wrong=sum(f["wrong"] for f in families.values()))
@@ -154,7 +154,7 @@ def summary(found: Sequence[FamilyText], families: dict[str, dict[str, Any]]) ->
 
 
 def admitted(folder: Path) -> dict[str, str | None]:
-    """Family → why it is refused, or None; of a run's folder.
+    """Family → the reason why it is refused, or None; of a run's folder.
 
     Raises:
         UsageError: no gate was run.

@@ -1,9 +1,9 @@
-"""More graphs from one: operators and operands exchanged for others, so that few things can be known by heart.
+"""More graphs from one: operators and operands are exchanged, so that few things can be memorised.
 
-Capturing a task costs more than writing texts for it, and what a small model gets wrong on new tasks is which operand an
-operator takes. A mutant keeps a captured graph's shapes. Pointwise operators become others that tasks before it had, with
+Capturing a task costs more than writing texts for it, and a small model's errors on new tasks are wrong
+operands. A mutant keeps a captured graph's shapes. Pointwise operators become others that earlier tasks had, with
 their literals; operands become other values of the same shape; a sum may become a maximum. Its texts are the composer's, of
-families that are executed on tasks that were captured (`gate`); a mutant is no task and is not executed itself.
+families that are executed on captured tasks (`gate`); a mutant is no task and is not executed itself.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ ALIKE = (("aten.sum.dim_IntList", "aten.mean.dim", "aten.amax.default", "aten.am
 MOST_EDITS = 5
 """Exchanges in one graph."""
 TRIES = 8
-"""Mutations tried until one is no composition that is held out."""
+"""Mutations tried to find one that is no held-out composition."""
 POOL = 400
-"""Operators remembered of each number of operands."""
+"""Operators kept for each number of operands."""
 
 
 class Mutants:
@@ -39,7 +39,7 @@ class Mutants:
         self.pool: dict[int, list[Node]] = {}
 
     def see(self, captured: CapturedGraph) -> None:
-        """Remember the graph's operators."""
+        """Add the graph's operators."""
         for node in captured.graph.nodes:
             form = _form(node)
             if form is not None:
@@ -50,7 +50,7 @@ class Mutants:
                     known[self.rng.randrange(POOL)] = node
 
     def of(self, captured: CapturedGraph) -> CapturedGraph | None:
-        """A graph like this one, for training; None where nothing can be exchanged."""
+        """A graph like this one, for training; None if nothing can be exchanged."""
         for _ in range(TRIES):
             nodes = list(captured.graph.nodes)
             changed = sum(self._edit(nodes) for _ in range(self.rng.randint(1, MOST_EDITS)))
@@ -82,7 +82,7 @@ class Mutants:
                                        "args": tuple({"ref": next(given)} if _is_ref(a) else a for a in other.args)})
 
     def _operand(self, place: int, nodes: list[Node]) -> Node | None:
-        """Another value of the same shape, where the one that was read has other readers."""
+        """Another value of the same shape, if the replaced one has other readers."""
         node = nodes[place]
         if _form(node) is None:
             return None
@@ -97,7 +97,7 @@ class Mutants:
         return node.model_copy(update={"args": tuple(args)})
 
     def _order(self, place: int, nodes: list[Node]) -> Node | None:
-        """The first two operands exchanged."""
+        """The node with its first two operands exchanged."""
         node, form = nodes[place], _form(nodes[place])
         if form is None or form.count != 2:
             return None

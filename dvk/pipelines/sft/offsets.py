@@ -1,8 +1,8 @@
-"""Listings whose indices begin elsewhere than at 0, so that no index is new when a longer graph comes.
+"""Listings whose indices begin at an offset, so that no index is new in a longer graph.
 
 A model that has copied `v3` a thousand times and `v31` never fails at `v31`. Inputs, weights and values are renumbered in the
-graph itself, before anything is written about it: prompt and text agree by construction, and such texts are executed as
-all others are. What is asked at inference begins at 0, as the other half of the examples does.
+graph itself, before any text is written: prompt and text agree by construction, and such texts are executed like
+all others. Questions at inference begin at 0, as half of the examples do.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HIGHEST = 47
 """Largest index that is drawn: half as much again as the longest of the generator's listings needs."""
 
 Offsets = Mapping[str, int]
-"""Letter → what is added to its indices."""
+"""Letter → offset of its indices."""
 
 
 def drawn(captured: CapturedGraph, rng: random.Random, share: float) -> dict[str, int]:
@@ -32,7 +32,7 @@ def drawn(captured: CapturedGraph, rng: random.Random, share: float) -> dict[str
 
 
 def shifted(captured: CapturedGraph, offsets: Offsets) -> CapturedGraph:
-    """The graph with its indices moved; itself where there is nothing to move."""
+    """The graph with its indices moved; itself if there is nothing to move."""
     if not offsets:
         return captured
     graph = captured.graph

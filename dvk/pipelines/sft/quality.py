@@ -37,7 +37,7 @@ class Quality:
     Args:
         run: the run's folder.
         config: `fit.quality_tasks`, `fit.quality_s`, the judge's settings.
-        backends: what the model was taught to write.
+        backends: back ends that the model was taught.
     """
 
     def __init__(self, run: RunFolder, config: Config, backends: Sequence[BackendName]):
@@ -79,7 +79,7 @@ class Quality:
         self._step, self._began = step, time.monotonic()
 
     def ready(self, *, wait: bool) -> list[dict[str, Any]]:
-        """Rows found since the last call; `wait` for the one under way, until its time is up."""
+        """Rows found since the last call; `wait` for the one in progress, until its timeout."""
         self._look(wait=wait)
         result, self._rows = self._rows, []
         return result
@@ -128,7 +128,7 @@ def serve(line: Connection, folder: str, checkpoint: str, backend: BackendName, 
 
 
 def measure(folder: Path, checkpoint: Path, backend: BackendName, config: Config) -> dict[str, Any]:
-    """Share of held-out tasks that a checkpoint answers rightly, greedily, at the first turn, without skills."""
+    """Share of held-out tasks with a right answer of a checkpoint, greedily, at the first turn, without skills."""
     from dvk.agents import run_episodes
     from dvk.backbone import open_backbone
     from dvk.harness.queue import JudgeQueue
@@ -155,7 +155,7 @@ def measure(folder: Path, checkpoint: Path, backend: BackendName, config: Config
 
 
 def subjects(folder: Path, backend: BackendName, config: Config) -> list[TaskContext]:
-    """The tasks, examined and captured at the first checkpoint and remembered for the next."""
+    """The tasks, examined and captured at the first checkpoint and cached for the next."""
     from dvk.agents.preparing import prepare
     from dvk.errors import DvkError
     from dvk.taskgen import generate

@@ -1,6 +1,6 @@
-"""`dvk sft`, as a story: collect → filter → diversify → fit, each on its own or all in turn, in one run folder.
+"""`dvk sft`: collect → filter → diversify → fit, each alone or all in turn, in one run folder.
 
-Every stage looks first at what an earlier, perhaps killed, call has left, and goes on from there.
+Every stage first reads the results of an earlier, perhaps killed, call, and resumes from there.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class SftRequest:
 
     stages: tuple[str, ...] = STAGES
     data: tuple[Path, ...] = ()
-    """Examples brought along: files of ours or in a published format."""
+    """Further examples: files in dvk's own or a published format."""
     start: str = FRESH
     backends: tuple[BackendName, ...] = BACKENDS
     diverse: bool = True
     best_steps: bool = False
-    """Fit on what improved on a measured predecessor alone."""
+    """Fit only on examples that improved on a measured predecessor."""
     workers: int | None = None
     out: Path | None = None
     resume: bool = False
@@ -53,7 +53,7 @@ class SftRequest:
 
 
 def sft(request: SftRequest, config: Config) -> dict[str, Any]:
-    """Run the stages asked for; figures by stage. Several processes can fit together.
+    """Run the requested stages; returns figures by stage. Several processes can fit together.
 
     Raises:
         DvkError: the user can fix it.
@@ -85,10 +85,10 @@ def sft(request: SftRequest, config: Config) -> dict[str, Any]:
 
 
 def collect(run: RunFolder, request: SftRequest, config: Config) -> dict[str, Any]:
-    """Examples brought along are converted; without any, the composer teaches."""
+    """Convert given examples; without any, collect the composer's."""
     if not request.data:
         workers = request.workers or machine.num_cores()
-        backend: BackendName = "triton" if default_device() == "cuda" else "cpp"  # what this machine can time
+        backend: BackendName = "triton" if default_device() == "cuda" else "cpp"  # back ends that this machine can time
         num_tasks, num_played = config.collect.tasks, config.collect.num_played if backend in request.backends else 0
         print(f"writing texts for {many(num_tasks, 'task')}, then playing {many(num_played, 'other')}", file=sys.stderr, flush=True)
         told = renderings(run, config, num_tasks, request.backends, workers)
@@ -114,7 +114,7 @@ def collect(run: RunFolder, request: SftRequest, config: Config) -> dict[str, An
 
 
 def diversify(run: RunFolder, config: Config, workers: int) -> dict[str, Any]:
-    """Balance what the filter kept, or everything where it was not run; the report without its long tables."""
+    """Balance the filter's output, or everything if it was not run; returns the report without its long tables."""
     kept = filtered(run)
     report = diversity.run([kept] if kept is not None else sources(run), run.path / "diversify", config, sifted=kept is not None,
                            workers=workers)
@@ -148,10 +148,10 @@ def filtered(run: RunFolder) -> Path | None:
 
 
 def sources(run: RunFolder) -> list[Path]:
-    """The files of what was collected: texts first, then what was executed.
+    """The collected files: texts first, then executed attempts.
 
     Raises:
-        UsageError: nothing.
+        UsageError: there are none.
     """
     result = [path for name in ("imported", "renderings", "played") for path in sorted((run.path / "collect" / name).glob("*.jsonl"))]
     if not result:
@@ -167,12 +167,12 @@ def examples(run: RunFolder) -> Source:
 
 
 def best(source: Source) -> Source:
-    """Those of a source that improved on their parents (`diversity.best_steps`).
+    """Examples of a source that improved on their parents (`diversity.best_steps`).
 
     Raises:
         UsageError: there are none.
     """
-    # Only what was measured can be a step or a parent, which is a small part of what there is.
+    # Only measured examples can be a step or a parent; they are a small part.
     chosen = InMemory(diversity.best_steps(source.having("speedup")))
     if not chosen:
         raise UsageError("no example improves on a measured predecessor", "play more tasks (collect.played), or fit without --best-steps")

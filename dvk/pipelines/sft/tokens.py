@@ -1,4 +1,4 @@
-"""Examples as rows of tokens: what the model will have been shown, and what it should have said.
+"""Examples as rows of tokens: the model's input, and its target output.
 
     lines of files → processes that parse, render and tokenise them → arrays of many rows → two stores, to train on and held out
 """
@@ -25,7 +25,7 @@ from dvk.learn.sources import Source, parsed
 from dvk.learn.spread import spread
 
 BLOCK = 1024
-"""Examples in work at a time."""
+"""Examples in flight."""
 Tokens = tuple[list[int], list[bool]]
 """Ids, and for each whether it is learned."""
 
@@ -54,7 +54,7 @@ class TokenBlock(NamedTuple):
     held: np.ndarray
     """Rows of tasks that are held out, bool, shape (rows,)."""
     played: np.ndarray
-    """Rows of what is no rendering, bool, shape (rows,)."""
+    """Rows that are no renderings, bool, shape (rows,)."""
 
     def chosen(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Ids, targets and lengths of these rows, in this order; a row may be named repeatedly."""
@@ -66,17 +66,17 @@ class TokenBlock(NamedTuple):
 def tokenise(
     folder: Path, source: Source, speaker: Speaker, config: Config, origin: str, workers: int | None = None
 ) -> tuple[RowStore, RowStore]:
-    """Rows to train on and rows held out, made once.
+    """Rows for training and held-out rows, made once.
 
-    What was played is repeated `fit.played_repeats` times once there are renderings before it: played examples alone show how
+    Played examples are repeated `fit.played_repeats` times if there are renderings: they alone show how
     to choose skills, repair and summarise, and are one in a hundred.
 
     Args:
         folder: where both stores are.
-        speaker: whose template and tokenizer are used, so that rows are exactly what the model will see and say. A
+        speaker: whose template and tokenizer are used, so that rows are exactly the model's inputs and outputs. A
             backbone's `chat` can be sent to other processes, the backbone cannot.
         origin: what the examples are; tokens are created again when it changes.
-        workers: processes; as many as there are cores when not given.
+        workers: processes; by default one a core.
 
     Raises:
         UsageError: no rows to train on.
@@ -109,7 +109,7 @@ def tokenise(
 
 
 def _made(folder: Path, wanted: dict[str, Any]) -> bool:
-    """Whether there is a store that was made as is wanted."""
+    """Whether there is a store with these settings."""
     try:
         info = RowStore(folder).info
     except UsageError:
@@ -169,10 +169,10 @@ class Rendering:
         )
 
     def example(self, example: Example) -> list[Tokens]:
-        """One row a conversation; several where an answer is shown differently to later turns than it was given.
+        """One row a conversation; several if later turns show an answer differently than it was given.
 
-        Chat templates may cut what they show of earlier answers (thinking), so a later turn is only joined to
-        the row when its prompt really begins with what the row already holds. An answer that was wrong, or slower than a later
+        Chat templates may cut earlier answers (thinking), so a later turn is only joined to
+        the row if its prompt begins with the row's tokens. An answer that was wrong, or slower than a later
         one, is shown and not learned.
         """
         found: list[Tokens] = []
@@ -200,7 +200,7 @@ class Rendering:
         tools, upto = list(example.tools) or None, list(example.messages[: position + 1])
         whole = tokenizer.apply_chat_template(upto, tools=tools, tokenize=True, return_dict=False)
         if whole[: len(prompt)] != prompt:
-            # Without the generation prompt's extras (an empty thinking block) the shared beginning is shorter.
+            # Without the generation prompt's extras (an empty thinking block) the shared prefix is shorter.
             text = tokenizer.apply_chat_template(upto, tools=tools, tokenize=False)
             before = tokenizer.apply_chat_template(upto[:-1], tools=tools, tokenize=False, add_generation_prompt=True)
             said = text[len(before) :] if text.startswith(before) else text[len(before.rstrip()) :]

@@ -47,7 +47,7 @@ from dvk.skills.grooming import groom
 from dvk.skills.plays import plays
 
 LEARNING_BYTES = 8 << 30
-"""Free memory of a GPU below which judges that wait give back theirs before an update, which costs them some seconds of starting again:
+"""Free memory of a GPU below which waiting judges release theirs before an update, at the cost of some seconds of restarting:
 one of 160 answers of nano's takes 7 GB."""
 
 
@@ -70,7 +70,7 @@ class TrainRequest:
 
 
 def train(request: TrainRequest, config: Config) -> dict[str, Any]:
-    """Run the command; the returned summary is what `--json` prints.
+    """Run the command; `--json` prints the returned summary.
 
     Raises:
         UsageError: see `check`.
@@ -161,10 +161,10 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
 
 
 def check(config: Config) -> None:
-    """Refuse settings from which nothing can be learned, before anything is begun.
+    """Refuse settings from which nothing can be learned, before the work starts.
 
     Raises:
-        UsageError: say which.
+        UsageError: names them.
     """
     rollout, advantage = config.rollout, config.credit.advantage
     if rollout.resample_unparsed or rollout.repair_attempts:
@@ -178,7 +178,7 @@ def check(config: Config) -> None:
 
 
 def short_of_memory(device: torch.device) -> bool:
-    """Whether an update might not find the memory that it wants on a GPU."""
+    """Whether an update might run out of memory on a GPU."""
     if device.type != "cuda":
         return False
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -192,7 +192,7 @@ def in_order(episodes: Sequence[Episode], subjects: Sequence[TaskContext]) -> li
 
 
 def save_step(run: RunFolder, step: int, episodes: list[Episode]) -> None:
-    """A step's episodes, whole or not at all."""
+    """A step's episodes, written atomically."""
     run.write_text(f"episodes/step_{step:06d}.jsonl", "".join(e.model_dump_json(exclude_defaults=True) + "\n" for e in episodes))
 
 

@@ -1,4 +1,4 @@
-"""Parts of the method that can be left out by name, each a few settings: what each of them buys is for `--sweep` to say."""
+"""Named ablations of the method, each a few settings; `--sweep` measures their effect."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dvk.errors import UsageError
 
 
 class Ablation(NamedTuple):
-    """One part left out.
+    """One ablation.
 
     Attributes:
-        what: is left out, for people.
+        what: the part left out, as text.
         settings: dotted keys of the configuration → values.
     """
 
@@ -26,7 +26,7 @@ def _without(what: str, **settings: Any) -> Ablation:
 
 
 _AS_IT_IS = {"rollout__summaries": 0, "trials__per_task": 0, "library__every": 0}
-"""Nothing is proposed, tried, merged or retired."""
+"""Settings without proposals, trials, merges and retirements."""
 
 ABLATIONS: dict[str, Ablation] = {
     "no-skills": _without("every task is played without skills, in as many conversations", agents__num_candidates=0, **_AS_IT_IS),
@@ -41,7 +41,7 @@ ABLATIONS: dict[str, Ablation] = {
 
 
 def settings_of(names: Iterable[str]) -> dict[str, Any]:
-    """The settings that some ablations make together, by dotted key.
+    """The settings of some ablations together, by dotted key.
 
     Raises:
         UsageError: an unknown name.

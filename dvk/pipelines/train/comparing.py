@@ -1,7 +1,7 @@
 """Two or more policies on the same tasks: scores with intervals over tasks, differences paired by task.
 
-Where a task was tried several times (by runs with different seeds), its tries are averaged first, and what is drawn are
-tasks: an interval says how far other tasks could have come out differently, not other trainings.
+If a task was tried several times (by runs with different seeds), its tries are averaged first, and the bootstrap draws
+tasks: an interval shows the variation over tasks, not over trainings.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class PolicyOutcomes:
     """One policy's outcomes.
 
     Attributes:
-        name: for people.
-        outcomes: tries at tasks; empty where there are none.
-        remark: what a reader should know, e.g. that a run was stopped.
-        steps: made before the outcomes were measured.
-        seeds: of the runs that they come from.
+        name: display name.
+        outcomes: tries at tasks; may be empty.
+        remark: a note for the reader, e.g. that a run was stopped.
+        steps: steps before the outcomes were measured.
+        seeds: seeds of their runs.
     """
 
     name: str
@@ -37,12 +37,12 @@ class PolicyOutcomes:
 
 
 def compared(arms: Sequence[PolicyOutcomes]) -> list[dict[str, Any]]:
-    """A row an arm: its scores, and their differences against the first arm.
+    """A row an arm: its scores, and their differences from the first arm.
 
     Returns:
         name, remark, steps, seeds, num_tasks, num_tries; `scores` and, but for the first arm, `differences`: by name
         (fast_1, fast_1.2, fast_1.5, speedup) value, lo and hi. A speedup is the geometric mean with the original kept where
-        nothing is faster, its difference a ratio; null where nothing was measured.
+        nothing is faster, its difference a ratio; null if nothing was measured.
     """
     rows = []
     for number, arm in enumerate(arms):

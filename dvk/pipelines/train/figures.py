@@ -1,4 +1,4 @@
-"""A step in numbers: what metrics.jsonl, TensorBoard, the live table and the guards read."""
+"""A step's figures for metrics.jsonl, TensorBoard, the live table and the guards."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ THRESHOLDS = (1.0, 1.2, 1.5)
 
 
 Worths = Mapping[str, Mapping[int, "float | None"]]
-"""Task id → sample of its summary → what its skills were worth when they were tried; None: not tried."""
+"""Task id → sample of its summary → worth of its skills in their trial; None: not tried."""
 
 
 def played(episodes: Sequence[Episode], worths: Worths = MappingProxyType({})) -> dict[str, float]:
-    """Rewards by role and turn, shares of answers right, fast and unread, candidates judged.
+    """Rewards by role and turn, shares of right, fast and unparsable answers, candidates judged.
 
     Args:
         episodes: with rewards on their turns.
@@ -91,11 +91,11 @@ def churned(changes: Iterable[LibraryChange]) -> dict[str, float]:
 
 
 class Guards:
-    """Stop a run that has gone wrong, with the reason, before it wastes a night.
+    """Guard that stops a diverging run, with the reason.
 
     Args:
-        settings: limits, and how many steps in a row may pass them.
-        rows: what the run's steps so far have written.
+        settings: limits, and how many steps in a row may exceed them.
+        rows: rows of the run's steps so far.
     """
 
     def __init__(self, settings: TrainConfig, rows: Iterable[Mapping[str, float | None]] = ()):
@@ -104,10 +104,10 @@ class Guards:
         self._low = self._unread = 0
 
     def look(self, step: int, figures: Mapping[str, float]) -> None:
-        """Note a step.
+        """Add a step.
 
         Raises:
-            DvkError: its limits were passed once too often.
+            DvkError: too many steps in a row exceeded the limits.
         """
         settings = self.settings
         if (entropy := _entropy(figures)) is not None:
@@ -124,7 +124,7 @@ class Guards:
 
 
 def _entropy(row: Mapping[str, float | None]) -> float | None:
-    """None where nothing was learned from, or what was is no number: nothing can be held against that."""
+    """The figure; None if nothing was learned or the figure is not finite: no limit applies."""
     entropy = row.get("entropy")
     return entropy if entropy is not None and math.isfinite(entropy) else None
 

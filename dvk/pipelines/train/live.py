@@ -28,7 +28,7 @@ class TrainingView:
 
     Args:
         num_steps: of the whole run.
-        quiet: say nothing.
+        quiet: show nothing.
     """
 
     def __init__(self, num_steps: int, *, quiet: bool = False):
@@ -57,7 +57,7 @@ class TrainingView:
             self._screen.stop()
 
     def stage(self, text: str, step: int | None = None) -> None:
-        """Something else begins, e.g. `learning`; of which step, counted from 0."""
+        """Start a stage, e.g. `learning`; of which step, counted from 0."""
         self._stage = f"step {step + 1} of {self.num_steps}, {text}" if step is not None else text
 
     def line(self) -> str:

@@ -1,4 +1,4 @@
-"""`report.html` of a training run: where it stands against where it began, and its curves; one page, nothing loaded from anywhere."""
+"""`report.html` of a training run: its progress since the start, and its curves; one page, without external resources."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from dvk.runs import MANIFEST, RunFolder
 Row = Mapping[str, Any]
 STAGES = ("draw", "play", "trials", "learn", "library", "validate", "save")
 TURNS = 8
-"""More turns than this share one chart's colours and would be unreadable; the later ones are left out."""
+"""More turns than this share one chart's colours and would be unreadable; later turns are left out."""
 
 
 def write(run: RunFolder) -> None:
-    """Write the page from what the run has on disk; it is whole at any moment. Of several processes the one that writes does."""
+    """Write the page from the run's files, at any moment. In a process group the process that writes the run does."""
     if not run.writes:
         return
     rows = run.read(FILE)
@@ -38,7 +38,7 @@ def render(rows: Sequence[Row], arms: Sequence[PolicyOutcomes], manifest: Mappin
 
     Args:
         rows: of metrics.jsonl.
-        arms: the first validation and the last; empty where there are none.
+        arms: the first validation and the last; empty if there are none.
         manifest: run.json.
     """
     steps = max((int(row["step"]) for row in rows), default=0)
@@ -53,7 +53,7 @@ def render(rows: Sequence[Row], arms: Sequence[PolicyOutcomes], manifest: Mappin
 
 
 def questions(rows: Sequence[Row]) -> list[tuple[str, list[Curves]]]:
-    """The curves by what they tell."""
+    """The curves by topic."""
     def pick(*wanted: tuple[str, str], change: Callable[[float], float] = float) -> list[Series]:
         return [Series(label, of(rows, key, change)) for label, key in wanted]
 

@@ -1,7 +1,7 @@
 """The state that a step changes: weights, optimizer, library. Saved whole after every step, so that a kill costs the current step.
 
-    checkpoints/step_000012/    weights, tokenizer, learner.pt, skills.db, memory.json (what else the next step depends on),
-                                row.json (the step's line of metrics.jsonl); written aside, then renamed
+    checkpoints/step_000012/    weights, tokenizer, learner.pt, skills.db, memory.json (other state of the next step),
+                                row.json (the step's line of metrics.jsonl); written to a temporary folder, then renamed
 
 Each of several processes has its own copy of the library and applies the same changes; the main process's copy is the run's.
 """
@@ -58,13 +58,13 @@ class TrainState:
         Args:
             run: the run's folder.
             start: a backbone's spec.
-            library: what the run's own library begins as; None: the default one, with the seeds.
+            library: the initial library; None: the default one, with the seeds.
             num_steps: of the whole run.
             config: `train`, `learning`, `backbone`.
-            team: who train together; the run's folder is one that all can read.
+            team: the process group; all can read the run's folder.
 
         Raises:
-            UsageError: the backbone has no weights here.
+            UsageError: the backbone has no local weights.
         """
         team = team or ProcessGroup()
         kept = team.broadcast(newest(run.path / "checkpoints"))
@@ -75,7 +75,7 @@ class TrainState:
         precision = config.learning.precision
         if precision == "auto" and size <= config.train.small_parameters:
             precision = "fp32"
-        # A share of all updates, which a run that goes on for longer has more of.
+        # A share of all updates, of which a longer run has more.
         warmup = config.train.warmup / num_steps
         constant = {"rate": config.train.rate, "schedule": "constant", "warmup": warmup, "precision": precision}
         settings = config.learning.model_copy(update=constant)
@@ -88,10 +88,10 @@ class TrainState:
         return cls(run, backbone, learner, own_library(run, kept, library, team), step, team, memory)
 
     def write(self, memory: dict[str, Any]) -> None:
-        """Write aside what the current step has left; `keep` makes it count.
+        """Write the current step's result to a temporary folder; `keep` makes it permanent.
 
         Args:
-            memory: what else the next step depends on, as JSON.
+            memory: other state of the next step, as JSON.
 
         Raises:
             DvkError: the processes' libraries differ.
@@ -110,11 +110,11 @@ class TrainState:
         self.team.barrier()
 
     def keep(self, row: Mapping[str, Any], every: int) -> None:
-        """The step that `write` has written is made: from here on a killed run goes on after it.
+        """Make the step that `write` has written permanent: a killed run resumes after it.
 
         Args:
-            row: the step's figures, kept with it so that a kill cannot part the two.
-            every: older checkpoints of so many steps stay, for their weights.
+            row: the step's figures, saved with it so that a kill cannot separate the two.
+            every: every n-th older checkpoint stays, for its weights.
         """
         if self.team.is_main:
             (self._aside / ROW).write_bytes(to_json(dict(row), inf_nan_mode="null"))
@@ -136,7 +136,7 @@ class TrainState:
 
 
 def held_beside(start: str, config: Config, team: ProcessGroup) -> Any:
-    """The model that training began with, where the objective asks how far the learner has gone from it."""
+    """The initial model, if the objective uses the learner's distance from it."""
     if not config.objective.kl:
         return None
     if config.learning.sharding != "none" and team.size > 1:
@@ -161,18 +161,18 @@ def thin_out(last: Path, keep_every: int) -> None:
 
 
 def newest(folder: Path) -> Path | None:
-    """The last checkpoint from which a run can go on."""
+    """The last checkpoint from which a run can resume."""
     found = sorted(path.parent for path in folder.glob(f"step_*/{STATE}"))
     return found[-1] if found else None
 
 
 def own_library(run: RunFolder, kept: Path | None, source: Path | None, team: ProcessGroup) -> Library:
-    """This process's library: as kept in a checkpoint, or where there is none as the run's begins."""
+    """This process's library: from a checkpoint, or if there is none the run's initial one."""
     copied = run.path / LIBRARY
     if team.is_main:
         if kept is not None:
             copy_library(kept / LIBRARY, copied)
-        else:  # also where a first step was killed that had written into it
+        else:  # also after a killed first step that had written into it
             begin_library(source, copied)
     team.barrier()
     if not team.is_main:

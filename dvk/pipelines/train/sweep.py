@@ -49,8 +49,8 @@ def sweep(file: Path, request: TrainRequest, config: Config) -> dict[str, Any]:
 
     Args:
         file: names the variants; see `variants`.
-        request: what they have in common; `out` is the sweep's folder.
-        config: what their settings are changes of.
+        request: their common request; `out` is the sweep's folder.
+        config: the base of their settings.
 
     Returns:
         run, table (Markdown) and rows (`comparing.compared`).
@@ -91,8 +91,8 @@ def variants(file: Path, config: Config) -> list[SweepVariant]:
 
     Args:
         file: TOML with `seeds` (default: the configuration's) and tables `variants.NAME`, each with `ablate`, `set` (sections of
-            settings) and `seeds`, all optional. The first one is what the others are compared with.
-        config: what their settings are changes of.
+            settings) and `seeds`, all optional. The others are compared with the first one.
+        config: the base of their settings.
 
     Raises:
         UsageError: unreadable, an unknown key, ablation or setting, or no variants; validation is off.
@@ -122,7 +122,7 @@ def variants(file: Path, config: Config) -> list[SweepVariant]:
 
 
 def begun(run: RunFolder, wanted: list[SweepVariant], request: TrainRequest) -> None:
-    """Hold a sweep that goes on to what it began with.
+    """Check that a resumed sweep has its initial settings.
 
     Raises:
         RunFolderError: the command line or a begun variant's settings differ.
@@ -150,7 +150,7 @@ def folder(home: Path, variant: str, seed: int) -> Path:
 
 
 def arms(home: Path, wanted: list[SweepVariant], failed: Mapping[str, DvkError]) -> list[PolicyOutcomes]:
-    """Every variant's last validation, all seeds together, and last what the first variant began with."""
+    """Every variant's last validation, all seeds together, and last the first variant's initial validation."""
     found = []
     for variant in wanted:
         outcomes: list[TaskOutcome] = []
@@ -174,7 +174,7 @@ def told(table: str, steps: int) -> str:
 
 
 def release() -> None:
-    """Give a model's memory back before the next is loaded."""
+    """Free a model's memory before the next is loaded."""
     import torch
 
     gc.collect()

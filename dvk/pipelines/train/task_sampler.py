@@ -30,22 +30,22 @@ from dvk.records import BackendName, Device, Episode, content_hash
 from dvk.taskgen import Generated, Split, generate
 
 MOST = 8
-"""Tasks generated for each that is to be played, at most: when fewer than one in eight can be, something else is wrong."""
+"""Tasks generated for each played one, at most: when fewer than one in eight can be played, there is another error."""
 
 
 class TaskSampler:
-    """Draws subjects; use as a context manager.
+    """Draws task contexts; use as a context manager.
 
     Args:
         config: `seed`, `train`, `trials.pool`, `limits`.
-        backend: what they are to be written in.
-        device: where they run.
+        backend: the back end of the candidates.
+        device: the tasks' device.
         home: a folder for the text of generated tasks.
         folder: task files to draw from instead.
         validation: task files to validate on; None: generated ones.
-        team: who prepare them together; all draw the same ones.
+        team: the process group; all draw the same tasks.
         num_steps: of the run: nothing is prepared for a step after the last.
-        memory: what `memory` gave after the last step.
+        memory: value of `memory` after the last step.
 
     Raises:
         UsageError: a folder holds no task that can be captured.
@@ -80,7 +80,7 @@ class TaskSampler:
         self._beside.shutdown(wait=False, cancel_futures=True)
 
     def step(self, step: int) -> list[TaskContext]:
-        """The subjects of a step, `train.tasks_per_step` different ones where there are so many.
+        """The task contexts of a step, `train.tasks_per_step` different ones if there are that many.
 
         Raises:
             DvkError: every task of the folder is degenerate, or hardly any generated one can be played.
@@ -103,16 +103,16 @@ class TaskSampler:
         """Tasks whose compositions are never trained on, the same in every run; those frozen for the final measurement are not
         among them."""
         if self._validation is None:
-            seed = int(content_hash("validation"), 16) % 2**48  # not the run's: runs are compared on the same tasks
+            seed = int(content_hash("validation"), 16) % 2**48  # a fixed seed: runs are compared on the same tasks
             self._validation = self._first(_Stream("heldout", seed, self.device), self.config.train.validation_tasks)
         return self._validation
 
     def note(self, episodes: Sequence[Episode], subjects: Sequence[TaskContext]) -> dict[str, float]:
-        """Learn from a step which tasks are worth playing again, and which may be siblings.
+        """Record which tasks of a step are worth playing again, and which may be siblings.
 
         Args:
             episodes: with rewards.
-            subjects: of the step.
+            subjects: the step's task contexts.
 
         Returns:
             dull: tasks all of whose answers were worth the same; degenerate: those on which no speedup counts.
@@ -148,7 +148,7 @@ class TaskSampler:
         return list(result.values())
 
     def _passed_over(self, task: str, turn: int) -> bool:
-        """A task that has been dull `train.skip_after_flat_steps` times is played once in so many turns; lively again, every time."""
+        """A task without signal for `train.skip_after_flat_steps` times is played once in so many turns; with a signal, every time."""
         most = self.config.train.skip_after_flat_steps
         return most > 0 and self._dull.get(task, 0) >= most and turn % (most + 1) != 0
 
@@ -197,7 +197,7 @@ class TaskSampler:
         if beside and self.device == "cpu":
             found: list[TaskContext | DvkError] = []
             for path in paths:
-                with self._lane.shared():  # one thread's at a time; on a GPU only timing needs it
+                with self._lane.shared():  # one thread at a time; on a GPU only timing needs it
                     found += prepare([path], self.device, self.backend, self.config, workers=1)
         else:
             workers = max(1, cores // 4) if beside else cores
@@ -222,6 +222,6 @@ class _Stream:
 
 
 def _dull(episode: Episode) -> bool:
-    """There were several answers, and all were worth the same."""
+    """Whether there were several answers, all of equal worth."""
     rewards = [turn.reward for trace in episode.traces if trace.role == "policy" for turn in trace.turns if turn.reward is not None]
     return len(rewards) > 1 and credit.has_no_spread(rewards)

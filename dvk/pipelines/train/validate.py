@@ -1,4 +1,4 @@
-"""How good the policy is now: the same held-out tasks each time, greedy, one turn, with the library as it stands."""
+"""Validation of the current policy: the same held-out tasks each time, greedy, one turn, with the current library."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def validate(run: RunFolder, step: int, draw: TaskSampler, state: TrainState, ba
     Args:
         run: an open run.
         step: steps made.
-        draw: knows the tasks.
+        draw: the task sampler.
         state: the library.
-        backbone: who plays.
+        backbone: the policy's model.
         config: `rollout`, `train`, and the judge's settings.
-        judging: where candidates are judged.
+        judging: the judge queue.
     """
     rows = []
     for episode in run_episodes(state.team.shard(draw.validation()), backbone, state.library, greedy(config), judging=judging, step=step):

@@ -27,18 +27,18 @@ def judged(task: Task, turn: Turn | None) -> dict[str, Any]:
 
 
 def outcome(row: dict[str, Any]) -> TaskOutcome:
-    """A line as what scores are made of."""
+    """A line as input of the scores."""
     return TaskOutcome(row["task"], row["correct"], row["speedup"], row["lo"])
 
 
 def latest(run: Path) -> tuple[int, list[TaskOutcome]]:
-    """The last validation of a run and the step it was made after; -1 and nothing where there is none."""
+    """The last validation of a run and its step; -1 and nothing if there is none."""
     found = sorted((run / FOLDER).glob("step_*.jsonl"))
     return (step_of(found[-1]), read(found[-1])) if found else (-1, [])
 
 
 def initial(run: Path) -> list[TaskOutcome]:
-    """The validation before the first step; nothing where there is none."""
+    """The validation before the first step; nothing if there is none."""
     path = run / FOLDER / "step_000000.jsonl"
     return read(path) if path.is_file() else []
 
