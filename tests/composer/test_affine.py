@@ -49,7 +49,7 @@ def test_divmod_is_exact_or_refused(seed: int) -> None:
         assert (value(split[0], at), value(split[1], at)) == divmod(value(expression, at), divisor)
 
 
-def test_divmod_takes_apart_what_a_reshape_put_together() -> None:
+def test_divmod_inverts_a_reshape() -> None:
     a, b = Var(6), Var(8)
     split = row_major([a, b]).divmod_by(8)
     assert split == (Affine.of(a), Affine.of(b))

@@ -137,7 +137,7 @@ def test_every_form_is_one_call_and_agrees(forms: dict[str, Program], name: str)
     assert differences(program.run(), program.eager(), scale=3) == []
 
 
-def test_rows_that_are_masked_everywhere_are_what_eager_makes_of_them(forms: dict[str, Program]) -> None:
+def test_fully_masked_rows_match_eager(forms: dict[str, Program]) -> None:
     nothing = forms["filled"].run()
     assert nothing[:, :, 1].isnan().all() and nothing.isnan().sum() == nothing[:, :, 1].numel()
     mean = forms["filled with -1e9"]
@@ -145,7 +145,7 @@ def test_rows_that_are_masked_everywhere_are_what_eager_makes_of_them(forms: dic
     torch.testing.assert_close(mean.run()[:, :, 1], expected)
 
 
-def test_what_no_mask_can_undo_at_large_scores(forms: dict[str, Program]) -> None:
+def test_large_scores_under_a_mask(forms: dict[str, Program]) -> None:
     program = forms["filled with -1e9"]
     q, *rest = program.args
     large = q * 1e5
@@ -207,7 +207,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_it_keeps_away_where_it_would_be_wrong(name: str) -> None:
+def test_it_declines_if_it_would_be_wrong(name: str) -> None:
     forward, args = REFUSED[name]
     assert "attention" not in applicable(capture(forward, *args).graph, "cpu", "cpp")
 

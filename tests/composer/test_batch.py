@@ -74,7 +74,7 @@ def attention(kind: str, width: int, special: str = "") -> Task:
                         inputs=f"{query}.to(torch.{kind}), torch.randn(2, 3, 7, {width}).to(torch.{kind})"))  # fmt: skip
 
 
-def test_attention_lies_as_on_the_device_asked_for() -> None:
+def test_attention_has_the_layout_of_the_target_device() -> None:
     """A GPU's attention has other result layouts, which later operators keep and texts are written for."""
     for case, strides in ATTENDED.items():
         one, width = attention(*case), case[1]
@@ -92,7 +92,7 @@ def test_attention_that_must_be_run_has_no_layout_of_another_device() -> None:
 
 
 @pytest.mark.gpu
-def test_attention_lies_so_on_a_gpu() -> None:
+def test_attention_has_this_layout_on_a_gpu() -> None:
     for case in ATTENDED:
         there = attention(*case).model_copy(update={"device": "cuda"})
         assert trace_fake(there, "cuda") == trace(there) == trace_quickly(there), case
@@ -123,7 +123,7 @@ def test_a_death_costs_one_task() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_what_is_generated_is_captured_and_composed(device: str) -> None:
+def test_generated_tasks_are_captured_and_composed(device: str) -> None:
     """98 % at least, under the signature that the generator says."""
     made = list(generate(23, 250, split="any", device=device))
     found = [captured for _, captured in capture_many([g.task() for g in made], LIMITS)]

@@ -296,7 +296,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], tuple[Any, ...], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_captured_says_why(name: str) -> None:
+def test_a_failed_capture_gives_the_reason(name: str) -> None:
     make, args, said = REFUSED[name]
     with pytest.raises(CannotCompose, match=said):
         capture(make(), *args)
@@ -344,6 +344,6 @@ def test_a_function_that_looks_at_values_only_to_raise_gives_nan_instead() -> No
         assert ours(mean, target, var).isnan().nonzero().tolist() == [[3, 5]]
 
 
-def test_what_writes_into_a_given_tensor_is_captured_as_it_is() -> None:
+def test_writes_into_a_given_tensor_are_captured_unchanged() -> None:
     made = capture(lambda a, b, c: torch.outer(a, b, out=c), torch.randn(3), torch.randn(4), torch.empty(3, 4))
     assert "aten.outer.out" in [node.op for node in made.graph.nodes]

@@ -180,7 +180,7 @@ def test_types_layouts_and_special_values() -> None:
     check(made)
 
 
-def test_what_stands_around_shares_the_kernel_or_stands_apart() -> None:
+def test_neighbours_share_the_kernel_or_stay_separate() -> None:
     x, w, p = randn(2, 6, 8, 8), randn(6, 1, 3, 3), randn(10, 6, 1, 1)
     fused = {
         "a residual": own(lambda x, w: x + F.conv2d(x, w, None, 1, 1, 1, 6), x, w),
@@ -209,7 +209,7 @@ def test_a_padded_one_of_a_padded_one_that_multiplied_channels() -> None:
     check({"": own(forward, randn(2, 6, 8, 8), randn(24, 1, 1, 1), randn(24, 1, 3, 3))})
 
 
-def test_kernels_that_lie_otherwise_are_not_tuned_as_one() -> None:
+def test_kernels_of_other_layouts_are_not_tuned_as_one() -> None:
     def forward(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> Any:
         return F.conv2d(x, w, None, 1, 1, 1, 8), F.conv2d(y, v, None, 1, 1, 1, 8)
 
@@ -219,7 +219,7 @@ def test_kernels_that_lie_otherwise_are_not_tuned_as_one() -> None:
     assert [len(group) for group in alike(own(forward, x, randn(2, 8, 8, 8), w, v).kernels)] == [2]
 
 
-def test_the_form_says_what_walks_the_windows() -> None:
+def test_the_form_names_the_window_variables() -> None:
     form = direct_form(block("stem").kernels[0])
     assert form is not None and form.band is not None and form.outputs is not None
     assert (form.lane.stride, form.lane.dilation, form.lane.places) == (2, 1, 7) == (form.band.stride, form.band.dilation, form.band.places)

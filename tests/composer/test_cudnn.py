@@ -62,7 +62,7 @@ def test_flags_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen == [(True, True, False, False), (True, cudnn.deterministic, *rest), (True, True, *rest)]
 
 
-def test_it_is_for_gpus_and_for_what_stays_a_convolution() -> None:
+def test_it_is_for_gpus_and_for_remaining_convolutions() -> None:
     graph = capture(lambda x, w: F.conv2d(x, w), randn(2, 4, 9, 8), randn(6, 4, 3, 3)).graph
     assert "cudnn_benchmark" in applicable(graph, "cuda", "triton") and "cudnn_benchmark" not in applicable(graph, "cpu", "cpp")
     assert "cudnn_benchmark" not in applicable(capture(F.linear, randn(2, 4), randn(3, 4)).graph, "cuda", "triton")

@@ -100,7 +100,7 @@ def agree(block: Counting, *args: Any, fused: bool, model: nn.Module | None = No
 
 
 @torch.no_grad()
-def test_fits_what_it_was_made_for(block: Counting) -> None:
+def test_matches_the_captured_call(block: Counting) -> None:
     assert list(block.new.state_dict()) == list(block.reference.state_dict())
     assert inspect.signature(block.module.ModelNew) == inspect.signature(type(block.reference))
     assert inspect.signature(block.new.forward) == inspect.signature(block.reference.forward)
@@ -140,7 +140,7 @@ def test_falls_back_for_other_dtypes(block: Counting) -> None:
 
 
 @torch.no_grad()
-def test_raises_what_the_original_raises(block: Counting) -> None:
+def test_raises_the_original_error(block: Counting) -> None:
     for wrong in (
         torch.randn(4, 7),
         torch.randn(4, 8, dtype=torch.float64),
@@ -435,7 +435,7 @@ def test_layouts_of_results_follow_the_layout_of_the_input(memory_format: torch.
 
 
 @torch.no_grad()
-def test_plain_arguments_are_part_of_what_it_was_made_for() -> None:
+def test_plain_arguments_are_part_of_the_captured_call() -> None:
     block = Counting(
         module_text("return x * scale + (0 if bias is None else bias)", params="x, scale, bias=None"), torch.randn(4), 2.5, None
     )
@@ -725,7 +725,7 @@ class Model(torch.nn.Module):
 
 @pytest.mark.parametrize("spelt", ["torch.{}", "asks"])
 @pytest.mark.parametrize("name", ["is_grad_enabled", "is_inference_mode_enabled"])
-def test_what_asks_for_the_mode_of_gradients_gets_the_answer_of_the_call(name: str, spelt: str) -> None:
+def test_code_that_reads_the_gradient_mode_sees_that_of_the_call(name: str, spelt: str) -> None:
     text = module_text(f"return torch.tanh(x) * 2 if {spelt.format(name)}() else torch.sigmoid(x) * 3")
     counting = Counting(f"from torch import {name} as asks\n{text}", torch.randn(4, 8))
     x = torch.randn(4, 8)
@@ -736,7 +736,7 @@ def test_what_asks_for_the_mode_of_gradients_gets_the_answer_of_the_call(name: s
             agree(counting, x, fused=mode in as_captured)
 
 
-def test_what_only_torch_asks_for_is_no_condition() -> None:
+def test_reads_by_torch_alone_are_no_condition() -> None:
     text = module_text("with torch.no_grad():\n    return torch.relu(self.norm(x)) + 1", init="self.norm = nn.LayerNorm(8)")
     counting = Counting(text, torch.randn(4, 8))
     counting.new.requires_grad_(False)

@@ -37,7 +37,7 @@ def agree(program: Program, x: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.slow)])
-def test_a_weight_that_is_not_finite_gives_what_it_gives_in_pytorch(dtype: torch.dtype) -> None:
+def test_a_non_finite_weight_matches_pytorch(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     made = {}
     for name, (layer, shape, recipe) in LAYERS.items():

@@ -80,7 +80,7 @@ WRITES: list[tuple[str, tuple[Any, ...], dict[str, Any], list[str], list[str]]] 
 
 
 @pytest.mark.parametrize(("op", "args", "kwargs", "writes", "shares"), WRITES, ids=lambda v: v if isinstance(v, str) else "")
-def test_what_a_call_writes_and_shares(op: str, args: Any, kwargs: Any, writes: list[str], shares: list[str]) -> None:
+def test_writes_and_memory_sharing_of_calls(op: str, args: Any, kwargs: Any, writes: list[str], shares: list[str]) -> None:
     node = Node(name="v", op=op, args=args, kwargs=kwargs)
     assert (written(node), shared(node)) == (writes, shares)
 

@@ -37,12 +37,12 @@ def equal(found: torch.Tensor, expected: torch.Tensor, bits: torch.dtype) -> boo
     return bool(same.all())
 
 
-def test_every_half_as_float(library: ctypes.CDLL) -> None:
+def test_every_fp16_as_float(library: ctypes.CDLL) -> None:
     x = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(torch.float16)
     assert equal(converted(library.up, x, torch.float32), x.float(), torch.int32)
 
 
-def test_floats_of_every_exponent_and_between_halves(library: ctypes.CDLL) -> None:
+def test_floats_of_every_exponent_and_between_fp16_values(library: ctypes.CDLL) -> None:
     torch.manual_seed(0)
     anything = torch.randint(-(1 << 31), 1 << 31, (1 << 22,)).to(torch.int32).view(torch.float32)
     halves = torch.arange(0x7C00, dtype=torch.int32).to(torch.int16).view(torch.float16).double()

@@ -115,7 +115,7 @@ def test_a_place_that_does_not_exist_is_not_read() -> None:
     assert whole.run(torch.arange(5), torch.tensor([-6, 5])).tolist() == [1, 1]
 
 
-def test_what_is_not_understood_stays_a_call() -> None:
+def test_unsupported_arguments_stay_calls() -> None:
     calls: list[Call] = [(lambda x, i: x[i, :, i], (X, torch.tensor([0, 1]))),
                          (lambda x: torch.cat([x] * 9), (X,)), (lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"), (X,)),
                          (lambda x: x.unfold(2, 3, 1) + 0, (X,))]
@@ -163,13 +163,13 @@ def test_parts_of_parts_of_parts_stay_few() -> None:
     assert len(program.composition.prims.prims) < 1500 and len(program.kernels) <= 6
 
 
-def test_what_is_read_elsewhere_through_a_view_is_not_written_over() -> None:
+def test_values_read_elsewhere_through_a_view_are_not_overwritten() -> None:
     program = Program(lambda x, w, i: (lambda y: y + y.flatten()[i])(x @ w), torch.randn(4, 4), torch.randn(4, 6),
                       torch.arange(24).flip(0).view(4, 6))
     assert "inplace_epilogue" in program.recipes and differences(program.run(), program.eager()) == []
 
 
-def test_only_under_recipes_of_their_own() -> None:
+def test_only_under_separate_recipes() -> None:
     captured = capture(lambda t, i: torch.cat([F.embedding(i, t), F.embedding(i, t) * 2]), TABLE, WORDS)
     names = applicable(captured.graph, "cpu", "cpp")
     assert {"own_gathers", "own_moves"} <= set(names) and "own_gathers" not in applicable(captured.graph, "cuda", "cuda")

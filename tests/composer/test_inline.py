@@ -68,7 +68,7 @@ def test_every_case_is_as_eager(name: str, training: bool) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_left_is_refused_with_a_remedy(name: str) -> None:
+def test_code_that_cannot_be_left_is_refused_with_a_remedy(name: str) -> None:
     source, inputs, said = REFUSED[name]
     with pytest.raises(CannotCompose, match=f"{said}.*(moved into a separate submodule|nothing to fuse)"):
         Made(f"refused_{name.replace(' ', '_')}", source, False, *inputs(0))

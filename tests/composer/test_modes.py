@@ -69,7 +69,7 @@ def inference() -> Iterator[None]:
         yield
 
 
-def test_what_a_forward_asks_is_seen_and_nothing_else() -> None:
+def test_only_modes_that_forward_reads_are_seen() -> None:
     captured = trace_module(Every(), [torch.rand(4, 8)], ["x"])
     assert captured.modes == dict.fromkeys(("norm", "drop", "act", "no_drop", ""), True)
     assert captured.depending == ("BatchNorm1d `norm`", "Dropout `drop`", "RReLU `act`", "the module's own forward()")

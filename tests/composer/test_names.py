@@ -87,7 +87,7 @@ def test_the_rest_of_the_language_is_left_to_the_compiler(line: str) -> None:
 @pytest.mark.parametrize("text", [
     "", "}", "{" * 60_000, "for (" * 20_000, "float a0", "#define a b", "a\\", "float float;", "(" * 60_000, "if",
 ])  # fmt: skip
-def test_what_cannot_be_followed_is_left_to_the_compiler(text: str) -> None:
+def test_unsupported_code_is_left_to_the_compiler(text: str) -> None:
     assert undeclared_name(text, KNOWN) is None
 
 

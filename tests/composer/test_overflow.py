@@ -72,7 +72,7 @@ def apart(program: Program, x: torch.Tensor) -> list[str]:
     return found
 
 
-def test_what_overflows_between_operators_is_infinite() -> None:
+def test_overflow_between_operators_is_infinite() -> None:
     every = {name: Program(f, VALUES, recipes=every_recipe) for name, f in GROWING.items()}
     compiled(every.values())
     assert all(program.kernels for program in every.values())
@@ -83,7 +83,7 @@ def test_what_overflows_between_operators_is_infinite() -> None:
 @pytest.mark.parametrize(
     "function", [F.relu, F.gelu, torch.tanh, lambda x: x * torch.sigmoid(x), lambda x: x.amax(1), lambda x: x.mean(1), lambda x: x * 0.5]
 )
-def test_what_cannot_overflow_is_not_rounded(function: Callable[[torch.Tensor], Any]) -> None:
+def test_values_that_cannot_overflow_are_not_rounded(function: Callable[[torch.Tensor], Any]) -> None:
     program = Program(lambda x: function(x) * 0.5, VALUES)
     assert not any(i.op == "cast_float16" for kernel in program.kernels for i in kernel.instrs)
 

@@ -110,7 +110,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_it_keeps_away_where_it_would_be_wrong(name: str) -> None:
+def test_it_declines_if_it_would_be_wrong(name: str) -> None:
     forward, args = REFUSED[name]
     assert "pack_linears" not in applicable(capture(forward, *args).graph, "cpu", "cpp")
 

@@ -157,7 +157,7 @@ def test_parts_are_left_and_the_rest_is_fused(zoo: Made) -> None:
         torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-4)
 
 
-def test_a_program_goes_back_where_a_value_or_a_part_is_otherwise(zoo: Made) -> None:
+def test_a_program_falls_back_if_a_value_or_a_part_differs(zoo: Made) -> None:
     x, mask = inputs(1)
     x[0, 0, 0] = float("nan")
     with pytest.raises(ValueError, match="not a number"):
@@ -169,7 +169,7 @@ def test_a_program_goes_back_where_a_value_or_a_part_is_otherwise(zoo: Made) -> 
     torch.testing.assert_close(got, want)
 
 
-def test_hooks_on_what_is_left_stay_and_others_end_the_program(zoo: Made) -> None:
+def test_hooks_on_parts_left_to_pytorch_stay_and_others_end_the_program(zoo: Made) -> None:
     seen = []
     handle = zoo.new.moe.register_forward_hook(lambda *_: seen.append(1))
     try:
@@ -212,7 +212,7 @@ class Inline(nn.Module):
         return x * torch.from_numpy(x.numpy() + 1)
 
 
-def test_where_nothing_can_be_left_the_reason_names_the_line() -> None:
+def test_a_failed_capture_names_the_line() -> None:
     with pytest.raises(CannotCompose, match=r"test_partial.py, line \d+: return x \* torch.from_numpy"):
         trace_call(Inline(), [torch.randn(3)], {}, ["x"])
 
@@ -263,7 +263,7 @@ PARTS = {"experts chosen by questions": Routed, "TorchScript": lambda: torch.jit
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_a_submodule_is_left_and_what_is_around_it_is_captured(name: str) -> None:
+def test_a_submodule_is_left_and_the_rest_is_captured(name: str) -> None:
     class Around(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -117,7 +117,7 @@ def test_a_call_between_keeps_groups_apart() -> None:
     assert len(program.kernels) == 2 and differences(program.run(), program.eager()) == []
 
 
-def test_schedule_runs_everything_after_what_it_reads() -> None:
+def test_schedule_runs_everything_after_its_operands() -> None:
     composition = fused(lambda x: (lambda y: (y.roll(1, 0) + y, (y * 2).flip(0) - y.sum(1, keepdim=True)))(x.softmax(0)), r(5, 6))
     done: set[int] = set()
     for step in composition.part.schedule:
@@ -142,7 +142,7 @@ def test_costly_values_are_not_computed_again_for_every_element_of_a_broadcast()
 @pytest.mark.parametrize(
     "recipes,expected", [((), 0), (("fuse_pointwise",), 1), (("fuse_rowwise",), 2), (("fuse_pointwise", "fuse_rowwise"), 1)]
 )
-def test_recipes_say_what_may_leave_pytorch(recipes: tuple[str, ...], expected: int) -> None:
+def test_recipes_select_operators_that_may_leave_pytorch(recipes: tuple[str, ...], expected: int) -> None:
     program = Program(lambda x: F.relu(x) * 2 + x.softmax(-1), r(5, 6), recipes=recipes)
     assert len(program.kernels) <= max(expected, 1) if recipes else len(program.kernels) == 0
     assert differences(program.run(), program.eager()) == []

@@ -498,7 +498,7 @@ BEYOND: list[Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]] = [
 
 
 @pytest.mark.parametrize("dtype, big", [(torch.float16, 1e6), (torch.bfloat16, 3.4e38)])
-def test_a_number_that_a_half_cannot_hold_is_in_a_kernel_what_eager_makes_of_it(dtype: torch.dtype, big: float) -> None:
+def test_numbers_outside_fp16_match_eager(dtype: torch.dtype, big: float) -> None:
     x = torch.tensor([-2.0, -0.5, 0.0, 0.5, 1.0, 2.0]).to(dtype)
     made = [Program(lambda x, t, f=f: f(x, t, big), x, torch.tensor(big, dtype=torch.float64)) for f in BEYOND]
     for number, program in enumerate(compiled(made)):
@@ -508,7 +508,7 @@ def test_a_number_that_a_half_cannot_hold_is_in_a_kernel_what_eager_makes_of_it(
 
 @pytest.mark.parametrize("function", [lambda x: x.clamp(min=torch.nan), lambda x: x.clamp(max=torch.nan), lambda x: x ** torch.inf,
                                       lambda x: x ** -torch.inf, lambda x: x ** torch.nan, lambda x: torch.pow(torch.inf, x)])
-def test_numbers_that_are_not_finite_mean_what_they_mean_in_eager(function: Operator) -> None:
+def test_non_finite_numbers_match_eager(function: Operator) -> None:
     program = Program(lambda x: function(x) + 1, torch.tensor([-2.0, -0.5, 0.0, 1.0, 2.0]))
     assert differences(program.run(), program.eager()) == []
 
@@ -553,7 +553,7 @@ def test_every_kind_of_broadcast() -> None:
         assert differences(program.run(), program.eager()) == [], shapes
 
 
-def test_large_tensors_run_in_threads_and_pieces() -> None:
+def test_large_tensors_run_in_threads_and_slices() -> None:
     made = [Program(lambda x: F.gelu(x) * 2, torch.randn(shape)) for shape in ((100_003,), (37, 1009), (3, 5, 8191))]
     for program in compiled(made):
         assert differences(program.run(), program.eager()) == []

@@ -155,7 +155,7 @@ def logged(self: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("step", [in_place, trains_a_norm, same_value, logged], ids=lambda step: step.__name__)
-def test_what_operators_write_or_what_stays_equal_is_no_change(step: Any) -> None:
+def test_operator_writes_and_equal_values_are_no_change(step: Any) -> None:
     model = Held(step)
     capture(model, torch.randn(3))
     assert "forward" not in vars(model)

@@ -138,5 +138,5 @@ class Model(nn.Module):
 
 
 @pytest.mark.parametrize("draw", [lambda x: F.rrelu(x, 0.1, 0.5), lambda x: F.dropout(x, 0.5, training=False) * 2])
-def test_what_draws_nothing_leaves_pytorch(draw: Draw) -> None:
+def test_operators_without_draws_leave_pytorch(draw: Draw) -> None:
     assert Program(Function(draw), torch.randn(3, 4)).externs == []

@@ -82,7 +82,7 @@ def test_folded_weights_follow_every_kind_of_update(folded: dict[str, Program]) 
         assert differences(program.run(), before) != []
 
 
-def test_folding_keeps_away_where_it_would_be_wrong() -> None:
+def test_folding_declines_if_it_would_be_wrong() -> None:
     x = torch.randn(2, 3, 5, 5)
     chain = normed(nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3))
     assert "fold_batch_norm" in proposed(chain, x)
@@ -261,7 +261,7 @@ def test_dead_operators_go_and_nothing_changes() -> None:
         (lambda x: x.clamp(min=2**53).clamp(min=2**53 + 1) + 1, torch.tensor([5, 2**53, 2**53 + 2])),
     ],
 )
-def test_what_only_seems_to_repeat_stays(function: Callable[[torch.Tensor], object], x: torch.Tensor) -> None:
+def test_apparent_repetitions_stay(function: Callable[[torch.Tensor], object], x: torch.Tensor) -> None:
     program = Program(function, x)
     assert differences(program.run(), program.eager()) == []
 
@@ -331,7 +331,7 @@ def test_dead_code_never_makes_an_alias_or_writes_an_input(function: Callable[[t
         lambda x: x.tanh().clamp_min(-0.5),
     ],
 )
-def test_what_changes_something_is_not_dead(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+def test_operators_with_an_effect_are_not_dead(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
     assert "dead_code" not in proposed(lambda x: function(x).sum(), torch.randn(4))
 
 
@@ -415,7 +415,7 @@ def test_a_random_operator_runs_even_when_its_result_is_unused() -> None:
 
 
 @pytest.mark.parametrize(("training", "dropout"), [(False, 0.1), (True, 0.1), (True, 0.0)])
-def test_what_drops_nothing_can_be_replayed(training: bool, dropout: float) -> None:
+def test_dropout_of_nothing_can_be_replayed(training: bool, dropout: float) -> None:
     layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=dropout, batch_first=True).train(training)
     graph = capture(layer, torch.randn(2, 5, 16)).graph
     assert any("dropout" in node.op for node in graph.nodes)
@@ -455,7 +455,7 @@ def relaid() -> dict[str, Program]:
 
 
 @pytest.mark.parametrize("name", TAILS)
-def test_channels_last_keeps_values_and_the_layout_of_what_is_returned(relaid: dict[str, Program], name: str) -> None:
+def test_channels_last_keeps_values_and_the_layout_of_results(relaid: dict[str, Program], name: str) -> None:
     program = relaid[name]
     assert {"channels_last", "fold_batch_norm"} <= set(program.recipes)
     assert differences(program.run(), program.eager(), scale=5) == []

@@ -41,7 +41,7 @@ def states(kind: Any, *shape: int, dtype: torch.dtype = torch.float32) -> list[t
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
-def test_cells_are_products_and_one_kernel_of_gates() -> None:
+def test_cells_are_matmuls_and_one_kernel_of_gates() -> None:
     torch.manual_seed(0)
     made = []
     for kind, dtype, bias, given in itertools.product(CELLS, DTYPES, (True, False), (True, False)):
@@ -71,7 +71,7 @@ MODULES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
 }  # fmt: skip
 
 
-def test_cells_fuse_with_what_stands_around_them() -> None:
+def test_cells_fuse_with_their_neighbours() -> None:
     made = {name: Program(module, *args) for name, (module, args) in MODULES.items()}
     compiled(made.values())
     assert {name: differences(p.run(), p.eager(), scale=3) for name, p in made.items()} == dict.fromkeys(MODULES, [])
@@ -171,7 +171,7 @@ def plain() -> dict[str, Program]:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e30, 1e-40])
 @pytest.mark.parametrize("where", range(3))
-def test_what_is_not_finite_comes_out_where_eager_has_it(plain: dict[str, Program], value: float, where: int) -> None:
+def test_non_finite_values_match_eager(plain: dict[str, Program], value: float, where: int) -> None:
     wrong = {}
     for name, program in plain.items():
         args = [a.clone() for a in program.args]

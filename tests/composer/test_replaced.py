@@ -199,7 +199,7 @@ def said(made: ModuleType, model: nn.Module, capfd: pytest.CaptureFixture[str]) 
     return capfd.readouterr().err
 
 
-def test_why_something_was_left_is_said(made: ModuleType, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_reason_for_leaving_an_instance_is_reported(made: ModuleType, capfd: pytest.CaptureFixture[str]) -> None:
     live = run_source(SOURCE.replace("GAIN = 2.0", "GAIN = 3.0"), "live").Net()
     assert "0 replaced (no `Net`), 1 left as before\n" in said(made, live, capfd)
     assert "left the model itself as before: it is not the one in this file: `GAIN` differs" in said(made, live, capfd)
@@ -235,7 +235,7 @@ PATCHES = {
 
 
 @pytest.mark.parametrize("name", PATCHES)
-def test_what_was_patched_since_the_file_was_read_is_left(made: ModuleType, capfd: pytest.CaptureFixture[str], name: str) -> None:
+def test_classes_patched_since_the_file_was_read_are_left(made: ModuleType, capfd: pytest.CaptureFixture[str], name: str) -> None:
     namespace = run_source(SOURCE, "live")
     live = namespace.Net().eval()
     patch, where = PATCHES[name]
@@ -244,7 +244,7 @@ def test_what_was_patched_since_the_file_was_read_is_left(made: ModuleType, capf
     assert f"`{where}" in said(made, live, capfd)
 
 
-def test_where_a_class_comes_from_makes_no_difference_but_what_it_is_does(
+def test_the_origin_of_a_class_does_not_matter_but_its_code_does(
     made: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -269,7 +269,7 @@ def test_where_a_class_comes_from_makes_no_difference_but_what_it_is_does(
     assert isinstance(made.replace(theirs.Net(), quiet=True), made.ModelNew)
 
 
-def test_what_cannot_be_compared_is_left(capfd: pytest.CaptureFixture[str]) -> None:
+def test_classes_that_cannot_be_compared_are_left(capfd: pytest.CaptureFixture[str]) -> None:
     deep = HEAD + "C = []\nfor _ in range(30000):\n    C = [C, 1]" + NET.format("C")
     theirs, mine = run_source(deep, "theirs"), run_source(deep, "mine")
     assert convert.dvk_differs(theirs.Net, mine.Net, set()) == "comparing it with the one in this file raised RecursionError"

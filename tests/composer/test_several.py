@@ -156,7 +156,7 @@ def test_a_common_kernel_is_there_once(three: Watched) -> None:
 
 
 @torch.no_grad()
-def test_what_is_made_of_weights_is_made_once_for_all() -> None:
+def test_tensors_derived_from_weights_are_shared() -> None:
     found = Watched(FOLDED, [(torch.randn(2, 3, 6, 6),), (torch.randn(1, 3, 8, 8),)])
     assert found.ran(torch.randn(2, 3, 6, 6)) == "_dvk_run" and found.ran(torch.randn(1, 3, 8, 8)) == "_dvk_run_2"
     made = dict(found.new._dvk_made[1])
@@ -186,7 +186,7 @@ def test_weights_that_another_thread_replaces_during_a_call_are_those_of_later_c
 
 
 @torch.no_grad()
-def test_what_was_made_of_weights_goes_when_they_move() -> None:
+def test_derived_tensors_are_dropped_when_weights_move() -> None:
     found = Watched(FOLDED, [(torch.randn(2, 3, 6, 6),)])
     found.ran(torch.randn(2, 3, 6, 6))
     made = [weakref.ref(tensor) for tensor in found.new._dvk_made[1].values()]

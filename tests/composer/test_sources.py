@@ -90,7 +90,7 @@ class Scaled(torch.nn.Module):
 
 @pytest.mark.usefixtures("captures")
 @torch.no_grad()
-def test_what_graphs_read_by_address_is_kept_as_long_as_they_are() -> None:
+def test_tensors_read_by_graphs_live_as_long_as_the_graphs() -> None:
     held, x = nano.dvk_held(lambda weight: 3 * weight), torch.ones(5)
     modules = [Scaled(held) for _ in range(20)]
     for module in modules:
@@ -108,7 +108,7 @@ def test_what_graphs_read_by_address_is_kept_as_long_as_they_are() -> None:
 
 @pytest.mark.parametrize("make", [lambda weight: weight, lambda weight: (weight[1:], 2 * weight)])
 @torch.no_grad()
-def test_what_shares_the_memory_of_weights_does_not_keep_it(make: Any) -> None:
+def test_views_of_weights_do_not_keep_their_memory(make: Any) -> None:
     weight = torch.rand(5)
     held, memory = nano.dvk_held(make), weakref.ref(weight.untyped_storage())
     assert all(map(torch.equal, torch.utils._pytree.tree_leaves(held(weight)), torch.utils._pytree.tree_leaves(make(weight))))

@@ -144,7 +144,7 @@ def test_products() -> None:
 
 
 @pytest.mark.slow
-def test_products_under_every_schedule() -> None:
+def test_matmuls_under_every_schedule() -> None:
     check({name: case for name, case in PRODUCTS.items() if name not in LEFT})
 
 
@@ -194,7 +194,7 @@ def attentions() -> dict[str, Program]:
 
 
 @pytest.mark.parametrize("name", list(ATTENTION))
-def test_what_is_masked_is_thrown_away_whatever_it_is(name: str, attentions: dict[str, Program]) -> None:
+def test_masked_values_never_matter(name: str, attentions: dict[str, Program]) -> None:
     program = attentions[name]
     assert ("attention" in program.recipes) is (name != "zeroed")
     for case, make in ODD.items():
@@ -243,7 +243,7 @@ SCATTERS: dict[str, Callable[..., torch.Tensor]] = {
 }
 
 
-def test_sums_by_index_stay_with_pytorch_and_what_is_beside_them_is_fused() -> None:
+def test_sums_by_index_stay_with_pytorch_and_their_neighbours_fuse() -> None:
     torch.manual_seed(0)
     x, at, source = torch.randn(4, 6), torch.randint(0, 4, (4, 6)), torch.randn(4, 6)
     source[0, 0], source[1, 3], x[2, 2], x[3, 0] = NAN, INF, -INF, NAN
@@ -254,7 +254,7 @@ def test_sums_by_index_stay_with_pytorch_and_what_is_beside_them_is_fused() -> N
         assert wrong(program.run(), program.eager(), Case(nn.Identity(), (), 1e-5)) == "", name
 
 
-def test_an_infinity_in_a_row_of_rms_norm_is_what_the_device_makes_of_it() -> None:
+def test_an_infinity_in_a_row_of_rms_norm_matches_the_device() -> None:
     """PyTorch's GPU kernels update the mean, which turns the row into NaN, if they cannot read four elements at once."""
     for length, dtype, follows in ((37, torch.float32, True), (64, torch.float32, False), (64, torch.float64, True)):
         graph = capture(lambda x: nn.functional.rms_norm(x, x.shape[1:]), torch.randn(3, length, dtype=dtype)).graph

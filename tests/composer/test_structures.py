@@ -143,7 +143,7 @@ CHANGES = ("a longer list", "another key", "another text", "another class", "ano
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_is_built_otherwise_runs_as_the_original(nested: tuple[ModuleType, nn.Module], change: str) -> None:
+def test_other_structures_run_the_original(nested: tuple[ModuleType, nn.Module], change: str) -> None:
     (xs, batch), kwargs = call(vars(nested[0]), 2)
     if change == "a longer list":
         xs.append(torch.ones(1))

@@ -43,7 +43,7 @@ def test_products_are_rounded_before_they_are_added_to(body: str, fused: bool) -
     assert asked == [{"num_warps": 4, "enable_fp_fusion": fused}]
 
 
-def test_later_launches_are_of_what_was_compiled_for_their_device_and_alignment() -> None:
+def test_later_launches_use_the_build_for_their_device_and_alignment() -> None:
     """On the current stream, as Triton itself calls it; compiled again if either differs."""
     compiled: list[tuple[int, ...]] = []
     launched: list[tuple[object, ...]] = []
@@ -239,7 +239,7 @@ def test_helpers_appear_only_when_used() -> None:
     )
 
 
-def test_the_text_names_what_is_inside() -> None:
+def test_the_text_names_its_operators() -> None:
     program = Program(Function(lambda x, b: torch.relu(x + b)), [rand(8, 8), rand(8)])
     assert "# add → max" in program.text(nth(0))
 

@@ -82,7 +82,7 @@ def tuning_with_a_look(model: nn.Module, x: torch.Tensor, step: Callable[[], Non
 @pytest.mark.parametrize("given", [USED, FOREIGN], ids=["same", "another"])
 @pytest.mark.parametrize("write", [statistics, statistics_of_a_child, training, tuning, tuning_with_a_look])
 @pytest.mark.parametrize("make", [one, several, replaced, from_compact_text])
-def test_what_was_made_of_weights_follows_them(make: Callable[[], nn.Module], write: Callable[..., None], given: torch.Tensor) -> None:
+def test_derived_tensors_follow_their_weights(make: Callable[[], nn.Module], write: Callable[..., None], given: torch.Tensor) -> None:
     torch.manual_seed(0)
     new, old = make().eval(), run_source(FOLDED).Model().eval()
     new.load_state_dict(old.state_dict())
@@ -116,7 +116,7 @@ def twin(new: nn.Module) -> nn.Module:
 @pytest.mark.parametrize("other_of", [original, twin])
 @pytest.mark.parametrize("write", [statistics, statistics_of_a_child, training, tuning])
 @pytest.mark.parametrize("make", [one, from_compact_text])
-def test_what_another_module_writes_is_noticed(make: Callable[[], nn.Module], write: Callable[..., None], other_of: Any) -> None:
+def test_writes_by_another_module_are_noticed(make: Callable[[], nn.Module], write: Callable[..., None], other_of: Any) -> None:
     torch.manual_seed(0)
     new = make().eval()
     other = other_of(new).eval()
@@ -143,7 +143,7 @@ def test_compiled_steps_are_noticed_too() -> None:
         assert differences(new(USED), want(USED), scale=3) == [] and not torch.allclose(new(USED), before, atol=1e-3)
 
 
-def test_steps_of_an_optimizer_of_other_weights_leave_what_was_made() -> None:
+def test_optimizer_steps_on_other_weights_keep_derived_tensors() -> None:
     new, student = one().eval(), nn.Linear(2, 2)
     with torch.no_grad():
         new(USED)
@@ -154,7 +154,7 @@ def test_steps_of_an_optimizer_of_other_weights_leave_what_was_made() -> None:
     assert new._dvk_made is made
 
 
-def test_calls_that_can_write_no_weights_leave_what_was_made() -> None:
+def test_calls_without_weight_writes_keep_derived_tensors() -> None:
     new = one().eval()
     with torch.no_grad():
         new(USED)

@@ -17,7 +17,7 @@ from dvk.records import Task
     ("function", "f", "class ModelNew: pass\ndef f_new(*args): pass", "from best import f_new; f_new(x, y) is f(x, y)"),
     ("function", "f", "class ModelNew: pass", "from best import ModelNew; ModelNew()(x, y) is f(x, y)"),
 ])
-def test_how_a_drop_in_is_used_is_told_by_names_that_it_has(kind: Any, entry: str, source: str, said: str) -> None:
+def test_usage_lines_name_definitions_of_the_drop_in(kind: Any, entry: str, source: str, said: str) -> None:
     """A language model's drop-in as well."""
     line, text = replacing.used(Task(id="", name="", source="", entry=entry, kind=kind), source, ["x", "y"])
     assert line == said

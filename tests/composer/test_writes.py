@@ -214,7 +214,7 @@ def programs() -> dict[str, list[Program]]:
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_what_is_written_and_what_shares_memory_is_as_in_eager(programs: dict[str, list[Program]], name: str) -> None:
+def test_writes_and_shared_memory_match_eager(programs: dict[str, list[Program]], name: str) -> None:
     for program in programs[name]:
         program.module, reference = Held(STEPS[name]), Held(STEPS[name])
         assert faults(program.run, program.module, reference, list(program.args), precision=torch.float16 if "half" in name else None) == []
@@ -254,7 +254,7 @@ class Model(nn.Module):
 """
 
 
-def test_inputs_that_share_what_is_written_go_to_the_original() -> None:
+def test_inputs_that_share_written_memory_run_the_original() -> None:
     made, model, candidate = drop_in(OVERLAPPING, torch.randn(6), torch.randn(6))
     ours = made.ModelNew().eval()
     assert "fused kernel" in candidate.source
@@ -273,7 +273,7 @@ def test_inputs_that_share_what_is_written_go_to_the_original() -> None:
     lambda x: (torch.sum(x, 0, out=x), x)[1],
     lambda x: (F.dropout(x, 0.5, False).t_(), x)[1],
 ], ids=["an input resized", "what may be an input turned"])
-def test_what_would_change_the_shape_of_an_input_is_refused(function: Any) -> None:
+def test_changes_of_an_input_s_shape_are_refused(function: Any) -> None:
     with pytest.raises(CannotCompose):
         capture(function, torch.randn(4, 6))
 

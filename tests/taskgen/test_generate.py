@@ -101,7 +101,7 @@ WIDE = {"pad_constant", "pad_reflect", "pad_replicate", "flip", "roll", "repeat_
 """Drawn for devices, and in no frozen task."""
 
 
-def test_what_is_captured_has_the_signature_that_was_drawn() -> None:
+def test_captured_tasks_have_the_drawn_signature() -> None:
     left = set(WIDE)
     for made in drawn("cuda", seed=2):
         if (new := left & set(made.operators)) and made.dtype == "float32":
