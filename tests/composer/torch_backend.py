@@ -1,4 +1,4 @@
-"""A whole back end in one file: kernels as PyTorch expressions over index grids. Slow, and nothing like a kernel; it shows the interface.
+"""A whole back end in one file: kernels as PyTorch expressions over index grids. It is slow, and only shows the interface.
 
     dvk optimize model.py --backend tests/composer/torch_backend.py:Torch
 """

@@ -1,4 +1,4 @@
-"""What the composer asks of a back end: list a kernel's schedules, write its text, write the module that loads all of them."""
+"""The composer's interface to a back end: list a kernel's schedules, write its text, write the module that loads all kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dvk.errors import UsageError
 
 Schedule = dict[str, Any]
 Inplace = Mapping[int, int]
-"""Output number → number of the input that shares its memory, at the same offset in every element."""
+"""Output index → index of the input that shares its memory, at the same offset in every element."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class KernelSet:
     Attributes:
         kernels: in launch order.
         schedules: by kernel name.
-        inplace: by kernel name; missing ones write over no input.
+        inplace: by kernel name; missing ones overwrite no input.
         recurrences: function name → recurrent layer, for back ends with `has_recurrences`.
         recipes: names of the recipes of the plans.
     """
@@ -42,9 +42,9 @@ class ModuleText:
     """The part of a drop-in that holds kernels.
 
     Attributes:
-        text: what a reader sees first: the kernels.
-        runtime: what launches them; it stands below the guards.
-        load: lines that make the kernels callable, once a process: the body of a function that returns False if that fails.
+        text: the kernels, which a reader sees first.
+        runtime: their launchers; it is placed below the guards.
+        load: lines that make the kernels callable, once per process: the body of a function that returns False if that fails.
         header: import lines.
     """
 
@@ -59,7 +59,7 @@ class Codegen(ABC):
 
     Attributes:
         excluded: recipes that it cannot carry out.
-        has_families: it has kernels for pooling, scans, computed indices, matrix products and convolutions, too.
+        has_families: it also has kernels for pooling, scans, computed indices, matmuls and convolutions.
         has_recurrences: it writes recurrent layers as functions.
     """
 
@@ -84,11 +84,11 @@ class Codegen(ABC):
         """Text that holds and loads all kernels of a drop-in."""
 
     def default_schedule(self, kernel: Kernel) -> Schedule:
-        """The schedule to begin with."""
+        """The default schedule."""
         return self.schedules(kernel)[0]
 
     def recipes_of(self, kernel: Kernel, schedule: Schedule) -> set[str]:
-        """Names of the schedule recipes that a schedule amounts to (`dvk.composer.recipes`)."""
+        """Names of the schedule recipes that a schedule implements (`dvk.composer.recipes`)."""
         return set()
 
 
@@ -97,7 +97,7 @@ def codegen(name: str) -> Codegen:
     """The writer of a back end's kernels.
 
     Raises:
-        UsageError: there is no such back end, or it writes none.
+        UsageError: there is no such back end, or it writes no kernels.
     """
     backend = backends.get(name)
     if backend.codegen:

@@ -110,7 +110,7 @@ def _part(low: Lowering, view: View) -> View:
 
 
 def _counted(low: Lowering, view: View) -> View:
-    """Positions seen through slices and paddings, counted where they are read: nobody stores positions."""
+    """Compute indices seen through slices and paddings where they are read, because they are never stored."""
     dim, sliced = view.base.attrs["dim"], any(s.method in ("slice", "pad") for s in view.steps)
     if dim is None or not sliced or not all(s.method in ("slice", "pad", "expand") for s in view.steps) or view.base.shape[dim] == 1:
         return view

@@ -23,9 +23,9 @@ import torch
 
 
 def dvk_pieces(root: Any) -> dict[str, object]:
-    """What a class or function computes by, each piece by its name: code, defaults, and what these reach of the same file.
+    """Everything that a class or function computes with, by name: code, defaults, and their references within the same file.
 
-    Lines and paths are left out. What another file holds goes by its name. Globals that the functions write are no pieces.
+    Lines and paths are omitted. Objects of another file are represented by name. Globals that the functions write are excluded.
     """
     home = root.__globals__.get("__name__") if isinstance(root, types.FunctionType) else root.__module__
     labels: dict[int, tuple[str, Any]] = {}
@@ -56,7 +56,7 @@ def dvk_pieces(root: Any) -> dict[str, object]:
             kind = type(value)
             if kind is str:
                 return "'" + short(value)
-            if kind.__module__ == "logging":  # loggers go by the name of their file
+            if kind.__module__ == "logging":  # loggers are named after their file
                 return kind
             if issubclass(kind, (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, functools._lru_cache_wrapper)):
                 return label(value)
@@ -125,7 +125,7 @@ def dvk_pieces(root: Any) -> dict[str, object]:
         if pending:
             look_into(pending.pop())
             continue
-        # Code first: what functions write is known when all of them have been seen.
+        # Code first: the names that functions write are known once all of them have been visited.
         code = (n for n, v in reached.items() if isinstance(v, (types.FunctionType, type, staticmethod, classmethod)))
         name = next(code, next(iter(reached)))
         value = reached.pop(name)
@@ -135,7 +135,7 @@ def dvk_pieces(root: Any) -> dict[str, object]:
 
 
 def dvk_differs(theirs: Any, mine: Any, caches: set[str]) -> str:
-    """By what a class or function is not the one of this file, for people; nothing where it is. `caches` may hold anything."""
+    """The difference of a class or function from this file's own, for people; empty if there is none. `caches` may hold anything."""
     if theirs is mine:
         return ""
     try:
@@ -147,14 +147,14 @@ def dvk_differs(theirs: Any, mine: Any, caches: set[str]) -> str:
 
 
 def dvk_empty(held: dict[str, Any]) -> set[str]:
-    """Names of containers that are empty, in a file and its classes: what functions will keep there is no difference."""
+    """Names of empty containers in a file and its classes: items that functions store there later are no difference."""
     owners = {"": held, **{f"{name}.": vars(kind) for name, kind in held.items() if issubclass(type(kind), type)}}
     return {f"{owner}{name}".removeprefix("dvk_") for owner, values in owners.items() for name, value in values.items()
             if type(value) in (dict, list, set) and not value}
 
 
 def dvk_replaced(model: Any, new: type, original: type, here: dict[str, Any], caches: set[str], quiet: bool) -> Any:
-    """`model` with every instance of `original` in it turned into one of `new`; says on stderr what it did, and what it left and why."""
+    """Turn every instance of `original` in `model` into one of `new`; reports on stderr what it did, and what it left and why."""
     entry = original.__name__
     known: dict[type, str] = {}
     left: dict[str, str] = {}
@@ -209,7 +209,7 @@ def dvk_replaced(model: Any, new: type, original: type, here: dict[str, Any], ca
 
 
 def dvk_instead(function: Any, new: Callable[..., Any], original: Any, caches: set[str], quiet: bool) -> Any:
-    """What to call instead of `function`: `new` if it is `original`, itself if it is another one; says on stderr which."""
+    """The function to call instead of `function`: `new` if it is `original`, else itself; reports on stderr which."""
     why = dvk_differs(function, original, caches) if function is not None else ""
     if not quiet:
         named = getattr(function, "__name__", repr(function))

@@ -1,8 +1,8 @@
 """Functions that travel inside every CUDA drop-in: NVRTC and the driver's launch call, through ctypes.
 
-As in `guards.py`, their source text is copied into `best.py`: torch and the standard library only, each standing
-alone or on the others here. A process that holds a module `dvk_record` gets no driver call: the recorder is asked for
-the kernel instead (`dvk_record.cuda_kernel(source, name, options)` → `kernel(grid, block, shared_bytes, args)`).
+As in `guards.py`, their source text is copied into `best.py`: torch and the standard library only, each standing alone or on the others
+here. A process with a module `dvk_record` makes no driver call: the recorder supplies the kernel instead (`dvk_record.cuda_kernel(source,
+name, options)` → `kernel(grid, block, shared_bytes, args)`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def dvk_nvrtc() -> ctypes.CDLL:
     for path in found:
         if os.path.basename(path).startswith("libnvrtc.so"):
             for part in glob.glob(os.path.dirname(path) + "/libnvrtc-builtins.so.*"):
-                # Some wheels do not say where their second half is; a loaded library is found by its name.
+                # Some wheels do not give the path of their second library; a loaded library is found by its name.
                 ctypes.CDLL(part)
             return ctypes.CDLL(path)
     try:
@@ -45,7 +45,7 @@ def dvk_nvrtc() -> ctypes.CDLL:
 
 
 def dvk_cubin(source: str, options: tuple, capability: tuple) -> bytes:
-    """Machine code for a compute capability, from this user's cache or from NVRTC; PTX where NVRTC is older than the GPU.
+    """Machine code for a compute capability, from this user's cache or from NVRTC; PTX if NVRTC is older than the GPU.
 
     Raises:
         RuntimeError: NVRTC is missing, or refused the source.
@@ -137,7 +137,7 @@ def dvk_cuda_kernel(source: str, name: str, grid: int, threads: int, flags: tupl
         bits = 0
         for address in addresses:
             bits |= address
-        # The driver reads the arguments from memory: a place of its own for each thread.
+        # The driver reads the arguments from memory: separate for each thread.
         key = (device, not bits & 15, whoami())
         held = ready.get(key)
         if held is None:
@@ -156,7 +156,7 @@ def dvk_cuda_kernel(source: str, name: str, grid: int, threads: int, flags: tupl
 
 
 def dvk_cuda_load(prelude: str, sources: list, table: list, flags: tuple) -> list:
-    """The launchers of all kernels, compiled side by side: NVRTC leaves Python's lock while it works.
+    """The launchers of all kernels, compiled in parallel: NVRTC releases Python's lock while it works.
 
     Raises:
         RuntimeError: there is no CUDA device, or NVRTC or the driver refused.

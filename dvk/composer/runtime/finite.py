@@ -1,7 +1,7 @@
-"""What is equal in real numbers alone, made safe: the way it was written is taken where operands are not moderate and finite.
+"""Guard results that are equal only in real arithmetic: the original computation runs if operands are not moderate and finite.
 
-A `checked` node reads the fast result, the operands to look at, and what the original computation is made of; the drop-in asks
-`dvk_finite` and takes one or the other. The answer has to reach the host, so that this is for CPUs, where it is there.
+A `checked` node reads the fast result, the operands to check, and the operands of the original computation; the drop-in calls `dvk_finite`
+and takes one or the other. The host needs the answer, so this is for CPUs, where no synchronisation is needed.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import torch
 
 
 def dvk_finite(operands: list[torch.Tensor], factor: float) -> bool:
-    """No operand holds NaN or infinity, and no product of rows of theirs, times `factor`, can be infinite: the product of their norms is a
-    number of single precision, or of rows of float16 one of that type, in which PyTorch would write it to memory."""
+    """No operand holds NaN or infinity, and no product of their rows, times `factor`, can be infinite.
+
+    The product of the rows' norms must be finite in single precision, or in float16 for rows of that type, in which PyTorch would store it.
+    """
     size, limit = factor, 3e38
     for operand in operands:
         wide = torch.float64 if operand.dtype is torch.float64 else torch.float32

@@ -1,7 +1,7 @@
 """Functions that travel inside every drop-in: their source text is copied into `best.py`.
 
-They may use torch and the standard library only, and each must stand alone: the drop-in has no
-dvk to import. What they promise is tested here as ordinary functions.
+They may use only torch and the standard library, and each must stand alone: a drop-in does not import dvk. Tests call them as ordinary
+functions.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ import torch
 dvk_tensors = (torch.Tensor,)
 """Types of plain tensors; in a drop-in, those of a recorder's stand-ins too (see `source_file.write`)."""
 dvk_kept: list[dict] = []
-"""What functions of `frame` keep, one dictionary a function; in a drop-in, a list of its own."""
+"""State of functions of `frame`, one dictionary per function; in a drop-in, a separate list."""
 dvk_steps: list[int] = [0]
-"""How often an optimizer has changed weights that were bound; in a drop-in, a list of its own, as `dvk_memory`."""
+"""Number of times an optimizer has changed bound weights; in a drop-in, a separate list, as `dvk_memory`."""
 dvk_memory: set[int] = set()
-"""Addresses of memory that was bound."""
+"""Addresses of bound memory."""
 
 
 def dvk_config(module: torch.nn.Module, left: tuple[str, ...] = (), free: tuple[str, ...] = ()) -> str:
-    """Hash of what a graph was captured under besides tensor values and modes: attributes but the `free`, shapes of weights; kinds alone
-    where `left`."""
+    """Hash of the facts a graph was captured under except tensor values and modes.
+
+    It covers attributes except the `free` ones and shapes of weights; in modules `left` to PyTorch only their types.
+    """
     internal = vars(torch.nn.Module())
 
     def name_of(tensor: torch.Tensor) -> str:
@@ -45,7 +47,7 @@ def dvk_config(module: torch.nn.Module, left: tuple[str, ...] = (), free: tuple[
         if isinstance(value, torch.nn.Parameter) or depth > 8:
             return name_of(value) if isinstance(value, torch.nn.Parameter) else type(value).__name__
         if isinstance(value, torch.Tensor):
-            # A tensor that is no buffer may have become part of the graph if it is small.
+            # A tensor other than a buffer may have become part of the graph if it is small.
             few = value.tolist() if value.numel() <= 256 and value.device.type != "meta" and not value.is_quantized else ""
             return f"{tuple(value.shape)} {value.dtype} {few}"
         if isinstance(value, torch.nn.Module):
@@ -79,7 +81,7 @@ def dvk_config(module: torch.nn.Module, left: tuple[str, ...] = (), free: tuple[
 
 
 def dvk_apart(tensors: tuple, written: tuple) -> bool:
-    """What a program writes shares no memory with anything else that it is given or holds: a graph cannot say that it does."""
+    """Written tensors share no memory with other arguments or weights: a graph does not show such sharing."""
     def memory(tensor: torch.Tensor) -> int:
         storage = tensor.untyped_storage()
         return storage.data_ptr() if type(tensor) in (torch.Tensor, torch.nn.Parameter) else storage._cdata  # a recorder's have no address
@@ -89,7 +91,7 @@ def dvk_apart(tensors: tuple, written: tuple) -> bool:
 
 
 def dvk_watch(module: torch.nn.Module, left: tuple[str, ...] = (), read: tuple[str, ...] = ()) -> tuple:
-    """What can change between two calls: modes that forward reads, hooks (but in what is `left`), and which submodules there are."""
+    """State that may change between two calls: modes that forward reads, hooks (except in `left`), and the set of submodules."""
     parts, named = list(module.modules()), dict(module.named_modules(remove_duplicate=False))
     free = {id(part) for path in left for part in module.get_submodule(path).modules()}
     hooks = [torch.nn.modules.module._global_forward_hooks, torch.nn.modules.module._global_forward_pre_hooks]
@@ -100,7 +102,7 @@ def dvk_watch(module: torch.nn.Module, left: tuple[str, ...] = (), read: tuple[s
 
 
 def dvk_unchanged(watched: tuple) -> bool:
-    """No submodule has hooks, all are what they were, and those whose mode counts are in the mode they were in."""
+    """No submodule has hooks, none was replaced, and those with a relevant mode still have it."""
     asked, modes, hooks, inside = watched
     if any(hooks) or asked and [p.training for p in asked] != modes:
         return False
@@ -111,26 +113,26 @@ def dvk_unchanged(watched: tuple) -> bool:
 
 
 def dvk_plain() -> bool:
-    """The call is an ordinary one: not compiled, traced, vectorised (vmap) or differentiated forward."""
+    """The call is plain: not compiled, traced, vectorised (vmap) or under forward-mode differentiation."""
     if torch.compiler.is_compiling() or torch._C._is_tracing():
         return False
     return torch.autograd.forward_ad._current_level < 0 and torch._C._functorch.peek_interpreter_stack() is None
 
 
 def dvk_given(names: tuple[str, ...], args: tuple, kwargs: dict) -> tuple | None:
-    """A call's arguments in the order of the programs' parameters; None where it leaves one out, or has others."""
+    """A call's arguments in the order of the programs' parameters; None if it omits one, or has others."""
     names = names[len(args):len(args) + len(kwargs)]
     return (*args, *(kwargs[name] for name in names)) if len(names) == len(kwargs) and all(name in kwargs for name in names) else None
 
 
 def dvk_wants(module: torch.nn.Module, tensors: tuple) -> bool:
-    """Gradients are wanted: of what is given, or of a weight."""
+    """Gradients are wanted, of an argument or of a weight."""
     held = module.__dict__.get("_dvk_weights", ())
     return any(t.requires_grad for t in tensors) or any(t.requires_grad for t in held) or any(t.requires_grad for t in module.parameters())
 
 
 def dvk_bind(module: torch.nn.Module, paths: tuple[str, ...]) -> tuple[tuple, list]:
-    """The tensors at dotted paths, and where each is kept: looking them up through the module costs microseconds a call."""
+    """The tensors at dotted paths, with their owners: lookups through the module cost microseconds per call."""
     places = []
     for path in paths:
         *owners, key = path.split(".")
@@ -145,7 +147,7 @@ def dvk_bind(module: torch.nn.Module, paths: tuple[str, ...]) -> tuple[tuple, li
 
 
 def dvk_bound(places: list) -> bool:
-    """Every tensor is still the one that was bound, in the same memory."""
+    """Every tensor is still the bound one, in the same memory."""
     for held, key, tensor, address in places:
         if held.get(key) is not tensor or tensor.data_ptr() != address:
             return False
@@ -153,7 +155,7 @@ def dvk_bound(places: list) -> bool:
 
 
 def dvk_stepping(memory: set[int], steps: list[int]) -> Callable[..., None]:
-    """To be called after a step of any optimizer: fused ones write weights without a trace."""
+    """Hook after a step of any optimizer: fused ones write weights without a version bump."""
     def stepped(optimizer: Any, *_: object) -> None:
         try:
             if memory and any(p.untyped_storage().data_ptr() in memory for group in optimizer.param_groups for p in group["params"]):
@@ -166,25 +168,25 @@ def dvk_stepping(memory: set[int], steps: list[int]) -> Callable[..., None]:
 
 
 def dvk_counters(module: torch.nn.Module) -> list[torch.Tensor]:
-    """What each batch norm counts its batches in, when it writes its statistics without a trace."""
+    """Batch counters of batch norms that write their statistics without a version bump."""
     found = [b for part in module.modules() if (b := part._buffers.get("num_batches_tracked")) is not None]
     return [b for b in found if not b.is_inference()]
 
 
 def dvk_written(counters: list[torch.Tensor]) -> list[int]:
-    """Differs once an optimizer or batch norm has written weights."""
+    """A value that differs once an optimizer or batch norm has written weights."""
     return [dvk_steps[0], *[b._version for b in counters]]
 
 
 class dvk_guarded(torch.nn.Module):
-    """What a ModelNew is besides its program and the original: it prepares itself at the first call, and anew once it was changed."""
+    """The base of a ModelNew around its program and the original: it prepares itself at the first call, and again after changes."""
 
-    _dvk_config: str | None = None  # dvk_config of the module that the programs were made for, but for the parts that are left as they are
+    _dvk_config: str | None = None  # dvk_config of the module that the programs were made for, without the parts left to PyTorch
     _dvk_apart: tuple[str, ...] = ()
     _dvk_free: tuple[str, ...] = ()  # attributes that calls left to PyTorch change
-    _dvk_modes: dict[str, bool] = {}  # train or eval of the modules that the programs rest on
-    _dvk_calls: dict[str, tuple[str, str]] = {}  # parts that they call: path of a submodule, and the name of a method of it or nothing
-    _dvk_paths: tuple[str, ...] = ()  # weights that they read, and how kernels expect them: position, shape, strides, dtype
+    _dvk_modes: dict[str, bool] = {}  # train or eval of the modules that the programs depend on
+    _dvk_calls: dict[str, tuple[str, str]] = {}  # parts that they call: path of a submodule, and the name of a method of it or empty
+    _dvk_paths: tuple[str, ...] = ()  # weights that they read, as kernels expect them: position, shape, strides, dtype
     _dvk_layouts: tuple = ()
 
     @staticmethod
@@ -215,7 +217,7 @@ class dvk_guarded(torch.nn.Module):
         return self._dvk_ready
 
     def _dvk_forget(self) -> None:
-        # Whatever changed, the next call looks at the module anew, and holds no memory on a device that the weights may be about to leave.
+        # After a change, the next call examines the module again, and holds no memory on a device that the weights may be about to leave.
         self.__dict__.pop("_dvk_ready", None)
         dvk_drop(self)
 
@@ -232,15 +234,15 @@ class dvk_guarded(torch.nn.Module):
         return super().load_state_dict(*args, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Copies and pickles prepare themselves anew: kernels are loaded once a process.
+        # Copies and pickles prepare themselves again: kernels are loaded once per process.
         return {key: value for key, value in self.__dict__.items() if not key.startswith("_dvk_")}
 
 
 def dvk_loaded(load: Callable[..., Any], *given: Any) -> Any:
-    """What `load` makes; None, with a warning, where it cannot.
+    """Result of `load`; None, with a warning, if it fails.
 
     Raises:
-        RuntimeError: it cannot, and $DVK_STRICT is set. So does OSError.
+        RuntimeError: it fails, and $DVK_STRICT is set. So does OSError.
     """
     try:
         made = load(*given)
@@ -255,7 +257,7 @@ def dvk_loaded(load: Callable[..., Any], *given: Any) -> Any:
 
 
 def dvk_compile(source: str, flags: tuple[str, ...]) -> ctypes.CDLL | None:
-    """Compile C++ once a machine and load it; None where there is no compiler.
+    """Compile C++ once per machine and load it; None without a compiler.
 
     Raises:
         RuntimeError: the compiler refused the source.
@@ -271,7 +273,7 @@ def dvk_compile(source: str, flags: tuple[str, ...]) -> ctypes.CDLL | None:
     folder = os.path.join(folder, "cpp")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     if os.stat(folder).st_uid != os.getuid():
-        # Never load what another user may have put there.
+        # Never load a file that another user may have put there.
         folder = tempfile.mkdtemp(prefix="dvk-")
     path = os.path.join(folder, key + ".so")
     if not os.path.exists(path):
@@ -286,9 +288,9 @@ def dvk_compile(source: str, flags: tuple[str, ...]) -> ctypes.CDLL | None:
 
 
 def dvk_renew(module: torch.nn.Module) -> tuple[tuple, dict]:
-    """The weights, and what was made of them so far: nothing once one of them is written or replaced.
+    """The weights, and the tensors derived from them: empty once one of them is written or replaced.
 
-    Some writes leave no trace: those through `.data` or under inference mode, and those that `dvk_written` looks for.
+    Some writes leave no version bump: those through `.data` or under inference mode, and those that `dvk_written` detects.
     """
     weights = module.__dict__.get("_dvk_weights", ())
     state = [(t.data_ptr(), 0 if t.is_inference() else t._version, t.shape, t.stride()) for t in weights]
@@ -301,7 +303,7 @@ def dvk_renew(module: torch.nn.Module) -> tuple[tuple, dict]:
 
 
 def dvk_drop(module: torch.nn.Module) -> None:
-    """What was made of the weights is made anew, graphs included: who changed them may have left no trace."""
+    """Recompute everything derived from the weights, graphs included: a change may have left no version bump."""
     module.__dict__.pop("_dvk_made", None)
     memory = {id(t.untyped_storage()) for t in module.__dict__.get("_dvk_weights", ()) if dvk_kept}
     for kept in dvk_kept:
@@ -311,7 +313,7 @@ def dvk_drop(module: torch.nn.Module) -> None:
 
 
 def dvk_derived(made: dict, name: int, sources: tuple[torch.Tensor, ...], make: Callable[..., Any]) -> Any:
-    """What is computed from weights, a tensor mostly, once for all calls between which they stay as they are."""
+    """A value derived from weights, mostly a tensor, computed once until a weight changes."""
     if name not in made:
         made[name] = make(*sources)
     return made[name]
@@ -323,7 +325,7 @@ def dvk_strided(
     """`tensor` in the layout a kernel was written for.
 
     Raises:
-        RuntimeError: it is another shape or dtype: a kernel would read beyond its memory.
+        RuntimeError: it has another shape or dtype: a kernel would read beyond its memory.
     """
     if shape is not None and (tensor.shape != shape or tensor.dtype is not dtype):
         raise RuntimeError(f"expected {dtype}{list(shape)} inside the fused program, got {tensor.dtype}{list(tensor.shape)}")
@@ -337,7 +339,7 @@ def dvk_replay(run: Any, inputs: tuple) -> Any:
     def copies(tree: Any) -> Any:
         return torch.utils._pytree.tree_map(lambda t: t.clone() if isinstance(t, torch.Tensor) else t, tree)
 
-    if "dvk_record" in sys.modules:  # launches are being recorded by one who makes a graph of them himself
+    if "dvk_record" in sys.modules:  # the caller is recording launches into its own graph
         return copies(run(*copies(inputs)))
     weights, made = dvk_renew(run.__self__)
     held = made.get(run.__name__)

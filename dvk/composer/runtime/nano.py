@@ -12,12 +12,12 @@ from dvk.composer.runtime.guards import dvk_kept
 
 
 def dvk_nhwc(tensor: torch.Tensor) -> torch.Tensor:
-    """`tensor` with its channels last in memory."""
+    """`tensor` in channels-last memory."""
     return tensor.contiguous(memory_format=torch.channels_last)
 
 
 def dvk_held(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """`make`, whose results are kept for as long as there are the weights it was given, or until one is written or `dvk_drop` is called."""
+    """Cache results of `make` while its weights live, until one is written or `dvk_drop` is called."""
     import weakref
 
     kept: dict[tuple, tuple] = {}
@@ -31,9 +31,9 @@ def dvk_held(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         if found is None or found[0] != versions:
             result = make(*sources)
             made = [t.untyped_storage() for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
-            # Captured graphs hold the sources and read the result by its address; and other sources may come to have these addresses.
+            # Captured graphs hold the sources and read the result by its address; and other sources may reuse these addresses.
             found = (versions, result, [weakref.ref(one, lambda _: kept.pop(places, None)) for one in memory])
-            if not any(one is other for one in made for other in memory):  # a view would keep the sources for good
+            if not any(one is other for one in made for other in memory):  # a view would keep the sources alive forever
                 kept[places] = found
         return found[1]
 
@@ -41,7 +41,7 @@ def dvk_held(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
 
 
 def dvk_graphed(function: Any) -> Any:
-    """Marks a `run` that is replayed as one CUDA graph; the module does it."""
+    """Marks a `run` that is replayed as one CUDA graph by the module."""
     return function
 
 
@@ -56,7 +56,7 @@ def dvk_pow2(count: int) -> int:
 
 
 def dvk_size(value: Any) -> Any:
-    """A number that a kernel may read as a global: Triton wants it marked, the interpreter plain."""
+    """A number that a kernel may read as a global: Triton needs a constexpr, the interpreter a plain number."""
     import triton
     import triton.language as tl
 

@@ -18,7 +18,7 @@ def dvk_named(module: str, path: str) -> Any:
 
 
 def dvk_made(made: Any, state: Any, items: list, pairs: list) -> Any:
-    """An object, given what pickle would give it."""
+    """An object rebuilt from the data that pickle would use."""
     if state is not None and hasattr(made, "__setstate__"):
         made.__setstate__(state)
     elif state is not None:

@@ -1,4 +1,4 @@
-"""C++ kernels as a `Codegen`: one shared library a drop-in, called through ctypes."""
+"""C++ kernels as a `Codegen`: one shared library per drop-in, called through ctypes."""
 
 from __future__ import annotations
 
