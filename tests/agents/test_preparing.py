@@ -21,7 +21,7 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-UNCAPTURED = GOOD.replace("torch.relu(x) * {scale}", "x * 2 if float(x.sum()) > 0 else x * 3")
+UNCAPTURED = GOOD.replace("torch.relu(x) * {scale}", "torch.from_numpy(x.numpy() * 2)")
 
 
 def test_every_file_has_its_finding_in_its_place(tmp_path, monkeypatch):

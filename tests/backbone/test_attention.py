@@ -21,7 +21,7 @@ for b, heads, group, size, dtype in [(2, 2, 3, 24, torch.float32), (5, 1, 1, 16,
     filled = torch.tensor([39, 31, 32, 0, 7][:b]).to(device)
     mask = torch.zeros(b * heads, 1, length, dtype=dtype, device=device)
     mask.masked_fill_(torch.arange(length, device=device) > filled.repeat_interleave(heads)[:, None, None], float("-inf"))
-    expected = attention.by_products(q.float(), keys.float(), values.float(), filled, mask.float())
+    expected = attention.by_matmuls(q.float(), keys.float(), values.float(), filled, mask.float())
     got = attention.by_kernel(q, keys, values, filled, None)
     torch.testing.assert_close(got.float(), expected, atol=1e-5 if dtype == torch.float32 else 2e-2, rtol=1e-4)
 print("equal")

@@ -82,12 +82,12 @@ class Player:
 
 
 class Referee:
-    """A hearing whose answers are known."""
+    """A referee client whose answers are known."""
 
     def __init__(self, *answers: dict[str, Any]):
         self.answers, self.stage, self.spent = list(answers), "check", {}
 
-    def lap(self, stage: str) -> Any:
+    def time_stage(self, stage: str) -> Any:
         return nullcontext()
 
     def send(self, order: dict[str, Any], descriptors: Any = ()) -> None:
