@@ -21,7 +21,7 @@ def test_turns_are_exclusive_and_a_waiting_process_reports_it(tmp_path: Path) ->
             order.append("second")
         done.set()
 
-    with one.shared(), one.all_cores(lambda: order.append("nobody is there")):
+    with one.shared(), one.all_cores(lambda: order.append("no other process")):
         threading.Thread(target=second, daemon=True).start()
         assert waits.wait(5) and not done.wait(0.05)
         order.append("first")

@@ -113,7 +113,7 @@ def test_links_lead_somewhere(page: str) -> None:
 
 
 def anchors(text: str) -> set[str]:
-    """What headings of a Markdown page can be linked by."""
+    """Link anchors of a Markdown page's headings."""
     headings = re.findall(r"^#+ (.*)$", text, re.M)
     return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 

@@ -283,7 +283,7 @@ def test_a_full_disk_loses_nothing_that_was_written_and_says_what_to_do(tmp_path
     done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path / "run")], capture_output=True, text=True)
     said = done.stdout.splitlines()
     assert len(said) == 3 and all("cannot write" in line and "--resume" in line for line in said)
-    assert "KeyboardInterrupt" in done.stderr.splitlines()[-1], "what ended the run is what is told"
+    assert "KeyboardInterrupt" in done.stderr.splitlines()[-1], "the report names what ended the run"
     assert not [path for path in (tmp_path / "run").iterdir() if path.name.endswith(".tmp")]
     with start(tmp_path / "run", resume=True) as run:
         assert [row["number"] for row in run.read("turns.jsonl")] == [1, 3]

@@ -35,7 +35,7 @@ SITUATIONS: dict[str, tuple[Timing, Outcome, str, list[str], bool]] = {
     "narrow, noisy control": (claimed((5.0, 5.5, 6.0), (0.7, 0.9, 1.2), holds=True), "faster", "5.50×", ["5.50×"], True),
     "slower": (claimed((0.90, 0.92, 0.94), holds=False), "slower", "0.92×", ["slower than eager", "0.90×", "0.94×"], False),
     "equal": (claimed((0.985, 1.003, 1.02), holds=False), "equal", "1.003×", ["no difference from eager that matters"], False),
-    "one-sided, beside 1": (claimed((1.004, 1.02, 1.05), holds=False), "equal", "1.020×", ["1.004×", "1.05"], False),
+    "one-sided, next to 1": (claimed((1.004, 1.02, 1.05), holds=False), "equal", "1.020×", ["1.004×", "1.05"], False),
     "one-sided, within the noise": (
         claimed((1.17, 1.36, 1.58), (0.93, 1.0, 1.08), holds=False, margin=0.231), "too_noisy", "1.36×",
         ["too noisy to tell", "between 1.17× and 1.58×", "above 1.23×"], False),

@@ -134,7 +134,7 @@ class RecordedBackbone:
             if isinstance(result, BaseException):
                 raise result
             return result
-        except OutOfTime:  # no answer came of it, but it took time
+        except OutOfTime:  # it gave no answer, but it took time
             self.usage.add(seconds=time.perf_counter() - began - (self._held_s() - held))
             raise
         finally:

@@ -150,6 +150,6 @@ def _init(ray: ModuleType, engine: str) -> None:
         if isinstance(error, ImportError):  # its client is a separate extra
             raise UsageError(f"`--engine {engine}` needs Ray's client: {error}", "pip install 'dvk[ray]'") from None
         said = str(error).strip().splitlines() or [type(error).__name__]
-        problem = f"no Ray cluster can be had at `{engine}`: {' … '.join(dict.fromkeys((said[0], said[-1])))}"
+        problem = f"cannot connect to a Ray cluster at `{engine}`: {' … '.join(dict.fromkeys((said[0], said[-1])))}"
         hint = "look at `ray status` there; ray:// wants the client port (10001); export RAY_AUTH_MODE=token where it asks for a token"
         raise MachineError(problem, hint) from None

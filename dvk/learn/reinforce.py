@@ -105,7 +105,7 @@ def micro_batches(
     """Rows laid into micro-batches, this process's share: the rows of each pack, and the packs.
 
     Args:
-        rows: longer ones than `learning.pack_tokens` get packs of their own length.
+        rows: longer ones than `learning.pack_tokens` get separate, longer packs.
         config: `learning`.
         seed: of the order.
         team: the process group.

@@ -73,7 +73,7 @@ class Held(Remembered):
         self.go.set()
 
     def recall(self, asked: str) -> Verdict | None:
-        assert self.go.wait(30), "nobody lets it go on"
+        assert self.go.wait(30), "it was never resumed"
         return super().recall(asked)
 
 
@@ -160,7 +160,7 @@ def test_a_model_without_graphs_to_read_tries_nothing() -> None:
     backbone = Said(lambda _: "", dialect="compact")
     (trial,) = try_skills([proposal("new")], THREE, backbone, None, configured())
     assert not backbone.calls and not trial.admitted and "cannot be played" in trial.why
-    assert summary_rewards([trial]) == {"own": {0: None}}, "nobody can say"
+    assert summary_rewards([trial]) == {"own": {0: None}}, "unknown"
 
 
 def test_a_backbone_that_fails_or_babbles(recorded: Recorder) -> None:

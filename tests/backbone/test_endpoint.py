@@ -48,7 +48,7 @@ def test_answers_equal_those_of_the_model_behind_it(shared_nano: HfBackbone) -> 
         seeded = Sampling(max_tokens=12, seed=3, top_p=0.9)
         first = [a.text for a in client.generate(asked, seeded)]
         assert first == [a.text for a in client.generate(asked, seeded)]
-        assert first[0] != first[3], "equal conversations are given seeds of their own"
+        assert first[0] != first[3], "equal conversations get separate seeds"
 
 
 def test_requests_run_side_by_side_and_keep_their_order() -> None:

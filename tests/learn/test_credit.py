@@ -18,7 +18,7 @@ def test_returns_look_forward() -> None:
 
 def test_leave_one_out_is_a_value_less_the_mean_of_the_others() -> None:
     assert credit.leave_one_out([1.0, 2.0, 6.0]) == [-3.0, -1.5, 4.5]
-    assert credit.leave_one_out([5.0]) == [0.0], "nobody to be compared with"
+    assert credit.leave_one_out([5.0]) == [0.0], "no peers"
     values = [0.5, 3.25, -1.0, 2.0]
     scaled = [4 / 3 * (v - sum(values) / 4) for v in values]
     assert credit.leave_one_out(values) == pytest.approx(scaled), "N/(N-1) (G - mean)"

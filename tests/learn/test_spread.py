@@ -16,7 +16,7 @@ from dvk.learn.spread import spread
 from tests.learn.test_spread import told
 
 if __name__ == "__main__":
-    # Between two results it waits for somebody to read, and the workers for orders.
+    # Between two results it waits for the reader, and the workers for input.
     for pid in spread(told, [["x"]] * 100_000, 2):
         print(pid, flush=True)
 """

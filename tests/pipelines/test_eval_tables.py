@@ -67,7 +67,7 @@ def test_levels(found: dict[str, Any]) -> None:
 def test_the_best_of_single_turns_is_chosen_by_its_first_time_and_counts_with_its_second() -> None:
     found = rows(episode("a", [1.6], [1.5]), again={("a", 0): verdict(1.1)})
     assert [end.speedup for _, end in best_of(found)] == [1.1]
-    assert [row.final.speedup for row in found] == [1.6, 1.5], "the mean over samples takes nobody's second time: none was chosen"
+    assert [row.final.speedup for row in found] == [1.6, 1.5], "the mean over samples takes no second time: no winner was chosen"
 
 
 def test_a_claim_counts_whatever_it_won_against() -> None:
@@ -154,7 +154,7 @@ def test_times_of_two_kinds_are_counted_and_a_sample_is_chosen_among_its_like() 
     said = "figures of 2 samples are of the device alone, of 2 from end to end"
     assert found["regimes"] == {"device": 2, "end_to_end": 2} and said in "\n".join(lines(found))
     assert said in render(made, found, {"argv": "dvk eval tasks"})
-    assert "two ways" not in "\n".join(lines(whole(summarise(made[:1])))), "nothing is said where there is one kind"
+    assert "two ways" not in "\n".join(lines(whole(summarise(made[:1])))), "no note if there is one kind"
 
 
 # ---------------------------------------------------------------- roofline, hygiene, settings

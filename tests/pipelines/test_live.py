@@ -115,7 +115,7 @@ def judged(number: int, speedup: float | None, tier: str = "search") -> Turn:
 
 def test_a_terminal_shows_the_search_and_is_clean_afterwards() -> None:
     terminal = Terminal("""
-        with Live(60, name="mlp_head") as live:
+        with SearchView(60, name="mlp_head") as live:
             live.stage("searching schedules")
             live.judged(Turn(candidate=candidate(1, title="rows of 8"), verdict=ok(1.5)))
             live.judged(Turn(candidate=candidate(2, title="rows of 16"), verdict=ok(0.7)))
@@ -140,7 +140,7 @@ def test_a_terminal_shows_the_search_and_is_clean_afterwards() -> None:
 def test_ctrl_c_leaves_the_terminal_sane() -> None:
     terminal = Terminal("""
         try:
-            with Live(60, name="mlp_head") as live:
+            with SearchView(60, name="mlp_head") as live:
                 live.judged(Turn(candidate=candidate(1), verdict=ok(1.5)))
                 live.trying("an endless one")
                 while True:
@@ -158,7 +158,7 @@ def test_ctrl_c_leaves_the_terminal_sane() -> None:
 
 def test_a_kill_leaves_the_cursor_visible() -> None:
     terminal = Terminal("""
-        with Live(60) as live:
+        with SearchView(60) as live:
             live.trying("doomed")
             while True:
                 time.sleep(10)
@@ -171,7 +171,7 @@ def test_a_kill_leaves_the_cursor_visible() -> None:
 
 def test_it_redraws_at_most_four_times_a_second() -> None:
     terminal = Terminal("""
-        with Live(60) as live:
+        with SearchView(60) as live:
             end = time.monotonic() + 1
             while time.monotonic() < end:
                 live.trying("candidate")
@@ -185,7 +185,7 @@ def test_it_redraws_at_most_four_times_a_second() -> None:
 def test_long_and_hostile_titles_stay_on_their_line() -> None:
     terminal = Terminal(r"""
         title = "\x1b[2J\x1b[31m" + "wide " * 60 + "\nsecond [bold]line"
-        with Live(60, name="\x1b]0;owned\x07") as live:
+        with SearchView(60, name="\x1b]0;owned\x07") as live:
             live.judged(Turn(candidate=candidate(1, title=title), verdict=ok(1.5)))
             live.trying("the end\r\n\x9b2J")
             time.sleep(0.6)
@@ -200,7 +200,7 @@ def test_long_and_hostile_titles_stay_on_their_line() -> None:
 
 def test_a_dumb_terminal_gets_plain_lines() -> None:
     terminal = Terminal("""
-        with Live(60) as live:
+        with SearchView(60) as live:
             live.judged(Turn(candidate=candidate(1), verdict=ok(1.5)))
     """, TERM="dumb")
     terminal.finish()
@@ -317,7 +317,7 @@ def test_a_resumed_run_goes_on_counting() -> None:
 def test_the_view_costs_next_to_nothing() -> None:
     """Its cost to the candidates being timed: under 1 % of one core, the clock running."""
     terminal = Terminal("""
-        with Live(60, name="mlp_head") as live:
+        with SearchView(60, name="mlp_head") as live:
             for number in range(10):
                 live.judged(Turn(candidate=candidate(number, title="online softmax, vector width 8"), verdict=ok(1.5)))
             time.sleep(0.5)

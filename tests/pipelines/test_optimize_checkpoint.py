@@ -57,7 +57,7 @@ def test_a_library_is_made_once_and_another_content_is_another(tmp_path):
         library.remove("one")
     assert imported(file) == first
     with Library.open(first) as library:
-        assert not library.list(), "what became of it stays"
+        assert not library.list(), "the removal stays"
     assert imported(put(file, "one", "two")) != first
     assert not [path for path in first.parent.iterdir() if path.suffix != ".db"]
     file.write_text("nothing\n")

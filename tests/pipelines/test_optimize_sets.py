@@ -153,7 +153,7 @@ def test_one_drop_in_is_confirmed_with_every_set(run: Callable[..., dict[str, An
 def test_a_set_for_which_nothing_holds_keeps_the_original(run: Callable[..., dict[str, Any]]) -> None:
     made = Made(lambda rows, candidate, tier: 2.0 if rows == 32 else 1.5 if tier == "search" else 1.0)
     summary = run(made, OTHER)
-    assert claims(made) == [(32, 2), (8, 2)] * 3 + [(32, 1)], "three candidates are tried for it; what is left is judged anew"
+    assert claims(made) == [(32, 2), (8, 2)] * 3 + [(32, 1)], "three candidates are tried for it; the rest is judged again"
     first, second = summary["shapes"]
     assert (first["status"], second["status"]) == ("faster", "no_speedup") and "no difference" in second["reason"]
     assert [s for _, s, t in made.asked if t == "claim"][-1] == Path(summary["best"]).read_text()

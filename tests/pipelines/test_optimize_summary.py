@@ -64,7 +64,7 @@ def test_answers_that_were_not_recorded_are_recorded_now(model: RecordedBackbone
     assert one.skills == ("a",) and one.turns[0].verdict == first.verdict and one.turns[0].candidate == first.candidate
     assert one.turns[0].completion == fenced(CODE.format(1)) and one.turns[0].elapsed_s == 6.0
     assert two.turns[0].candidate and two.turns[0].verdict is None, "written, and never judged"
-    assert why.turns[0].candidate is None and why.turns[0].malformed is None, "nobody says that it was to be code"
+    assert why.turns[0].candidate is None and why.turns[0].malformed is None, "no sign that it was meant to be code"
 
 
 def test_kept_conversations_are_not_kept_twice(model: RecordedBackbone) -> None:

@@ -156,7 +156,7 @@ def test_the_end_of_time_reaches_both(two: list) -> None:
     proposals = auto.search(problem(Timed(0.0), traces))
     verdicts = iter([took(1.0), took(1.0), took(1.0), None])
     assert play(proposals, lambda _: next(verdicts), 50) == ["c1", "m", "c2", "m"]
-    assert [verdict is None for verdict in two[0]] == [False, False, True], "the composer hears what came of its batch"
+    assert [verdict is None for verdict in two[0]] == [False, False, True], "the composer gets its batch's verdicts"
     kept = [turn for trace in traces for turn in trace.turns]
     assert len(kept) == 2 and [turn.verdict is None for turn in kept] == [False, True], "the conversations are kept"
 

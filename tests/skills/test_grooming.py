@@ -128,7 +128,7 @@ def test_grooming_a_library_is_events_that_can_be_replayed_and_undone(library: L
     assert groom(library, LibraryConfig(duplicate_similarity=0.85)) == [], "all is done"
     library.restore("bad", step=15)
     assert library.get("bad") == before["bad"]
-    assert groom(library, LibraryConfig(duplicate_similarity=0.85)) == [], "what somebody brought back is judged anew"
+    assert groom(library, LibraryConfig(duplicate_similarity=0.85)) == [], "a restored skill is judged again"
 
 
 def test_a_merged_skill_that_was_restored_stays(library: Library, make: Make) -> None:

@@ -64,7 +64,7 @@ class Client:
         """
         status, answer = self._persist("GET", "/health", None, time.monotonic() + self.settings.timeout_s)
         if status != 200 or not isinstance(answer, dict):
-            raise MachineError(f"the judge at `{self.url}` is not well: {_said(answer, status)}", "look at its log, or restart it")
+            raise MachineError(f"the judge at `{self.url}` is unhealthy: {_said(answer, status)}", "look at its log, or restart it")
         # Every client gets that answer; a request for an unknown task shows whether the server accepts the token.
         self._persist("GET", "/status/dvk-none", None, time.monotonic() + self.settings.timeout_s)
         return answer

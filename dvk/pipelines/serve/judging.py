@@ -150,7 +150,7 @@ def asked_of(request: Evaluation) -> JudgeOptions:
 
 
 def detects(request: Evaluation) -> bool:
-    """Whether candidates without kernels of their own are to be reported."""
+    """Whether candidates that launch no generated kernels are to be reported."""
     asked = request.enable_triton_detection is not False and request.detect_decoy_kernel is not False
     return request.dvk is None and request.backend == "triton" and asked
 

@@ -164,7 +164,7 @@ def trainable(spec: str, config: Config) -> Trainable:
     """
     backbone = open_backbone(spec, config)
     if not isinstance(backbone, Trainable):
-        raise UsageError(f"`{spec}` cannot be trained: its weights are not here", "start from nano-from-zero, nano or hf:PATH")
+        raise UsageError(f"`{spec}` cannot be trained: it has no local weights", "start from nano-from-zero, nano or hf:PATH")
     return backbone
 
 

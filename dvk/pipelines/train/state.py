@@ -70,7 +70,7 @@ class TrainState:
         kept = team.broadcast(newest(run.path / "checkpoints"))
         backbone = open_backbone(f"hf:{kept}" if kept is not None else start, opened(config, team))
         if not isinstance(backbone, Trainable):
-            raise UsageError(f"`{start}` cannot be trained: its weights are not here", "start from nano or hf:PATH")
+            raise UsageError(f"`{start}` cannot be trained: it has no local weights", "start from nano or hf:PATH")
         size = sum(p.numel() for p in backbone.parameters())
         precision = config.learning.precision
         if precision == "auto" and size <= config.train.small_parameters:
