@@ -175,7 +175,7 @@ class ProcessGroup:
         try:
             do(distributed)
         except RuntimeError as error:
-            hint = "go on with --resume; what the last step had found is lost"
+            hint = "continue with --resume; the results of the last step are lost"
             raise ProcessLost(f"another process of this run has ended or does not answer: {_first_line(error)}", hint) from None
 
     def _claim(self, error: BaseException) -> bool:

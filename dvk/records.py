@@ -54,7 +54,7 @@ class ShapeVariant(Record):
 class Task(Record):
     """One module or function to make faster, as given by the user."""
 
-    id: str = Field(description="Content hash of source, files beside it, entry, inputs, mode, dtype and device.")
+    id: str = Field(description="Content hash of source, files next to it, entry, inputs, mode, dtype and device.")
     name: str = Field(description="Human name: the file's stem, or stem:entry.")
     path: str | None = Field(None, description="Where the source was read from, if from a file.")
     source: str = Field(description="The whole text of the reference file.")
@@ -273,10 +273,10 @@ class Timing(Record):
 class Verdict(Record):
     """The judge's result for one candidate."""
 
-    status: Status = Field(description="What became of the candidate.")
+    status: Status = Field(description="The outcome.")
     tier: Tier = Field(description="How far the judge was asked to go.")
     stage: Literal["static", "compile", "check", "time", "done"] = Field(description="Where it ended.")
-    error: str | None = Field(None, description="What was wrong, for a reader who wants to fix it; null when ok.")
+    error: str | None = Field(None, description="The error, for a reader who wants to fix it; null if ok.")
     precision: str | None = Field(None, description="Precision class it was held to.")
     tolerance: float | None = Field(None, description="Largest admitted error relative to the output's scale.")
     worst_error: float | None = Field(None, description="Largest error seen, relative to the output's scale.")
@@ -290,7 +290,7 @@ class Verdict(Record):
         None, description="`module`: the candidate's own host code ran; `plan`: trusted code replayed its kernels.")
     isolation: str = Field("", description="What kept the candidate's process in, e.g. `landlock6+seccomp+net+user`.")
     weights: Literal["randomised", "same_seed"] | None = Field(
-        None, description="Whether weights were drawn anew and loaded, or only equal by construction under one seed.")
+        None, description="Whether weights were drawn again and loaded, or only equal by construction under one seed.")
     families: tuple[str, ...] = Field((), description="Kinds of inputs compared, e.g. `native`, `zero_mean`.")
     skipped: dict[str, str] = Field(default_factory=dict, description="Kinds of inputs left out, each with the reason.")
     health: tuple[str, ...] = Field(

@@ -197,7 +197,7 @@ class RunFolder:
             try:
                 records.append(json.loads(line))
             except ValueError:
-                raise RunFolderError(f"damaged record: `{path}` line {number}", "start anew in another --out") from None
+                raise RunFolderError(f"damaged record: `{path}` line {number}", "start again in another --out") from None
         return records
 
     def write_text(self, name: str, text: str) -> Path:
@@ -328,7 +328,7 @@ def _unwritable(path: Path, error: OSError) -> RunFolderError:
 def _lost(path: Path, error: OSError) -> RunFolderError:
     """Make an error for a failed write; everything written earlier is on disk."""
     return RunFolderError(f"cannot write `{path}`: {error.strerror or error}",
-                          "mend that (free space, make the folder writable), then go on with --resume")
+                          "repair that (free space, make the folder writable), then continue with --resume")
 
 
 def _prefix(command: str, name: str) -> str:

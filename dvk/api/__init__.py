@@ -1,4 +1,4 @@
-"""The commands as functions, in the same words: `dvk.optimize`, `dvk.verify`, `dvk.evaluate`.
+"""The commands as functions with the same names: `dvk.optimize`, `dvk.verify`, `dvk.evaluate`.
 
     source    text of live classes and functions
     graphed   text of a captured graph
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Result", "evaluate", "optimize", "verify"]
 
 Settings = Mapping[str, Any]
-"""Dotted key → value, as of `--set`."""
+"""Dotted key → value, as for `--set`."""
 
 
 def optimize(
@@ -40,7 +40,7 @@ def optimize(
     strategy: str = "auto", backbone: str | None = None, baselines: Sequence[str] = (), library: str | Path | None = None,
     out: str | Path | None = None, resume: bool = False, progress: bool | None = None, settings: Settings | None = None,
 ) -> Result:
-    """Search for the fastest kernels that survive verification, as `dvk optimize` does.
+    """Search for the fastest verified kernels, as `dvk optimize` does.
 
     Args:
         module: an nn.Module or a function, live, with the weights that it has; or a file as the command takes it, `model.py:Name`.
@@ -82,7 +82,7 @@ def verify(
     tier: Literal["smoke", "search", "claim"] = "search", baselines: Sequence[str] = (), backward: bool = False,
     out: str | Path | None = None, settings: Settings | None = None,
 ) -> Verdict:
-    """Whether `candidate` computes what `reference` does, and how fast, as `dvk verify` says.
+    """Check whether `candidate` computes what `reference` does, and how fast, as `dvk verify` does.
 
     Args:
         reference: an nn.Module or a function, live; or a file, `model.py:Name`.
@@ -134,7 +134,7 @@ def evaluate(
     eval_mode: bool = False, workers: int | None = None, library: str | Path | None = None, out: str | Path | None = None,
     resume: bool = False, progress: bool | None = None, settings: Settings | None = None,
 ) -> dict[str, Any]:
-    """How often a policy is right and fast over a suite of tasks, as `dvk eval --json` says.
+    """Measure how often a policy is right and fast over a suite of tasks, as `dvk eval --json` does.
 
     Args:
         suite: folder of task files.
@@ -175,7 +175,7 @@ def evaluate(
 
 def _task(subject: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any] | None, config: Config,
           candidate: Callable[..., Any] | None = None) -> Written | None:
-    """The task file of a live module; None where a file was given."""
+    """Return the task file of a live module; None if a file was given."""
     if isinstance(subject, (str, Path)):
         if inputs or kwargs:
             raise UsageError("a file takes no example inputs", "define get_inputs() in it, or give a live module")
@@ -218,5 +218,5 @@ def _name(subject: Any) -> str:
 
 
 def _argv(command: str, subject: Any) -> tuple[str, ...]:
-    """For the run's record: what made it was no command line."""
+    """Command line for the run's record, which no command started."""
     return ("python", f"dvk.{command}", _name(subject))

@@ -1,4 +1,4 @@
-"""Whether another process makes of a task file what the caller has: the outputs of one call with the example inputs, compared.
+"""Check that a task file gives another process the caller's module: compare the outputs of one call with the example inputs.
 
 A text says nothing of what was patched into an imported library, or set in its globals. What is judged must be the module in hand.
 """
@@ -26,11 +26,11 @@ from dvk.tasks.trees import Named, map_tensors, named_tensors
 
 SEED = 0
 LOOSE = 1e-3
-"""Of the scale of an output: rounding, as of another number of threads; what is another computation is off by more."""
+"""Tolerance as a share of an output's scale: rounding, e.g. with another number of threads; another computation differs by more."""
 
 
 def differs(written: Written, inputs: Sequence[Any], kwargs: Mapping[str, Any], limits: Limits) -> str | None:
-    """How the file's outputs differ from the live object's; None where they do not.
+    """Return how the file's outputs differ from the live object's; None if they do not.
 
     Raises:
         UsageError: the live object cannot be called with these inputs.
@@ -58,7 +58,7 @@ def differs(written: Written, inputs: Sequence[Any], kwargs: Mapping[str, Any], 
 
 
 def child(channel: RequestChannel) -> None:
-    """Sandbox target: build the file's module, call it, say how its outputs differ."""
+    """Sandbox target: build the file's module, call it, report how its outputs differ."""
     request = channel.receive()
     if request is None:
         return
@@ -83,7 +83,7 @@ def _difference(request: dict[str, Any]) -> str | None:
 
 
 def compared(ours: Named, theirs: Named) -> str | None:
-    """How outputs differ, by more than rounding."""
+    """Describe how outputs differ by more than rounding."""
     if [(name, one.shape, one.dtype) for name, one in ours] != [(name, one.shape, one.dtype) for name, one in theirs]:
         return "its outputs have another structure"
     for (name, a), (_, b) in zip(ours, theirs, strict=True):

@@ -1,4 +1,4 @@
-"""The text of a module whose source is unknown: the ATen operators that torch.export records of a call, one a line."""
+"""Source text of a module without known source: the ATen operators that torch.export records of a call, one per line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Name:
 
 
 class _Called(nn.Module):
-    """A function as a module."""
+    """Wraps a function as a module."""
 
     def __init__(self, function: Any):
         super().__init__()
@@ -41,7 +41,7 @@ class _Called(nn.Module):
 def graphed(
     subject: Any, names: Sequence[str], inputs: Sequence[Any], kwargs: Mapping[str, Any], text: Text, why: str
 ) -> tuple[str, nn.Module]:
-    """The `forward` method, indented, and a module that holds the tensors which it reads.
+    """Return the `forward` method, indented, and a module with the tensors that it reads.
 
     Args:
         subject: a module or a callable.
@@ -105,7 +105,7 @@ def _plain(value: Any) -> bool:
 
 
 def _held(graph: torch.fx.GraphModule) -> nn.Module:
-    """A tree of plain modules with the tensors that the graph reads, under their names.
+    """Return a tree of plain modules with the tensors that the graph reads, under their names.
 
     Raises:
         NoSource: it reads something else, such as the body of a branch.

@@ -1,4 +1,4 @@
-"""What `dvk.optimize` gives back."""
+"""The result of `dvk.optimize`."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from dvk.tasks.beside import PREFIX
 from dvk.tasks.sourcefile import execute
 
 ROLE = "best"
-"""In the names of modules that drop-ins are loaded as."""
+"""Prefix of the modules that drop-ins are loaded as."""
 WHOM = {"eager": "faster than eager"}
 
 
 @dataclass(frozen=True)
 class Result:
-    """One search.
+    """The result of one search.
 
     Attributes:
         summary: what `dvk optimize --json` prints.
@@ -46,33 +46,33 @@ class Result:
 
     @property
     def faster(self) -> bool:
-        """A speedup over eager was proved."""
+        """Whether a speedup over eager was proved."""
         return self.status == "faster"
 
     @property
     def reason(self) -> str | None:
-        """Why nothing faster was found."""
+        """Why no faster candidate was found."""
         return self.summary["reason"]
 
     @property
     def speedup(self) -> float:
-        """Eager time / time of `module`, as measured when it was confirmed; 1.0 where `module` is the original."""
+        """Eager time / time of `module`, as measured when it was confirmed; 1.0 if `module` is the original."""
         return float(self.summary["speedup"]) if self.faster else 1.0
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of `speedup`; None where `module` is the original."""
+        """The 95 % interval of `speedup`; None if `module` is the original."""
         lo, hi = self.summary["speedup_lo"], self.summary["speedup_hi"]
         return (lo, hi) if self.faster and lo is not None and hi is not None else None
 
     @property
     def baselines(self) -> dict[str, dict[str, float]]:
-        """Name → `ms`, and `speedup`, `lo`, `hi` of the drop-in over it: eager, and those that were asked for."""
+        """Name → `ms`, and `speedup`, `lo`, `hi` of the drop-in over it: eager, and requested baselines."""
         return {name: dict(found) for name, found in self.summary["baselines"].items() if found}
 
     @property
     def run(self) -> Path:
-        """The run's folder."""
+        """The run folder."""
         return Path(self.summary["run"])
 
     @property
@@ -82,16 +82,16 @@ class Result:
 
     @property
     def source(self) -> str | None:
-        """Text of the drop-in; None where nothing faster was proved."""
+        """Text of the drop-in; None if none was proved faster."""
         return Path(self.summary["best"]).read_text(encoding="utf-8") if self.summary["best"] else None
 
     @cached_property
     def module(self) -> Any:
-        """The optimised module, ready to call, or the original where nothing faster was proved.
+        """The optimised module, ready to call, or the original if none was proved faster.
 
-        It shares weights, buffers and submodules with the module that was given: what is trained there is used here. Kernels run under
-        `torch.no_grad()`, for inputs like the examples; all else runs the original computation. Of a file, it is `ModelNew` as its
-        own constructor makes it; None where nothing faster was proved.
+        It shares weights, buffers and submodules with the given module, so further training of that module takes effect here. Kernels run
+        under `torch.no_grad()`, for inputs like the examples; otherwise the original computation runs. For a file, it is `ModelNew` as
+        constructed by itself; None if none was proved faster.
         """
         if self.source is None:
             return self.original
@@ -102,7 +102,7 @@ class Result:
         live = getattr(defined, self.written.entry, None)
         if not isinstance(self.original, nn.Module) or self.written.how != "source":
             return defined.ModelNew()
-        if not (isinstance(live, type) and issubclass(defined.ModelNew, live)):  # written by a model, with a constructor of its own
+        if not (isinstance(live, type) and issubclass(defined.ModelNew, live)):  # written by a model, with a different constructor
             made = defined.ModelNew()
             made.load_state_dict(self.original.state_dict())
             return made.train(self.original.training)
@@ -130,7 +130,7 @@ class Result:
             path: a Python file, e.g. `fast.py`.
 
         Raises:
-            UsageError: nothing faster was proved; `path` is no Python file, or there is something else beside it.
+            UsageError: none was proved faster; `path` is no Python file, or there is something else next to it.
         """
         file = Path(path)
         if self.source is None:
@@ -156,7 +156,7 @@ class Result:
         return f"<dvk.Result {self.status} {self.speedup:.2f}x, {self.run}>"
 
     def _repr_html_(self) -> str:
-        """A table for notebooks."""
+        """Return a table for notebooks."""
         rows = "".join(
             f"<tr><td>{escape(name)}</td><td>{one['ms']:.4g} ms</td><td>{escape(str(over(found, '')).strip())}</td></tr>"
             for name, one in self.baselines.items() if (found := interval(one)))
@@ -166,7 +166,7 @@ class Result:
 
 
 def dropin_of(value: Any) -> str | None:
-    """The text of the drop-in that a result, or its module, is; None for anything else, and where the original was kept.
+    """Return the text of the drop-in that a result, or its module, is; None for anything else, and if the original was kept.
 
     Raises:
         UsageError: a result without one.

@@ -1,4 +1,4 @@
-"""The Python text of live classes and functions: what another process runs to have the same ones.
+"""Python source text of live classes and functions, for another process to define the same ones.
 
 What can be imported is imported. What cannot (defined in a script, a notebook cell, a session or inside a function) is written
 out: its own source, and whatever that reads of its globals and its closure, with the values that these have now. A script's other
@@ -28,16 +28,16 @@ from typing import Any
 import torch
 
 MAX_LITERAL = 400
-"""Characters of a constant that is written into the text; longer ones travel with the weights."""
+"""Longest constant in the text, in characters; longer ones travel with the weights."""
 ATOMS = (bool, int, str, bytes, type(None))
 
 
 class NoSource(Exception):
-    """There is no text for it, or it is not what its text says: why."""
+    """No source text exists, or it differs from the object; the message says why."""
 
 
 class Text:
-    """The text under way: imports, definitions in an order in which they run, and values that no text can hold.
+    """The text so far: imports, definitions in an executable order, and values that text cannot hold.
 
     Attributes:
         imports: statements.
@@ -56,7 +56,7 @@ class Text:
         self._held: list[Any] = []
 
     def bind(self, name: str, value: Any) -> None:
-        """Have the global `name` stand for `value`.
+        """Bind the global `name` to `value`.
 
         Raises:
             NoSource: the name stands for something else already, or the value has no source.
@@ -85,7 +85,7 @@ class Text:
             self.values[name] = value
 
     def define(self, value: Any) -> str:
-        """The global name under which the text defines a class or function that cannot be imported.
+        """Return the global name under which the text defines a class or function that cannot be imported.
 
         Raises:
             NoSource: see `bind`.
@@ -108,7 +108,7 @@ class Text:
         return name
 
     def needs(self, module: str) -> None:
-        """The text, or what travels with it, imports from this module."""
+        """Whether the text, or what travels with it, imports from this module."""
         root = root_of(module)
         if root is not None and root not in self.roots:
             self.roots.append(root)
@@ -122,7 +122,7 @@ class Text:
 
 
 class Source:
-    """Where a class or function is written.
+    """Source location of a class or function.
 
     Attributes:
         name: what it is called there; empty for a lambda.
@@ -136,11 +136,11 @@ class Source:
 
     @staticmethod
     def of(value: Any) -> Source:
-        """Raises NoSource: it has none, or has been changed since it was read."""
+        """Raise NoSource if it has no source, or has been changed since it was read."""
         return _of_class(value) if isinstance(value, type) else _of_function(value)
 
     def reads(self) -> set[str]:
-        """Global names that the text reads."""
+        """Return global names that the text reads."""
         found: set[str] = set()
         tables = [symtable.symtable(self.text, "<text>", "exec")]
         while tables:
@@ -151,7 +151,7 @@ class Source:
         return {name for name in found if not hasattr(builtins, name) or name in self.namespace}
 
     def changes(self) -> Iterator[str]:
-        """Statements that set class attributes whose values are no longer those of the text.
+        """Return statements that set class attributes whose values differ from those in the text.
 
         Raises:
             NoSource: such a value has no text.
@@ -170,7 +170,7 @@ class Source:
 
 
 class _File:
-    """The text of the file, or cell, that a function was compiled from."""
+    """Return the text of the file, or cell, that a function was compiled from."""
 
     def __init__(self, name: str, namespace: dict[str, Any]):
         self.text = "".join(linecache.getlines(name, namespace))
@@ -183,7 +183,7 @@ class _File:
 
     @cached_property
     def codes(self) -> list[CodeType]:
-        """All code in the file."""
+        """Return all code objects of the file."""
         result, pending = [], [compile(self.text, "<text>", "exec", dont_inherit=True)]
         while pending:
             result.append(pending.pop())
@@ -191,7 +191,7 @@ class _File:
         return result
 
     def check(self, code: CodeType) -> None:
-        """Raises NoSource: the text at the code's place is not what the code was compiled from."""
+        """Raise NoSource if the text at the code's place is not what the code was compiled from."""
         if not any(_same(code, one) for one in self.codes):
             raise NoSource("its source was edited since it was imported")
 
@@ -240,7 +240,7 @@ def _of_class(kind: type) -> Source:
 
 
 def _without_methods(kind: type, own: list[FunctionType]) -> Source:
-    """Of a class by its name alone: the only one of that name at the top of its module, or of the cells of a notebook."""
+    """Find a class by its name alone: the only one of that name at the top of its module, or of a notebook's cells."""
     module = sys.modules.get(kind.__module__)
     names = [getattr(module, "__file__", None) or "", *(name for name in linecache.cache if not os.path.isfile(name))]
     namespace = {**{base.__name__: base for base in kind.__bases__}, **vars(module)}
@@ -280,7 +280,7 @@ def _same(one: CodeType, other: CodeType) -> bool:
 
 
 def _written_as(node: ast.Lambda, file: _File, code: CodeType) -> bool:
-    """The lambda's code is the node's, as far as it can be told out of its context."""
+    """Whether the lambda's code matches the node, as far as it can be decided without its context."""
     text = ast.get_source_segment(file.text, node) or ""
     made = compile(f"({text})", "<text>", "eval", dont_inherit=True).co_consts
     found = next((one for one in made if isinstance(one, CodeType)), None)
@@ -294,13 +294,13 @@ def _first(node: ast.FunctionDef | ast.ClassDef) -> int:
 
 
 def segment(text: str, node: ast.AST) -> str:
-    """The whole lines of a statement, its decorators included, moved to the left."""
+    """Return the whole lines of a statement, with decorators, dedented."""
     assert isinstance(node, (ast.FunctionDef, ast.ClassDef))
     return textwrap.dedent("".join(text.splitlines(keepends=True)[_first(node) - 1 : node.end_lineno])).rstrip()
 
 
 def _assigned(node: ast.ClassDef) -> dict[str, ast.expr | None]:
-    """Names that a class body gives values, and the expression where it is a plain assignment."""
+    """Return names that a class body assigns, with the expression if it is a plain assignment."""
     result: dict[str, ast.expr | None] = {}
     for statement in node.body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -314,7 +314,7 @@ def _assigned(node: ast.ClassDef) -> dict[str, ast.expr | None]:
 
 
 def _literally(node: ast.expr | None, value: Any) -> bool:
-    """The expression is no constant, or has the value."""
+    """Whether the expression is no constant, or has the value."""
     try:
         return bool(ast.literal_eval(node) == value) if node is not None else True
     except (ValueError, TypeError, SyntaxError):
@@ -322,7 +322,7 @@ def _literally(node: ast.expr | None, value: Any) -> bool:
 
 
 def literal(value: Any) -> str | None:
-    """An expression for a constant; None where it has none, or a long one."""
+    """Return an expression for a constant; None if there is none, or it is long."""
     if isinstance(value, torch.dtype):
         return str(value)
     if isinstance(value, torch.device):
@@ -342,7 +342,7 @@ def _constant(value: Any) -> bool:
 # ---------------------------------------------------------------- what can be imported
 
 def import_path(value: Any) -> tuple[str, str] | None:
-    """Module and dotted name by which `value` can be imported in another process."""
+    """Return module and dotted name by which another process can import `value`."""
     for kind, one in vars(types).items() if isinstance(value, type) and value.__module__ == "builtins" else ():
         if one is value:  # of a method, for example, whose class says that it is in `builtins`
             return "types", kind
@@ -361,7 +361,7 @@ def import_path(value: Any) -> tuple[str, str] | None:
 
 
 def importable(module: str) -> bool:
-    """A process of another program can import this module."""
+    """Whether a process of another program can import this module."""
     held = sys.modules.get(module)
     if held is None or module == "__main__":
         return False
@@ -376,7 +376,7 @@ def importable(module: str) -> bool:
 
 
 def root_of(module: str) -> str | None:
-    """The folder that a module is imported from, where that is not Python's own, nor one of installed packages."""
+    """Return the folder that a module is imported from, unless it is Python's or one of installed packages."""
     top = sys.modules.get(module.partition(".")[0])
     file = getattr(top, "__file__", None) or next(iter(getattr(top, "__path__", ())), None)
     if not isinstance(file, str):

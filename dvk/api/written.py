@@ -37,11 +37,11 @@ from dvk.tasks.trees import map_tensors
 
 KEEP_S = 30 * 24 * 3600.0
 CANDIDATE = "new"
-"""Name of a live candidate's file."""
+"""File name of a live candidate."""
 VALUES = "values"
-"""A folder apart: candidates may read what a file puts on its path, and not what lies beside it."""
+"""A separate folder: candidates may read folders that a file puts on its path, but not other files next to it."""
 FOLDER = "DVK_FOLDER"
-"""The line of a task file that says where its other files lie begins with this."""
+"""Start of the line of a task file that gives the folder of its other files."""
 READER = '''
 # ---------------------------------------------------------------- the values as they were, written by dvk
 
@@ -86,7 +86,7 @@ def get_inputs():
 
 @dataclass
 class Written:
-    """A task file.
+    """A task file on disk.
 
     Attributes:
         spec: as commands take it.
@@ -104,13 +104,13 @@ class Written:
     subject: Any = field(repr=False)
 
     def at_home(self, text: str) -> str:
-        """The text of a drop-in for this class, made earlier, that reads its weights here: candidates may read nothing else."""
+        """Return the text of a drop-in for this class, made earlier, that reads its weights here: candidates may read nothing else."""
         return placed(text, repr(str(self.folder / VALUES))) if f"class {self.entry}(" in text else text
 
 
 @dataclass
 class _Draft:
-    """A task file in the making, its place left open."""
+    """A task file under construction, its folder left open."""
 
     stem: str
     entry: str
@@ -120,7 +120,7 @@ class _Draft:
 
 
 def write(subject: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any], also: Any = None, distrusted: str = "") -> Written:
-    """The task file of a live module or function.
+    """Write the task file of a live module or function.
 
     Args:
         subject: an nn.Module, or any callable.
@@ -151,7 +151,7 @@ def write(subject: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any], also: 
 
 
 def device_of(subject: Any, call: Any) -> str:
-    """`cpu` or `cuda`: where the module's tensors are, or the inputs' where it has none.
+    """Return `cpu` or `cuda`: the device of the module's tensors, or of the inputs if it has none.
 
     Raises:
         UsageError: elsewhere, or in several places.
@@ -240,7 +240,7 @@ def _joined(text: Text, device: str, title: str, tail: str) -> str:
 
 
 def _unpatched(kind: type) -> None:
-    """Raises NoSource: a method of an importable class was replaced from a script or session, which importing would not repeat."""
+    """Raise NoSource if a method of an importable class was replaced from a script or session: an import would not repeat that."""
     for base in kind.__mro__:
         for name, value in vars(base).items():
             if isinstance(value, FunctionType) and base.__module__ != "__main__" and value.__globals__.get("__name__") == "__main__":
@@ -249,7 +249,7 @@ def _unpatched(kind: type) -> None:
 
 
 class _Writer(pickle.Pickler):
-    """Tensors are kept apart, so that their files can be mapped and moved; what has no import path is written as text."""
+    """Pickles with tensors apart, so that their files can be mapped and moved; objects without an import path are written as text."""
 
     def __init__(self, out: io.BytesIO, text: Text):
         super().__init__(out, protocol=4)
@@ -279,7 +279,7 @@ class _Writer(pickle.Pickler):
 
 
 def dumped(value: Any, text: Text) -> bytes:
-    """A file that `_dvk_read` reads.
+    """Write a file that `_dvk_read` reads.
 
     Args:
         value: anything.
@@ -318,7 +318,7 @@ def _of_graph(subject: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any], ca
 # ---------------------------------------------------------------- calls and files
 
 def _named(subject: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """A call with keywords, by names alone."""
+    """Return a call with keyword arguments only."""
     forward = subject.forward if isinstance(subject, nn.Module) else subject
     try:
         signature = inspect.signature(forward)
@@ -335,7 +335,7 @@ def _named(subject: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[str, A
 
 
 def _keep(drafts: Sequence[_Draft]) -> Path:
-    """The folder that holds the files, written if it is not there yet."""
+    """Return the folder with the files, written if it is missing."""
     parts = [part for one in drafts for part in (one.stem, one.text, *(f"{name} {_digest(held)}" for name, held in one.files.items()))]
     live = home() / "live"
     folder = live / content_hash(*parts)
@@ -365,5 +365,5 @@ def _digest(held: bytes) -> str:
 
 
 def placed(text: str, folder: str) -> str:
-    """The text of a task file or drop-in, with an expression for the folder that its other files are in."""
+    """Return the text of a task file or drop-in, with an expression for the folder of its other files."""
     return "\n".join(f"{FOLDER} = {folder}" if line.startswith(f"{FOLDER} = ") else line for line in text.split("\n"))

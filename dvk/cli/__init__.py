@@ -1,4 +1,4 @@
-"""The `dvk` command: one file a command, parsed here, worked in `pipelines/`, errors turned into exit codes."""
+"""The `dvk` command: one module per command parses options and calls `pipelines/`; errors become exit codes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ app.command("doctor")(doctor.command)
 
 
 def exhausted(error: OSError | sqlite3.Error) -> str | None:
-    """What this machine ran out of, and where; None where the error is of another kind."""
+    """Return the resource that this machine ran out of, and where; None if the error is of another kind."""
     if isinstance(error, OSError):
         out = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EMFILE, errno.ENFILE)
         where = f": `{error.filename}`" if error.filename is not None else ""
@@ -70,5 +70,5 @@ def main() -> None:
     except (OSError, sqlite3.Error) as error:
         if (why := exhausted(error)) is None:
             raise
-        print(f"error: {why}\nhint: free some, then run the command again; a run goes on with --resume", file=sys.stderr)
+        print(f"error: {why}\nhint: free some, then run the command again with --resume to continue its run", file=sys.stderr)
         sys.exit(2)

@@ -1,4 +1,4 @@
-"""`dvk doctor`: say what this machine can do, and which settings there are."""
+"""`dvk doctor`: report this machine's capabilities, and list settings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _setting(row: dict[str, Any]) -> str:
 
 
 def report_lines(report: dict[str, Any]) -> list[str]:
-    """The report for people: one fact a line."""
+    """Format the report for people: one fact per line."""
     machine, cuda, compiler, nvcc = report["machine"], report["cuda"], report["compiler"], report["nvcc"]
     lines = [f"dvk {report['dvk']}", "", "machine"]
     memory = f"{machine['memory_bytes'] / 2**30:.1f} GiB"
@@ -81,7 +81,7 @@ def _row(name: str, value: str) -> str:
 
 
 def _ceilings(facts: dict[str, Any]) -> str:
-    """What was measured: bandwidths, matmul rates, what an operator costs."""
+    """Format measurements: bandwidths, matmul rates, the cost of an operator."""
     if not facts.get("copy_gbps"):
         return ""
     matmuls = ", ".join(f"{name} {rate / 1e3:.3g}" for name, rate in facts["gflops"].items())

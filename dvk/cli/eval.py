@@ -25,7 +25,7 @@ def command(
     samples: Annotated[int, typer.Option(
         min=1, help="Conversations a task; one is greedy, several are sampled. A strategy always samples, as in dvk optimize.")] = 1,
     iterations: Annotated[int, typer.Option(
-        min=1, help="Test-time scaling: once a conversation is full, go on from its best window, so many times.")] = 1,
+        min=1, help="Test-time scaling: number of times that a full conversation continues from its best window.")] = 1,
     window: Annotated[int | None, typer.Option(min=1, help="Turns of that window (default: 4, less than --turns).")] = None,
     library: Annotated[Path | None, typer.Option(
         help="Skill library to select from; without it a model is given no skills, the composer those of the usual one.")] = None,
@@ -43,7 +43,7 @@ def command(
     compare: Annotated[tuple[Path, Path] | None, typer.Option(
         metavar="A B", help="Instead of playing: what evaluation B has over A, paired by task; with --out as a page, too.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/eval-NAME-TIME).")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")] = False,
     judge: Annotated[str | None, typer.Option(help="Have a server judge: kernelgym:URL ($DVK_JUDGE_TOKEN is its token).")] = None,
     engine: Engine = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.")] = False,
@@ -133,7 +133,7 @@ def lines(summary: dict[str, Any]) -> list[str]:
 
 
 def _told(summary: dict[str, Any]) -> list[str]:
-    """Roofline and cost, a line each."""
+    """Format roofline and cost, one line each."""
     result = []
     reached = summary.get("roofline") or {}
     if reached.get("num_tasks"):
@@ -152,7 +152,7 @@ def _told(summary: dict[str, Any]) -> list[str]:
 
 
 def differences(found: dict[str, Any]) -> list[str]:
-    """A comparison: a line a score, both sides and the difference with its interval."""
+    """Format a comparison: one line per score, with both sides and the difference with its interval."""
     from dvk.pipelines.eval.compare_page import shown, unlike
 
     sides = [found["first"], found["second"]]

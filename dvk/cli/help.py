@@ -1,4 +1,4 @@
-"""What every command's help has besides its options: `-h`, examples that can be copied, options in groups, the grammar of inputs.
+"""Help of every command: `-h`, examples to copy, options in groups, the grammar of inputs.
 
 Plain text, since rich's help takes as long to start as all else together.
 """
@@ -29,7 +29,7 @@ GROUPS = {
     "Where it runs": ("--device", "--backend", "--judge", "--engine", "--workers"),
     "Run folder and output": ("--out", "--resume", "--json", "--library", "--config", "--set"),
 }
-"""Headings and the options below them, of all commands; what is in none comes first, as `Options`."""
+"""Headings and the options below them, for all commands; other options come first, as `Options`."""
 
 EXAMPLES = {
     "dvk": ("dvk doctor", "dvk optimize model.py", "dvk optimize pkg.model:Gate --input \"x=float32[64,1024]\"",
@@ -84,7 +84,7 @@ DTYPE: float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8, bo
 
 
 FORMER = re.compile(r", --(also|anew)\b")
-"""Earlier names of options, which go on working."""
+"""Earlier names of options, which still work."""
 
 
 def _ending(context: Any, formatter: Any) -> None:
@@ -115,38 +115,38 @@ def _options(context: Any, formatter: Any) -> None:
 
 
 class HelpCommand(TyperCommand):
-    """See the module."""
+    """As described above."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """In groups."""
+        """Write options in groups."""
         _options(ctx, formatter)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """The grammar of inputs where there are some, and examples."""
+        """Write the grammar of inputs if the command takes them, and examples."""
         _ending(ctx, formatter)
 
 
 class HelpGroup(TyperGroup):
-    """See the module."""
+    """As described above."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Each with its whole first sentence."""
+        """Write each command with its whole first sentence."""
         found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.get_short_help_str(1000)) for name, command in found if command is not None])
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Examples."""
+        """Write examples."""
         _ending(ctx, formatter)
 
 
 class HelpApp(typer.Typer):
-    """Its commands have the help of this module."""
+    """Give the commands of this app this module's help."""
 
     def __init__(self, **named: Any):
         settings = {"help_option_names": ["-h", "--help"], **(named.pop("context_settings", None) or {})}
         super().__init__(**{"cls": HelpGroup, "context_settings": settings, **named})
 
     def command(self, name: str | None = None, **named: Any) -> Callable[[Any], Any]:
-        """As of `typer.Typer`."""
+        """Arguments as for `typer.Typer`."""
         return super().command(name, **{"cls": HelpCommand, **named})

@@ -44,7 +44,7 @@ def command(
     strategy: Annotated[
         str,
         typer.Option(
-            help="auto (the composer, and a model beside it if there is one), composer, random; refine, best_of_n, evolve, "
+            help="auto (the composer, with a model if one is given), composer, random; refine, best_of_n, evolve, "
             "contrastive, judge and polca have a model write, macro has it name what the composer does; or "
             "path/to/file.py:function."
         ),
@@ -52,14 +52,14 @@ def command(
     baseline: Annotated[list[str] | None, typer.Option(help="Also time against: compile.")] = None,
     budget_s: Annotated[
         float | None,
-        typer.Option(help="Seconds the search may take (default: 120); how much loading and confirming the best add is said at the start."),
+        typer.Option(help="Search time in seconds (default: 120); the time for loading and confirming the best is printed at the start."),
     ] = None,
     library: Annotated[Path | None, typer.Option(help="Skill library (default: $DVK_HOME/skills.db).")] = None,
     judge: Annotated[
         str | None, typer.Option(help="Have a server judge, `dvk serve`: kernelgym:URL ($DVK_JUDGE_TOKEN is its token).")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/optimize-NAME-TIME).")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.")] = False,
     config: Conf = None,
     settings: Settings = None,
@@ -91,11 +91,11 @@ ENDED = {
     "no_speedup": "nothing faster was found", "failed": "no candidate was correct", "too_noisy": "no speedup could be proved",
     "no_verdict": "nothing was judged",
 }
-"""What a search came to that found nothing, by its status."""
+"""Say why a search found nothing, by its status."""
 
 
 def lines(summary: dict[str, Any]) -> list[str]:
-    """The outcome for people."""
+    """Print the outcome for people."""
     from dvk.pipelines.report.spending import arms
     from dvk.speedups import interval, over
 
@@ -131,7 +131,7 @@ def lines(summary: dict[str, Any]) -> list[str]:
 
 
 def doubts(summary: dict[str, Any]) -> list[str]:
-    """The mode that was judged; what went wrong with the model; that the machine was busy, and how to get a better number."""
+    """Print the mode that was judged; errors of the model; that the machine was busy, and how to get a better number."""
     warnings = [f"warning: {text}" for text in summary.get("warnings", ())]
     if summary.get("mode"):
         warnings.insert(0, f"mode: {summary['mode']}" + (f"; {summary['train_mode']}" if summary["train_mode"] else ""))
@@ -141,13 +141,13 @@ def doubts(summary: dict[str, Any]) -> list[str]:
 
 
 def shapes(summary: dict[str, Any]) -> list[str]:
-    """A line for each set of inputs; nothing where there is one alone."""
+    """Print a line per set of inputs; nothing if there is only one."""
     rows = summary["shapes"] if len(summary["shapes"]) > 1 else []
     return [f"{row['inputs']}: {outcome(row)}" for row in rows]
 
 
 def outcome(row: dict[str, Any]) -> str:
-    """What was found for a set of inputs."""
+    """Format the result for a set of inputs."""
     from dvk.speedups import interval, over
 
     if row["status"] != "faster":
@@ -158,7 +158,7 @@ def outcome(row: dict[str, Any]) -> str:
 
 
 def model(summary: dict[str, Any]) -> list[str]:
-    """What a language model contributed and cost; nothing where none was asked."""
+    """Print what a language model contributed and cost; nothing if none was used."""
     if not summary.get("backbone"):
         return []
     cost = summary["cost"]

@@ -1,4 +1,4 @@
-"""`dvk serve`: our judge behind KernelGYM's endpoints."""
+"""`dvk serve`: the judge behind KernelGYM's endpoints."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ def command(
     host: Annotated[str, typer.Option(help="Address to listen on; beyond this machine a token is asked for.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 10907,
     workers: Annotated[int | None, typer.Option(min=1, help="Candidates judged at a time (default: 2, or 2 a GPU).")] = None,
-    queue: Annotated[int | None, typer.Option(min=1, help="Requests that may wait; more are told to come again.")] = None,
+    queue: Annotated[int | None, typer.Option(min=1, help="Most requests in the queue; further ones must retry.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda, for requests that do not say (default: a GPU if there is one).")] = None,
     token_env: Annotated[str | None, typer.Option(help="Environment variable with the token that callers must show.")] = None,
-    no_token: Annotated[bool, typer.Option("--no-token", help="Let everybody who reaches the port have code run here.")] = False,
+    no_token: Annotated[bool, typer.Option("--no-token", help="Let everyone with access to the port run code here.")] = False,
     require_kernels: Annotated[
         bool, typer.Option("--require-kernels", help="Refuse candidates that leave any computing to PyTorch's operators.")
     ] = False,
-    anew: Annotated[bool, typer.Option("--no-cache", "--anew", help="Judge even what this machine has judged before.")] = False,
+    anew: Annotated[bool, typer.Option("--no-cache", "--anew", help="Ignore cached verdicts of this machine.")] = False,
     config: Conf = None,
     settings: Settings = None,
 ) -> None:

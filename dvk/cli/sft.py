@@ -1,4 +1,4 @@
-"""`dvk sft`: the cold start, all stages or one."""
+"""`dvk sft`: supervised fine-tuning, all stages or one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dvk.cli.options import Conf, Settings
 app = HelpApp(help="Teach a model the three roles: collect examples, filter and diversify them, fit.", invoke_without_command=True)
 
 Out = Annotated[Path | None, typer.Option(help="Run folder, the same for all stages (default: runs/sft-sft-TIME).")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.")]
 Data = Annotated[list[Path] | None, typer.Option("--data", help="Examples to learn from instead of the composer's: JSONL or parquet.")]
 Backends = Annotated[list[str] | None, typer.Option("--backend", help="What the composer writes: triton, cpp (default: both).")]
@@ -23,9 +23,9 @@ Tasks = Annotated[int | None, typer.Option(
     min=1, help="Generated tasks to write texts for. No more than so many others are played, or --set collect.played=NUMBER.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes (default: the cores).")]
 Start = Annotated[str, typer.Option("--from", help="What to train: nano-from-zero, nano, hf:PATH.")]
-Epochs = Annotated[float | None, typer.Option(min=0.0, help="Times through the examples.")]
+Epochs = Annotated[float | None, typer.Option(min=0.0, help="Passes over the examples.")]
 
-Against = Annotated[list[Path] | None, typer.Option(help="Folder of tasks to be measured on: what is like them is left out. Repeatable.")]
+Against = Annotated[list[Path] | None, typer.Option(help="Folder of evaluation tasks: similar examples are left out. Repeatable.")]
 BestSteps = Annotated[bool, typer.Option("--best-steps", help="Fit on answers that improve on a measured predecessor alone.")]
 
 
@@ -96,7 +96,7 @@ def run(
     data: list[Path] | None = None, backend: list[str] | None = None, tasks: int | None = None, workers: int | None = None,
     start: str = "nano-from-zero", epochs: float | None = None, against: list[Path] | None = None, best_steps: bool = False,
 ) -> None:
-    """Call the pipeline and print."""
+    """Call the pipeline and print its result."""
     from dvk import config as configuration
     from dvk.errors import UsageError
     from dvk.pipelines.sft.stages import BACKENDS, SftRequest, sft
@@ -116,7 +116,7 @@ def run(
 
 
 def lines(told: dict[str, Any]) -> list[str]:
-    """Figures of each stage for people."""
+    """Print the figures of each stage for people."""
     found = []
     for stage, figures in told.items():
         if isinstance(figures, dict):

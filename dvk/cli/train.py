@@ -24,7 +24,7 @@ def command(
     ablate: Annotated[list[str] | None, typer.Option(help="Leave a part of the method out; see below. Repeatable.")] = None,
     sweep: Annotated[Path | None, typer.Option(help="TOML file of variants to train one after the other and compare; see below.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/train-NAME-TIME).")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")] = False,
     engine: Engine = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.")] = False,
     config: Conf = None,
@@ -74,6 +74,6 @@ def command(
 
 
 def lines(summary: dict[str, Any]) -> list[str]:
-    """The end of a run for people."""
+    """Print the end of a run for people."""
     return [f"{summary['steps']} steps, {summary['skills']} skills", f"checkpoint: {summary['run']}/{summary['checkpoint']}",
             f"library: {summary['run']}/skills.db", f"report: {summary['run']}/report.html"]

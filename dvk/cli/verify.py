@@ -48,10 +48,10 @@ def command(
     ] = False,
     contract: Annotated[
         str,
-        typer.Option(help="module (its host code runs), plan (trusted code replays its launches) or auto (plan, but beside baselines)."),
+        typer.Option(help="module (its host code runs), plan (trusted code replays its launches) or auto (plan if possible; module with --baseline)."),
     ] = "module",
     profile: Annotated[bool, typer.Option("--profile", help="Say where the time of a call goes, too.")] = False,
-    anew: Annotated[bool, typer.Option("--no-cache", "--anew", help="Judge even what this machine has judged before.")] = False,
+    anew: Annotated[bool, typer.Option("--no-cache", "--anew", help="Ignore cached verdicts of this machine.")] = False,
     judge: Annotated[
         str | None, typer.Option(help="Have a server judge, `dvk serve` or KernelGYM's own: kernelgym:URL ($DVK_JUDGE_TOKEN is its token).")
     ] = None,

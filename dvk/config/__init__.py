@@ -1,4 +1,4 @@
-"""Every number a user may change, written once, with its unit and its reason.
+"""All settings with defaults, units and reasons.
 
 Precedence: defaults here < `--config file.toml` < `--set a.b=c` < named flags.
 """
@@ -84,7 +84,7 @@ RENAMED = {
     "search.review.tried": "search.review.history",
     "search.macro.told": "search.macro.history",
 }
-"""Settings by the names they had in earlier versions."""
+"""Current names of renamed settings."""
 
 
 class Config(Section):
@@ -142,7 +142,7 @@ def load(file: Path | None = None, settings: Sequence[str] = (), flags: dict[str
 
 
 def changed(config: Config, settings: Mapping[str, Any]) -> Config:
-    """The configuration with some settings replaced, by dotted key.
+    """Return the configuration with some settings replaced, by dotted key.
 
     Raises:
         UsageError: unknown key or value of the wrong kind.
@@ -174,7 +174,8 @@ def _literal(text: str) -> Any:
 
 
 def split(setting: str) -> tuple[list[str], str | None]:
-    """The parts of a dotted key, and the text after the first `=`; None where there is none. Parts may stand in quotes, as in TOML.
+    """Split a setting into the parts of its dotted key and the text after the first `=` (None without one). Parts may be quoted, as in
+    TOML.
 
     Raises:
         UsageError: a quote is not closed, or something follows it.
@@ -196,7 +197,7 @@ def split(setting: str) -> tuple[list[str], str | None]:
 
 
 def _put(tree: dict[str, Any], path: Sequence[str], value: Any, defaults: Any = None) -> None:
-    """Set one value; a table that is a setting itself begins as it is among `defaults`, so that its other entries stay."""
+    """Set one value; a setting that is a table starts as a copy of its default, so that its other entries stay."""
     *parents, last = path
     for parent in parents:
         defaults = getattr(defaults, parent, None)

@@ -1,4 +1,4 @@
-"""Settings of the judge, of what runs under it, and of the search it decides."""
+"""Settings of the judge, its processes, and the search that uses it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dvk.config.section import Section
 
 
 class Limits(Section):
-    """What one sandboxed child may use."""
+    """Limits of one sandboxed child."""
 
     wall_s: float = Field(
         300.0, gt=0, description="Longest session (wall clock); a cold torch.compile takes about a minute.")
@@ -24,16 +24,16 @@ class Limits(Section):
         1 << 16, gt=0, description="Size of the tail kept of the child's output; the rest is read and dropped.")
 
     def encloses(self, device: Literal["cpu", "cuda"]) -> bool:
-        """The process that judges on `device` is shut in with all others of its court."""
+        """Whether the process that judges on `device` is enclosed with all others of its judge session."""
         return not self.trust_references and (device == "cpu" or self.enclose_gpu)
 
     def reference_isolation(self, device: Literal["cpu", "cuda"]) -> Literal["none", "cpu", "cuda"]:
-        """How processes are isolated that run a reference on `device` and judge no candidate."""
+        """Return the isolation of processes that run a reference on `device` and judge no candidate."""
         return "none" if self.trust_references else device
 
 
 class JudgeConfig(Section):
-    """How far and how long the judge looks."""
+    """Samples, durations and strictness of the judge."""
 
     num_seeds: int = Field(3, ge=1, description="Fresh input draws per shape variant at the search tier.")
     candidate_s: float = Field(60.0, gt=0, description="Longest time for one candidate: compile, check and time.")
@@ -51,7 +51,7 @@ class JudgeConfig(Section):
 
 
 class OptimizeConfig(Section):
-    """How `dvk optimize` searches."""
+    """Search of `dvk optimize`."""
 
     budget_s: float = Field(120.0, gt=0, description="Wall clock of the search; loading, capture and final confirmation excluded.")
     first_verdict_s: float = Field(

@@ -11,7 +11,7 @@ from dvk.config.section import Section
 
 
 class LearningConfig(Section):
-    """The optimizer of `dvk sft fit`, and of `dvk train` but for rate, schedule, warm-up and batch: see `train`."""
+    """Optimizer of `dvk sft fit`, and of `dvk train` except rate, schedule, warm-up and batch: see `train`."""
 
     rate: float = Field(2e-5, gt=0,
         description="Peak learning rate; daVinci's SFT uses 2e-5. A nano trained from scratch needs about 3e-3.")
@@ -35,7 +35,7 @@ class LearningConfig(Section):
 
 
 class RewardsConfig(Section):
-    """What a turn is worth. Numbers are those of daVinci-kernel (arXiv 2606.16497) unless said otherwise."""
+    """Rewards of turns. Numbers are those of daVinci-kernel (arXiv 2606.16497) unless stated otherwise."""
 
     weights: dict[str, float] = Field(
         {"correctness": 0.5, "speedup": 0.5, "coverage": 0.5, "format": 0.2},
@@ -47,7 +47,7 @@ class RewardsConfig(Section):
 
 
 class CreditConfig(Section):
-    """From rewards to advantages. Numbers are those of daVinci-kernel's 14B run unless said otherwise."""
+    """Advantages from rewards. Numbers are those of daVinci-kernel's 14B run unless stated otherwise."""
 
     advantage: str = Field("leave_one_out",
         description="How a value is compared with those of its group: leave_one_out, grpo, reinforce, or path/to/file.py:Name.",
@@ -74,7 +74,7 @@ class CreditConfig(Section):
 
 
 class ObjectiveConfig(Section):
-    """The loss of reinforcement learning. Numbers are those of daVinci-kernel's 14B run unless said otherwise."""
+    """Loss of reinforcement learning. Numbers are those of daVinci-kernel's 14B run unless stated otherwise."""
 
     clip_low: float = Field(0.2, ge=0, le=1, description="Clip range of a token's ratio below 1 (PPO).")
     clip_high: float = Field(0.28, ge=0, description="Clip range above 1; larger, so that rare good tokens can grow (DAPO's clip-higher).")

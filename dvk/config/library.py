@@ -1,4 +1,4 @@
-"""Settings of the library's grooming. The numbers are ours: daVinci-kernel's library only grows."""
+"""Settings of library pruning. The numbers are ours: daVinci-kernel's library only grows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dvk.config.section import Section
 
 
 class LibraryConfig(Section):
-    """What is kept of a library that grows, and what is learned from its use."""
+    """Limits of a growing library, and thresholds of what its use teaches."""
 
     every: int = Field(10, ge=0,
         description="Training steps between two prunings of the library; 0: never. Shorter intervals bring little new evidence.")

@@ -1,4 +1,4 @@
-"""Settings of language models and of the agents that speak through them."""
+"""Settings of language models and of the agents that use them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dvk.config.section import Section
 
 
 class BackboneConfig(Section):
-    """How language models are run, here or by a server."""
+    """How language models run, locally or on a server."""
 
     temperature: float = Field(1.0, ge=0, description="Divisor of the logits; 1 samples the trained distribution.")
     top_p: float = Field(
@@ -38,7 +38,7 @@ class BackboneConfig(Section):
 
 
 class AgentsConfig(Section):
-    """What the three agents are shown and asked for. Counts are those of daVinci-kernel (arXiv 2606.16497) unless said otherwise."""
+    """Prompts and answers of the three agents. Counts are those of daVinci-kernel (arXiv 2606.16497) unless stated otherwise."""
 
     num_candidates: int = Field(20, ge=0, description="Skills that BM25 offers to the selection agent; 0: no skills.")
     num_chosen: int = Field(3, ge=1, description="Most skills that it chooses.")
@@ -61,7 +61,7 @@ class AgentsConfig(Section):
 
 
 class RolloutConfig(Section):
-    """How much is played for one task, and how. Numbers are those of daVinci-kernel's 14B run unless said otherwise."""
+    """Rollouts per task. Numbers are those of daVinci-kernel's 14B run unless stated otherwise."""
 
     schemes: int = Field(3, ge=0, description="Selections of skills sampled per task (k).")
     selector: Literal["model", "bm25", "random"] = Field(

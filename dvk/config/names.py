@@ -1,4 +1,4 @@
-"""Names in settings: what each stands for is looked up when the settings are loaded, not when the run comes to it.
+"""Names in settings, which are checked when settings are loaded, not when the run uses them.
 
 A field says where its names are listed: `names("advantage", "dvk.learn.credit:ADVANTAGES")`. Nothing is imported for a default.
 """
@@ -17,7 +17,7 @@ from dvk.errors import UsageError
 
 
 def names(what: str, table: str, also: Sequence[str] = ()) -> dict[str, Any]:
-    """For a field's `json_schema_extra`.
+    """Return `json_schema_extra` for a field whose value is a name.
 
     Args:
         what: the kind of thing, for the error message.
@@ -56,7 +56,7 @@ def check(section: BaseModel, defaults: BaseModel, prefix: str = "") -> None:
 
 @dataclass(frozen=True)
 class Named:
-    """A field whose value is a name, or whose keys are."""
+    """A field whose value or keys are names."""
 
     key: str
     value: Any
@@ -66,13 +66,13 @@ class Named:
     also: tuple[str, ...]
 
     def unlike_the_default(self) -> list[str]:
-        """Names that the default has not."""
+        """Return names that are not among the default's."""
         ours, theirs = (list(one) if isinstance(one, Mapping) else [one] for one in (self.value, self.default))
         return [name for name in ours if name not in theirs and name not in self.also]
 
 
 def named(section: BaseModel, defaults: BaseModel, prefix: str = "") -> Iterator[Named]:
-    """The fields that hold names, at any depth; arguments as of `check`."""
+    """Return the fields that hold names, at any depth; arguments as for `check`."""
     for key, about in type(section).model_fields.items():
         value, default, extra = getattr(section, key), getattr(defaults, key), about.json_schema_extra
         if isinstance(value, BaseModel):
@@ -83,7 +83,7 @@ def named(section: BaseModel, defaults: BaseModel, prefix: str = "") -> Iterator
 
 
 def load(table: str) -> Collection[str]:
-    """The names that there are."""
+    """Return the known names."""
     module, _, attribute = table.partition(":")
     known: Collection[str] = getattr(importlib.import_module(module), attribute)
     return known

@@ -1,4 +1,4 @@
-"""Settings of judging for others, and of being judged by others."""
+"""Settings of remote judges, and of judging for others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RemoteConfig(Section):
 
 
 class ServeConfig(Section):
-    """What `dvk serve` holds at a time."""
+    """Limits of `dvk serve`."""
 
     queue: int = Field(256, ge=1,
         description="Most requests in the queue; further ones are rejected with a retry time. 256: those of one step of 16 tasks × 16.")

@@ -1,4 +1,4 @@
-"""Settings of the strategies that ask a model."""
+"""Settings of search strategies that use a model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dvk.config.section import Section
 
 
 class EvolveConfig(Section):
-    """Strategy `evolve`: what a mutation is shown, and which programs live on."""
+    """Strategy `evolve`: prompts of mutations, and the archive of programs."""
 
     information: Literal["free", "insight", "full"] = Field(
         "full",
@@ -25,7 +25,7 @@ class EvolveConfig(Section):
 
 
 class ContrastiveConfig(Section):
-    """Strategy `contrastive`: which scored programs are set side by side."""
+    """Strategy `contrastive`: scored programs compared in a prompt."""
 
     exemplars: int = Field(2, ge=2, description="Programs compared in a prompt; CUDA-L1: 2.")
     bucket: float = Field(
@@ -69,7 +69,7 @@ class MacroConfig(Section):
 
 
 class SearchConfig(Section):
-    """How the strategies of `dvk optimize` that ask a model search; `refine` and `best_of_n` play rounds of `rollout` instead."""
+    """Search of the `dvk optimize` strategies that use a model; `refine` and `best_of_n` play rounds of `rollout` instead."""
 
     openings: int = Field(4, ge=1, description="Programs started from the task alone, half of them with skills.")
     offspring: int = Field(4, ge=1, description="Programs requested at once: several cost about as much as one to write, but not to judge.")

@@ -1,4 +1,4 @@
-"""What all groups of settings are."""
+"""The base class of setting groups."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Section(BaseModel):
-    """A group of settings that refuses unknown keys."""
+    """A group of settings that rejects unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -8,7 +8,7 @@ from dvk.config.names import names
 from dvk.config.section import Section
 
 MOST_PLAYED = 300
-"""Tasks that `dvk sft collect` plays where it is not told how many."""
+"""Tasks that `dvk sft collect` plays if their number is not set."""
 
 
 class CollectConfig(Section):
@@ -38,7 +38,7 @@ class CollectConfig(Section):
 
     @property
     def num_played(self) -> int:
-        """Tasks that are played."""
+        """Return the number of tasks that are played."""
         return min(self.tasks, MOST_PLAYED) if self.played is None else self.played
 
 
@@ -61,7 +61,7 @@ class FitConfig(Section):
 
 
 class Speedups(Section):
-    """The least speedup worth learning from, by kind of example."""
+    """Least speedups of examples, by kind of example."""
 
     policy: float = Field(
         0.8, ge=0, description="Where nothing is faster, launch overhead makes an honest kernel about 0.9×; below, the kernel is bad.")
@@ -71,7 +71,7 @@ class Speedups(Section):
 
 
 class DiversityConfig(Section):
-    """Which examples SFT learns from: quality, duplicates, clusters, balance."""
+    """Examples that SFT learns from: quality, duplicates, clusters, balance."""
 
     min_speedup: Speedups = Speedups()
     near_best: float = Field(

@@ -8,7 +8,7 @@ from dvk.config.section import Section
 
 
 class TrainConfig(Section):
-    """The co-evolution loop. Numbers are those of daVinci-kernel's 14B run (arXiv 2606.16497) unless said otherwise."""
+    """Co-evolution loop. Numbers are those of daVinci-kernel's 14B run (arXiv 2606.16497) unless stated otherwise."""
 
     tasks_per_step: int = Field(16, ge=1, description="Tasks played before each update.")
     oversample: float = Field(1.25, ge=1,

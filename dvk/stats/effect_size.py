@@ -1,13 +1,13 @@
-"""How much faster a treatment makes what a model writes, from paired samples: pure functions of judged turns.
+"""Speedup of a treatment on a model's answers, from paired samples: pure functions of judged turns.
 
 A pair is sample i of the control arm and sample i of the treatment arm on one task. Its difference is
 ln(treatment's speedup) − ln(control's); a wrong or unreadable answer counts as a speedup of `failed`, in both arms alike.
 A pair in which both fail says nothing, and one that could not be measured (the backbone failed, the reference is broken,
 the task is degenerate, nothing is timed here) is no pair.
 
-Samples of one task are alike, so tasks are what is counted: the gain is the mean over tasks of their mean differences, its
-bounds are one-sided t-bounds from the spread of those means. Of a single task only samples can be counted, and the bound
-then speaks of that task alone. The error is never taken for less than that of the judge's clock.
+Samples of one task are alike, so the unit is the task: the gain is the mean over tasks of their mean differences, its bounds are one-sided
+t-bounds from the spread of those means. With a single task the unit is the sample, and the bound holds for that task alone. The error is
+never less than that of the judge's clock.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DEVIATIONS = 2 * 1.96
 
 
 class Bounded(NamedTuple):
-    """A ratio with its one-sided bounds; 0 and infinity where nothing bounds it."""
+    """A ratio with its one-sided bounds; 0 and infinity without a bound."""
 
     value: float
     lo: float
@@ -37,7 +37,7 @@ class Bounded(NamedTuple):
 
 @dataclass(frozen=True)
 class OnTask:
-    """The gain on one task.
+    """Return the gain on one task.
 
     Attributes:
         gain: treatment over control; bounds from its samples.
@@ -53,7 +53,7 @@ class OnTask:
 
 @dataclass(frozen=True)
 class Gain:
-    """The gain over all tasks.
+    """Return the gain over all tasks.
 
     Attributes:
         total: with bounds over `unit`; None where no pair counts.
@@ -73,7 +73,7 @@ class Gain:
 
 
 class _Logs(NamedTuple):
-    """Pairs of a task that count: ln speedup of either arm, the variance of their difference by the clock, what was written."""
+    """Return a task's valid pairs: ln speedup of either arm, the variance of their difference by the clock, the answers."""
 
     control: list[float]
     treatment: list[float]
@@ -82,7 +82,7 @@ class _Logs(NamedTuple):
 
 
 def effect_size(pairs: Mapping[str, Sequence[Pair]], failed: float, level: float) -> Gain:
-    """What some paired samples, by task, say together.
+    """Return the combined result of paired samples, by task.
 
     Args:
         failed: speedup that a wrong answer counts as.
@@ -121,7 +121,7 @@ def effect_size(pairs: Mapping[str, Sequence[Pair]], failed: float, level: float
 
 
 def bounds(values: Sequence[float], variance: float, level: float, count: int) -> Bounded:
-    """Mean of `values` with one-sided t-bounds.
+    """Return the mean of `values` with one-sided t-bounds.
 
     Args:
         values: at least one.
@@ -142,7 +142,7 @@ def _ratio(logs: Bounded) -> Bounded:
 
 
 def _measured(turn: Turn) -> bool:
-    """Something was found out about the answer: that it fails, or how fast it is."""
+    """Whether the answer has a result: that it fails, or how fast it is."""
     if turn.finish == "error":
         return False
     verdict = turn.verdict
@@ -152,7 +152,7 @@ def _measured(turn: Turn) -> bool:
 
 
 def _timing(turn: Turn) -> Timing | None:
-    """That of a right answer."""
+    """Return the result of a correct answer."""
     return turn.verdict.timing if turn.verdict is not None else None
 
 

@@ -21,16 +21,16 @@ from typing import Any
 import numpy as np
 
 THRESHOLDS = ("0", "0.8", "1", "1.2", "1.5", "2", "3")
-"""Those of KernelBench, daVinci-kernel and Dr.Kernel together; 0.8: not much is lost where a fallback would be."""
+"""Thresholds of KernelBench, daVinci-kernel and Dr.Kernel together; at 0.8 little is lost where a fallback would run."""
 NUM_DRAWS = 2000
-"""Bootstrap draws: the ends of a 95 % interval are then good to about a fiftieth of its width."""
+"""Bootstrap draws: the ends of a 95 % interval are then accurate to about a fiftieth of its width."""
 Z = 1.959964
-"""Of a normal distribution, 95 % lie within so many standard deviations."""
+"""Standard deviations that contain 95 % of a normal distribution."""
 
 
 @dataclass(frozen=True)
 class TaskOutcome:
-    """What one try at one task came to.
+    """The outcome of one attempt at one task.
 
     Attributes:
         task: name or id; tries at one task share it.
@@ -50,7 +50,7 @@ class TaskOutcome:
 
 
 def is_fast(outcome: TaskOutcome, threshold: float, *, lower: bool = False) -> bool:
-    """Correct and faster than `threshold` times; 0 asks for correctness alone."""
+    """Whether it is correct and faster than `threshold` times; 0 requires correctness alone."""
     if not outcome.correct or threshold == 0:
         return outcome.correct
     speedup = outcome.lo if lower else outcome.speedup
@@ -58,7 +58,7 @@ def is_fast(outcome: TaskOutcome, threshold: float, *, lower: bool = False) -> b
 
 
 def best(outcomes: Iterable[TaskOutcome]) -> list[TaskOutcome]:
-    """The best try of every task: correct before wrong, then the fastest. Tasks in the order first met."""
+    """Return the best attempt at every task: correct before wrong, then the fastest. Tasks keep the order of first occurrence."""
     result: dict[str, TaskOutcome] = {}
     for outcome in outcomes:
         held = result.get(outcome.task)
@@ -68,17 +68,17 @@ def best(outcomes: Iterable[TaskOutcome]) -> list[TaskOutcome]:
 
 
 def by_task(outcomes: Iterable[TaskOutcome], score: Callable[[TaskOutcome], float]) -> list[float]:
-    """The mean of `score` over the tries of each task."""
+    """Return the mean of `score` over the attempts at each task."""
     return list(_task_means(outcomes, score).values())
 
 
 def log_speedup(outcome: TaskOutcome) -> float:
-    """Natural logarithm of the speedup a user would get: one who has no correct, faster candidate keeps the original."""
+    """Natural logarithm of the speedup for a user, who keeps the original without a correct, faster candidate."""
     return math.log(max(1.0, outcome.speedup)) if outcome.correct and outcome.speedup else 0.0
 
 
 def interval(values: Sequence[float], seed: int = 0) -> tuple[float, float] | None:
-    """95 % percentile bootstrap interval of the mean; None for fewer than two values, which say nothing of others."""
+    """Return the 95 % percentile bootstrap interval of the mean; None for fewer than two values."""
     if len(values) < 2:
         return None
     if min(values) == max(values):
@@ -89,20 +89,20 @@ def interval(values: Sequence[float], seed: int = 0) -> tuple[float, float] | No
 
 
 def wilson(share: float, number: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share of `number` tasks."""
+    """Return Wilson's 95 % interval of a share of `number` tasks."""
     middle, half = share + Z * Z / (2 * number), Z * math.sqrt(share * (1 - share) / number + (Z / (2 * number)) ** 2)
     whole = 1 + Z * Z / number
     return max(0.0, (middle - half) / whole), min(1.0, (middle + half) / whole)
 
 
 def share_interval(values: Sequence[float], seed: int = 0) -> tuple[float, float] | None:
-    """95 % interval of the mean of values from 0 to 1, which contains the bootstrap's and Wilson's; None for fewer than two."""
+    """Return a 95 % interval of the mean of values from 0 to 1, which contains the bootstrap's and Wilson's; None for fewer than two."""
     drawn = interval(values, seed)
     return drawn and _joined(drawn, wilson(mean(values), len(values)))
 
 
 def gap_interval(gaps: Sequence[float], seed: int = 0) -> tuple[float, float] | None:
-    """95 % interval of the mean of paired differences between values from 0 to 1; None for fewer than two."""
+    """Return a 95 % interval of the mean of paired differences between values from 0 to 1; None for fewer than two."""
     drawn = interval(gaps, seed)
     if drawn is None:
         return None
@@ -123,7 +123,7 @@ def _joined(one: tuple[float, float], other: tuple[float, float]) -> tuple[float
 
 
 def summary(outcomes: Sequence[TaskOutcome], thresholds: Sequence[str] = THRESHOLDS) -> dict[str, Any]:
-    """Every score of a set of outcomes.
+    """Return every score of a set of outcomes.
 
     Returns:
         num_tasks, num_tries; fast_p, fast_p_lo (threshold → share) and fast_p_interval (threshold → [lo, hi]);
@@ -147,7 +147,7 @@ def summary(outcomes: Sequence[TaskOutcome], thresholds: Sequence[str] = THRESHO
 
 
 def by_group(outcomes: Sequence[TaskOutcome], dimension: str, thresholds: Sequence[str] = THRESHOLDS) -> dict[str, dict[str, Any]]:
-    """`summary` of every value of one dimension, e.g. of every category; outcomes without one are left out."""
+    """Return `summary` of every value of one dimension, e.g. of every category; outcomes without a value are left out."""
     groups: dict[str, list[TaskOutcome]] = defaultdict(list)
     for outcome in outcomes:
         value = outcome.groups.get(dimension)
@@ -164,7 +164,7 @@ def difference(
     *,
     share: bool = False,
 ) -> dict[str, Any]:
-    """Mean of `score` in `second` minus in `first`, paired by task.
+    """Return the mean of `score` in `second` minus in `first`, paired by task.
 
     Args:
         share: it is one of tasks, from 0 to 1; see `gap_interval`.
@@ -182,7 +182,7 @@ def difference(
 
 
 def mean(values: Sequence[float]) -> float:
-    """Arithmetic mean; nan without values."""
+    """Return the arithmetic mean; nan without values."""
     return sum(values) / len(values) if values else math.nan
 
 

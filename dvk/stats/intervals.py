@@ -1,4 +1,4 @@
-"""From samples to a number with its interval. Plain Python, microseconds a call, no torch: parent and children use it.
+"""Confidence intervals of samples. Plain Python, microseconds per call, no torch: parent and children use it.
 
 Within one process (`ratio_interval`): order statistics around the median, interpolated to the asked level
 (Hettmansperger and Sheather, Statistics & Probability Letters 4, 1986). What decided it: the percentile bootstrap of a
@@ -26,7 +26,7 @@ LEVEL = 0.95
 # ---------------------------------------------------------------- within a process
 
 def ratio_interval(reference_ms: Sequence[float], candidate_ms: Sequence[float], level: float = LEVEL) -> Interval:
-    """Speedup of the candidate: median of reference / candidate over the pairs.
+    """Return the speedup of the candidate: median of reference / candidate over the pairs.
 
     Args:
         reference_ms: time of the reference in each pair.
@@ -41,7 +41,7 @@ def ratio_interval(reference_ms: Sequence[float], candidate_ms: Sequence[float],
 
 
 def median_ratio(reference_ms: Sequence[float], candidate_ms: Sequence[float]) -> float:
-    """Speedup of one process: what `process_interval` and `claims.claim` take one of a process.
+    """Return the speedup of one process: `process_interval` and `claims.claim` take one per process.
 
     Raises:
         ValueError: as `ratio_interval`.
@@ -50,7 +50,7 @@ def median_ratio(reference_ms: Sequence[float], candidate_ms: Sequence[float]) -
 
 
 def settled(reference_ms: Sequence[float], candidate_ms: Sequence[float], width: float) -> bool:
-    """More pairs would hardly move the median ratio: its standard error is below `width` (relative)."""
+    """Whether more pairs would hardly move the median ratio: its standard error is below `width` (relative)."""
     logs = sorted(_logs(reference_ms, candidate_ms))
     middle = logs[len(logs) // 2]
     deviation = sorted(abs(x - middle) for x in logs)[len(logs) // 2]
@@ -58,7 +58,7 @@ def settled(reference_ms: Sequence[float], candidate_ms: Sequence[float], width:
 
 
 def median_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float, float]:
-    """Median of `values` with the ends of its interval, whatever their distribution: (median, lo, hi).
+    """Return the median of `values` with the ends of its interval, for any distribution: (median, lo, hi).
 
     Fewer than six values cannot say as much as 95 %: the ends are then their least and greatest.
 
@@ -77,7 +77,7 @@ def median_interval(values: Sequence[float], level: float = LEVEL) -> tuple[floa
 
 @cache
 def _ends(count: int, level: float) -> tuple[int, float]:
-    """The interval's lower end among `count` ordered values: rank from 1, and how far on towards the next rank."""
+    """Return the interval's lower end among `count` ordered values: rank from 1, and the fraction towards the next rank."""
     tails = _binomial_tails(count)  # tails[k]: fewer than k of `count` fair coins fall heads
     held = [1 - 2 * tail for tail in tails]  # held[k]: level of the interval between ranks k and count + 1 - k
     rank = 1
@@ -106,7 +106,7 @@ def _logs(reference_ms: Sequence[float], candidate_ms: Sequence[float]) -> list[
 # ---------------------------------------------------------------- over processes
 
 def process_interval(medians: Sequence[float], level: float = LEVEL) -> Interval:
-    """Geometric mean of per-process median speedups with its t-interval.
+    """Return the geometric mean of per-process median speedups with its t-interval.
 
     Args:
         medians: one a fresh process, at least two (see `median_ratio`).
@@ -121,7 +121,7 @@ def process_interval(medians: Sequence[float], level: float = LEVEL) -> Interval
 
 
 def mean_and_error(medians: Sequence[float]) -> tuple[float, float]:
-    """Mean of the logarithms and its standard error.
+    """Return the mean of the logarithms and its standard error.
 
     Raises:
         ValueError: as `process_interval`.

@@ -1,4 +1,4 @@
-"""Student's distribution: its tail and its quantiles, in plain Python, microseconds to a millisecond a call."""
+"""Student's distribution: tail and quantiles in plain Python, microseconds to a millisecond per call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 
 def student_tail(t: float, degrees: float) -> float:
-    """P(T ≥ t) of Student's distribution.
+    """Return P(T ≥ t) of Student's distribution.
 
     Through the regularised incomplete beta function: for t ≥ 0 it is I_x(ν/2, 1/2) / 2 with x = ν / (ν + t²)
     (Abramowitz and Stegun 26.7.1).
@@ -20,7 +20,7 @@ def student_tail(t: float, degrees: float) -> float:
 
 @lru_cache(maxsize=4096)
 def student_quantile(p: float, degrees: float) -> float:
-    """The t that Student's distribution stays below with probability `p`, by bisection.
+    """Return the quantile of Student's distribution at probability `p`, by bisection.
 
     Raises:
         ValueError: `p` not inside (0, 1), or no degrees of freedom.
@@ -39,7 +39,7 @@ def student_quantile(p: float, degrees: float) -> float:
 
 
 def _incomplete_beta(x: float, a: float, b: float) -> float:
-    """Regularised I_x(a, b) by its continued fraction (Abramowitz and Stegun 26.5.8), Lentz's way of evaluating it."""
+    """Return the regularised I_x(a, b) by its continued fraction (Abramowitz and Stegun 26.5.8), evaluated by Lentz's method."""
     if x <= 0 or x >= 1:
         return 0.0 if x <= 0 else 1.0
     if x > (a + 1) / (a + b + 2):  # the fraction converges quickly on the other side

@@ -1,9 +1,9 @@
-"""Many small requests in few sandboxed children: order kept, and a request that kills its child costs only itself.
+"""Batches of small requests in few sandboxed children: order kept, and a request that kills its child fails alone.
 
     for index, answer in each("dvk.tasks.hygiene:child", requests, limits):
         ...                        # answer is the child's dict, or the Death of the child
 
-The child's function receives one message `{"requests": [...]}` and sends one answer a request, in order.
+The child's function receives one message `{"requests": [...]}` and sends one answer per request, in order.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from dvk.sandbox import Death, SandboxSession
 
 def each(target: str, requests: Iterable[dict[str, Any]], limits: Limits, *, per_child: int = 200,
          num_workers: int = 1, env: Mapping[str, str] | None = None) -> Iterator[tuple[int, dict[str, Any] | Death]]:
-    """Answers in the order of the requests.
+    """Return answers in the order of the requests.
 
     Args:
         target: `package.module:function` for the children.
-        requests: taken as they are needed, a few blocks ahead.
+        requests: consumed as needed, a few blocks ahead.
         limits: `wall_s` is for one request; the rest for a child.
-        per_child: requests that one child gets.
+        per_child: requests per child.
         num_workers: children at a time.
         env: more environment variables for the children, set before they import anything.
     """
@@ -53,7 +53,7 @@ def _block(target: str, block: list[dict[str, Any]], limits: Limits, env: dict[s
     while len(answers) < len(block):
         rest = block[len(answers):]
         whole = limits.model_copy(update={"wall_s": limits.wall_s * (len(rest) + 1)})
-        # Many small operators: a thread more a core only waits.
+        # With small operators, more than one thread per core only waits.
         late_env, isolate = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}, limits.reference_isolation("cpu")
         with SandboxSession(target, whole, env=env, late_env=late_env, isolate=isolate) as session:
             session.send({"requests": rest})

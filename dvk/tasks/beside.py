@@ -1,8 +1,7 @@
-"""Files beside a user's file that it imports: which they are, and how they import where its folder cannot be read.
+"""Files next to a user's file that it imports: their list, and their import where the folder cannot be read.
 
-A task carries their texts as it carries its own, so what is judged is what was examined, and isolated processes, which
-may read no home folder, have them too. A process that serves one task after another forgets the files of the one before.
-Child side only, but for `holds`.
+A task carries their texts like its own, so what is judged is what was examined, and isolated processes, which may read no home folder, have
+them too. A process that serves one task after another forgets the files of the previous one. Child side only, except `holds`.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from dvk.tasks.packages import base_of
 from dvk.tasks.sourcetext import read_source
 
 PREFIX = "dvk_source_"
-"""Of the name of every module that `sourcefile` executes."""
+"""Prefix of every module that `sourcefile` executes."""
 Texts = tuple[tuple[str, str], ...]
-"""(path from the file's folder, or the one that its package lies in; text) of each."""
+"""(path from the file's folder, or the package's parent folder; text) of each."""
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 _INSTALLED = {"site-packages", "dist-packages"}
@@ -37,18 +36,18 @@ class _Place(NamedTuple):
     added: tuple[str, ...]
     """Those of them that were not on `sys.path`."""
     before: frozenset[str]
-    """Modules that are not its."""
+    """Modules that are not part of it."""
 
 
 _copies: list[Path] = []
 _places: list[_Place] = []
-"""None or one: whose files import now."""
+"""Empty or one place: the one whose files import now."""
 
 
 def copies() -> Path:
-    """A folder for texts that their user's files do not hold, or not readably; it lasts as long as the process."""
+    """Return a folder for texts that the user's files do not contain, or not readably; it lasts as long as the process."""
     if not _copies:
-        # The sandbox gives its children a scratch TMPDIR where it can; this covers a normal end elsewhere.
+        # The sandbox gives its children a scratch TMPDIR if it can; this covers a normal end elsewhere.
         folder = Path(tempfile.mkdtemp(prefix="dvk-source-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         _copies.append(folder)
@@ -56,12 +55,12 @@ def copies() -> Path:
 
 
 def settle(path: str, texts: Texts, package: str = "") -> Path | None:
-    """Have the files next to `path`, and the package it is of, import, last on `sys.path`: the folder of their copies, if it takes copies.
+    """Put the folder of the files next to `path`, and of its package, last on `sys.path`; a folder of copies if it needs copies.
 
     Args:
-        path: of the user's file.
-        texts: what was examined; copied where the folder does not hold just that.
-        package: that the file is a module of.
+        path: the user's file.
+        texts: the examined texts; copied if the folder does not contain exactly these.
+        package: the package that the file is a module of.
     """
     base, folder = base_of(Path(path), package), str(Path(path).resolve().parent)
     if not (_places and (_places[0].folder, _places[0].texts) == (folder, texts)):
@@ -79,24 +78,24 @@ def settle(path: str, texts: Texts, package: str = "") -> Path | None:
 
 
 def roots() -> tuple[str, ...]:
-    """Folders that the file executed last imports from without its own doing."""
+    """Return the folders that the last executed file imports from without adding them."""
     return _places[0].roots if _places else ()
 
 
 def imported() -> dict[str, Path]:
-    """Files below the folder of the file executed last that were imported since, by their path from there, sorted.
+    """Return the files below the last executed file's folder that were imported since, relative to it, sorted.
 
-    What is installed there (an environment, dvk itself), temporary, or in a hidden folder, as caches are, does not count.
+    Files of installed packages (an environment, dvk), temporary files, and hidden folders such as caches do not count.
     """
     if not _places:
         return {}
     root = Path(_places[0].roots[0])
-    found = [file for _, file in _modules(_places[0]) if file.is_relative_to(root) and file.is_file()]  # one in a zip is none
+    found = [file for _, file in _modules(_places[0]) if file.is_relative_to(root) and file.is_file()]  # a file in a zip does not count
     return dict(sorted((str(file.relative_to(root)), file) for file in found))
 
 
 def texts_of(files: dict[str, Path]) -> Texts:
-    """Of those that are text."""
+    """Return the texts of those that are text files."""
     result = []
     for name, file in files.items():
         try:
@@ -107,7 +106,7 @@ def texts_of(files: dict[str, Path]) -> Texts:
 
 
 def holds(folder: Path, texts: Texts) -> bool:
-    """It has files of just these texts, readably."""
+    """Whether it has files of exactly these texts, readably."""
     try:
         return all(read_source(folder / name) == text for name, text in texts)
     except (OSError, UnicodeDecodeError):
@@ -132,10 +131,10 @@ def _forget(place: _Place) -> None:
 
 
 def _modules(place: _Place) -> list[tuple[str, Path]]:
-    """Name and file of the modules that came from the place."""
+    """Return name and file of the modules imported from the place."""
     result = []
     for name, module in list(sys.modules.items()):
-        file = vars(module).get("__file__") if isinstance(module, ModuleType) else None  # a lazy one may import when asked
+        file = vars(module).get("__file__") if isinstance(module, ModuleType) else None  # a lazy module may import when asked
         if isinstance(file, str) and name not in place.before and not name.startswith(PREFIX):
             if any(_is_own(Path(file), Path(root)) for root in place.roots):
                 result.append((name, Path(file)))

@@ -1,7 +1,7 @@
 """Live objects from a `Task`: the reference, its inputs, and candidates with the reference's weights.
 
-Child side only: executes the user's file, or a model's. Raises for what the code does wrong;
-what kills the process is the sandbox's to tell. Nothing here compares or measures.
+Child side only: executes the user's file, or a model's. Raises for errors of the code; the sandbox reports what kills the process. Nothing
+here compares or measures.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CANDIDATE = "ModelNew"
 
 
 class CandidateError(Exception):
-    """A candidate that never got to run; material for a verdict, not for the user.
+    """A candidate that did not run; material for a verdict, not for the user.
 
     `stage` and `status` are those of a `Verdict`.
     """
@@ -64,9 +64,9 @@ class BuiltTask:
         self.variants: tuple[str, ...] = ("native", *self._variants)
 
     def inputs(self, seed: int, variant: str | ShapeVariant = "native") -> tuple[list[Any], dict[str, Any]]:
-        """Fresh args and kwargs of one call, on the task's device and dtype; equal seeds, equal values.
+        """Return fresh args and kwargs of one call, on the task's device and dtype; equal seeds, equal values.
 
-        `variant` is one of `variants`, or a size of the caller's own, which the reference need not accept.
+        `variant` is one of `variants`, or the caller's size, which the reference need not accept.
 
         Raises:
             TaskError: get_inputs() failed.
@@ -85,7 +85,7 @@ class BuiltTask:
         """Refuse a `call` whose signature cannot take this task's inputs.
 
         Raises:
-            TypeError: says how it differs.
+            TypeError: with the difference.
         """
         if self._call is None:
             self.inputs(0)
@@ -93,11 +93,11 @@ class BuiltTask:
         entry.check_call(call, *self._call, what)
 
     def input_names(self, args: list[Any]) -> list[str]:
-        """The forward parameters that positional arguments go to."""
+        """Return the forward parameters that positional arguments go to."""
         return self._drawer.names(args)
 
     def init(self) -> tuple[list[Any], dict[str, Any]]:
-        """Fresh constructor arguments, tensors in them on the task's device."""
+        """Return fresh constructor arguments, with tensors on the task's device."""
         return _init_arguments(self.task, self.module)
 
 
@@ -131,10 +131,10 @@ def build(task: Task, seed: int = 0) -> BuiltTask:
 
 
 def build_candidate(source: str, task: Task, built: BuiltTask, seed: int = 0) -> nn.Module:
-    """`ModelNew` of `source`, constructed as the reference was, with the reference's weights where they fit.
+    """Construct `ModelNew` of `source` as the reference was, with the reference's weights if they fit.
 
-    Weights are copied when names and shapes of the two state_dicts agree (`same_weights`); otherwise
-    they are equal only as far as equal seeds and an equal order of drawing make them.
+    Weights are copied if names and shapes of the two state_dicts agree (`same_weights`); otherwise they are equal only as far as equal
+    seeds and an equal order of drawing make them.
 
     Raises:
         CandidateError: not Python, raises on import, no ModelNew, its constructor raises, or its forward
@@ -149,16 +149,16 @@ def build_candidate(source: str, task: Task, built: BuiltTask, seed: int = 0) ->
 
 def construct_candidate(source: str, task: Task, module: ModuleType, call: input_sampler.Call, *, on_device: bool, training: bool,
                         seed: int = 0) -> nn.Module:
-    """`ModelNew` of `source` with the weights its own constructor gives it.
+    """Construct `ModelNew` of `source` with the weights of its constructor.
 
     Args:
         source: the candidate's text.
-        task: what it competes for.
+        task: the task that it competes for.
         module: the executed file of the task; its get_init_inputs() gives the constructor's arguments.
-        call: example args and kwargs that forward has to take.
+        call: example args and kwargs that forward must accept.
         on_device: the reference was constructed under `torch.device(task.device)`.
         training: the reference's mode.
-        seed: all generators' while it is constructed.
+        seed: seed of all generators during construction.
 
     Raises:
         CandidateError: see `build_candidate`.
@@ -188,14 +188,14 @@ def construct_candidate(source: str, task: Task, module: ModuleType, call: input
 
 
 def same_weights(model: nn.Module, reference: nn.Module) -> bool:
-    """The two state_dicts have the same names and shapes."""
+    """Whether the two state_dicts have the same names and shapes."""
     mine, theirs = model.state_dict(), reference.state_dict()
     return mine.keys() == theirs.keys() and all(
         getattr(mine[key], "shape", None) == getattr(theirs[key], "shape", None) for key in mine)
 
 
 def run_file(task: Task) -> ModuleType:
-    """Execute the task's own text.
+    """Execute the task's text.
 
     Raises:
         TaskError: it is not Python, or raises.
@@ -232,7 +232,7 @@ def _construct(constructor: Callable[..., nn.Module], task: Task, module: Module
                on_device: bool) -> nn.Module:
     with seeded(seed):
         args, kwargs = _init_arguments(task, module)
-        torch.manual_seed(seed)  # whatever get_init_inputs() drew, constructors start from the seed
+        torch.manual_seed(seed)  # constructors start from the seed, whatever get_init_inputs() drew
         if not on_device:
             return _placed(constructor(*args, **kwargs), task)
         with torch.device(task.device):  # drawing a large weight on a GPU takes milliseconds, on a CPU seconds
@@ -300,5 +300,5 @@ def _import_hint(error: BaseException, own: str) -> str:
         if own and error.name.split(".")[0] == own.split(".")[0]:
             return f"check the import: `{own}` is taken to be the package that the file is in, and has no `{error.name}`"
         package = error.name.partition(".")[0]
-        return f"install `{package}` into this environment, put it beside the file, or drop the import"
+        return f"install `{package}` into this environment, put it next to the file, or drop the import"
     return "run the file with Python by itself and fix what it says"

@@ -1,8 +1,8 @@
-"""Which class or function of an executed file is meant, and how it is called.
+"""The class or function of an executed file that is optimised, and its call.
 
-Order without a name: `Model`, else the only nn.Module class that the file defines, else the only
-public function that it defines besides get_inputs and get_init_inputs. Imported things count only
-when they are named, or are called `Model` where the file defines no class itself.
+Order without a name: `Model`, else the only nn.Module class that the file defines, else the only public function that it defines
+besides get_inputs and get_init_inputs. Imported objects count only if they are named, or are called `Model` and the file defines no
+class itself.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ GET_INIT_INPUTS = "get_init_inputs"
 
 
 def find(module: ModuleType, name: str | None, file: str) -> tuple[str, Literal["module", "function"]]:
-    """Name and kind of the entry.
+    """Return name and kind of the entry.
 
     Args:
         module: the executed file.
-        name: what the user asked for after the colon, or None.
-        file: how to call the file in messages.
+        name: the name that the user gave after the colon, or None.
+        file: the file's name in messages.
 
     Raises:
         TaskError: nothing fits, several do, or the name is not an nn.Module class or a function.
@@ -48,7 +48,7 @@ def find(module: ModuleType, name: str | None, file: str) -> tuple[str, Literal[
 
 
 def as_module(function: Callable[..., Any]) -> nn.Module:
-    """`function` as a stateless nn.Module whose forward has the function's signature."""
+    """Wrap `function` as a stateless nn.Module whose forward has the function's signature."""
 
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
@@ -61,7 +61,7 @@ def as_module(function: Callable[..., Any]) -> nn.Module:
 
 
 def parameters(call: Callable[..., Any]) -> list[inspect.Parameter]:
-    """The parameters of a call; empty where Python cannot tell."""
+    """Return the parameters of a call; empty if Python cannot determine them."""
     try:
         return list(inspect.signature(call).parameters.values())
     except (TypeError, ValueError):
@@ -69,7 +69,7 @@ def parameters(call: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def positional_names(call: Callable[..., Any], count: int) -> list[str]:
-    """Names of the first `count` positional arguments; those that `*args` swallows are `args.0`, …"""
+    """Return names of the first `count` positional arguments; those taken by `*args` are `args.0`, …"""
     names: list[str] = []
     for parameter in parameters(call):
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
@@ -83,14 +83,14 @@ def check_call(call: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
     """Refuse arguments that the signature cannot take.
 
     Raises:
-        TypeError: with Python's own words, prefixed by `what`.
+        TypeError: with Python's message, prefixed by `what`.
     """
     try:
         signature = inspect.signature(call)
     except (TypeError, ValueError):
         return
     given = list(signature.parameters.values())
-    if isinstance(call, torch._C.ScriptMethod) and given and given[0].name == "self":  # bound all the same
+    if isinstance(call, torch._C.ScriptMethod) and given and given[0].name == "self":  # bound nevertheless
         signature = signature.replace(parameters=given[1:])
     try:
         signature.bind(*args, **kwargs)

@@ -1,7 +1,7 @@
-"""What `load` runs in the child: execute the file, run its reference, say what it is or what is wrong.
+"""Examination of a file in the child: execute it, run its reference, report what it is or what is wrong.
 
-Messages, in order: {stage} before each step, so that a death has a place; {error} and the end, or
-{task}; then {variant} for every further shape that the reference accepts; {done}.
+Messages, in order: {stage} before each step, so that a crash can be located; {error} and the end, or {task}; then {variant} for every
+further shape that the reference accepts; {done}.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SessionChannel(Protocol):
 
 
 def examine(channel: SessionChannel) -> None:
-    """Sandbox target; see the module's docstring for the messages."""
+    """Sandbox target; the module's docstring lists the messages."""
     request = channel.receive()
     if request is None:
         return
@@ -89,7 +89,7 @@ def _identify(request: dict[str, Any]) -> Task:
 
 
 def _with_imported(task: Task) -> Task:
-    """Its id tells what it imports from beside it, too; asked after a call, since some import only then."""
+    """Make its id depend on files that it imports from next to it; called after a call, since some imports happen only then."""
     files = beside.imported()
     if not files:
         return task
@@ -115,7 +115,7 @@ def _check_inputs(built: BuiltTask, inputs: Named, kept: Named) -> None:
 
 
 def _run_twice(built: BuiltTask, call: Call, inputs: Named, twin: Call, kept: Named) -> dict[str, Any]:
-    """What a first call shows of the task; the second, with equal inputs, must agree with it."""
+    """Facts from a first call; the second, with equal inputs, must agree with them."""
     state = snapshot(built.model)
     watch = PrecisionMode()
     unwritten, nesting = noted(inputs), containers(call)
@@ -179,7 +179,7 @@ def _check_equal(first: Named, second: Named, name: str) -> None:
 
 
 def _nan_only(tensor: Any) -> bool:
-    """There is nothing else to compare; NaN here and there, as of rows that are masked whole, is a result like others."""
+    """There is nothing else to compare; NaN in places, as in fully masked rows, is a normal result."""
     return bool(tensor.numel()) and (tensor.is_floating_point() or tensor.is_complex()) and bool(tensor.isnan().all())
 
 
@@ -205,7 +205,7 @@ def _search_shapes(channel: SessionChannel, built: BuiltTask, task: Task) -> Non
                 if size == 1 and not variants.safe_to_broadcast(axis, group):
                     continue
                 candidate = variants.variant(name, group, size)
-                # An index that is too large for a smaller size may be missing from one draw, hardly from three.
+                # An out-of-range index for a smaller size may be missing from one draw, hardly from three.
                 seeds = TRIAL_SEEDS if indexes and size < axis.size else TRIAL_SEEDS[:1]
                 trial = BuiltTask(task.model_copy(update={"shape_variants": (candidate,)}), built.module, built.model,
                               built.constructed_on_device)

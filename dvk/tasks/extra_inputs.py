@@ -1,9 +1,9 @@
-"""The small language of `--extra-input`: another set of inputs, told by what differs from the first. Parses only.
+"""Grammar of `--extra-input`: another set of inputs, given by its differences from the first. Parses only.
 
     NAME=SPEC; NAME=SPEC; …     those that differ, as `--input` writes them: "x=float32[32,1024]"
     SPEC; SPEC; …               all of them, in order: "float32[32,1024]; float32[32,1]"
 
-What a spec leaves out is as in the first set: how values are drawn, and inputs that it does not name.
+Omitted parts are as in the first set: how values are drawn, and inputs that are not named.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BETWEEN = re.compile(r""";(?=(?:[^'"]*['"][^'"]*['"])*[^'"]*$)""")
 
 
 def specs(text: str, given: Sequence[str], inputs: Sequence[TensorSpec]) -> tuple[str, ...]:
-    """The whole set as `--input` specs.
+    """Return the whole set as `--input` specs.
 
     Args:
         text: one `--extra-input`.
@@ -48,7 +48,7 @@ def specs(text: str, given: Sequence[str], inputs: Sequence[TensorSpec]) -> tupl
 
 
 def _whole(item: str, before: str | None) -> str:
-    """With what the first set says of how its values are drawn, where it says nothing itself."""
+    """Complete a spec with the first set's way to draw values."""
     spec, old = parse_input(item), parse_input(before) if before is not None else None
     if old is None or spec.dtype is None or not item.endswith("]") or _kind(spec.dtype) != _kind(old.dtype):
         return item
@@ -60,7 +60,7 @@ def _kind(dtype: str | None) -> str:
 
 
 def _can_be_told(tensor: TensorSpec) -> bool:
-    """Not one inside a list or dict, nor empty, nor complex: those are as get_inputs() gives them."""
+    """Whether a tensor is not inside a list or dict, nor empty, nor complex: those are as get_inputs() gives them."""
     return "." not in tensor.name and 0 not in tensor.shape and tensor.dtype in (*FLOATS, *INTEGERS, "bool")
 
 

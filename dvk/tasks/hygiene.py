@@ -1,8 +1,8 @@
-"""Is a task worth learning from? Found out by running it, hundreds of tasks in one sandboxed child.
+"""Hygiene checks: whether a task is worth learning from, by running it, hundreds of tasks per sandboxed child.
 
-Refused: outputs that are constant or saturated, hold too many NaN or infinities, or do not depend on an input
-or a weight; references that are ill-conditioned (float64 gives something else), change their inputs or
-draw random numbers. Checks run at the small sizes that the file names, natively when asked for time too.
+Rejected: outputs that are constant or saturated, contain too many NaN or infinities, or do not depend on an input or a weight; references
+that are ill-conditioned (float64 gives another result), change their inputs or draw random numbers. Checks run at the small sizes that the
+file names, or at native sizes if a time is requested, too.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from dvk.sandbox import Death
 from dvk.tasks.batch import each
 
 SMALL = re.compile(r"^([A-Z][A-Z0-9_]*) = .*?# small: (\d+)$", re.MULTILINE)
-"""A module constant with the size for checks beside it."""
+"""A module constant, with its size for checks next to it."""
 
 LIMITS = Limits(wall_s=60.0)
 
 DEPENDS = 1e-3
-"""Relative change of an output when an input is drawn anew, or a weight is changed by half and a tenth."""
+"""Relative change of an output when an input is drawn again, or a weight is changed by half and a tenth."""
 VARIES = 1e-3
 """Least deviation of an output over its rms."""
 COMMON = 0.9
@@ -40,25 +40,25 @@ EXACT, EXACT_HALF = 2e-4, 0.1
 
 
 class Hygiene(Record):
-    """What was found about one task."""
+    """Result for one task."""
 
     reasons: tuple[str, ...] = Field((), description="Why it is refused; empty when it is clean.")
     call_s: float | None = Field(None, description="Fastest of a few native calls, in seconds; null where not asked for.")
 
     @property
     def clean(self) -> bool:
-        """Nothing was found."""
+        """Whether there is no finding."""
         return not self.reasons
 
 
 def shrunk(source: str) -> str:
-    """`source` with every constant that has a small size set to it; unchanged where none has."""
+    """Set every constant of `source` that has a small size to it; unchanged if none has."""
     return SMALL.sub(r"\1 = \2", source)
 
 
 def hygiene(sources: Iterable[str], limits: Limits = LIMITS, *, device: Device = "cpu", native: bool = False, per_child: int = 200,
             num_workers: int = 1, eval_mode: bool = False) -> Iterator[Hygiene]:
-    """One finding a source, in order.
+    """Return one finding per source, in order.
 
     Args:
         sources: task files in KernelBench's format with a class `Model`.
@@ -87,7 +87,7 @@ def child(channel: Any) -> None:
 
 
 def examine(source: str, device: Device, native: bool, eval_mode: bool = False) -> Hygiene:
-    """Check one task here and now; runs where its code may run."""
+    """Check one task in this process; only for processes where its code may run."""
     task = Task(id="", name="task", source=source, entry="Model", kind="module", device=device, eval_mode=eval_mode)
     try:
         return _examined(task, native)
@@ -149,7 +149,7 @@ def _outputs(model: Any, args: list[Any]) -> list[Any]:
 
 
 def _degenerate(tensor: Any) -> Iterator[str]:
-    """What is wrong with the values of one output. Rows that are masked whole are NaN, and hidden scores -inf, in honest tasks, too."""
+    """Describe what is wrong with one output's values. Fully masked rows are NaN, and masked scores -inf, in honest tasks, too."""
     import torch
 
     name = str(tensor.dtype).removeprefix("torch.")
@@ -170,7 +170,7 @@ def _degenerate(tensor: Any) -> Iterator[str]:
 
 
 def distance(first: list[Any], second: list[Any]) -> list[float]:
-    """Of each output: rms of the difference over the rms of the first, where both are finite; infinity where the rest differs."""
+    """Return for each output the rms of the difference over the rms of the first, over finite values; infinity if the rest differs."""
     return [_distance(a.double(), b.double()) for a, b in zip(first, second, strict=True)]
 
 
@@ -183,7 +183,7 @@ def _distance(a: Any, b: Any) -> float:
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Tensors of one shape and one value, NaN equal to itself."""
+    """Whether tensors have one shape and equal values, NaN equal to itself."""
     import torch
 
     return bool(torch.equal(a, b) or (a.shape == b.shape and (a.is_floating_point() or a.is_complex()) and
@@ -191,7 +191,7 @@ def equal(a: Any, b: Any) -> bool:
 
 
 def _inexact(model: Any, args: list[Any], first: list[Any]) -> list[str]:
-    """What float64 says; nothing where the module does not run in it."""
+    """Return float64's result; None if the module does not run in it."""
     import torch
 
     dtypes = {str(t.dtype).removeprefix("torch.") for t in [*model.parameters(), *model.buffers(), *args, *first] if isinstance(t,

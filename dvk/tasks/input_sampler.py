@@ -1,8 +1,7 @@
 """Example inputs for a seed and a shape variant: from the file's get_inputs(), or from `--input` specs.
 
-Equal seeds give equal values. Every tensor is the caller's alone: a get_inputs() that hands out the
-same tensor twice is copied. A variant's values come from further draws of the same generator, cut and
-joined, so they stay in the native distribution and integers stay in their domain.
+Equal seeds give equal values. The caller owns every tensor: if get_inputs() returns the same tensor twice, it is copied. A variant's values
+come from further draws of the same generator, cut and joined, so they keep the native distribution and integers their domain.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from dvk.tasks.trees import map_tensors, named_inputs
 Call = tuple[list[Any], dict[str, Any]]
 
 MAX_DRAWS = 64
-"""Of get_inputs() for one larger input; what is larger yet repeats them."""
+"""Most draws of get_inputs() for one larger input; still larger ones repeat them."""
 
 
 class Drawer:
@@ -44,7 +43,7 @@ class Drawer:
         self._check_names()
 
     def draw(self, seed: int, variant: ShapeVariant | None = None) -> Call:
-        """Fresh args and kwargs on the task's device and dtype.
+        """Draw fresh args and kwargs on the task's device and dtype.
 
         Raises:
             TaskError: get_inputs() raised or returned something that is not inputs.
@@ -53,12 +52,12 @@ class Drawer:
             try:
                 return self._draw(seed, variant)
             except (RuntimeError, TypeError, NotImplementedError):
-                # E.g. a CPU generator, or numpy in the way: draw on the CPU and move, from now on.
+                # E.g. a CPU generator, or numpy: draw on the CPU and move, from now on.
                 self._on_device = False
         return self._draw(seed, variant)
 
     def names(self, args: list[Any]) -> list[str]:
-        """Parameter names of positional arguments."""
+        """Return parameter names of positional arguments."""
         return entry.positional_names(self._forward, len(args))
 
     def _draw(self, seed: int, variant: ShapeVariant | None) -> Call:
@@ -84,7 +83,7 @@ class Drawer:
 
     def _native(self) -> Call:
         if self._on_device:
-            with torch.device(self._task.device):  # drawing on a GPU takes milliseconds, on a CPU and moving seconds
+            with torch.device(self._task.device):  # drawing on a GPU takes milliseconds, drawing on a CPU and moving seconds
                 return self._own(self._produce())
         return self._own(self._produce())
 
@@ -150,7 +149,7 @@ class Drawer:
 
 
 def guarded(drawer: Drawer, seed: int, variant: ShapeVariant | None = None) -> Call:
-    """`drawer.draw`, with what the user's code raises turned into a TaskError.
+    """Call `drawer.draw`, with exceptions of the user's code turned into a TaskError.
 
     Raises:
         TaskError: always this.
@@ -180,10 +179,10 @@ def _from_spec(spec: InputSpec) -> Any:
 
 
 def _num_draws(spec: InputSpec, native: Any) -> int:
-    """How many native tensors make one of the spec's size.
+    """Return how many native tensors make one of the spec's size.
 
     Raises:
-        TaskError: it is to be like something that it cannot be like.
+        TaskError: `like` cannot apply to it.
     """
     if spec.fill != "like":
         return 1
@@ -196,7 +195,7 @@ def _num_draws(spec: InputSpec, native: Any) -> int:
 
 
 def _like(spec: InputSpec, draws: list[torch.Tensor]) -> torch.Tensor:
-    """Draws joined along every dimension that is too short, cut where one is too long, in the native order of strides."""
+    """Join draws along every dimension that is too short, cut where one is too long, in the native order of strides."""
     have = draws[0].shape
 
     def joined(number: int, dimension: int) -> torch.Tensor:
@@ -211,13 +210,13 @@ def _like(spec: InputSpec, draws: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _laid_out(tensor: torch.Tensor, native: torch.Tensor) -> torch.Tensor:
-    """A dense copy in the native order of strides."""
+    """Return a dense copy in the native order of strides."""
     order = sorted(range(native.dim()), key=lambda d: (-native.stride()[d], d))
     return tensor.permute(order).contiguous().permute([order.index(d) for d in range(len(order))])
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides; an expanded tensor stays expanded."""
+    """Return a copy with the same strides; an expanded tensor stays expanded."""
     if tensor.numel() == 0 or any(s == 0 and n > 1 for s, n in zip(tensor.stride(), tensor.shape, strict=True)):
         return tensor
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)

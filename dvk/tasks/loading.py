@@ -1,7 +1,7 @@
-"""Make a `Task` of a user's file: read its text here, examine it in a child, return records.
+"""Loading of a user's file as a `Task`: its text is read here and examined in a child.
 
-The parent executes, imports and parses nothing of the file. Everything the file can do wrong, to the
-point of killing its process, comes back as a `TaskError` with a hint.
+The parent executes, imports and parses nothing of the file. Every error of the file, up to killing its process, becomes a `TaskError` with
+a hint.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dvk.tasks import naming
 from dvk.tasks.sourcetext import read_source
 from dvk.tasks.specs import parse_dtype, parse_init, parse_inputs
 
-VARIANTS_S = 60.0  # the child stops looking for shapes long before; past this it hangs, and we take what it found
+VARIANTS_S = 60.0  # the child stops looking for shapes long before; past this it hangs, and earlier shapes are used
 
 _DEATHS = {
     "timeout": ("did not finish within {wall_s:.0f} s", "look for an endless loop, make the example inputs smaller, "
@@ -35,19 +35,19 @@ _DEATHS = {
 
 def load(spec: str, *, inputs: Sequence[str] = (), init: Sequence[str] = (), eval_mode: bool = False,
          dtype: str | None = None, device: Device = "cpu", limits: Limits | None = None) -> Task:
-    """The task that `spec` describes, examined.
+    """Return the task that `spec` describes, examined.
 
     Args:
         spec: see `naming`.
-        inputs: `--input` specs (see `dvk.tasks.specs`); they take the place of the file's get_inputs().
-        init: `--init` constructor arguments; they take the place of the file's get_init_inputs().
+        inputs: `--input` specs (see `dvk.tasks.specs`); they replace the file's get_inputs().
+        init: `--init` constructor arguments; they replace the file's get_init_inputs().
         eval_mode: call .eval() on the module.
         dtype: cast floating inputs and weights to this torch dtype.
         device: `cpu` or `cuda`.
-        limits: what examining may use.
+        limits: limits of the examination.
 
     Raises:
-        TaskError: the file is malformed, or its reference cannot be judged; Exhausted where that may be the machine's load.
+        TaskError: the file is malformed, or its reference cannot be judged; Exhausted if the machine's load may be the cause.
         MachineError: `cuda` without a GPU.
     """
     path, entry = naming.split(spec)
@@ -65,12 +65,12 @@ def load(spec: str, *, inputs: Sequence[str] = (), init: Sequence[str] = (), eva
 
 def unexamined(spec: str, *, inputs: Sequence[str] = (), init: Sequence[str] = (), eval_mode: bool = False, dtype: str | None = None,
                device: Device = "cpu") -> Task:
-    """The task that `spec` describes, for a judge on another machine, which examines it itself. Nothing is run here.
+    """Return the task that `spec` describes, for a judge on another machine, which examines it. Nothing is run here.
 
-    Arguments as of `load`.
+    Arguments as for `load`.
 
     Raises:
-        TaskError: unreadable, or it does not say by its text which class or function is meant.
+        TaskError: it is unreadable, or its text does not determine the class or function.
     """
     path, entry = naming.split(spec)
     parse_inputs(inputs)
@@ -89,7 +89,7 @@ def unexamined(spec: str, *, inputs: Sequence[str] = (), init: Sequence[str] = (
 
 
 def of_text(source: str, entry: str, name: str) -> Task:
-    """The task of a text whose class or function `entry` is known, unexamined."""
+    """Return the unexamined task of a text whose class or function `entry` is known."""
     kind: Literal["module", "function"] = "function" if re.search(rf"^def\s+{re.escape(entry)}\b", source, re.M) else "module"
     return Task(id=content_hash("unexamined", source, entry), name=name, source=source, entry=entry, kind=kind)
 
@@ -106,7 +106,7 @@ def _examine(request: dict[str, Any], file: str, limits: Limits) -> Task:
             if isinstance(answer, Death):
                 if task is None:
                     raise _death(answer, file, stage, limits)
-                break  # it died of a shape of our choosing: the file itself is fine
+                break  # a tried shape killed it: the file itself is fine
             message = answer.value
             if "error" in message:
                 raise _error(**message["error"])

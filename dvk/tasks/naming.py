@@ -1,8 +1,8 @@
-"""What a user writes for a task → its file and the class or function meant. Looks at the disk, runs nothing.
+"""Resolution of a user's spec to a file and a class or function. Looks at the disk, runs nothing.
 
     model.py   model.py:Gate   pkg/model.py:Gate   pkg.model:Gate   pkg:Gate
 
-A dotted name is looked for in the current folder, then where this Python imports from.
+A dotted name is looked up in the current folder, then where this Python imports from.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
 
 def split(spec: str) -> tuple[Path, str | None]:
-    """The file, which need not exist, and the name behind the colon.
+    """Return the file, which need not exist, and the name after the colon.
 
     Raises:
-        TaskError: the name is none, or there is no such module.
+        TaskError: the name is not a name, or there is no such module.
     """
     before, separator, entry = spec.rpartition(":")
     if not separator or Path(spec).exists():
@@ -32,7 +32,7 @@ def split(spec: str) -> tuple[Path, str | None]:
 
 
 def stem(path: Path) -> str:
-    """What to call a file in names: that of its folder where it is a package's own."""
+    """Return a file's short name: its folder's for a package's `__init__.py`."""
     return path.resolve().parent.name if path.name == "__init__.py" else path.stem
 
 

@@ -1,7 +1,7 @@
-"""Files that are modules of a package: which one, and their relative imports written as absolute ones.
+"""Files that are modules of a package, and their relative imports rewritten as absolute ones.
 
-`from .layers import Gate` means nothing in a text that is run alone, as a task's and its drop-in's are; `from pkg.layers import
-Gate` does wherever the package can be imported (`beside`). Lines stay where they are.
+`from .layers import Gate` fails in a text that runs alone, as a task's and its drop-in's do; `from pkg.layers import Gate` works wherever
+the package can be imported (`beside`). Line numbers do not change.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _FROM, _MODULE = re.compile(rb"from(?:\s|\\\n)*(?:\.(?:\s|\\\n)*)+"), re.compile
 
 
 def package_of(path: Path, source: str) -> str:
-    """The package that a file is a module of, e.g. `pkg.nn`; empty where it is none.
+    """Return the package that a file is a module of, e.g. `pkg.nn`; empty if there is none.
 
     Folders with an `__init__.py` are packages; without, as many as the file's relative imports go up.
 
@@ -36,12 +36,12 @@ def package_of(path: Path, source: str) -> str:
 
 
 def base_of(path: Path, package: str) -> Path:
-    """The folder that a file's imports start from: its own, or the one that its package lies in."""
+    """Return the folder that a file's imports start from: its folder, or its package's parent folder."""
     return path.resolve().parents[package.count(".") + 1 if package else 0]
 
 
 def absolute(source: str, package: str) -> str:
-    """`source` with its relative imports written from `package` on."""
+    """Return `source` with its relative imports rewritten relative to `package`."""
     found = _relative(source)
     if not found:
         return source
@@ -64,6 +64,6 @@ def absolute(source: str, package: str) -> str:
 def _relative(source: str) -> list[ast.ImportFrom]:
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # told by who runs it
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # reported when it is run
         return []
     return [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]

@@ -1,4 +1,4 @@
-"""How exactly the reference computes: the class that sets the judge's tolerance.
+"""The precision of a reference: the class that sets the judge's tolerance.
 
     exact  no output is floating
     half   some operator rounds to 16 bits or fewer (autocast included)
@@ -6,8 +6,8 @@
     fp32   some operator rounds to float32
     fp64   everything floating is float64
 
-Watched while the reference runs, so only what really executes counts. Operators inside kernels of the
-user's own are not seen, their outputs are.
+Observed while the reference runs, so only operators that execute count. Operators inside the user's kernels are not seen, but their outputs
+are.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Precision = Literal["fp64", "fp32", "tf32", "half", "exact"]
 
 _PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "addbmm", "linear", "matmul", "dot", "mv", "addmv", "_scaled_dot_product")
 _CONVOLUTIONS = ("convolution", "conv1d", "conv2d", "conv3d", "_cudnn_rnn", "cudnn_convolution")
-# These move or reinterpret values: what they return was not rounded by them.
+# These move or reinterpret values without rounding.
 _MOVES = ("_to_copy", "to", "clone", "copy_", "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "expand",
           "select", "slice", "unsqueeze", "squeeze", "cat", "stack", "detach", "alias", "index_select", "gather",
           "embedding", "empty_like", "empty", "contiguous", "split", "unbind", "as_strided")
 
 
 class PrecisionMode(TorchDispatchMode):
-    """Notes the dtypes that operators compute in, and whether TF32 may be among them."""
+    """Records the dtypes that operators compute in, and whether TF32 may be among them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class PrecisionMode(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # torch's default would import torch._dynamo at the first operator: 2 s for nothing
+        return False  # torch's default would import torch._dynamo at the first operator, which takes 2 s
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -55,7 +55,7 @@ class PrecisionMode(TorchDispatchMode):
 
 
 def classify(watch: PrecisionMode, outputs: list[torch.Tensor]) -> Precision:
-    """The class of a reference that ran under `watch` and returned `outputs`."""
+    """Return the class of a reference that ran under `watch` and returned `outputs`."""
     if not any(t.dtype.is_floating_point or t.dtype.is_complex for t in outputs):
         return "exact"
     dtypes = watch.dtypes | {t.dtype for t in outputs if t.dtype.is_floating_point or t.dtype.is_complex}
@@ -72,11 +72,11 @@ def _bits(dtype: torch.dtype) -> int:
 
 
 def _tf32_flags() -> tuple[bool, bool]:
-    """(matrix products, convolutions) may use TF32."""
+    """Return whether (matmuls, convolutions) may use TF32."""
     try:
         return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     except RuntimeError:
-        # torch refuses the old flags once the file has set the newer ones.
+        # torch raises on the old flags once the file has set the newer ones.
         matmul: Any = torch.backends.cuda.matmul
         convolution: Any = getattr(torch.backends.cudnn, "conv", torch.backends.cudnn)
         return matmul.fp32_precision == "tf32", convolution.fp32_precision == "tf32"

@@ -1,8 +1,8 @@
 """Folders that a user's file puts on `sys.path`, so that every process that judges it can import from them.
 
-They are recorded when the file is examined and go with the task: isolated processes may then read them, and have them last on
-their path. A relative one (`sys.path.append("lib")`) is meant from where the user's interpreter runs: looked for beside the file,
-then in the folder that dvk was started in. Child side only.
+They are recorded when the file is examined and are part of the task: isolated processes may read them and have them last on their path. A
+relative one (`sys.path.append("lib")`) depends on the interpreter's working folder: it is looked up next to the file, then in the folder
+that dvk was started in. Child side only.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from dvk.sandbox import importable
 
 
 class Searched:
-    """Watches `sys.path` from when it is made.
+    """Records changes of `sys.path` from its construction.
 
     Args:
-        bases: folders that a relative one may be meant from.
+        bases: folders that relative ones may refer to.
     """
 
     def __init__(self, bases: Iterable[str]):
@@ -31,17 +31,17 @@ class Searched:
         sys.meta_path.append(self)
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """What relative entries of the path hold; asked last."""
+        """Return what relative entries of the path contain; checked last."""
         if path is not None:
             return None
         relative = [entry for entry in self._entries() if not os.path.isabs(entry)]
         return PathFinder.find_spec(name, [folder for entry in relative for folder in self._meant(entry)])
 
     def added(self, own: Iterable[str] = ()) -> tuple[str, ...]:
-        """The folders and archives, absolute, in the order of the path; `own` are not the user's doing.
+        """Return the folders and archives, absolute, in the order of the path; `own` are not the user's additions.
 
         Raises:
-            TaskError: something was imported from one that isolated processes must not read.
+            TaskError: a module was imported from one that isolated processes must not read.
         """
         result = dict.fromkeys(folder for entry in self._entries() for folder in self._meant(entry))
         for folder in own:
@@ -50,7 +50,7 @@ class Searched:
             if (name := _imported_from(folder)) is not None:
                 raise TaskError(
                     f"it imports `{name}` from `{folder}`, which candidates may not read",
-                    "move the module into a separate folder beside the file, or install it",
+                    "move the module into a separate folder next to the file, or install it",
                 )
             del result[folder]
         return tuple(result)
@@ -64,7 +64,7 @@ class Searched:
 
 
 def have(folders: Iterable[str]) -> None:
-    """Import from these, too, after all else."""
+    """Import from these, too, after all others."""
     missing = [folder for folder in folders if folder not in sys.path]
     if missing:
         sys.path += missing
@@ -72,7 +72,7 @@ def have(folders: Iterable[str]) -> None:
 
 
 def _imported_from(folder: str) -> str | None:
-    """A module whose file lies right in the folder, or a package there."""
+    """Whether a module's file, or its package, is directly in the folder."""
     for name, module in list(sys.modules.items()):
         file = vars(module).get("__file__") if isinstance(module, ModuleType) else None
         if isinstance(file, str) and os.path.dirname(file) in (folder, os.path.join(folder, name.partition(".")[0])):

@@ -1,4 +1,4 @@
-"""How many bytes tensors have, told from their specs alone."""
+"""Sizes of tensors in bytes, from their specs alone."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dvk.records import Task
 
 
 def num_bytes(task: Task) -> int:
-    """Of a task's inputs and outputs, once each."""
+    """Return the bytes of a task's inputs and outputs, each counted once."""
     return tensor_bytes((spec.dtype, spec.shape) for spec in (*task.inputs, *task.outputs))
 
 
 def tensor_bytes(tensors: Iterable[tuple[str, tuple[int, ...]]]) -> int:
-    """Of the elements of tensors, by dtype and shape; dtypes go by torch's names: `bfloat16`, `complex64`, `bool`."""
+    """Return the bytes of tensors by dtype and shape; dtypes have torch's names: `bfloat16`, `complex64`, `bool`."""
     return sum(math.prod(shape) * _width(dtype) for dtype, shape in tensors)
 
 

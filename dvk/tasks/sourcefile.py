@@ -1,9 +1,8 @@
-"""Execute source text as a real module backed by a file on disk, and say where in it something was raised.
+"""Execution of source text as a module backed by a file on disk, and the location of its exceptions.
 
-`inspect.getsource` and Triton's `@jit` read a module's file, so there always is one: the user's own
-when it still holds this text, else a copy. The text that runs is the one given, never the file's.
-What lies next to the user's file can be imported (`beside`), and shadows nothing.
-Child side only; keeps nothing out: the code that runs here may do anything to this process.
+`inspect.getsource` and Triton's `@jit` read a module's file, so there always is one: the user's file if it still has this text, else a
+copy. The given text runs, never the file's. Files next to the user's file can be imported (`beside`), and shadow nothing. Child side only,
+without protection: the code may do anything to this process.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ from dvk.tasks.beside import PREFIX
 from dvk.tasks.sourcetext import read_source
 
 _LACKS = re.compile(r"(out of|can't allocate|cannot allocate) memory|can't start new thread", re.IGNORECASE)
-"""In what torch, CUDA and Python say when the machine gives them no more."""
+"""Phrases of torch, CUDA and Python for exhausted resources."""
 
 
 def execute(source: str, *, path: str | None = None, texts: beside.Texts = (), package: str = "", role: str = "reference") -> ModuleType:
-    """Run `source` as a module with a name of its own, registered in `sys.modules`.
+    """Run `source` as a module with a unique name, registered in `sys.modules`.
 
     Args:
         source: Python text.
-        path: where the text was read from; its folder becomes importable.
-        texts: of what it imports from there.
-        package: that the file is a module of.
+        path: file that the text was read from; its folder becomes importable.
+        texts: texts of files that it imports from there.
+        package: package that the file is a module of.
         role: a word in the module's name, for readers of tracebacks.
 
     Raises:
         SyntaxError, ValueError, RecursionError, MemoryError: the text is not a program.
-        BaseException: whatever the text itself raises, SystemExit included.
+        BaseException: any exception of the text, SystemExit included.
     """
     stem = f"{PREFIX}{role}_{content_hash(source)}"
     name, count = stem, 1
@@ -54,10 +53,10 @@ def execute(source: str, *, path: str | None = None, texts: beside.Texts = (), p
     loader = importlib.machinery.SourceFileLoader(name, file)
     module.__spec__ = importlib.machinery.ModuleSpec(name, loader, origin=file)
     module.__loader__ = loader
-    # An entry without a time stamp is never checked against the disk: what runs is what is shown.
+    # An entry without a time stamp is never checked against the disk, so tracebacks show the text that runs.
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     sys.modules[name] = module
-    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # no __pycache__ beside the user's files
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # no __pycache__ next to the user's files
     try:
         exec(code, module.__dict__)
     except BaseException:  # a file may raise anything, SystemExit too
@@ -72,7 +71,7 @@ def execute(source: str, *, path: str | None = None, texts: beside.Texts = (), p
 
 
 def blame(error: BaseException) -> str:
-    """`Kind: message` of `error`, and the last line of an executed source on the way to it."""
+    """Return `Kind: message` of `error`, and the last line of an executed source that it passed."""
     kind = type(error).__name__
     text = " ".join(text_of(error).split())
     what = f"{kind}: {text[:600]}" if text else kind
@@ -86,7 +85,7 @@ def blame(error: BaseException) -> str:
 
 
 def fault(what: str, error: BaseException, hint: str) -> TaskError:
-    """`what` happened because the user's code raised `error`: as something to tell the user."""
+    """Return an error for the user: `what` happened because their code raised `error`."""
     if isinstance(error, SystemExit):
         hint = "guard the call of exit with `if __name__ == '__main__':`, or remove it"
     lacks = isinstance(error, MemoryError) or _LACKS.search(text_of(error))
@@ -100,7 +99,7 @@ def _backing_file(source: str, path: str | None, name: str, place: Path | None) 
                 return str(Path(path).resolve())
         except (OSError, UnicodeDecodeError):
             pass
-    # Under its own name, for readers of tracebacks, in a folder that no import looks into.
+    # Under its file name, for readers of tracebacks, in a folder that no import searches.
     file = (place or beside.copies()) / name / os.path.basename(path or f"{name}.py")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(source, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""How the text of a user's file is read: the same way by the parent and by the child."""
+"""Reading of a user's file: the same in the parent and the child."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def read_source(path: Path) -> str:
-    """The text of a source file, line ends as `\\n`, without a byte order mark.
+    """Return the text of a source file, with line ends as `\\n`, without a byte order mark.
 
     Raises:
         OSError, UnicodeDecodeError: it cannot be read, or is not UTF-8.

@@ -1,12 +1,12 @@
-"""The small languages of `--input`, `--init` and `--dtype`. Parses only: needs no torch, runs nothing.
+"""Grammars of `--input`, `--init` and `--dtype`. Parses only: needs no torch, runs nothing.
 
     --input  NAME=DTYPE[DIM,DIM,…][<HIGH][:FILL]     x=float32[64,1024]   idx=int64[64]<1000   m=bool[8,8]
              NAME=LITERAL                            alpha=0.5            approximate='tanh'
     --init   LITERAL or NAME=LITERAL                 512                  eps=1e-5
 
-FILL is `randn` (the default of floats), `rand`, `ones`, `zeros` or `like`. Integers are uniform in [0, HIGH),
-HIGH is 10 unless given; booleans are fair coins. `DTYPE[]` is a tensor of no dimensions. `like`: as the file's
-get_inputs() draws it, at this size; what no spec names then comes from get_inputs(), too.
+FILL is `randn` (the default of floats), `rand`, `ones`, `zeros` or `like`. Integers are uniform in [0, HIGH), with HIGH 10 by default;
+booleans are fair coins. `DTYPE[]` is a scalar tensor. `like` draws as the file's get_inputs() does, at this size; inputs without a spec
+then come from get_inputs(), too.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def parse_input(text: str) -> InputSpec:
 
 
 def named(text: str) -> str | None:
-    """The name in `NAME=…`, None where there is none."""
+    """Return the name in `NAME=…`, None without one."""
     match = _NAMED.fullmatch(text.strip())
     return match["name"] if match else None
 
@@ -104,7 +104,7 @@ def parse_init(texts: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
     """Read all `--init` of one command line into positional and named constructor arguments.
 
     Raises:
-        TaskError: not a Python literal, a name twice, or a positional one after a named one.
+        TaskError: not a Python literal, a duplicate name, or a positional one after a named one.
     """
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
@@ -124,7 +124,7 @@ def parse_init(texts: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
 
 
 def parse_dtype(text: str) -> str:
-    """The torch name of a floating dtype.
+    """Return the torch name of a floating dtype.
 
     Raises:
         TaskError: not one of float64, float32, float16, bfloat16 or their short names.
@@ -145,7 +145,7 @@ def _dimensions(text: str, spec: str) -> tuple[int, ...]:
 
 
 def _wrong_in(value: str) -> str | None:
-    """What keeps a value from being a tensor that begins like one; None where it does not begin so."""
+    """Return why a value that starts like a tensor is none; None if it does not start so."""
     begun = re.match(r"(?P<dtype>[A-Za-z_.]+\d*)\s*(?P<open>[\[(])(?P<dims>[^\])]*)(?P<close>[\])]?)(?P<rest>.*)", value, re.DOTALL)
     if begun is None:
         return f"`{value}` has no sizes, as in `{value}[64,1024]`" if ALIASES.get(value, value) in (*FLOATS, *INTEGERS, "bool") else None

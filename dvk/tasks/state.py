@@ -1,4 +1,4 @@
-"""Seeds, and a module's parameters and buffers, kept and put back."""
+"""Seeds, and snapshots of a module's parameters and buffers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ State = dict[str, tuple[torch.Tensor, torch.Tensor]]  # name → (the tensor obj
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Run the body with torch (CPU and current GPU), `random` and numpy seeded; afterwards as before."""
+    """Run the body with torch (CPU and current GPU), `random` and numpy seeded; restore their states afterwards."""
     numpy = sys.modules.get("numpy")
     python_state = random.getstate()
     numpy_state = numpy.random.get_state() if numpy else None
@@ -40,7 +40,7 @@ def reseed(seed: int) -> None:
 
 
 def generators() -> list[Any]:
-    """The states of all generators that `seeded` seeds; unequal before and after a call that drew."""
+    """Return the states of all generators that `seeded` seeds; they differ before and after a call that draws."""
     states: list[Any] = [torch.get_rng_state().numpy().tobytes(), random.getstate()]
     if numpy := sys.modules.get("numpy"):
         name, keys, *rest = numpy.random.get_state()
@@ -51,12 +51,12 @@ def generators() -> list[Any]:
 
 
 def snapshot(model: nn.Module) -> State:
-    """Every parameter and buffer of `model`, non-persistent ones included, with a copy of its values."""
+    """Return every parameter and buffer of `model`, non-persistent ones included, with a copy of its values."""
     return {name: (tensor, tensor.detach().clone()) for name, tensor in _tensors(model)}
 
 
 def restore(model: nn.Module, state: State) -> None:
-    """Put back what `snapshot` kept: the same tensor objects with the same values."""
+    """Restore what `snapshot` saved: the same tensor objects with the same values."""
     modules = dict(model.named_modules())  # TorchScript has no get_submodule
     with torch.no_grad():
         for name, (tensor, values) in state.items():

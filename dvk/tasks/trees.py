@@ -16,8 +16,7 @@ Named = list[tuple[str, torch.Tensor]]
 
 
 def take_apart(names: Mapping[str, Any]) -> None:
-    """From now on dataclasses among these values are structures, as tuples and dicts are; those whose constructor takes no fields stay
-    leaves."""
+    """Register dataclasses among these values as structures, like tuples and dicts; those whose constructor takes no fields stay leaves."""
     for kind in list(names.values()):
         if not isinstance(kind, type) or not dataclasses.is_dataclass(kind) or issubclass(kind, torch.nn.Module):
             continue
@@ -39,12 +38,12 @@ def take_apart(names: Mapping[str, Any]) -> None:
 
 
 def map_tensors(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
-    """`tree` with `function` applied to every tensor in it, everything else as it was."""
+    """Return `tree` with `function` applied to every tensor in it."""
     return pytree.tree_map_only(torch.Tensor, function, tree)
 
 
 def named_tensors(tree: Any, root: str = "") -> Named:
-    """Every tensor of `tree` with its path: `x`, `x.0`, `state.mask`; the root alone is `output`."""
+    """Return every tensor of `tree` with its path: `x`, `x.0`, `state.mask`; the root alone is `output`."""
     result: Named = []
     for path, leaf in pytree.tree_flatten_with_path(tree)[0]:
         if isinstance(leaf, torch.Tensor):
@@ -55,7 +54,7 @@ def named_tensors(tree: Any, root: str = "") -> Named:
 
 
 def named_inputs(args: list[Any], kwargs: dict[str, Any], names: list[str]) -> Named:
-    """The tensors of one call under the parameters' names.
+    """Return the tensors of one call under the parameters' names.
 
     Args:
         names: name of each positional argument.
@@ -67,7 +66,7 @@ def named_inputs(args: list[Any], kwargs: dict[str, Any], names: list[str]) -> N
 
 
 def describe(name: str, tensor: torch.Tensor) -> TensorSpec:
-    """The outside of one tensor.
+    """Return shape, dtype, strides and device of one tensor.
 
     Raises:
         TaskError: it has no strides: sparse, nested, quantised in torch's own sense, or without data.

@@ -1,10 +1,9 @@
-"""Which other sizes of the inputs to try on the reference. Shapes only: runs nothing.
+"""Other sizes of the inputs to try on the reference. Shapes only: runs nothing.
 
-An *axis* is a size that several input dimensions share and that can change as one: the batch
-(dimension 0 of the first tensor and of all others as long), the width (last dimension), and those
-between. Axes are tried in that order, each with its likeliest set of members first. Odd sizes come
-before size 1: they break alignment and even splits, and on a GPU a bad index at a small size ends
-the process, so what could go wrong goes last.
+An *axis* is a size that several input dimensions share and that can change as one: the batch (dimension 0 of the first tensor and of all
+others as long), the width (last dimension), and those between. Axes are tried in that order, each with its likeliest set of members first.
+Odd sizes come before size 1: they break alignment and even splits. On a GPU an out-of-range index at a small size kills the process, so
+risky sizes come last.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Members = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True)
 class SizeAxis:
-    """A size and the sets of input dimensions that may carry it, likeliest set first."""
+    """A size and the sets of input dimensions that may have it, likeliest set first."""
 
     label: str
     size: int
@@ -31,7 +30,7 @@ class SizeAxis:
 
 
 def axes(inputs: Sequence[TensorSpec]) -> list[SizeAxis]:
-    """The axes of a call, batch first, then from the last dimension inwards."""
+    """Return the axes of a call, batch first, then from the last dimension inwards."""
     lead = next((spec for spec in inputs if spec.shape), None)
     if lead is None:
         return []
@@ -53,11 +52,11 @@ def axes(inputs: Sequence[TensorSpec]) -> list[SizeAxis]:
 
 
 def sizes(axis: SizeAxis, num_bytes: int, enough: bool) -> Iterator[tuple[str, int]]:
-    """Names and sizes to try along an axis.
+    """Return names and sizes to try along an axis.
 
     Args:
         axis: the axis.
-        num_bytes: of the native inputs and outputs.
+        num_bytes: bytes of the native inputs and outputs.
         enough: other axes already gave BATCH_ENOUGH variants; one more does.
     """
     n, label = axis.size, axis.label
@@ -69,12 +68,12 @@ def sizes(axis: SizeAxis, num_bytes: int, enough: bool) -> Iterator[tuple[str, i
 
 
 def variant(name: str, members: Members, size: int) -> ShapeVariant:
-    """The record of one size along one set of members."""
+    """Return the record of one size along one set of members."""
     return ShapeVariant(name=name, changes=tuple((leaf, dimension, size) for leaf, dimension in members))
 
 
 def safe_to_broadcast(axis: SizeAxis, members: Members) -> bool:
-    """Size 1 keeps its meaning: `members` is not one tensor's dimension alone that others would stretch."""
+    """Whether size 1 keeps its meaning: `members` is not one tensor's dimension alone, which others would broadcast."""
     return len(axis.groups) == 1 or members != axis.groups[-1]
 
 

@@ -1,4 +1,4 @@
-"""Which inputs a call has written in place, and which it must not have changed otherwise."""
+"""In-place writes to inputs: which ones a call made, and which changes are not allowed."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class Before:
 
 
 def noted(inputs: Named) -> list[Before]:
-    """How the inputs look, to be asked before the call."""
+    """Record the inputs before the call."""
     return [Before(t.shape, t.stride(), 0 if t.is_inference() else t._version, t.data_ptr()) for _, t in inputs]
 
 
 def containers(call: Call) -> tuple[Any, list[int]]:
-    """The nesting of a call's arguments and which objects are in it; to be asked before the call and after it."""
+    """Record the nesting of a call's arguments and the objects in it; called before the call and after it."""
     leaves, spec = pytree.tree_flatten(call)
     return spec, [id(leaf) for leaf in leaves]
 
 
 def check_containers(call: Call, before: tuple[Any, list[int]], entry: str) -> None:
-    """Refuse what a copy of the arguments would not show.
+    """Refuse changes that a copy of the arguments would not show.
 
     Raises:
         TaskError: the call put something into a list or dict among its arguments, or took something out.
@@ -47,13 +47,13 @@ def check_containers(call: Call, before: tuple[Any, list[int]], entry: str) -> N
 
 
 def written(inputs: Named, before: list[Before], kept: Named, entry: str) -> tuple[str, ...]:
-    """Names of the inputs that the call wrote: by their values, or by the count that PyTorch keeps of writes.
+    """Return names of the inputs that the call wrote, by their values or by PyTorch's version counters.
 
     Args:
         inputs: the call's own, after it.
-        before: as noted.
-        kept: equal inputs that no call has seen.
-        entry: what was called, for messages.
+        before: their record.
+        kept: equal inputs that no call has used.
+        entry: name of the callee, for messages.
 
     Raises:
         TaskError: an input has another shape or other memory than before.

@@ -1,4 +1,4 @@
-"""`dvk skills`: search and tend the library of kernel-writing knowledge. Parses, asks `skills.Library`, prints."""
+"""`dvk skills`: search and maintain the library of kernel-writing knowledge. Parses options, calls `skills.Library`, prints."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Replace = Annotated[bool, typer.Option("--replace", help="Replace what exists un
 
 
 class Format(str, Enum):
-    """How skills are written out."""
+    """File formats of exported skills."""
 
     markdown = "markdown"
     jsonl = "jsonl"
@@ -208,7 +208,7 @@ def _facts(skill: Skill) -> list[tuple[str, str]]:
 
 
 def _marked(snippet: str) -> Any:
-    """The snippet dimmed, its «hits» bold; the marks stay, colour alone carries no meaning."""
+    """Print the snippet dimmed, with its «hits» bold; the marks stay, since colour alone carries no meaning."""
     from rich.text import Text
 
     text = Text()

@@ -1,4 +1,4 @@
-"""An event of a skill's history in a line of words."""
+"""One-line descriptions of events in a skill's history."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def in_words(event: Event) -> str:
-    """An event's data in a line of words."""
+    """Describe an event's data in one line."""
     data, parts = event.data, []
     if event.kind == "merged":
         parts.append(f"into {data.get('into', '?')}")

@@ -1,4 +1,4 @@
-"""Options that several commands of `dvk skills` take, and where they print."""
+"""Options that several commands of `dvk skills` take, and their consoles."""
 
 from __future__ import annotations
 

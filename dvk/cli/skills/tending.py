@@ -1,4 +1,4 @@
-"""`dvk skills stats|diff|merge|prune|verify|history|restore`: tend the library. Parses, asks `skills.Library`, prints."""
+"""`dvk skills stats|diff|merge|prune|verify|history|restore`: maintain the library. Parses options, calls `skills.Library`, prints."""
 
 from __future__ import annotations
 

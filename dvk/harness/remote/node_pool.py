@@ -104,7 +104,7 @@ class Seats:
                     print(f"waiting for a free {want.what} of the Ray cluster `{self.cluster.engine}`", file=sys.stderr, flush=True)
                 if waited > PATIENCE_S:
                     problem = f"the Ray cluster `{self.cluster.engine}` has had no free {want.what} for {PATIENCE_S:g} s"
-                    raise MachineError(problem, "see `ray status`; add nodes, or end what holds them, and go on with --resume")
+                    raise MachineError(problem, "see `ray status`; add nodes, or free those in use, and continue with --resume")
         finally:
             with self._changed:
                 self._waiting[want] -= 1
