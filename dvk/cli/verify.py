@@ -48,7 +48,7 @@ def command(
     ] = False,
     contract: Annotated[
         str,
-        typer.Option(help="module (its host code runs), plan (trusted code replays its launches) or auto (plan if possible; module with --baseline)."),
+        typer.Option(help="module (its host code runs), plan (trusted code replays its launches) or auto (plan, module with --baseline)."),
     ] = "module",
     profile: Annotated[bool, typer.Option("--profile", help="Say where the time of a call goes, too.")] = False,
     anew: Annotated[bool, typer.Option("--no-cache", "--anew", help="Ignore cached verdicts of this machine.")] = False,

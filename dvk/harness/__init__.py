@@ -1,24 +1,23 @@
-"""The judge: load → check → time a candidate in processes that may die, and say what was found.
+"""The judge: load → check → time a candidate in processes that may die, and report the result.
 
-judge        candidates → verdicts                                        (parent, as all to static)
-pool         many at once, over several tasks
-judge session  one task: a referee, its arms, a runner for each candidate
-claims       fresh sets of processes → is the speedup reproducible?
-remembered   verdicts of earlier runs
-static       what a candidate's text says
-backends     what kernels can be written in, and what each needs
+    judge, pool, queue       candidates → verdicts: a list, several tasks at once, as they come    (parent, as `session`)
+    placement, remote        which machine judges: this one, a server, a Ray cluster
+    backends                 languages that kernels are written in, and their requirements
+    session                  one task: a referee, its arms, a runner for each candidate; verdicts of earlier runs
 
-referee      holds the reference, the secrets and the clock               (child that decides)
-examination  one candidate, from text to findings
-cases        input sets and what the reference makes of them
-bench        boards, fresh values, flushed caches, rounds
-peer         the referee's hold on one runner: orders, outputs, timed calls
-charges      what only the judge's clock saw is paid for
+    processes/referee        holds the reference, the secrets and the clock                        (child that decides)
+    processes/evaluation     one candidate, from text to findings
+    checking                 input sets, the reference's outputs for them, tolerances, comparison
+    timing                   paired timing, overhead, baselines, claims, rooflines
+    supervision              the referee's client of one runner: calls, pauses, samples, memory
+    provenance               whether the candidate's own kernels compute the result
+    profiling                where the time of a call goes
 
-runner       loads a candidate and calls it on lent inputs                (child that is judged)
-arms         what it is timed against: the same program with trusted code
+    processes/runner         loads a candidate and calls it on lent inputs                         (child that is judged)
+    processes/player         replays a candidate's launch plan (`launch_plans`)
 
-link, board, memory, slots                                                 what passes between the two
+    transport                frames, lent tensors and memory between these processes
+    toolchain                compilers: NVRTC, extensions, precompiled headers, sanitizers, Triton's stubs
 """
 
 from dvk.harness.judge import BASELINES, judge

@@ -1,1 +1,1 @@
-"""Is a result correct: inputs, references, tolerances, comparison."""
+"""Correctness of results: inputs, references, tolerances, comparison."""

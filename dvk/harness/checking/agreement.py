@@ -1,4 +1,4 @@
-"""Whether a candidate's answer agrees with a case: outputs, then the buffers it left."""
+"""Agreement of a candidate's answer with a case: outputs, then the buffers it left."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def outputs_agree(
     case: Case, leaves: list[Any], spec_text: str, precision: Class, sensitive: Callable[[Case], list[Sensitivity]],
     disturbed: Callable[[InputDraw, int, bool], Answer | None], exact_strides: bool = False,
 ) -> Comparison:
-    """The outside of a result, then every element.
+    """Compare the structure of a result, then every element.
 
     Args:
-        case: what the reference made of the same inputs.
-        leaves: the candidate's, by `calls.describe`.
-        spec_text: the text that came with them.
+        case: the reference's results on the same inputs.
+        leaves: the candidate's leaves, by `calls.describe`.
+        spec_text: the text of their nesting.
         precision: the task's class.
-        sensitive: how the case's outputs move under rounding noise; asked only where an element is off, which is excused
-            where any correct program may be off.
+        sensitive: returns how the case's outputs move under rounding noise; called only if an element is off, which is excused
+        if any correct program may be off there.
         exact_strides: see `compare.structure`.
-        disturbed: the reference's answer under noise, by draw, seed and whether it is strong.
+        disturbed: returns the reference's answer under noise, by draw, seed and whether it is strong.
     """
     tolerance = case.tolerance
     difference = compare.structure(leaves, spec_text, case.expected, case.spec_text, exact_strides=exact_strides)
@@ -60,7 +60,7 @@ def outputs_agree(
 
 
 def _strongly(case: Case, number: int, disturbed: Callable[[InputDraw, int, bool], Answer | None]) -> Iterator[torch.Tensor]:
-    """An output under strong noise, run after run, as long as anybody asks."""
+    """Yield an output under strong noise, one run per item."""
     for run in range(MOST_RUNS):
         answer = disturbed(case.draw, 20_000 + run, True)
         if answer is not None and answer.spec_text == case.spec_text:
@@ -68,12 +68,12 @@ def _strongly(case: Case, number: int, disturbed: Callable[[InputDraw, int, bool
 
 
 def buffers_agree(case: Case, got: Buffers, before: Buffers, precision: Class) -> Comparison:
-    """Running statistics are part of what a module in train mode computes.
+    """Compare running statistics, which a module in train mode computes, too.
 
     Args:
-        case: with the buffers that the reference left.
-        got: those that the candidate left; more than the reference has do not matter.
-        before: the reference's before the call.
+        case: includes the buffers that the reference left.
+        got: those that the candidate left; buffers that the reference lacks are ignored.
+        before: the reference's buffers before the call.
         precision: the task's class.
     """
     ceiling = precision.ceiling

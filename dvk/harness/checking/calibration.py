@@ -1,14 +1,12 @@
-"""What the reference's outputs admit: scales, its own error, and that of the next coarser format.
+"""Calibration of tolerances from the reference's outputs: scales, its error, and the error of the next coarser format.
 
-A calibrated answer is held against float64. The truth is set aside where random numbers are drawn
-(masks differ between dtypes), where the module does not run in float64, and where it disagrees with
-the reference by more than the class admits at more than `FEW` elements: then the module means
-something else in float64, and rounding noise in the reference's own operators tells how exact it is.
+A calibrated answer is compared with float64. The truth is not used if random numbers are drawn (masks differ between dtypes), if the module
+does not run in float64, or if it differs from the reference by more than the class admits at more than `FEW` elements: then the module
+computes something else in float64, and rounding noise in the reference's operators gives its accuracy.
 
-A followed answer was not: a candidate within τ of the truth is within τ plus the reference's own error
-of the reference, so for another draw of the same kind the reference's answer is enough, and costs one
-call. The reference's error hardly varies between draws (its mean by percents, its maximum less than
-twofold), hence the factors 1.5 and 2.
+A followed answer is not compared: a candidate within τ of the truth is within τ plus the reference's error of the reference, so for another
+draw of the same kind the reference's answer suffices and costs one call. The reference's error hardly varies between draws (its mean by
+percents, its maximum less than twofold), hence the factors 1.5 and 2.
 """
 
 from __future__ import annotations
@@ -28,12 +26,12 @@ from dvk.harness.transport.lent_tensors import copied
 from dvk.tasks.trees import named_tensors
 
 TRUTH_BYTES = {"cpu": 2 << 30, "cuda": 16 << 30}
-"""No float64 truth for a call whose inputs, weights and outputs are larger."""
+"""Most bytes of inputs, weights and outputs of a call with a float64 truth."""
 NOISE_SEED = 20_000
 
 
 class Calibration:
-    """Makes `ExpectedLeaf` leaves of a reference's answers.
+    """Makes `ExpectedLeaf` leaves from a reference's answers.
 
     Args:
         reference: runs variations of a call.
@@ -48,13 +46,13 @@ class Calibration:
     def calibrated(
         self, draw: InputDraw, answer: Answer, lower: bool, like: list[ExpectedLeaf] | None = None, equal_terms: bool = False
     ) -> list[ExpectedLeaf]:
-        """Expected leaves held against float64.
+        """Return expected leaves calibrated against float64.
 
         Args:
-            draw: the call.
-            answer: the reference's.
+            draw: arguments of the call.
+            answer: the reference's answer.
             lower: also measure the next coarser format.
-            like: leaves of a call that was; where given, never less is admitted than there.
+            like: leaves of an earlier calibrated call; tolerances are never smaller than theirs.
             equal_terms: many input values are equal.
         """
         expected = self._outsides(draw, answer)
@@ -71,7 +69,7 @@ class Calibration:
                 want.truth = wide if want.own.typical == want.own.typical else None
             if want.truth is None:
                 noisy = noisy or self.reference.with_noise(draw, NOISE_SEED)
-                # Noise of up to one unit is twice what rounding leaves, in the mean.
+                # Noise of up to one unit is on average twice what rounding leaves.
                 noise = self._own(want, _leaf(noisy, i, want))
                 want.own = Errors(noise.typical / 2, noise.worst)
             if (low := _leaf(coarse, i, want)) is not None:
@@ -85,7 +83,7 @@ class Calibration:
         return expected
 
     def followed(self, draw: InputDraw, answer: Answer, like: list[ExpectedLeaf]) -> list[ExpectedLeaf]:
-        """Expected leaves for another draw of the kind that `like` was calibrated on."""
+        """Return expected leaves for another draw of the kind that `like` was calibrated on."""
         expected = self._outsides(draw, answer)
         for want, known in zip(expected, like, strict=True):
             if want.scale is not None:
@@ -96,13 +94,13 @@ class Calibration:
         return expected
 
     def agreed(self, draw: InputDraw, answer: Answer, like: list[ExpectedLeaf], only_nan: bool) -> list[ExpectedLeaf]:
-        """Expected leaves for values that are not finite: open where variations of the reference disagree on what an element is.
+        """Return expected leaves for non-finite values: elements on which variations of the reference disagree are not compared.
 
         Args:
-            draw: the call.
-            answer: the reference's.
-            like: leaves of a call that was calibrated.
-            only_nan: no infinity and nothing near overflow is among the inputs.
+            draw: arguments of the call.
+            answer: the reference's answer.
+            like: leaves of a calibrated call.
+            only_nan: the inputs have no infinity and nothing near overflow.
         """
         expected = self.followed(draw, answer, like)
         others = [self._truth(draw, answer), self.reference.by_plain_algorithms(draw), self.reference.with_noise(draw, NOISE_SEED)]
@@ -113,7 +111,7 @@ class Calibration:
         for number, want in enumerate(expected):
             if not isinstance(want.same, torch.Tensor):
                 continue
-            if want.scale is None and want.same.dtype is not torch.bool:  # which of several NaN an index names is arbitrary
+            if want.scale is None and want.same.dtype is not torch.bool:  # an index may name any of several NaN
                 want.open = torch.ones_like(want.same, dtype=torch.bool)
                 continue
             want.vague = not only_nan
@@ -130,10 +128,10 @@ class Calibration:
         return compare.kinds_differ(one, other) | (one.isfinite() & (off > self.precision.ceiling.worst))
 
     def held(self, draw: InputDraw, spec_text: str, expected: list[ExpectedLeaf]) -> bool:
-        """Hold followed leaves against float64 after all, as `calibrated` does; whether any is now.
+        """Calibrate followed leaves against float64 after all, as `calibrated` does; return whether any is now.
 
-        The reference may err far more on this draw than on the one that it was calibrated on: torch's softmax of 131,072
-        values on a CPU misses one that stands out by 2e-4, and who sums in double and is right would be refused for it.
+        The reference may have a far larger error on this draw than on the calibrated one: torch's softmax of 131,072 values on a CPU misses
+        an outlier by 2e-4, and a candidate that sums in double would be rejected for being right.
         """
         truth = self._truth(draw, Answer([want.same for want in expected], spec_text, []))
         result = False
@@ -162,7 +160,7 @@ class Calibration:
         return found if found is not None and found.spec_text == answer.spec_text else None
 
     def _own(self, want: ExpectedLeaf, other: torch.Tensor | None) -> Errors:
-        """The reference's error, elements on an edge left out; unknown when the two have little to do with each other."""
+        """Return the reference's error without elements on an edge; unknown if the two results are unrelated."""
         if other is None:
             return UNKNOWN
         ceiling = self.precision.ceiling

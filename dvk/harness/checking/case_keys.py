@@ -1,13 +1,12 @@
-"""Which input sets a tier compares, in which order.
+"""Input sets that a tier compares, in order.
 
-The first is always the native one with the weights as constructed. What tells most for its cost
-comes first, so that a wrong candidate is out early: another distribution with other weights, integers,
-another shape. Weights change between calls of one candidate and come back at the end: a kernel that
-folded them once shows.
+The first is always the native one with the weights as constructed. The most telling sets for their cost come first, so that a wrong
+candidate fails early: another distribution with other weights, integers, another shape. Weights change between calls of one candidate and
+return at the end, which shows a kernel that folded them once.
 
-Families are drawn in a smaller batch where the native shape is large (`reduced`): they look for wrong
-arithmetic, which does not depend on the batch, and the native draws see every element of the full one.
-Measured on two busy cores: 65 M inputs drawn and held against float64 take 9 s, at the smaller batch 0.6 s.
+Families are drawn with a smaller batch if the native shape is large (`reduced`): they look for wrong arithmetic, which does not depend on
+the batch, and the native draws cover every element of the full one.
+Measured on two busy cores: drawing 65 M inputs and the float64 truth take 9 s, at the smaller batch 0.6 s.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from dvk.records import ShapeVariant, Task, TensorSpec
 from dvk.tasks.specs import INTEGERS as INTEGER_DTYPES
 
 LARGE_BYTES = {"cpu": 2 << 20, "cuda": 64 << 20}
-"""Inputs and outputs of a native call beyond which families, and what is held against float64, are drawn smaller, at
-about half of this."""
+"""Elements of inputs and outputs of a native call beyond which families, and calls with a float64 truth, are drawn with about half of
+this."""
 FEW_OTHERS = 2
 OTHER_MODE = "other mode"
 
@@ -41,26 +40,26 @@ class InputSetKey:
     seed: int
     backward: bool = False
     other_mode: bool = False
-    """In train mode where the module was loaded in eval mode, and the reverse."""
+    """Whether train and eval mode are swapped."""
     told: str = ""
-    """What is other than the example's besides tensors: `alpha=0.3`."""
+    """Description of changed arguments other than tensors: `alpha=0.3`."""
 
     @property
     def text(self) -> str:
-        """For people: `native zero_mean`, `batch+3`."""
+        """Return a text for people: `native zero_mean`, `batch+3`."""
         family = self.family if self.family != NATIVE else ""
         return " ".join(part for part in (self.variant, family, self.told, "in the other mode" if self.other_mode else "") if part)
 
     @property
     def place(self) -> str:
-        """Equal for calls that can be laid out in the same memory, with the same arguments besides."""
+        """Return a key that is equal for calls with the same memory layout and the same other arguments."""
         return f"{self.variant} {self.told}"
 
 
 def plan(
     task: Task, tier: str, num_seeds: int, base_seed: int, *, backward: bool = False, brief: bool = False, finite_only: bool = False
 ) -> list[InputSetKey]:
-    """The input sets of a tier.
+    """Return the input sets of a tier.
 
     smoke: the native draw, zero_mean, other arguments, up to two other shapes. search: `num_seeds` native draws, every family, two
     other shapes, the other mode. claim: every other shape, twice as many draws of each family, a third weight set. `brief`, for
@@ -72,7 +71,7 @@ def plan(
     at = small.name if small is not None else NATIVE
 
     def family(name: str, other: bool = False) -> tuple[str, str, int]:
-        # By turns: who keeps what was made of the weights must notice each way in which they change (`weight_rewrites`).
+        # In turn: a candidate that caches values computed from the weights must notice each way in which they change (`weight_rewrites`).
         return at, name, INTEGERS if name == "integers" else 1 + (FAMILIES.index(name) + other) % 2
 
     native = (NATIVE, NATIVE, 0)
@@ -96,7 +95,7 @@ def plan(
 
 
 def reduced(task: Task) -> ShapeVariant | None:
-    """A smaller batch in which families are drawn; None where the native one is small, or the batch cannot change."""
+    """Return the smaller batch for families; None if the native one is small, or the batch cannot change."""
     size = sum(_bytes(spec) for spec in (*task.inputs, *task.outputs))
     along = next((v for v in task.shape_variants if v.name.startswith("batch")), None)
     limit = LARGE_BYTES[task.device]
@@ -113,7 +112,7 @@ def reduced(task: Task) -> ShapeVariant | None:
 
 
 def beyond(small: ShapeVariant, task: Task, inputs: Iterable[torch.Tensor]) -> bool:
-    """Some integers are positions in the native batch and outside of the smaller one."""
+    """Whether some integers are valid indices in the native batch but not in the smaller one."""
     name, dimension, size = small.changes[0]
     native = next(spec.shape[dimension] for spec in task.inputs if spec.name == name)
     given = [t for t in inputs if t.numel() and str(t.dtype).removeprefix("torch.") in INTEGER_DTYPES]

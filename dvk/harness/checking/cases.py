@@ -1,18 +1,17 @@
-"""What a candidate is compared on: the input sets of one task, and whether a result agrees.
+"""The input sets of one task, with the reference's results and the comparison.
 
-Referee side. A `Case` is made at first ask, once a task, and kept while there is room (`memory_budget`). Both arms
-start from the same module state and the same random generators, so running statistics are part of
-the result and dropout is compared mask by mask. The first native case and every family are held
-against float64; further native draws, other shapes and the timed calls follow the first (`calibration`).
+Referee side. A `Case` is made on first use, once per task, and kept if there is room (`memory_budget`). Both arms start from the same
+module state and the same random generators, so running statistics are part of the result and dropout is compared mask by mask. The first
+native case and every family are compared with float64; further native draws, other shapes and the timed calls follow the first
+(`calibration`).
 
-A family is for finding wrong arithmetic, never for refusing a kernel over inputs that nobody would
-give it. It is left out, and the reason kept in `skipped`, where the reference raises, leaves its domain,
-is itself worse than its class, or jumps at many elements; before that it is tried with inputs that are
-never negative kept as they are, and with the weights as constructed.
+A family looks for wrong arithmetic and must not reject a kernel on inputs that no user has. It is left out, with the reason in `skipped`,
+if the reference raises, leaves its domain, is itself worse than its class, or jumps at many elements; before that it is tried with
+non-negative inputs unchanged, and with the weights as constructed.
 
-Honest programs refused: 0 of 191 that the composer writes for the shipped tasks, 0 of 350 variations (float64, other summation
-order, quick exponentials, rounding noise) of 118 modules of all kinds. `Sums` and `sensitivity` are for those that once were:
-single accumulators over equal terms, the norm of constant rows, outputs that cancel to nothing.
+Honest programs rejected: 0 of 191 that the composer writes for the shipped tasks, 0 of 350 variations (float64, other summation order,
+quick exponentials, rounding noise) of 118 modules of all kinds. `Sums` and `sensitivity` cover earlier false rejections: single
+accumulators over equal terms, the norm of constant rows, outputs that cancel to nothing.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ class Cases:
 
     Args:
         built: the reference; its weights and buffers are changed here.
-        keys: the plan.
-        seed: secret; of weight sets and timed draws.
+        keys: the planned input sets.
+        seed: secret seed of weight sets and timed draws.
         sharers: referees that use the device at the same time.
         exact_strides: see `compare.structure`.
     """
@@ -79,7 +78,7 @@ class Cases:
         self._bases: dict[bool, Case] = {}
         self._best: dict[bool, Case] = {}
         self._lurking: tuple[list[ExpectedLeaf], bool] | None = None
-        """What strays were calibrated to, and whether what is never negative stayed so; None where there are none."""
+        """Calibration of strays, and whether non-negative values stayed so; None without strays."""
         self._vetted: set[int] = {0, INTEGERS}
         self._room, self._stock_room = budgets(task.device, sharers)
         self._stock: dict[int, Case] = {}
@@ -87,10 +86,10 @@ class Cases:
     # ------------------------------------------------------------ input sets
 
     def get(self, key: InputSetKey) -> Case | None:
-        """The case of a key, cached or drawn again; None when it is left out, see `skipped`.
+        """Return the case of a key, cached or drawn again; None if it is left out, see `skipped`.
 
         Raises:
-            TaskError: the inputs cannot be drawn, or gradients are asked of a reference that has none.
+            TaskError: the inputs cannot be drawn, or gradients are requested of a reference that has none.
         """
         if key in self._kept:
             return self._kept[key]
@@ -105,12 +104,12 @@ class Cases:
         return case
 
     def state(self, weights: int) -> dict[str, Any]:
-        """The state_dict of a weight set, set 0's where the reference does not work with it."""
+        """Return the state_dict of a weight set, or set 0's if the reference does not work with it."""
         self._vet_weights(weights)
         return self.sets.state(weights)
 
     def needed(self, names: Sequence[str]) -> list[str]:
-        """Those of the weights `names` that the reference's answer depends on, together: all that change, or none."""
+        """Return the weights among `names` that the reference's answer depends on, tested together: all that change, or none."""
         changing = [name for name in names if name in self.sets.names]
         self._vet_weights(1)
         if not changing or not self.sets.effective(1):
@@ -127,14 +126,14 @@ class Cases:
         self.reference.use(weights)
 
     def initial(self, weights: int) -> Buffers:
-        """All buffers of the reference before a call under a weight set."""
+        """Return all buffers of the reference before a call under a weight set."""
         return self.reference.initial(weights)
 
     def fresh(self, number: int) -> Case:
-        """The draw of the timed call `number`, under the weights as constructed; equal numbers, equal draws.
+        """Return the draw of the timed call `number`, under the weights as constructed; equal numbers, equal draws.
 
-        Native, and about every second with strays in it, but for number 0: a look at a sample of the inputs must not tell
-        whether this is a call that is timed, nor whether a short cut will do.
+        It is native, and about every second one has strays, except number 0: a sample of the inputs must reveal neither whether the call is
+        timed nor whether a short cut suffices.
         """
         if number in self._stock:
             return self._stock[number]
@@ -146,7 +145,7 @@ class Cases:
         return case
 
     def stock(self, count: int) -> int:
-        """Make the first `count` timed draws; how many of them stay in memory. The others are drawn anew at each ask."""
+        """Make the first `count` timed draws; return how many of them stay in memory. The others are drawn again on each use."""
         for number in range(count):
             self.fresh(number)
             if number not in self._stock:
@@ -155,18 +154,18 @@ class Cases:
 
     @property
     def separation(self) -> float:
-        """How many times what is admitted a kernel in the next coarser format errs, on the inputs that tell best of those
-        made so far; above 1 the precision class is held."""
+        """Return the error of a kernel in the next coarser format over the admitted error, on the most telling inputs made so far; above 1
+        the precision class is enforced."""
         return self._best[self._backward].separation if self._backward in self._best else 0.0
 
     @cached_property
     def findings(self) -> tuple[str, ...]:
-        """What is degenerate about the problem (`health`)."""
+        """Return how the problem is degenerate (`health`)."""
         return health.health(self)
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The findings, and what follows from them and from the inputs made so far."""
+        """Return the findings, with those that follow from them and from the inputs made so far."""
         result = list(self.findings)
         if health.degenerate(result):
             result.append("degenerate: nothing tried tells a real answer from a made-up one, so no speedup on it counts")
@@ -176,13 +175,13 @@ class Cases:
         return tuple(result)
 
     def release(self) -> None:
-        """Drop the float64 twin; it is made again if a case has to be recomputed."""
+        """Drop the float64 twin; it is made again if a case must be recomputed."""
         self.reference.release()
 
     # ------------------------------------------------------------ comparing
 
     def check(self, case: Case, leaves: list[Any], spec_text: str) -> Comparison:
-        """A candidate's result by `calls.describe` against a case."""
+        """Compare a candidate's result by `calls.describe` with a case."""
         comparison = self._agree(case, leaves, spec_text)
         if not comparison.ok and comparison.worst == comparison.worst and not case.looked_up:
             case.looked_up = True
@@ -197,7 +196,7 @@ class Cases:
         return outputs_agree(case, leaves, spec_text, self.precision, self._sensitivity, self.reference.with_noise, self._exact_strides)
 
     def check_buffers(self, case: Case, got: Buffers) -> Comparison:
-        """The candidate's buffers after the call."""
+        """Compare the candidate's buffers after the call."""
         return buffers_agree(case, got, self.initial(case.key.weights), self.precision)
 
     def _sensitivity(self, case: Case) -> list[Sensitivity]:
@@ -219,7 +218,7 @@ class Cases:
         return self._held_against_truth(key) if key == base.key else self._followed(key)
 
     def _base(self, backward: bool) -> Case:
-        """What is known of the native case that was held against float64; its tensors may be gone."""
+        """Calibration of the native case; its tensors may be gone."""
         if backward not in self._bases:
             seed = self.keys[0].seed if self.keys else derived(self._seed, "base")
             case = self._held_against_truth(InputSetKey(self.drawing.cheap(), NATIVE, 0, seed, backward))
@@ -252,7 +251,7 @@ class Cases:
         return self._case(key, draw, answer, self._calibration.followed(draw, answer, base.expected))
 
     def _strayed(self, key: InputSetKey) -> Case | None:
-        """The native draw of `key` with strays in it; None where the reference is not at home there."""
+        """Return the native draw of `key` with strays in it; None outside the reference's domain."""
         planned = next((k for k in self.keys if k.family == STRAYS), None)
         if planned is None or key.backward or self.get(planned) is None or self._lurking is None:
             return None
@@ -303,7 +302,7 @@ class Cases:
         raise UnfitInputs(reason)
 
     def _attempts(self, key: InputSetKey) -> Iterator[tuple[int, bool]]:
-        """(weight set, keep what is never negative), boldest first."""
+        """Return (weight set, keep non-negative values) pairs, boldest first."""
         sets = [key.weights, 1, 0] if key.weights == INTEGERS else [key.weights, 0]
         for weights in sets:
             self._vet_weights(weights)
@@ -312,7 +311,7 @@ class Cases:
             yield weights, True
 
     def _fitting(self, key: InputSetKey, draw: InputDraw) -> Case:
-        """The case of a family, if the reference is at home there."""
+        """Return the case of a family, if it is inside the reference's domain."""
         base = self._base(key.backward)
         try:
             answer = self.reference.run(draw)
@@ -354,12 +353,12 @@ class Cases:
         try:
             answer = self.reference.run(self.drawing.drawn(replace(base.key, weights=weights))[0])
         except Exception as error:  # noqa: BLE001 - weights of our making are ours to take back, whatever they broke
-            why = f"the reference raises {type(error).__name__} under weights drawn anew"
+            why = f"the reference raises {type(error).__name__} under redrawn weights"
         else:
             pairs = zip(answer.leaves, base.expected)
             if all(e.scale is None or not e.finite or bool(leaf.isfinite().all()) for leaf, e in pairs):
                 return
-            why = "the reference returns NaN or infinity under weights drawn anew"
+            why = "the reference returns NaN or infinity under redrawn weights"
         self.sets.retire(weights)
         self.skipped[f"weights {weights}"] = why
 

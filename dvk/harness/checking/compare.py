@@ -1,10 +1,9 @@
-"""Compare what a candidate returned with what the reference returned: outside, then every element.
+"""Comparison of a candidate's return value with the reference's: structure, then every element.
 
-The error of an element is |ŷ − y| / (|y| + s). The scale s is the root mean square of its row, the
-smallest trailing block of at least `ROW` elements, so that a row of small values is not hidden
-behind rows of large ones; but no less than `SHARE` of the whole output's, since a row may hold nothing
-but what is left of larger terms (a ReLU of a dead channel, a cancelled difference). `tolerance` says
-what is admitted.
+The error of an element is |ŷ − y| / (|y| + s). The scale s is the root mean square of its row, the smallest trailing block of at least
+`ROW` elements, so that a row of small values is not hidden behind rows of large ones; but no less than `SHARE` of the whole output's, since
+a row may contain only remainders of larger terms (a ReLU of a dead channel, a cancelled difference). `tolerance` defines the admitted
+errors.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import torch
 from dvk.harness.checking.tolerance import NONE, Errors
 
 CHUNK = 1 << 18
-"""Elements compared at a time on a CPU: temporaries stay in the cache; 256 times as many on a GPU."""
+"""Elements compared at a time on a CPU, so that temporaries stay in the cache; 256 times as many on a GPU."""
 ROW = 8
 SHARE = 0.1
 TINY = 1e-30
@@ -29,9 +28,9 @@ TINY = 1e-30
 class ExpectedLeaf:
     """One output leaf of the reference, as `calls.describe` lists them.
 
-    `same` is what the reference computed, a tensor or a constant; `truth` the same in float64, rounded to float32 unless that would show,
-    or None where there is none; `scale` the rows' scales and `rms` the whole output's; `admitted` the errors
-    admitted, of a Python float relative to itself, zero for exact types; `own` and `lower` as in `tolerance`.
+    `same` is the reference's result, a tensor or a constant; `truth` the same in float64, rounded to float32 unless that would matter, or
+    None; `scale` the rows' scales and `rms` the whole output's; `admitted` the admitted errors, of a Python float relative to itself, zero
+    for exact types; `own` and `lower` as in `tolerance`.
     """
 
     name: str
@@ -44,20 +43,20 @@ class ExpectedLeaf:
     lower: Errors = NONE
     finite: bool = True
     wide: bool = False
-    """Compared in float64: float32's own rounding would show."""
+    """Compared in float64, since float32's rounding would matter."""
     open: torch.Tensor | None = None
-    """By element (real and imaginary parts are two), where anything is right; None: nowhere."""
+    """Mask of elements (real and imaginary parts are two) where any value is right; None: nowhere."""
     vague: bool = False
-    """A NaN was made of infinities, as which it may come out as well."""
+    """Whether a NaN was made of infinities, as which it may come out as well."""
 
     def thin(self) -> ExpectedLeaf:
-        """What later draws need of it, without its tensors."""
+        """Data that later draws need of it, without its tensors."""
         return replace(self, same=None, truth=None, scale=None if self.scale is None else self.scale[:0], open=None)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Why an output is wrong, and how far off it is relative to its scale (nan where that has no size)."""
+    """Why an output is wrong, and its error relative to its scale (nan if that has no size)."""
 
     text: str
     error: float = float("nan")
@@ -66,14 +65,14 @@ class Difference:
 def structure(
     leaves: list[Any], spec_text: str, expected: list[ExpectedLeaf], expected_text: str, *, exact_strides: bool = False
 ) -> Difference | None:
-    """How a result's nesting, constants, dtypes, shapes, strides or devices differ from the reference's; None if not at all.
+    """Return how a result's nesting, constants, dtypes, shapes, strides or devices differ from the reference's; None if they do not.
 
     Args:
         leaves: tensors with the dtype, shape and strides that the candidate claims, and constants, by `calls.describe`.
-        spec_text: the text that came with them.
+        spec_text: the text of their nesting.
         expected: the reference's leaves.
         expected_text: its text.
-        exact_strides: other strides than the reference's are a difference, too, where the output is contiguous.
+        exact_strides: other strides than the reference's are a difference even if the output is contiguous.
     """
     if spec_text != expected_text or len(leaves) != len(expected):
         return Difference(f"the output is {_outline(leaves, spec_text)} instead of {_outline([e.same for e in expected], expected_text)}")
@@ -90,20 +89,20 @@ def structure(
 
 
 def notes(leaves: list[Any], expected: list[ExpectedLeaf]) -> Iterator[str]:
-    """What a caller may notice of outputs that are right: strides other than the reference's."""
+    """Return notes on outputs that are right: strides other than the reference's."""
     for leaf, want in zip(leaves, expected, strict=True):
         if isinstance(leaf, torch.Tensor) and isinstance(want.same, torch.Tensor) and other_strides(leaf, want.same):
             yield f"`{want.name}` is contiguous where the reference's strides are {tuple(want.same.stride())}"
 
 
 def _close(number: Any, want: ExpectedLeaf) -> bool:
-    """A Python float that another order of summation may have made of the reference's."""
+    """Whether another order of summation may have turned the reference's Python float into this one."""
     off = abs(number - want.same) if isinstance(number, float) and isinstance(want.same, float) else math.nan
     return off == off and off <= want.admitted.worst * abs(want.same)
 
 
 def values(got: torch.Tensor, want: ExpectedLeaf) -> tuple[Errors, Difference | None]:
-    """The errors, and what is wrong if they exceed what is admitted.
+    """Return the errors, and what is wrong if they exceed the admitted ones.
 
     The candidate may agree with the float64 truth or with the reference itself; one of them throughout.
     """
@@ -126,12 +125,12 @@ def values(got: torch.Tensor, want: ExpectedLeaf) -> tuple[Errors, Difference | 
 
 
 def targets(want: ExpectedLeaf) -> list[torch.Tensor]:
-    """What a candidate may agree with: the truth first, since it is usually nearer."""
+    """Return possible targets: the truth first, since it is usually nearer."""
     return [want.same] if want.truth is None else [want.truth, want.same]
 
 
 def errors(got: torch.Tensor, target: torch.Tensor, want: ExpectedLeaf) -> Errors:
-    """Errors of `got` against a target of `want`, not finite elements of the reference left out."""
+    """Return errors of `got` against a target of `want`, without elements where the reference is not finite."""
     assert want.scale is not None
     mine, theirs = real(got), real(target)
     if mine.numel() == 0:
@@ -151,13 +150,13 @@ def errors(got: torch.Tensor, target: torch.Tensor, want: ExpectedLeaf) -> Error
         if skip is not None:
             error.masked_fill_(skip[part], 0.0)
         worst.append(error.amax())
-        # Summed pairwise, chunk by chunk: float32 does for a size, and a conversion costs as much as all the rest.
+        # Summed pairwise, chunk by chunk: float32 suffices for a size, and a conversion would cost as much as everything else.
         squares.append(error.square_().sum().double())
     return Errors(float((torch.stack(squares).sum() / mine.numel()).sqrt()), float(torch.stack(worst).max()))
 
 
 def ratios(got: torch.Tensor, target: torch.Tensor, want: ExpectedLeaf) -> tuple[torch.Tensor, torch.Tensor]:
-    """Absolute error and error relative to the scale, by row; 0 where the reference is not finite, inf at a NaN."""
+    """Return absolute error and error relative to the scale, by row; 0 where the reference is not finite, inf at a NaN."""
     assert want.scale is not None
     compute = torch.float64 if want.wide else torch.float32
     y = real(target).to(compute).reshape(len(want.scale), -1)
@@ -168,7 +167,7 @@ def ratios(got: torch.Tensor, target: torch.Tensor, want: ExpectedLeaf) -> tuple
 
 
 def _skipped(want: ExpectedLeaf) -> torch.Tensor | None:
-    """Elements whose size is not compared: those of which none is asked, and those that have none."""
+    """Return elements whose size is not compared: excluded ones, and those without a size."""
     if want.finite:
         return want.open
     infinite = ~real(want.same).isfinite()
@@ -176,12 +175,12 @@ def _skipped(want: ExpectedLeaf) -> torch.Tensor | None:
 
 
 def kinds_differ(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """By element of two real tensors, where one is a NaN or an infinity and the other is not the same."""
+    """Return a mask of elements where one of two real tensors is a NaN or an infinity and the other is not the same."""
     return (one.isnan() != other.isnan()) | (one.isinf() != other.isinf()) | (other.isinf() & (one != other))
 
 
 def scales(reference: torch.Tensor) -> tuple[torch.Tensor, float, bool]:
-    """The rows' scales, the whole output's, and whether all elements are finite.
+    """Return the rows' scales, the whole output's, and whether all elements are finite.
 
     Args:
         reference: one floating or complex output of the reference.
@@ -195,7 +194,7 @@ def scales(reference: torch.Tensor) -> tuple[torch.Tensor, float, bool]:
         return torch.linalg.vector_norm(of.reshape(-1, length), dim=1, dtype=torch.float64) / length**0.5
 
     by_row = sizes(elements)
-    # Much quicker than asking every element.
+    # Much quicker than a check of every element.
     finite = bool(by_row.isfinite().all()) or bool(elements.isfinite().all())
     if not finite:
         by_row = sizes(elements.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0))
@@ -205,7 +204,7 @@ def scales(reference: torch.Tensor) -> tuple[torch.Tensor, float, bool]:
 
 
 def row_length(shape: torch.Size) -> int:
-    """Elements of a row: the smallest trailing block of at least `ROW`, or all there are."""
+    """Return the elements per row: the smallest trailing block of at least `ROW`, or all."""
     length = 1
     for size in reversed(shape):
         length *= size
@@ -215,12 +214,12 @@ def row_length(shape: torch.Size) -> int:
 
 
 def real(tensor: torch.Tensor) -> torch.Tensor:
-    """Complex tensors as pairs of real ones."""
+    """Return complex tensors as pairs of real ones."""
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Equal dtype, shape and values, NaN equal to itself."""
+    """Whether dtype, shape and values are equal, NaN equal to itself."""
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     if torch.equal(a, b):
@@ -245,7 +244,7 @@ def _shown(leaf: Any) -> str:
 
 
 def other_strides(got: torch.Tensor, want: torch.Tensor) -> bool:
-    """The strides differ in a dimension of more than one element; the stride of any other means nothing."""
+    """Whether the strides differ in a dimension of more than one element; other strides have no meaning."""
     return bool(got.numel()) and any(got.stride(d) != want.stride(d) for d in range(got.dim()) if got.shape[d] > 1)
 
 
@@ -259,7 +258,7 @@ def _outside(got: torch.Tensor, want: torch.Tensor, exact_strides: bool) -> str 
     for what, mine, theirs in pairs:
         if mine != theirs:
             return f"{what} {mine} instead of {theirs}"
-    # A caller can view a contiguous tensor in every way; the strides of anything else are what the caller was given before.
+    # A caller can view a contiguous tensor in every way; a caller may rely on the strides of any other.
     if other_strides(got, want) and (exact_strides or not got.is_contiguous()):
         return f"strides {tuple(got.stride())} instead of {tuple(want.stride())}"
     return None
@@ -287,7 +286,7 @@ def _unequal(got: torch.Tensor, want: torch.Tensor) -> str:
 
 
 def _difference(got: torch.Tensor, want: ExpectedLeaf, found: Errors) -> Difference:
-    """What is wrong at elements that agree neither with the truth nor with the reference."""
+    """Describe the error at elements that agree neither with the truth nor with the reference."""
     assert want.scale is not None
     error = torch.stack([ratios(got, target, want)[1] for target in targets(want)]).amin(0)
     mine = real(got)

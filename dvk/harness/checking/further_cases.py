@@ -1,10 +1,10 @@
-"""Input sets besides those of other floating values: other arguments, values that are not finite, the module's other mode.
+"""Input sets beyond other floating values: other arguments, non-finite values, the module's other mode.
 
     arguments, edges      see `arguments`
-    nan, infinite, huge   a few elements, at times a whole row, of one input or several; what is compared is what every variation of the
+    nan, infinite, huge   a few elements, at times a whole row, of one input or several; compared is what every variation of the
                           reference agrees on: where one in float64, in other algorithms or with other products (`nonfinite_spread`) has a
                           NaN, an infinity or another number, a candidate may have anything
-    the other mode        eval where the module was loaded in train mode, and the reverse, if that makes a difference
+    the other mode        train and eval mode swapped, if that makes a difference
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from dvk.harness.checking.input_families import NATIVE, NONFINITE
 from dvk.harness.checking.reference_runs import Answer, InputDraw, Reference
 
 MANY_DECISIONS = 3
-"""Values of tensors that a call has Python look at, beyond which it may be a loop that ends by them: with NaN it might not."""
+"""Most values of tensors that a call reads in Python; beyond this a loop may depend on them, which NaN might make endless."""
 
 
 class UnfitInputs(Exception):
-    """An input set on which no candidate should be judged; the message says why."""
+    """An input set on which no candidate should be judged; the message gives the reason."""
 
 
 class Further:
-    """Makes these input sets of one task.
+    """Makes these input sets for one task.
 
     Args:
-        reference: what is run.
-        drawing: where inputs come from.
-        calibration: what is admitted.
-        base: the native case that was held against float64, with or without gradients.
-        fitting: the case of a key and a draw of our making, if the reference is at home there.
+        reference: the reference's runs.
+        drawing: the source of inputs.
+        calibration: makes the expected leaves.
+        base: the calibrated native case, with or without gradients.
+        fitting: returns the case of a key and a given draw, if it is inside the reference's domain.
     """
 
     def __init__(
@@ -48,16 +48,16 @@ class Further:
         self.reference, self.drawing, self.calibration, self.base, self.fitting = reference, drawing, calibration, base, fitting
 
     def argued(self, key: InputSetKey) -> Case:
-        """With other arguments.
+        """Return a case with other arguments.
 
         Raises:
-            UnfitInputs: there are none besides floating data, or the reference bears no others.
+            UnfitInputs: all arguments are floating data, or the reference accepts no others.
         """
         arguments = self.drawing.arguments(lambda draw: self._bears(draw))
         if not arguments.varied:
             raise UnfitInputs("no argument but floating data that may be another")
         native = self.drawing.drawn(replace(key, family=NATIVE))[0]
-        reason = "the reference bears no other arguments"
+        reason = "the reference accepts no other arguments"
         for draw, told in arguments.draws(native, key.family, key.seed):
             if self.reference.try_inputs(draw) is None:
                 continue
@@ -68,10 +68,10 @@ class Further:
         raise UnfitInputs(reason)
 
     def nonfinite(self, key: InputSetKey) -> Case:
-        """With values that are not finite, or hardly.
+        """Return a case with values that are not finite, or close to overflow.
 
         Raises:
-            UnfitInputs: nothing could be said about any element there.
+            UnfitInputs: no element can be compared.
         """
         if key.backward:
             raise UnfitInputs("right programs differ in gradients at values that are not finite")
@@ -90,10 +90,10 @@ class Further:
         return Case(key, draw.seed, draw.args, draw.kwargs, expected, answer.spec_text, {}, draw.loose)
 
     def other_mode(self, key: InputSetKey) -> Case:
-        """In the module's other mode.
+        """Return a case in the module's other mode.
 
         Raises:
-            UnfitInputs: it makes no difference, or it does not run there.
+            UnfitInputs: it makes no difference, or the reference does not run in it.
         """
         draw = self.drawing.drawn(key)[0]
         usual, answer = self.reference.try_inputs(replace(draw, other_mode=False)), self.reference.try_inputs(draw)

@@ -1,11 +1,9 @@
-"""Whether a problem can be solved without solving it: answers it accepts though nobody computed them from its inputs.
+"""Degenerate problems: answers that a problem accepts although they were not computed from its inputs.
 
-Five such answers are held against the expected ones at the judge's own tolerance: zeros, one constant,
-the answer to other inputs, the answer under other weights, and the input itself. Reductions that
-concentrate, activations shrunk to a bias and affine parameters left at one and zero make problems
-accept them. What native inputs accept another family may still tell apart; then the problem is judged
-by that family, and the finding says so. What every family accepts makes a speedup worthless
-(`degenerate`).
+Five such answers are compared with the expected ones at the judge's tolerance: zeros, one constant, the answer to other inputs, the answer
+under other weights, and the input itself. Reductions that concentrate, activations shrunk to a bias and affine parameters left at one and
+zero make problems accept them. If another family rejects what native inputs accept, the problem is judged by that family, and the finding
+names it. If every family accepts it, a speedup is worthless (`degenerate`).
 """
 
 from __future__ import annotations
@@ -26,13 +24,13 @@ from dvk.harness.checking.weight_sets import WeightSets
 
 EVERYWHERE = "on every kind of inputs tried"
 SAMPLE_ROWS = 64
-"""Looked at first: nearly every wrong answer is wrong there."""
+"""Elements compared first: nearly every wrong answer is wrong there."""
 
 Answer = Sequence[Any]
 
 
 class Cases(Protocol):
-    """What is asked of `cases.Cases`, which is above."""
+    """Interface of `cases.Cases`, which is in a higher layer."""
 
     keys: list[InputSetKey]
     sets: WeightSets
@@ -46,7 +44,7 @@ class Cases(Protocol):
 
 
 def health(cases: Cases) -> tuple[str, ...]:
-    """Findings such as `accepts zeros: on native inputs; told apart by zero_mean`; empty for a healthy problem."""
+    """Return findings such as `accepts zeros: on native inputs; told apart by zero_mean`; empty for a healthy problem."""
     base = cases.get(cases.keys[0]) if cases.keys else None
     if base is None:
         return ()
@@ -66,18 +64,18 @@ def health(cases: Cases) -> tuple[str, ...]:
 
 
 def degenerate(findings: Sequence[str]) -> bool:
-    """No input of ours tells a real answer from a made-up one: no speedup on this problem counts."""
+    """Whether no input separates a real answer from a made-up one, so that no speedup on this problem counts."""
     return any(finding.endswith(EVERYWHERE) for finding in findings)
 
 
 def accepts(case: Case, answer: Answer) -> bool:
-    """Every output tensor of `answer` is within what is admitted."""
+    """Whether every output tensor of `answer` is within the admitted errors."""
     pairs = [(a, want) for a, want in zip(answer, case.expected, strict=True) if isinstance(want.same, torch.Tensor)]
     return all(_sampled(a, want) and compare.values(a, want)[1] is None for a, want in pairs)
 
 
 def _sampled(answer: torch.Tensor, want: ExpectedLeaf) -> bool:
-    """A few rows agree."""
+    """Whether a few rows agree."""
     if want.scale is None or want.same.numel() == 0:
         return True
     rows = len(want.scale)
@@ -90,7 +88,7 @@ def _sampled(answer: torch.Tensor, want: ExpectedLeaf) -> bool:
 
 
 def _families(cases: Cases) -> Iterator[Case]:
-    seen = {NATIVE, *NONFINITE}  # a NaN tells an answer that has none from anything
+    seen = {NATIVE, *NONFINITE}  # a NaN rejects every answer without one
     for key in cases.keys:
         if key.family not in seen and not key.other_mode and (case := cases.get(key)) is not None:
             seen.add(key.family)
@@ -108,7 +106,7 @@ def _constant(cases: Cases, case: Case) -> Answer | None:
 
 
 def _other_inputs(cases: Cases, case: Case) -> Answer | None:
-    """The first timed draw's, for a native case; another family's under the same weights, for a family's."""
+    """Return the first timed draw's answer for a native case; another family's under the same weights for a family's."""
     if case.key.family != NATIVE:
         others = _families(cases)
     elif case.backward:
@@ -146,7 +144,7 @@ def _inputs(cases: Cases, case: Case) -> Answer | None:
 
 
 def _fitting(answer: list[Any], case: Case) -> Answer | None:
-    """`answer` where it has the case's shapes."""
+    """Return `answer` if it has the case's shapes."""
     if len(answer) != len(case.expected):
         return None
     pairs = list(zip(answer, case.expected, strict=True))
@@ -155,13 +153,13 @@ def _fitting(answer: list[Any], case: Case) -> Answer | None:
 
 
 def _level(tensor: torch.Tensor) -> torch.Tensor:
-    """The mean of what is finite, everywhere; the median for exact types."""
+    """Return the mean of finite values, everywhere; the median for exact types."""
     if tensor.numel() == 0 or tensor.dtype is torch.bool:
         return torch.zeros_like(tensor)
     if tensor.is_floating_point() or tensor.is_complex():
         wide = torch.complex128 if tensor.is_complex() else torch.float64
         total, count = tensor.sum(dtype=wide), tensor.numel()
-        if not total.isfinite():  # to ask every element takes three times as long
+        if not total.isfinite():  # checking every element takes three times as long
             finite = tensor.isfinite()
             total, count = torch.where(finite, tensor, 0).sum(dtype=wide), int(finite.sum())
         return torch.full_like(tensor, total.item() / max(count, 1))

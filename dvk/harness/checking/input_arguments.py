@@ -1,17 +1,17 @@
-"""Inputs besides floating values, varied as far as the reference bears it: numbers, flags, masks, lengths, indices, labels.
+"""Variation of non-floating inputs, as far as the reference accepts it: numbers, flags, masks, lengths, indices, labels.
 
-A kernel that has the example's scale written in, never reads a mask that happens to be full, or does not know of `ignore_index` is
-right on every draw of get_inputs() there may be. So whatever is no floating data is drawn otherwise in three families:
+A kernel that hard-codes the example's scale, never reads a mask that happens to be full, or ignores `ignore_index` is right on every draw
+of get_inputs(). So everything other than floating data is varied in three families:
 
-    arguments   masks with rows of every density, integers over their whole range, values that the reference treats apart among
+    arguments   masks with rows of every density, integers over their whole range, special values of the reference among
                 them, other numbers and flags
-    edges       one thing throughout: a mask that is full, empty or causal, equal, smallest, largest or sorted integers
-    exceptions  the example's, but for a few single elements: who looks at a sample to tell whether they matter does not see them
+    edges       one value throughout: a mask that is full, empty or causal, equal, smallest, largest or sorted integers
+    exceptions  the example's, except a few single elements that a sample of the inputs does not reveal
 
-What may be drawn is found out once a task by trying (`Bears`): it must run, return what the native call does and be finite where
-that is. The range of an integer that indexes is that of what it indexes (`input_usage`), of any other it is the example's, and 0 or 1
-where these are borne. Values that only happen to be accepted, such as positions counted from the end, are no honest kernel's duty
-and not drawn; sorted integers that index nothing stay sorted, places that are written stay different.
+Trials once per task find which variations are allowed (`Bears`): the call must run, have the native call's structure and be finite where
+that is. An indexing integer has the range of what it indexes (`input_usage`), any other the example's, and 0 or 1 if accepted. Values that
+are accepted by accident, such as indices counted from the end, are not required of a kernel and not drawn; sorted integers that index
+nothing stay sorted, indices of writes stay distinct.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from dvk.harness.checking.reference_runs import InputDraw
 
 EDGES, EXCEPTIONS = "edges", "exceptions"
 MOST_NUMBERS = 4
-"""Other values of one number that are found, and twice as many that are tried."""
+"""Other values used per number, of twice as many that are tried."""
 MOST_TRIED = 64
-"""Calls of the reference, in all: a call of many arguments keeps some of them."""
+"""Most calls of the reference in all: a call of many arguments keeps some of them."""
 REDUCTIONS = ("mean", "sum", "none")
 
 Bears = Callable[[InputDraw], bool]
@@ -42,7 +42,7 @@ Uses = Callable[[InputDraw, list[torch.Tensor]], list[Use]]
 
 @dataclass(frozen=True)
 class Varied:
-    """A leaf of the call, and how it may be drawn: a maker for tensors, other values for the rest."""
+    """A leaf of the call and its variation: a maker for tensors, other values for the rest."""
 
     name: str
     make: Maker | None = None
@@ -50,17 +50,17 @@ class Varied:
 
 
 class Arguments:
-    """How the arguments of one task's calls vary.
+    """Variations of the arguments of one task's calls.
 
     Args:
-        native: a call of the size at which they will be varied.
-        names: of its leaves.
+        native: a call of the size at which they are varied.
+        names: names of its leaves.
         absent: numbers of leaves that may be None by the signature of forward.
         texts: constants of forward that an argument may be compared with.
-        bears: whether the reference bears a call.
-        uses: what it does with integers and masks of a call.
-        varies: whether a floating tensor is data, which other families vary.
-        seed: secret.
+        bears: returns whether the reference accepts a call.
+        uses: returns how it uses integers and masks of a call.
+        varies: returns whether a floating tensor is data, which other families vary.
+        seed: secret seed.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Arguments:
                 self.varied[number] = varied
 
     def draws(self, native: InputDraw, family: str, seed: int) -> Iterator[tuple[InputDraw, str]]:
-        """Variations of a native call, with what is other than a tensor in words; the boldest first, less at a time later."""
+        """Yield variations of a native call, with non-tensor changes in words; the boldest first, fewer at a time later."""
         chance = random.Random(seed)
         order = chance.sample(sorted(self.varied), len(self.varied))
         for chosen in [order, order, *[[number] for number in order]]:
@@ -133,7 +133,7 @@ class Arguments:
         return next((make for make in makers if self._bears_maker(number, make)), None)
 
     def _values(self, number: int, absent: set[int], texts: tuple[str, ...]) -> tuple[Any, ...]:
-        """Others than the leaf's that are borne."""
+        """Return the accepted values other than the leaf's."""
         leaf = self._leaves[number]
         tried = [None] if number in absent and leaf is not None else []
         if not isinstance(leaf, torch.Tensor):
@@ -149,7 +149,7 @@ class Arguments:
 
 
 def _counts(leaf: Any) -> bool:
-    """An integer tensor; masks are no numbers."""
+    """Whether it is an integer tensor; masks are not."""
     dense = isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided
     return dense and leaf.dtype is not torch.bool and not (leaf.is_floating_point() or leaf.is_complex())
 
@@ -161,7 +161,7 @@ def _with_one(leaf: torch.Tensor, value: int, chance: random.Random) -> torch.Te
 
 
 def _others(value: Any, sizes: set[int], texts: tuple[str, ...], chance: random.Random) -> list[Any]:
-    """Values that could stand in a number's, flag's or word's place."""
+    """Return candidate values for a number, flag or word."""
     if isinstance(value, bool):
         return [not value]
     if type(value) is float:

@@ -1,7 +1,7 @@
-"""What the reference's operators ask of floating inputs, seen while it runs.
+"""Input domains that the reference's operators require, observed while it runs.
 
-Some operators take probabilities only, some floats become indices. Values outside their domain make a
-CPU raise, but on a GPU they end the whole process, so it is not enough to try.
+Some operators take probabilities only, some floats become indices. Values outside their domain make a CPU raise, but on a GPU they end the
+whole process, so trying is not enough.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ _INDEXED = frozenset(
 
 @dataclass(frozen=True)
 class Domain:
-    """Demands on inputs."""
+    """Requirements on inputs."""
 
     probabilities: bool = False
-    """Some operator takes nothing outside [0, 1]."""
+    """Some operator takes only values in [0, 1]."""
     indices: bool = False
-    """Floating values become integers, and integers index."""
+    """Floating values become integers that index."""
     decisions: int = 0
-    """Values of tensors that Python looked at."""
+    """Number of tensor values read in Python."""
 
     @property
     def demanding(self) -> bool:
-        """Values must not be made larger than they are, not even by a rounding."""
+        """Whether values must not be made larger, not even by rounding."""
         return self.probabilities or self.indices
 
 
 class DomainMode(TorchDispatchMode):
-    """Notes which demanding operators run."""
+    """Records which operators with requirements run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,12 +48,12 @@ class DomainMode(TorchDispatchMode):
 
     @property
     def domain(self) -> Domain:
-        """What was seen."""
+        """Return the observed requirements."""
         return Domain(self._probabilities, self._indexed and self._converted, self._decisions)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # torch's default would import torch._dynamo at the first operator: 2 s for nothing
+        return False  # torch's default would import torch._dynamo at the first operator, which takes 2 s
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))

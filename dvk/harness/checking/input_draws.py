@@ -1,7 +1,7 @@
-"""Draws of one task's inputs: native ones, those of a family, and calls whose arguments are other than the example's.
+"""Draws of one task's inputs: native ones, those of a family, and calls with other arguments than the example's.
 
-Families are drawn in a smaller batch where the native one is large (`case_keys.reduced`) and the reference accepts it, all from one
-native draw: drawing it costs as much as a full one.
+Families are drawn with a smaller batch if the native one is large (`case_keys.reduced`) and the reference accepts it, all from one native
+draw, since drawing it costs as much as a full one.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ MOST_TEXTS = 8
 
 
 class Drawing:
-    """Where the inputs of one task come from.
+    """Source of the inputs of one task.
 
     Args:
         built: the reference.
-        reference: the same, run in variations.
-        seed: secret.
+        reference: the reference's runs.
+        seed: secret seed.
     """
 
     def __init__(self, built: BuiltTask, reference: Reference, seed: int):
@@ -45,19 +45,19 @@ class Drawing:
         self._arguments: Arguments | None = None
 
     def cheap(self) -> str:
-        """The variant in which families are drawn: the reduced batch, if there is one and the reference accepts it."""
+        """Return the variant in which families are drawn: the reduced batch, if there is one and the reference accepts it."""
         if self.small is not None and not self._pools:
             try:
                 draw = self.drawn(InputSetKey(self.small.name, NATIVE, 0, 0))[0]
                 if beyond(self.small, self.built.task, [t for _, t in named_tensors((draw.args, draw.kwargs))]):
-                    raise ValueError("integers may index what is smaller now")  # at which a GPU ends the process
+                    raise ValueError("integers may index what is smaller now")  # which kills the process on a GPU
                 self.reference.run(draw)
             except Exception:  # noqa: BLE001 - a size of our choosing: the native one will do
                 self.small = None
         return self.small.name if self.small is not None else NATIVE
 
     def drawn(self, key: InputSetKey, keep_sign: bool = False) -> tuple[InputDraw, list[torch.Tensor]]:
-        """The inputs of a key, and the native tensors that its family changed."""
+        """Return the inputs of a key, and the native tensors that its family changed."""
         small = self.small
         if small is not None and key.variant == small.name:
             args, kwargs = self._pool(small, max(key.weights, 1))
@@ -73,7 +73,7 @@ class Drawing:
         loose: list[bool] = []
         chance = random.Random(key.seed)
         spares = key.family in NONFINITE and chance.random() < 0.8
-        """Not all inputs need be spoilt: what one of them does to the answer may hide what another does."""
+        """Return which inputs to spoil, not always all: the effect of one may hide the effect of another."""
 
         def other(tensor: torch.Tensor) -> torch.Tensor:
             kind = kind_of(tensor, domain)
@@ -91,10 +91,10 @@ class Drawing:
         return InputDraw(args, kwargs, seed, key.weights, key.backward, loose), changed
 
     def arguments(self, bears: Callable[[InputDraw], bool]) -> Arguments:
-        """How the call's arguments vary; found out at first ask.
+        """Return how the call's arguments vary; determined on first use.
 
         Args:
-            bears: whether the reference bears a call.
+            bears: returns whether the reference accepts a call.
         """
         if self._arguments is None:
             native = self.drawn(InputSetKey(self.cheap(), NATIVE, 0, derived(self.seed, "arguments")))[0]
@@ -111,7 +111,7 @@ class Drawing:
         return self._pools[number]
 
     def _leaves(self, native: InputDraw, forward: Callable[..., Any]) -> tuple[list[str], set[int]]:
-        """Names of a call's leaves, and the numbers of those that may be None."""
+        """Return names of a call's leaves, and the numbers of those that may be None."""
         positional = self.built.input_names(native.args)
         optional = {p.name for p in entry.parameters(forward) if p.default is None}
         names: list[str] = []
@@ -130,7 +130,7 @@ def _is_data(reference: Reference, native: InputDraw, tensor: torch.Tensor) -> b
 
 
 def _texts(forward: Callable[..., Any]) -> tuple[str, ...]:
-    """Words in the code of forward that an argument may be compared with."""
+    """Return words in the code of forward that an argument may be compared with."""
     code = getattr(inspect.unwrap(forward), "__code__", None)
     found = [c for c in (code.co_consts if code is not None else ()) if isinstance(c, str) and c.isidentifier()]
     return tuple(found[:MOST_TEXTS])

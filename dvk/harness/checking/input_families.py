@@ -1,4 +1,4 @@
-"""Kinds of inputs, derived from a native draw: only floating values change, everything else stays native (but for `ARGUED`).
+"""Input families, derived from a native draw: only floating values change, everything else stays native (except for `ARGUED`).
 
     native         what get_inputs() draws
     zero_mean      normal values of the native size: positive inputs hide errors behind a growing sum, so that on
@@ -7,15 +7,14 @@
     large, small   a thousand times the native values, a thousandth: left-out maxima, epsilons, saturation
     heavy_tail     one value of a row, sometimes its last, exceeds the others a thousandfold: left-out terms
     constant_rows  some rows one value throughout, some zero
-    strays         native but for a few single elements of another size or sign: who looks at a sample of the inputs
-                   to tell native ones does not see them; timed draws have them, too
+    strays         native except for a few single elements of another size or sign, which a sample of the inputs
+                   does not reveal; timed draws have them, too
     nan, infinite, huge   a few single elements are that, or a row
 
-What would lose its meaning stays native in every family (`kind_of`): labels, masks, indices, single
-numbers, values that sum to one, sorted values, and tensors with infinities. Zeros of a sparse tensor
-stay zeros, a symmetric matrix stays symmetric, probabilities stay in [0, 1] where the reference insists.
-`keep_sign` is the cautious form: inputs that are never negative stay native too. Whether the reference
-is at home there is for `cases` to find out.
+Values that would lose their meaning stay native in every family (`kind_of`): labels, masks, indices, single numbers, values that sum to
+one, sorted values, and tensors with infinities. Zeros of a sparse tensor stay zeros, a symmetric matrix stays symmetric, probabilities stay
+in [0, 1] if the reference requires it. `keep_sign` is the cautious form: non-negative inputs stay native, too. `cases` checks whether the
+result is inside the reference's domain.
 """
 
 from __future__ import annotations
@@ -32,24 +31,24 @@ from dvk.harness.checking.input_domains import Domain
 NATIVE = "native"
 STRAYS = "strays"
 ARGUED = ("arguments", "edges", "exceptions")
-"""Families in which what is no floating data is drawn otherwise, and only that (`input_arguments`)."""
+"""Families that vary only non-floating inputs (`input_arguments`)."""
 NONFINITE = ("nan", "infinite", "huge")
 """Families with values that are not finite, or too large to be squared."""
 FAMILIES = (
     "zero_mean", "integers", "arguments", STRAYS, "nan", "heavy_tail", "large", "exceptions", "infinite", "small", "edges",
     "constant_rows", "huge",
 )
-"""Besides the native one, most telling first."""
+"""Families besides the native one, most telling first."""
 WITHIN_UNIT = ("integers", "small", "constant_rows", STRAYS)
-"""Families that keep what lies in [0, 1] there."""
+"""Families that keep values of [0, 1] in it."""
 TIES = ("integers", "constant_rows")
-"""Families with many equal values: which of them an index names is arbitrary."""
+"""Families with many equal values, so that an index may name any of them."""
 
 FACTOR = 1000.0
 STRAY_FACTORS = (1.0, 30.0, FACTOR)
 MOST_STRAYS = 8
 LARGEST_HALF = 8192.0
-"""No float16 input beyond this: squares and sums must not overflow for the family's sake alone."""
+"""Largest float16 input: squares and sums must not overflow because of the family."""
 SAMPLE = 4096
 FEW_VALUES = 16
 
@@ -57,7 +56,7 @@ Kind = Literal["fixed", "unit", "positive", "signed"]
 
 
 def kind_of(tensor: torch.Tensor, domain: Domain) -> Kind:
-    """What a native input tensor seems to be: `fixed` must not change, `unit` must stay in [0, 1], `positive` has no
+    """Apparent kind of a native input tensor: `fixed` must not change, `unit` must stay in [0, 1], `positive` has no
     negative value."""
     if domain.indices or not tensor.is_floating_point() or tensor.numel() < 2:
         return "fixed"
@@ -78,20 +77,20 @@ def kind_of(tensor: torch.Tensor, domain: Domain) -> Kind:
 
 
 def zero_mean_already(tensor: torch.Tensor) -> bool:
-    """The family of that name would draw what the native one does."""
+    """Whether the family equals the native draw."""
     wide = tensor.float()
     return abs(float(wide.mean())) < 0.1 * float(wide.std())
 
 
 def derive(family: str, tensor: torch.Tensor, kind: Kind, generator: torch.Generator, keep_sign: bool) -> torch.Tensor:
-    """`tensor` as the family has it, with the same dtype and strides; itself where it must not change.
+    """Return `tensor` as the family has it, with the same dtype and strides; itself if it must not change.
 
     Args:
         family: one of FAMILIES.
         tensor: a native input.
-        kind: what `kind_of` says of it.
-        generator: of the tensor's device.
-        keep_sign: leave inputs alone that are never negative; strays in them are not negative either.
+        kind: the result of `kind_of`.
+        generator: a generator of the tensor's device.
+        keep_sign: leave non-negative inputs unchanged; strays in them are not negative either.
     """
     cautious = keep_sign and kind != "signed"
     if kind == "fixed" or (cautious and family != STRAYS and family not in NONFINITE) or (kind == "unit" and family not in WITHIN_UNIT):
@@ -106,7 +105,7 @@ def derive(family: str, tensor: torch.Tensor, kind: Kind, generator: torch.Gener
     zeros = tensor == 0
     if float(zeros.float().mean()) > 0.01:
         made = made.masked_fill(zeros, 0.0)
-    # Values only: the strides are part of what the candidate is written for.
+    # Values only: the candidate may be written for the strides.
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(made)
 
 
@@ -183,7 +182,7 @@ def _huge(native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: t
 
 
 def _spoilt(native: torch.Tensor, values: list[float], generator: torch.Generator) -> torch.Tensor:
-    """Some of the values at a few places, in one of four draws a whole row of them."""
+    """Return some of the values in a few places, in one of four draws in a whole row."""
     made = native.reshape(-1).clone()
 
     def drawn(high: int, count: int) -> torch.Tensor:
@@ -225,8 +224,7 @@ def _factor(size: float, dtype: torch.dtype) -> float:
 
 
 def ordered(tensor: torch.Tensor, least: int = 8) -> bool:
-    """Rows of at least `least` that never fall, most of which rise: boundaries, times, cumulated sums. Rows of one value are in
-    no order."""
+    """Whether rows of at least `least` never fall and most rise: boundaries, times, cumulated sums. Constant rows are not in order."""
     if tensor.dim() == 0 or tensor.shape[-1] < least or not bool((tensor[..., 1:] >= tensor[..., :-1]).all()):
         return False
     return float((tensor[..., -1] > tensor[..., 0]).float().mean()) > 0.5
@@ -237,7 +235,7 @@ def _symmetric(tensor: torch.Tensor) -> bool:
 
 
 def normalised_along(tensor: torch.Tensor) -> int | None:
-    """The dimension, the last or the second, along which values sum to 1: probabilities."""
+    """Return the dimension, the last or the second, along which values sum to 1: probabilities."""
     slack = 1e-2 if tensor.dtype.itemsize < 4 else 1e-3
     for d in dict.fromkeys((tensor.dim() - 1, min(1, tensor.dim() - 1))):
         if tensor.dim() and tensor.shape[d] > 1 and bool(((tensor.sum(d, dtype=torch.float32) - 1).abs() < slack).all()):

@@ -1,8 +1,8 @@
-"""What a reference does with the integers and masks among its inputs, seen while it runs.
+"""Uses of integer and mask inputs by a reference, observed while it runs.
 
-An integer that indexes is bound by what it indexes; one that is compared with a constant may mean something else beside it
-(`labels != -1`, `ignore_index`); one that says where to write must not name a place twice. Seen by following each input through
-the operators that make other integers or booleans of it, so `table[ids + offset]` is one use of `ids`.
+An indexing integer is bounded by what it indexes; one that is compared with a constant may have a special meaning there (`labels != -1`,
+`ignore_index`); one that indexes writes must not repeat. Each input is followed through the operators that derive other integers or
+booleans from it, so `table[ids + offset]` is one use of `ids`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _OVERWRITING = frozenset({"index_put", "_index_put_impl", "index_copy", "scatter
 
 @dataclass
 class Use:
-    """Of one input."""
+    """Uses of one input."""
 
     sizes: set[int] = field(default_factory=set)
-    """Of dimensions that it indexes."""
+    """Sizes of dimensions that it indexes."""
     special: set[int] = field(default_factory=set)
-    """Values at which, or beside which, something else begins."""
+    """Values at or next to which its meaning changes."""
     overwrites: bool = False
-    """It names places that are written, not added to."""
+    """Whether it indexes writes other than additions."""
 
 
 class TensorUses(TorchDispatchMode):
@@ -43,14 +43,14 @@ class TensorUses(TorchDispatchMode):
         super().__init__()
         self.uses = [Use() for _ in tensors]
         self._alive: list[torch.Tensor] = list(tensors)
-        """Whose memory must not become another's while it is known by its address."""
+        """Tensors kept alive while their memory is identified by its address."""
         self._made_of: dict[int, frozenset[int]] = {}
         for number, tensor in enumerate(tensors):
             self._made_of[_memory(tensor)] = self._made_of.get(_memory(tensor), frozenset()) | {number}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # torch's default would import torch._dynamo at the first operator: 2 s for nothing
+        return False  # torch's default would import torch._dynamo at the first operator, which takes 2 s
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -91,7 +91,7 @@ class TensorUses(TorchDispatchMode):
 
 
 def _indexed(name: str, base: torch.Tensor, given: dict[str, Any]) -> list[tuple[Any, int]]:
-    """The tensors that index, and the size of what each indexes."""
+    """Return the tensors that index, and the size of what each indexes."""
     index, indices = given.get("index"), given.get("indices")
     if isinstance(given.get("target"), torch.Tensor) and name.startswith("nll_loss"):
         return [(given["target"], base.shape[1 if base.dim() > 1 else 0])]

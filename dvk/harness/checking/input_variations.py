@@ -1,7 +1,7 @@
-"""How one tensor that is no floating data may be drawn otherwise: masks, integers, and floats of few or of bound values.
+"""Variations of one tensor that is not floating data: masks, integers, and floats with few or bounded values.
 
-A maker gives other values for a tensor of the same shape and dtype; makers come boldest first, the last of them only moves the
-example's own values about. Whether the reference bears what is made is for `input_arguments` to find out.
+A maker returns other values for a tensor of the same shape and dtype; makers are sorted by boldness, and the last one only permutes the
+example's values. `input_arguments` tests whether the reference accepts the result.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from dvk.harness.checking.input_families import normalised_along, ordered
 from dvk.harness.checking.input_usage import Use
 
 Maker = Callable[[torch.Tensor, random.Random, bool], torch.Tensor]
-"""(a dense tensor, chance, one thing throughout) → other values."""
+"""(a dense tensor, chance, one value throughout) → other values."""
 
 SPECIAL_SHARES = (0.05, 0.3, 0.6)
 FEW_VALUES = 16
 
 
 def applied(make: Maker, tensor: torch.Tensor, chance: random.Random, edge: bool) -> torch.Tensor:
-    """What `make` makes of a tensor, with its strides; what is expanded stays so."""
+    """Return what `make` makes of a tensor, with its strides; expanded tensors stay expanded."""
     repeated = [stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)]
     if any(repeated):
         base = tensor[tuple(slice(0, 1) if again else slice(None) for again in repeated)]
@@ -32,7 +32,7 @@ def applied(make: Maker, tensor: torch.Tensor, chance: random.Random, edge: bool
 
 
 def few(native: torch.Tensor, made: torch.Tensor, chance: random.Random) -> torch.Tensor:
-    """`native` but for a few elements, which are those of `made`; all of them where it has an order, or no value twice."""
+    """Return `native` with a few elements of `made`; all of them if it is ordered, or has no duplicates."""
     flat = native.reshape(-1)
     if native.numel() < 2 or ordered(flat[None], 4) or flat.unique().numel() == native.numel():
         return made
@@ -50,7 +50,7 @@ def few(native: torch.Tensor, made: torch.Tensor, chance: random.Random) -> torc
 
 
 def masks(native: torch.Tensor) -> Iterator[Maker]:
-    """Rows of every density; at least one element of each row True; one of each kind; the example's elements elsewhere."""
+    """Make rows of every density; at least one element of each row is True; one row of each kind; the example's elements elsewhere."""
     yield _mask
     yield lambda t, chance, edge: _keeping(_mask(t, chance, edge), True, chance)
     if native.dim() and native.shape[-1] > 1:
@@ -74,7 +74,7 @@ def _mask(native: torch.Tensor, chance: random.Random, edge: bool) -> torch.Tens
 
 
 def _keeping(mask: torch.Tensor, value: bool, chance: random.Random) -> torch.Tensor:
-    """At least one element of each row is `value`."""
+    """Set at least one element of each row to `value`."""
     rows = _rows(mask).clone()
     missing = ~(rows == value).any(1)
     place = torch.randint(rows.shape[1], (len(rows),), device=rows.device, generator=_generator(mask, chance))
@@ -86,12 +86,12 @@ def _keeping(mask: torch.Tensor, value: bool, chance: random.Random) -> torch.Te
 
 
 def integers(native: torch.Tensor, use: Use, bears: Callable[[int], bool]) -> Iterator[Maker]:
-    """Over the whole range with what is special among them; within the example's; the example's elements elsewhere.
+    """Make integers over the whole range with special values; within the example's range; permutations of the example's elements.
 
     Args:
-        native: the example's.
-        use: what becomes of them.
-        bears: whether the reference bears a value at one place.
+        native: the example's tensor.
+        use: its observed uses.
+        bears: returns whether the reference accepts a value in one place.
     """
     low, high = (int(edge) for edge in native.aminmax())
     plain = native[native >= 0]
@@ -142,7 +142,7 @@ def _drawn(native: torch.Tensor, low: int, high: int, special: tuple[int, ...], 
     which = torch.randint(len(apart), native.shape, device=native.device, generator=generator)
     rare = torch.rand(native.shape, device=native.device, generator=generator) < chance.choice(SPECIAL_SHARES)
     made = torch.where(rare, apart[which], drawn)
-    if native.numel() <= 2 * len(apart):  # too few for shares: each has its chance
+    if native.numel() <= 2 * len(apart):  # too few for shares: each has a chance
         return made.to(native.dtype)
     flat = made.reshape(-1)
     places = torch.randperm(flat.numel(), device=native.device, generator=generator)[: len(apart)]
@@ -159,7 +159,7 @@ def _fits(value: int, dtype: torch.dtype) -> bool:
 
 
 def few_floats(native: torch.Tensor) -> Iterator[Maker]:
-    """Single numbers, constants, masks to be added or multiplied, boundaries, probabilities, labels as floats."""
+    """Make single numbers, constants, additive or multiplicative masks, boundaries, probabilities, labels as floats."""
     low, high = (float(edge) for edge in native.aminmax())
     if low != low or high != high:
         return
@@ -181,7 +181,7 @@ def few_floats(native: torch.Tensor) -> Iterator[Maker]:
     values = native.unique()
     if values.numel() <= FEW_VALUES:
         yield lambda t, chance, edge: _among(t, values, chance, edge)
-        if float("-inf") in (low, high) or low <= -1e4:  # what is added to scores: some of each row stays
+        if float("-inf") in (low, high) or low <= -1e4:  # added to scores: some of each row stays
             yield lambda t, chance, edge: torch.where(_keeping(_among(t, values, chance, edge) == high, True, chance), high, low)
     elif bool((native == native.round()).all()):
         yield lambda t, chance, edge: (low + (high - low) * _uniform(t, chance)).round()
@@ -189,7 +189,7 @@ def few_floats(native: torch.Tensor) -> Iterator[Maker]:
 
 
 def _among(native: torch.Tensor, values: torch.Tensor, chance: random.Random, edge: bool) -> torch.Tensor:
-    """Rows with the values in shares of every kind."""
+    """Return rows with the values in shares of every kind."""
     if edge:
         return torch.full_like(native, float(values[chance.randrange(len(values))]))
     rows, generator = _rows(native), _generator(native, chance)
@@ -201,7 +201,7 @@ def _among(native: torch.Tensor, values: torch.Tensor, chance: random.Random, ed
 
 
 def shuffled(native: torch.Tensor, chance: random.Random, edge: bool) -> torch.Tensor:
-    """The example's elements in other places."""
+    """Permute the example's elements."""
     return native.reshape(-1)[torch.randperm(native.numel(), device=native.device, generator=_generator(native, chance))]
 
 
