@@ -1,7 +1,7 @@
-"""Turn candidates into verdicts. Parent side: opens no CUDA context, imports no torch, executes nothing foreign.
+"""Judge candidates. Parent side: opens no CUDA context, imports no torch, executes no candidate.
 
-A bad kernel is data: whatever a candidate does, up to killing its process, ends as a `Verdict`. It
-raises only when we or the computer are at fault (`MachineError`), or the user interrupts.
+A bad kernel is data: whatever a candidate does, up to killing its process, becomes a `Verdict`. `judge` raises only for faults of dvk or
+the computer (`MachineError`), or if the user interrupts.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ def judge(
     contract: Contract = "module",
     deadline: float | None = None,
 ) -> list[Verdict]:
-    """One verdict a candidate, in order; each runs in a fresh process.
+    """Return one verdict per candidate, in order; each runs in a fresh process.
 
     Args:
         task: the reference.
-        candidates: what to judge.
+        candidates: the candidates.
         tier: `smoke` checks and times nothing, `search` times briefly, `claim` in several fresh sets of processes.
         baselines: besides eager, timed in the same rounds: `compile`, `max-autotune`, `graph` (CUDA-graphed eager).
         config: limits and judge settings.
         on_verdict: called with position and verdict as each is known.
         backward: compare gradients, too.
-        require_kernels: refuse candidates that leave the computing to PyTorch's operators.
+        require_kernels: reject candidates that leave the computation to PyTorch's operators.
         contract: see `JudgeSession`.
-        deadline: on time.monotonic's clock; candidates not finished by then are missing from the end of the list.
+        deadline: on time.monotonic's clock; candidates not finished by then are missing at the end of the list.
 
     Raises:
         MachineError: no sandbox can be started.

@@ -1,4 +1,4 @@
-"""Which court judges: this machine's, a server's, or a Ray cluster's, where the settings name one."""
+"""Choice of the judge session: this machine's, a server's, or a Ray cluster's, by the settings."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from dvk.records import Device, Task
 AnyJudgeSession: TypeAlias = "JudgeSession | RayJudgeSession | Any"
 
 SERVERS = {"kernelgym": "dvk.interop.kernelgym.remote:RemoteJudgeSession"}
-"""Protocol of a server that judges → its court. By import path: interop is above."""
+"""Protocol of a server that judges → its judge session. By import path, since interop is a higher layer."""
 
 
 def open_session(
     task: Task, config: Config, *, backward: bool = False, brief: bool = False, require_kernels: bool = False, gpu: str | None = None,
     contract: Contract = "module", profile: bool | Literal["times"] = False,
 ) -> AnyJudgeSession:
-    """A judge session for `task`; arguments as of `JudgeSession`.
+    """Return a judge session for `task`; arguments as for `JudgeSession`.
 
     Raises:
-        UsageError: `remote.judge` or `remote.engine` is none.
+        UsageError: `remote.judge` or `remote.engine` is invalid.
         MachineError: the cluster cannot be reached.
     """
     if config.remote.judge is not None:
@@ -40,7 +40,7 @@ def open_session(
 
 
 def num_workers(config: Config, device: Device) -> int:
-    """Candidates to have in work at a time, on all of this machine or of the cluster that the settings name.
+    """Return the number of candidates to judge at once, on all of this machine or of the configured cluster.
 
     Raises:
         UsageError, MachineError: see `connect`; the cluster has no such device.
@@ -51,7 +51,7 @@ def num_workers(config: Config, device: Device) -> int:
 
 
 def is_remote(config: Config) -> dict[str, object]:
-    """What tells verdicts of a cluster from those of this machine, for their key: the kinds of machine in it.
+    """Return the kinds of machine of a cluster, which distinguish its verdicts in their key from those of this machine.
 
     Raises:
         UsageError, MachineError: see `connect`.

@@ -1,9 +1,8 @@
-"""Judge many candidates at once: a judge session a worker, verdicts as they come.
+"""Judge many candidates at once: one judge session per worker, verdicts in completion order.
 
-Workers take the jobs of one task after another, so that a reference is built and its expected
-outputs computed once a worker and task. Compiling runs on all cores; timing is serial a device
-(`device_lock`). Identical candidates are judged once, and not at all when this machine has judged them
-before. Threads here only wait for sockets; what runs, runs in the children.
+Workers take the jobs of one task after another, so that a reference is built and its expected outputs computed once per worker and task.
+Compiling runs on all cores; timing is serial per device (`device_lock`). Identical candidates are judged once, and not at all if this
+machine has judged them before. Threads here only wait for sockets; children do the work.
 """
 
 from __future__ import annotations
@@ -30,27 +29,27 @@ Job = tuple[Task, Candidate]
 
 
 class JudgePool:
-    """`workers` candidates in work at any time, spread over all GPUs.
+    """Judges `workers` candidates at any time, spread over all GPUs.
 
     Args:
-        workers: how many.
+        workers: number of workers.
         config: limits and judge settings.
-        remembered: verdicts of earlier runs; None judges everything again.
+        remembered: verdicts of earlier runs; None ignores them.
     """
 
     def __init__(self, workers: int, config: Config, remembered: Remembered | None = None):
         self.workers = max(1, workers)
         self.config = config
-        self.remembered = None if config.remote.judge else remembered  # another machine's verdicts are not this one's
+        self.remembered = None if config.remote.judge else remembered  # other machines' verdicts do not apply here
         self._keep = False
         self._spare = SpareMemory(-(-self.workers // max(1, len(machine.gpu_names()))))
         self._lock = threading.Lock()
         self._idle: dict[object, list[AnyJudgeSession]] = {}
-        """Courts that wait for the next `map`, by what they were made for."""
+        """Judge sessions that wait for the next `map`, by their settings."""
 
     def __enter__(self) -> JudgePool:
-        """Within it, processes stay for the next `map`: starting them takes seconds, their GPU contexts most of it. Each counts on as
-        many beside it as there are workers, whatever one `map` asks for."""
+        """Keep processes in the body for the next `map`: starting them takes seconds, their GPU contexts most of it. Each session counts
+        all workers as sharers, however many one `map` uses."""
         self._keep = True
         return self
 
@@ -59,14 +58,14 @@ class JudgePool:
         self.make_room()
 
     def make_room(self) -> None:
-        """End the processes that wait for the next `map`, and with them what they hold of a GPU."""
+        """End the processes that wait for the next `map`, which frees their GPU memory."""
         with self._lock:
             idle, self._idle = [court for courts in self._idle.values() for court in courts], {}
         for court in idle:
             court.close()
 
     def warm(self) -> None:
-        """Begin to start what recording launch plans takes seconds to import, where there is a GPU to replay them on."""
+        """Start the imports for recording launch plans, which take seconds, if there is a GPU to replay them on."""
         if machine.gpu_names():
             threading.Thread(target=recording.warm, args=(self.config.limits,), daemon=True).start()
 
@@ -82,17 +81,17 @@ class JudgePool:
         profile: bool | Literal["times"] = False,
         first: int = 0,
     ) -> Iterator[tuple[int, Verdict]]:
-        """(position of the job, verdict) as each ends, one a job. Several threads may call it at once.
+        """Yield (position of the job, verdict) as each ends, one per job. Several threads may call it at once.
 
-        An exception of ours while a candidate is judged is its verdict, `broken_task` with a traceback.
+        An exception of dvk while a candidate is judged becomes its verdict, `broken_task` with a traceback.
 
         Args:
-            jobs: what to judge.
+            jobs: candidates with their tasks.
             tier, baselines, backward, require_kernels, contract, profile: see `JudgeSession`.
-            first: number of the first worker, where callers share the GPUs among them.
+            first: number of the first worker, if several callers share the GPUs.
 
         Raises:
-            MachineError: no sandbox can be started. Jobs in work are given up.
+            MachineError: no sandbox can be started. Jobs in work are dropped.
         """
         jobs = list(jobs)
         where = is_remote(self.config)
@@ -138,7 +137,7 @@ class JudgePool:
                         if crashes.ends_all(error):
                             raise
                         verdict = crashes.verdict(crashes.crashed(error, "judging it"), tier)
-                        if court is not None:  # what it was at is unknown
+                        if court is not None:  # its state is unknown
                             court.close()
                     results.put((position, verdict))
                 if court is not None:
@@ -168,7 +167,7 @@ class JudgePool:
             desk.shut()
 
     def _again(self, kind: object, task: Task) -> AnyJudgeSession | None:
-        """A court of an earlier `map`, at best one that holds this task."""
+        """Return a judge session of an earlier `map`, preferably one that holds this task."""
         with self._lock:
             waiting = self._idle.get(kind, [])
             if not waiting:
@@ -184,7 +183,7 @@ class JudgePool:
             return
         with self._lock:
             waiting = sum(map(len, self._idle.values()))
-            # Those made for something else hold memory that nobody may ever ask for again.
+            # Those made for other settings hold memory that may never be used again.
             oldest = next((courts for other, courts in self._idle.items() if courts and other != kind), None)
             spare = oldest.pop(0) if waiting >= self.workers and oldest else None
             self._idle.setdefault(kind, []).append(court)
@@ -203,7 +202,7 @@ class JudgePool:
 
 @dataclass
 class _Hand:
-    """A worker: where it judges, the task it is at, and what it was granted for that."""
+    """A worker: its judge session, its task, and the memory granted for that."""
 
     gpu: str | None
     task_id: str | None = None
@@ -211,10 +210,10 @@ class _Hand:
 
 
 class _Desk:
-    """Jobs by task; who has worked on a task goes on with it, others take where most is left for each and memory is left for that.
+    """Jobs by task; a worker keeps its task, others take the task with most jobs left per worker and enough memory left.
 
     Args:
-        any_size: judged elsewhere, where memory is not ours to reckon with.
+        any_size: judged elsewhere, where memory is not managed here.
     """
 
     def __init__(self, jobs: list[Job], spare: SpareMemory, *, any_size: bool = False):
@@ -231,7 +230,8 @@ class _Desk:
         return len(self._jobs)
 
     def take(self, hand: _Hand) -> tuple[int, Job] | None:
-        """A job, of the task at hand if there is one left; None when all are taken. Waits while there is memory for none that is left."""
+        """Return a job, of the worker's task if one is left; None if all are taken. Waits while there is no memory for the remaining
+        ones."""
         with self._spare.changed:
             if hand.task_id is None or not self._waiting.get(hand.task_id):
                 self._put_down(hand)
@@ -245,12 +245,12 @@ class _Desk:
             return position, self._jobs[position]
 
     def leave(self, hand: _Hand) -> None:
-        """The worker takes no more jobs."""
+        """End the worker's jobs."""
         with self._spare.changed:
             self._put_down(hand)
 
     def shut(self) -> None:
-        """No more jobs for anybody."""
+        """End all workers' jobs."""
         with self._spare.changed:
             self._waiting.clear()
             self._spare.changed.notify_all()

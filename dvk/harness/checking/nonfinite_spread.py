@@ -1,10 +1,9 @@
-"""Where right programs differ in what a NaN or an infinity spreads to: in sums of products.
+"""Non-finite spread: elements that a NaN or an infinity reaches differ between right programs, in sums of products.
 
-An algorithm with fewer multiplications adds rows of its operands before it multiplies, and spreads a NaN to elements that it has
-no part in; one that leaves out zeros of a triangular matrix does not spread it through them; two layers folded into one have an
-infinity where the two have inf − inf. So the reference is run again with its matrix products and convolutions replaced where an
-operand is not finite, and only what stays the same is asked of a candidate. Everything else (maxima, norms, activations, losses,
-masks) leaves no choice.
+An algorithm with fewer multiplications adds rows of its operands before it multiplies, and spreads a NaN to unrelated elements; one that
+skips zeros of a triangular matrix does not spread it through them; two folded layers give an infinity where the two give inf − inf. So the
+reference is run again with its matmuls and convolutions replaced if an operand is not finite, and only elements that stay the same are
+required of a candidate. All other operators (maxima, norms, activations, losses, masks) leave no choice.
 """
 
 from __future__ import annotations
@@ -20,30 +19,30 @@ _FACTORS = {
     "mm": (0, 1), "bmm": (0, 1), "mv": (0, 1), "dot": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2), "addbmm": (1, 2), "addmv": (1, 2),
     "convolution": (0, 1), "_convolution": (0, 1), "linear": (0, 1),
 }
-"""Places of the two operands that are multiplied."""
+"""Positions of the two operands that are multiplied."""
 _OTHERS = ("_scaled_dot_product", "scaled_dot_product", "mkldnn_rnn", "_thnn_fused", "lstm", "gru", "linalg_")
 ROOM = 1024
-"""What a right algorithm may make of an operand before it multiplies, times the largest element."""
+"""Largest factor that a right algorithm may apply to an operand before it multiplies, times the largest element."""
 _CHOOSING = frozenset({"masked_fill", "where", "tril", "triu", "masked_scatter", "index_put", "_index_put_impl"})
 
 
 class Spread(TorchDispatchMode):
-    """Run the body with products of operands that are not finite as another program may have them.
+    """Replace products of non-finite operands in the body as another program may compute them.
 
     Args:
-        way: NaN in the whole result; nothing of it anywhere; NaN where something that is not finite meets what is not zero.
+        way: NaN in the whole result; no NaN anywhere; or NaN where a non-finite element meets a nonzero one.
     """
 
     def __init__(self, way: Way):
         super().__init__()
         self._way = way
         self.chooses = False
-        """The body threw elements away after a product: what is spread to others would be brought in, not be there anyway."""
+        """Whether the body discarded elements after a product: a spread to the others would come from outside the result."""
         self._multiplied = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # torch's default would import torch._dynamo at the first operator: 2 s for nothing
+        return False  # torch's default would import torch._dynamo at the first operator, which takes 2 s
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -80,7 +79,7 @@ def _floating(value: Any) -> bool:
 
 
 def _has_room(operand: torch.Tensor) -> bool:
-    """All elements are finite, and small enough that a transform of Winograd's (its coefficients reach 100) does not overflow."""
+    """Whether all elements are finite, and small enough for a Winograd transform (its coefficients reach 100) not to overflow."""
     return not operand.numel() or bool(operand.abs().max() <= torch.finfo(operand.dtype).max / ROOM)
 
 

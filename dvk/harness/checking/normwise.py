@@ -1,10 +1,10 @@
-"""Rounding that spreads from large elements to small ones, as algorithms with fewer multiplications have it.
+"""Normwise errors: rounding of large elements that spreads to small ones in algorithms with fewer multiplications.
 
-Strassen's product and Winograd's convolution add large operands before they multiply, so their error is bounded by the largest
-elements of the result and not by each one (Higham, Accuracy and Stability of Numerical Algorithms, ch. 23). An output of which single
-elements are off by more than is admitted passes if the typical element is not, which keeps lower precision out, and the errors are as
-small beside the largest element as the precision class asks for; the verdict says so. Not in 16 bits and TF32: there the worst element
-is admitted by luck already.
+Strassen's product and Winograd's convolution add large operands before they multiply, so their error is bounded by the largest elements of
+the result, not elementwise (Higham, Accuracy and Stability of Numerical Algorithms, ch. 23). An output with too large errors at single
+elements passes if the typical element is within the admitted error, which keeps lower precision out, and if the errors are small relative
+to the largest element, as the precision class requires; the verdict mentions it. Not in 16 bits and TF32, where the worst element's
+tolerance is loose already.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dvk.harness.checking.compare import ExpectedLeaf, errors, ratios, real, tar
 from dvk.harness.checking.tolerance import COARSE_BITS, Class, Errors
 
 EDGE = 32.0
-"""Times the admitted error of single elements. Measured on the CPU with large elements among the inputs, they reach 3.8 times it for two
-levels of Strassen's product of 512x512 matrices and 8.5 times for Winograd's F(4x4, 3x3) over 32 channels."""
+"""Factor on the admitted error of single elements. Measured on the CPU with large elements among the inputs: 3.8 for two levels of
+Strassen's product of 512x512 matrices and 8.5 for Winograd's F(4x4, 3x3) over 32 channels."""
 
 
 def spread(got: torch.Tensor, want: ExpectedLeaf, precision: Class) -> Errors | None:
-    """The errors of `got` if they are rounding that spreads; None otherwise."""
+    """Return the errors of `got` if they are rounding that spreads; None otherwise."""
     if want.scale is None or not want.finite or precision.lower_bits <= COARSE_BITS:
         return None
     for target in targets(want):
@@ -35,7 +35,7 @@ def spread(got: torch.Tensor, want: ExpectedLeaf, precision: Class) -> Errors | 
 
 
 def note(name: str) -> str:
-    """What the verdict says of such an output."""
+    """Return the verdict's note on such an output."""
     return (
         f"`{name}` is at the edge of the tolerance: single elements are off by up to {EDGE:g} times what is admitted, "
         "as with algorithms that use fewer multiplications (Strassen, Winograd)"

@@ -1,7 +1,7 @@
-"""The reference, run in its own precision, in float64, on coarsened values and with noise, under any weight set.
+"""Runs of the reference in its precision, in float64, on coarsened values and with noise, under any weight set.
 
-Executes the user's code, so it belongs to the referee. Whatever a variation raises means that there is
-no such answer, not that the task is broken; only a plain `run` lets exceptions through.
+Executes the user's code, so it belongs to the referee. An exception of a variation means that there is no such answer, not that the task is
+broken; only a plain `run` lets exceptions through.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dvk.harness.transport.calls import Buffers, Called, apart, buffers_of, call
 from dvk.tasks.trees import map_tensors, named_tensors
 
 PATIENCE_S = 20.0
-"""For one call on values of our making."""
+"""Arguments of one call with generated values."""
 
 
 @dataclass
@@ -42,14 +42,14 @@ class InputDraw:
     weights: int
     backward: bool = False
     loose: list[bool] | None = None
-    """By input tensor, whether noise may touch it; None: see `input_families.kind_of`."""
+    """For each input tensor, whether noise may touch it; None: see `input_families.kind_of`."""
     other_mode: bool = False
-    """In train mode where the module was loaded in eval mode, and the reverse."""
+    """Whether train and eval mode are swapped."""
 
 
 @dataclass
 class Answer:
-    """What a call returned, and the buffers it left."""
+    """Return value of a call, and the buffers it left."""
 
     leaves: list[Any]
     spec_text: str
@@ -58,16 +58,16 @@ class Answer:
 
 
 class WritesInput(Exception):
-    """The reference writes an input in place that no record of the task names."""
+    """The reference writes an input in place that the task's record does not list."""
 
 
 class Reference:
     """The reference of a task under its weight sets.
 
     Args:
-        model: the live reference; its weights and buffers are this object's to change.
+        model: the live reference; this object changes its weights and buffers.
         sets: the weight sets.
-        twin: it may be run in float64.
+        twin: whether it may be run in float64.
         written: the inputs that it writes.
     """
 
@@ -83,15 +83,15 @@ class Reference:
         self._domain: Domain | None = None
         self._keeps: dict[tuple[Any, ...], set[int]] = {}
         self.gives_buffers = False
-        """A buffer of its own, or a part of one, was among what it returned."""
+        """Whether it returned one of its buffers, or a part of one."""
 
     def initial(self, weights: int) -> Buffers:
-        """All buffers before a call under a weight set."""
+        """Return all buffers before a call under a weight set."""
         state = self.sets.state(weights)
         return {name: state.get(name, value) for name, value in self._constructed.items()}
 
     def use(self, weights: int) -> None:
-        """Load a weight set into the reference, buffers as before any call."""
+        """Load a weight set into the reference, with buffers as before any call."""
         weights = self.sets.effective(weights)
         if weights != self._current:
             self.model.load_state_dict(self.sets.state(weights))
@@ -99,11 +99,11 @@ class Reference:
         put_buffers(self.model, self.initial(weights))
 
     def run(self, draw: InputDraw) -> Answer:
-        """The reference's own answer.
+        """Return the reference's answer.
 
         Raises:
             NotDifferentiable: `draw.backward`, and it has no gradient.
-            WritesInput: it writes an input that it leaves alone on the example inputs.
+            WritesInput: it writes an input that it does not write on the example inputs.
         """
         self.use(draw.weights)
         before = _versions(draw)
@@ -119,14 +119,14 @@ class Reference:
         return Answer(*describe(result), leaf_names(result), after)
 
     def keeps(self, draw: InputDraw) -> set[int]:
-        """Numbers of the leaves that lie in memory which it keeps and returns again, or in its buffers, which are put back between calls.
+        """Return numbers of the leaves in memory that it keeps and returns again, or in its buffers, which are restored between calls.
 
-        Weights and inputs count, too: of what lies there nobody expects that it stays.
+        Weights and inputs count, too: callers do not expect outputs in them to stay.
         """
         key = draw.backward, *[tensor.shape for _, tensor in named_tensors((draw.args, draw.kwargs))]
         if key not in self._keeps:
             self.use(draw.weights)
-            args, kwargs = self._fresh(draw)  # the same for both calls: outputs that lie in inputs count
+            args, kwargs = self._fresh(draw)  # the same for both calls: outputs that share memory with inputs count
             one, buffers = self._given(draw, args, kwargs), {_memory(buffer) for buffer in self.model.buffers()}
             other = self._given(draw, args, kwargs)
             put_buffers(self.model, self.initial(draw.weights))
@@ -135,7 +135,7 @@ class Reference:
         return self._keeps[key]
 
     def run_with(self, draw: InputDraw, state: dict[str, Any]) -> Answer | None:
-        """The answer under weights of no set; None where it has none."""
+        """Return the answer under given weights; None if there is none."""
 
         def run() -> Any:
             self._current = None
@@ -148,7 +148,7 @@ class Reference:
             self.use(draw.weights)
 
     def in_float64(self, draw: InputDraw) -> Answer | None:
-        """The answer of the module deep-copied to float64."""
+        """Return the answer of the module deep-copied to float64."""
 
         def run() -> Any:
             model = self._double_model()
@@ -163,7 +163,7 @@ class Reference:
         return self._attempt(run)
 
     def with_few_bits(self, draw: InputDraw, bits: int, outputs: bool) -> Answer | None:
-        """The answer where inputs and weights, and `outputs` too if asked, have only `bits` significant bits."""
+        """Return the answer with inputs and weights, and optionally `outputs`, rounded to `bits` significant bits."""
 
         def run() -> Any:
             inward = self.domain(draw).demanding
@@ -181,7 +181,7 @@ class Reference:
             self.use(draw.weights)
 
     def with_noise(self, draw: InputDraw, seed: int, strong: bool = False) -> Answer | None:
-        """The answer with rounding noise in inputs and in every operator's result; `strong`: see `RoundingNoise`."""
+        """Return the answer with rounding noise in inputs and in every operator's result; `strong`: see `RoundingNoise`."""
 
         def run() -> Any:
             domain = self.domain(draw)
@@ -202,7 +202,7 @@ class Reference:
             put_buffers(self.model, self.initial(draw.weights))
 
     def by_plain_algorithms(self, draw: InputDraw) -> Answer | None:
-        """The answer by PyTorch's plainer algorithms."""
+        """Return the answer by PyTorch's plainer algorithms."""
 
         def run() -> Any:
             self.use(draw.weights)
@@ -215,8 +215,8 @@ class Reference:
             put_buffers(self.model, self.initial(draw.weights))
 
     def spread(self, draw: InputDraw, way: Way) -> tuple[Answer | None, bool]:
-        """The answer with products as another program may have them (`nonfinite_spread`), and whether it throws away some of what they
-        give."""
+        """Return the answer with products as another program may compute them (`nonfinite_spread`), and whether it discards some of their
+        results."""
         mode = Spread(way)
 
         def run() -> Any:
@@ -229,7 +229,7 @@ class Reference:
             put_buffers(self.model, self.initial(draw.weights))
 
     def domain(self, draw: InputDraw) -> Domain:
-        """What its operators ask of inputs; the first `draw` this is called with is a native one."""
+        """Return what its operators require of inputs; the first `draw` must be a native one."""
         if self._domain is None:
             watch = DomainMode()
             self.use(draw.weights)
@@ -239,7 +239,7 @@ class Reference:
         return self._domain
 
     def uses(self, draw: InputDraw, tensors: list[torch.Tensor]) -> list[Use]:
-        """What becomes of integers and masks among the inputs."""
+        """Return the uses of integers and masks among the inputs."""
         trace = TensorUses(tensors)
         self.use(draw.weights)
         with trace:  # copies of what it follows are followed, too
@@ -249,7 +249,7 @@ class Reference:
         return trace.uses
 
     def try_inputs(self, draw: InputDraw) -> Answer | None:
-        """Its answer to a call of our making, if it has one. On a GPU it is tried on a CPU first: a bad index ends the process there."""
+        """Return its answer to a generated call, or None. On a GPU it is tried on a CPU first: a bad index kills the process there."""
         tensors = [t for _, t in named_tensors((draw.args, draw.kwargs))]
         if any(t.device.type != "cpu" for t in tensors) and not self._runs_on_cpu(draw):
             return None
@@ -281,14 +281,14 @@ class Reference:
         return leaves
 
     def _fresh(self, draw: InputDraw) -> tuple[list[Any], dict[str, Any]]:
-        """Args and kwargs of a call, with copies of what it writes."""
+        """Return args and kwargs of a call, with copies of the inputs that it writes."""
         return fresh(draw.args, draw.kwargs, self.written.positions(draw.args, draw.kwargs))
 
     def _call(
         self, model: nn.Module, args: list[Any], kwargs: dict[str, Any], draw: InputDraw, under: AbstractContextManager[Any] | None = None,
         separate: bool = True,
     ) -> Any:
-        """One call of the reference or of a variation of it, on copies of what it writes; those count as outputs."""
+        """Call the reference or a variation of it, on copies of what it writes; those count as outputs."""
         fixed = self.written.positions(args, kwargs)
         args, kwargs = fresh(args, kwargs, fixed) if fixed else (args, kwargs)
         returned = call(model, args, kwargs, draw.seed, draw.backward, under, separate, fixed)
@@ -313,10 +313,10 @@ class Reference:
 
 @contextmanager
 def patience(seconds: float) -> Iterator[None]:
-    """The body's Python, a loop that waits for a value that never comes say, is ended after so long; in the main thread only.
+    """Interrupt the body's Python, e.g. an endless loop, after this time; in the main thread only.
 
     Raises:
-        TimeoutError: it was.
+        TimeoutError: the time was over.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -335,12 +335,12 @@ def patience(seconds: float) -> Iterator[None]:
 
 
 def _versions(draw: InputDraw) -> list[int]:
-    """Of all input tensors: each in-place write is another."""
+    """Return version counters of all input tensors, which every in-place write changes."""
     return [0 if t.is_inference() else t._version for _, t in named_tensors((draw.args, draw.kwargs))]
 
 
 def _memory(leaf: Any) -> int:
-    """Where a strided tensor's memory begins; 0 for anything else."""
+    """Return the address of a strided tensor's memory; 0 for anything else."""
     return leaf.untyped_storage().data_ptr() if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided else 0
 
 

@@ -1,12 +1,11 @@
-"""What other correct programs would return: the reference run again with rounding noise in it.
+"""Rounding noise: results of other correct programs, from the reference run again with noise in it.
 
-`RoundingNoise` multiplies what each operator computes by 1 + ε·u, with ε one unit in the last place of the
-result's type and u uniform in [-1, 1]. Operators that move, select or compare values are exact in
-any program and stay so. The spread of a few such runs shows where an answer is ill-conditioned and
-where it jumps (rounding to a grid, thresholds, near ties), in the reference's own precision and
-without a float64 twin. `with_rounding_noise` does the same to inputs, for operators that compute much inside.
+`RoundingNoise` multiplies each operator's result by 1 + ε·u, with ε one unit in the last place of the result's type and u uniform in [-1,
+1]. Operators that move, select or compare values are exact in any program and stay so. The spread of a few such runs shows where an answer
+is ill-conditioned and where it jumps (rounding to a grid, thresholds, near ties), in the reference's precision and without a float64 twin.
+`with_rounding_noise` does the same to inputs, for operators that compute much inside.
 
-`with_low_bits_cleared` rounds to fewer bits of mantissa: what an impostor in a coarser format does to its inputs.
+`with_low_bits_cleared` rounds to fewer bits of mantissa, as a candidate in a coarser format does to its inputs.
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ _EXACT = frozenset(
 
 
 STRONG, STRONG_HALF = 16, 2
-"""Units in the last place, of float32 and float64, and of halves, which are summed in float32."""
+"""Units in the last place of float32 and float64, and of fp16 and bf16, which are summed in float32."""
 
 
 class RoundingNoise(TorchDispatchMode):
     """Run the body with every computed floating value off by up to one unit in its last place.
 
     Args:
-        seed: of the noise.
-        inward: only towards zero, by up to two units: a probability stays one, an index in its range.
-        strong: by as many units as a sum in another order may be off by.
+        seed: seed of the noise.
+        inward: round only towards zero, by up to two units: a probability stays one, an index stays in range.
+        strong: off by as many units as a sum in another order may be.
     """
 
     def __init__(self, seed: int, inward: bool = False, strong: bool = False):
@@ -56,7 +55,7 @@ class RoundingNoise(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # torch's default would import torch._dynamo at the first operator: 2 s for nothing
+        return False  # torch's default would import torch._dynamo at the first operator, which takes 2 s
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -76,20 +75,20 @@ class RoundingNoise(TorchDispatchMode):
         tensor.mul_(_noise(tensor, self._generator(tensor.device), self._inward, self._strong))
 
     def _generator(self, device: torch.device) -> torch.Generator:
-        """One a device, apart from the generators that the reference draws from."""
+        """Return one generator per device, apart from those that the reference draws from."""
         if device not in self._generators:
             self._generators[device] = torch.Generator(device).manual_seed(self._seed)
         return self._generators[device]
 
 
 def with_rounding_noise(tensor: torch.Tensor, seed: int, inward: bool = False, strong: bool = False) -> torch.Tensor:
-    """A floating tensor with every value off by up to one unit in its last place, or see `RoundingNoise`; zeros stay."""
+    """Return a floating tensor with every value off by up to one unit in its last place, or as in `RoundingNoise`; zeros stay."""
     generator = torch.Generator(tensor.device).manual_seed(seed)
     return (tensor * _noise(tensor, generator, inward, strong)).to(tensor.dtype)
 
 
 def with_low_bits_cleared(tensor: torch.Tensor, bits: int, inward: bool = False) -> torch.Tensor:
-    """A floating tensor rounded to `bits` significant bits, exponents kept; other tensors as they are."""
+    """Return a floating tensor rounded to `bits` significant bits, exponents kept; other tensors unchanged."""
     if tensor.is_complex():
         return torch.view_as_complex(with_low_bits_cleared(torch.view_as_real(tensor.resolve_conj()), bits, inward))
     if not tensor.is_floating_point() or tensor.numel() == 0:

@@ -1,15 +1,14 @@
-"""Whether a deviation is one that any correct program may show: near jumps, and on ill-conditioned rows.
+"""Sensitivity: whether any correct program may show a deviation, near jumps and on ill-conditioned rows.
 
-Asked only after a candidate was off by more than is admitted. The reference runs `NUM_NOISES` times
-with rounding noise of its own precision (`rounding_noise`). Where the answer moves a little, its row is
-ill-conditioned (the norm of a constant row), and a candidate may be off by `MARGIN` times as much.
-Where it moves by more than the class's cap it jumps (rounding to a grid, thresholds, indices of near
-ties): two correct programs differ by a whole step at the few elements on an edge, which need not be
-the same ones; so their number and their size must be like those seen. Where most elements jump, the
-output is nothing but rounding (the gradient of a bias before a batch norm), and is held to its size.
+Computed only after a candidate was off by more than is admitted. The reference runs `NUM_NOISES` times with rounding noise of its precision
+(`rounding_noise`). If the answer moves a little, its row is ill-conditioned (the norm of a constant row), and a candidate may be off by
+`MARGIN` times as much. If it moves by more than the class's cap it jumps (rounding to a grid, thresholds, indices of near ties): two
+correct programs differ by a whole step at the few elements on an edge, which need not be the same ones; so their number and their size must
+be like those seen. If most elements jump, the output is pure rounding (the gradient of a bias before a batch norm), and only its size is
+checked.
 
-Edges may be so rare that those runs meet none: one token in 65,536 whose second and third expert are equal but for the order of
-a sum. Up to `RARE` elements are then excused if stronger noise moves each of them, too, and about as far (`on_edges`).
+Edges may be too rare for those runs: one token in 65,536 whose second and third expert are equal up to the order of a sum. Up to `RARE`
+elements are then excused if stronger noise moves each of them, too, and about as far (`on_edges`).
 """
 
 from __future__ import annotations
@@ -25,35 +24,35 @@ from dvk.harness.checking.tolerance import NONE, Class, Errors, separation
 
 NUM_NOISES = 3
 FEW = 1e-3
-"""Share of elements that may sit on an edge."""
+"""Largest share of elements on an edge."""
 MOST = 0.5
 RARE, MOST_RUNS = 4, 12
-"""Elements, and runs in which each of them must move once."""
+"""Most such elements, and runs in which each of them must move once."""
 MARGIN = 16.0
-"""An honest program sums in another order over many terms, where the noise disturbs each operator once by up to one
-unit; the next coarser class is thousands of units away (fp32), or held off by `lower` (half)."""
+"""Factor for honest programs, which sum in another order over many terms, while the noise changes each operator once by up to one unit; the
+next coarser class is thousands of units away (fp32), or excluded by `lower` (half)."""
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """How one output moves under rounding noise, over all runs."""
+    """Movement of one output under rounding noise, over all runs."""
 
     count: int = 0
-    """Moves by more than is admitted."""
+    """Mask of moves by more than is admitted."""
     size: float = 0.0
     """The largest of them relative to the scale; inf for exact types."""
     jumps: int = 0
-    """Moves by more than the class's cap; any change of an exact type."""
+    """Mask of moves by more than the class's cap; any change of an exact type."""
     rows: torch.Tensor | None = None
     """By row, the largest move that is no jump, absolute."""
     typical: float = 0.0
     """Root mean square of those moves relative to the scale."""
     rounding: float = 0.0
-    """The largest move, absolute, where the output is nothing but rounding; else 0."""
+    """The largest move, absolute, if the output is pure rounding; else 0."""
 
 
 def measure(expected: Sequence[ExpectedLeaf], disturbed: Sequence[Sequence[Any]], cap: float) -> list[Sensitivity]:
-    """By output leaf.
+    """Return the sensitivity of each output leaf.
 
     Args:
         expected: the undisturbed answer.
@@ -64,10 +63,10 @@ def measure(expected: Sequence[ExpectedLeaf], disturbed: Sequence[Sequence[Any]]
 
 
 def excused(got: torch.Tensor, want: ExpectedLeaf, sensitivity: Sensitivity, precision: Class, equal_terms: bool) -> Errors | None:
-    """The errors of what is left when edges and ill-conditioned rows are set aside; None when that excuses nothing.
+    """Return the errors without edges and ill-conditioned rows; None if that excuses nothing.
 
-    Where many terms are equal their roundings do not cancel: the norm of a constant row may come out as anything,
-    depending on how the mean was summed, and is only asked to be finite.
+    If many terms are equal their roundings do not cancel: the norm of a constant row depends entirely on how the mean was summed, and must
+    only be finite.
     """
     moved = 2 * sensitivity.count + 4 if sensitivity.count else 0
     few = min(max(8, FEW * got.numel()), moved)
@@ -86,7 +85,7 @@ def excused(got: torch.Tensor, want: ExpectedLeaf, sensitivity: Sensitivity, pre
             off &= firm | ~ratio.isfinite()
         if not _as_seen(ratio[off], sensitivity, moved, few, precision.cap):
             continue
-        # On ill-conditioned rows each element is held to its row's noise; the typical element is sought on the others.
+        # Each element of an ill-conditioned row is held to its row's noise; the typical element is computed from the other rows.
         kept = ratio[~off & firm]
         if kept.numel() == 0 and not equal_terms:
             kept = ratio[~off]
@@ -99,11 +98,11 @@ def excused(got: torch.Tensor, want: ExpectedLeaf, sensitivity: Sensitivity, pre
 def on_edges(
     got: torch.Tensor, want: ExpectedLeaf, sensitivity: Sensitivity, precision: Class, runs: Iterable[torch.Tensor]
 ) -> Errors | None:
-    """As `excused`, for a few elements that were not seen to move, but do so under stronger noise, at least half as far as `got` is
-    off there; None where one of them does not.
+    """Return errors as `excused`, for a few elements that did not move but do so under stronger noise, at least half as far as `got` is off
+    there; None if one of them does not.
 
     Args:
-        runs: this output under stronger noise; no more are asked for than are needed.
+        runs: this output under stronger noise; consumed only as far as needed.
     """
     if want.scale is None:
         off, error, left = (got != want.same).flatten(), _move(got, want), NONE
@@ -131,12 +130,12 @@ def on_edges(
 
 
 def _move(run: torch.Tensor, want: ExpectedLeaf) -> torch.Tensor:
-    """How far each element is from the reference's."""
+    """Return each element's distance from the reference's."""
     return (run.double() - want.same.double()).abs() if want.scale is None else ratios(run, want.same, want)[0]
 
 
 def _as_seen(off: torch.Tensor, sensitivity: Sensitivity, moved: int, few: float, cap: float) -> bool:
-    """So many elements were seen to move, and so far; jumps besides are few."""
+    """Whether the number and size of the jumps are like those observed."""
     if off.numel() == 0:
         return True
     largest = float(off.max())
@@ -171,8 +170,8 @@ def _measure(want: ExpectedLeaf, runs: list[Any], cap: float) -> Sensitivity:
 
 
 def _typical(want: ExpectedLeaf, sensitivity: Sensitivity, precision: Class) -> float:
-    """Admitted for the typical element of an ill-conditioned output: more as long as the next coarser class would need more
-    still; and what noise does to it, where that class is not told apart anyway."""
+    """Return the typical error admitted for an ill-conditioned output: more, as long as the next coarser class would need still more; and
+    the noise's effect, if that class is not separated anyway."""
     most = precision.ceiling.typical
     if want.lower.typical == want.lower.typical and want.lower.typical > 0:
         most = min(most, want.lower.typical / 3)

@@ -1,17 +1,15 @@
-"""How much error is admitted: by precision class, calibrated for each problem by two errors of the reference itself.
+"""Tolerances by precision class, calibrated for each problem by two errors of the reference.
 
-The error of an element is r = |ŷ − y| / (|y| + s), with s the scale of its row (`compare`). Two
-numbers are held: `typical`, the root mean square of r over all elements, and `worst`, its maximum.
-Every element computed in a coarser format moves the first, which hardly varies from draw to draw,
-so it separates precision classes and is tight. One element computed from wrong data moves only the
-second, which depends on the luck of the smallest denominators, so it is loose.
+The error of an element is r = |ŷ − y| / (|y| + s), with s the scale of its row (`compare`). Two numbers are limited: `typical`, the root
+mean square of r over all elements, and `worst`, its maximum. Computing every element in a coarser format moves the first, which hardly
+varies from draw to draw, so it separates precision classes and is tight. One element computed from wrong data moves only the second, which
+depends on the smallest denominators, so it is loose.
 
-`own` is the reference's error against float64, `lower` the reference's error when inputs and weights
-are rounded to the next coarser format (float32 → ten bits of mantissa as in TF32, float16 → bfloat16,
-bfloat16 → three bits). The admitted error is √(own·lower) where the two are at least `APART` apart, so
-that an honest kernel and an impostor have equally much room; else `MULTIPLE`·own, and the class is not
-separated on those inputs (`separation`). Floors leave room for another order of summation and for
-approximated exponentials, ceilings hold where the reference itself is bad.
+`own` is the reference's error against float64, `lower` the reference's error with inputs and weights rounded to the next coarser format
+(float32 → ten bits of mantissa as in TF32, float16 → bfloat16, bfloat16 → three bits). The admitted error is √(own·lower) if the two are at
+least `APART` apart, so that an honest kernel and one in the coarser format are equally far from it; else `MULTIPLE`·own, and the class is
+not separated on those inputs (`separation`). Floors leave room for another order of summation and for approximated exponentials, ceilings
+apply if the reference itself is inaccurate.
 
 Measured on the CPU, fp32 class, typical errors of zero-mean draws (tests/harness/test_compare.py):
 
@@ -21,18 +19,17 @@ Measured on the CPU, fp32 class, typical errors of zero-mean draws (tests/harnes
     softmax of 64 … 32768            2.5–7.3e-8  9.5e-5        2.0–7.2e-6  0.4
     layer norm of 64 … 8192          2.5e-8      8.9e-5        2.0–3.6e-6  0.1
 
-Inputs rounded to TF32, float16 or bfloat16, float16 or bfloat16 outputs and float16 accumulators are all
-refused, by thirteen times the admitted error and more; on positive inputs alone TF32 passes from K = 16384.
+Inputs rounded to TF32, float16 or bfloat16, float16 or bfloat16 outputs and float16 accumulators are all rejected, with at least thirteen
+times the admitted error; on positive inputs alone TF32 passes from K = 16384.
 
-In TF32 the worst element is a matter of luck, whoever computes it. Two convolutions with a norm each: 1.1 to 1.8e-2 among 262,144
-elements, 3 to 4e-2 where a ReLU leaves a sixth of them, 5 to 10e-2 where a fiftieth, with typical errors of 4 to 7e-4; a norm folded
-into the weights errs by as much in other places. In float16 the same, in bfloat16 eight times as much. So there, whatever the
-ceiling, twice the reference's own worst error is admitted, up to half the scale: what is computed from wrong data is off by more.
+In TF32 the worst element varies by chance, in any program. Two convolutions with a norm each: 1.1 to 1.8e-2 among 262,144 elements, 3 to
+4e-2 if a ReLU leaves a sixth of them, 5 to 10e-2 if a fiftieth, with typical errors of 4 to 7e-4; a norm folded into the weights errs by as
+much in other places. In float16 the same, in bfloat16 eight times as much. So there, whatever the ceiling, twice the reference's worst
+error is admitted, up to half the scale: values computed from wrong data are off by more.
 
-A wider threshold for half precision than √ would gain nothing: what a kernel stores in 16 bits has the
-reference's own error to within a few percent. Long sums widen the floors (`Sums`): n float32 values
-added in one accumulator are off by √n roundings, n equal ones by n/4, as softmax and layer norm over
-rows of 1,024 to 32,768 showed on the integers; that is slow, but not wrong.
+A wider threshold for half precision than √ would gain nothing: values stored in 16 bits have the reference's error to within a few percent.
+Long sums widen the floors (`Sums`): n float32 values added in one accumulator are off by √n roundings, n equal ones by n/4, as softmax and
+layer norm over rows of 1,024 to 32,768 showed on the integers; that is slow, but not wrong.
 
     class   typical: floor default ceiling   worst: floor default ceiling
     exact            0      0       0               0      0       0       integers and booleans
@@ -54,27 +51,27 @@ APART = 6.0
 MULTIPLE = 8.0
 FEW_ELEMENTS = 64
 MOST_SUMMED = 1024.0
-"""Square root of the terms that an honest kernel may add up in one accumulator."""
+"""Square root of the number of terms that an honest kernel may add up in one accumulator."""
 EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 COARSE_BITS = 8
-"""Of the format below, for those with few themselves: TF32 and 16 bits."""
+"""Formats below, for those with few bits themselves: TF32 and 16 bits."""
 _BITS = {"exact": 24, "fp64": 24, "fp32": 11, "tf32": 8}
 """Significant bits of the next coarser format, the implicit one included."""
 
 
 @dataclass(frozen=True)
 class Errors:
-    """Root mean square and maximum of the elements' errors; nan where there is a NaN, so compare with `not (… <= …)`."""
+    """Root mean square and maximum of the elements' errors; nan if there is a NaN, so compare with `not (… <= …)`."""
 
     typical: float
     worst: float
 
     def within(self, admitted: Errors) -> bool:
-        """Both are admitted."""
+        """Whether both are admitted."""
         return self.typical <= admitted.typical and self.worst <= admitted.worst
 
     def at_least(self, other: Errors) -> Errors:
-        """The larger of each."""
+        """Return the larger of each."""
         return Errors(max(self.typical, other.typical), max(self.worst, other.worst))
 
 
@@ -84,19 +81,19 @@ NONE = Errors(0.0, 0.0)
 
 @dataclass(frozen=True)
 class Sums:
-    """What may have been added up for an output."""
+    """Sums that an output may contain."""
 
     terms: float = 1.0
-    """Of the longest sum: elements read for each written, or elements of one sample."""
+    """Terms of the longest sum: elements read for each written, or elements of one sample."""
     elements: int = FEW_ELEMENTS
-    """Of the output."""
+    """Elements of the output."""
     equal_terms: bool = False
-    """Many terms are equal: roundings do not cancel."""
+    """Whether many terms are equal, so that roundings do not cancel."""
 
 
 @dataclass(frozen=True)
 class Class:
-    """What a precision class admits, and the format below it."""
+    """Admitted errors of a precision class, and the format below it."""
 
     floor: Errors
     default: Errors
@@ -105,17 +102,17 @@ class Class:
     summing_eps: float
     """One rounding of the accumulator, relative: 16-bit and TF32 values are summed in float32."""
     stores_lower: bool
-    """A kernel in the next coarser format would store its outputs in it, too: 16-bit formats do, TF32 is for products."""
+    """Whether a kernel in the next coarser format would store its outputs in it, too: 16-bit formats do, TF32 is for products."""
     cap: float
-    """Errors of elements that sit on ill-conditioned rows are excused up to this; larger steps are jumps."""
+    """Errors of elements on ill-conditioned rows are excused up to this; larger steps are jumps."""
 
     def tolerance(self, own: Errors, lower: Errors, sums: Sums) -> Errors:
-        """The admitted errors of one output.
+        """Return the admitted errors of one output.
 
         Args:
             own: the reference's error against float64; unknown (nan) gives the class's default.
             lower: the reference's error when rounded to the next coarser format, unknown where not measured.
-            sums: what may have been added up for it.
+            sums: sums that it may contain.
         """
         ceiling = self.ceiling
         if sums.equal_terms:
@@ -143,21 +140,21 @@ def _admitted(own: float, lower: float, floor: float, default: float, ceiling: f
 
 
 def separation(admitted: Errors, own: Errors, lower: Errors) -> float:
-    """How many times the admitted typical error a kernel in the next coarser format makes; above 1 it is caught."""
+    """Return the typical error of a kernel in the next coarser format over the admitted one; above 1 it is caught."""
     if admitted.typical == 0 or lower.typical != lower.typical or own.typical != own.typical:
         return 0.0
     return lower.typical / admitted.typical
 
 
 def class_of(precision: str, dtypes: set[str]) -> Class:
-    """The numbers of a class.
+    """Return the numbers of a class.
 
     Args:
         precision: a `Task.precision`.
         dtypes: torch dtypes of the task's inputs, weights and outputs, without prefix.
     """
     if precision == "half":
-        # Where only intermediate values are 16 bits wide (autocast), assume the coarser type.
+        # If only intermediate values are 16 bits wide (autocast), assume the coarser type.
         seen = [name for name in dtypes if name in EPS]
         coarse = "bfloat16" if "bfloat16" in seen or not seen else "float16"
         eps = EPS[coarse]

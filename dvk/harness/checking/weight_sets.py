@@ -1,17 +1,16 @@
 """Weight sets: the reference as constructed, drawn again under a secret seed, and in integers.
 
-A problem whose norms scale by ones and shift by zeros does not notice a kernel that leaves both out,
-and weights drawn under a known seed can be written into a kernel as constants. So the judge changes
-them, through `load_state_dict`, between calls of one candidate.
+A problem whose norms scale by ones and shift by zeros does not detect a kernel that omits both, and weights drawn under a known seed can be
+written into a kernel as constants. So the judge changes them, through `load_state_dict`, between calls of one candidate.
 
     0          as constructed
-    1, 2, …    every value multiplied by exp(0.25·n): signs, zeros and magnitudes stay what the module's author meant
-               (causal patterns, positive variances, initialisation to scale); tensors that are zero throughout
+    1, 2, …    every value multiplied by exp(0.25·n): signs, zeros and magnitudes stay as the module's author chose
+               (causal patterns, positive variances, initialisation to scale); tensors of zeros
                become small normals
     INTEGERS   -1, 0 and 1, so that linear layers of integer inputs are exact; positive tensors 1 and 2
 
-Parameters change, and the running statistics of norms; other buffers are tables and masks of the
-module's own and stay, as do non-persistent ones. Tied parameters stay tied.
+Parameters change, and the running statistics of norms; other buffers are the module's tables and masks and stay, as do non-persistent ones.
+Tied parameters stay tied.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from dvk.harness.seeds import derived
 
 INTEGERS = -1
 SPREAD = 0.25
-"""Standard deviation of a factor's logarithm; factors lie within [0.53, 1.87]."""
+"""Standard deviation of a factor's logarithm; factors are within [0.53, 1.87]."""
 SMALL = 0.1
 KEEP_BYTES = 256 << 20
 STATISTICS = ("running_mean", "running_var")
@@ -38,7 +37,7 @@ class WeightSets:
 
     Args:
         model: the reference, as constructed.
-        seed: secret; equal seeds give equal sets.
+        seed: secret seed; equal seeds give equal sets.
     """
 
     def __init__(self, model: nn.Module, seed: int):
@@ -53,16 +52,16 @@ class WeightSets:
 
     @property
     def count(self) -> int:
-        """Tensors that a set changes."""
+        """Return tensors that a set changes."""
         return len(self._tied)
 
     @property
     def names(self) -> frozenset[str]:
-        """Of the tensors that a set changes."""
+        """Return the bytes of the tensors that a set changes."""
         return frozenset(name for names in self._tied for name in names)
 
     def state(self, number: int) -> State:
-        """The whole state_dict of a set; not to be written to."""
+        """Return the whole state_dict of a set; read-only."""
         if number == 0 or not self._tied or number in self._retired:
             return self._constructed
         if number not in self._kept:
@@ -73,13 +72,13 @@ class WeightSets:
         return {**self._constructed, **self._kept[number]}
 
     def effective(self, number: int) -> int:
-        """The set that `number` stands for: 0 where there is nothing to change or the set was retired; 1 for others like it of a
-        large module, of which another takes seconds to draw."""
+        """Return the set that `number` denotes: 0 if there is nothing to change or the set was retired; 1 for further sets of a large
+        module, of which a draw takes seconds."""
         number = 1 if number > 1 and self._large else number
         return 0 if not self._tied or number in self._retired else number
 
     def retire(self, number: int) -> None:
-        """From now on `number` means set 0: the reference does not work with it."""
+        """Map `number` to set 0 from now on: the reference does not work with it."""
         self._retired.add(number)
         self._kept.pop(number, None)
 
@@ -94,7 +93,7 @@ class WeightSets:
 
 
 def _groups(model: nn.Module, state: State) -> list[list[str]]:
-    """Names of the tensors that change, those of one tied tensor together."""
+    """Return names of the tensors that change, with those of one tied tensor together."""
     tensors: dict[str, torch.Tensor] = dict(model.named_parameters(remove_duplicate=False))
     tensors |= {n: b for n, b in model.named_buffers(remove_duplicate=False) if n.rpartition(".")[2] in STATISTICS}
     groups: dict[int, list[str]] = {}

@@ -1,6 +1,6 @@
-"""What a recording must know of a call without its values: layouts of tensors, plain arguments, weights, the GPU.
+"""Facts of a call that a recording needs, without values: layouts of tensors, plain arguments, weights, the GPU.
 
-The referee describes its live objects; the runner makes fake ones of the same outside.
+The referee describes its live objects; the runner makes fake ones with the same layout.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PLAIN = (bool, int, str, type(None))
 
 
 class Layout(Record):
-    """The outside of one tensor."""
+    """Layout of one tensor."""
 
     dtype: str = Field(description="torch dtype without the prefix.")
     shape: tuple[int, ...] = Field(description="Sizes in elements, outermost first.")
@@ -28,7 +28,7 @@ class Layout(Record):
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Layout:
-        """The layout of a dense tensor.
+        """Return the layout of a dense tensor.
 
         Raises:
             ValueError: it has no strides.
@@ -40,19 +40,19 @@ class Layout(Record):
 
     @property
     def extent(self) -> int:
-        """Elements of memory from its first to its last element; 0 when it has none."""
+        """Return the elements of memory from its first to its last element; 0 if it has none."""
         if 0 in self.shape:
             return 0
         return 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of memory it needs, those before it included."""
+        """Return the bytes of memory that it needs, with those before it."""
         return (self.offset + self.extent) * getattr(torch, self.dtype).itemsize
 
 
 class CallSpec(Record):
-    """One call: a tree of arguments whose tensors are numbered in the order they are met."""
+    """One call: a tree of arguments whose tensors are numbered in order of occurrence."""
 
     variant: str = Field(description="Name of the shape variant, `native` for the task's own.")
     args: Any = Field(description="Encoded positional arguments.")
@@ -61,7 +61,7 @@ class CallSpec(Record):
 
 
 class Gpu(Record):
-    """What a candidate may ask about the GPU it will run on."""
+    """Facts that a candidate may ask about its GPU."""
 
     capability: tuple[int, int] = Field(description="Compute capability, major and minor.")
     max_shared_bytes: int = Field(description="Shared memory one block may have, opted in.")
@@ -69,12 +69,12 @@ class Gpu(Record):
 
     @property
     def arch(self) -> int:
-        """As Triton writes it: 90 for capability 9.0."""
+        """Return Triton's form: 90 for capability 9.0."""
         return self.capability[0] * 10 + self.capability[1]
 
     @classmethod
     def of_device(cls, index: int = 0) -> Gpu:
-        """The installed GPU; opens it."""
+        """Return the installed GPU; opens it."""
         found = torch.cuda.get_device_properties(index)
         names = [name for name in dir(found) if not name.startswith("_")]
         fields = {name: value for name in names if isinstance(value := getattr(found, name), (int, str))}
@@ -83,7 +83,7 @@ class Gpu(Record):
 
 
 def describe_call(variant: str, args: list[Any], kwargs: Mapping[str, Any]) -> CallSpec:
-    """The specification of a live call.
+    """Return the specification of a live call.
 
     Raises:
         ValueError: an argument is neither a dense tensor nor plain data.
@@ -99,12 +99,12 @@ def describe_call(variant: str, args: list[Any], kwargs: Mapping[str, Any]) -> C
 
 
 def describe_state(model: nn.Module) -> dict[str, Layout]:
-    """Layouts of a module's state_dict, by name."""
+    """Return layouts of a module's state_dict, by name."""
     return {name: Layout.of(tensor) for name, tensor in model.state_dict().items()}
 
 
 def encode_tree(value: Any, tensor: Callable[[torch.Tensor], int]) -> Any:
-    """Nested data as JSON; `tensor` numbers the tensors.
+    """Encode nested data as JSON; `tensor` numbers the tensors.
 
     Raises:
         ValueError: something in it is not plain data.
@@ -123,7 +123,7 @@ def encode_tree(value: Any, tensor: Callable[[torch.Tensor], int]) -> Any:
 
 
 def decode_tree(tree: Any, tensor: Callable[[int], Any]) -> Any:
-    """The inverse of `encode_tree`; `tensor` finds the tensors.
+    """Decode the result of `encode_tree`; `tensor` finds the tensors.
 
     Raises:
         ValueError: `tree` does not come from `encode_tree`.

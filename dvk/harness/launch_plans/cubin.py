@@ -1,7 +1,7 @@
 """Load compiled kernels and launch them through the CUDA driver, on torch's stream and context.
 
-ctypes on libcuda: no compiler, nothing generated. Loading asks the driver what the kernel's parameters are, so
-a launch whose arguments do not fit them is refused before it is made.
+ctypes on libcuda: no compiler, nothing generated. Loading asks the driver for the kernel's parameters, so a launch whose arguments do not
+fit them is rejected before it is made.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from dvk.harness.launch_plans.plan import SCALARS, KernelLaunch, PlanError, Pointer, Scalar
 
 STATIC_SHARED_BYTES = 48 << 10
-"""Shared memory that a block may have without asking."""
+"""Shared memory that a block may use by default."""
 MAX_THREADS, SHARED, LOCAL, REGISTERS = 0, 1, 3, 4
 """CUfunction_attribute: most threads per block, static shared bytes, local bytes per thread, registers per thread."""
 DYNAMIC_SHARED = 8
@@ -27,19 +27,19 @@ PACKED = {"fp16": "<e", "fp32": "<f", "fp64": "<d"}
 
 
 class LaunchError(PlanError):
-    """The driver refused a kernel or a launch; the message has its words."""
+    """The driver refused a kernel or a launch; the message is the driver's."""
 
 
 @cache
 def driver() -> ctypes.CDLL:
-    """libcuda. Raises OSError where there is none."""
+    """Return libcuda. Raises OSError if there is none."""
     library = ctypes.CDLL("libcuda.so.1")
     library.cuLaunchKernel.argtypes = [ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
     return library
 
 
 def check(result: int, what: str) -> None:
-    """Raise what the driver says.
+    """Raise the driver's error.
 
     Raises:
         LaunchError: `result` is an error.
@@ -81,7 +81,7 @@ class CubinKernel:
                       "shared_bytes": static + node.shared_bytes}
 
     def bind(self, address: Callable[[int], int]) -> Callable[[int], None]:
-        """A function that launches on a stream, with the addresses that tensors have now.
+        """Return a function that launches on a stream, with the current addresses of tensors.
 
         Args:
             address: value → address of its first element.
@@ -103,7 +103,7 @@ class CubinKernel:
         return run
 
     def _parameters(self) -> list[int]:
-        """Sizes in bytes of the kernel's parameters."""
+        """Return sizes in bytes of the kernel's parameters."""
         sizes: list[int] = []
         offset, size = ctypes.c_size_t(), ctypes.c_size_t()
         try:
@@ -136,7 +136,7 @@ class CubinKernel:
 
 
 def packed(scalar: Scalar) -> bytes:
-    """A scalar's bytes as a kernel takes them.
+    """Return a scalar's bytes as a kernel takes them.
 
     Raises:
         PlanError: its value is not one of its type.

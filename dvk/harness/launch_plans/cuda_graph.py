@@ -8,7 +8,7 @@ import torch
 
 
 class MemoryRegion:
-    """A tensor's memory without a hold on it: temporaries of a graph share memory only if nobody holds them."""
+    """A tensor's memory without a reference to it: temporaries of a graph share memory only if nothing holds them."""
 
     def __init__(self, tensor: torch.Tensor):
         storage = tensor.untyped_storage()
@@ -24,8 +24,8 @@ class GraphedCall:
     inputs: list[torch.Tensor]
     outputs: list[torch.Tensor]
     scratch: list[torch.Tensor]
-    """Bytes whose values before a call must not matter: poison them between replays. They overlap where memory is used twice."""
+    """Memory whose values before a call must not matter: poison it between replays. Ranges overlap where memory is used twice."""
 
     def replay(self) -> None:
-        """Enqueue one call on the current stream; it reads what is in `inputs` then."""
+        """Enqueue one call on the current stream; it reads the current contents of `inputs`."""
         self.graph.replay()

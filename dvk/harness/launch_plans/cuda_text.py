@@ -1,4 +1,4 @@
-"""Kernels of CUDA C++ text in a recording: compiled by NVRTC for the GPU that is not there."""
+"""Kernels of CUDA C++ text in a recording: compiled by NVRTC for a GPU that the process does not have."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from dvk.harness.launch_plans.tape import Tape
 from dvk.harness.toolchain import nvrtc
 
 ALIGNED, UNALIGNED = "-DDVK_ALIGNED=1", "-DDVK_ALIGNED=0"
-"""The first promises a kernel that all addresses are multiples of 16 bytes."""
+"""Attributes; the first tells a kernel that all addresses are multiples of 16 bytes."""
 LIBRARY = ctypes.CDLL  # candidates are refused it while they are recorded
 
 
 class CudaKernels:
-    """What `dvk_record.cuda_kernel` answers."""
+    """Result of `dvk_record.cuda_kernel`."""
 
     def __init__(self, gpu: Gpu, tape: Tape):
         self.gpu, self.tape = gpu, tape
         self._compiled: dict[tuple[str, ...], str] = {}
 
     def kernel(self, source: str, name: str, options: Sequence[str]) -> Callable[..., None]:
-        """A function that notes launches of `name`: an `extern "C"` kernel whose parameters are all pointers."""
+        """Return a function that records launches of `name`: an `extern "C"` kernel whose parameters are all pointers."""
 
         def launch(grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int, tensors: Sequence[Any]) -> None:
             pointers = tuple(pointer(self.tape, tensor) for tensor in tensors)
@@ -44,7 +44,7 @@ class CudaKernels:
         key = (source, *options)
         if key not in self._compiled:
             arch = f"sm_{self.gpu.arch}"
-            folder = Path(tempfile.gettempdir()) / "dvk-recorded"  # the runner's own: shared caches are not for it to write
+            folder = Path(tempfile.gettempdir()) / "dvk-recorded"  # the runner's private folder: it must not write shared caches
             try:
                 with mock.patch.object(ctypes, "CDLL", LIBRARY):
                     module = nvrtc.compile_cuda(source, [arch], options=options, folder=folder)[arch]

@@ -1,9 +1,8 @@
-"""A GPU that is not there: what candidates and Triton ask of one is answered from its description.
+"""A fake GPU: queries of candidates and Triton are answered from its description.
 
-For a process that only records. `torch.cuda` says what the referee's GPU is; what would need a real one
-(streams, events, graphs) is refused. Triton gets a driver of ours: it names the target, so kernels are
-compiled for it, and where others would launch, it notes the launch. Nothing is patched inside Triton; the
-driver protocol is the same from 3.2 to 3.9.
+For a process that only records. `torch.cuda` describes the referee's GPU; calls that would need a real one (streams, events, graphs) are
+refused. Triton gets a fake driver: it names the target, so kernels are compiled for it, and records launches instead of making them.
+Nothing is patched inside Triton; the driver protocol is the same from 3.2 to 3.9.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from dvk.harness.launch_plans.launches import AutotuneConfigs, RecordingLauncher
 from dvk.harness.launch_plans.tape import Tape
 
 HOOK = "dvk_record"
-"""A module of this name in `sys.modules` says that launches are recorded. Its TENSORS are the types of fake tensors; its
+"""A module of this name in `sys.modules` means that launches are recorded. Its TENSORS are the types of fake tensors; its
 `cuda_kernel(source, name, options)` stands for a kernel of CUDA C++: `kernel(grid, block, shared_bytes, tensors)` launches it."""
 NEEDS_A_GPU = ("Stream", "Event", "ExternalStream", "CUDAGraph", "graph", "stream", "set_stream", "make_graphed_callables",
                "current_stream", "default_stream")
@@ -39,7 +38,7 @@ QUIET = ("synchronize", "empty_cache", "init", "_lazy_init", "set_device", "rese
 
 @contextmanager
 def absent_gpu(gpu: Gpu, tape: Tape) -> Iterator[None]:
-    """Within it, the process believes in `gpu`; launches go to `tape`."""
+    """Pretend inside the body that the process has `gpu`; launches go to `tape`."""
     refuse = tape.refusals.refuse
     properties = SimpleNamespace(**gpu.properties)
 
@@ -68,7 +67,7 @@ def absent_gpu(gpu: Gpu, tape: Tape) -> Iterator[None]:
         patch(torch, "compile", refused("torch.compile"))
         patch(torch.utils, "swap_tensors", _swap)
         patch(torch.accelerator, "current_accelerator", lambda *a, **k: torch.device("cuda"))
-        # The fake mode itself must go on knowing that there is no GPU.
+        # The fake mode itself must still know that there is no GPU.
         patch(fake_tensor, "init_gpu_context", lambda *a, **k: None)
         patch(fake_tensor.FakeTensorMode, "avoid_device_init", True)
         patch(fake_tensor.FakeTensor, "data_ptr", lambda tensor: tape.address(tensor))
@@ -76,7 +75,7 @@ def absent_gpu(gpu: Gpu, tape: Tape) -> Iterator[None]:
         stack.callback(sys.modules.pop, HOOK, None)
         patch(ctypes, "CDLL", refused("a foreign library"))
         patch(threading.Thread, "start", refused("threads"))
-        # Without line numbers equal kernels have equal code. A cache that others read is not for candidates to write.
+        # Without line numbers equal kernels have equal code. Candidates must not write a cache that others read.
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dvk-triton-", ignore_cleanup_errors=True))
         stack.enter_context(mock.patch.dict(os.environ, {"TRITON_DISABLE_LINE_INFO": "1", "TRITON_CACHE_DIR": folder}))
         if importlib.util.find_spec("triton") is not None:
@@ -85,7 +84,7 @@ def absent_gpu(gpu: Gpu, tape: Tape) -> Iterator[None]:
 
 
 def _swap(first: torch.Tensor, second: torch.Tensor) -> None:
-    """torch.utils.swap_tensors without its refusal of weak references, which fake modes hold to their tensors."""
+    """Do torch.utils.swap_tensors without its refusal of weak references, which fake modes hold to their tensors."""
     first.__dict__, second.__dict__ = second.__dict__, first.__dict__
     torch._C._swap_tensor_impl(first, second)
 
@@ -102,7 +101,7 @@ def _driver(driver: Driver) -> Iterator[None]:
 
 
 class Driver:
-    """Triton's driver for a GPU that is not there."""
+    """Triton's driver for a fake GPU."""
 
     def __init__(self, gpu: Gpu, tape: Tape):
         self.gpu, self.tape = gpu, tape
@@ -134,10 +133,10 @@ class Driver:
         return torch.cuda
 
     def map_python_to_cpp_type(self, kind: str) -> str:
-        raise self.tape.refusals.refuse("it builds a launcher of its own")
+        raise self.tape.refusals.refuse("it builds a custom launcher")
 
     def get_benchmarker(self) -> Callable[..., Any]:
-        """What an autotuner measures with: the configuration is noted, and the first one wins until somebody can measure."""
+        """An autotuner's benchmark: the configuration is recorded, and the first one wins until a replay can measure."""
         def measure(call: Callable[[], Any], quantiles: Any = None, **_: Any) -> Any:
             time = self.trials.attempt(call)
             return time if quantiles is None else [time] * len(quantiles)
@@ -153,7 +152,7 @@ class Driver:
                 "mem_bus_width": number("memory_bus_width", 0)}
 
     def load_binary(self, name: str, code: bytes, shared: int, device: int) -> tuple[None, str, int, int, int]:
-        """Nothing is loaded: the code is kept, and its key goes to the launcher in the place of a handle."""
+        """Keep the code instead of loading it; its key goes to the launcher in place of a handle."""
         return None, self.tape.keep(bytes(code)), 0, 0, 1024
 
     def unload_module(self, module: None) -> None:

@@ -1,13 +1,12 @@
-"""Let torch's C++ believe that CUDA tensors can exist in a process that has no GPU.
+"""Device guard that lets torch's C++ use CUDA tensors in a process without a GPU.
 
-Several bindings (`contiguous`, `copy_`, indexing, `to`) switch the current device before they dispatch. With
-fake CUDA tensors that asks the CUDA runtime, or a CPU build of torch, for what neither has. Torch keeps one
-guard object for each kind of device in a table. The one put there for CUDA is a copy of that of meta tensors,
-which does nothing, except that it names `cuda:0` as the current device. Measured: without it seven of sixteen
-common operations on fake CUDA tensors raise, with it none.
+Several bindings (`contiguous`, `copy_`, indexing, `to`) switch the current device before they dispatch. With fake CUDA tensors that calls
+the CUDA runtime, or a CPU build of torch, which cannot answer. Torch keeps one guard object per device type in a table. The one installed
+for CUDA is a copy of that of meta tensors, which does nothing, except that it names `cuda:0` as the current device. Measured: without it
+seven of sixteen common operations on fake CUDA tensors raise, with it none.
 
-The layout relied on is that of c10::impl::DeviceGuardImplInterface under the Itanium C++ ABI: its first
-virtual functions have been type, exchangeDevice and getDevice since 2018.
+It relies on the layout of c10::impl::DeviceGuardImplInterface under the Itanium C++ ABI: its first virtual functions have been type,
+exchangeDevice and getDevice since 2018.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ SYMBOL = "_ZN3c104impl26device_guard_impl_registryE"
 """c10::impl::device_guard_impl_registry: an array of pointers, indexed by c10::DeviceType."""
 CUDA, META, LENGTH = 1, 14, 21
 FUNCTIONS = 32
-"""Entries of the virtual table that are copied; it has about 25."""
+"""Copied entries of the virtual table; it has about 25."""
 CURRENT = CUDA
 """c10::Device{CUDA, 0} as two bytes in a register: the kind, then the index."""
 
@@ -35,7 +34,7 @@ _held: list[ctypes.Array[ctypes.c_void_p]] = []
 
 @contextmanager
 def idle_guard() -> Iterator[None]:
-    """Within it, `cuda:0` is the current device, and switching to it does nothing.
+    """Make `cuda:0` the current device inside the body, and switching to it a no-op.
 
     Raises:
         RuntimeError: this torch has no such table.
@@ -56,7 +55,7 @@ def idle_guard() -> Iterator[None]:
 
 
 def _guard(model: int) -> ctypes.Array[ctypes.c_void_p]:
-    """An object like the one at `model`, with three functions of ours."""
+    """Return an object like the one at `model`, with three replaced functions."""
     functions = (ctypes.c_void_p * FUNCTIONS)()
     ctypes.memmove(functions, ctypes.c_void_p.from_address(model).value or 0, ctypes.sizeof(functions))
     for number, function in enumerate((_kind, _exchange, _current)):

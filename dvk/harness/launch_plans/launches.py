@@ -1,4 +1,4 @@
-"""A Triton launch as a node: the compiled code, the grid, and each argument with the type the kernel takes it as."""
+"""Triton launches as nodes: the compiled code, the grid, and each argument with the type the kernel takes it as."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dvk.harness.launch_plans.plan import SCALARS, KernelLaunch, Pointer, Scalar
 from dvk.harness.launch_plans.tape import Tape
 
 MAX_OPTIONS = 16
-"""Configurations of one kernel that are compiled; an autotuner's further ones are left out."""
+"""Most compiled configurations of one kernel; an autotuner's further ones are left out."""
 
 
 class RecordingLauncher:
-    """What Triton calls in the place of a compiled launcher: one for each compiled kernel."""
+    """Replacement of Triton's compiled launcher, one per compiled kernel."""
 
     def __init__(self, source: Any, metadata: Any, tape: Tape, trials: AutotuneConfigs):
         self.tape, self.metadata, self.trials = tape, metadata, trials
@@ -32,7 +32,7 @@ class RecordingLauncher:
             return  # as the real one: no program, no launch
         flat = [pair for kind, arg in zip(self.types, args, strict=True) for pair in flatten(kind, arg)]
         arguments = tuple(self._argument(kind, arg) for kind, arg in flat if kind != "constexpr")
-        # `function` is what `Driver.load_binary` answered: the key of the code.
+        # `function` is the result of `Driver.load_binary`: the key of the code.
         self.trials.launch(KernelLaunch(cubin=function, name=self.name, grid=(int(x), int(y), int(z)),
                                   block=(32 * int(self.metadata.num_warps), 1, 1), shared_bytes=int(self.metadata.shared), args=arguments))
 
@@ -52,7 +52,7 @@ class RecordingLauncher:
 
 
 class AutotuneConfigs:
-    """Configurations that autotuners try. Nobody can measure here, so a launch carries the others along as options."""
+    """Configurations that autotuners try. None can be measured here, so a launch carries the others along as options."""
 
     def __init__(self, tape: Tape):
         self.tape = tape
@@ -60,7 +60,7 @@ class AutotuneConfigs:
         self._options: dict[Any, list[KernelLaunch]] = {}
 
     def attempt(self, call: Callable[[], Any]) -> float:
-        """Have one configuration compiled and noted; the answer makes an autotuner take the first that compiles."""
+        """Compile and record one configuration; the result makes an autotuner take the first that compiles."""
         if len(self._tried) >= MAX_OPTIONS:
             return math.inf
         self.tape.trial = True
@@ -71,7 +71,7 @@ class AutotuneConfigs:
         return float(len(self._tried))
 
     def launch(self, node: KernelLaunch) -> None:
-        """Note a launch: as an option while one is tried, else as part of the call, with the options there are for it."""
+        """Record a launch: as an option while one is tried, else as part of the call, with the available options."""
         if self.tape.trial:
             self._tried.append(node)
             return
@@ -84,7 +84,7 @@ class AutotuneConfigs:
 
 
 def _choice(node: KernelLaunch) -> Any:
-    """What a launch has of its own besides the tensors it is given."""
+    """Properties of a launch other than its tensors."""
     return node.cubin, node.grid, tuple(a for a in node.args if isinstance(a, Scalar))
 
 
@@ -93,7 +93,7 @@ def _kinds(node: KernelLaunch) -> list[Any]:
 
 
 def pointer(tape: Tape, tensor: Any) -> Pointer:
-    """A tensor as an argument."""
+    """Return a tensor as an argument."""
     if not isinstance(tensor, torch.Tensor):
         raise tape.refusals.refuse("it passes an address as a number")
     if tensor.device.type != "cuda":
@@ -102,7 +102,7 @@ def pointer(tape: Tape, tensor: Any) -> Pointer:
 
 
 def unsupported(metadata: Any, types: list[Any]) -> str | None:
-    """Why launches of a kernel cannot be replayed."""
+    """Return why launches of a kernel cannot be replayed."""
     get = lambda name: getattr(metadata, name, None)  # noqa: E731
     if (get("num_ctas") or 1) != 1:
         return "it launches thread block clusters"
@@ -118,7 +118,7 @@ def unsupported(metadata: Any, types: list[Any]) -> str | None:
 
 
 def flatten(kind: Any, value: Any) -> list[tuple[str, Any]]:
-    """Arguments with their types, tuples taken apart."""
+    """Return arguments with their types, tuples flattened."""
     if isinstance(kind, tuple):
         return [pair for k, v in zip(kind, value, strict=True) for pair in flatten(k, v)]
     return [(str(kind), value)]

@@ -1,7 +1,7 @@
-"""Calls that a recording does not follow down to PyTorch's operators.
+"""Calls that a recording does not decompose into PyTorch's operators.
 
-Attention: which kernels PyTorch takes for it is for the GPU to say; without one it would be noted as the matrix products and the
-softmax that it consists of. Deep copies: see `copied`.
+Attention: PyTorch chooses kernels for it by the GPU; without one it would be recorded as its matmuls and softmax. Deep copies: see
+`copied`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FUSED = (torch.float16, torch.bfloat16, torch.float32)
 
 
 class WholeOperators(TorchFunctionMode):
-    """Lies over a tape and notes such operators by name."""
+    """A layer over a tape that records such operators by name."""
 
     def __init__(self, tape: Tape):
         super().__init__()
@@ -40,7 +40,8 @@ class WholeOperators(TorchFunctionMode):
 
 
 def copied(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
-    """A tensor's deep copy, as modules that are made of copies of one begin: PyTorch's own copies bytes, which nobody has here."""
+    """Return a tensor's deep copy, as modules with copied parts need at construction: PyTorch's function copies bytes, which do not exist
+    here."""
     if id(tensor) not in memo:
         copy = tensor.detach().clone()
         is_parameter = isinstance(tensor, torch.nn.Parameter)
@@ -49,7 +50,7 @@ def copied(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
 
 
 def attended(query: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """What attention's result looks like. Fused kernels keep a token's heads together; a wrong guess shows when it is replayed."""
+    """Return the layout of attention's result. Fused kernels keep a token's heads together; a wrong guess shows in the replay."""
     shape = (*query.shape[:-1], value.shape[-1])
     if query.dim() == 4 and query.dtype in FUSED and not (query.shape[-1] % 8 or value.shape[-1] % 8):
         batch, heads, length, width = shape

@@ -1,4 +1,4 @@
-"""From what a plan says to what an operator is given: operators by name, operands, constants, memory that must not matter."""
+"""Decoding of a plan's operands: operators by name, constants, memory with arbitrary contents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS = {"dtype", "layout", "memory_format"}
 
 
 def operator(op: str) -> Callable[..., Any]:
-    """The operator of a name.
+    """Return the operator of a name.
 
     Raises:
         PlanError: there is none, or a plan may not use it.
@@ -28,7 +28,7 @@ def operator(op: str) -> Callable[..., Any]:
 
 
 def live(operand: Any, values: Mapping[int, torch.Tensor], device: torch.device) -> Any:
-    """An operand from its encoding.
+    """Return an operand from its encoding.
 
     Raises:
         PlanError: it has none.
@@ -53,7 +53,7 @@ def live(operand: Any, values: Mapping[int, torch.Tensor], device: torch.device)
 
 
 def constant(const: Const) -> torch.Tensor:
-    """A constant's tensor, on the host.
+    """Return a constant's tensor, on the host.
 
     Raises:
         PlanError: its data are not those of its layout.
@@ -67,7 +67,7 @@ def constant(const: Const) -> torch.Tensor:
 
 
 def fill(tensor: torch.Tensor, value: float) -> None:
-    """Set memory that nothing may rely on."""
+    """Overwrite memory that no result may depend on."""
     if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
         tensor.fill_(value)
     elif tensor.dtype is torch.bool:

@@ -1,8 +1,8 @@
-"""Which ATen operators a plan may contain, and what they write.
+"""ATen operators that a plan may contain, and their writes.
 
-The rule is one of form, not a list of names: an operator of the namespace `aten` that draws no random
-numbers, whose result's shape and host-side course depend on no values, and whose operands are tensors and
-plain data. The few names below obey the form and must stay out all the same.
+The rule is one of form, not a list of names: an operator of the namespace `aten` that draws no random numbers, whose result's shape and
+control flow on the host do not depend on values, and whose operands are tensors and plain data. The few names below obey the form and are
+excluded nevertheless.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ DENIED = {
 }
 """Files, storages under other tensors, streams, transfers with the host, asserts that stop the device."""
 BY_NUMBER = {torch.ops.aten.index.Tensor}
-"""Takes masks, whose result's shape depends on values, as well as numbers, whose result's does not."""
+"""Operators that take masks, where the result's shape depends on values, as well as numbers, where it does not."""
 DEVICES = ("cuda", "cpu")
 
 
 def refusal(func: Any, encoded: tuple[list[Any], dict[str, Any]], made: list[Layout]) -> str | None:
-    """Why a plan cannot contain a call of `func`; None when it can."""
+    """Return why a plan cannot contain a call of `func`; None if it can."""
     name = func.overloadpacket.__name__
     if func in BY_NUMBER:
         return None
@@ -42,7 +42,7 @@ def refusal(func: Any, encoded: tuple[list[Any], dict[str, Any]], made: list[Lay
 
 
 def _dropout(func: Any, args: Any, kwargs: Any) -> Any:
-    """The probability with which an operator drops elements, its default where it is not given; None when it has no such thing."""
+    """Return the probability with which an operator drops elements, by default its default; None if it has none."""
     for position, argument in enumerate(func._schema.arguments):
         if argument.name in ("dropout", "dropout_p"):
             given = kwargs.get(argument.name, args[position] if position < len(args) else argument.default_value)
@@ -51,14 +51,14 @@ def _dropout(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def depends_on_values(func: Any, args: Any = ()) -> bool:
-    """What the host sees of the result, its shape or itself, depends on tensors' values."""
+    """Whether the shape or value of the result on the host depends on tensors' values."""
     if func in BY_NUMBER:
         return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
     return bool({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(func.tags))
 
 
 def allowed(op: str) -> Any:
-    """The operator that a plan names, if a plan may name it.
+    """Return the operator that a plan names, if it is allowed.
 
     Raises:
         KeyError: there is no such operator, or it is refused.
@@ -72,7 +72,7 @@ def allowed(op: str) -> Any:
 
 
 def written(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
-    """Tensors among the operands that the operator writes, by its schema."""
+    """Return tensors among the operands that the operator writes, by its schema."""
     result: list[torch.Tensor] = []
     for position, argument in enumerate(func._schema.arguments):
         if argument.alias_info is None or not argument.alias_info.is_write:

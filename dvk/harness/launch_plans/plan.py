@@ -1,11 +1,9 @@
-"""The plan itself, and its way over a wire: nodes that name operators and cubins, values that are numbers.
+"""Plans and their wire format: nodes that name operators and cubins, values that are numbers.
 
-A value is an integer. Leaves are inputs, entries of the state_dict and constants; every node adds the
-values it makes. Operands are JSON: plain literals, lists, and one-entry objects `{"ref": value}`,
-`{"float": text}`, `{"dtype"|"layout"|"memory_format"|"device": name}`.
+A value is an integer. Leaves are inputs, entries of the state_dict and constants; every node adds its results. Operands are JSON: plain
+literals, lists, and one-entry objects `{"ref": value}`, `{"float": text}`, `{"dtype"|"layout"|"memory_format"|"device": name}`.
 
-What arrives was written by a process that ran a candidate: `decode` believes nothing of its form, and
-`Replay` nothing of its meaning.
+A plan arrives from a process that ran a candidate: `decode` validates its form, and `Replay` its meaning.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ class PlanError(ValueError):
 
 
 class PlanMismatch(PlanError):
-    """The plan is well formed, but running it shows that the recording mistook what a real tensor looks like."""
+    """The plan is well formed, but its replay shows that the recording assumed a wrong layout of a real tensor."""
 
 
 class NotReducible(Exception):
@@ -83,14 +81,14 @@ Node = Annotated[Aten | KernelLaunch, Field(discriminator="kind")]
 
 
 class Const(Record):
-    """A tensor on the host whose values were written in the candidate's source."""
+    """A tensor on the host whose values are in the candidate's source."""
 
     layout: Layout
     data: str = Field(description="base64 of its elements in row-major order.")
 
 
 class LaunchPlan(Record):
-    """One call of a candidate, and what must have been computed before."""
+    """One call of a candidate, and its preparation."""
 
     variant: str
     arch: int = Field(description="Architecture of the cubins, 90 for capability 9.0.")
@@ -104,7 +102,7 @@ class LaunchPlan(Record):
     buffers: dict[str, int] = Field(description="state_dict entries of the module after the call, by name.")
 
     def launches(self) -> Iterator[KernelLaunch]:
-        """All launches, options included."""
+        """Return all launches, options included."""
         for node in (*self.prepare, *self.call):
             if isinstance(node, KernelLaunch):
                 yield node
@@ -112,7 +110,7 @@ class LaunchPlan(Record):
 
 
 class LaunchRecording(Record):
-    """The plans of one candidate, a shape variant each, sharing their cubins."""
+    """The plans of one candidate, one per shape variant, sharing their cubins."""
 
     version: int = VERSION
     plans: tuple[LaunchPlan, ...]
@@ -120,14 +118,14 @@ class LaunchRecording(Record):
     seconds: dict[str, float] = Field(default_factory=dict, description="Where the time of the recording went; nothing relies on it.")
 
     def wire(self) -> dict[str, Any]:
-        """JSON for one frame."""
+        """Return JSON for one frame."""
         packed = {key: base64.b64encode(zlib.compress(code, 1)).decode() for key, code in self.cubins.items()}
         return {"version": self.version, "plans": [p.model_dump(mode="json") for p in self.plans], "cubins": packed,
                 "seconds": self.seconds}
 
 
 def decode(wire: Any) -> LaunchRecording:
-    """Read what `LaunchRecording.wire` wrote.
+    """Read the output of `LaunchRecording.wire`.
 
     Raises:
         PlanError: it is malformed or too large.
@@ -154,10 +152,10 @@ def _inflate(text: str) -> bytes:
 
 
 def check(plan: LaunchPlan, cubins: dict[str, bytes]) -> None:
-    """What can be known without running anything: every value is made once, before it is used.
+    """Check statically that every value is defined once, before it is used.
 
     Raises:
-        PlanError: it is not so.
+        PlanError: one is not.
     """
     if len(plan.prepare) + len(plan.call) > MAX_NODES:
         raise PlanError(f"more than {MAX_NODES} nodes")
@@ -189,7 +187,7 @@ def check(plan: LaunchPlan, cubins: dict[str, bytes]) -> None:
 
 
 def references(node: Aten | KernelLaunch) -> Iterator[int]:
-    """Values that a node reads or writes."""
+    """Return values that a node reads or writes."""
     if isinstance(node, KernelLaunch):
         for launch in (node, *node.options):
             yield from (a.ref for a in launch.args if isinstance(a, Pointer))

@@ -1,7 +1,7 @@
-"""Record a candidate as launch plans. Runs in the candidate's own isolated process, which needs no GPU and must open none.
+"""Recording of a candidate as launch plans. Runs in the candidate's isolated process, which needs no GPU and must open none.
 
-The candidate's file is executed, its module constructed and loaded with weights that have no values, and
-called three times for every shape: the first call may pack weights, the second and third must do the same.
+The candidate's file is executed, its module constructed and loaded with weights without values, and called three times for every shape: the
+first call may pack weights, the second and third must do the same.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from dvk.tasks.build import CandidateError, construct_candidate, run_file
 from dvk.tasks.sourcefile import blame
 
 FOREIGN = ("cpp_extension", "load_inline")
-"""Words of candidates that compile C++ or CUDA in their own process: recording one would wait for its compiler first."""
+"""Words of candidates that compile C++ or CUDA in their process: recording one would first wait for its compiler."""
 
 NOT_COMPILED = ("CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct", "PTXASError")
 """Triton's exceptions for kernels that do not compile."""
 
 
 def record(source: str, task: Task, calls: Sequence[CallSpec], state: Mapping[str, Layout], gpu: Gpu) -> LaunchRecording:
-    """The plans of a candidate, one for every call.
+    """Record the plans of a candidate, one per call.
 
     Args:
         source: the candidate's file.
         state: layouts of the reference's state_dict, which the candidate's must match.
 
     Raises:
-        NotReducible: it does what a plan cannot express, or fails on fake tensors: judge it as a module.
+        NotReducible: it does something that a plan cannot express, or fails on fake tensors: judge it as a module.
         CandidateError: it is no candidate, or its kernels do not compile.
     """
     if any(word in source for word in FOREIGN):
@@ -53,7 +53,7 @@ def record(source: str, task: Task, calls: Sequence[CallSpec], state: Mapping[st
     refusals = Refusals()
     tape = Tape(refusals)
     recorder = Recorder(tape, source, task, state)
-    fakes = FakeTensorMode(allow_non_fake_inputs=True)  # imports much, which must not see what is pretended below
+    fakes = FakeTensorMode(allow_non_fake_inputs=True)  # imports much, which must not see the fake GPU below
     try:
         with ExitStack() as stack:
             stack.enter_context(absent_gpu(gpu, tape))
@@ -65,7 +65,7 @@ def record(source: str, task: Task, calls: Sequence[CallSpec], state: Mapping[st
     except NotReducible:
         raise
     except CandidateError as error:
-        # What it raised may be what a recording refused, or a GPU that it missed.
+        # It may have raised because of a refusal, or for lack of a GPU.
         if refusals or error.status == "launch_error":
             raise NotReducible(refusals[0] if refusals else error.message) from None
         raise
@@ -84,7 +84,7 @@ def record(source: str, task: Task, calls: Sequence[CallSpec], state: Mapping[st
 
 
 class Recorder:
-    """One candidate on its way to plans."""
+    """The recording of one candidate."""
 
     def __init__(self, tape: Tape, source: str, task: Task, state: Mapping[str, Layout]):
         self.tape, self.source, self.task, self.state = tape, source, task, state
@@ -94,7 +94,7 @@ class Recorder:
         self._first: list[TapeStep] = []
         """Steps of every variant's first call."""
         self._earlier: set[int] = set()
-        """Their inputs."""
+        """Inputs of those calls."""
 
     def plans(self, calls: Sequence[CallSpec], gpu: Gpu) -> list[LaunchPlan]:
         original = run_file(self.task)
@@ -142,7 +142,7 @@ class Recorder:
         return plan
 
     def _load(self, model: nn.Module) -> dict[str, int]:
-        """Load weights without values; their numbers by name."""
+        """Load weights without values; return their numbers by name."""
         mine = {name: (tuple(t.shape), str(t.dtype).removeprefix("torch.")) for name, t in model.state_dict().items()}
         theirs = {name: (layout.shape, layout.dtype) for name, layout in self.state.items()}
         if mine != theirs:
@@ -185,7 +185,7 @@ class Recorder:
 
 
 def kernels_do_not_compile(error: BaseException) -> CandidateError | None:
-    """A kernel compiler's error as a finding; None for anything else."""
+    """Return a kernel compiler's error as a finding; None for anything else."""
     seen: BaseException | None = error
     while seen is not None:
         kind, text = type(seen), str(seen)[:4000]
@@ -200,14 +200,13 @@ def kernels_do_not_compile(error: BaseException) -> CandidateError | None:
 
 
 def preload() -> None:
-    """Set up what every recording needs, in the process that recorders are forked from.
+    """Prepare what every recording needs, in the process that recorders are forked from.
 
-    Imports, caches that live as long as the process, one small compilation. Runs no tensor operation outside of
-    fake tensors, opens no GPU and leaves no thread behind: children forked afterwards may use either. It brings a
-    recording from 5.5 to 0.3 seconds of processor time.
+    That is imports, process-wide caches, one small compilation. Runs no tensor operation outside of fake tensors, opens no GPU and leaves
+    no thread behind: children forked afterwards may use either. It reduces a recording from 5.5 to 0.3 seconds of processor time.
     """
-    # A fake mode asks torch.cuda.is_available(), which starts the driver, and no child could start it again; what imports
-    # ask is answered by NVML.
+    # A fake mode calls torch.cuda.is_available(), which starts the driver, so that no child could start it again; NVML answers queries at
+    # import.
     quiet = mock.patch.object(FakeTensorMode, "avoid_device_init", True)
     with quiet, mock.patch.dict(os.environ, {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}), FakeTensorMode():
         torch.nn.functional.gelu(torch.empty(2, 2) @ torch.empty(2, 2))

@@ -1,11 +1,10 @@
-"""Run a plan: trusted code, in a process of ours, with none of the candidate's host code alive.
+"""Replay of a plan: trusted code, in a separate process, with none of the candidate's host code alive.
 
-Operators are called and kernels launched node by node on the current stream, or captured once into a CUDA
-graph. What an operator really returns is compared with what the recording foresaw, since kernels were compiled
-for those shapes and strides.
+Operators are called and kernels launched node by node on the current stream, or captured once into a CUDA graph. An operator's result is
+compared with the recorded layout, since kernels were compiled for those shapes and strides.
 
-Kernels are the candidate's all the same. They can read and write whatever memory this process's context maps
-and can break the context, so keep nothing here that a candidate must not see, and expect the process to die.
+The kernels are still the candidate's. They can read and write all memory that this process's context maps and can break the context, so
+keep nothing here that a candidate must not see, and expect the process to die.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from dvk.harness.launch_plans.plan import Aten, KernelLaunch, LaunchPlan, Launch
 from dvk.harness.transport.guard_bands import Guarded
 
 MAX_BYTES = 64 << 30
-"""Memory that the values of one call may have together."""
+"""Most bytes of the values of one call together."""
 UNWRITTEN = ("aten.empty.", "aten.empty_like.", "aten.empty_strided.", "aten.new_empty.", "aten.new_empty_strided.")
-"""Operators whose results hold what was in memory before."""
+"""Operators whose results contain the previous contents of memory."""
 Values = dict[int, torch.Tensor]
 Fresh = Callable[[torch.Tensor], torch.Tensor]
-"""Given memory that an operator handed out unwritten; what is used in its place."""
+"""Maps memory that an operator returned uninitialised to its replacement."""
 GUARDED_BYTES = 4 << 30
-"""Memory of one call that bands are laid around, see `guard_bands`."""
+"""Most bytes of one call that get bands, see `guard_bands`."""
 
 
 class OutOfBounds(Exception):
-    """A kernel wrote beside a tensor."""
+    """A kernel wrote outside a tensor."""
 
 
 class Replay:
@@ -52,7 +51,7 @@ class Replay:
         """Load the kernels.
 
         Raises:
-            PlanError: the plan is not one that may run here.
+            PlanError: the plan may not run here.
         """
         self.plan, self.device = plan, torch.device(device)
         total = sum(layout.num_bytes for layout in plan.values.values())
@@ -75,7 +74,7 @@ class Replay:
         self.operators = [n.op for n in plan.call if isinstance(n, Aten)]
 
     def _compiled(self, recording: LaunchRecording, launches: list[KernelLaunch]) -> dict[int, CubinKernel]:
-        """Kernels by identity of their launches. A plan of operators alone runs on a CPU as well."""
+        """Return kernels by identity of their launches. A plan of operators alone runs on a CPU as well."""
         if not launches:
             return {}
         if self.device.type != "cuda":
@@ -97,19 +96,19 @@ class Replay:
         return kernels
 
     def close(self) -> None:
-        """Unload the kernels; what was captured of them must be gone. The replay is of no use afterwards."""
+        """Unload the kernels; graphs that captured them must be gone. The replay is unusable afterwards."""
         while self._modules:
             self._modules.pop().close()
 
     # ------------------------------------------------------------------ weights
 
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Copy weights in and do what is done once for them.
+        """Copy weights in and run the plan's one-time preparation.
 
         The second time, every kept tensor keeps its address, so captured graphs see the new weights.
 
         Raises:
-            PlanError: an entry is missing, or is not what was recorded.
+            PlanError: an entry is missing, or differs from the recording.
         """
         values: Values = {}
         for name, (value, layout) in self.plan.state.items():
@@ -126,30 +125,30 @@ class Replay:
         if not self._loaded:
             self._kept, self._loaded = fresh, True
             return
-        # Memory is renewed as a whole: views of it, overlapping ones included, follow.
+        # Memory is replaced as a whole: views of it, overlapping ones included, follow.
         pairs = {old.untyped_storage().data_ptr(): (old, fresh[value]) for value, old in self._kept.items()}
         for old, new in pairs.values():
             old.untyped_storage().copy_(new.untyped_storage())
 
     def state(self) -> dict[str, torch.Tensor]:
-        """The module's own parameters and buffers, as calls leave them: by name, live."""
+        """Return the module's parameters and buffers after calls: by name, live."""
         return {name: self._kept[value] for name, value in self.plan.buffers.items()}
 
     # ------------------------------------------------------------------ calls
 
     def run(self, inputs: Sequence[torch.Tensor], poison: float | None = None) -> list[torch.Tensor]:
-        """One call, node by node, on the current stream.
+        """Run one call, node by node, on the current stream.
 
         Args:
             inputs: the call's tensors in order.
-            poison: fill uninitialised memory with it (integers: their smallest value; booleans: true), and look whether
-                something is written outside it.
+            poison: fill uninitialised memory with it (integers: their smallest value; booleans: true), and check for writes
+            outside it.
 
         Returns:
             The tensors of the result in order.
 
         Raises:
-            PlanError: an input is not what was recorded; PlanMismatch: an operator's result is not; OutOfBounds: see there.
+            PlanError: an input differs from the recording; PlanMismatch: an operator's result does; OutOfBounds: see there.
         """
         values, guarded = self._values(inputs), Guarded(GUARDED_BYTES)
 
@@ -165,7 +164,7 @@ class Replay:
         return self._results(values)
 
     def capture(self, inputs: Sequence[torch.Tensor]) -> GraphedCall:
-        """The call as a graph that reads `inputs` where they lie. Runs it once before, to warm up.
+        """Return the call as a graph that reads `inputs` in place. Runs it once before, to warm up.
 
         Raises:
             PlanError: see `run`.
@@ -197,7 +196,7 @@ class Replay:
             repeats: launches of which the median counts.
 
         Returns:
-            Kernel name → number of the choice, 0 being the one that the recording took.
+            Kernel name → number of the choice, with 0 for the recording's.
         """
         if not any(isinstance(node, KernelLaunch) and node.options for node in self.plan.call):
             return {}
@@ -213,7 +212,7 @@ class Replay:
         return choices
 
     def _time(self, node: KernelLaunch, values: Values, repeats: int) -> float:
-        """Milliseconds of one launch; infinite where its kernel could not be loaded."""
+        """Return milliseconds of one launch; infinite if its kernel could not be loaded."""
         if id(node) not in self._kernels:
             return math.inf
         times = []
@@ -227,7 +226,7 @@ class Replay:
         return sorted(times[1:])[repeats // 2]
 
     def result(self, tensors: Sequence[torch.Tensor]) -> Any:
-        """What the module would return, given the tensors that `run` did."""
+        """Return the module's result, given the tensors returned by `run`."""
         iterator = iter(tensors)
         return decode_tree(self.plan.outputs, lambda _: next(iterator))
 
@@ -286,7 +285,7 @@ class Replay:
         self._kernels[id(node)].bind(lambda value: values[value].data_ptr())(torch.cuda.current_stream().cuda_stream)
 
     def _same(self, tensor: torch.Tensor, layout: Layout) -> bool:
-        """The tensor looks as recorded; strides of dimensions of one element do not count."""
+        """Whether the tensor's layout is as recorded; strides of dimensions of one element do not count."""
         device = "cpu" if layout.device == "cpu" else self.device.type
         if tensor.shape != layout.shape or str(tensor.dtype) != f"torch.{layout.dtype}" or tensor.device.type != device:
             return False
@@ -294,7 +293,7 @@ class Replay:
         return 0 in layout.shape or all(mine == theirs or size == 1 for size, mine, theirs in pairs)
 
 def _last_uses(plan: LaunchPlan) -> list[list[int]]:
-    """Values of the call by the node after which nobody needs them."""
+    """Return values of the call by the node after which they are dead."""
     kept = _returned(plan) | set(plan.buffers.values())
     made = {out for node in plan.call if isinstance(node, Aten) for out in node.outs if out is not None}
     last: dict[int, int] = {}

@@ -1,10 +1,9 @@
-"""From a record of several calls to a plan: what is done once a load, and what every call does.
+"""Reduction of a record of several calls to a plan: steps done once per load, and steps of every call.
 
-The steps before the second call are the module's making, the loading of its weights and its first call. Of
-them only those are kept that make what later calls use and that no input had a part in. The second and third
-call must be the same program; the third is the plan's.
+The steps before the second call construct the module, load its weights and make its first call. Of these only steps are kept whose results
+later calls use and that do not depend on an input. The second and third call must be the same program; the third is the plan's.
 
-A module's random initial values are gone once `load_state_dict` has written over them; where they are still
+A module's random initial values are gone once `load_state_dict` has overwritten them; if they are still
 used, there is no plan.
 """
 
@@ -17,7 +16,7 @@ from dvk.harness.launch_plans.tape import Tape, TapeStep
 
 
 def same_program(tape: Tape, first: list[TapeStep], second: list[TapeStep], inputs: tuple[list[int], list[int]]) -> bool:
-    """Two calls do the same, up to the numbers of the values they make."""
+    """Whether two calls do the same, up to the numbers of their values."""
     return _canonical(tape, first, inputs[0]) == _canonical(tape, second, inputs[1])
 
 
@@ -48,18 +47,18 @@ def _canonical(tape: Tape, steps: list[TapeStep], inputs: list[int]) -> list[Any
 
 def prepare(tape: Tape, making: list[TapeStep], first: list[TapeStep], call: list[TapeStep], inputs: set[int], own: set[int],
             results: set[int]) -> list[Aten | KernelLaunch]:
-    """The steps before a call that a plan keeps.
+    """Return the steps before a call that a plan keeps.
 
     Args:
-        making: up to the loaded weights.
-        first: the first calls. What they write into the module's own state is a result, and no preparation.
+        making: steps up to the loaded weights.
+        first: the first calls. Their writes into the module's state are results, not preparation.
         call: the plan's call.
         inputs: values of the tensors of all calls in `first`.
-        own: values that are the module's state, and those it was loaded from.
+        own: values of the module's state, and those it was loaded from.
         results: values besides those of `call` that must exist.
 
     Raises:
-        NotReducible: something that the call uses was computed from an earlier call's inputs, or cannot be in a plan.
+        NotReducible: the call uses a value computed from an earlier call's inputs, or one that cannot be in a plan.
     """
     made = {out for step in call for out in outs_of(step)}
     needed = ({v for step in call for v in references(step.node)} | results) - made
@@ -106,13 +105,13 @@ def prepare(tape: Tape, making: list[TapeStep], first: list[TapeStep], call: lis
 
 
 def written_again(tape: Tape, call: list[TapeStep], returned: list[int], others: set[int]) -> bool:
-    """A call writes results into memory that it has not made, and that is not `others`' either: state or inputs."""
+    """Whether a call writes results into memory that it has not made and that is not among `others`: state or inputs."""
     written = {memory for step in call for memory in step.writes} - {memory for step in call for memory in step.creates}
     return bool({tape.memory[value] for value in returned} & (written - {tape.memory[value] for value in others}))
 
 
 def _tainted(steps: list[TapeStep], inputs: set[int]) -> set[int]:
-    """Numbers of the steps that an input had a part in."""
+    """Return numbers of the steps that depend on an input."""
     values, result = set(inputs), set()
     for number, step in enumerate(steps):
         if values & set(references(step.node)):
@@ -128,7 +127,7 @@ def _empty(tape: Tape, value: int) -> Aten:
 
 
 def without_idle_views(steps: list[TapeStep], results: set[int]) -> list[TapeStep]:
-    """The steps of a call less the views that nothing looks through: on a device they are not even there."""
+    """Return the steps of a call without unused views, which do nothing on a device."""
     used, kept = set(results), []
     for step in reversed(steps):
         view = isinstance(step.node, Aten) and not step.writes and not step.creates
@@ -139,17 +138,16 @@ def without_idle_views(steps: list[TapeStep], results: set[int]) -> list[TapeSte
 
 
 def outs_of(step: TapeStep) -> list[int]:
-    """Values that a step makes."""
+    """Return values that a step makes."""
     return [out for out in step.node.outs if out is not None] if isinstance(step.node, Aten) else []
 
 
 def on_device(
     tape: Tape, prepared: list[Aten | KernelLaunch], call: list[TapeStep]
 ) -> tuple[list[Aten | KernelLaunch], list[Aten | KernelLaunch]]:
-    """Prepare and call, such that the call moves nothing between host and device.
+    """Split into preparation and call, such that the call moves nothing between host and device.
 
-    What it computes on the host is computed from constants alone, so it moves to `prepare`; a transfer
-    becomes a copy on the device.
+    Its host computations use constants alone, so they move to `prepare`; a transfer becomes a copy on the device.
 
     Raises:
         NotReducible: results of the device go to the host.

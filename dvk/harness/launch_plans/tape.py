@@ -1,11 +1,11 @@
-"""What a candidate computes on fake tensors, operator by operator, in order.
+"""Recording of a candidate's computation on fake tensors, operator by operator, in order.
 
-A `Tape` lies over a `FakeTensorMode`: each ATen operator is noted with its operands before the fake mode
-works out what its result looks like. Values are numbered. A tensor is recognised by its object as long as
-it looks as it did; one that came about unseen (`.data`, swapped parameters) is a view of memory that is known.
+A `Tape` is a layer over a `FakeTensorMode`: each ATen operator is recorded with its operands before the fake mode computes its result's
+layout. Values are numbered. A tensor is recognised by its object as long as its layout is unchanged; one that appeared unseen (`.data`,
+swapped parameters) is a view of known memory.
 
-Addresses are made up: each storage gets a range of its own whose start is aligned as real memory is, so that
-what a compiler concludes from an address holds later.
+Addresses are made up: each storage gets a separate range whose start is aligned as real memory is, so that conclusions of a compiler from
+an address hold later.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from dvk.harness.launch_plans.operators import depends_on_values, refusal, writt
 from dvk.harness.launch_plans.plan import Aten, Const, KernelLaunch, NotReducible, references
 
 BASE = 0x7A00_0000_0000
-"""Where made-up addresses begin."""
+"""First made-up address."""
 SPAN = 1 << 32
-"""What a storage takes of them at least."""
+"""Least size of a storage's range."""
 MAX_CONST_BYTES = 16 << 20
 
 
 @dataclass
 class TapeStep:
-    """A node and what deciding its fate needs."""
+    """A node with facts that decide whether it stays."""
 
     node: Aten | KernelLaunch
     writes: tuple[int, ...] = ()
-    """Memories written in place."""
+    """Memory written in place."""
     creates: dict[int, int] = field(default_factory=dict)
     """Memory made here → the first value in it."""
     overwrites: int | None = None
-    """Memory every byte of which this node sets."""
+    """Memory that this node overwrites completely."""
     problem: str | None = None
     """Why a plan cannot contain it."""
 
 
 class Refusals(list[str]):
-    """Reasons met on the way. Kept here since a candidate may catch the exception."""
+    """Reasons for refusals, kept here since a candidate may catch the exception."""
 
     def refuse(self, reason: str) -> NotReducible:
-        """An exception to raise; the reason stays."""
+        """Return an exception to raise; the reason stays."""
         self.append(reason)
         return NotReducible(reason)
 
@@ -66,28 +66,28 @@ class Tape(TorchDispatchMode):
         self.steps: list[TapeStep] = []
         self.layouts: dict[int, Layout] = {}
         self.memory: dict[int, int] = {}
-        """Value → the memory it lies in, a number that stands for a storage."""
+        """Value → its memory, a number that stands for a storage."""
         self.consts: dict[int, Const] = {}
         self.cubins: dict[str, bytes] = {}
         self.trial = False
-        """A kernel is being tried by an autotuner: nothing that happens is part of the call."""
+        """Whether an autotuner is trying a kernel: nothing then is part of the call."""
         self._objects: dict[int, tuple[int, Layout]] = {}
         self._storages: dict[int, tuple[int, int]] = {}  # storage → memory, its first value
         self._addresses: dict[int, int] = {}
         self._next_address = BASE
-        self._kept: list[Any] = []  # ids and storages must not be used again by others
+        self._kept: list[Any] = []  # ids and storages must not be reused
 
     # ------------------------------------------------------------------ values
 
     def leaf(self, tensor: torch.Tensor) -> int:
-        """The number of a tensor that nothing here makes."""
+        """Return the number of a tensor that nothing here makes."""
         return self._bind(tensor)
 
     def value(self, tensor: torch.Tensor) -> int:
-        """The number of a tensor.
+        """Return the number of a tensor.
 
         Raises:
-            NotReducible: nothing is known about where it comes from.
+            NotReducible: its origin is unknown.
         """
         if not isinstance(tensor, FakeTensor):
             return self._constant(tensor)
@@ -107,7 +107,7 @@ class Tape(TorchDispatchMode):
         return made
 
     def address(self, tensor: torch.Tensor) -> int:
-        """A made-up address of the tensor's first element."""
+        """Return a made-up address of the tensor's first element."""
         key = storage_key(tensor)
         if key not in self._addresses:
             storage = tensor.untyped_storage()
@@ -117,7 +117,7 @@ class Tape(TorchDispatchMode):
         return self._addresses[key] + int(tensor.storage_offset()) * tensor.itemsize
 
     def is_address(self, number: int) -> bool:
-        """A number that was made up by `address`."""
+        """Whether a number was made up by `address`."""
         return BASE <= number < self._next_address
 
     def _bind(self, tensor: torch.Tensor) -> int:
@@ -176,7 +176,7 @@ class Tape(TorchDispatchMode):
             if self.memory[made] not in memories:
                 step_creates.setdefault(self.memory[made], made)
         for tensor in touched.values():
-            if isinstance(tensor, FakeTensor) and id(tensor) in self._objects:  # in-place transposes change its looks
+            if isinstance(tensor, FakeTensor) and id(tensor) in self._objects:  # in-place transposes change its layout
                 self._objects[id(tensor)] = self._objects[id(tensor)][0], Layout.of(tensor)
         writes = tuple(self._storages[storage_key(t)][0] for t in touched.values())
         problem = refusal(func, encoded, [self.layouts[v] for v in outs if v is not None])
@@ -185,7 +185,7 @@ class Tape(TorchDispatchMode):
         return result
 
     def note(self, func: Any, args: Any, kwargs: Any, result: torch.Tensor) -> torch.Tensor:
-        """Note an operator that makes `result`, which was made while the tape was paused."""
+        """Record an operator that makes `result`, which was made while the tape was paused."""
         encoded = [self._encode(a) for a in args], {name: self._encode(a) for name, a in kwargs.items()}
         made = self._bind(result)
         node = Aten(op=str(func), args=tuple(encoded[0]), kwargs=encoded[1], outs=(made,))
@@ -194,7 +194,7 @@ class Tape(TorchDispatchMode):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Within it the tape sees nothing."""
+        """Pause the tape in the body."""
         self.__exit__(None, None, None)
         try:
             yield
@@ -202,11 +202,11 @@ class Tape(TorchDispatchMode):
             self.__enter__()
 
     def launch(self, node: KernelLaunch) -> None:
-        """Note a kernel launch: it may write whatever it was given."""
+        """Record a kernel launch: it may write all its arguments."""
         self._note(TapeStep(node, tuple({self.memory[v] for v in references(node)})))
 
     def keep(self, code: bytes) -> str:
-        """The key under which a plan names compiled code."""
+        """Return the key under which a plan names compiled code."""
         key = hashlib.sha256(code).hexdigest()[:24]
         self.cubins[key] = code
         return key
@@ -216,7 +216,7 @@ class Tape(TorchDispatchMode):
             self.steps.append(step)
 
     def _overwritten(self, func: Any, args: Any) -> int | None:
-        """The memory that `x.copy_(…)`, `x.zero_()` or `x.fill_(…)` sets whole."""
+        """Return the memory that `x.copy_(…)`, `x.zero_()` or `x.fill_(…)` overwrites completely."""
         if func.overloadpacket not in WHOLE or not isinstance(args[0], FakeTensor):
             return None
         target = args[0]
@@ -247,12 +247,12 @@ WHOLE = {torch.ops.aten.copy_, torch.ops.aten.zero_, torch.ops.aten.fill_}
 
 
 def storage_key(tensor: torch.Tensor) -> int:
-    """What identifies a tensor's memory while it is alive."""
+    """Return an identity of a tensor's memory, valid while it is alive."""
     return int(tensor.untyped_storage()._cdata)
 
 
 def dense(shape: Any) -> list[int]:
-    """Row-major strides."""
+    """Return row-major strides."""
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
@@ -261,7 +261,7 @@ def dense(shape: Any) -> list[int]:
 
 
 def tensors(tree: Any) -> list[torch.Tensor]:
-    """Every tensor in nested lists, tuples and dicts."""
+    """Yield every tensor in nested lists, tuples and dicts."""
     if isinstance(tree, torch.Tensor):
         return [tree]
     items = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, (list, tuple)) else ()
@@ -269,7 +269,7 @@ def tensors(tree: Any) -> list[torch.Tensor]:
 
 
 def references_of(encoded: Any) -> list[int]:
-    """Values in encoded operands."""
+    """Yield values in encoded operands."""
     if isinstance(encoded, dict) and set(encoded) == {"ref"}:
         return [encoded["ref"]]
     items = encoded.values() if isinstance(encoded, dict) else encoded if isinstance(encoded, (list, tuple)) else ()

@@ -1,1 +1,1 @@
-"""Entry points of the judge's child processes, and what runs only inside them. Imported by name."""
+"""Entry points of the judge's child processes, and modules that run only inside them. Imported by name."""

@@ -1,8 +1,8 @@
-"""The process in which a candidate's extensions are compiled before it is judged: isolated, without a GPU, without any input.
+"""The process that compiles a candidate's extensions before it is judged: isolated, without a GPU, without any input.
 
-Sandbox target. One request {source}: the file is executed, so that what it builds at import lies in the session's folder.
-One answer: {built: true}, however the import ended (there is no GPU here), or {failed} with fields of a verdict where a
-compiler refused. It then stays until it is ended: its folder goes with it.
+Sandbox target. One request {source}: the file is executed, so that its builds at import go to the session's folder. One answer: {built:
+true}, however the import ended (there is no GPU here), or {failed} with fields of a verdict if a compiler refused. It then waits until it
+is ended, with its folder.
 """
 
 from __future__ import annotations

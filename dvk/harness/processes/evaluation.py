@@ -1,7 +1,7 @@
-"""One candidate, from text to findings: loaded, checked, timed. The referee's side; runs none of its code.
+"""Evaluation of one candidate, from text to findings: load, check, time. The referee's side; runs none of its code.
 
-The order is that of cost: what most wrong candidates fail comes first, and the first failure ends it.
-What is returned are the fields of a `Verdict` that are known here, and raw samples.
+The order is that of cost: checks that most wrong candidates fail come first, and the first failure ends it. The result is the fields of a
+`Verdict` that are known here, and raw samples.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ Say = Callable[[str], None]
 Findings = dict[str, Any]
 
 INTERPRETER_SHARE = 0.6
-"""Of a candidate's time: where nothing is timed and checking is slow, later input sets are left out after this."""
+"""Checking time after which later input sets are left out, if nothing is timed and checking is slow."""
 
 MOST_PROFILE = 1 << 20
-"""Characters of a profile that are believed."""
+"""Most characters of a profile that are read."""
 
 
 class WrongResult(Exception):
@@ -57,13 +57,13 @@ class CandidateEvaluation:
     """Judges one candidate against a session's cases.
 
     Args:
-        task: what it competes for.
-        cases: input sets and what the reference made of them.
+        task: the task that it competes for.
+        cases: input sets with the reference's results.
         settings: pairs and seconds.
         bench: boards and clock.
         peer: the candidate's process.
-        say: called with the name of each stage as it begins.
-        lane: context manager that holds the device, for a measurement (True) or for other work.
+        say: called with the name of each stage as it starts.
+        lane: context manager that locks the device, for a measurement (True) or for other work.
         threads: context manager in which PyTorch uses all cores.
         turn: context manager that holds all cores for a moment.
     """
@@ -86,20 +86,20 @@ class CandidateEvaluation:
         self.worst = 0.0
         self.tolerance = 0.0
         self.follows = False
-        """It takes the reference's state_dict."""
+        """Whether it takes the reference's state_dict."""
         self.interpreted = False
         self.compiled: dict[str, Any] = {}
         self.own: KernelProvenance | None = None
-        """Under --require-kernels."""
+        """Evidence for --require-kernels."""
         self.coverage: float | None = None
         self.notes: dict[str, None] = {}
-        """What callers may want to know though it is right, in the order found."""
+        """Notes for callers on a right candidate, in the order found."""
         self.home = ""
         self.contract = "module"
         self.lasting = AliasCheck(cases, peer)
         self.holding = Holding(cases, bench, peer)
         self.untried: dict[str, str] = {}
-        """Input sets that it was not compared on, by name, and why."""
+        """Input sets that it was not compared on, by name, with reasons."""
 
     def run(
         self,
@@ -118,21 +118,21 @@ class CandidateEvaluation:
         limit_s: float,
         settle: Callable[[], None],
     ) -> Findings:
-        """Findings on `source`.
+        """Return findings on `source`.
 
         Args:
             keys: the input sets to check, in this order.
-            plan: the candidate's launches, to be replayed by a player, in its place.
-            untimed: None, or why no time is taken.
-            one_case: check one input set only: the process is one of several that were given the same source.
+            plan: the candidate's launches, for a player to replay in its place.
+            untimed: None, or why it is not timed.
+            one_case: check one input set only: several processes check the same source.
             require_kernels: its own kernels must do the computing.
-            deprived: they must from its first call on, which is all that is checked of it before it is timed.
-            profile: find out, last, where the time of a call goes.
+            deprived: they must from the first call on, which is the only check before it is timed.
+            profile: measure, last, where the time of a call goes.
             home: its process's private folder.
-            arms: what it is timed against, the reference among them; none: it is not timed.
+            arms: programs it is timed against, the reference among them; none: it is not timed.
             rounds: paired calls.
-            limit_s: seconds for them.
-            settle: ends what the candidate has started beside its own process.
+            limit_s: seconds for the rounds.
+            settle: ends other processes that the candidate has started.
         """
         stage, began = "compile", time.perf_counter()
         self.interpreted, self.home = untimed is not None, home
@@ -190,7 +190,7 @@ class CandidateEvaluation:
                 return {**timed, **found, "coverage": self._covered()}
             self.say("check")
             for told in outputs:
-                self._timed_output(*told)  # a plan returns what else there is as it was recorded
+                self._timed_output(*told)  # a plan returns its other results as recorded
             return self._findings(
                 Status.OK, "done", samples=samples.ms, charged_ms=0.0, seconds_timed=samples.seconds, regime="device", **found,
             )
@@ -237,7 +237,7 @@ class CandidateEvaluation:
     # ------------------------------------------------------------ check
 
     def _check_all(self, keys: Sequence[InputSetKey], began: float, untimed: str | None, again: bool) -> None:
-        """`again`: the native shape is called a second time, where no key does it next and no time is taken of it."""
+        """Check one input set; `again`: call the native shape a second time, if no key does it next and it is not timed."""
         loaded, place = -100, self.bench.native.key.place
         for key in keys:
             if untimed and self.checked and time.perf_counter() - began > INTERPRETER_SHARE * self.settings.candidate_s:
@@ -270,11 +270,11 @@ class CandidateEvaluation:
             self.bench.lend(self.peer, self.bench.native)
 
     def _is_beyond(self, case: Case) -> bool:
-        """A plan was recorded with the example's arguments, in one mode."""
+        """Whether the case is outside of a plan, which was recorded with the example's arguments, in one mode."""
         return self.contract == "plan" and bool(case.key.told or case.key.other_mode)
 
     def _case(self, key: InputSetKey) -> Case | None:
-        """The reference's work is not the candidate's time."""
+        """Compute the reference's results outside the candidate's time."""
         self.say("prepare")
         with self.threads():
             case = self.cases.get(key)
@@ -307,10 +307,10 @@ class CandidateEvaluation:
         self.checked.append(case)
 
     def _outputs(self, case: Case, board: Board, leaves: list[dict[str, Any]], spec: str) -> tuple[list[Any], str]:
-        """What a call returned, then what it left in the inputs that the reference writes, and the text of the nesting.
+        """Return a call's results, then the final values of the inputs that the reference writes, and the text of the nesting.
 
         Raises:
-            WrongResult: it has left one of these alone.
+            WrongResult: it did not write one of them.
         """
         outputs = self.peer.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
         positions = self.cases.written.positions(case.args, case.kwargs)
@@ -337,12 +337,12 @@ class CandidateEvaluation:
         return ""
 
     def _buffers_agree(self, case: Case) -> None:
-        """Running statistics are part of what a module in train mode computes."""
+        """Compare running statistics, which a module in train mode computes, too."""
         if case.buffers:
             self._accept(self.cases.check_buffers(case, self.holding.named("buffers", set(case.buffers))))
 
     def _bare(self, case: Case) -> None:
-        """One call without PyTorch's operators, checked."""
+        """Make one call without PyTorch's operators, and check it."""
         answer = self._called(case, bare=True)
         outputs, spec = self._outputs(case, self.bench.boards[case.key.place], *claims(answer))
         if not (outcome := self.cases.check(case, outputs, spec)).ok:
@@ -364,9 +364,9 @@ class CandidateEvaluation:
         )
 
     def _profiled(self) -> Findings:
-        """Where the time of a call goes, where its process can tell; the share of its own kernels from who can be trusted.
+        """Return where the time of a call goes, if its process can report it; the share of its own kernels only from trusted observers.
 
-        That is the player, which replays them, and on a CPU the place where its threads are seen to be.
+        Those are the player, which replays them, and on a CPU the program counters of its threads.
         """
         native = self.bench.native
         self.bench.board.put(native.inputs)

@@ -1,6 +1,6 @@
-"""Which weights and buffers a candidate holds: handed to it, and looked at. The referee's side.
+"""Weights and buffers that a candidate holds: loaded and read back. The referee's side.
 
-Weights are changed in every way of `weight_rewrites`, in an order that is the referee's secret: who packs or folds them has to notice each.
+Weights are changed in every way of `weight_rewrites`, in a secret order: a candidate that packs or folds them must notice each.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from dvk.harness.transport.faults import claims
 from dvk.records import Status
 
 MOST_BYTES = 64 << 20
-"""A candidate may return this much more than the reference before it is refused unread."""
+"""Most extra bytes of a result over the reference's before it is rejected unread."""
 
 
 class Changed(Exception):
-    """The candidate has written to its weights; the message says which."""
+    """The candidate has written to its weights; the message names one."""
 
 
 class Holding:
@@ -35,10 +35,10 @@ class Holding:
         self._way = ""
 
     def load(self, number: int) -> bool:
-        """Whether it takes the weights of a set; who takes none is judged under one set only, so must need none.
+        """Whether it takes the weights of a set; a candidate that takes none is judged under one set only, so must need none.
 
         Raises:
-            CandidateFailed: it has no place for what the result depends on.
+            CandidateFailed: it has no place for weights that the result depends on.
         """
         missing = self._given(number)
         if needed := self.cases.needed(missing):
@@ -51,12 +51,12 @@ class Holding:
         return not self.cases.sets.names & set(missing)
 
     def restore(self) -> None:
-        """Give it the weights as constructed."""
+        """Load the weights as constructed."""
         self._given(0)
 
     @property
     def told(self) -> str:
-        """How its weights were last changed, for a message about a wrong answer; empty where by load_state_dict, or not at all."""
+        """Return how its weights were last changed, for a message about a wrong answer; empty if by load_state_dict, or not at all."""
         return f"; its weights had been changed {HOW[self._way]}, which it has to notice" if self._way in HOW else ""
 
     def _given(self, number: int) -> list[str]:
@@ -64,10 +64,10 @@ class Holding:
         return self.bench.load(self.peer, number, self._way)
 
     def check_kept(self, number: int) -> None:
-        """Weights change when the judge changes them only.
+        """Check that only the judge changes weights.
 
         Raises:
-            Changed: one of them did not stay.
+            Changed: one of them changed.
         """
         state = self.cases.state(number)
         for name, mine in self.named("parameters", set(state)).items():
@@ -76,7 +76,7 @@ class Holding:
                 raise Changed(f"it changes the weight `{name}`")
 
     def named(self, which: str, wanted: set[str]) -> dict[str, torch.Tensor]:
-        """Copies of the candidate's buffers or parameters."""
+        """Return copies of the candidate's buffers or parameters."""
         answer = self.peer.ask("tensors", which=which)
         leaves, names = claims(answer)[0], answer.get("names")
         if not isinstance(names, list) or len(names) != len(leaves):
@@ -88,12 +88,12 @@ class Holding:
 
 
 def leaves_of(wanted: Sequence[Any], outputs: Sequence[torch.Tensor], constants: Sequence[Any]) -> list[Any]:
-    """A timed call's leaves in their order: tensors and what else it returned; None where it returned less.
+    """Return a timed call's leaves in order: tensors and constants; None if it returned fewer.
 
     Args:
-        wanted: the reference's.
+        wanted: the reference's leaves.
         outputs: the tensors.
-        constants: the rest.
+        constants: the constants.
     """
     given, beside = iter(outputs), iter(constants)
     return [next(given) if isinstance(one, torch.Tensor) else next(beside, None) for one in wanted]

@@ -1,17 +1,16 @@
-"""The process that replays launch plans: our code, a GPU context of its own, no candidate host code.
+"""The process that replays launch plans: trusted code, a separate GPU context, no candidate host code.
 
-A runner in which recorded plans take the place of a module, so the referee checks it like any other;
-timed calls are different: with nobody's host code to distrust, the clock can be the device's. Both
-arms, the eager reference and the plan, are captured once in CUDA graphs and replayed in turn on the
-same inputs, L2 flushed, between events. Candidate kernels do share this process's device memory,
-which is why expected outputs are not in it; when one breaks the context, the process is replaced.
+It is a runner with recorded plans in place of a module, so the referee checks it like any other. Timed calls are different: without
+untrusted host code, the clock can be the device's. Both arms, the eager reference and the plan, are captured once in CUDA graphs and
+replayed in turn on the same inputs, L2 flushed, between events. Candidate kernels do share this process's device memory, so it holds no
+expected outputs; if one breaks the context, the process is replaced.
 
-Boards stay mapped as long as their task: the reference's graph, captured once a task, reads the native
-one at the address it was captured with, whatever other shapes are lent in between.
+Boards stay mapped as long as their task: the reference's graph, captured once per task, reads the native one at the address it was captured
+with, whatever other shapes are lent meanwhile.
 
-Orders besides the runner's: plan. Inside `rounds`: p times both arms once and copies the plan's outputs to
-the board → d; x leaves. A turn of two processes on the GPU takes longer than all of that, so there is one
-each way. Where the GPU's context is broken the process says what was raised and ends.
+Orders besides the runner's: plan. Inside `rounds`: p times both arms once and copies the plan's outputs to the board → d; x leaves.
+Switching the GPU between two processes takes longer than all of that, so there is one switch each way. If the GPU's context is broken the
+process reports the exception and ends.
 """
 
 from __future__ import annotations
@@ -56,17 +55,17 @@ class Player(Runner):
         self.replays: dict[str, Replay] = {}
         self.variant = "native"
         self._boards: dict[str, Board] = {}
-        """By what was offered, those of this task."""
+        """Plans by the offered text, for this task."""
         self._native: tuple[Board, list[Any], dict[str, Any]] | None = None
         self._candidate: GraphedCall | None = None
         self._reference: Callable[[], Any] | None = None
         self._result: Any = None
-        """Of the reference's graph: its memory must not be taken for something else."""
+        """Memory of the reference's graph, which must not be taken for anything else."""
         self._damaged = False
-        """A kernel wrote where nobody knows what lay."""
+        """A kernel wrote into unknown memory."""
 
     def do_build(self, order: Answer) -> Answer:
-        """Another task: its reference. Nothing of the last one stays, be it memory that is lent no more."""
+        """Start another task with its reference. Nothing of the last one stays, not even memory that is no longer lent."""
         before, self._boards = self._boards, {}
         self._forget()
         self.variant, self._reference, self._native, self._result = "native", None, None, None
@@ -80,7 +79,7 @@ class Player(Runner):
         return answer
 
     def do_plan(self, order: Answer) -> Answer:
-        """Take the place of whatever plan was there before, on the native inputs, whatever it was last called on."""
+        """Replace the previous plan, on the native inputs, whatever it was last called on."""
         assert self._native is not None
         self.variant, (self.board, self.args, self.kwargs) = "native", self._native
         self._forget()
@@ -94,7 +93,7 @@ class Player(Runner):
         return {"plan": True, "compiled": next(iter(self.replays.values())).compiled, "operators": sorted(operators)}
 
     def do_weights(self, order: Answer) -> Answer:
-        """The reference's are the plan's, too: they were recorded by name."""
+        """Return the reference's buffers, which are the plan's, too: they were recorded by name."""
         answer = super().do_weights(order)
         self._load_plans()
         return answer
@@ -104,7 +103,7 @@ class Player(Runner):
         return super().do_inputs(order)
 
     def do_call(self, order: Answer) -> Answer:
-        """One run of the plan, node by node; fresh memory is poisoned."""
+        """Run the plan once, node by node; fresh memory is poisoned."""
         replay = self.replays[self.variant]
         for name, value in replay.state().items():
             if name in self.initial:
@@ -120,14 +119,14 @@ class Player(Runner):
         return {"leaves": [outside(leaf) for leaf in leaves], "spec": text}
 
     def do_tensors(self, order: Answer) -> Answer:
-        """The plan's own copies."""
+        """Return the plan's copies."""
         held = dict(self.model.named_buffers() if order["which"] == "buffers" else self.model.named_parameters())
         found = {name: value for name, value in self.replays[self.variant].state().items() if name in held}
         self.leaves = list(found.values())
         return {"names": list(found), "leaves": [outside(tensor) for tensor in self.leaves]}
 
     def do_profile(self, order: Answer) -> Answer:
-        """Where the time of a call of the plan goes, node by node; its kernels are known by their launches."""
+        """Return where the time of a call of the plan goes, node by node; its kernels are known by their launches."""
         from dvk.harness.profiling.profile import profile_call
 
         replay, tensors = self.replays["native"], self.board.tensors if self.board else []
@@ -147,7 +146,7 @@ class Player(Runner):
         return {"prepared": True}
 
     def rounds(self, sync: bool) -> None:
-        """Time both arms once a round, from graphs, until told to leave; what is raised is told, and ends it."""
+        """Time both arms once per round, from graphs, until the leave order; an exception is reported, and ends it."""
         try:
             self._rounds()
         except Gone:
@@ -160,7 +159,7 @@ class Player(Runner):
                 raise Gone from None
 
     def whole(self) -> bool:
-        """The GPU's context still works, and its memory is what it was."""
+        """Whether the GPU's context still works, with unchanged memory."""
         if self._damaged:
             return False
         try:
@@ -218,7 +217,7 @@ class Player(Runner):
         return self._reference
 
     def _forget(self) -> None:
-        """The last plan: its graph, then its kernels."""
+        """Free the last plan: its graph, then its kernels."""
         self.leaves, self._candidate = [], None
         for replay in self.replays.values():
             replay.close()
