@@ -1,8 +1,8 @@
-"""Verdicts as they come, for candidates as they come: a judge session a worker, fed while a model writes the next answers.
+"""Queue of candidates and verdicts: one judge session per worker, fed while a model writes the next answers.
 
-The harness's `Pool` judges a list that is known; here the list grows with the verdicts. Workers go on with the task they
-hold, since a reference is built and its expected outputs computed once a worker and task; others take where most is left
-for each. Equal candidates are judged once. Threads only wait for sockets; what runs, runs in the children.
+`JudgePool` judges a known list; here the list grows with the verdicts. Workers keep the task they hold, since a reference is built and its
+expected outputs computed once per worker and task; others take the task with most jobs left per worker. Equal candidates are judged once.
+Threads only wait for sockets; children do the work.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from dvk.records import Candidate, Task, Tier, Verdict
 
 K = TypeVar("K")
 JOIN_S = 5.0
-"""A worker that still judges when all is closed ends with its candidate; nobody waits longer for it."""
+"""Longest wait at close for a worker that still judges; it then ends with its candidate."""
 
 
 def default_contract(device: str) -> Contract:
-    """On a GPU by launch plan where a candidate can be reduced to one: ten times as many verdicts a second."""
+    """Default contract: on a GPU by launch plan if a candidate can be reduced to one, for ten times as many verdicts per second."""
     return "auto" if device == "cuda" else "module"
 
 
 class JudgeQueue(Generic[K]):
-    """Judges what is submitted; use as a context manager or `close()` it.
+    """Judges submitted candidates; use as a context manager or `close()` it.
 
     Args:
         workers: candidates in work at any time.
         config: limits and judge settings.
-        remembered: verdicts of earlier runs; None judges everything again.
+        remembered: verdicts of earlier runs; None ignores them.
         tier, baselines, require_kernels, contract: see `JudgeSession`.
     """
 
@@ -48,18 +48,18 @@ class JudgeQueue(Generic[K]):
         baselines: Sequence[str] = (), require_kernels: bool = False, contract: Contract = "module",
     ):
         self.workers, self.config = max(1, workers), config
-        self.remembered = None if config.remote.judge else remembered  # another machine's verdicts are not this one's
+        self.remembered = None if config.remote.judge else remembered  # other machines' verdicts do not apply here
         self.tier, self.baselines, self.contract = tier, tuple(baselines), contract
         self.require_kernels = require_kernels
         self.num_pending = 0
-        """Submitted, and not yet handed out as a result."""
+        """Submitted jobs without a collected result."""
         self._once: SingleFlight[Verdict] = SingleFlight()
         self._results: queue.SimpleQueue[tuple[K, Verdict] | BaseException] = queue.SimpleQueue()
         self._changed = threading.Condition()
         self._waiting: dict[str, deque[tuple[K, Task, Candidate]]] = {}
         self._hands: dict[str, int] = {}
         self._idle: list[JudgeSession] = []
-        """Courts of workers that wait."""
+        """Judge sessions of idle workers."""
         self._open = True
         self._threads: list[threading.Thread] = []
 
@@ -70,23 +70,23 @@ class JudgeQueue(Generic[K]):
         self.close()
 
     def close(self) -> None:
-        """No more work for anybody; what has not begun is given up, processes end with their workers."""
+        """Accept no more work; unstarted jobs are dropped, processes end with their workers."""
         with self._changed:
             self._open = False
             self._waiting.clear()
             self._changed.notify_all()
         limit = time.monotonic() + JOIN_S
-        for thread in self._threads:  # of a cluster there are many
+        for thread in self._threads:  # a cluster has many
             thread.join(max(0.0, limit - time.monotonic()))
 
     @property
     def num_waiting(self) -> int:
-        """Submitted, and in nobody's hands yet."""
+        """Return the number of submitted, unstarted jobs."""
         with self._changed:
             return sum(map(len, self._waiting.values()))
 
     def submit(self, name: K, task: Task, candidate: Candidate) -> None:
-        """Have `candidate` judged; its verdict comes out of `results` under `name`."""
+        """Submit `candidate`; its verdict appears in `results` under `name`."""
         with self._changed:
             assert self._open, "it is closed"
             self._waiting.setdefault(task.id, deque()).append((name, task, candidate))
@@ -98,9 +98,9 @@ class JudgeQueue(Generic[K]):
             thread.start()
 
     def results(self, *, wait: bool) -> list[tuple[K, Verdict]]:
-        """What has been judged since the last call; when `wait` and there is nothing yet, at least one, unless nothing is pending.
+        """Return verdicts since the last call; if `wait` and there are none yet, at least one, unless nothing is pending.
 
-        An exception of ours while a candidate is judged is its verdict, `broken_task` with a traceback.
+        An exception of dvk while a candidate is judged becomes its verdict, `broken_task` with a traceback.
 
         Raises:
             MachineError: no sandbox can be started.
@@ -118,8 +118,8 @@ class JudgeQueue(Generic[K]):
         return found
 
     def make_room(self) -> None:
-        """Have workers that wait give back what their processes hold of a GPU; they start them again when there is work, for which all wait
-        until the last of these processes has ended."""
+        """Make idle workers free their GPU memory and wait until the last of their processes has ended; they start them again when there is
+        work."""
         with self._changed:
             for court in self._idle:
                 court.close()
@@ -140,7 +140,7 @@ class JudgeQueue(Generic[K]):
                     if crashes.ends_all(error):
                         raise
                     verdict = crashes.verdict(crashes.crashed(error, "judging it"), self.tier)
-                    if court is not None:  # what it was at is unknown
+                    if court is not None:  # its state is unknown
                         court.close()
                 self._results.put((name, verdict))
         except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
@@ -150,7 +150,7 @@ class JudgeQueue(Generic[K]):
                 court.close()
 
     def _court(self, court: AnyJudgeSession | None, task: Task, number: int) -> AnyJudgeSession:
-        """`court`, turned to the task, or a new one."""
+        """Return the judge session, switched to the task, or a new one."""
         if court is None:
             gpu = gpu_for(task, number)
             court = open_session(task, self.config, require_kernels=self.require_kernels, gpu=gpu, contract=self.contract)
@@ -177,7 +177,7 @@ class JudgeQueue(Generic[K]):
         return self._once.do(asked, judge)[0]
 
     def _take(self, court: AnyJudgeSession | None, held: str | None) -> tuple[K, Task, Candidate] | None:
-        """The next job, of the worker's task `held` if there is one; waits for one; None when closed."""
+        """Return the next job, of the worker's task `held` if there is one; waits for one; None when closed."""
         with self._changed:
             while self._open:
                 if held is not None and self._waiting.get(held):

@@ -1,7 +1,7 @@
-"""The process in which a candidate's launches are written down: no GPU, fake tensors, no values.
+"""The process that records a candidate's launches: no GPU, fake tensors, no values.
 
-Sandbox target, isolated. One request {source, task, calls, state, gpu}; one answer: {plan} as wire
-JSON, {refused: why} where no plan can stand for the candidate, or {failed} with fields of a verdict.
+Sandbox target, isolated. One request {source, task, calls, state, gpu}; one answer: {plan} as wire JSON, {refused: why} if the candidate
+has no plan, or {failed} with fields of a verdict.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dvk.records import Task
 from dvk.sandbox import RequestChannel
 from dvk.tasks.build import CandidateError
 
-preload()  # in the zygote, which imports this once, so that its children need not
+preload()  # in the zygote, which imports this once for all children
 
 
 def serve(channel: RequestChannel) -> None:

@@ -1,8 +1,7 @@
-"""The process that decides: holds the reference, the secrets, the expected outputs and the clock, and runs no candidate.
+"""The process that judges: holds the reference, the secrets, the expected outputs and the clock, and runs no candidate.
 
-Sandbox target. It executes the user's reference, which is trusted as far as the user trusts it.
-Candidates and the arms they are timed against run in processes of their own (`runner`); their ends
-of the line arrive here as descriptors with the parent's orders.
+Sandbox target. It executes the user's reference, which is trusted as far as the user trusts it. Candidates and the arms they are timed
+against run in separate processes (`runner`); their ends of the line arrive here as descriptors with the parent's orders.
 
 From the parent: {task, judge, seed, backward, brief, threads, roofline} first, and again for another task; then any of
     {runners: {name: pid}} + a descriptor each    → {arms: names, failed: {name: why}}
@@ -46,12 +45,12 @@ from dvk.sandbox import RequestChannel
 from dvk.tasks.build import build
 
 LASTING = ("player", "reference")
-"""Arms whose processes serve one task after another; the others may hold what torch.compile made for theirs."""
+"""Arms whose processes serve one task after another; the others may hold torch.compile's results for theirs."""
 
 
 def serve(channel: RequestChannel) -> None:
     """Judge until the parent closes."""
-    # One thread: an OpenMP team of ours would spin on the cores while others are timed.
+    # One thread: an OpenMP team here would spin on the cores while others are timed.
     torch.set_num_threads(1)
     process_memory.keep_freed()
     referee: _Referee | None = None
@@ -68,11 +67,11 @@ def serve(channel: RequestChannel) -> None:
             channel.send({"broken": str(error.message)})
         except BaseException as error:  # noqa: BLE001 - the reference is not our code either
             channel.send({"broken": f"the reference failed: {type(error).__name__}: {str(error)[:600]}"})
-        release_cached()  # what the task before this one held is free only now
+        release_cached()  # memory of the previous task is free only now
 
 
 class _Referee:
-    """Of one task. The arms in LASTING go over from its predecessor, the others end with it."""
+    """The referee's state for one task. The arms in LASTING are taken over from its predecessor, the others end with it."""
 
     def __init__(self, channel: RequestChannel, request: dict[str, Any], before: _Referee | None):
         self.channel = channel
@@ -118,7 +117,7 @@ class _Referee:
         return {"findings": self._judge(order)}
 
     def recorded(self) -> dict[str, Any] | None:
-        """What a recorder must know of this task's calls; None where there is no GPU to replay them on."""
+        """Return the facts of this task's calls for a recorder; None if there is no GPU to replay them on."""
         if self.task.device != "cuda" or self.task.stochastic or self.task.written_inputs:
             return None
         from dvk.harness.launch_plans.calls import Gpu, describe_call, describe_state
@@ -140,7 +139,7 @@ class _Referee:
         return {"arms": list(peers), "failed": failed}
 
     def _prepare(self, peers: dict[str, RunnerClient]) -> dict[str, str]:
-        """Make arms of them; why those failed that did, which are closed."""
+        """Make arms of the runners; return the reasons of those that failed, which are closed."""
         failed: dict[str, str] = {}
 
         def each(step: Callable[[RunnerClient], object]) -> None:
@@ -194,7 +193,7 @@ class _Referee:
         return {"health": list(self.cases.remarks), "written_inputs": list(self.task.written_inputs), **findings}
 
     def _roofline(self) -> dict[str, int]:
-        """What a right answer must move, and the cache that is flushed; found out once."""
+        """Return the bytes that a right answer must move, and the size of the flushed cache; determined once."""
         if self.needed is None:
             self.say("prepare")
             case, model = self.cases.fresh(0), self.built.model
@@ -206,7 +205,7 @@ class _Referee:
         return self.needed
 
     def _settle(self) -> None:
-        """Have the parent end whatever the candidate has started beside itself."""
+        """Let the parent end other processes that the candidate has started."""
         self.channel.send({"settle": True})
         self.channel.receive()
 
@@ -230,7 +229,7 @@ class _Referee:
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """All cores for work in which nobody is timed."""
+    """Hold all cores for work during which nothing is timed."""
     torch.set_num_threads(count)
     try:
         yield
@@ -250,7 +249,7 @@ __all__ = ["serve"]
 
 
 def firsts(cases: Cases) -> list[Case]:
-    """A case of every variant that any key comes to; a family that does not fit says nothing of its variant."""
+    """Return a case of every variant of the keys; an unfit family says nothing about its variant."""
     result: dict[str, Case] = {}
     for key in cases.keys:
         if key.variant not in result and (case := cases.get(key)) is not None:

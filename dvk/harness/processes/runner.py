@@ -1,9 +1,8 @@
-"""The process that a candidate runs in: loads it and calls it on lent inputs, as the referee orders.
+"""The process that runs a candidate: loads it and calls it on lent inputs, as the referee orders.
 
-Sandbox target, isolated where the code is a model's. It owns nothing worth stealing: no expected
-output, no seed of a later draw, no verdict. What it reports is either checked from outside (outputs,
-clock stamps) or only ever speaks against the candidate (errors). The reference and other baselines
-run in the same program, so that both sides of a comparison pay the same for it.
+Sandbox target, isolated if the code is a model's. It holds no secrets: no expected output, no seed of a later draw, no verdict. Its reports
+are either checked from outside (outputs, clock stamps) or can only count against the candidate (errors). The reference and other baselines
+run in the same program, so that both sides of a comparison have the same overhead.
 
 Orders (JSON frames): build, weights, inputs, prepare, call, tensors, board, export, rounds. Inside
 `rounds` single bytes: p prepare, and let go what was returned last (h: hold it until the next h; g: garbage, too) → r
@@ -49,8 +48,8 @@ from dvk.tasks.sourcefile import blame
 from dvk.tasks.state import reseed
 
 WAKING = 2
-"""Calls before a timed one on a GPU, on the last one's inputs: where the host takes as long as the kernels, a call whose
-code has left the processor's caches is no measure."""
+"""Calls before a timed one on a GPU, on the last one's inputs: if the host takes as long as the kernels, a call whose code has left the
+processor's caches is not representative."""
 
 _now = time.perf_counter_ns
 _synchronise = torch.cuda.synchronize
@@ -68,7 +67,7 @@ def serve(channel: RequestChannel) -> None:
 
 
 def serve_orders(runner: Runner) -> None:
-    """Carry out orders until nobody gives any."""
+    """Carry out orders until the line is closed."""
     try:
         while True:
             order = runner.link.receive()
@@ -100,7 +99,7 @@ def _guarded(function: Callable[[Answer], Answer], order: Answer) -> Answer:
 
 
 def failure(error: BaseException) -> Answer:
-    """Status, stage (null: where it happened) and text of what a candidate raised."""
+    """Return status, stage (null: where it happened) and text of a candidate's exception."""
     said = compiler_says(error)
     return {
         "status": "compile_error" if said else "launch_error",
@@ -121,19 +120,19 @@ class Runner:
         self.kwargs: dict[str, Any] = {}
         self.board: Board | None = None
         self.written: list[torch.Tensor] = []
-        """Lent inputs that the reference writes; the judge puts them back between calls."""
+        """Lent inputs that the reference writes; the judge restores them between calls."""
         self._fixed: list[int] = []
         """Their positions."""
         self.out: Board | None = None
         self.leaves: list[torch.Tensor] = []
         self.earlier: list[torch.Tensor] = []
-        """Of the first call since inputs were lent; later ones must leave them as they are."""
+        """Whether the first call since inputs were lent is watched; later ones must not change its outputs."""
         self.control: Any = None
         self.places: Places | None = None
         self.kept: list[str] = []
         """Buffers that are read after each timed call, by the reference's names."""
         self.tells = False
-        """After each timed call it says what it returned besides tensors."""
+        """Whether it reports results other than tensors after each timed call."""
 
     # ------------------------------------------------------------ orders
 
@@ -158,8 +157,8 @@ class Runner:
         return {"built": True}
 
     def do_weights(self, order: Answer) -> Answer:
-        """Take the values of a state_dict, as constructed the first time: what of it found a place, and where."""
-        put_buffers(self.model, self.initial)  # calls have changed those that no state_dict has, too
+        """Load the values of a state_dict, as constructed the first time; report what was loaded, and where."""
+        put_buffers(self.model, self.initial)  # calls have changed buffers outside the state_dict, too
         own = self.model.state_dict()
         board = Board.borrow(order["offer"], self.link.descriptors)
         lent = dict(zip([entry["name"] for entry in order["offer"]["layouts"]], board.tensors, strict=True))
@@ -180,7 +179,7 @@ class Runner:
         return {"inputs": True}
 
     def do_prepare(self, order: Answer) -> Answer:
-        """Make the arm ready for timing: compile or capture what it stands for."""
+        """Prepare the arm for timing: compile or capture it."""
         if self.role in ARMS:
             restore = restoring(self.written)
             self.call = ARMS[self.role](self.model, self.args, self.kwargs, restore)
@@ -190,7 +189,7 @@ class Runner:
         return {"prepared": True}
 
     def do_call(self, order: Answer) -> Answer:
-        """One call; where its outputs are and what they look like from outside."""
+        """Make one call; report its outputs' addresses and layouts."""
         self.leaves = []
         put_buffers(self.model, self.initial)
         bare = forbidden(self.task.device) if order.get("bare") else nullcontext()
@@ -207,14 +206,14 @@ class Runner:
         return {"leaves": [outside(leaf) for leaf in leaves], "spec": text}
 
     def do_tensors(self, order: Answer) -> Answer:
-        """The module's buffers or parameters by name."""
+        """Export the module's buffers or parameters by name."""
         pairs = self.model.named_buffers() if order["which"] == "buffers" else self.model.named_parameters()
         found = dict(pairs)
         self.leaves = [tensor.detach() for tensor in found.values()]
         return {"names": list(found), "leaves": [outside(tensor) for tensor in self.leaves]}
 
     def do_profile(self, order: Answer) -> Answer:
-        """Where the time of a call goes: the candidate's word, since this is its process."""
+        """Report where the time of a call goes: the candidate's word, since this is its process."""
         from dvk.harness.profiling.profile import profile_call
 
         restore = restoring(self.written)
@@ -228,7 +227,7 @@ class Runner:
         return {"profile": profile_call(once, self.task.device, num_bytes=order["num_bytes"]).model_dump(mode="json")}
 
     def do_board(self, order: Answer) -> Answer:
-        """A place for outputs."""
+        """Attach a board for outputs."""
         if self.out is not None:
             self.out.close()
         self.out = Board.borrow(order["offer"], self.link.descriptors)
@@ -242,7 +241,7 @@ class Runner:
     # ------------------------------------------------------------ timed calls
 
     def rounds(self, sync: bool) -> None:
-        """Timed calls until told to leave; the outputs stay alive until the next is prepared."""
+        """Make timed calls until the leave order; the outputs stay alive until the next is prepared."""
         link, control = self.link, self.control
         tensors: list[torch.Tensor] = []
         earlier: list[torch.Tensor] = []
@@ -250,7 +249,7 @@ class Runner:
         self.leaves, self.earlier = [], []
         held, restore = self._held(), restoring(self.written if sync else [])
         gc.collect()
-        gc.freeze()  # so that to collect again takes no time
+        gc.freeze()  # so that another collection takes no time
         gc.disable()
         number, spare, outputs = control[GO], process_memory.HeapReserve(), Outputs()
         link.ring(b"r")
@@ -277,7 +276,7 @@ class Runner:
                             restore()
                             self.call(*self.args, **self.kwargs)
                             _synchronise()
-                        # After those calls: they, too, change buffers and draw numbers.
+                        # After those calls, since they, too, change buffers and draw numbers.
                         put_buffers(self.model, self.initial)
                         if sync:
                             _synchronise()
@@ -286,13 +285,13 @@ class Runner:
                         link.ring(b"r")
                         while control[GO] < number:
                             pass
-                        if self.task.stochastic:  # known any sooner, numbers could be drawn before the clock starts
+                        if self.task.stochastic:  # earlier, it could draw numbers before the clock starts
                             reseed(control[SEED])
                         start = _now()
                         result = self.call(*self.args, **self.kwargs)
                         leaves, text = ([result], "*") if isinstance(result, torch.Tensor) else describe(result)
                         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-                        addresses = [leaf.data_ptr() for leaf in tensors]  # part of the call: some compute when they are asked
+                        addresses = [leaf.data_ptr() for leaf in tensors]  # part of the call: lazy tensors compute on this access
                         if sync:
                             _synchronise()
                         end = _now()
@@ -326,11 +325,11 @@ class Runner:
             self.link.ring(b"k")
 
     def whole(self) -> bool:
-        """The process is fit to go on after a failure."""
+        """Whether the process can continue after a failure."""
         return True
 
     def _held(self) -> list[tuple[dict[str, Any], str]]:
-        """Where the module keeps the buffers that are read after each timed call."""
+        """Map the buffers that are read after each timed call to the module's."""
         called = self.places.names if self.places is not None else {}
         paths = [called.get(name, name).rpartition(".") for name in self.kept]
         modules = dict(self.model.named_modules())  # TorchScript has no get_submodule
@@ -346,7 +345,7 @@ class Runner:
 
     def _take_inputs(self, offered: Answer) -> None:
         if self.board is not None:
-            self.args, self.kwargs, self.earlier, self.written = [], {}, [], []  # which may lie in what is given back
+            self.args, self.kwargs, self.earlier, self.written = [], {}, [], []  # they may be in the memory that is given back
             self.board.close()
         self.board = Board.borrow(offered["offer"], self.link.descriptors)
         self.args, self.kwargs = call_template.fill(offered["call"], self.board.tensors)
@@ -354,7 +353,7 @@ class Runner:
         self.written = [self.board.tensors[number] for number in self._fixed]
 
     def copy_out(self, tensors: list[torch.Tensor] | None = None) -> None:
-        """To the board, what was last answered or `tensors`."""
+        """Copy the last answer, or `tensors`, to the board."""
         assert self.out is not None
         for place, leaf in zip(self.out.tensors, self.leaves if tensors is None else tensors, strict=True):
             if place.numel():
@@ -364,7 +363,7 @@ class Runner:
 
 
 def outside(leaf: Any) -> Answer:
-    """How an output looks from outside, and where it is."""
+    """Return an output's layout and address."""
     if not isinstance(leaf, torch.Tensor):
         return {"value": leaf}
     if leaf.layout is not torch.strided or leaf.is_meta:
@@ -375,11 +374,11 @@ def outside(leaf: Any) -> Answer:
 
 
 def settle() -> None:
-    """What compilers and drop-ins are told by the environment."""
+    """Return the environment for compilers and drop-ins."""
     private = tempfile.gettempdir()
     os.environ["TORCH_EXTENSIONS_DIR"] = os.path.join(private, "torch_extensions")
     os.environ.setdefault("MAX_JOBS", "4")
-    # A drop-in of ours falls back to the original where its kernels do not compile; here that must show.
+    # A drop-in falls back to the original if its kernels do not compile; here that must fail instead.
     os.environ["DVK_STRICT"] = "1"
     sys.dont_write_bytecode = True
     process_memory.keep_freed()
@@ -387,14 +386,14 @@ def settle() -> None:
 
 COMPILERS = ("CompilationError", "CompileTimeAssertionFailure", "CalledProcessError", "PTXASError", "CompileError")
 SIGNS = ("Error building extension", "NVRTC failed", "Kernel compilation failed", "nvrtc: error", "NVRTC_ERROR_COMPILATION")
-"""In messages of torch's and cupy's ways to compile CUDA."""
+"""Words in messages of torch's and cupy's CUDA compilation."""
 
 
 def compiler_says(error: BaseException) -> str | None:
-    """The first error of g++, nvcc, NVRTC or Triton, if one of them refused: many candidates compile at their first call only."""
+    """Return the first error of g++, nvcc, NVRTC or Triton, if one of them refused: many candidates compile only at their first call."""
     seen: BaseException | None = error
     before: list[BaseException] = []
-    while seen is not None and not any(seen is one for one in before):  # causes may go in a circle
+    while seen is not None and not any(seen is one for one in before):  # causes may be cyclic
         before.append(seen)
         kind, text = type(seen), text_of(seen)
         if kind.__module__.startswith("triton.compiler") or kind.__name__ in COMPILERS or any(sign in text for sign in SIGNS):

@@ -1,9 +1,9 @@
-"""Which of a candidate's tensors stand for which of the reference's. Runner side.
+"""Matching of a candidate's tensors with the reference's. Runner side.
 
-By name and shape first. What is named otherwise is known by its value: both modules were built under one seed,
-so a renamed or transposed parameter holds what the reference's held when it was new; equal values (a norm's ones) go in
-order. What still is left goes by order where a shape occurs as often on both sides. What nothing stands for is reported:
-a candidate that no weights can be loaded into would be judged under one set of weights only.
+Names and shapes come first. Tensors with other names are matched by value: both modules were built under one seed, so a renamed or
+transposed parameter has the value that the reference's had when it was new; equal values (a norm's ones) go in order. The rest goes by
+order if a shape occurs equally often on both sides. Unmatched tensors are reported: a candidate that takes no weights would be judged under
+one set only.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Form = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Places:
-    """Where the reference's tensors go in a candidate's state_dict.
+    """Find the places of the reference's tensors in a candidate's state_dict.
 
     Args:
-        own: the candidate's, as built.
-        lent: the reference's, as constructed.
+        own: the candidate's tensors, as built.
+        lent: the reference's tensors, as constructed.
     """
 
     def __init__(self, own: Mapping[str, Any], lent: Mapping[str, torch.Tensor]):
@@ -50,15 +50,15 @@ class Places:
         return {name: mine for name, (mine, _) in self._found.items()}
 
     def missing(self, lent: Mapping[str, torch.Tensor]) -> list[str]:
-        """Names of what nothing stands for."""
+        """Names of unmatched tensors."""
         return [name for name in lent if name not in self._found]
 
     def state(self, own: Mapping[str, Any], lent: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-        """A state_dict for the candidate that holds the lent values."""
+        """Return a state_dict for the candidate with the lent values."""
         return {**own, **self.values(own, lent)}
 
     def values(self, own: Mapping[str, Any], lent: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The lent values under the candidate's names, in its shapes."""
+        """Return the lent values under the candidate's names, in its shapes."""
         return {mine: form(lent[name]).reshape(own[mine].shape) for name, (mine, form) in self._found.items()}
 
 
@@ -71,7 +71,7 @@ def _transposed(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _form(mine: torch.Tensor, theirs: torch.Tensor) -> Form | None:
-    """How `theirs` has to be laid out to be `mine`; None when that is something else."""
+    """Return the permutation that turns `theirs` into `mine`; None if there is none."""
     if mine.numel() != theirs.numel() or mine.dtype != theirs.dtype or mine.layout is not torch.strided:
         return None
     for form in (_as_it_is, _transposed) if theirs.dim() == 2 else (_as_it_is,):

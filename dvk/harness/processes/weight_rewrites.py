@@ -1,4 +1,4 @@
-"""How a candidate's weights change: in each of the ways in which programs change a module's. Runner side.
+"""Changes of a candidate's weights, in each of the ways in which programs change a module's. Runner side.
 
     load      load_state_dict
     copy      in place, under no_grad
@@ -7,8 +7,8 @@
     step      in place, all tensors at once, as optimizers do
     convert   the whole module goes to float64 and back, and is written in between
 
-Every way leaves the same values, so that who keeps what was made of the weights (packed, folded, captured) has to notice each.
-What no way does is write in place through `.data`: it leaves no trace that a module could see for less than reading its weights.
+Every way leaves the same values, so a candidate that caches values computed from the weights (packed, folded, captured) must notice each.
+No way writes in place through `.data`: a module could detect that only by reading its weights.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from torch import nn
 
 LOAD = "load"
 MOST_CONVERTED = 64 << 20
-"""Bytes of a module that is converted to float64 and back."""
+"""Largest module that is converted to float64 and back, in bytes."""
 
 Values = Mapping[str, torch.Tensor]
 Owners = list[tuple[nn.Module, str]]
 
 
 def rewrite(model: nn.Module, values: Values, way: str) -> bool:
-    """Give tensors of a module other values.
+    """Set tensors of a module to other values.
 
     Args:
         model: the module.
-        values: by name in its state_dict, in the shapes that they have there; they are copied.
+        values: by name in its state_dict, in the same shapes; they are copied.
         way: one of WAYS.
 
     Returns:
-        False, where that way is not open to this module: part of it may have been written, and `load_state_dict` does the rest.
+        False if that way does not work for this module: part of it may have been written, and `load_state_dict` does the rest.
     """
     held = _held(model)
     if any(name not in held or held[name].shape != value.shape for name, value in values.items()):
@@ -105,11 +105,11 @@ HOW = {
     "copy": "in place (`weight.copy_(…)` under no_grad)", "data": "by `weight.data = …`", "replace": "by another Parameter in its place",
     "step": "in place, all at once, as an optimizer's step does", "convert": "in place, between `.to(float64)` and back",
 }
-"""In words, other than by load_state_dict."""
+"""Descriptions of the ways other than load_state_dict."""
 
 
 def ways() -> Iterator[str]:
-    """For the changes of one candidate's weights: it is first given some by `load`, then in every way, in an order that tells nothing."""
+    """Return ways for one candidate's weight changes: first `load`, then every way, in an order that reveals nothing."""
     yield LOAD
     while True:
         yield from random.SystemRandom().sample(WAYS, len(WAYS))
@@ -121,7 +121,7 @@ def _held(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _owners(model: nn.Module) -> dict[int, Owners]:
-    """By tensor, the modules that hold it and as what."""
+    """Return for each tensor the modules that hold it, with their attribute names."""
     result: dict[int, Owners] = {}
     for module in model.modules():
         for key, tensor in [*module._parameters.items(), *module._buffers.items()]:

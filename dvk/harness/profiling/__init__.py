@@ -1,1 +1,1 @@
-"""Where the time of a call goes: torch.profiler, Nsight Compute, occupancy."""
+"""Profiles of calls: torch.profiler, Nsight Compute, occupancy."""

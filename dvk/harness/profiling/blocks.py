@@ -1,7 +1,7 @@
-"""How long each block of a reference takes in an eager call, found out in a sandboxed child.
+"""Time of each block of a reference in an eager call, measured in a sandboxed child.
 
-Hooks wait for the device before and after each block, so a block's time holds its launches, and the blocks' times add up to no more
-than the whole call's. The caches are warm: these are shares to see where time goes, not the judge's milliseconds.
+Hooks wait for the device before and after each block, so a block's time contains its launches, and the blocks' times sum to at most the
+whole call's. The caches are warm: the times are shares of the call, not the judge's milliseconds.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from dvk.records import Task
 from dvk.sandbox import Death, call
 
 WARM, CALLS = 2, 7
-"""Calls before those that count, and those of which the median is taken."""
+"""Warm-up calls, and calls of which the median is taken."""
 WHOLE = ""
 """The key of the whole call."""
 
 
 def block_times(task: Task, names: Sequence[str], limits: Limits) -> dict[str, float]:
-    """Milliseconds of a call by block, all its runs together, and of the `WHOLE` call; empty where the child died.
+    """Return milliseconds of a call by block, all its runs together, and of the `WHOLE` call; empty if the child died.
 
     Args:
-        names: paths of modules; the time of one inside another is its own alone.
+        names: paths of modules; the time of a nested one is excluded from the outer one.
     """
-    # On a GPU a name for its lane would need a context in this process; such calls are short.
+    # On a GPU the name of its lock would need a context in this process; such calls are short.
     with DeviceLock(of_cpu()).exclusive() if task.device == "cpu" else nullcontext():
         request = {"task": task.model_dump(mode="json"), "names": list(names)}
         answer = call("dvk.harness.profiling.blocks:child", request, limits, isolate=limits.reference_isolation(task.device))
@@ -46,7 +46,7 @@ def child(channel: Any) -> None:
 
 
 def measured(model: Any, args: Sequence[Any], kwargs: dict[str, Any], names: Sequence[str]) -> dict[str, float]:
-    """Median milliseconds by block and of the whole; runs where the user's code may run."""
+    """Return median milliseconds by block and of the whole; runs where the user's code may run."""
     import torch
 
     wait: Callable[[], None] = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None

@@ -1,4 +1,4 @@
-"""A profile in words for who writes the next candidate: at most a dozen lines, the most useful first. Pure."""
+"""Profile text for the author of the next candidate: at most a dozen lines, the most useful first. Pure."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from dvk.harness.profiling.record import KernelTime, Profile
 
 MAX_LINES = 12
 SHOWN = 4
-"""Kernels named one by one."""
+"""Most kernels listed by name."""
 SMALL = 0.005
-"""Kernels with a smaller share of the time are only counted."""
+"""Share of the time below which kernels are only counted."""
 LOW_OCCUPANCY = 0.25
 NEAR = 0.7
-"""From this share of a ceiling on there is little left to gain there."""
+"""Share of a ceiling from which on little can be gained there."""
 
 
 def feedback(profile: Profile) -> str:
-    """What a kernel's author should know; names and figures only, no advice that the figures do not bear out."""
+    """Return facts for a kernel's author: names and figures, and only advice that follows from the figures."""
     lines = [_summary(profile), *_remarks(profile)]
     shown = [kernel for kernel in profile.kernels[:SHOWN] if kernel.share >= SMALL]
     for kernel in shown:
@@ -85,7 +85,7 @@ def _counters(kernel: KernelTime) -> str:
 
 
 def _name(kernel: KernelTime) -> str:
-    """Short and on one line, whatever a kernel calls itself."""
+    """Return a kernel's name, short and on one line."""
     plain = "".join(c if c.isprintable() else "?" for c in kernel.name)
     return plain if len(plain) <= 60 else f"{plain[:57]}…"
 

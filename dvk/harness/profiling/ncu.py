@@ -1,12 +1,12 @@
-"""Counters of a GPU's kernels by Nsight Compute, where it is installed and allowed to count. Imports no torch.
+"""Counters of a GPU's kernels by Nsight Compute, if it is installed and may count. Imports no torch.
 
     result = measure([sys.executable, "calls_it.py"])       # runs the program under ncu
     profile = with_counters(profile, result)
 
-Many machines keep the counters for administrators; then, as when ncu is missing, the result has a reason and no
-counters. Clocks are left as they are (ncu would lock them), caches are flushed before each kernel.
+Many machines restrict the counters to administrators; then, as without ncu, the result has a reason and no counters. Clocks are left
+unlocked (ncu would lock them), caches are flushed before each kernel.
 
-The program runs as this process does: call from a sandboxed child where it is not ours (`ncu_run.serve`).
+The program runs as this process does: call from a sandboxed child if it is untrusted (`ncu_run.serve`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from statistics import median
 from dvk.harness.profiling.record import Profile
 
 Counters = dict[str, float | str]
-"""By our name (`COUNTERS`, and `stall`: what warps wait for most), of one kernel, medians over its launches."""
+"""Counters by short name (`COUNTERS`, and `stall`: the most frequent stall reason) of one kernel, medians over its launches."""
 
 COUNTERS = {
     "dram__throughput.avg.pct_of_peak_sustained_elapsed": "dram_percent",
@@ -37,7 +37,7 @@ COUNTERS = {
     "dram__bytes.sum": "dram_bytes",
     "gpu__time_duration.sum": "duration_ns",
 }
-"""Metric of Nsight Compute → our name, in base units."""
+"""Metric of Nsight Compute → short name, in base units."""
 STALLS = (
     "barrier", "branch_resolving", "dispatch_stall", "drain", "gmma", "imc_miss", "lg_throttle", "long_scoreboard",
     "math_pipe_throttle", "membar", "mio_throttle", "misc", "no_instruction", "not_selected", "short_scoreboard", "sleeping",
@@ -49,14 +49,14 @@ PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
 
 @dataclass(frozen=True)
 class NcuResult:
-    """Counters by kernel name; or none, and why."""
+    """Counters by kernel name; or none, and the reason."""
 
     kernels: dict[str, Counters] = field(default_factory=dict)
     reason: str | None = None
 
 
 def find() -> str | None:
-    """The ncu of this machine."""
+    """Return the path of ncu."""
     if (path := shutil.which("ncu")) is not None:
         return path
     for pattern in PLACES:
@@ -67,13 +67,13 @@ def find() -> str | None:
 
 
 def command(ncu: str, program: Sequence[str], kernels: Sequence[str] = (), launches: int = 20) -> list[str]:
-    """The command line that runs `program` under ncu and prints CSV.
+    """Return the command line that runs `program` under ncu and prints CSV.
 
     Args:
         ncu: path of the tool.
-        program: words.
+        program: the program's command line.
         kernels: names of functions to count, all if empty.
-        launches: stop counting after so many.
+        launches: stop counting after this many.
     """
     metrics = [*COUNTERS, *(STALL.format(stall) for stall in STALLS)]
     words = [ncu, "--csv", "--page", "raw", "--print-units", "base", "--target-processes", "all", "--clock-control", "none"]
@@ -109,7 +109,7 @@ def measure(program: Sequence[str], kernels: Sequence[str] = (), launches: int =
 
 
 def read(text: str) -> NcuResult:
-    """What ncu printed: its own lines (`==PROF== …`), the program's, and a table with a row of units below its head."""
+    """Parse ncu's output: its messages (`==PROF== …`), the program's lines, and a table with a row of units below its head."""
     kernels = parse(text)
     if kernels:
         return NcuResult(kernels)
@@ -120,7 +120,7 @@ def read(text: str) -> NcuResult:
 
 
 def parse(text: str) -> dict[str, Counters]:
-    """Counters by kernel from ncu's raw CSV page; empty when there is no table in it."""
+    """Return counters by kernel from ncu's raw CSV page; empty without a table."""
     lines = text.splitlines()
     start = next((number for number, line in enumerate(lines) if line.startswith('"ID"')), None)
     if start is None:
@@ -138,7 +138,7 @@ def parse(text: str) -> dict[str, Counters]:
 
 
 def with_counters(profile: Profile, result: NcuResult) -> Profile:
-    """`profile` with the counters of its kernels, or why there are none."""
+    """Return `profile` with the counters of its kernels, or the reason for having none."""
     short: dict[str, list[Counters]] = defaultdict(list)
     for name, counters in result.kernels.items():
         short[_short(name)].append(counters)
@@ -155,7 +155,7 @@ def with_counters(profile: Profile, result: NcuResult) -> Profile:
 def _counters(values: dict[str, list[float]]) -> Counters:
     result: Counters = {name: median(values[metric]) for metric, name in COUNTERS.items() if values.get(metric)}
     stalls = {stall: median(values[STALL.format(stall)]) for stall in STALLS if values.get(STALL.format(stall))}
-    stalls.pop("not_selected", None)  # ready, and another warp was: no reason to wait
+    stalls.pop("not_selected", None)  # ready, but another warp was selected: no reason to wait
     if stalls and max(stalls.values()) > 0:
         result["stall"] = max(stalls, key=lambda stall: stalls[stall])
     return result
@@ -169,7 +169,7 @@ def _number(text: str | None) -> float | None:
 
 
 def _short(name: str) -> str:
-    """A function's name without its type, namespaces, template and parameter lists: `void n::f<4>(int)` → `f`."""
+    """Return a function's name without its type, namespaces, template and parameter lists: `void n::f<4>(int)` → `f`."""
     plain = name.replace("(anonymous namespace)", "").replace("<unnamed>", "")
     head = re.split(r"[<(]", plain, maxsplit=1)[0].split()
     return head[-1].split("::")[-1] if head else name

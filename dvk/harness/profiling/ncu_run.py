@@ -1,8 +1,8 @@
-"""One candidate under Nsight Compute: shut in a sandbox, called a few times in a separate process that ncu starts.
+"""Counters of one candidate under Nsight Compute: called a few times, in a sandbox, in a separate process that ncu starts.
 
     parent   counters(task, source)  →  sandboxed child `serve`  →  ncu  →  `python -m dvk.harness.profiling.ncu_run FOLDER`
 
-A process that ncu shall watch must be started by it, so no warm one can be used: it takes some ten seconds.
+ncu must start the process that it observes, so no warm one can be used: it takes some ten seconds.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from dvk.records import Task, Verdict
 from dvk.sandbox import Message, RequestChannel, SandboxSession
 
 CALLS = 2
-"""The first compiles; of every kernel the median over the launches of all calls is told."""
+"""Calls; the first compiles. The median over the launches of all calls is reported for every kernel."""
 REQUEST = "request.json"
 
 
 def counters(task: Task, source: str, kernels: Sequence[str] = (), limits: Limits | None = None) -> ncu.NcuResult:
-    """Counters of the kernels that a candidate launches, or why there are none. Parent side; imports no torch.
+    """Return counters of the kernels that a candidate launches, or the reason for having none. Parent side; imports no torch.
 
     Args:
-        task: what it computes.
+        task: the task.
         source: the candidate.
         kernels: names of its compiled functions; all kernels if empty.
-        limits: of the sandbox.
+        limits: limits of the sandbox.
 
     Raises:
         MachineError: no sandbox can be started.
@@ -49,7 +49,7 @@ def counters(task: Task, source: str, kernels: Sequence[str] = (), limits: Limit
 
 
 def with_counters(verdict: Verdict, task: Task, source: str, limits: Limits, profile: bool | Literal["times"] = True) -> Verdict:
-    """`verdict` with counters in its profile, or why there are none; as it is without one, on a CPU, or where only `times` are wanted.
+    """Return `verdict` with counters in its profile, or the reason; unchanged without a profile, on a CPU, or if only `times` are wanted.
 
     Raises:
         MachineError: no sandbox can be started.
@@ -75,7 +75,7 @@ def serve(channel: RequestChannel) -> None:
 
 
 def main(folder: Path) -> None:
-    """Child of ncu: make the candidate and call it.
+    """Make the candidate and call it, as a child of ncu.
 
     Raises:
         Whatever the candidate raises.
@@ -97,7 +97,7 @@ def main(folder: Path) -> None:
 
 
 def _checked(value: dict[str, Any]) -> ncu.NcuResult:
-    """A result from a process that ran a candidate's code: short names, numbers, nothing else."""
+    """Return a validated result of a process that ran a candidate's code: short names, numbers, nothing else."""
     kernels: dict[str, ncu.Counters] = {}
     for name, found in list(dict(value.get("kernels") or {}).items())[:100]:
         pairs = found.items() if isinstance(found, dict) else ()

@@ -1,8 +1,8 @@
-"""How many warps of a kernel fit on a multiprocessor, from the compiler's figures and the device's limits. Pure.
+"""Occupancy of a kernel, from the compiler's figures and the device's limits. Pure.
 
-The rules of NVIDIA's occupancy calculator: warps are granted whole blocks; registers in units of 256 a warp and
-a multiple of four warps; shared memory in units of 128 bytes, plus what the system reserves a block. On an H100 it
-gave the driver's own answer (cuOccupancyMaxActiveBlocksPerMultiprocessor) for 13 of 13 Triton kernels, see the tests.
+The rules of NVIDIA's occupancy calculator: warps are allocated in whole blocks; registers in units of 256 per warp and a multiple of four
+warps; shared memory in units of 128 bytes, plus the system's reserve per block. On an H100 it gave the driver's answer
+(cuOccupancyMaxActiveBlocksPerMultiprocessor) for 13 of 13 Triton kernels, see the tests.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from dataclasses import dataclass
 
 WARP = 32
 REGISTER_UNIT = 256
-"""Registers are given to a warp in such units."""
+"""Allocation unit of registers per warp."""
 WARP_UNIT = 4
-"""Warps that the register file can hold are counted in such units: one a scheduler."""
+"""Allocation unit of warps in the register file: one per scheduler."""
 SHARED_UNIT = 128
 
 BLOCKS = {(7, 0): 32, (7, 2): 32, (7, 5): 16, (8, 0): 32, (8, 6): 16, (8, 7): 16, (8, 9): 24, (9, 0): 32, (10, 0): 32, (10, 3): 32}
-"""Most blocks on a multiprocessor by compute capability (CUDA C++ Programming Guide, table of technical specifications)."""
+"""Most blocks per multiprocessor by compute capability (CUDA C++ Programming Guide, table of technical specifications)."""
 OTHER_BLOCKS = 24
 RESERVED_SHARED = 1024
-"""Bytes a block that the system takes from capability 8.0 on."""
+"""Bytes per block that the system reserves from capability 8.0 on."""
 
 
 @dataclass(frozen=True)
 class MultiprocessorLimits:
-    """What one multiprocessor has."""
+    """Resources of one multiprocessor."""
 
     capability: tuple[int, int]
     num_multiprocessors: int
@@ -36,25 +36,25 @@ class MultiprocessorLimits:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How a launch fills the device."""
+    """Use of the device by a launch."""
 
     share: float
-    """Warps that fit at once, of the most a multiprocessor takes."""
+    """Resident warps over the most that a multiprocessor takes."""
     limiter: str | None
-    """What keeps it below 1; None at 1."""
+    """The resource that keeps it below 1; None at 1."""
     waves: float
     """Blocks of the launch over those that fit on all multiprocessors at once."""
 
 
 def occupancy(limits: MultiprocessorLimits, threads: int, blocks: int, registers: int, shared_bytes: int) -> Occupancy | None:
-    """Occupancy of a launch; None where no block fits at all, which no driver would have launched.
+    """Return the occupancy of a launch; None if no block fits, which no driver would have launched.
 
     Args:
-        limits: of the device.
-        threads: a block.
-        blocks: of the launch.
-        registers: a thread.
-        shared_bytes: a block, static and dynamic.
+        limits: limits of the device.
+        threads: threads per block.
+        blocks: blocks of the launch.
+        registers: registers per thread.
+        shared_bytes: shared memory per block, static and dynamic.
     """
     most_warps = limits.threads // WARP
     warps = -(-threads // WARP)

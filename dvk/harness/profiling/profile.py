@@ -1,11 +1,10 @@
-"""Find out where the time of a call goes, with torch.profiler in the process that makes the call. Child side.
+"""Profile of a call with torch.profiler in the process that makes the call. Child side.
 
-On a GPU: every kernel's time, launch shape and registers, from the driver's own records (CUPTI). On a CPU: time inside
-PyTorch's operators, and the rest. There `own code` is what is left of a call beside the operators, in processes that
-have loaded native code from outside Python's and the system's folders; Python's own share
-is in it, so for calls of some microseconds it is an upper bound.
+On a GPU: every kernel's time, launch shape and registers, from the driver's records (CUPTI). On a CPU: time inside PyTorch's operators, and
+the rest. There `own code` is a call's time outside the operators, in processes that have loaded native code from outside Python's and the
+system's folders; it includes Python's share, so for calls of some microseconds it is an upper bound.
 
-Operators that only make or describe tensors (`BOOKKEEPING`) compute nothing and count as the host's time.
+Operators that only make or describe tensors (`BOOKKEEPING`) compute nothing and count as host time.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from dvk.records import Device
 WARMUP = 3
 MAX_CALLS, MIN_CALLS = 20, 3
 BUDGET_S = 0.5
-"""Calls stop after so long, those under the profiler and those before."""
+"""Longest time for calls under the profiler, and for those before."""
 OWN_CODE = "own code"
 
 BOOKKEEPING = frozenset(
@@ -47,7 +46,7 @@ BOOKKEEPING = frozenset(
         "unsqueeze view view_as view_as_real _local_scalar_dense _nested_tensor_from_mask _reshape_alias _reshape_copy _unsafe_view"
     ).split()
 )
-"""Operators without work of their own on elements; what some of them call (`clone`, `copy_`) is counted by itself."""
+"""Operators without elementwise work; operators that they call (`clone`, `copy_`) are counted separately."""
 
 Compiled = Mapping[str, Mapping[str, int]]
 """By kernel: registers, spill_bytes, shared_bytes, as in `Verdict.compiled`."""
@@ -61,16 +60,16 @@ def profile_call(
     num_bytes: float | None = None,
     flops: float | None = None,
 ) -> Profile:
-    """Where the time of `fn()` goes; it is called some 10 to 45 times. A process's first one on a GPU takes 2 to 8 s.
+    """Profile `fn()`, which is called some 10 to 45 times. A process's first profile on a GPU takes 2 to 8 s.
 
     Args:
         fn: one call of the module, alike each time.
-        device: where it works.
-        own_kernels: names of the candidate's compiled functions by the launch record, mangled or not. None: whatever was not
-            launched by PyTorch counts as own, but nothing in a CUDA graph, whose launches bear no mark of who made them.
-        compiled: the compiler's figures, where known; Triton's are also read from its launcher.
-        num_bytes: inputs, weights and outputs, once each.
-        flops: what the reference computes a call.
+        device: its device.
+        own_kernels: names of the candidate's compiled functions by the launch record, mangled or not. None: all kernels not
+        launched by PyTorch count as own, except in a CUDA graph, whose launches carry no mark of their origin.
+        compiled: the compiler's figures, if known; Triton's are also read from its launcher.
+        num_bytes: bytes of inputs, weights and outputs, once each.
+        flops: floating-point operations of the reference per call.
 
     Raises:
         Whatever `fn` raises.
@@ -147,7 +146,7 @@ def _trace(profiler: Any) -> dict[str, Any]:
 
 
 def _flops_by_kernel(profiler: Any) -> dict[str, float]:
-    """PyTorch's own estimates for its operators, given to the longest kernel of each."""
+    """Assign PyTorch's estimates for its operators to the longest kernel of each."""
     result: dict[str, float] = defaultdict(float)
     for event in profiler.events():
         if event.flops and event.kernels:
@@ -157,7 +156,7 @@ def _flops_by_kernel(profiler: Any) -> dict[str, float]:
 
 @contextlib.contextmanager
 def _triton() -> Iterator[dict[str, dict[str, float]]]:
-    """What Triton launches meanwhile: the compiler's figures by kernel, and the bytes of the tensors given to it."""
+    """Record Triton's launches in the body: the compiler's figures by kernel, and the bytes of its tensor arguments."""
     found: dict[str, dict[str, float]] = {}
     function = getattr(sys.modules.get("triton.runtime.jit"), "JITFunction", None)
     if function is None:
@@ -167,7 +166,7 @@ def _triton() -> Iterator[dict[str, dict[str, float]]]:
 
     def recording(self: Any, *args: Any, **kwargs: Any) -> Any:
         kernel = run(self, *args, **kwargs)
-        with contextlib.suppress(Exception):  # another version of Triton tells less; a launch must not fail for that
+        with contextlib.suppress(Exception):  # another version of Triton reports less; a launch must not fail for that
             figures = found.setdefault(kernel.name, {"num_bytes": 0.0})
             tensors = {a.data_ptr(): a.numel() * a.element_size() for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)}
             figures["num_bytes"] += sum(tensors.values())
@@ -182,7 +181,7 @@ def _triton() -> Iterator[dict[str, dict[str, float]]]:
 
 
 def _plain(name: str) -> str:
-    """As the profiler writes a compiled function's name."""
+    """Return a compiled function's name as the profiler writes it."""
     try:
         return str(torch._C._demangle(name)) if name.startswith("_Z") else name
     except (AttributeError, RuntimeError):
@@ -208,7 +207,7 @@ def _on_cpu(fn: Callable[[], object], facts: dict[str, Any]) -> Profile:
     computing = sum(ms for _, ms, _ in operators.values())
     own = max(0.0, sum(profiled) - computing - bookkeeping) if _own_libraries() else 0.0
     total = computing + own
-    scale = wall / sum(profiled)  # what is left of all calls' times when the profiler's own is taken out
+    scale = wall / sum(profiled)  # remaining share of all calls' times without the profiler's overhead
     kernels = [
         KernelTime(name=name, origin="library", count=count / num_calls, device_ms=ms * scale, share=ms / total if total else 0.0,
                    flops=_a_call(flops, num_calls))
@@ -229,7 +228,7 @@ def _on_cpu(fn: Callable[[], object], facts: dict[str, Any]) -> Profile:
 
 
 def _own_libraries() -> list[str]:
-    """Files with executable pages in this process that neither Python, its packages nor the system brought."""
+    """Return files with executable pages in this process that belong neither to Python, nor its packages, nor the system."""
     brought = [sys.prefix, sys.base_prefix, *site.getsitepackages(), *sysconfig.get_paths().values(), os.path.dirname(torch.__file__)]
     known = tuple({os.path.realpath(path) + "/" for path in brought} | {"/usr/", "/lib/", "/lib64/", "/opt/", "/nix/"})
     result = set()
@@ -243,7 +242,7 @@ def _own_libraries() -> list[str]:
 # ---------------------------------------------------------------- both
 
 def _walls(fn: Callable[[], object], settle: Callable[[], None]) -> list[float]:
-    """Milliseconds of single calls."""
+    """Return milliseconds of single calls."""
     times: list[float] = []
     began = time.perf_counter()
     while len(times) < MIN_CALLS or (len(times) < MAX_CALLS and time.perf_counter() - began < BUDGET_S):

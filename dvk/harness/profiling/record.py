@@ -1,8 +1,8 @@
-"""The one schema for where the time of a call goes; what feedback, reports and the coverage reward read. Imports no torch.
+"""Schema of a profile; read by feedback, reports and the coverage reward. Imports no torch.
 
-A profile is made where the call runs (`profile.profile_call`) and set against the machine's ceilings by who knows
-them (`against`). Made in a candidate's own process it is the candidate's word, good enough to teach by; a
-reward should read one that trusted code made while replaying the candidate's kernels.
+A profile is made in the process of the call (`profile.profile_call`) and compared with the machine's ceilings in another (`against`). If
+made in a candidate's process it is untrusted, but good enough for feedback; a reward should read one that trusted code made while replaying
+the candidate's kernels.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Origin = Literal["own", "library", "copy"]
 
 
 class KernelTime(Record):
-    """One kernel of the device, or one operator on a CPU, in all its launches of a call."""
+    """One kernel of the device, or one operator on a CPU, over all its launches in a call."""
 
     name: str = Field(description="Name of the compiled function; on a CPU of the ATen operator, or `own code`.")
     origin: Origin = Field(description="The candidate's own, PyTorch's or another library's, or a copy or fill of memory.")
@@ -43,7 +43,7 @@ class KernelTime(Record):
 
 
 class Profile(Record):
-    """Where the time of one call goes."""
+    """Distribution of the time of one call."""
 
     device: Device = Field(description="Where it ran.")
     num_calls: int = Field(ge=1, description="Calls behind the averages.")
@@ -61,7 +61,7 @@ class Profile(Record):
 
 
 def profile_of(verdict: Verdict) -> Profile | None:
-    """The profile in a verdict; None where it has none, or one that another version made."""
+    """Return the profile in a verdict; None if it has none, or one of another version."""
     try:
         return None if verdict.profile is None else Profile.model_validate(verdict.profile)
     except ValidationError:
@@ -69,21 +69,21 @@ def profile_of(verdict: Verdict) -> Profile | None:
 
 
 def coverage(verdict: Verdict) -> float | None:
-    """Share of a call's device time in the candidate's own kernels; None where nobody can be trusted to know.
+    """Return the share of a call's device time in the candidate's kernels; None without a trusted measurement.
 
-    From launches that trusted code replayed, or from where its threads were seen from outside; never the candidate's word, which
-    `profile_of(verdict).coverage` may be. Not ok: 0.
+    Measured from launches that trusted code replayed, or from its threads' program counters; never from the candidate's process, as
+    `profile_of(verdict).coverage` may be. 0 if not ok.
     """
     return verdict.coverage if verdict.status is Status.OK else 0.0
 
 
 def against(profile: Profile, ceilings: Ceilings | None, precision: str = "fp32") -> Profile:
-    """`profile` with achieved rates, and where there are ceilings, with the shares of them and the floor.
+    """Return `profile` with achieved rates and, with ceilings, shares of them and the floor.
 
     Args:
         profile: as measured.
         ceilings: this machine's, None when `dvk doctor` has not measured it.
-        precision: whose matmul rate is the arithmetic's ceiling.
+        precision: precision whose matmul rate is the ceiling.
     """
     rate = ceilings.gflops.get(precision) if ceilings else None
     kernels = []

@@ -1,8 +1,8 @@
-"""Kernels in a trace of torch.profiler (Chrome's format): names, times, launch shapes, and who launched them. Pure.
+"""Kernels in a trace of torch.profiler (Chrome's format): names, times, launch shapes, and origins. Pure.
 
-Whose a kernel is: its name must be in the launch record, exactly, and it must not have been launched from inside an
-operator of PyTorch, whose kernels may bear any name. Without a launch record the second half decides alone, and what a
-CUDA graph launched is nobody's own: in a graph, one cannot see who put a kernel there.
+A kernel is the candidate's if its exact name is in the launch record, and it was not launched inside an operator of PyTorch, whose kernels
+may have any name. Without a launch record the second condition decides alone, and a CUDA graph's kernels are not the candidate's: their
+origin is unknown.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dvk.harness.profiling.occupancy import MultiprocessorLimits
 from dvk.harness.profiling.record import Origin
 
 LIBRARY_OPS = ("aten::", "Torch-Compiled Region", "CompiledFunction", "inductor")
-"""Beginnings of the names of operators whose kernels are PyTorch's: its own, and those its compiler wrote."""
+"""Name prefixes of operators whose kernels are PyTorch's: its own, and those its compiler wrote."""
 COPIES = ("gpu_memcpy", "gpu_memset")
 
 
@@ -37,11 +37,11 @@ class KernelExecution:
 
 
 def launches(events: Iterable[dict[str, Any]], own: Collection[str] | None) -> list[KernelExecution]:
-    """Every execution on the device, by start.
+    """Return every execution on the device, by start.
 
     Args:
         events: `traceEvents` of the trace.
-        own: names of the candidate's kernels as its launch record has them; None where there is none.
+        own: names of the candidate's kernels in its launch record; None without one.
     """
     known = [event for event in events if event.get("ph") == "X" and isinstance(event.get("args", {}), dict)]
     inside = _Inside(event for event in known if event.get("cat") == "cpu_op" and str(event["name"]).startswith(LIBRARY_OPS))
@@ -77,7 +77,7 @@ def launches(events: Iterable[dict[str, Any]], own: Collection[str] | None) -> l
 
 
 def busy_us(executions: Sequence[KernelExecution]) -> float:
-    """Microseconds in which at least one of them ran; `found` by start."""
+    """Return microseconds in which at least one of them ran; `found` is sorted by start."""
     total, end = 0.0, -math.inf
     for launch in executions:
         stop = launch.start_us + launch.device_us
@@ -87,7 +87,7 @@ def busy_us(executions: Sequence[KernelExecution]) -> float:
 
 
 def device_limits(properties: Sequence[dict[str, Any]]) -> MultiprocessorLimits | None:
-    """Limits of the first device of a trace's `deviceProperties`; None where they are not told."""
+    """Return limits of the first device of a trace's `deviceProperties`; None if they are missing."""
     try:
         first = properties[0]
         return MultiprocessorLimits(
@@ -102,7 +102,7 @@ def device_limits(properties: Sequence[dict[str, Any]]) -> MultiprocessorLimits 
 
 
 class _Inside:
-    """Whether a moment of a thread lies inside one of the operators."""
+    """Whether a moment of a thread is inside one of the operators."""
 
     def __init__(self, operators: Iterable[dict[str, Any]]):
         self._spans: dict[Any, list[tuple[float, float]]] = defaultdict(list)

@@ -1,1 +1,1 @@
-"""Do the candidate's own kernels compute the result."""
+"""Provenance: whether the candidate's own kernels compute the result."""

@@ -1,12 +1,12 @@
-"""Take PyTorch's operators out of a running process from outside, to see whether a candidate computes without them.
+"""Disabling PyTorch's operators in a running process from outside, to test whether a candidate computes without them.
 
-`operators.forbidden` does the same inside, where whoever looks for it can lift it. Here the first instruction of every operator
-that computes, `at::_ops::NAME::call` and `redispatch`, which Python, extensions and PyTorch's own kernels pass on a CPU as on a
-GPU, and of `at::cpu::NAME` and `at::cuda::NAME`, which C++ may call instead, is overwritten with a trap while the runner waits, by
-/proc/PID/mem. The page becomes the runner's own copy; nothing of it reaches another process. Who runs into a trap ends. Other
-functions can be trapped likewise: those that replay CUDA graphs or capture them, and that load libraries: not `dlopen`, by which
-PyTorch finds the driver at every launch of a kernel that it compiled, but what the loader calls when it maps a file that was not
-there. Not covered: `at::native`, and kernels of other libraries; `libraries` takes those.
+`operators.forbidden` does the same inside, where a candidate can undo it. Here the first instruction of every operator that computes is
+overwritten with a trap while the runner waits, by /proc/PID/mem: of `at::_ops::NAME::call` and `redispatch`, which Python, extensions and
+PyTorch's kernels pass on a CPU as on a GPU, and of `at::cpu::NAME` and `at::cuda::NAME`, which C++ may call instead. The page becomes a
+private copy of the runner; other processes are not affected. A process that hits a trap ends. Other functions can be trapped likewise:
+those that replay or capture CUDA graphs, and those that load libraries: not `dlopen`, by which PyTorch finds the driver at every launch of
+a kernel that it compiled, but the loader's function for mapping a new file. Not covered: `at::native`, and kernels of other libraries,
+which `libraries` disables.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _DOORS: dict[What, tuple[tuple[str, ...], re.Pattern[bytes]]] = {
     "captures": (_CUDA, re.compile(rb"cu(?:da)?StreamBeginCapture|_ZN2at4cuda9CUDAGraph13capture_beginE")),
     "loading": (("ld-",), re.compile(rb"_dl_debug_state\x00")),  # made for debuggers, so exported
 }
-"""What else is trapped: beginnings of libraries' names, and of functions'."""
+"""Other trapped functions: prefixes of libraries' names, and of functions'."""
 
 
 @dataclass
 class DisabledOps:
-    """Attributes: `done`, they could be set; `lifted`, some were gone when they were to be taken back."""
+    """Attributes: `done`, whether they could be set; `lifted`, whether some were gone when they were removed."""
 
     done: bool
     lifted: bool = False
@@ -64,16 +64,16 @@ class Span:
 
 @contextmanager
 def ops_disabled(pid: int, *what: What) -> Iterator[DisabledOps]:
-    """Run the body while process `pid`, which is in no such function now, would trap in any of those: operators if nothing is said.
+    """Run the body while process `pid`, which is in no such function now, would trap in any of those: operators by default.
 
-    The traps are taken back afterwards, if there still is such a process.
+    The traps are removed afterwards, if the process still exists.
     """
     trap, before = TRAP.get(platform.machine()), {}
     try:
         if trap is not None:
             spans = executable(pid)
             before = _put(pid, spans, dict.fromkeys(_places(spans, what or ("operators",)), trap))
-    except OSError:  # no such library in it, or a kernel that lets nobody write there
+    except OSError:  # no such library in it, or a kernel that forbids writing there
         pass
     traps = DisabledOps(bool(before))
     try:
@@ -87,7 +87,7 @@ def ops_disabled(pid: int, *what: What) -> Iterator[DisabledOps]:
 
 
 def executable(pid: int) -> list[Span]:
-    """What `pid` has mapped to be executed, files and memory without one (path empty, or in brackets).
+    """Return what `pid` has mapped as executable, files and memory without one (path empty, or in brackets).
 
     Raises:
         OSError: there is no such process.
@@ -103,7 +103,7 @@ def executable(pid: int) -> list[Span]:
 
 
 def _put(pid: int, spans: list[Span], texts: dict[Place, bytes]) -> dict[Place, bytes]:
-    """Write to places of files as `pid` has them mapped; what was there."""
+    """Write to places of files as `pid` has them mapped; return the previous bytes."""
     result: dict[Place, bytes] = {}
     mapped: dict[str, list[Span]] = {}
     for span in spans:
@@ -132,7 +132,7 @@ def _places(spans: list[Span], what: tuple[What, ...]) -> list[Place]:
 
 @cache
 def entries(path: str) -> tuple[int, ...]:
-    """Where the operators that compute begin, as offsets in a library's file, those that are called past the dispatcher too.
+    """Return entry points of the operators that compute, as offsets in a library's file, those called past the dispatcher included.
 
     Raises:
         OSError, ValueError: it cannot be read.
@@ -159,7 +159,7 @@ def entries(path: str) -> tuple[int, ...]:
 def _doors(path: str, what: What) -> tuple[int, ...]:
     try:
         return elf.functions(path, _DOORS[what][1], lambda match, after: True)
-    except (OSError, ValueError):  # deleted meanwhile, or a namespace of its own
+    except (OSError, ValueError):  # deleted meanwhile, or a separate namespace
         return ()
 
 

@@ -1,13 +1,13 @@
-"""Take other people's libraries of GPU kernels out of a running process from outside: cuBLAS, cuDNN, and whatever is like them.
+"""Disabling third-party libraries of GPU kernels in a running process from outside: cuBLAS, cuDNN, and similar ones.
 
-A library of kernels is known by what it holds, not by its name: a section of GPU code (`.nv_fatbin`), in a file that is not the
-candidate's own, or is a copy of one that is not; what lies next to such a library in its package serves it. All its code is
-overwritten with traps, in the pages of this one process, so that no way in is left, be it a symbol, a pointer kept from before
-or a module's method table. PyTorch's own libraries stay, since tensors are allocated and copied by them: `disable_ops` takes their
-operators. What every launch passes stays, too, and what every program in C++ does (`NEEDED`).
+A library of kernels is identified by its content, not its name: a section of GPU code (`.nv_fatbin`), in a file that is not the
+candidate's, or is a copy of one that is not; files next to such a library in its package serve it. All its code is overwritten with traps,
+in the pages of this one process, so that no entry is left, be it a symbol, a pointer kept from before or a module's method table. PyTorch's
+libraries stay, since they allocate and copy tensors: `disable_ops` disables their operators. Code that every launch uses stays, too, and
+that every C++ program uses (`NEEDED`).
 
-Decided against: the share of device time by a profile (CUPTI lives in the candidate's process, which would report on itself);
-files made unreadable (PyTorch has cuBLAS mapped before a candidate's first line); looking whether a library is mapped (it is).
+Rejected alternatives: the share of device time by a profile (CUPTI runs in the candidate's process, which would report on itself); files
+made unreadable (PyTorch has cuBLAS mapped before a candidate's first line); a check whether a library is mapped (it is).
 Not covered: machine code for the GPU that is cut out of a library's file and loaded as a separate module.
 """
 
@@ -26,27 +26,27 @@ GPU_CODE = (b".nv_fatbin", b"__nv_relfatbin")
 NEEDED = (
     "libcuda.so", "libcudart", "libnvrtc", "libnvJitLink", "libcupti", "libnvToolsExt", "libnvtx", "libnvperf", "libtriton", "libcufile",
 )  # fmt: skip
-"""The driver, the runtime, compilers and profilers, and one that reads files and exports parts of the C++ runtime besides: PyTorch
-links it, so the loader finds `operator delete` there, by which every tensor is freed. Beginnings of names."""
+"""Name prefixes: the driver, the runtime, compilers and profilers, and one that reads files and also exports parts of the C++ runtime:
+PyTorch links it, so the loader finds `operator delete` there, which frees every tensor."""
 PACKAGES = str(FOLDER.resolve().parent.parent)
-"""Where PyTorch is installed, and what came with it."""
+"""Return PyTorch's installation folder, and those installed with it."""
 CHUNK = 1 << 20
 SAMPLES = 5
-"""Pages by which a copy is known."""
+"""Pages that identify a copy."""
 LEAST_VARIED = 32
-"""Different values among the bytes of such a page."""
+"""Least number of different byte values in such a page."""
 
 
 def disable_libraries(pid: int, home: str, already: Collection[Span] = ()) -> frozenset[Span]:
-    """Put traps over the code of all libraries of kernels that process `pid`, which is in none of them now, has mapped. For good.
+    """Overwrite the code of all libraries of kernels that process `pid`, which is in none of them now, has mapped, with traps. For good.
 
     Args:
         pid: the process.
-        home: its private folder: what lies there, or in no file, is its own.
-        already: of an earlier time, and left alone.
+        home: its private folder: files there, and memory without a file, are its own.
+        already: from an earlier call, and skipped.
 
     Returns:
-        Where their code is; nothing where this cannot be done or there is no such process.
+        Their code's ranges; empty if this is impossible or there is no such process.
     """
     trap = TRAP.get(platform.machine())
     if trap is None:
@@ -66,7 +66,7 @@ def disable_libraries(pid: int, home: str, already: Collection[Span] = ()) -> fr
 
 
 def _code(span: Span) -> list[tuple[int, int]]:
-    """Addresses and bytes of code in a span of an installed file: of cuBLAS and its like, most is data. All where it can't be told."""
+    """Return ranges of code in a span of an installed file: most of cuBLAS and similar ones is data. The whole span if unknown."""
     end = span.offset + span.size
     try:
         inside = [(max(offset, span.offset), min(offset + size, end)) for offset, size in elf.code(span.path)]
@@ -99,7 +99,7 @@ def _holds_kernels(path: str) -> bool:
 
 
 def _is_copy(held: int, span: Span, taken: set[str]) -> bool:
-    """Its pages are those of a library at the same places in its file."""
+    """Whether its pages equal those of a library at the same places in its file."""
     if span.size < installed.LEAST_BYTES:
         return False
     pages = []

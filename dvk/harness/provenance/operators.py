@@ -1,9 +1,8 @@
-"""Take PyTorch's operators away for a while, to see whether a candidate's own kernels do the computing.
+"""Disabling PyTorch's operators for a while, to test whether a candidate's own kernels do the computing.
 
-Every operator that computes is overridden in the dispatcher's table, where Python, C++ extensions and
-torch.compile's fallbacks all pass; what only allocates, views or copies stays. A candidate whose
-kernels do the work does not notice. Not covered: libraries called past the dispatcher (a BLAS through
-ctypes); the share of time in PyTorch's operators is a matter for `profile`.
+Every operator that computes is overridden in the dispatcher's table, which Python, C++ extensions and torch.compile's fallbacks all use;
+operators that only allocate, view or copy stay. A candidate whose kernels do the work does not notice. Not covered: libraries called past
+the dispatcher (a BLAS through ctypes); `profile` measures the share of time in PyTorch's operators.
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ ALLOWED = frozenset(
 
 
 class OperatorCalled(RuntimeError):
-    """A computing operator of PyTorch was called where none may be."""
+    """A computing operator of PyTorch was called while forbidden."""
 
 
 @contextmanager
 def forbidden(device: str) -> Iterator[list[str]]:
-    """Run the body without PyTorch's computing operators on `device`; gives the names of those called nonetheless."""
+    """Run the body without PyTorch's computing operators on `device`; yields the names of those called nonetheless."""
     called: list[str] = []
     key = {"cpu": "CPU", "cuda": "CUDA"}[device]
     library = torch.library.Library("aten", "IMPL")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it warns of every override
+            warnings.simplefilter("ignore")  # it warns at every override
             for name in torch._C._dispatch_get_all_op_names():
                 namespace, _, rest = name.partition("::")
                 if namespace != "aten" or rest.partition(".")[0] in ALLOWED or "backward" in rest:

@@ -1,16 +1,16 @@
-"""Whether a candidate's own kernels do the computing, as --require-kernels asks. The referee's side.
+"""Whether a candidate's own kernels do the computing, as --require-kernels demands. The referee's side.
 
-Decided by taking away what else could do it, and looking whether the answer still comes. PyTorch's operators: inside the process
-(`operators`), at every shape that was compared, since that tells which one was called; then from outside (`disable_ops`), where no
-Python of its own lifts it, at the native shape and in every timed call, so that who computes by himself only when he is looked at
-gains nothing. Libraries of GPU kernels (`libraries`): from outside, at the native shape and from then on, and no call that is warm
-loads another. On a CPU, where any library may hold a BLAS: where its threads stand (`pc_sampling`) in both.
+The test disables everything else that could compute, and checks that the answer is still right. PyTorch's operators are disabled first
+inside the process (`operators`), at every compared shape, since that reports which one was called; then from outside (`disable_ops`), where
+Python cannot undo it, at the native shape and in every timed call, so that a candidate gains nothing by computing only when it is checked.
+Libraries of GPU kernels (`libraries`) are disabled from outside, at the native shape and from then on, and no warm call loads another. On a
+CPU, where any library may contain a BLAS, the program counters of its threads decide (`pc_sampling`) in both.
 
-A launch plan has no host code: its operators are in it by name.
+A launch plan has no host code: it lists its operators by name.
 
-A CUDA graph runs kernels without a call into whose library they are, so replays are trapped in the proof, too. Who ends there, as
-one who captures kernels of his own does, is heard a second time in a fresh process: nothing may be captured while it is loaded,
-and after that it never has operators or libraries. What it captures then is its own, and that process is timed.
+A CUDA graph runs kernels without a call into their library, so replays are trapped in the test, too. A candidate that ends there, as one
+that captures its own kernels does, gets a second test in a fresh process: captures are trapped while it is loaded, and after that it has
+neither operators nor libraries. What it captures then is its own, and that process is timed.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from dvk.harness.transport.link import Gone
 from dvk.records import Status
 
 MOSTLY = 0.5
-"""Share of the looks that must meet its own code, where it can be told."""
+"""Least share of samples in its own code, if it can be measured."""
 
 
 class KernelProvenance:
-    """The proof for one candidate.
+    """The test of one candidate.
 
     Args:
         bench: lends inputs and weights.
         peer: its process, or the player of its plan.
         home: its private folder.
         bare: makes one call of a case without operators and checks it; raises `CandidateFailed`.
-        sampled: look where its threads stand.
+        sampled: whether its threads' program counters are sampled.
 
     Attributes:
-        coverage: share of own code where its threads were seen; None before, and where they were not seen often enough.
-        ended: its process ended where PyTorch's operators, libraries and graphs had been.
+        coverage: share of own code among the samples; None before, and with too few samples.
+        ended: whether its process ended without PyTorch's operators, libraries and graphs.
     """
 
     def __init__(self, bench: PairedTimer, peer: RunnerClient, home: str, bare: Callable[[Case], None], sampled: bool):
@@ -52,15 +52,15 @@ class KernelProvenance:
         self._sampled = sampled
         self._taken: frozenset[Span] = frozenset()
         self._seen: SampledOwners | None = None
-        """Where it was in calls that were not timed."""
+        """Samples in calls that were not timed."""
         self.coverage: float | None = None
         self.ended = False
 
     def prove_plan(self, operators: Iterable[str]) -> None:
-        """A launch plan that trusted code replays is known by what is in it.
+        """Check a launch plan that trusted code replays by its content.
 
         Args:
-            operators: PyTorch's that a call runs, as `aten.NAME.OVERLOAD`.
+            operators: PyTorch's operators that a call runs, as `aten.NAME.OVERLOAD`.
 
         Raises:
             CandidateFailed: one of them computes.
@@ -70,16 +70,16 @@ class KernelProvenance:
             raise _refused(CandidateFailed(Status.REJECTED, None, f"{computing[0]} is called"))
 
     def prove(self, checked: Sequence[Case], native: Case, follows: bool) -> None:
-        """Without what is not its own it must still answer, and rightly, at every shape that was compared.
+        """Check that it still answers rightly without other libraries, at every compared shape.
 
         Args:
-            checked: what it was compared on.
+            checked: the compared cases.
             native: the native shape, last.
-            follows: it takes the reference's weights.
+            follows: whether it takes the reference's weights.
 
         Raises:
             CandidateFailed: it does not.
-            Interfered: it puts back what was taken.
+            Interfered: it restores disabled code.
         """
         usual = [case for case in checked if not (case.backward or case.key.told or case.key.other_mode)]
         shapes = {case.key.variant: case for case in usual if case.key.variant != native.key.variant}
@@ -94,18 +94,18 @@ class KernelProvenance:
         self._withdraw()
         with self._without("operators", "replays", "loading"):
             self._bare(native)
-        if self._sampled:  # other libraries it may call; where its threads stand it cannot hide
+        if self._sampled:  # it may call other libraries; its threads' positions are visible
             self._seen = self._bench.sample_threads(self._peer, self._home)
             self._at_work(self._seen, "check")
 
     @contextmanager
     def while_loading(self) -> Iterator[None]:
-        """The candidate is built and given its weights in the body, and captures nothing."""
+        """Trap captures in the body, which builds the candidate and gives it its weights."""
         with self._without("captures"):
             yield
 
     def first_call(self, native: Case) -> None:
-        """Of a process that was loaded so: without operators and libraries, but with graphs.
+        """Disable operators and libraries, but not graphs, in a process that was loaded that way.
 
         Raises:
             Failed, Interfered: see `prove`.
@@ -116,13 +116,13 @@ class KernelProvenance:
 
     @contextmanager
     def while_timing(self) -> Iterator[SampledOwners | None]:
-        """The candidate is called in the body, timed, and there, too, computes by itself; gives who looks where it stands.
+        """Check own computation during timed calls in the body; yields a sampler of its threads.
 
         Raises:
             Failed, Interfered: see `prove`.
         """
         seen = SampledOwners(self._peer.pid, self._home) if self._sampled else None
-        self._withdraw()  # what it has loaded since
+        self._withdraw()  # libraries loaded since
         with self._without("operators", "loading", stage="time"):
             yield seen
         if seen is not None:

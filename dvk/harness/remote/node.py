@@ -1,7 +1,6 @@
-"""The node's side: an actor that owns a judge session, and what a node says of itself. Imports no Ray: its class travels by name.
+"""The node's side: an actor that owns a judge session, and its report about the node. Imports no Ray: its class travels by name.
 
-Ray runs actors at a low priority (`worker_niceness`), so on a node that does other work, too, they are slower; reference and
-candidate alike.
+Ray runs actors at a low priority (`worker_niceness`), so they are slower on a node with other work, too; reference and candidate alike.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from dvk.records import Candidate, Task, Tier, Verdict
 
 @dataclass(frozen=True)
 class SeatConfig:
-    """What a court is made for; fields as of `JudgeSession`."""
+    """Settings of a judge session; fields as in `JudgeSession`."""
 
     config: Config
     backward: bool = False
@@ -33,7 +32,7 @@ class SeatConfig:
 
 
 class Seat:
-    """A court on this node, with its processes kept warm from one candidate to the next."""
+    """A judge session on this node, with its processes kept warm from one candidate to the next."""
 
     def __init__(self) -> None:
         unbound()
@@ -41,13 +40,13 @@ class Seat:
         self._kind: SeatConfig | None = None
 
     def ready(self) -> str:
-        """The node's name, once the actor runs."""
+        """Return the node's name, once the actor runs."""
         return os.uname().nodename
 
     def judge(
         self, kind: SeatConfig, task: Task, candidate: Candidate, tier: Tier, baselines: Sequence[str], sharers: int, limit_s: float | None
     ) -> Verdict | DvkError | None:
-        """The verdict; None when `limit_s` was over first; an error of this machine as what it is, not raised.
+        """Return the verdict; None if `limit_s` was over first; an error of this machine as a value, not raised.
 
         Args:
             kind, task, candidate, tier, baselines: see `JudgeSession`.

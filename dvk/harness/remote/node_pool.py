@@ -1,8 +1,7 @@
-"""Which seats there are, who has one, who was lost. No Ray call is made under the lock: its callbacks take it, too.
+"""The seats of a cluster: free, taken and lost ones. No Ray call is made under the lock: its callbacks take it, too.
 
-A seat is opened when somebody waits and none is free, and Ray places it where there is room, spread over the nodes. One that finds
-no room stays asked for, so that a node that joins later is used. A lost one is not missed for long: who had it waits like
-everybody, and opens another.
+A seat is opened if a caller waits and none is free, and Ray places it where there is room, spread over the nodes. A seat without room stays
+requested, so that a node that joins later is used. A lost seat is replaced soon: its user waits like the others, and opens another.
 """
 
 from __future__ import annotations
@@ -21,23 +20,23 @@ from dvk.harness.remote.node import Seat, SeatConfig
 from dvk.records import Device
 
 PATIENCE_S = 300.0
-"""Longest without any seat at all: a node that was replaced takes minutes."""
+"""Longest time without any seat: replacing a node takes minutes."""
 TOLD_S = 20.0
-"""After so long without one, whoever looks on is told."""
+"""Time without a seat after which a waiting user sees a message."""
 FAILURES = 5
-"""Seats that could not be opened, each asked for after the one before had failed, after which something is wrong with all of them."""
+"""Consecutive seats that failed to open after which the cluster counts as broken."""
 
 
 @dataclass(frozen=True)
 class SeatRequest:
-    """What a seat needs: `share` of a GPU, or one CPU."""
+    """Resources of a seat: `share` of a GPU, or one CPU."""
 
     device: Device
     share: float = 1.0
 
     @property
     def what(self) -> str:
-        """As Ray calls it."""
+        """Return Ray's form."""
         return "GPU" if self.device == "cuda" else "CPU"
 
 
@@ -50,7 +49,7 @@ class SeatSlot:
     node: str = ""
     free: bool = False
     num_failed: int = 0
-    """Others that had failed when it was asked for: those that start on one node die with it, and are one failure."""
+    """Number of failures when it was requested: seats that start on one node die with it, and are one failure."""
     task: str = ""
     """The task it holds."""
     kind: SeatConfig | None = field(default=None, repr=False)
@@ -60,7 +59,7 @@ class Seats:
     """The seats of one cluster; threads share it.
 
     Attributes:
-        num_lost: seats that died while somebody had them.
+        num_lost: seats that died while in use.
     """
 
     def __init__(self, cluster: Cluster):
@@ -73,10 +72,10 @@ class Seats:
         self._failed: list[str] = []
 
     def take(self, want: SeatRequest, kind: SeatConfig, task: str, before: SeatSlot | None = None) -> SeatSlot:
-        """A seat for the caller alone, until `give` or `lose`: at best the one it had before, or one that holds its task.
+        """Return a seat for the caller alone, until `give` or `lose`: preferably its previous one, or one that holds its task.
 
         Raises:
-            MachineError: none could be had for long.
+            MachineError: none was available for long.
         """
         with self._changed:
             self._waiting[want] += 1
@@ -110,22 +109,22 @@ class Seats:
                 self._waiting[want] -= 1
 
     def give(self, place: SeatSlot) -> None:
-        """The seat's work is done."""
+        """Return the seat; its work is done."""
         with self._changed:
             place.free = True
             self._changed.notify_all()
 
     def lose(self, place: SeatSlot, why: str | None = None) -> None:
-        """The seat is to be dead: nothing that it may still say is heard.
+        """Drop the seat, and ignore its later messages.
 
         Args:
-            why: it died by itself, and what it judged goes to another; None: nobody wants it any more.
+            why: it died, and its candidate goes to another; None: it is no longer needed.
         """
         gone = [place]
         with self._changed:
             if why is not None:
                 self.num_lost += 1
-                # Free ones there may have died with it. A candidate that was given one after the other would be blamed for them.
+                # Free ones there may have died with it. A candidate that got one after the other would be blamed for them.
                 gone += [other for other in self._places if other.free and other.node == place.node]
             self._places = [other for other in self._places if other not in gone]
         if why is not None:
@@ -135,7 +134,7 @@ class Seats:
                 self.cluster.ray.kill(one.actor)
 
     def sharers(self, place: SeatSlot) -> int:
-        """Seats on its node, this one included."""
+        """Return the seats on its node, this one included."""
         with self._changed:
             return max(1, sum(other.node == place.node for other in self._places))
 
@@ -150,7 +149,7 @@ class Seats:
         place.actor.ready.remote().future().add_done_callback(lambda answer: self._came(place, answer))
 
     def _came(self, place: SeatSlot, answer: Future[str]) -> None:
-        """In a thread of Ray's."""
+        """Runs in a thread of Ray's."""
         error = answer.exception()
         with self._changed:
             self._coming[place.want] -= 1
@@ -168,7 +167,7 @@ _known: Seats | None = None
 
 
 def seats_of(cluster: Cluster) -> Seats:
-    """The seats of a cluster, the same ones for all of this process."""
+    """Return the seats of a cluster, the same for all of this process."""
     global _known
     with _lock:
         if _known is None or _known.cluster is not cluster:

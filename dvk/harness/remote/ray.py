@@ -1,4 +1,4 @@
-"""A court whose candidates are judged on a Ray cluster. Nothing foreign runs here."""
+"""A judge session whose candidates are judged on a Ray cluster. Runs no candidate here."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from dvk.harness.session.judge_session import Contract
 from dvk.records import Candidate, Device, Status, Task, Tier, Verdict
 
 ATTEMPTS = 5
-"""Seats that one candidate may lose: more than nodes happen to die, and an end for one that takes them with it."""
+"""Most seats that one candidate may lose: more than nodes usually die, and a limit for one that kills them."""
 MODEL_SHARE = 0.51
-"""Of a GPU, which a model that writes there takes: no two models come to one GPU, and Ray fills it with judges."""
+"""Share of a GPU for a model that writes there: no two models share a GPU, and Ray fills the rest with judges."""
 
 
 class RayJudgeSession:
-    """As `JudgeSession`, by a seat of the cluster that `remote.engine` names.
+    """A `JudgeSession` by a seat of the cluster in `remote.engine`.
 
     Args:
         task: the reference.
@@ -38,7 +38,7 @@ class RayJudgeSession:
         assert config.remote.engine is not None, "there is no cluster"
         self.task, self.config = task, config
         self.seats = seats_of(connect(config.remote.engine))
-        self.sharers = 1  # of this machine's judge sessions; seats are told how many are on their node
+        self.sharers = 1  # judge sessions on this machine; seats receive the number on their node
         self.broken: str | None = None
         self._kind = SeatConfig(config, backward, brief, require_kernels, contract, profile)
         self._before: SeatSlot | None = None
@@ -50,19 +50,19 @@ class RayJudgeSession:
         self.close()
 
     def close(self) -> None:
-        """Nothing is held here: seats stay for the next court."""
+        """Do nothing: seats stay for the next judge session."""
 
     def switch_task(self, task: Task) -> None:
-        """Go on with another task."""
+        """Switch to another task."""
         self.task = task
 
     def judge(
         self, candidate: Candidate, tier: Tier = "search", baselines: Sequence[str] = (), deadline: float | None = None
     ) -> Verdict | None:
-        """The verdict; None when the deadline came first. Arguments as of `JudgeSession.judge`.
+        """Return the verdict; None if the deadline came first. Arguments as for `JudgeSession.judge`.
 
         Raises:
-            MachineError: a node is at fault, or there is none left.
+            MachineError: a node failed, or none is left.
         """
         ray = self.seats.cluster.ray
         want, why = want_of(self.task.device, self.config), ""
@@ -72,14 +72,14 @@ class RayJudgeSession:
             sharers = self.seats.sharers(place)
             try:
                 answer = ray.get(place.actor.judge.remote(self._kind, self.task, candidate, tier, tuple(baselines), sharers, limit_s))
-            except ray.exceptions.RayTaskError:  # our bug, raised there
+            except ray.exceptions.RayTaskError:  # a bug of dvk, raised there
                 self.seats.lose(place)
                 raise
             except ray.exceptions.RayError as error:  # its process or its node died
                 why = f"{type(error).__name__}: {(str(error).strip() or 'no reason given').splitlines()[0]}"
                 self.seats.lose(place, why)
                 continue
-            except BaseException:  # we are interrupted, and it is still at work
+            except BaseException:  # this process is interrupted, and the seat still works
                 self.seats.lose(place)
                 raise
             self.seats.give(place)
@@ -93,6 +93,6 @@ class RayJudgeSession:
 
 
 def want_of(device: Device, config: Config) -> SeatRequest:
-    """What a seat needs; Ray counts shares of a GPU in ten-thousandths. Where models write there, too, what they leave is shared."""
+    """Return resources of a seat; Ray counts shares of a GPU in ten-thousandths. If models write there, too, seats share the rest."""
     left = 1.0 - MODEL_SHARE if config.remote.rollouts else 1.0
     return SeatRequest(device, int(10_000 * left / per_device(config, device)) / 10_000) if device == "cuda" else SeatRequest(device)
