@@ -2,7 +2,6 @@
 
     judge, pool, queue       candidates → verdicts: a list, several tasks at once, as they come    (parent, as `session`)
     placement, remote        which machine judges: this one, a server, a Ray cluster
-    backends                 languages that kernels are written in, and their requirements
     session                  one task: a referee, its arms, a runner for each candidate; verdicts of earlier runs
 
     processes/referee        holds the reference, the secrets and the clock                        (child that decides)
