@@ -1,1 +1,1 @@
-"""The parent's side of the judge: one session for each task, verdicts, caches, sizing. Imports no torch."""
+"""The parent's side of the judge: one session per task, verdicts, caches, sizing. Imports no torch."""

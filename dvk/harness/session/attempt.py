@@ -1,4 +1,4 @@
-"""One candidate in one fresh process, from its start to what the referee found. Parent side: no torch, nothing foreign."""
+"""One attempt: a candidate in a fresh process, from start to the referee's findings. Parent side: no torch, no candidate code."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from dvk.sandbox import Death, Message, SandboxSession
 
 RUNNER = "dvk.harness.processes.runner:serve"
 HANG_UP_S = 30.0
-"""A referee whose runner has ended says so within this."""
+"""Time within which a referee reports that its runner has ended."""
 GONE_S = 5.0
-"""A process that ends has ended within this, once its line is closed."""
+"""Time within which a process ends once its line is closed."""
 RAISED = re.compile(r"[\w.]+(Error|Exception|Interrupt)\b")
-"""How the last line of a traceback begins."""
+"""Start of the last line of a traceback."""
 
 
 class RefereeDied(Exception):
-    """The process that judges has ended; the message says how."""
+    """The judging process has ended; the message says how."""
 
     def __init__(self, message: str, answer: object = None):
         super().__init__(message)
         self.last_words = _last_words(answer.log) if isinstance(answer, Death) else ""
-        """Of what it printed: what was raised last, or else the last line."""
+        """Return the last line of its output with an exception, or else the last line."""
 
 
 def _last_words(log: str) -> str:
@@ -45,23 +45,23 @@ def trial(
     env: Mapping[str, str], deadline: float | None, lost: Callable[[], None], programs: bool = True,
     folders: Sequence[str] = (),
 ) -> ProcessFindings | None:
-    """What the referee found; None when the deadline came first.
+    """Return the referee's findings; None if the deadline came first.
 
     Args:
-        referee: it holds the task.
-        order: what to do with the candidate, for the referee.
-        given: what the process gets; closed here.
-        device: where it works.
-        limits: the process's; each step has a separate clock.
+        referee: client of the referee that holds the task.
+        order: the referee's order for the candidate.
+        given: resources of the process; closed here.
+        device: the candidate's device.
+        limits: limits of the process; each step has a separate clock.
         config: seconds for the candidate.
-        env: of the process, after `given`'s.
+        env: environment of the process, applied after `given`'s.
         deadline: on time.monotonic's clock.
-        lost: called when the referee does not answer any more.
+        lost: called if the referee no longer answers.
         programs: the candidate may execute programs.
-        folders: that it may import from, too.
+        folders: folders that it may import from, too.
 
     Raises:
-        RefereeDied: before it had found anything.
+        RefereeDied: before it had findings.
         MachineError: no sandbox can be started.
     """
     ours, theirs = socket.socketpair()
@@ -73,14 +73,14 @@ def trial(
         )
         given.furnish(runner.home)
         referee.send({**order, "pid": runner.pid, "home": runner.home}, [ours.fileno()])
-    isolation = runner.isolation  # confirmed while it is there to be looked at
+    isolation = runner.isolation  # confirmed while the process can still be inspected
     try:
         answer = referee.wait("findings", config.judge.candidate_s, deadline, runner)
         if answer is None:
             log = runner.close()
             found = of_death(Death("timeout", log), referee.stage, config)
             if not isinstance(referee.wait("findings", HANG_UP_S, None), Message):
-                lost()  # a referee that does not notice is of no more use
+                lost()  # a referee that does not notice is unusable
             return None if passed(deadline) else ProcessFindings(found, log, isolation)
         if isinstance(answer, Death):
             raise RefereeDied(answer.reason, answer)
@@ -93,16 +93,16 @@ def trial(
             elif isinstance(death, Death):
                 findings, log = {**findings, **of_death(death, referee.stage, config)}, death.log
         else:
-            log = runner.close()  # which it may have done by itself, its line being closed
+            log = runner.close()  # it may have ended already, since its line is closed
         return ProcessFindings(findings, log, isolation, findings.pop("samples", {}))
     finally:
         runner.close()
 
 
 def arm(target: str, device: Device, limits: Limits, line: int, env: Mapping[str, str]) -> SandboxSession:
-    """A process that holds the reference, to be timed against; `line` is the descriptor that it is spoken to on.
+    """Start a process that holds the reference, to be timed against; `line` is the descriptor of its line.
 
-    torch.compile's own cache pays across sessions, for the same one is compiled in each; a stranger's reference has none of ours.
+    It shares torch.compile's cache across sessions, since each compiles the same reference; an untrusted reference has no cache of dvk.
 
     Raises:
         MachineError: no sandbox can be started.
@@ -110,11 +110,11 @@ def arm(target: str, device: Device, limits: Limits, line: int, env: Mapping[str
     cache = {"TORCHINDUCTOR_CACHE_DIR": os.path.join(os.path.expanduser("~"), ".cache", "dvk", "inductor")}
     trusted = limits.trust_references
     late = {**(cache if trusted else {}), **env}
-    # What replays launches reads memory for the process that judges, and is shut in with it.
+    # A player reads memory for the judging process, and is enclosed with it.
     isolate = "none" if device == "cuda" and target != RUNNER else limits.reference_isolation(device)
     return SandboxSession(target, limits, descriptors=[line], late_env=late, isolate=isolate, shut=limits.encloses(device))
 
 
 def passed(deadline: float | None) -> bool:
-    """It is on time.monotonic's clock; None never comes."""
+    """Whether the time is over, on time.monotonic's clock; None never is."""
     return deadline is not None and time.monotonic() >= deadline

@@ -1,4 +1,4 @@
-"""How many candidates to have in work at a time: enough for the next to be compiled and checked while one is timed, and no more."""
+"""Number of candidates to judge at once: enough for the next to be compiled and checked while one is timed, and no more."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from dvk.config import Config
 from dvk.records import Device, Task
 
 PER_GPU = 10
-"""Of one GPU, which times one candidate after another: these have the next one compiled and checked by then. More only begin
-more processes, three a candidate that open the GPU, and disturb what is timed: 47 played 0.4 tasks a second where 10 played 0.6."""
+"""Candidates per GPU, which times one after another: this many have the next one compiled and checked in time. More only start more
+processes, three per candidate that open the GPU, and disturb timing: 47 played 0.4 tasks per second, 10 played 0.6."""
 PER_CPU = 2
-"""Without a GPU: one compiles while another is timed."""
+"""Candidates without a GPU: one compiles while another is timed."""
 WORKER_BYTES = 4 << 30
-"""Memory of a GPU that one candidate's three processes take at most: a context of half a gigabyte each, and a task's inputs,
-weights and outputs, also in float64."""
+"""Most GPU memory of one candidate's three processes: a context of half a gigabyte each, and a task's inputs, weights and outputs, also in
+float64."""
 
 
 def per_device(config: Config, device: Device) -> int:
-    """Candidates for each GPU, or for a CPU, as the settings say or where they leave it to us, of a machine that is not this one."""
+    """Return candidates per GPU, or for a CPU, by the settings or the default, for another machine."""
     return config.rollout.judges or (PER_GPU if device == "cuda" else PER_CPU)
 
 
 def local_workers(config: Config, device: Device) -> int:
-    """Candidates on all of this machine: what the settings say for each GPU, or what its cores and the GPUs' memory serve."""
+    """Return candidates on all of this machine: the setting for each GPU, or as many as its cores and GPU memory allow."""
     if device != "cuda":
         return per_device(config, device)
     gpus = max(1, len(machine.gpu_names()))
@@ -33,13 +33,13 @@ def local_workers(config: Config, device: Device) -> int:
 
 
 def by_memory(free: Sequence[int] = ()) -> int:
-    """Candidates that every GPU's free memory serves: the bytes given, or those free now."""
-    free = free or machine.gpu_free_bytes() or (PER_GPU * WORKER_BYTES,)  # a GPU that does not tell is taken for a large one
+    """Return candidates that fit every GPU's free memory: the given bytes, or those free now."""
+    free = free or machine.gpu_free_bytes() or (PER_GPU * WORKER_BYTES,)  # a GPU that does not report counts as large
     return max(1, min(free) // WORKER_BYTES)
 
 
 def gpu_for(task: Task, worker: int) -> str | None:
-    """Which GPU a worker uses, as CUDA_VISIBLE_DEVICES names it; None where there is no choice."""
+    """Return a worker's GPU in the form of CUDA_VISIBLE_DEVICES; None if there is no choice."""
     names = machine.gpu_names() if task.device == "cuda" else ()
     if len(names) < 2:
         return None

@@ -1,8 +1,7 @@
-"""What a candidate's process is given besides its code: environment, extensions compiled beforehand, a line to ask on. Parent side.
+"""Resources of a candidate's process besides its code: environment, prebuilt extensions, a line for requests. Parent side.
 
-Extensions are compiled in a separate process that sees no input (`builder`), and their files handed to every process
-that judges the same text: compiling takes longer than all else, and a claim judges in several. What is handed on was made
-before anything worth remembering existed.
+Extensions are compiled in a separate process that sees no input (`builder`), and their files are given to every process that judges the
+same text: compiling takes longer than all else, and a claim judges in several. These files were made before there were any secrets.
 """
 
 from __future__ import annotations
@@ -34,30 +33,30 @@ _stubs: dict[int, stubs.Stubs] = {}
 
 @dataclass
 class RunnerEnvironment:
-    """For one process."""
+    """Resources of one process."""
 
     env: dict[str, str] = field(default_factory=dict)
-    """There before anything is imported."""
+    """Variables set before any import."""
     late: dict[str, str] = field(default_factory=dict)
-    """Set in the child only."""
+    """Variables set in the child only."""
     line: socket.socket | None = None
     build: str | None = None
-    """Key of the extensions that were compiled beforehand."""
+    """Key of the prebuilt extensions."""
     failed: ProcessFindings | None = None
-    """They do not compile."""
+    """The error if they do not compile."""
 
     @property
     def descriptors(self) -> list[int]:
-        """For the child."""
+        """Descriptors for the child."""
         return [] if self.line is None else [self.line.fileno()]
 
     def furnish(self, home: str) -> None:
-        """Put files into the folder of a process that has not begun yet."""
+        """Put files into the folder of a process that has not started yet."""
         if self.build is not None:
             extension.restore(self.build, Path(home) / "torch_extensions")
 
     def close(self) -> None:
-        """The descriptors of this process; the child has its own."""
+        """Close the descriptors of this process; the child has its own."""
         if self.line is not None:
             self.line.close()
 
@@ -65,9 +64,9 @@ class RunnerEnvironment:
 def runner_environment(
     candidate: Candidate, device: Device, limits: Limits, config: Config, folders: Sequence[str] = ()
 ) -> RunnerEnvironment:
-    """What a process for this candidate gets; compiles its extensions, if it has any and that was not done before.
+    """Return the resources of a candidate's process; compiles its extensions, if it has any and they are not yet compiled.
 
-    `folders` are for it to import from.
+    It may import from `folders`.
     """
     environment = RunnerEnvironment(env=backends.get(candidate.backend).env(device))
     if device == "cuda" and candidate.backend == "triton":
@@ -84,13 +83,13 @@ def runner_environment(
 
 def _answering(limits: Limits) -> stubs.Stubs:
     with _lock:
-        if os.getpid() not in _stubs:  # a forked parent shares no locks and threads with its own
+        if os.getpid() not in _stubs:  # a forked parent cannot use its parent's locks and threads
             _stubs[os.getpid()] = stubs.Stubs(limits)
         return _stubs[os.getpid()]
 
 
 def _toolbox() -> dict[str, str]:
-    """The environment that makes compilers fast; they do without it where it cannot be had."""
+    """Return the environment that makes compilers fast; empty if it is unavailable."""
     with _making:
         try:
             extension.prepare(precompiled=False)
@@ -124,7 +123,7 @@ def _built(
 
 
 def _halted(builder: SandboxSession) -> bool:
-    """Stop everything in the session: files are read that it could change, or turn into links, meanwhile."""
+    """Stop everything in the session: it could change files, or turn them into links, while they are read."""
     builder.settle()
     try:
         os.killpg(builder.pid, signal.SIGSTOP)

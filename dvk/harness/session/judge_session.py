@@ -1,8 +1,7 @@
-"""One task's referee with its arms, and a fresh runner for every candidate. Parent side: no torch, nothing foreign.
+"""A judge session: one task's referee with its arms, and a fresh runner for every candidate. Parent side: no torch, no candidate code.
 
-The parent starts all processes, connects referee and runners, keeps the clock that ends what hangs,
-and knows how processes died. It forms no opinion: findings come from the referee, deaths from the
-sandbox, and the two make a verdict.
+The parent starts all processes, connects referee and runners, keeps the clock that ends hung ones, and knows how processes died. It does
+not judge: findings come from the referee, deaths from the sandbox, and the two make a verdict.
 """
 
 from __future__ import annotations
@@ -51,18 +50,18 @@ class JudgeSession:
         config: limits and judge settings.
         backward: compare gradients, too.
         brief: fewer input sets, for ranking candidates that will be judged again.
-        require_kernels: refuse candidates that leave the computing to PyTorch's operators.
-        contract: `plan` has trusted code replay the candidate's launches (Triton and CUDA on a GPU; an error where that
-            cannot be), `module` runs its host code, `auto` replays where it can, except for claims, which are about what
-            users run, and beside baselines: torch.compile's host code counts.
-        profile: find out where the time of an ok candidate's call goes, too; `times`: without counters (ncu), which take ten seconds.
-        gpu: the one to use, as CUDA_VISIBLE_DEVICES names it; None: what this process sees.
+        require_kernels: reject candidates that leave the computation to PyTorch's operators.
+        contract: `plan` has trusted code replay the candidate's launches (Triton and CUDA on a GPU; an error if that is
+        impossible), `module` runs its host code, `auto` replays if possible, except for claims, which measure what users
+        run, and with baselines: torch.compile's host code counts.
+        profile: also measure where the time of an ok candidate's call goes; `times`: without counters (ncu), which take ten seconds.
+        gpu: the GPU to use, in the form of CUDA_VISIBLE_DEVICES; None: what this process sees.
 
     Attributes:
-        sharers, gpus: judge sessions at work at the same time, this one included, and GPUs under them. A referee keeps its share of a GPU's
-            memory, and of the cores where nobody is timed: threads that outnumber these spin, for half of what preparing a task took.
+        sharers, gpus: concurrent judge sessions, this one included, and their GPUs. A referee keeps its share of a GPU's memory, and of the
+        cores while nothing is timed: more threads than cores spin, for half of the time that preparing a task took.
         decide_by: on time.monotonic's clock: a claim that has had its first look by then is not measured further.
-        make_room: called where a GPU's memory is taken: has judge sessions that wait for work give back what they hold.
+        make_room: called if a GPU's memory is full: makes idle judge sessions free what they hold.
 
     Raises (all methods):
         MachineError: no sandbox can be started.
@@ -80,18 +79,18 @@ class JudgeSession:
         self.contract, self.profile = contract, profile
         self._recorded: dict[str, Any] | None = None
         self._env = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
-        # Each step has its own clock; the session's is only a backstop against a parent that stopped caring.
+        # Each step has a separate clock; the session's is only a backstop against a parent that hangs.
         self._limits = Limits.model_validate({**config.limits.model_dump(), "wall_s": 24 * 3600.0})
         self._referee = RefereeClient(self._limits, self._env, self._limits.encloses(task.device))
         self._open = False
-        """The referee holds this task."""
+        """Whether the referee holds this task."""
         self._arms: dict[str, SandboxSession] = {}
         self._fresh = False
-        """The player has not played yet."""
+        """Whether the player has not been used yet."""
         self._left_out: dict[str, str] = {}
         self._alone_ms: float | None = None
         self.broken: str | None = None
-        """Why the reference cannot be judged against; every verdict then says so."""
+        """The reason why the reference cannot be judged against; every verdict then has it."""
         self.make_room: Callable[[], None] = lambda: None
         self.decide_by: float | None = None
 
@@ -109,7 +108,7 @@ class JudgeSession:
         self._open = False
 
     def switch_task(self, task: Task) -> None:
-        """Go on with another task; processes that hold no state of the old one are kept."""
+        """Switch to another task; processes that hold no state of the old one are kept."""
         if task.device != self.task.device or self.broken is not None:
             self.close()
         self.task, self.broken, self._open, self._referee.shut = task, None, False, self._limits.encloses(task.device)
@@ -117,10 +116,10 @@ class JudgeSession:
 
     def judge(self, candidate: Candidate, tier: Tier = "search", baselines: Sequence[str] = (),
               deadline: float | None = None) -> Verdict | None:
-        """The verdict; None when the deadline came first.
+        """Return the verdict; None if the deadline came first.
 
         Args:
-            candidate: what to judge.
+            candidate: the candidate.
             tier: `smoke` checks and times nothing, `search` times briefly, `claim` in several fresh sets of processes.
             baselines: names in `baselines.ARMS`, timed in the same rounds.
             deadline: on time.monotonic's clock.
@@ -152,7 +151,7 @@ class JudgeSession:
         return self._verdict(began, ProcessFindings({"status": "broken_task", "stage": "check", "error": str(self.broken)}))
 
     def _out_of_memory(self, error: str | None, attempt: int) -> bool:
-        """Other courts had the GPU's memory: what this one and those without work hold is given back, to be asked for anew."""
+        """Free the memory that this session and idle ones hold, since others had filled the GPU; the processes are started again."""
         if self.sharers == 1 or self.task.device != "cuda" or (wait_s := retry_s(error, attempt)) is None:
             return False
         self.close()
@@ -179,7 +178,7 @@ class JudgeSession:
         return self._verdict(began, *possible(measured, timing, self.task.device))
 
     def _claim(self, began: float, candidate: Candidate, deadline: float | None) -> Verdict | None:
-        """Sets of fresh processes until the claim is decided."""
+        """Measure in sets of fresh processes until the claim is decided."""
         sets: list[ProcessFindings] = []
         speedups, controls = list[float](), list[float]()
         while True:
@@ -230,7 +229,7 @@ class JudgeSession:
         self._referee.session.log()
 
     def _add_arms(self, names: Sequence[str], deadline: float | None) -> None:
-        """Start trusted runners and have the referee prepare them, all at a time: each takes seconds."""
+        """Start trusted runners and let the referee prepare them, all at once: each takes seconds."""
         env = {**self._env, **self._arm_env}
         with ExitStack() as sockets:
             ends = [[sockets.enter_context(end).fileno() for end in socket.socketpair()] for _ in names]
@@ -253,15 +252,15 @@ class JudgeSession:
             self._arms.pop(name).close()
 
     def _plannable(self, candidate: Candidate) -> bool:
-        # What replays a graph is there for the host's time, which a plan leaves out.
+        # A replayed graph serves to save host time, which a plan leaves out.
         whole = self.contract == "auto" and ("CUDAGraph" in candidate.source or bool(self.baselines))
         if self.contract == "module" or whole or self.tier == "claim" or self.backward:
             return False
         return backends.get(candidate.backend).has_launch_plan and self._recorded is not None
 
     def _replayed(self, candidate: Candidate, deadline: float | None) -> ProcessFindings | None:
-        """Findings on the candidate's launch plan; None where it has none and the contract allows its host code."""
-        if "player" not in self._arms:  # it takes seconds to start, and so does what recorders are forked from
+        """Return findings on the candidate's launch plan; None if it has none and the contract allows its host code."""
+        if "player" not in self._arms:  # it takes seconds to start, and so does the process that recorders are forked from
             self._add_arms(["player"], deadline)
             self._fresh = True
         with self._referee.time_stage("record"):
@@ -274,12 +273,12 @@ class JudgeSession:
                 return None
             error = f"no launch plan can stand for it: {why}"
             return ProcessFindings({"status": "rejected", "stage": "compile", "error": error}, "", isolation)
-        # What breaks a player that has served before may have been the last candidate's work.
+        # If a used player breaks, the previous candidate may be the cause.
         played = self._played(candidate, plan, isolation, deadline) or self._played(candidate, plan, isolation, deadline)
         return None if self.contract == "auto" and recording.needs_host_code(played) else played
 
     def _played(self, candidate: Candidate, plan: dict[str, Any], isolation: str, deadline: float | None) -> ProcessFindings | None:
-        """Findings on a launch plan; None where a player that was not fresh ended."""
+        """Return findings on a launch plan; None if a used player ended."""
         fresh, self._fresh = self._fresh or "player" not in self._arms, False
         if "player" not in self._arms:
             self._add_arms(["player"], deadline)
@@ -304,7 +303,7 @@ class JudgeSession:
             why = f"its kernels ended the process that replays them ({death.reason if isinstance(death, Death) else 'it spoke'})"
             return ProcessFindings({"status": Status.LAUNCH_ERROR.value, "stage": self._referee.stage, "error": why}, log, isolation)
         if findings["status"] == Status.CHEAT.value:
-            self._arms.pop("player").close()  # whatever it is at, it is not what it was told
+            self._arms.pop("player").close()  # its state is unknown
         return ProcessFindings(findings, "", isolation, findings.pop("samples", {}))
 
     def _order(self, candidate: Candidate, *, timed: bool, one_case: bool = False, deprived: bool = False) -> dict[str, Any]:
@@ -328,7 +327,7 @@ class JudgeSession:
         self, candidate: Candidate, deadline: float | None, *, timed: bool, control: bool = False, one_case: bool = False,
         looks: int = slowdown.LOOKS, deprived: bool = False,
     ) -> ProcessFindings | None:
-        """One runner, one set of findings; None when the deadline came first."""
+        """Run one runner, for one set of findings; None if the deadline came first."""
         timed = timed and self._untimed(candidate) is None
         if timed:
             wanted = ("reference", *((CONTROL,) if control else ()), *self.baselines)
@@ -342,7 +341,7 @@ class JudgeSession:
         if measured is None:
             return None
         if measured.findings.pop("deprive", False) and not deprived:
-            # What it replays may be its own: see `own_kernels`.
+            # Its replays may be its own: see `own_kernels`.
             second = self._measure(candidate, deadline, timed=timed, control=control, one_case=one_case, deprived=True)
             return second and (merged(measured, second) if second.findings["status"] == Status.OK.value else measured)
         if not one_case and (why := self._sourceless(candidate, measured, deadline)) is not None:
@@ -352,14 +351,14 @@ class JudgeSession:
             return measured
         if not looks:
             return ProcessFindings({"status": "cheat", "stage": "time", "error": slowed}, measured.log, measured.isolation)
-        # A busy machine slows by as much: only what fresh processes do again is its doing.
+        # A busy machine slows as much: only a slowdown that fresh processes repeat is the candidate's.
         second = self._measure(candidate, deadline, timed=timed, control=control, one_case=True, looks=looks - 1)
         if second is None or second.findings["status"] != Status.OK.value:
             return second
         return merged(measured, second)
 
     def _slowed(self, measured: ProcessFindings, deadline: float | None) -> str | None:
-        """Why the candidate seems fast, if it is by slowing the reference down."""
+        """Return why the candidate seems fast, if it slows the reference down."""
         if not measured.samples or self._alone_ms is None:
             return None
         beside, before = median(measured.samples["reference"]), self._alone_ms
@@ -379,10 +378,10 @@ class JudgeSession:
         )
 
     def _sourceless(self, candidate: Candidate, measured: ProcessFindings, deadline: float | None) -> dict[str, Any] | None:
-        """Findings on kernels that were not compiled from the candidate's source: they also work where nothing can compile.
+        """Return findings on kernels that were not compiled from the candidate's source: they also work where compilers are blocked.
 
-        Only on a CPU: NVRTC and Triton compile in the candidate's own process. Who looks whether a compiler can be run, and
-        fails if not, passes.
+        Only on a CPU: NVRTC and Triton compile in the candidate's process. A candidate that checks for a compiler, and fails without one,
+        passes.
         """
         asked = self.require_kernels and self.task.device == "cpu" and self._untimed(candidate) is None
         if not asked or measured.findings["status"] != Status.OK.value or "seccomp" not in measured.isolation:

@@ -1,6 +1,6 @@
-"""Whether a process that judges on a GPU works while it is shut in: it lends memory of the GPU to a candidate's process.
+"""Check that an enclosed judging process can use a GPU: it lends GPU memory to a candidate's process.
 
-Tried once, when `dvk serve` starts. Parent side: no torch.
+Done once, when `dvk serve` starts. Parent side: no torch.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dvk.errors import DvkError
 from dvk.sandbox import Death, RequestChannel, SandboxSession
 
 START_S = 120.0
-"""CUDA starts within this, on a busy machine, too."""
+"""Time within which CUDA starts, even on a busy machine."""
 LAYOUTS = [{"dtype": "float32", "shape": [1024], "strides": [1]}]
 
 
 def fails(limits: Limits, device: str = "cuda") -> str | None:
-    """What goes wrong with an enclosed process that lends memory to an isolated one; None where all works."""
+    """Return the error of an enclosed process that lends memory to an isolated one; None if it works."""
     try:
         with (
             SandboxSession("dvk.harness.session.lending:lender", limits, shut=True) as owner,
@@ -33,10 +33,10 @@ def fails(limits: Limits, device: str = "cuda") -> str | None:
 
 
 def _answer(session: SandboxSession) -> dict[str, Any]:
-    """The next message.
+    """Return the next message.
 
     Raises:
-        ValueError: there is none, or it tells of an error.
+        ValueError: there is none, or it reports an error.
     """
     answer = session.receive(START_S)
     if isinstance(answer, Death):
@@ -47,7 +47,7 @@ def _answer(session: SandboxSession) -> dict[str, Any]:
 
 
 def lender(channel: RequestChannel) -> None:
-    """In the enclosed process: offer memory, and keep it until the parent hangs up."""
+    """Offer memory in the enclosed process, and keep it until the parent hangs up."""
     from dvk.harness.transport.lent_tensors import Board
 
     try:
@@ -63,7 +63,7 @@ def lender(channel: RequestChannel) -> None:
 
 
 def borrower(channel: RequestChannel) -> None:
-    """In the isolated process: open what is offered and add it up."""
+    """Open the offered memory in the isolated process and sum it."""
     from dvk.harness.transport.lent_tensors import Board
 
     try:

@@ -1,7 +1,7 @@
-"""Tasks of large tensors: as many of them at a time as a GPU's memory holds, while other workers go on with smaller ones.
+"""Admission of tasks with large tensors: as many at a time as fit a GPU's memory, while other workers continue with smaller ones.
 
-Ten workers who all take up a task with a gigabyte of inputs need more than a GPU has: what they draw, compute in float64 and keep is
-several times that. Seen on 80 GB: honest candidates refused, references broken, and a step that took five times as long.
+Ten workers that each take a task with a gigabyte of inputs exceed a GPU: their draws, float64 results and caches are several times that.
+Observed on 80 GB: honest candidates rejected, references broken, and a step that took five times as long.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from dvk.records import Task
 from dvk.tasks.sizes import num_bytes
 
 COPIES = 8
-"""A task's inputs and outputs that its referee, reference and candidate hold together: as drawn, in float64, as expected, as answered."""
+"""Copies of a task's inputs and outputs in referee, reference and candidate: as drawn, in float64, as expected, as answered."""
 PLAIN_BYTES = WORKER_BYTES - (3 << 29)
-"""What every worker may hold of tensors: beside it are three contexts."""
+"""Bytes of tensors that every worker may hold, in addition to three contexts."""
 
 
 def extra_bytes(task: Task) -> int:
-    """Memory of a GPU that judging the task takes beyond what every worker is reckoned with."""
+    """Return GPU memory of judging the task beyond every worker's allowance."""
     if task.device != "cuda":
         return 0
     return max(0, COPIES * num_bytes(task) - PLAIN_BYTES)
 
 
 class SpareMemory:
-    """What the GPUs have beyond what every worker is reckoned with, and who holds how much of it.
+    """GPU memory beyond the workers' allowances, and its current holders.
 
     Args:
-        workers: on each GPU.
+        workers: workers per GPU.
     """
 
     def __init__(self, workers: int):
@@ -39,15 +39,15 @@ class SpareMemory:
         self._held: Counter[str | None] = Counter()
         self._free: int | None = None
         self.changed = threading.Condition()
-        """To be held around `granted` and `give_back`; told of everything that is given back."""
+        """Lock for `granted` and `give_back`; notified of everything that is given back."""
 
     def look(self) -> None:
-        """See what is free, unless that is known. Before the workers begin: what they take is reckoned with already."""
+        """Read the free memory, unless known. Called before the workers start, since their allowance is already subtracted."""
         if self._free is None:
             self._free = min(machine.gpu_free_bytes(), default=0)
 
     def granted(self, gpu: str | None, wanted: int) -> bool:
-        """Take so many bytes of a GPU. Where nobody holds any, whoever asks gets what it asks for."""
+        """Take this many bytes of a GPU. If it has no holder, any request is granted."""
         if wanted:
             if self._held[gpu] and self._held[gpu] + wanted > (self._free or 0) - self._workers * WORKER_BYTES:
                 return False
@@ -55,7 +55,7 @@ class SpareMemory:
         return True
 
     def give_back(self, gpu: str | None, held: int) -> None:
-        """Somebody is through with what it was granted."""
+        """Return a grant."""
         if held:
             self._held[gpu] -= held
         self.changed.notify_all()

@@ -1,4 +1,4 @@
-"""Have a candidate's launches written down by a process without a GPU. Parent side."""
+"""Recording of a candidate's launches by a process without a GPU. Parent side."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from dvk.sandbox import Death, SandboxSession
 
 RECORDER = "dvk.harness.processes.recorder:serve"
 ENV = {"DVK_RECORDS": "1"}
-"""Of the process that recorders are forked from: one of their own, since what recording imports takes seconds, and compiles."""
+"""Environment of the process that recorders are forked from: a separate one, since its imports take seconds, and it compiles."""
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 MISTAKEN = "PlanMismatch"
-"""How the error begins where a replay did something else than what was recorded: see `launch_plans.plan`, which imports torch."""
+"""Start of the error of a replay that differs from the recording: see `launch_plans.plan`, which imports torch."""
 
 
 def warm(limits: Limits) -> None:
-    """Have that process started and ready; takes seconds."""
+    """Start that process and wait until it is ready; takes seconds."""
     try:
         SandboxSession(RECORDER, limits, env=ENV, late_env=NO_GPU, isolate="cpu").close()
     except DvkError:
-        pass  # the first recording will say so
+        pass  # the first recording will report it
 
 
 def launch_plan(
     candidate: Candidate, task: Task, calls: dict[str, Any], limits: Limits, config: Config
 ) -> ProcessFindings | tuple[dict[str, Any] | None, str, str]:
-    """Findings where the candidate failed; else its plan as wire JSON, or None and why there is none, and the isolation.
+    """Return findings if the candidate failed; else its plan as wire JSON, or None with the reason, and the isolation.
 
     Args:
-        candidate: what to record.
-        task: what it competes for.
-        calls: what the referee says of them (calls, state, gpu).
-        limits: of the recorder's process.
-        config: how long it may take.
+        candidate: the candidate to record.
+        task: the task that it competes for.
+        calls: the referee's facts about them (calls, state, gpu).
+        limits: limits of the recorder's process.
+        config: time limits.
     """
     with SandboxSession(RECORDER, limits, env=ENV, late_env=NO_GPU, isolate="cpu", folders=task.folders) as recorder:
         recorder.send({"source": candidate.source, "task": task.model_dump(mode="json"), **calls})
@@ -50,5 +50,5 @@ def launch_plan(
 
 
 def needs_host_code(played: ProcessFindings | None) -> bool:
-    """What was recorded is not what the GPU does: some of PyTorch's operators return other strides than their stand-ins without one."""
+    """Whether the GPU differs from the recording: some of PyTorch's operators return other strides than their fake versions."""
     return played is not None and str(played.findings.get("error")).startswith(MISTAKEN)

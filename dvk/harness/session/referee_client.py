@@ -1,4 +1,4 @@
-"""The parent's line to a referee's process, and a clock for what each stage of a judging takes. Parent side: no torch."""
+"""The parent's client of a referee's process, with a clock for each stage. Parent side: no torch."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from dvk.sandbox import Death, Message, SandboxSession
 
 REFEREE = "dvk.harness.processes.referee:serve"
 QUEUE_S = 3600.0
-"""Longest wait for a device that others measure on; not the candidate's time."""
+"""Longest wait for a device that others measure on; it does not count as the candidate's time."""
 UNCOUNTED = ("queue", "setup", "prepare")
 
 
 class RefereeClient:
-    """A referee's process, started at the first `open`, and again after `close`.
+    """Client of a referee's process, which starts at the first `open`, and again after `close`.
 
     Attributes:
-        stage: what the referee is at.
+        stage: the referee's current stage.
         spent: seconds by stage since `forget`.
-        shut: the process runs a stranger's reference, see `sandbox.enclosure`.
+        shut: whether the process runs an untrusted reference, see `sandbox.enclosure`.
     """
 
     def __init__(self, limits: Limits, env: Mapping[str, str], shut: bool = False):
@@ -33,12 +33,12 @@ class RefereeClient:
 
     @property
     def session(self) -> SandboxSession:
-        """The process; `open` comes first."""
+        """Return the process; call `open` first."""
         assert self._session is not None, "there is no referee"
         return self._session
 
     def open(self) -> None:
-        """Start the process if there is none.
+        """Start the process if it is not running.
 
         Raises:
             MachineError: no sandbox can be started.
@@ -47,21 +47,21 @@ class RefereeClient:
             self._session = SandboxSession(REFEREE, self._limits, late_env=self._env, shut=self.shut)
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         if self._session is not None:
             self._session.close()
             self._session = None
 
     def send(self, order: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
-        """Give an order; a referee that is gone says so when it is waited for."""
+        """Send an order; if the referee has ended, the next wait reports it."""
         self.session.send(order, descriptors)
 
     def wait(
         self, wanted: str, budget_s: float, deadline: float | None, runner: SandboxSession | None = None
     ) -> Message | Death | None:
-        """The referee's next message with `wanted` (or `broken`) in it; None when the time is over.
+        """Return the referee's next message with `wanted` (or `broken`) in it; None if the time is over.
 
-        With a runner only the time in the candidate's own stages counts.
+        With a runner only time in the candidate's stages counts.
         """
         left = budget_s
         self.stage = "compile" if runner is not None else "setup"
@@ -87,7 +87,7 @@ class RefereeClient:
 
     @contextmanager
     def time_stage(self, stage: str) -> Iterator[None]:
-        """Time that is a stage's."""
+        """Add time to a stage."""
         before = time.monotonic()
         try:
             yield

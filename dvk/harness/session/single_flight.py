@@ -1,4 +1,4 @@
-"""Equal questions asked at the same time are answered once: the first asker works, the others wait for its answer."""
+"""Single-flight: concurrent calls with one key share one result; the first caller works, the others wait."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ T = TypeVar("T")
 
 
 class SingleFlight(Generic[T]):
-    """Answers by key, for threads. It keeps every answer, so it should live no longer than one run.
+    """Results by key, for threads. It keeps every result, so it should live no longer than one run.
 
-    An asker that fails tells nobody anything: its exception is its own, and one of those who wait works instead.
+    A caller that fails raises its exception alone, and one of the waiting callers works instead.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class SingleFlight(Generic[T]):
         self._working: set[str] = set()
 
     def do(self, key: str, work: Callable[[], T]) -> tuple[T, bool]:
-        """(answer, whether this call worked for it).
+        """Return (result, whether this call worked for it).
 
         Raises:
             Whatever `work` raises in this thread.
@@ -34,7 +34,7 @@ class SingleFlight(Generic[T]):
             self._working.add(key)
         try:
             answer = work()
-        except BaseException:  # whatever it was, others must not wait forever
+        except BaseException:  # after any exception others must not wait forever
             with self._changed:
                 self._working.discard(key)
                 self._changed.notify_all()

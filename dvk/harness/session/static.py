@@ -1,4 +1,4 @@
-"""What a candidate's text says before it runs. Reads words; executes and parses nothing, so no text can hurt the parent."""
+"""Static checks of a candidate's text. Searches for words; executes and parses nothing, so no text can harm the parent."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import re
 _CPP = re.compile(r"\bctypes\b|\bcpp_sources\b|\bcpp_extension\b")
 
 MAX_SOURCE_BYTES = 4 << 20
-"""Longer texts are refused: nobody writes them, and they cost every stage."""
+"""Longest text: longer ones have no use, and are costly at every stage."""
 
 def calls_cpp(source: str) -> bool:
-    """The candidate calls compiled C++ on the CPU rather than being plain PyTorch."""
+    """Whether the candidate calls compiled C++ on the CPU rather than being plain PyTorch."""
     return bool(_CPP.search(source))
 
 
 def refuse(source: str) -> str | None:
-    """Why `source` is not worth a process; None when it is."""
+    """Return why `source` is rejected before it gets a process; None if it is not."""
     if not source.strip():
         return "the candidate is empty"
     if len(source.encode(errors="replace")) > MAX_SOURCE_BYTES:

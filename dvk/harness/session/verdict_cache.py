@@ -1,10 +1,10 @@
-"""Verdicts of earlier days, found again: the same candidate is judged once on a machine, by a protocol.
+"""Cache of verdicts: a machine judges the same candidate once per protocol.
 
-One SQLite file, `$DVK_HOME/verdicts.db`, shared by all processes and threads of a user. What makes two questions
-the same is in the key, so nothing is ever stale: see `key`. A cache is a convenience; whatever is wrong with the file
-(unwritable, locked for long, torn) costs a verdict its place there and nobody an error.
+One SQLite file, `$DVK_HOME/verdicts.db`, shared by all processes and threads of a user. The key contains everything that a verdict depends
+on, so no entry is ever stale: see `key`. Any problem with the file (unwritable, locked for long, torn) costs a cache entry and raises
+nothing.
 
-Not kept: verdicts that another day may not repeat (`keepable`).
+Not stored: verdicts that may differ on another day (`keepable`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from dvk.records import PROTOCOL, Candidate, Status, Task, Tier, Verdict, conten
 MAX_BYTES = 256 << 20
 """About 100,000 verdicts; the oldest go first."""
 BUSY_S = 5.0
-"""Longest wait for another process that writes."""
+"""Longest wait for another writing process."""
 TRIM_EVERY = 64
-"""The file's size is looked at once in so many insertions."""
+"""Insertions between two checks of the file's size."""
 
 _inherited: list[sqlite3.Connection] = []
 """Connections of a parent that forked: SQLite forbids a child to use them, even to close them."""
@@ -41,15 +41,15 @@ _NEVER = (Status.BROKEN_TASK, Status.TIMEOUT)
 def key(
     task: Task, candidate: Candidate, tier: Tier, baselines: Sequence[str], config: Config, flags: Mapping[str, object] | None = None
 ) -> str:
-    """Sixteen hex digits: equal exactly where the judge would be asked the same.
+    """Return sixteen hex digits: equal exactly for equal requests to the judge.
 
     Args:
         task: its id is a content hash of reference, inputs, mode, dtype and device; its shape variants count, too.
         candidate: source and back end.
-        tier: how far the judge looks.
+        tier: the tier.
         baselines: in any order.
         config: the judge's settings and the limits.
-        flags: whatever else was asked, e.g. contract, require_kernels, backward; values are told apart by their repr.
+        flags: further settings, e.g. contract, require_kernels, backward; values are compared by their repr.
     """
     asked = ",".join(f"{name}={value!r}" for name, value in sorted((flags or {}).items()))
     return content_hash(
@@ -76,13 +76,13 @@ def _packages() -> str:
 
 
 def keepable(verdict: Verdict) -> bool:
-    """Another day would bring the same: no claim (it says what was measured now), nothing the machine's load decided."""
-    judged = bool(verdict.machine)  # else nobody got to the end of it
+    """Whether another day would give the same: no claim (it measures the present), and no effect of the machine's load."""
+    judged = bool(verdict.machine)  # else it did not finish
     return judged and verdict.status not in _NEVER and verdict.tier != "claim" and not verdict.cached and not crowded(verdict.error)
 
 
 class Remembered:
-    """The verdict cache. Open one a process; threads may share it.
+    """The verdict cache. Open one per process; threads may share it.
 
     Args:
         path: the file, by default `$DVK_HOME/verdicts.db`.
@@ -95,11 +95,11 @@ class Remembered:
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._owner = (0, 0)
-        """Process and inode that the connection belongs to."""
+        """Process and inode of the connection."""
         self._insertions = 0
 
     def recall(self, key: str) -> Verdict | None:
-        """The verdict kept under `key`, marked `cached`; None when there is none."""
+        """Return the verdict stored under `key`, marked `cached`; None if there is none."""
         row = self._run("SELECT verdict FROM verdicts WHERE key = ?", (key,))
         if not row:
             return None
@@ -109,7 +109,7 @@ class Remembered:
             return None
 
     def remember(self, key: str, verdict: Verdict) -> None:
-        """Keep a verdict, if it is one to keep."""
+        """Store a verdict, if it is repeatable."""
         if not keepable(verdict):
             return
         text = verdict.model_dump_json(exclude_defaults=True)
@@ -120,7 +120,7 @@ class Remembered:
         return int(rows[0][0]) if rows else 0
 
     def close(self) -> None:
-        """Give the file back; it is opened again when needed."""
+        """Close the file; it is opened again when needed."""
         with self._lock:
             self._drop()
 
@@ -137,7 +137,7 @@ class Remembered:
                         if self._insertions % TRIM_EVERY == 1:
                             self._trim(connection)
                     return rows
-                except (OSError, sqlite3.OperationalError):  # unwritable, full, or locked for longer than we wait
+                except (OSError, sqlite3.OperationalError):  # unwritable, full, or locked for too long
                     self._drop()
                     break
                 except sqlite3.DatabaseError:  # not a database, or a damaged one
@@ -156,11 +156,11 @@ class Remembered:
             try:
                 connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # takes effect on a new file only
                 connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute("PRAGMA synchronous = NORMAL")  # a crash of the machine may lose the last verdicts; that is all
+                connection.execute("PRAGMA synchronous = NORMAL")  # a crash of the machine may lose the last verdicts, nothing else
                 connection.execute(
                     "CREATE TABLE IF NOT EXISTS verdicts (number INTEGER PRIMARY KEY, key TEXT UNIQUE, verdict TEXT)"
                 )
-            except BaseException:  # an interrupt, too, must not leave it open
+            except BaseException:  # even an interrupt must not leave it open
                 connection.close()
                 raise
         self._connection, self._owner = connection, (os.getpid(), _inode(self.path))
@@ -176,7 +176,7 @@ class Remembered:
         self._connection = None
 
     def _trim(self, connection: sqlite3.Connection) -> None:
-        """Drop the oldest tenth while the file holds more than it may."""
+        """Drop the oldest tenth while the file exceeds its limit."""
         while self._used(connection) > self.max_bytes:
             (count,) = connection.execute("SELECT count(*) FROM verdicts").fetchone()
             oldest = max(1, count // 10)
@@ -192,7 +192,7 @@ class Remembered:
         return (pages - free) * size
 
     def _set_aside(self) -> None:
-        """Rename a damaged file, unless another process already did; the last damaged one is kept for who wants to look."""
+        """Rename a damaged file, unless another process already did; the last damaged one is kept for inspection."""
         with contextlib.suppress(OSError), self._opening():
             if _sound(self.path):
                 return
@@ -202,7 +202,7 @@ class Remembered:
 
     @contextlib.contextmanager
     def _opening(self) -> Iterator[None]:
-        """One process at a time makes, opens or sets aside the file."""
+        """Hold a lock: one process at a time creates, opens or sets aside the file."""
         handle = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)

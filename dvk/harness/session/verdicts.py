@@ -1,4 +1,4 @@
-"""From findings, samples and deaths to a `Verdict`. Parent side, pure."""
+"""Verdicts from findings, samples and deaths. Parent side, pure."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from dvk.sandbox import Death
 from dvk.stats.intervals import median_ratio, process_interval, ratio_interval
 
 CHECKED = ("profile", "coverage", "num_checks", "shapes", "families", "skipped", "worst_error", "tolerance", "weights", "notes")
-"""Findings of the first process, which was checked on everything, where a second one was timed."""
+"""Findings taken from the first process, which was checked on everything, if a second one was timed."""
 SHORT = re.compile("out.of.memory(?!: its processes)|alloc(ation)?_failed", re.IGNORECASE)
-"""In errors of who found no memory of a GPU, e.g. `CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate`."""
+"""Words of errors for lack of GPU memory, e.g. `CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate`."""
 CROWDED_S = (0.0, 3.0)
 """See `retry_s`."""
 
 
 @dataclass
 class ProcessFindings:
-    """What one set of processes gave.
+    """Results of one set of processes.
 
     Attributes:
-        findings: fields of a verdict as the referee found them, and charged_ms, seconds_timed, regime where it timed.
-        log: what the candidate printed last.
-        isolation: what kept it in.
-        samples: milliseconds of each arm, an entry a round; empty where nothing was timed.
+        findings: fields of a verdict from the referee, with charged_ms, seconds_timed, regime if it timed.
+        log: the candidate's last output.
+        isolation: its isolation.
+        samples: milliseconds of each arm, an entry per round; empty if nothing was timed.
     """
 
     findings: dict[str, Any]
@@ -41,7 +41,7 @@ class ProcessFindings:
 
 
 def verdict_of(measured: ProcessFindings, timing: Timing | None, tier: Tier, device: str, seconds: float) -> Verdict:
-    """The record."""
+    """Return the record."""
     findings = {name: value for name, value in measured.findings.items() if name in Verdict.model_fields}
     if findings.get("profile") is not None:
         known = roofline.load("cuda" if device == "cuda" else "cpu")
@@ -61,13 +61,13 @@ def verdict_of(measured: ProcessFindings, timing: Timing | None, tier: Tier, dev
 
 
 def merged(first: ProcessFindings, second: ProcessFindings) -> ProcessFindings:
-    """What the first process was checked on, and all else from the second."""
+    """Combine the checks of the first process with all else from the second."""
     checks = {name: first.findings[name] for name in CHECKED if name in first.findings}
     return ProcessFindings({**second.findings, **checks}, second.log, second.isolation, second.samples)
 
 
 def search_timing(measured: ProcessFindings, baselines: Sequence[str]) -> Timing | None:
-    """Times of one set of processes; None where nothing was timed."""
+    """Return times of one set of processes; None if nothing was timed."""
     samples = measured.samples
     if not samples:
         return None
@@ -87,7 +87,7 @@ def search_timing(measured: ProcessFindings, baselines: Sequence[str]) -> Timing
 
 
 def claim_timing(sets: Sequence[ProcessFindings], baselines: Sequence[str], claim: Claim) -> Timing:
-    """Times of several sets of processes: medians of all samples, intervals over the processes."""
+    """Return times of several sets of processes: medians of all samples, intervals over the processes."""
     names = [name for name in ("reference", *baselines) if all(name in one.samples for one in sets)]
     every = {name: [ms for one in sets for ms in one.samples[name]] for name in names}
     return Timing(
@@ -107,7 +107,7 @@ def claim_timing(sets: Sequence[ProcessFindings], baselines: Sequence[str], clai
 
 
 def possible(measured: ProcessFindings, timing: Timing | None, device: Device) -> tuple[ProcessFindings, Timing | None]:
-    """Below the roofline nobody's clock is right: such a time becomes a finding."""
+    """Turn a time below the roofline, which cannot be right, into a finding."""
     known = roofline.load(device) if "needed_bytes" in measured.findings else None
     if timing is None or known is None:
         return measured, timing
@@ -118,18 +118,18 @@ def possible(measured: ProcessFindings, timing: Timing | None, device: Device) -
 
 
 def crowded(error: str | None) -> bool:
-    """Memory was short, which may be the doing of whoever else was there: in the words of CUDA, PyTorch, cuBLAS or cuDNN."""
+    """Whether memory was short, perhaps because of other processes: by the messages of CUDA, PyTorch, cuBLAS or cuDNN."""
     return error is not None and SHORT.search(error) is not None
 
 
 def retry_s(error: str | None, attempt: int) -> float | None:
-    """Seconds after which a candidate that found a shared GPU's memory taken is judged again: none, then what those at work take to end
-    theirs; None where that was not it, or the second time was in vain, too."""
+    """Return seconds after which a candidate that found a shared GPU's memory full is judged again: none, then the time for current ones to
+    finish; None if that was not the cause, or the second attempt failed, too."""
     return CROWDED_S[attempt] if crowded(error) and attempt < len(CROWDED_S) else None
 
 
 def of_death(death: Death, stage: str, config: Config) -> dict[str, Any]:
-    """What a candidate's end says of it."""
+    """Return the finding for a candidate's death."""
     stage = stage if stage in ("compile", "check", "time") else "compile"
     limits = config.limits
     status, text = Status.LAUNCH_ERROR, f"it ended its process ({death.reason})"
@@ -149,13 +149,13 @@ def of_death(death: Death, stage: str, config: Config) -> dict[str, Any]:
 
 
 def broken_by(death: Death, config: Config) -> str:
-    """Why a reference that ended its process cannot be judged against."""
+    """Return why a reference whose process died cannot be judged against."""
     what = {"timeout": f"took longer than {config.limits.wall_s:.0f} s", "memory": "ran out of memory"}
     return f"the reference {what.get(death.reason, 'ended its process: ' + death.reason)} before any candidate ran"
 
 
 def median(values: Sequence[float]) -> float:
-    """Of at least one value."""
+    """Return the median; needs at least one value."""
     ordered = sorted(values)
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

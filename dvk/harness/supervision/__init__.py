@@ -1,1 +1,1 @@
-"""The referee's hold on a runner process: calls, pauses, samples, memory."""
+"""The referee's control of a runner process: calls, pauses, samples, memory."""

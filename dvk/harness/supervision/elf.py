@@ -1,4 +1,4 @@
-"""What a shared object says about itself: its sections, and where its exported functions begin. ELF for 64 bits, little-endian."""
+"""Sections and exported functions of a shared object. ELF for 64 bits, little-endian."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXECUTED = 4
 
 
 class ElfSection(NamedTuple):
-    """One entry of the table of sections; `name` is an offset, see `names`."""
+    """One entry of the section table; `name` is an offset, see `names`."""
 
     name: int
     kind: int
@@ -27,10 +27,10 @@ class ElfSection(NamedTuple):
 
 
 def section(path: str, wanted: bytes) -> ElfSection | None:
-    """The section of that name.
+    """Return the section of that name.
 
     Raises:
-        OSError, ValueError: no readable file, or not an ELF file with sections.
+        OSError, ValueError: unreadable file, or not an ELF file with sections.
     """
     with _held(path) as data:
         found, table = _sections(data)
@@ -42,7 +42,7 @@ def section(path: str, wanted: bytes) -> ElfSection | None:
 
 
 def code(path: str) -> list[tuple[int, int]]:
-    """Where the sections that are executed lie in the file: offsets, and bytes.
+    """Return the executable sections' ranges in the file: offsets, and bytes.
 
     Raises:
         OSError, ValueError: see `section`.
@@ -52,11 +52,11 @@ def code(path: str) -> list[tuple[int, int]]:
 
 
 def functions(path: str, pattern: re.Pattern[bytes], chosen: Callable[[re.Match[bytes], bytes], bool]) -> tuple[int, ...]:
-    """Where exported functions begin, as offsets in the file.
+    """Return the entry points of exported functions, as offsets in the file.
 
     Args:
-        path: of the shared object.
-        pattern: what the names begin with.
+        path: path of the shared object.
+        pattern: prefix of the names.
         chosen: given the match and some hundred bytes after it, whether the function is wanted.
 
     Raises:
@@ -89,7 +89,7 @@ def _held(path: str) -> Iterator[mmap.mmap]:
 
 
 def _sections(data: mmap.mmap) -> tuple[list[ElfSection], ElfSection]:
-    """All of them, and the one that holds their names."""
+    """Return all of them, and the one that holds their names."""
     if data[:6] != b"\x7fELF\x02\x01" or len(data) < 64:
         raise ValueError("not an ELF file for 64 bits")
     (offset,) = struct.unpack_from("<Q", data, 0x28)

@@ -1,4 +1,4 @@
-"""Is this machine code a copy out of an installed library? By its bytes, whatever file or name it was put under."""
+"""Detection of machine code copied from an installed library, by its bytes, under any file or name."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from functools import cache
 LEAST_BYTES = 1 << 16
 """Smaller libraries are glue."""
 CODE_BYTES = 96
-"""About twenty instructions: what two programs share by chance, a function's start or a short loop, is shorter."""
+"""About twenty instructions: sequences that two programs share by chance, a function's start or a short loop, are shorter."""
 
 
 def contains(code: bytes) -> bool:
-    """Some library of this Python's packages holds these bytes; a second or two for all of PyTorch."""
+    """Whether a library of this Python's packages contains these bytes; takes a second or two for all of PyTorch."""
     return any(_holds(path, code) for path in libraries())
 
 
@@ -28,7 +28,7 @@ def _holds(path: str, code: bytes) -> bool:
 
 @cache
 def libraries() -> tuple[str, ...]:
-    """Shared objects of installed packages, those of the numerical ones first."""
+    """Return shared objects of installed packages, those of the numerical ones first."""
     found = []
     for folder, _, names in os.walk(sysconfig.get_path("purelib")):
         found += [os.path.join(folder, name) for name in names if ".so" in name]

@@ -1,9 +1,8 @@
-"""Memory that a process needs more of with every call, seen from outside; and outputs that it still holds, as it says.
+"""Growth of a process's memory with every call, observed from outside; and outputs that it still holds, by its report.
 
-A pool, a cache of a constant size, a heap that is not compact: all grow for a while. So what has grown throughout a series is
-called on, untimed, and is refused only if it goes on. Small outputs hardly show in a process's pages: of those it is
-counted how many still have their memory, which the process could lie about, but not to its advantage.
-"""
+A pool, a cache of a constant size, a fragmented heap: all grow for a while. So a candidate that grew throughout a series is called further,
+untimed, and is rejected only if it keeps growing. Small outputs hardly show in a process's pages: the process reports how many of them
+still have their memory, and a false report would only hurt it."""
 
 from __future__ import annotations
 
@@ -16,59 +15,59 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 LEAST_BYTES = 64 << 10
-"""A call; what grows less is lost among a heap's own ways."""
+"""Least growth per call, in bytes; less is lost in a heap's noise."""
 SHARE = 0.25
-"""Of an answer's bytes that a call leaves behind."""
+"""Least share of an answer's bytes that a call leaves behind."""
 KEPT = 0.75
-"""Outputs that a call leaves alive, on average."""
+"""Least number of outputs that a call leaves alive, on average."""
 LEAST_CALLS, MORE_CALLS, MORE_S = 12, 64, 2.0
-"""Of those that are made to see whether it goes on."""
+"""Further calls that test whether the growth continues."""
 
 
 @dataclass
 class Footprint:
-    """Of one process, after each call of a series."""
+    """Memory of one process after each call of a series."""
 
     num_bytes: list[int] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
 
     def note(self, num_bytes: int, kept: int) -> None:
-        """After a call."""
+        """Record the memory after a call."""
         self.num_bytes.append(num_bytes)
         self.kept.append(kept)
 
     def grown(self, calls: int) -> tuple[float, float]:
-        """Bytes and outputs a call, over the last `calls`."""
+        """Return bytes and outputs per call, over the last `calls`."""
         return (self.num_bytes[-1] - self.num_bytes[-1 - calls]) / calls, (self.kept[-1] - self.kept[-1 - calls]) / calls
 
 
 class Outputs:
-    """What calls returned, as long as it has memory."""
+    """Outputs of calls that still have memory."""
 
     def __init__(self) -> None:
         self._known: dict[int, StorageWeakRef] = {}
 
     def add(self, leaves: list[Any]) -> None:
-        """Of one call; views of each other count once."""
+        """Add those of one call; views of each other count once."""
         for leaf in leaves:
             if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided:
                 known = StorageWeakRef(leaf.untyped_storage())
                 self._known.setdefault(known.cdata, known)
 
     def count(self) -> int:
-        """Of those whose memory is there."""
+        """Return the number of those that still have their memory."""
         self._known = {place: known for place, known in self._known.items() if not known.expired()}
         return len(self._known)
 
 
 def growth(candidate: Footprint, reference: Footprint, num_bytes: int, again: Callable[[], object]) -> str | None:
-    """How a candidate's memory grows with every call, in words; None if it does not.
+    """Describe how a candidate's memory grows with every call; None if it does not.
 
     Args:
-        candidate: after a series.
-        reference: after the same; where its outputs stay, a candidate's may.
-        num_bytes: of an answer.
-        again: makes one more call of the candidate, and has it noted.
+        candidate: memory after a series.
+        reference: the same of the reference; if its outputs stay, a candidate's may.
+        num_bytes: bytes of an answer.
+        again: makes one more call of the candidate, and records it.
     """
     bound = max(LEAST_BYTES, SHARE * num_bytes)
     half = min(len(candidate.kept), len(reference.kept)) // 2

@@ -1,9 +1,8 @@
-"""Whose code a stopped process was running: program counters from outside, mapped to the files they lie in.
+"""Program counter sampling: attribute the code that a stopped process was running to the mapped file that contains it.
 
-The kernel tells where each thread of a stopped process stands (/proc/PID/task/TID/syscall), so this
-needs no cooperation, no perf and no trust. Code under the runner's private folder, or in memory
-without a file, is the candidate's own, unless an installed library holds the same bytes (`installed`); shared objects
-of installed packages are a library's; Python with its glue, libc and OpenMP's runtime are nobody's.
+The kernel reports each stopped thread's position (/proc/PID/task/TID/syscall), so this needs no cooperation, no perf and no trust. Code
+under the runner's private folder, or in memory without a file, is the candidate's, unless an installed library contains the same bytes
+(`installed`); shared objects of installed packages are a library's; Python with its glue, libc and OpenMP's runtime count for neither.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from dvk.harness.transport import process_memory
 from dvk.sandbox import syscalls
 
 MOST_PAGES = 2
-"""Looked for in the installed libraries, a second each; the others are taken for the like."""
+"""Most pages searched for in the installed libraries, a second each; the others are assumed to be alike."""
 LEAST_VARIED = 12
-"""Different values among the bytes of code worth looking for: padding is everywhere."""
+"""Least number of different byte values in code worth searching for, since padding is everywhere."""
 WAITING = ("futex", "sched_yield", "nanosleep", "clock_nanosleep")
 NEUTRAL = (
     "libc.", "libc-", "libm.", "libm-", "libmvec", "libgomp", "libomp", "libiomp", "libpthread", "ld-", "libstdc++", "libgcc", "libffi",
@@ -29,7 +28,7 @@ NEUTRAL = (
 
 
 class SampledOwners:
-    """Where a process's threads were seen, over many looks.
+    """Positions of a process's threads, over many samples.
 
     Args:
         pid: the process.
@@ -40,14 +39,14 @@ class SampledOwners:
         self._pid, self._home = pid, home
         self._tally: Counter[str] = Counter()
         self._copied: dict[int, bool] = {}
-        """By page of own code: it is a copy out of a library."""
+        """Whether a page of own code is a copy from a library."""
         self.looks = 0
-        """How often it was met at work, be it in code that is nobody's."""
+        """Samples that found it working, neutral code included."""
 
     def look(self) -> None:
-        """Count where the process, which is stopped, stands: the thread that was called if it runs anybody's code, else,
-        when that waits for them, the others. Threads that spin beside it are no part of the work, nor are those of a thread
-        that is yet at the judge's line: a starved one stays there for long."""
+        """Sample the stopped process: count the called thread if it runs attributable code, else, if that waits for them, the others. Other
+        spinning threads are no part of the work, nor are those of a thread that is still at the judge's line: a starved one stays there for
+        long."""
         found = standing(self._pid)
         if self._pid not in found and not _waits(self._pid):
             return
@@ -60,16 +59,16 @@ class SampledOwners:
 
     @property
     def count(self) -> int:
-        """How often somebody's code was seen."""
+        """Return the number of samples in attributable code."""
         return self._tally["own"] + self._tally["library"]
 
     @property
     def share(self) -> float:
-        """Of own code in what was seen."""
+        """Return the share of own code among them."""
         return self._tally["own"] / max(1, self.count)
 
     def add(self, other: SampledOwners) -> None:
-        """What was seen there, too."""
+        """Return the libraries seen."""
         self._tally += other._tally
 
     def _count(self, found: dict[int, int]) -> int:
@@ -93,7 +92,7 @@ class SampledOwners:
 
 
 def standing(pid: int) -> dict[int, int]:
-    """Program counters of the threads of a stopped process that are in no system call, by thread."""
+    """Return program counters of the threads of a stopped process that are in no system call, by thread."""
     result = {}
     for thread in os.listdir(f"/proc/{pid}/task"):
         try:
@@ -107,7 +106,7 @@ def standing(pid: int) -> dict[int, int]:
 
 
 def _waits(thread: int) -> bool:
-    """It is in a system call by which one thread waits for others."""
+    """Whether it is in a system call by which one thread waits for others."""
     try:
         with open(f"/proc/{thread}/syscall") as file:
             return file.read().split()[0] in {str(syscalls.number(name)) for name in WAITING}
@@ -116,10 +115,10 @@ def _waits(thread: int) -> bool:
 
 
 def owners(pid: int, counters: list[int], home: str) -> list[str]:
-    """Whose code each counter is in: `own`, `library`, `python` (which works, and waits for nobody) or `other`.
+    """Classify each counter: `own`, `library`, `python` (which works, and waits for no thread) or `other`.
 
     Args:
-        pid: the process they come from.
+        pid: the process.
         counters: from `standing`.
         home: the process's private folder.
     """

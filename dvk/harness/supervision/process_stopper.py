@@ -1,9 +1,8 @@
-"""Stop a runner with all it may have started, and see that nothing of it runs meanwhile.
+"""Stop a runner with all processes it may have started, and ensure that none of them runs meanwhile.
 
-A stop of its process group does not reach a child in a separate session, nor an orphan that was adopted elsewhere. All
-of them lie below the warden, which adopts orphans, so what is stopped is everything there but what was there before
-the candidate. A process may start another, or continue one, until it is itself stopped: the walk is repeated until one
-finds all of them stopped and none new.
+A stop of its process group reaches neither a child in a separate session nor an orphan that was adopted elsewhere. All of them are below
+the warden, which adopts orphans, so everything there is stopped except processes from before the candidate. A process may start another, or
+continue one, until it is stopped: the walk is repeated until one finds all of them stopped and none new.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from dvk.sandbox import proctree
 STOP_S = 5.0
 LOOK_S = 0.00005
 SLACK_S = 0.0005
-"""Processor time that may yet be counted to who has just been stopped."""
+"""Processor time that may still be counted for a process just stopped."""
 
 
 class PausedTree:
     """One runner's processes.
 
     Args:
-        pid: the runner's, in a process group of its own; nothing foreign has run in it yet.
-        trusted: it runs no foreign code, so that its group is all there is.
+        pid: the runner's, in a separate process group; no candidate code has run in it yet.
+        trusted: it runs no candidate code, so that its group contains all its processes.
     """
 
     def __init__(self, pid: int, trusted: bool):
@@ -38,7 +37,7 @@ class PausedTree:
         self.stopped = False
 
     def stop(self, surely: bool = False) -> None:
-        """Stop them all; `surely`: and wait until they are.
+        """Stop them all; `surely`: and wait until they are stopped.
 
         Raises:
             Gone: the runner has ended.
@@ -55,11 +54,11 @@ class PausedTree:
                 return
             if time.monotonic() > limit:
                 raise Gone
-            if running:  # a thread must run to stop, and on a busy machine it is our core that it waits for
+            if running:  # a thread must run to stop, and on a busy machine it waits for this core
                 time.sleep(LOOK_S)
 
     def wake(self) -> None:
-        """Let them go on.
+        """Continue them.
 
         Raises:
             Gone: the runner has ended.
@@ -71,7 +70,7 @@ class PausedTree:
             self.stopped = False
 
     def used_s(self) -> float:
-        """Processor seconds that the stopped have used in all; 0 where that cannot be told."""
+        """Return processor seconds of the stopped processes in all; 0 if unknown."""
         total = 0.0
         for pid in () if self._trusted else (self.pid, *self._others):
             try:

@@ -1,10 +1,9 @@
-"""Outputs of a timed call that a runner was told to hold while later calls go on: they must stay as they were.
+"""Outputs of a timed call that a runner must hold during later calls, and that must not change.
 
-Who returns a buffer that is kept answers `[m(x) for x in batches]` with as many copies of the last answer, and saves the
-allocation that everybody else pays for. How long outputs are held is random and the referee's secret, so that buffers which
-take turns are found, too. What was in them is noted when they are read for comparison, from the runner's memory or off the
-board, and looked up again after later calls: a few dozen cache lines, since what is overwritten with another answer differs
-almost everywhere.
+A candidate that returns a reused buffer answers `[m(x) for x in batches]` with copies of the last answer, and saves the allocation that
+others pay for. How long outputs are held is random and secret, so alternating buffers are found, too. Their content is recorded when they
+are read for comparison, from the runner's memory or from the board, and compared again after later calls: a few dozen cache lines, since an
+overwrite with another answer differs almost everywhere.
 """
 
 from __future__ import annotations
@@ -19,36 +18,36 @@ from dvk.harness.transport import process_memory
 from dvk.harness.transport.lent_tensors import flat
 
 HOLD, DROP = b"h", b"p"
-"""Prepare the next call; what the last one returned is held until the next such byte, or is let go."""
+"""Prepare the next call; the last one's result is held until the next such byte, or released."""
 GARBAGE = b"g"
-"""As DROP; cycles of garbage are collected, too."""
+"""Like DROP; also collects garbage."""
 SPAN = 4
-"""Calls, on average, over which outputs are held."""
+"""Average number of calls over which outputs are held."""
 BYTES = 4096
-"""Of each output, looked at where a board has a copy."""
+"""Elements compared per output, if a board has a copy."""
 
 Look = Callable[[], "set[int]"]
-"""Numbers of the outputs that are not what they were when this was made."""
+"""Return numbers of the outputs that changed since this was made."""
 
 
 @dataclass(frozen=True)
 class RetainedCall:
-    """What a call returned."""
+    """Return values of a call."""
 
     look: Look
     lay: Callable[[], None]
-    """Puts its inputs where they were."""
+    """Restores its inputs."""
 
 
 class RetainedOutputs:
-    """What one runner holds of its timed calls."""
+    """Outputs that one runner holds of its timed calls."""
 
     def __init__(self) -> None:
         self._last: RetainedCall | None = None
         self._held: RetainedCall | None = None
 
     def byte(self) -> bytes:
-        """Has the next call prepared."""
+        """Prepare the next call."""
         last, self._last = self._last, None
         if last is None or (self._held is not None and random.random() > 1 / SPAN):
             return DROP
@@ -56,11 +55,11 @@ class RetainedOutputs:
         return HOLD
 
     def note(self, look: Look, lay: Callable[[], None]) -> None:
-        """Of the call that has just been made."""
+        """Record the outputs of the last call."""
         self._last = RetainedCall(look, lay)
 
     def overwritten(self) -> set[int]:
-        """Numbers of the held outputs that are not what they were; those that lie in the inputs are, when those are back."""
+        """Return numbers of the held outputs that changed; outputs in the inputs' memory are compared after those are restored."""
         if self._held is None or not (changed := self._held.look()):
             return set()
         self._held.lay()
@@ -68,13 +67,13 @@ class RetainedOutputs:
 
 
 def in_memory(pid: int, addresses: Sequence[int], sample: process_memory.Sample, seen: bytes, count: int) -> Look:
-    """Looks into the runner's memory.
+    """Compares in the runner's memory.
 
     Args:
-        addresses: of all blocks.
-        sample: of them.
-        seen: what it read.
-        count: blocks that are outputs, the first ones.
+        addresses: addresses of all blocks.
+        sample: the sampled cache lines.
+        seen: their content.
+        count: number of leading blocks that are outputs.
     """
 
     def look() -> set[int]:
@@ -93,12 +92,12 @@ def in_memory(pid: int, addresses: Sequence[int], sample: process_memory.Sample,
 
 
 def on_board(tensors: Sequence[torch.Tensor], again: Callable[[], Sequence[torch.Tensor]], count: int) -> Look:
-    """Looks at copies.
+    """Compares copies.
 
     Args:
-        tensors: copies of what was returned.
-        again: has what is held copied once more.
-        count: those that are outputs, the first ones.
+        tensors: copies of the returned tensors.
+        again: copies the held tensors once more.
+        count: number of leading tensors that are outputs.
     """
     places = [torch.randint(max(1, flat(t).nbytes), (BYTES,), device=t.device) if t.numel() else None for t in tensors[:count]]
 

@@ -1,13 +1,12 @@
-"""The referee's hold on one runner: gives orders, takes outputs out of its memory, times its calls.
+"""The referee's client of one runner: gives orders, reads outputs from its memory, times its calls.
 
-What a runner says is used in two ways only. An error it reports ends its case. Addresses and clock
-stamps are claims: at the bell, 64 random cache lines of the claimed outputs are read, then all of
-them, and both must agree; the stamps must lie between the judge's own, and what lies outside them is
-held against what the handshake costs the reference (`intervals.gap_charge`). So an output that is
-made after the bell, by whatever means, is either seen unfinished or paid for.
+A runner's messages have two uses only. A reported error ends its case. Addresses and clock stamps are claims: at the end of a call, 64
+random cache lines of the claimed outputs are read, then all of them, and both must agree; the stamps must be within the judge's, and the
+time outside them is compared with the reference's handshake (`intervals.gap_charge`). So an output made after the end of the call is either
+seen unfinished or charged.
 
-A runner that is not called is stopped with all it has started (`held`): spinning worker threads, background work and late
-threads do not reach into others' turns.
+A runner that is not called is stopped with all processes it has started (`held`): spinning worker threads, background work and late threads
+do not affect other calls.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from dvk.harness.transport.link import Garbled, Gone, Link
 from dvk.records import Status, Task
 
 CALLS_A_DOUBT = 500
-"""Calls among which one may seem to have run while stopped, besides the first that does: what is gained in so few shows in no median."""
+"""Calls in which one may seem to have run while stopped, after the first that does: gains in so few do not move the median."""
 
 
 class RunnerClient:
@@ -41,7 +40,7 @@ class RunnerClient:
 
     Args:
         name: `candidate`, or the arm's.
-        descriptor: our end of the link.
+        descriptor: this end of the link.
         pid: the runner's process.
         device: `cpu` or `cuda`.
     """
@@ -58,20 +57,20 @@ class RunnerClient:
         self._out: Board | None = None
         self._earlier = RetainedOutputs()
         self.aliases: dict[str, str] = {}
-        """What its module calls tensors of the reference otherwise: its names → the reference's."""
+        """Its module's other names of reference tensors: its names → the reference's."""
         self.trusted = name != "candidate"
         self.returned: list[Layout] = []
-        """Layouts of the tensors that a checked call on the native inputs returned; timed calls are read under them."""
+        """Layouts of the tensors that a checked call on the native inputs returned; timed calls are read with them."""
         self._held = PausedTree(pid, self.trusted)
         self._tells, self.footprint = False, Footprint()
         self._written: list[torch.Tensor] = []
         self.left: list[torch.Tensor] = []
-        """What the last timed call left in the inputs that the reference writes, if it was read; ours to keep."""
+        """Final values of the inputs that the reference writes, after the last timed call, if read; owned here."""
         self.told: tuple[list[Any], str] | None = None
-        """What the last timed call returned besides tensors, and the text of its nesting; None where it was not asked for."""
+        """Results other than tensors of the last timed call, and the text of its nesting; None if not requested."""
 
     def close(self) -> None:
-        """Hang up; the runner ends."""
+        """Hang up; the runner then ends."""
         self.link.close()
         self._control_mapping.close()
         os.close(self._control_descriptor)
@@ -85,7 +84,7 @@ class RunnerClient:
 
         Raises:
             CandidateFailed: the code under test raised.
-            Interfered: the answer is not one.
+            Interfered: the answer is malformed.
             Gone: the runner has ended.
         """
         self.tell(do, descriptors, **order)
@@ -101,7 +100,7 @@ class RunnerClient:
         self.link.send({"do": do, **order}, descriptors)
 
     def answer(self) -> dict[str, Any]:
-        """Of the order told last; raises as `ask`."""
+        """Return the answer to the last order; raises as `ask`."""
         answer = self._frame()
         if "failed" in answer:
             raise failure_told(answer)
@@ -110,7 +109,7 @@ class RunnerClient:
     def build(
         self, task: Task, source: str, board: Board, call: str, *, on_device: bool, training: bool, written: Sequence[int] = ()
     ) -> None:
-        """Load the code and lend it its first inputs; its answer is still to be taken."""
+        """Load the code and lend it its first inputs; call `answer` afterwards."""
         offer, descriptors = board.offer()
         role = self.name.split("#")[0]
         self.tell(
@@ -119,8 +118,8 @@ class RunnerClient:
         )
 
     def load(self, weights: Board, names: Sequence[str], way: str = "load") -> list[str]:
-        """Have its weights changed to those of a state_dict in a way of `weight_rewrites`; names of the tensors that nothing in the
-        runner's module stands for."""
+        """Change its weights to those of a state_dict in a way of `weight_rewrites`; return names of the tensors without a match in the
+        runner's module."""
         offer, descriptors = weights.offer()
         for layout, name in zip(offer["layouts"], names, strict=True):
             layout["name"] = name
@@ -132,28 +131,28 @@ class RunnerClient:
         return [name for name in names if name in missing or name not in called]
 
     def lend(self, board: Board, args: list[Any], kwargs: dict[str, Any], variant: str, written: Sequence[int] = ()) -> None:
-        """Other inputs; the reference writes those at the positions `written`."""
+        """Lend other inputs; the reference writes those at the positions `written`."""
         offer, descriptors = board.offer()
         self.ask("inputs", descriptors, offer=offer, call=call_template.empty(args, kwargs), variant=variant, written=list(written))
 
     def call(self, seed: int, **order: Any) -> dict[str, Any]:
-        """One call that is not timed; afterwards the runner stands still, as it does when calls are timed.
+        """Make one untimed call; the runner is stopped afterwards, as between timed calls.
 
-        What an OpenMP team spins after its work was, untimed calls of threaded kernels, more than the kernels took: 0.3 s a
-        verdict of composed kernels on two cores.
+        Otherwise an OpenMP team spins after untimed calls of threaded kernels, for longer than the kernels took: 0.3 s per verdict of
+        composed kernels on two cores.
         """
         answer = self.ask("call", seed=seed, **order)
-        if self.device == "cpu":  # on a GPU its context may have work to do for what is exported next
+        if self.device == "cpu":  # on a GPU its context may have to work for the next export
             self._held.stop()
         return answer
 
     def fetch(self, leaves: Sequence[dict[str, Any]], most_bytes: float = math.inf, earlier: bool = False) -> list[Any]:
-        """Copies of the tensors an answer describes, by their claimed layout; constants as they are.
+        """Return copies of the tensors an answer describes, with their claimed layout, and constants.
 
         Args:
             leaves: as `call` or `tensors` answered.
-            most_bytes: a claim of more is refused before anything is allocated.
-            earlier: they are those of the earlier call that it holds.
+            most_bytes: larger claims are rejected before any allocation.
+            earlier: read those of the earlier call that it holds.
 
         Raises:
             Interfered: an impossible layout or address.
@@ -185,11 +184,11 @@ class RunnerClient:
         self, outputs: Sequence[Layout], buffers: Mapping[str, Layout] | None = None, tells: bool = False,
         written: Sequence[torch.Tensor] = (),
     ) -> None:
-        """Begin timed calls that return tensors of these layouts and leave those buffers, by the reference's names.
+        """Start timed calls that return tensors of these layouts and leave those buffers, by the reference's names.
 
         Args:
-            tells: each call leaves in `told` what else it returned.
-            written: lent inputs that calls write; what they leave there is in `left`.
+            tells: each call leaves its other results in `told`.
+            written: lent inputs that calls write; their final values are in `left`.
         """
         self._written = list(written)
         self._tells, self.told, self.footprint = tells, None, Footprint()
@@ -202,11 +201,11 @@ class RunnerClient:
             self._received = [empty_of(layout) for layout in outputs]
         self.link.send({"do": "rounds", "sync": self.device == "cuda", "buffers": list(buffers or {}), "tells": tells})
         self._expect(b"r")  # only then do bytes follow: frames are read in larger pieces
-        if self.name != "player":  # in which no foreign host code runs
+        if self.name != "player":  # a player runs no untrusted host code
             self._held.stop()
 
     def leave(self) -> None:
-        """End timed calls; nothing happens when the runner has ended."""
+        """End timed calls; does nothing if the runner has ended."""
         try:
             self._held.wake()
             self.link.ring(b"x")
@@ -214,13 +213,13 @@ class RunnerClient:
             pass
 
     def time_call(self, seed: int, take: bool, lay: Callable[[], None], byte: bytes | None = None) -> tuple[TimedCall, list[torch.Tensor]]:
-        """One timed call, and its outputs and buffers if they are wanted; those are ours until the next.
+        """Make one timed call, and read its outputs and buffers if wanted; those are valid until the next.
 
         Args:
-            seed: of all generators, for modules that draw.
-            take: read them.
+            seed: seed of all generators, for modules that draw.
+            take: whether to read them.
             lay: puts the inputs on the board and flushes caches; called while the runner, ready to call, is stopped.
-            byte: prepares the call; what `earlier` says if None.
+            byte: prepares the call; default: the choice of `earlier`.
 
         Raises:
             Failed, Interfered, Gone: as `ask`.
@@ -239,7 +238,7 @@ class RunnerClient:
         self.told = self._rest()
         outputs: list[torch.Tensor] = []
         if self.device == "cuda":
-            # Work left for this step would show here; the reference pays for the step, too.
+            # Work deferred to this step would show here; the reference pays for the step, too.
             copying = time.perf_counter_ns()
             self._leave()
             outputs = self._export_timed()
@@ -259,29 +258,29 @@ class RunnerClient:
         return TimedCall((end - start) / 1e6, (ended - began - (end - start)) / 1e6), outputs
 
     def overwritten(self) -> set[int]:
-        """Numbers of the outputs that it holds of an earlier timed call and that later ones wrote over.
+        """Return numbers of the outputs that it holds of an earlier timed call and that later ones overwrote.
 
         Raises:
-            CandidateFailed: they are not to be had any more; Gone: the runner has ended.
+            CandidateFailed: they are no longer readable; Gone: the runner has ended.
         """
         return self._earlier.overwritten()
 
     def pause_in_call(self, seed: int, delay_s: float, lay: Callable[[], None]) -> bool:
-        """Stop it `delay_s` into a call, and leave it so; False where the call was over by then."""
+        """Stop it `delay_s` into a call, and keep it stopped; False if the call had ended by then."""
         self._begin(seed, lay)
         time.sleep(delay_s)
         self._held.stop(surely=True)
         return not select.select([self.link.fileno()], [], [], 0)[0]
 
     def resume_call(self) -> None:
-        """Let the call end that `pause_in_call` has stopped."""
+        """Finish the call that `pause_in_call` has stopped."""
         self._held.wake()
         self._expect(b"d")
         self._rest()
         self._held.stop()
 
     def _begin(self, seed: int, lay: Callable[[], None], byte: bytes | None = None) -> int:
-        """Have a call prepared, lay out its inputs while the runner is stopped, let it go; when that was, in ns."""
+        """Prepare a call, lay out its inputs while the runner is stopped, continue it; return the start time in ns."""
         self._held.wake()
         self.link.ring(byte or self._earlier.byte())
         self._expect(b"r")
@@ -289,7 +288,7 @@ class RunnerClient:
         before = self._held.used_s()
         lay()
         if self._held.used_s() > before + SLACK_S:
-            # What a busy host takes from a core is counted to who was on it, stopped or not. A few calls of many decide nothing.
+            # A busy host's time is charged to the core's process, stopped or not. A few of many calls decide nothing.
             self._ran_stopped += 1
             if self._ran_stopped > 1 + self._number // CALLS_A_DOUBT:
                 raise Interfered("it ran while it was stopped")
@@ -301,7 +300,7 @@ class RunnerClient:
         return began
 
     def _rest(self) -> tuple[list[Any], str] | None:
-        """Of what a call returned, all but its tensors."""
+        """Return a call's results except tensors."""
         if not self._tells:
             return None
         told = self.answer()
@@ -311,7 +310,7 @@ class RunnerClient:
         return constants, text
 
     def time_pair(self) -> tuple[float, float, list[torch.Tensor]]:
-        """A player's timed call of both arms: milliseconds of reference and plan, and the plan's outputs."""
+        """Make a player's timed call of both arms: return milliseconds of reference and plan, and the plan's outputs."""
         board = self._blank()
         self.link.ring(b"p")
         self._expect(b"d")
@@ -322,7 +321,7 @@ class RunnerClient:
         written = process_memory.Sample([bytes_of(layout_of(tensor)) for tensor in self._written])
         try:
             at_bell = sample.read(self.pid, addresses) + written.of([tensor.data_ptr() for tensor in self._written])
-            self._held.stop()  # who is late shall not catch up while we read, nor its threads spin
+            self._held.stop()  # a late candidate must not catch up during the read, nor its threads spin
             for tensor, address, size in zip(self._received, addresses, sizes, strict=True):
                 process_memory.read_into(self.pid, address, tensor.data_ptr(), size)
         except process_memory.UnreadableMemory as error:
@@ -367,7 +366,7 @@ class RunnerClient:
         return tensor
 
     def _unread(self, error: process_memory.UnreadableMemory) -> Exception:
-        """Why outputs cannot be read; whoever is killed between answer and reading, for memory say, has not interfered."""
+        """Return why outputs cannot be read; a process killed between answer and reading, e.g. for memory, has not interfered."""
         return Gone() if process_memory.ended(self.pid) else Interfered(f"its outputs cannot be read ({error})")
 
     def _export(self, layouts: Sequence[Layout], earlier: bool) -> list[torch.Tensor]:
@@ -377,7 +376,7 @@ class RunnerClient:
         return [copied(tensor) for tensor in board.tensors]
 
     def _blank(self) -> Board:
-        """The board for outputs, on which nothing is read any more and nothing is left."""
+        """Return the board for outputs, cleared and without readers."""
         assert self._out is not None
         self._out.poison()
         if self.device == "cuda":

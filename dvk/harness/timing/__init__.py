@@ -1,1 +1,1 @@
-"""How fast is a candidate: paired timing, overhead, baselines, claims, rooflines."""
+"""Timing of candidates: paired timing, overhead, baselines, claims, rooflines."""

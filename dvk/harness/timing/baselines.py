@@ -1,7 +1,7 @@
-"""What a candidate is timed against besides the eager reference: one function an arm, one line in the table.
+"""Baselines besides the eager reference: one function and one line in the table each.
 
-Each takes the reference module, a call's arguments (lent tensors whose addresses stay) and what puts back those that a
-call writes, and returns what to call instead, compiled and warm.
+Each takes the reference module, a call's arguments (lent tensors whose addresses stay) and a function that restores those that a call
+writes, and returns a replacement to call, compiled and warm.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Restore = Callable[[], None]
 
 
 def compiled(model: nn.Module, args: list[Any], kwargs: dict[str, Any], restore: Restore) -> Arm:
-    """torch.compile as it comes."""
+    """torch.compile with defaults."""
     return _warm(torch.compile(model), args, kwargs, restore)
 
 
 def max_autotune(model: nn.Module, args: list[Any], kwargs: dict[str, Any], restore: Restore) -> Arm:
-    """torch.compile that measures its choices; without CUDA graphs, which are an arm of their own."""
+    """torch.compile with max-autotune, without CUDA graphs, which are a separate arm."""
     return _warm(torch.compile(model, mode="max-autotune-no-cudagraphs"), args, kwargs, restore)
 
 

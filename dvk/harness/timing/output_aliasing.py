@@ -1,10 +1,10 @@
-"""Whether what a candidate has returned lasts: later calls on other values must leave it as it was. The referee's side.
+"""Output aliasing: whether later calls on other values overwrite a candidate's earlier outputs. The referee's side.
 
-Here for calls that are not timed; `retained_outputs` has those that are. The first outputs since inputs were lent are held in the
-candidate's process, and read before and after each later call, all of them: what lies in an input or a weight is written
-between calls, and stays out of it.
+Covers untimed calls; `retained_outputs` covers timed ones. The first outputs since inputs were lent are held in the candidate's process,
+and read completely before and after each later call. Outputs in an input's or weight's memory are excluded, since those are written between
+calls.
 
-A reference that returns memory it keeps leaves a candidate free to do so, output by output.
+If the reference returns memory that it reuses, a candidate may do so, output by output.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from dvk.harness.supervision.runner_client import CandidateFailed, Interfered, R
 
 
 class OutputOverwritten(Exception):
-    """A call wrote where outputs of an earlier one lie; the message says what to do."""
+    """A call overwrote outputs of an earlier one; the message says what to do."""
 
 
 def check_retained(cases: Cases, case: Case, peer: RunnerClient) -> None:
-    """Between timed calls, before that of a case: a candidate must have left alone what it holds; of others nothing is asked.
+    """Check between timed calls, before that of a case, that a candidate has not changed held outputs; other arms are not checked.
 
     Raises:
-        OutputOverwritten: it has not.
+        OutputOverwritten: it has.
         Gone: its process has ended.
     """
     try:
@@ -44,7 +44,7 @@ def check_retained(cases: Cases, case: Case, peer: RunnerClient) -> None:
 
 
 class AliasCheck:
-    """What a candidate holds of a call that is not timed."""
+    """Outputs that a candidate holds of an untimed call."""
 
     def __init__(self, cases: Cases, peer: RunnerClient):
         self._cases, self._peer = cases, peer
@@ -53,15 +53,15 @@ class AliasCheck:
         self._changed: set[int] = set()
 
     def forget(self) -> None:
-        """Other inputs are lent: nothing is held."""
+        """Release all: other inputs are lent."""
         self._held = []
 
     @contextmanager
     def watch_call(self) -> Iterator[None]:
-        """The body is one call.
+        """Check the held outputs around the body, which is one call.
 
         Raises:
-            OutputOverwritten: what is held cannot be read any more.
+            OutputOverwritten: a held output cannot be read any more.
         """
         before = self._read()
         yield
@@ -69,10 +69,10 @@ class AliasCheck:
         self._changed = {n for n, (a, b) in enumerate(pairs) if isinstance(a, torch.Tensor) and not same_bits(a, b)}
 
     def accept(self, case: Case, leaves: list[dict[str, Any]]) -> None:
-        """The watched call, on a case, was right and returned these leaves.
+        """Hold the leaves of the watched call, which was right on its case.
 
         Raises:
-            OutputOverwritten: it wrote over what is held.
+            OutputOverwritten: it overwrote a held output.
         """
         if self._case is not None and self._changed:
             _refuse(self._cases, self._case, self._changed)
@@ -89,7 +89,7 @@ class AliasCheck:
 
 
 def _refuse(cases: Cases, case: Case, changed: set[int]) -> None:
-    """Name the first leaf that was written over, unless the reference does that to all of them."""
+    """Name the first overwritten leaf, unless the reference overwrites all of them."""
     if left := sorted(changed - cases.reference.keeps(case.draw)):
         name = case.expected[left[0]].name
         told = name if name == "output" else f"output {name}"

@@ -1,17 +1,17 @@
-"""The bench that arms take turns at: lent inputs at fixed addresses, fresh values for each call, flushed caches, one clock.
+"""Paired timing: lent inputs at fixed addresses, fresh values for each call, flushed caches, one clock, arms in turn.
 
-A round gives every arm one call, on the same inputs in the same place; ratios are taken within a round, so what
-drifts hits all alike. The order is random in one round and the reverse in the next, so that no arm is first more often;
-outputs are compared when the round is over, so that every call comes after the same work. Values are drawn by the referee and shown to a
-candidate's process once, when it has been stopped ready to call; every output of a timed call is compared.
+A round gives every arm one call, on the same inputs in the same place; ratios are taken within a round, so drift affects all arms alike.
+The order is random in one round and reversed in the next, so that no arm is first more often; outputs are compared when the round is over,
+so that every call follows the same work. Values are drawn by the referee and shown to a candidate's process once, when it is stopped ready
+to call; every output of a timed call is compared.
 
-A call's time is the runner's own (start to end, device synchronised), plus whatever the judge's
-clock saw around it beyond what the handshake costs the reference: see `runner_client` and `overhead`. One call
-on an idle device, caches flushed: host and launch latency count, as for a user whose machine waits.
+A call's time is the runner's (start to end, device synchronised), plus the judge's time around it beyond the reference's handshake: see
+`runner_client` and `overhead`. It is one call on an idle device with flushed caches: host and launch latency count, as for a user whose
+machine waits.
 
-Decided by measurement (2 cores): a byte over a socket takes 24 µs there and back, 65 µs after an
-idle pause, so the judge's own clock alone would drown calls under a millisecond; a spinning judge
-would take a core from a threaded kernel. Not covered: overlap of consecutive calls, hot caches.
+Measured reasons (2 cores): a byte over a socket takes 24 µs there and back, 65 µs after an idle pause, so the judge's clock alone would
+hide calls under a millisecond; a spinning judge would take a core from a threaded kernel. Not covered: overlap of consecutive calls, hot
+caches.
 """
 
 from __future__ import annotations
@@ -44,33 +44,33 @@ from dvk.stats.intervals import settled
 
 WARM_ROUNDS = 2
 MIN_ROUNDS = 8
-"""Even: rounds come in pairs of opposite order."""
+"""Even, since rounds come in pairs of opposite order."""
 MAX_FLUSH_BYTES = 256 << 20
 FLUSHED = 1.5
-"""Times a CPU's last cache that are read to empty it. Of 4 MB just written, reading takes 0.32 ms, 0.41 after 1 times that cache,
-0.45 after 1.5, 0.45 after 2 and 0.46 after 2.5 (p10 of 60, 36 MB of cache, two busy cores)."""
+"""Flush size of a CPU as a multiple of its last-level cache. Of 4 MB just written, reading takes 0.32 ms, 0.41 after a flush of 1 times
+that cache, 0.45 after 1.5, 0.45 after 2 and 0.46 after 2.5 (p10 of 60, 36 MB of cache, two busy cores)."""
 NUM_ALONE = 7
 SHORT_MS, MOST_STANDS, MOST_S, ENOUGH_SEEN, LOOKS = 0.3, 600, 12.0, 16, 2
-"""Stopping a process takes about 0.1 ms, and of shorter calls the handing over of tensors is most (`ops_disabled` tells there); how often
-and how long it is stopped at most, how many threads must be seen somewhere, and how often after each round of timed calls."""
+"""Shortest call that is sampled: stopping takes about 0.1 ms, and shorter calls are mostly handing over tensors (`ops_disabled` covers
+those); then the number and length of stops, the least number of threads seen, and the number of stops after each round of timed calls."""
 LATER, SOONER = 1.15, 0.8
-"""Calls differ, a process's first ones most: the next stop is aimed later after one that met the call, else sooner."""
+"""Step of the aim: calls differ, most of all a process's first ones; the next stop is later after one that met the call, else sooner."""
 
 LATER_BYTES = 2 << 30
-"""Copies of timed outputs that are kept to be compared after the device was given back."""
+"""Copies of timed outputs kept for comparison after the device is released."""
 MOST_BUFFERS = 64
-"""Read after each timed call; of more than that some, others in each series."""
+"""Bytes of buffers read after each timed call; of more, a random part per series."""
 
 OnOutput = Callable[[Case, list[torch.Tensor]], None]
 Told = tuple[list[Any], str]
 OnTimed = Callable[[Case, list[torch.Tensor], dict[str, torch.Tensor], "Told | None"], None]
-"""Told the outputs of a timed call, those buffers after it that the reference changes, and what it returned besides tensors."""
+"""Called with the outputs of a timed call, those buffers after it that the reference changes, and its other results."""
 Outputs = list[tuple[Case, list[torch.Tensor], dict[str, torch.Tensor]]]
 
 
 @dataclass
 class Samples:
-    """Milliseconds of each arm, an entry a round, and what the judge's clock saw around each call."""
+    """Milliseconds of each arm, an entry per round, and the judge's time around each call."""
 
     ms: dict[str, list[float]] = field(default_factory=dict)
     gaps_ms: dict[str, list[float]] = field(default_factory=dict)
@@ -78,19 +78,19 @@ class Samples:
 
 
 class InputChanged(Exception):
-    """A timed call left its inputs other than they were."""
+    """A timed call changed its inputs."""
 
 
 class OutOfBoundsWrite(Exception):
-    """A timed call wrote beside its inputs."""
+    """A timed call wrote outside its inputs."""
 
 
 class PairedTimer:
     """Boards, weights and rounds of one referee.
 
     Args:
-        task: what is timed.
-        cases: where inputs come from.
+        task: the timed task.
+        cases: the source of inputs.
         settings: limits of rounds and seconds.
     """
 
@@ -107,21 +107,21 @@ class PairedTimer:
         self._flush = Flush(task.device, self.native.num_bytes + cases.weight_bytes)
         before = cases.initial(0)
         self.written = cases.written.positions(self.native.args, self.native.kwargs)
-        """Native inputs that the reference writes: put back before each call, read after it."""
+        """Native inputs that the reference writes: restored before each call, read after it."""
         self._changing = [name for name, after in self.native.buffers.items() if not same_bits(after, before[name])]
 
     def close(self) -> None:
-        """Take back everything lent."""
+        """Take back all lent tensors."""
         for board in [*self.boards.values(), *(board for board, _ in self._weights.values())]:
             board.close()
 
     def runner_seed(self, case: Case) -> int:
-        """The seed a runner is given: the case's where the module draws or gradients need it, else one that tells nothing."""
+        """Return a runner's seed: the case's if the module draws or gradients need it, else one that reveals nothing."""
         needed = self.task.stochastic or case.backward or case.key.other_mode
         return case.seed if needed else random.SystemRandom().getrandbits(31)
 
     def board_for(self, case: Case) -> Board:
-        """The lent inputs of a case's shapes, holding its values."""
+        """Return the lent inputs of a case's shapes, with its values."""
         name = case.key.place
         if name not in self.boards:
             self.boards[name] = Board([layout_of(t) for t in case.inputs], self.task.device)
@@ -131,7 +131,7 @@ class PairedTimer:
         return board
 
     def load_candidate(self, peer: RunnerClient, source: str) -> None:
-        """Have a runner load its code, with the native inputs lent to it; its answer is still to be taken."""
+        """Load a runner's code, with the native inputs lent to it; take its answer afterwards."""
         built = self.cases.built
         board = self.board_for(self.native)
         call = call_template.empty(self.native.args, self.native.kwargs)
@@ -140,14 +140,14 @@ class PairedTimer:
         )
 
     def lend(self, peer: RunnerClient, case: Case) -> Board:
-        """Have a runner called on the inputs of a case."""
+        """Call a runner on the inputs of a case."""
         board = self.board_for(case)
         peer.lend(board, case.args, case.kwargs, case.key.variant, self.cases.written.positions(case.args, case.kwargs))
         return board
 
     def load(self, peer: RunnerClient, number: int, way: str = "load") -> list[str]:
-        """Give a runner the weight set `number`, a candidate in a way of `weight_rewrites`; names of what found no place."""
-        if not peer.trusted:  # it keeps the mapping: what is lent to it is lent to nobody else
+        """Give a runner the weight set `number`, a candidate in a way of `weight_rewrites`; return names of unmatched tensors."""
+        if not peer.trusted:  # it keeps the mapping, so that memory is never lent again
             board, names = self._weights_board(number)
             try:
                 return peer.load(board, names, way)
@@ -164,12 +164,12 @@ class PairedTimer:
         return board, list(state)
 
     def rounds_within(self, seconds: float, num_arms: int, most: int) -> int:
-        """How many rounds the time is likely to allow, warm ones included: so many draws are worth making ahead."""
+        """Return how many rounds the time is likely to allow, warm ones included, which is how many draws to make ahead."""
         each_s = num_arms * (self._alone_ms + self._overhead_ms) / 1e3
         return WARM_ROUNDS + min(most, max(MIN_ROUNDS, math.ceil(seconds / each_s)))
 
     def alone(self, reference: RunnerClient) -> float:
-        """Median time of the reference while nothing else runs, in ms."""
+        """Return the median time of the reference while nothing else runs, in ms."""
         samples = self.measure({"reference": reference}, rounds=NUM_ALONE, limit_s=self.settings.search_s, on_output=None)
         times = sorted(samples.ms["reference"])
         self._alone_ms = times[len(times) // 2]
@@ -187,18 +187,18 @@ class PairedTimer:
         width: float = 0.005,
         seen: pc_sampling.SampledOwners | None = None,
     ) -> Samples:
-        """Rounds until there are enough or the time is over, at least `MIN_ROUNDS`.
+        """Run rounds until there are enough or the time is over, at least `MIN_ROUNDS`.
 
         Args:
-            arms: who takes turns; all have the native inputs lent and weights loaded.
-            rounds: enough.
-            limit_s: start no round after so many seconds, once there are enough.
+            arms: runners in turn; all have the native inputs lent and weights loaded.
+            rounds: number of rounds that is enough.
+            limit_s: start no round after this many seconds, once there are enough.
             on_output: called with each of the candidate's outputs.
-            early: stop as soon as the candidate's ratio to the reference is settled within `width`.
-            seen: told where the candidate stands in calls between those that are timed.
+            early: stop as soon as the candidate's ratio to the reference has a standard error below `width`.
+            seen: samples the candidate's threads in calls between timed ones.
 
         Raises:
-            Failed, Interfered, Gone: from the arm that did it; `on_output`'s own.
+            Failed, Interfered, Gone: from an arm; exceptions of `on_output`.
         """
         samples = Samples({name: [] for name in arms}, {name: [] for name in arms})
         order = list(arms)
@@ -210,7 +210,7 @@ class PairedTimer:
         number = 0
         written = [self.board.tensors[i] for i in self.written]
         if written:
-            self.board.put(self.native.inputs)  # which runners on a GPU note, for calls before the timed one
+            self.board.put(self.native.inputs)  # runners on a GPU copy them, for calls before the timed one
         try:
             for peer in arms.values():
                 tells = on_output is not None and self.native.spec_text != "*"
@@ -249,7 +249,7 @@ class PairedTimer:
         return samples
 
     def _bounded(self, candidate: RunnerClient, reference: RunnerClient) -> None:
-        """Refuse whose memory grows with every call."""
+        """Reject a candidate whose memory grows with every call."""
         case, size = self.native, sum(e.same.nbytes for e in self.native.expected if isinstance(e.same, torch.Tensor))
         again = lambda: candidate.time_call(self.runner_seed(case), False, lambda: self.board.put(case.inputs), GARBAGE)  # noqa: E731
         if text := growth(candidate.footprint, reference.footprint, size, again):
@@ -262,12 +262,12 @@ class PairedTimer:
     def _round(
         self, arms: Mapping[str, RunnerClient], order: Sequence[str], case: Case, take: bool, flush: bool
     ) -> tuple[dict[str, TimedCall], list[torch.Tensor], list[torch.Tensor]]:
-        """A call of each arm, and what the candidate's returned and left in inputs that it writes."""
+        """Make a call of each arm; return the candidate's outputs and final values of inputs that it writes."""
         shots: dict[str, TimedCall] = {}
         left: list[torch.Tensor] = []
         found: list[torch.Tensor] = []
         for name in order:
-            if take:  # of the others, too: what comes before a call must not depend on whose it is
+            if take:  # of the others, too: work before a call must not depend on the arm
                 check_retained(self.cases, case, arms[name])
             shots[name], leaves = arms[name].time_call(self.runner_seed(case), take, lambda: self._lay(case, flush))
             if take:
@@ -275,12 +275,12 @@ class PairedTimer:
                 if name == "candidate" and changed:
                     raise InputChanged(f"it changes an input in place (input tensor {changed[0]})")
                 found, left = (leaves, arms[name].left) if name == "candidate" else (found, left)
-            if self.task.device == "cpu":  # on a GPU calls go before the timed one, on whatever lies there
+            if self.task.device == "cpu":  # on a GPU calls precede the timed one, on arbitrary inputs
                 self.board.poison()  # the next arm must not find this round's inputs before its call begins
         return shots, found, left
 
     def sample_threads(self, peer: RunnerClient, home: str) -> pc_sampling.SampledOwners:
-        """Where a candidate's threads were seen; hardly anywhere where calls are too short."""
+        """Sample a candidate's threads; too short calls give hardly any samples."""
         peer.enter(peer.returned or self._outputs())
         case = self.cases.fresh(0)
         shot, _ = peer.time_call(self.runner_seed(case), False, lambda: self._lay(case))
@@ -296,7 +296,7 @@ class PairedTimer:
         return seen
 
     def _look(self, peer: RunnerClient, case: Case, seen: pc_sampling.SampledOwners) -> None:
-        """See where it stands somewhere in a call; from within no different from those that are timed, until it is over."""
+        """Sample its threads inside a call that looks, from within, like a timed one until it is over."""
         if peer.pause_in_call(self.runner_seed(case), random.random() * self._within_ms / 1e3, lambda: self.board.put(case.inputs)):
             seen.look()
             self._within_ms *= LATER
@@ -306,14 +306,14 @@ class PairedTimer:
 
     def _lay(self, case: Case, flush: bool = True) -> None:
         self.board.put(case.inputs)
-        if flush:  # warm rounds are known by their number anyway, and nobody's time is taken there
+        if flush:  # warm rounds are known by their number anyway, and not timed
             self._flush()
 
     def time_pair(self, player: RunnerClient, *, rounds: int, limit_s: float, on_output: OnTimed, width: float) -> tuple[Samples, Outputs]:
-        """As `measure`, for a launch plan against the reference, both replayed from CUDA graphs by the player.
+        """Measure a launch plan against the reference, as `measure`, both replayed from CUDA graphs by the player.
 
         Returns:
-            The samples, and outputs that `on_output` has not been given yet: nobody else need wait while they are compared.
+            The samples, and outputs not yet passed to `on_output`: others need not wait for their comparison.
         """
         samples = Samples({"reference": [], "candidate": []}, {})
         later: Outputs = []
@@ -344,7 +344,7 @@ class PairedTimer:
             else:
                 try:
                     on_output(*told, None)
-                except BaseException:  # whatever ends the series, the player must not wait for its next call
+                except BaseException:  # after any exception the player must not wait for its next call
                     player.leave()
                     raise
             number += 1
@@ -354,7 +354,7 @@ class PairedTimer:
         return samples, later
 
     def _kept(self) -> dict[str, Layout]:
-        """Buffers to read after each call of a series: those that the reference changes, or some of them."""
+        """Return buffers to read after each call of a series: those that the reference changes, or some of them."""
         chosen = random.sample(self._changing, min(MOST_BUFFERS, len(self._changing)))
         return {name: _dense(self.native.buffers[name]) for name in chosen}
 
@@ -368,11 +368,10 @@ def _dense(tensor: torch.Tensor) -> Layout:
 
 
 class Flush:
-    """Evicts what the last call left in the caches.
+    """Evicts the last call's data from the caches.
 
-    A GPU's L2 is overwritten twice over; a CPU's caches are read through by one thread a core, each
-    its own part, unless the call itself is far larger. The threads block afterwards, where an OpenMP
-    team would spin for milliseconds into the call that is timed next.
+    A GPU's L2 is overwritten twice; a CPU's caches are read through by one thread per core, each with a separate part, unless the call
+    itself is far larger. The threads block afterwards, since an OpenMP team would spin for milliseconds into the next timed call.
     """
 
     def __init__(self, device: str, working_bytes: int):
@@ -402,7 +401,7 @@ class Flush:
 
 
 def last_level_cache_bytes() -> int:
-    """Size of this CPU's largest cache; 32 MiB where it is not told."""
+    """Return the size of this CPU's largest cache; 32 MiB if unknown."""
     largest = 0
     for index in range(5):
         try:

@@ -1,10 +1,9 @@
-"""How fast this machine can possibly be, as `dvk doctor` measured it, and what no kernel can undercut. Imports no torch.
+"""Rooflines: this machine's speed, as `dvk doctor` measured it, and times that no kernel can undercut. Imports no torch.
 
-The floor is a roofline: bytes that must move at the highest bandwidth that was seen, FLOPs at the highest rate. It
-is shown beside a time. `impossible` judges by it and must never hit an honest kernel, which
-decided its shape: only bytes that are known to be needed count, less what may lie in caches that a flush does
-not reach; ceilings measured on a busy day are too low, so the best of all days is kept (`better`) and a CPU, whose memory
-others share, gets four times the slack; and a reference that beats the floor itself shows that the floor is wrong.
+The floor is a roofline: the bytes that must move at the highest measured bandwidth, FLOPs at the highest rate. It is shown next to a time.
+`impossible` uses it and must never reject an honest kernel: only bytes that are certainly needed count, less those that may be in caches
+that a flush does not reach; ceilings measured on a busy day are too low, so the best of all days is kept (`better`) and a CPU, whose memory
+others share, gets four times the slack; and a reference that beats the floor proves the floor wrong.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from dvk import machine
 from dvk.records import Device, Record
 
 SLACK: dict[Device, float] = {"cuda": 0.9, "cpu": 0.25}
-"""A time below this share of the floor is impossible. Bandwidths of one kind of GPU differ by 4 %; of a CPU, by its guests."""
+"""Share of the floor below which a time is impossible. Bandwidths of one kind of GPU differ by 4 %; of a CPU, by its other load."""
 SPARED_CACHES = 2.0
-"""Bytes that count nothing against a kernel, in sizes of the flushed cache: reads that hit and writes that stay there."""
+"""Allowance of bytes in sizes of the flushed cache: reads that hit and writes that stay there."""
 
 
 class Ceilings(Record):
-    """What `dvk doctor` measured of one device."""
+    """Measurements of one device by `dvk doctor`."""
 
     device: Device = Field(description="`cpu` (all cores) or `cuda` (one GPU).")
     copy_gbps: float = Field(gt=0, description="Bytes read plus bytes written a second by a large copy, in 1e9.")
@@ -37,12 +36,12 @@ class Ceilings(Record):
 
     @property
     def memory_gbps(self) -> float:
-        """The highest bandwidth that was seen; on an H100 a fill reaches 7 % more than a copy."""
+        """Return the highest measured bandwidth; on an H100 a fill reaches 7 % more than a copy."""
         return max(self.copy_gbps, self.read_gbps or 0.0, self.write_gbps or 0.0)
 
 
 def load(device: Device) -> Ceilings | None:
-    """What was measured on this machine; None when nothing was, or by an older dvk and differently."""
+    """Return this machine's measurements; None without any, or if an older dvk measured differently."""
     facts: dict[str, Any] = {name: value for name, value in machine.recall(device).items() if name in Ceilings.model_fields}
     try:
         return Ceilings.model_validate({**facts, "device": device})
@@ -51,10 +50,10 @@ def load(device: Device) -> Ceilings | None:
 
 
 def better(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """The more favourable of two measurements, field by field; `at` and what only one has are taken as they are.
+    """Return the more favourable of two measurements, field by field; `at` and unshared fields are taken as they are.
 
     Args:
-        one: facts as `machine.recall` gives them, `other` wins where they are equal.
+        one: facts from `machine.recall`; `other` wins if they are equal.
     """
     best = {**one, **other}
     for name in ("copy_gbps", "read_gbps", "write_gbps"):
@@ -70,13 +69,13 @@ def better(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 
 
 def floor_ms(num_bytes: float, ceilings: Ceilings, *, flops: float = 0.0, precision: str = "fp32") -> float:
-    """Milliseconds that a call takes at least: memory or arithmetic, whichever binds.
+    """Return the least milliseconds of a call: memory or arithmetic, whichever binds.
 
     Args:
         num_bytes: inputs and weights read and outputs written, once each.
         ceilings: this machine's.
-        flops: floating-point operations, where known; ignored where `precision` was not measured.
-        precision: of the arithmetic.
+        flops: floating-point operations, if known; ignored if `precision` was not measured.
+        precision: precision of the arithmetic.
     """
     rate = ceilings.gflops.get(precision)
     return max(num_bytes / ceilings.memory_gbps, flops / rate if rate else 0.0) / 1e6
@@ -85,12 +84,12 @@ def floor_ms(num_bytes: float, ceilings: Ceilings, *, flops: float = 0.0, precis
 def impossible(
     candidate_ms: float, reference_ms: float, needed_bytes: float, cache_bytes: float, ceilings: Ceilings
 ) -> str | None:
-    """Why no kernel can have done the work in `candidate_ms`; None when one may have.
+    """Return why no kernel can have done the work in `candidate_ms`; None if one may have.
 
     Args:
-        candidate_ms: median time of a call that began with flushed caches.
+        candidate_ms: median time of a call with flushed caches.
         reference_ms: the same of the trusted reference.
-        needed_bytes: bytes that every right answer must read or write (`roofline_bytes.needed_bytes`), not all that there are.
+        needed_bytes: bytes that every right answer must read or write (`roofline_bytes.needed_bytes`), not all bytes.
         cache_bytes: size of the cache that is flushed before a call.
         ceilings: this machine's.
     """

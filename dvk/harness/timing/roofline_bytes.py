@@ -1,9 +1,8 @@
-"""Which bytes every right answer must read and write: a lower bound for `roofline.impossible`. Child side.
+"""Bytes that every right answer must read and write: a lower bound for `roofline.impossible`. Child side.
 
-An input element counts when its derivative is not zero, and when changing all such elements of its tensor changes
-the output: a derivative alone may be rounding noise, as in a sum over a softmax, which is 1 whatever
-goes in. Elements with zero derivative may matter all the same (the negative ones of a ReLU); they are not
-counted, nor is anything small or without a derivative. That errs on the side of who is judged.
+An input element counts if its derivative is not zero, and if changing all such elements of its tensor changes the output: a derivative
+alone may be rounding noise, as in a sum over a softmax, which is always 1. Elements with zero derivative may matter nevertheless (the
+negative ones of a ReLU); they are not counted, nor are small inputs or those without a derivative. Errors thus favour the candidate.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ import torch
 from dvk.tasks.trees import named_tensors
 
 LEAST_BYTES = 1 << 20
-"""Smaller inputs are not looked at: they lie in caches, and each costs a call."""
+"""Smaller inputs are skipped: they fit into caches, and each costs a call."""
 NOTICED = 1e-3
-"""Change of an output, relative to its root mean square, that is none of rounding…"""
+"""Least change of an output, relative to its root mean square, that is not rounding…"""
 BEYOND_ROUNDING = 100.0
-"""…and so many times the change that follows from rounding the same elements."""
+"""…and as a multiple of the change from rounding the same elements."""
 
 
 def needed_bytes(call: Callable[[], Any], inputs: Sequence[torch.Tensor]) -> int:
-    """Bytes of `inputs` that the outputs of `call` depend on, plus bytes of outputs in memory of their own.
+    """Return the bytes of `inputs` that the outputs of `call` depend on, plus bytes of outputs in separate memory.
 
     Args:
-        call: one call of the reference on `inputs`, the same each time; it costs 2 calls and 2 more a large input.
-        inputs: inputs and weights, leaves of no graph; their values are changed for a while.
+        call: one call of the reference on `inputs`, the same each time; runs 2 times and 2 more per large input.
+        inputs: inputs and weights, leaves of no graph; their values are changed temporarily.
     """
     with torch.no_grad():
         outputs = _tensors(call())
@@ -45,7 +44,7 @@ def needed_bytes(call: Callable[[], Any], inputs: Sequence[torch.Tensor]) -> int
 
 
 def _gradients(call: Callable[[], Any], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
-    """Derivatives of a random projection of the outputs; None where there are none. Who returns a view reads nothing."""
+    """Return derivatives of a random projection of the outputs; None if there are none. A call that returns a view reads nothing."""
     asked, views = [t.requires_grad for t in inputs], {t.untyped_storage().data_ptr() for t in inputs}
     for tensor in inputs:
         tensor.requires_grad_(True)
@@ -63,7 +62,7 @@ def _gradients(call: Callable[[], Any], inputs: Sequence[torch.Tensor]) -> list[
 
 
 def _matters(call: Callable[[], Any], tensor: torch.Tensor, mask: torch.Tensor, outputs: Sequence[torch.Tensor]) -> bool:
-    """Changing the masked elements changes an output, far more than rounding them does."""
+    """Whether changing the masked elements changes an output, far more than rounding them does."""
     if _distinct(tensor) != tensor.numel():
         return False  # expanded: its elements cannot be set one by one
     kept = tensor.clone()
@@ -80,7 +79,7 @@ def _matters(call: Callable[[], Any], tensor: torch.Tensor, mask: torch.Tensor, 
 
 
 def _distance(before: torch.Tensor, after: torch.Tensor) -> float:
-    """Largest difference relative to the root mean square of `before`; 0 where that says nothing."""
+    """Return the largest difference relative to the root mean square of `before`; 0 if that is undefined."""
     if before.shape != after.shape or not before.is_floating_point():
         return 0.0
     scale = float(before.double().square().mean().sqrt())
@@ -92,7 +91,7 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
 
 
 def _distinct(tensor: torch.Tensor) -> int:
-    """Elements that have an address of their own."""
+    """Return a mask of elements with distinct addresses."""
     count = 1
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
         count *= size if stride else 1

@@ -1,4 +1,4 @@
-"""The first error in a compiler's log, with the line it points at: what a reader needs, however long the log.
+"""The first error in a compiler's log, with the line it points at, however long the log is.
 
 Knows the forms of NVRTC, nvcc, ptxas, g++, clang, linkers, ninja's wrapping of them, and Triton's error texts.
 """
@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping
 
 MAX_CHARS = 1200
-"""Template errors of C++ can fill pages; their first lines say what is wrong."""
+"""Most characters: template errors of C++ can fill pages; their first lines suffice."""
 MAX_NOTES = 4
-"""Lines that go on after the first error: the source line, the caret, notes on what was expected."""
+"""Lines kept after the first error: the source line, the caret, notes on what was expected."""
 
 _PLACED = re.compile(
     r"^(?P<file>[^\s:(][^:()\n]*?)(?:\((?P<cuda>\d+)\)|:(?P<gnu>\d+)(?::\d+)?)\s*:\s*(?:fatal |catastrophic |internal )?error\b", re.I)
@@ -25,11 +25,11 @@ _NEXT = re.compile(r"\b(?:error|warning)\b\s*[:#]|^\d+ errors? (?:detected|gener
 
 
 def first_error(log: str, sources: Mapping[str, str] | None = None) -> str:
-    """The first error of `log` with its place; the log's last lines where no error is recognised.
+    """Return the first error of `log` with its place; the log's last lines if no error is recognised.
 
     Args:
-        log: what a compiler printed.
-        sources: text by file name; the line an error points at is quoted from it where the log does not show it.
+        log: a compiler's output.
+        sources: text by file name, to quote the line of an error if the log does not show it.
 
     Returns:
         At most `MAX_CHARS` characters, empty for an empty log.
@@ -44,7 +44,7 @@ def first_error(log: str, sources: Mapping[str, str] | None = None) -> str:
 
 
 def _from_compiler(lines: list[str], sources: Mapping[str, str]) -> str | None:
-    # A linker's or ninja's complaint follows from a compiler's, where there is one.
+    # A linker's or ninja's error follows from a compiler's, if there is one.
     for wanted in ((_PLACED,), (_PTXAS, _LINKER), (_PLAIN,)):
         for number, line in enumerate(lines):
             if any(pattern.search(line.strip()) for pattern in wanted):
@@ -75,9 +75,9 @@ def _quote(file: str, line: int, sources: Mapping[str, str]) -> str | None:
 
 
 def _from_triton(lines: list[str], sources: Mapping[str, str]) -> str | None:
-    """Triton quotes a function up to the error, a caret, and what is wrong; one such block a level of calls, the inmost first.
+    """Parse Triton's form: a function up to the error, a caret, and the error; one such block per level of calls, the innermost first.
 
-    The reason is told by the first block that has one, the line to look at by the last: that of the kernel itself.
+    The first block with a reason gives the reason, the last block the line: that of the kernel.
     """
     del sources
     starts = [n for n, line in enumerate(lines) if _TRITON.match(line.strip())]

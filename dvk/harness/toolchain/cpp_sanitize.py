@@ -1,9 +1,8 @@
-"""C++ candidates under AddressSanitizer and UndefinedBehaviorSanitizer: what reads or writes out of bounds is told by line.
+"""C++ candidates under AddressSanitizer and UndefinedBehaviorSanitizer: out-of-bounds accesses are reported by line.
 
-A compiler of ours stands before the real one, in $CXX and on PATH, and adds the flags; the sanitizer's runtime is loaded
-before Python starts, so that PyTorch's own allocations have fences as well. Needs g++; a candidate that brings a
-compiled library, or calls a compiler by its full path, is not instrumented. Runs are several times slower and mean
-nothing as timings.
+A wrapper stands before the real compiler, in $CXX and on PATH, and adds the flags; the sanitizer's runtime is loaded before Python starts,
+so that PyTorch's allocations have red zones as well. Needs g++; a candidate with a compiled library, or one that calls a compiler by its
+full path, is not instrumented. Runs are several times slower, and their times are meaningless.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from dvk import resources
 from dvk.errors import MachineError
 
 FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g", "-O1")
-"""At -O1 lines are right and most inlining is off; the last -O on the command line counts, so these come at its end."""
+"""At -O1 lines are right and most inlining is off; the last -O on the command line counts, so these flags come last."""
 NAMES = ("g++", "c++", "gcc", "cc", "clang++", "clang")
-"""Compilers by the names candidates call them; each stands for the g++ found here."""
+"""Compiler names that candidates use; each stands for the installed g++."""
 INSTALL = "install g++ with its sanitizers (apt-get install g++)"
 MAX_CHARS = 1500
 
@@ -33,10 +32,10 @@ _FRAME = re.compile(r"^\s*#\d+ 0x[0-9a-f]+ in (?P<name>.+?) (?P<place>\S+:\d+)(?
 
 
 def sanitizer_env(folder: Path | None = None) -> dict[str, str]:
-    """Environment of a runner whose C++ is instrumented; a zygote of its own, since the runtime is loaded at its start.
+    """Return the environment of a runner with instrumented C++; a separate zygote, since the runtime is loaded at its start.
 
     Args:
-        folder: where the compiler's stand-ins go; `$DVK_HOME/cache/sanitizers` where absent.
+        folder: where the wrappers go; default: `$DVK_HOME/cache/sanitizers`.
 
     Raises:
         MachineError: there is no g++, or it came without sanitizers.
@@ -53,16 +52,16 @@ def sanitizer_env(folder: Path | None = None) -> dict[str, str]:
         "CC": str(folder / "gcc"),
         "PATH": f"{folder}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         "LD_PRELOAD": " ".join(runtimes),
-        # Python and torch never free all they hold; and a report must not wait for the process to end well.
+        # Python and torch never free all memory; and a report must not depend on a clean exit.
         "ASAN_OPTIONS": "detect_leaks=0:exitcode=99:detect_odr_violation=0:malloc_context_size=6:print_legend=0",
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1:exitcode=98",
-        # Python's own allocator hands out pieces of large blocks, which have no fences.
+        # Python's allocator returns parts of large blocks, which have no red zones.
         "PYTHONMALLOC": "malloc",
     }
 
 
 def report(log: str) -> str | None:
-    """The first finding in what a sanitized process printed: what, where by file and line; None where there is none."""
+    """Return the first finding in a sanitized process's output, with file and line; None if there is none."""
     undefined, address = _UNDEFINED.search(log), _ADDRESS.search(log)
     if undefined and (not address or undefined.start() < address.start()):
         return f"{undefined['place']}: {undefined['what']}"[:MAX_CHARS]
@@ -83,7 +82,7 @@ def _real() -> str:
 
 
 def _runtime(compiler: str, name: str) -> str:
-    """Path of a sanitizer's shared runtime; the name itself comes back from a compiler that has none."""
+    """Return the path of a sanitizer's shared runtime; a compiler without it returns the bare name."""
     asked = f"lib{name}.so"
     found = subprocess.run([compiler, f"-print-file-name={asked}"], capture_output=True, text=True).stdout.strip()
     if found == asked or not os.path.exists(found):

@@ -1,4 +1,4 @@
-"""Torch extensions (`load_inline`, `load`) built faster, without a word of the candidate's changed.
+"""Faster builds of torch extensions (`load_inline`, `load`), without a change of the candidate.
 
 What costs is parsing torch's headers: for one small kernel g++ and nvcc read 14 MB of text, four times over. A toolbox
 of trusted, read-only files stands in front of the compilers:
@@ -7,8 +7,8 @@ of trusted, read-only files stands in front of the compilers:
   `bin/`      `g++` and `nvcc` that try the slim headers first and all of them where those do not do, so that whatever
               compiled before still does
   `path/`     `ninja` that leaves a kept build alone
-It is made once a machine and torch version, by a trusted child, never by a candidate. Whole builds are kept a candidate
-(`keep`, `restore`): a claim judges the same text in many processes and should compile it in one.
+It is made once per machine and torch version, by a trusted child, never by a candidate. Whole builds are kept per candidate (`keep`,
+`restore`): a claim judges the same text in many processes and should compile it in one.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from dvk.errors import MachineError
 
 VARIABLES = ("CXX", "PYTORCH_NVCC")
 OPTIMISED = ("", "-O3")
-"""Optimisation flags that the precompiled header is made for: g++ takes it only under the same ones."""
+"""Optimisation flags of the precompiled header: g++ takes it only with the same ones."""
 PREPARE_S = 600.0
 MAX_BUILD_BYTES = 256 << 20
-"""Builds above this are not kept."""
+"""Largest build that is kept."""
 
 _OPERATORS = """add addmm arange baddbmm bmm cat clamp contiguous conv1d conv2d conv3d div empty empty_like empty_strided exp eye full
 full_like gelu layer_norm linear log log_softmax matmul max mean min mm mul ones ones_like pow rand randn relu rsqrt sigmoid silu
@@ -72,7 +72,7 @@ done
 exec "{real}" "$@"
 """
 _MISSING = "member|declare|defined|type|matching|No such file|argument|conver|template|ambig|incomplete|operator|instance|scope"
-"""Words of errors that more headers may cure."""
+"""Words of errors that more headers may fix."""
 _NINJA = """\
 #!/bin/sh
 # A build that was kept is whole as long as its commands and sources are the ones it was made of.
@@ -95,23 +95,23 @@ load_inline("dvk_trial", cpp_sources="torch::Tensor twice(torch::Tensor x) {{ re
 
 
 def wanted(source: str) -> bool:
-    """A candidate's text builds a torch extension."""
+    """Whether a candidate's text builds a torch extension."""
     return "cpp_extension" in source
 
 
 def toolbox() -> Path:
-    """Where this machine's toolbox is or would be: by torch, compilers and Python."""
+    """Return the folder of this machine's toolbox, which may not exist yet: by torch, compilers and Python."""
     parts = [str(machine.version("torch")), sys.version, _banner(_compiler()), str(_nvcc()), str(_torch() or ""), _own()]
     return resources.home() / "cache" / "extension" / hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def env() -> dict[str, str]:
-    """What the runner's environment needs to use the toolbox; nothing where it has not been made."""
+    """Return the environment that makes a runner use the toolbox; empty if it has not been made."""
     home = toolbox()
     if not (home / "ready").is_file():
         return {}
     result = {"CXX": str(home / "bin" / "g++")}
-    # What PATH names can be read in isolation, so the toolbox as a whole is named too.
+    # Folders on PATH can be read in isolation, so the whole toolbox is on it, too.
     result["PATH"] = os.pathsep.join([str(home / "path"), str(home), os.environ.get("PATH", os.defpath)])
     if (home / "bin" / "nvcc").is_file():
         result["PYTORCH_NVCC"] = str(home / "bin" / "nvcc")
@@ -122,7 +122,7 @@ def prepare(precompiled: bool = True) -> Path:
     """Make the toolbox if it is missing: about half a minute, and with precompiled headers a minute and 0.8 GB.
 
     Args:
-        precompiled: make the precompiled header too; worth it where many extensions are built at once.
+        precompiled: make the precompiled header too; useful if many extensions are built at once.
 
     Raises:
         MachineError: there is no torch, no g++ or no ninja, or the trial build fails even with all headers.
@@ -147,7 +147,7 @@ def prepare(precompiled: bool = True) -> Path:
         try:
             os.rename(aside, home)
         except OSError:
-            if not (home / "ready").is_file():  # another process was faster: its toolbox is as good
+            if not (home / "ready").is_file():  # another process was faster: its toolbox is equivalent
                 raise
     finally:
         _remove(aside)
@@ -193,7 +193,7 @@ def _trial(aside: Path, compiler: str, home: Path) -> list[str]:
 
 
 def _lasting(words: list[str]) -> list[str]:
-    """The flags of a compile command that every extension's has: no files, no name of the extension."""
+    """Return the flags of a compile command that every extension's has: no files, no name of the extension."""
     kept, skip = [], False
     for word in words:
         if skip:
@@ -206,13 +206,13 @@ def _lasting(words: list[str]) -> list[str]:
 
 
 def _precompile(include: Path, compiler: str, flags: list[str], number: int) -> None:
-    """One precompiled form; several for one header share a folder, and g++ takes the first that fits."""
+    """Make one precompiled form; several for one header share a folder, and g++ takes the first that fits."""
     header = include / "torch" / "extension.h"
     forms = header.with_name("extension.h.gch")
     forms.mkdir(exist_ok=True)
     command = [compiler, f"-I{include}", *flags, "-x", "c++-header", str(header), "-o", str(forms / f"{number}.gch")]
     if subprocess.run(command, capture_output=True).returncode:
-        # Without it g++ reads the slim headers themselves.
+        # Without it g++ reads the slim headers.
         (forms / f"{number}.gch").unlink(missing_ok=True)
 
 
@@ -267,18 +267,18 @@ def _banner(compiler: str | None) -> str:
 
 
 def _own() -> str:
-    """This file's text decides what the toolbox holds."""
+    """Return the key of the toolbox, which depends on this file's text."""
     return Path(__file__).read_text()
 
 
 # ------------------------------------------------------------------ whole builds
 
 def keep(key: str, built: Path) -> bool:
-    """Keep what a candidate's process built, under the candidate's identity; call it before that process sees any input.
+    """Keep the build of a candidate's process, under the candidate's identity; call it before that process sees any input.
 
     Args:
         key: identity of the candidate, environment and machine: a hash.
-        built: its `TORCH_EXTENSIONS_DIR`; content of unknown honesty, so links and devices are left out.
+        built: its `TORCH_EXTENSIONS_DIR`; untrusted, so links and devices are left out.
 
     Returns:
         Whether it is kept now.
@@ -290,7 +290,7 @@ def keep(key: str, built: Path) -> bool:
         files = [path for path in sorted(built.rglob("*")) if stat.S_ISREG(os.lstat(path).st_mode) and path.name != "lock"]
         if not any(path.suffix == ".so" for path in files) or sum(os.lstat(p).st_size for p in files) > MAX_BUILD_BYTES:
             return False
-    except OSError:  # the process ended, and its folder with it
+    except OSError:  # the process ended, and its folder was deleted
         return False
     _builds().mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(dir=_builds()))
@@ -309,12 +309,12 @@ def keep(key: str, built: Path) -> bool:
 
 
 def kept(key: str) -> bool:
-    """There is a kept build."""
+    """Whether there is a kept build."""
     return (_builds() / key).is_dir()
 
 
 def restore(key: str, folder: Path) -> bool:
-    """Put a kept build into a fresh `TORCH_EXTENSIONS_DIR`, so that torch finds nothing to do there."""
+    """Put a kept build into a fresh `TORCH_EXTENSIONS_DIR`, so that torch has nothing to build there."""
     source = _builds() / key
     if not source.is_dir():
         return False
@@ -323,7 +323,7 @@ def restore(key: str, folder: Path) -> bool:
 
 
 def _copy(source: Path, files: list[Path], target: Path) -> None:
-    """Files with their times: ninja compares those."""
+    """Return files with their times, since ninja compares those."""
     for path in files:
         place = target / path.relative_to(source)
         place.parent.mkdir(parents=True, exist_ok=True)

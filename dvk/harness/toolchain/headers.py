@@ -1,12 +1,11 @@
-"""Standard headers that C++ candidates begin with, compiled beforehand: half of what g++ does for a small kernel is to read them.
+"""Precompiled standard headers for C++ candidates: reading headers takes half of g++'s time for a small kernel.
 
-g++ itself decides whether a precompiled form may stand for a header: for the first one of a text only, and under the
-same version and the flags that matter; else it reads the header, silently. So nothing compiles, or computes, in another
-way than without, and no word of the candidate or of its command is changed: the forms lie in a separate folder that
-CPLUS_INCLUDE_PATH names. Each is made when first asked for, by this process and of the system's headers alone.
+g++ decides whether a precompiled form may stand for a header: for the first one of a text only, and with the same version and relevant
+flags; else it reads the header, silently. So results are the same as without, and neither the candidate nor its command changes: the forms
+are in a separate folder on CPLUS_INCLUDE_PATH. Each is made on first use, by this process and from the system's headers alone.
 
-Measured with `<cmath>` and an OpenMP loop (g++ 12): 0.28 s of processor time without, 0.14 s with, of which reading the text of
-the loop, compiling and linking it are 0.13 s.
+Measured with `<cmath>` and an OpenMP loop (g++ 12): 0.28 s of processor time without, 0.14 s with, of which 0.13 s are reading the loop's
+text, compiling and linking.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ from dvk import machine, resources
 from dvk.records import content_hash
 
 HEADERS = ("algorithm", "cmath", "cstdlib", "thread", "vector")
-"""Made on demand, of those that take long to read; 15 MB each."""
+"""Headers that take long to read, precompiled on demand; 15 MB each."""
 FLAGS = ("-O3", "-march=native", "-fPIC")
-"""What nearly every candidate compiles with; -O2 reads the same form."""
+"""Usual flags of candidates; -O2 reads the same form."""
 OPTIONAL = ("-fopenmp", "-ffast-math")
-"""A form is made for those that a candidate's text names."""
+"""Optional flags: a form is made if a candidate's text names them."""
 MAKE_S = 60.0
 
 _FIRST = re.compile(r"^[ \t]*#[ \t]*include[ \t]*([<\"][^>\"\n]*[>\"])", re.MULTILINE)
 
 
 def env(source: str) -> dict[str, str]:
-    """What a candidate's environment needs for its first header to be read in its precompiled form; nothing where there is none."""
+    """Return the environment that lets a candidate's first header be read in its precompiled form; empty without one."""
     match = _FIRST.search(source)
     header = match.group(1)[1:-1] if match and match.group(1).startswith("<") else ""
     if header not in HEADERS:
@@ -47,7 +46,7 @@ def env(source: str) -> dict[str, str]:
 
 @cache
 def _made(cxx: str, path: str, header: str, flags: tuple[str, ...]) -> Path | None:
-    """The folder with a header's form for some flags, made if it is missing; None where that cannot be."""
+    """Return the folder with a header's form for some flags, made if it is missing; None if that is impossible."""
     compiler = shutil.which(cxx or "g++", path=path)
     if compiler is None:
         return None
@@ -70,4 +69,4 @@ def _make(command: list[str], header: str, form: Path) -> None:
         text.write_text(f"#include <{header}>\n")
         subprocess.run([*command, "-x", "c++-header", str(text), "-o", str(made)], capture_output=True, timeout=MAKE_S, check=True)
         made.chmod(0o444)
-        os.replace(made, form)  # another process may have been faster: its form is as good
+        os.replace(made, form)  # another process may have been faster: its form is equivalent

@@ -1,8 +1,8 @@
-"""CUDA C++ text to machine code through NVRTC, for several architectures at once; no GPU and no toolkit is needed.
+"""Compilation of CUDA C++ text with NVRTC, for several architectures at once; needs no GPU and no toolkit.
 
 The library comes with torch's CUDA wheels (`pip install nvidia-cuda-nvrtc` elsewhere) or the CUDA toolkit. Results are
 cached under `$DVK_HOME/cache/cubin` by content, options, version of NVRTC and headers; a damaged entry is created again.
-NVRTC was chosen over nvcc for time: a small kernel takes 0.02–0.1 s against 0.3 s, and nothing of the host is compiled.
+NVRTC is used instead of nvcc for speed: a small kernel takes 0.02–0.1 s against 0.3 s, and no host code is compiled.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SHARED = re.compile(r"(\d+) bytes smem")
 
 
 class CompileError(Exception):
-    """NVRTC refused the text: the first error, with its line. `log` holds everything it said."""
+    """NVRTC refused the text: the first error, with its line. `log` holds its whole output."""
 
     def __init__(self, message: str, log: str):
         super().__init__(message)
@@ -44,7 +44,7 @@ class CompileError(Exception):
 
 @dataclass(frozen=True)
 class CompiledModule:
-    """What became of one text for one architecture."""
+    """Result for one text and one architecture."""
 
     arch: str
     """`sm_90` for machine code, `compute_90` for PTX."""
@@ -53,7 +53,7 @@ class CompiledModule:
     kernels: dict[str, dict[str, int]] = field(default_factory=dict)
     """By mangled name: registers, spill_bytes (loads and stores), shared_bytes (static); empty for PTX."""
     seconds: float = 0.0
-    """What compiling took, 0 from the cache."""
+    """Compile time in seconds, 0 from the cache."""
     cached: bool = False
 
 
@@ -61,7 +61,7 @@ class NvrtcLibrary:
     """A loaded NVRTC.
 
     Args:
-        path: which one; found where absent.
+        path: its library; found if absent.
 
     Raises:
         MachineError: there is none, or it cannot be loaded.
@@ -74,7 +74,7 @@ class NvrtcLibrary:
         try:
             for part in sorted(path.parent.glob("libnvrtc-builtins.so.*")):
                 if "alt" not in part.name:
-                    # Wheels of CUDA 13 do not say where this half is; once loaded it is found by its name.
+                    # Wheels of CUDA 13 do not name the path of this library; once loaded it is found by its name.
                     ctypes.CDLL(str(part))
             self._lib = ctypes.CDLL(str(path))
         except OSError as error:
@@ -85,7 +85,7 @@ class NvrtcLibrary:
         self.version: tuple[int, int] = (numbers[0], numbers[1])
 
     def architectures(self) -> list[int]:
-        """Compute capabilities it makes machine code for, as 90 for 9.0."""
+        """Return compute capabilities that it compiles for, as 90 for 9.0."""
         count = ctypes.c_int()
         self._lib.nvrtcGetNumSupportedArchs(ctypes.byref(count))
         known = (ctypes.c_int * count.value)()
@@ -93,11 +93,11 @@ class NvrtcLibrary:
         return sorted(known)
 
     def compile(self, source: str, arch: str, options: Sequence[str] = (), name: str = "kernel.cu") -> tuple[bytes, str]:
-        """Machine code (`sm_…`) or PTX (`compute_…`), and the log; safe to call from several threads.
+        """Return machine code (`sm_…`) or PTX (`compute_…`), and the log; safe to call from several threads.
 
         Raises:
             CompileError: it refused.
-            MachineError: it does not know the architecture.
+            MachineError: it does not support the architecture.
         """
         lib, program = self._lib, ctypes.c_void_p()
         flags = [f"--gpu-architecture={arch}", *options]
@@ -110,7 +110,7 @@ class NvrtcLibrary:
                 known = ", ".join(f"sm_{number}" for number in self.architectures())
                 raise MachineError(f"NVRTC {self.version[0]}.{self.version[1]} makes no code for `{arch}`", f"it knows {known}")
             if status:
-                # Options that NVRTC does not know, and its own failures, are no faults of the text, but the log says so.
+                # Unknown options and internal failures of NVRTC are no faults of the text, but the log shows them.
                 raise CompileError(first_error(log, {name: source}) or f"NVRTC failed with status {status}", log)
             return self._text(program, "CUBIN" if arch.startswith("sm_") else "PTX"), log
         finally:
@@ -129,7 +129,7 @@ _loading = threading.Lock()
 
 
 def library(path: Path | None = None) -> NvrtcLibrary:
-    """The process's NVRTC at `path`, loaded once.
+    """Return the process's NVRTC at `path`, loaded once.
 
     Raises:
         MachineError: there is none.
@@ -142,23 +142,23 @@ def library(path: Path | None = None) -> NvrtcLibrary:
 
 def compile_cuda(source: str, archs: Sequence[str] = ("sm_90",), *, options: Sequence[str] = (), headers: bool | None = None,
                  nvrtc: NvrtcLibrary | None = None, folder: Path | None = None, name: str = "kernel.cu") -> dict[str, CompiledModule]:
-    """Compile a text for every architecture asked for, side by side.
+    """Compile a text for every requested architecture, in parallel.
 
     Args:
-        source: device code; kernels are found by name where they are `extern "C"`.
+        source: device code; kernels are found by name if they are `extern "C"`.
         archs: `sm_90`, `sm_90a`, … for cubins, `compute_90` for PTX.
-        options: further NVRTC options; `--std=c++17` where none names a standard.
-        headers: let `#include` find CUDA's headers; by default where the text includes anything.
-        nvrtc: the library; the process's own where absent.
-        folder: the cache; `$DVK_HOME/cache/cubin` where absent.
+        options: further NVRTC options; `--std=c++17` unless one names a standard.
+        headers: let `#include` find CUDA's headers; by default if the text includes anything.
+        nvrtc: the library; default: the process's.
+        folder: the cache; default: `$DVK_HOME/cache/cubin`.
         name: the text's name in error messages.
 
     Returns:
-        Architecture → what became of it.
+        Architecture → its result.
 
     Raises:
         CompileError: the text is wrong; the message is its first error with the line.
-        MachineError: NVRTC is missing, or does not know an architecture.
+        MachineError: NVRTC is missing, or does not support an architecture.
     """
     lib = nvrtc or library()
     flags = list(options)
@@ -193,7 +193,7 @@ def _compiled(lib: NvrtcLibrary, source: str, arch: str, flags: list[str], folde
 
 
 def resource_use(log: str) -> dict[str, dict[str, int]]:
-    """Registers, spilled bytes and static shared memory by kernel, from what `ptxas -v` printed."""
+    """Return registers, spilled bytes and static shared memory by kernel, from the output of `ptxas -v`."""
     result: dict[str, dict[str, int]] = {}
     current: dict[str, int] = {}
     for line in log.splitlines():
@@ -209,7 +209,7 @@ def resource_use(log: str) -> dict[str, dict[str, int]]:
 
 
 def _read(path: Path) -> tuple[dict[str, dict[str, int]], bytes] | None:
-    """An entry of the cache: digest, then one line of facts, then the image; None where it is missing or damaged."""
+    """Read an entry of the cache: digest, then one line of facts, then the image; None if it is missing or damaged."""
     try:
         content = path.read_bytes()
     except OSError:
@@ -223,7 +223,7 @@ def _read(path: Path) -> tuple[dict[str, dict[str, int]], bytes] | None:
 
 
 def _write(path: Path, module: CompiledModule) -> None:
-    """Whole or not at all; a cache that cannot be written costs time, not results."""
+    """Write a whole entry or none; an unwritable cache costs time, not results."""
     body = json.dumps(module.kernels).encode() + b"\n" + module.image
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""Build one of Triton's own C libraries, having made sure that its text is Triton's. Trusted; runs nothing of a candidate's.
+"""Build of one of Triton's C libraries, after checking that its text is Triton's. Trusted; runs no candidate code.
 
-Sandbox target. One request {name, source}, one answer {library: base64, or null where the text is not one that Triton writes}.
+Sandbox target. One request {name, source}, one answer {library: base64, or null if the text is not one that Triton writes}.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def serve(channel: RequestChannel) -> None:
 
 
 def built(name: str, source: str) -> bytes | None:
-    """The library, None where `source` is not Triton's."""
+    """Return the library, None if `source` is not Triton's."""
     from triton.backends.nvidia import driver
     from triton.runtime import build
 
@@ -46,7 +46,7 @@ def built(name: str, source: str) -> bytes | None:
 
 
 def ours(driver: Any, name: str, source: str) -> str | None:
-    """What Triton itself writes for the kernel signature that `source` seems to be for; None where it would write nothing."""
+    """Return Triton's text for the kernel signature of `source`; None if Triton would write none."""
     if name == "cuda_utils":
         return (Path(driver.__file__).parent / "driver.c").read_text()
     found = signature(source)
@@ -56,7 +56,7 @@ def ours(driver: Any, name: str, source: str) -> str | None:
 
 
 def signature(source: str) -> list[str] | None:
-    """A kernel's argument types, as Triton names them, from the text of its launcher; None where they cannot be told."""
+    """Return a kernel's argument types, as Triton names them, from the text of its launcher; None if they cannot be determined."""
     declared = {int(number): kind for kind, number in _DECLARED.findall(source)}
     if sorted(declared) != list(range(len(declared))) or len(declared) > MOST_ARGUMENTS:
         return None

@@ -1,4 +1,4 @@
-"""The small C libraries that Triton compiles in every process with an empty cache, compiled once a machine instead.
+"""Triton's small C libraries, which every process with an empty cache compiles, compiled once per machine instead.
 
 With its first kernel Triton has gcc build `cuda_utils`, and up to 3.8 a launcher for each kernel signature: 2 to 4 seconds in a
 candidate's process, whose cache is private. Their texts come from Triton and not from the candidate, so trusted code can make
@@ -31,14 +31,14 @@ from dvk.sandbox import Message, SandboxSession, wire
 BUILDER = "dvk.harness.toolchain.stub_builder:serve"
 NAMES = ("cuda_utils", "__triton_launcher")
 MOST_ASKED = 64
-"""Questions of one runner."""
+"""Most requests of one runner."""
 MOST_KEPT = 1024
-"""Signatures in the store; further ones are built by the runners."""
+"""Most signatures in the store; further ones are built by the runners."""
 BUILD_S = 60.0
 
 
 class Stubs:
-    """The parent's side: what is in the store, and who builds what is not."""
+    """The parent's side: the store, and the process that builds missing libraries."""
 
     def __init__(self, limits: Limits, folder: Path | None = None):
         self.limits = limits
@@ -48,7 +48,7 @@ class Stubs:
         self._foreign: set[str] = set()
 
     def get(self, name: str, source: str) -> bytes | None:
-        """The library built from `source`; None where that is not a text of Triton's. May be called from several threads."""
+        """Return the library built from `source`; None if that is not a text of Triton's. May be called from several threads."""
         key = hashlib.sha256(f"{name}\0{source}".encode()).hexdigest()
         with self._lock:
             lock = self._locks.setdefault(key, threading.Lock())
@@ -66,7 +66,7 @@ class Stubs:
             return built
 
     def line(self) -> socket.socket:
-        """An end for a runner, on which a thread of ours answers until it is closed."""
+        """Return a line's end for a runner; a thread here answers on it until it is closed."""
         ours, theirs = socket.socketpair()
         threading.Thread(target=self._answer, args=(ours,), name="dvk-stubs", daemon=True).start()
         return theirs
@@ -97,7 +97,7 @@ class Stubs:
         return base64.b64decode(library) if isinstance(library, str) else None
 
     def _keep(self, path: Path, content: bytes) -> None:
-        """Whole or not at all; a store that cannot be written costs time, not results."""
+        """Write a whole library or none; an unwritable store costs time, not results."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if len(os.listdir(self.folder)) >= MOST_KEPT:
@@ -111,7 +111,7 @@ class Stubs:
 
 
 def ask_through(descriptor: int) -> None:
-    """In a runner: have Triton ask on this line before it calls a compiler."""
+    """Make Triton in a runner ask on this line before it calls a compiler."""
     from triton import knobs
     from triton.runtime import build
 
@@ -149,7 +149,7 @@ def ask_through(descriptor: int) -> None:
 
 @cache
 def libcuda() -> dict[str, str]:
-    """Where the driver's library is, as Triton reads it from the environment: else each process runs ldconfig to find out."""
+    """Return the folder of the driver's library, as Triton reads it from the environment, which saves each process a run of ldconfig."""
     if "TRITON_LIBCUDA_PATH" in os.environ:
         return {}
     try:
@@ -161,7 +161,7 @@ def libcuda() -> dict[str, str]:
 
 
 def _machine() -> str:
-    """Triton, Python and the compiler decide what comes out."""
+    """Return the key of the store: Triton, Python and the compiler determine the libraries."""
     compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang") or ""
     parts: list[Any] = [machine.version("triton"), sys.version, os.path.realpath(compiler), os.uname().release]
     return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:16]

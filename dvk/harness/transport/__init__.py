@@ -1,1 +1,1 @@
-"""Between the judge's processes: frames, lent tensors, memory, faults."""
+"""Communication between the judge's processes: frames, lent tensors, memory, faults."""

@@ -1,4 +1,4 @@
-"""The page that referee and runner share in timed calls, and what a call comes to."""
+"""Control page that referee and runner share in timed calls, and the result of a call."""
 
 from __future__ import annotations
 

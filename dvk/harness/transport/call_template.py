@@ -1,4 +1,4 @@
-"""A call's arguments as text, with slots where lent tensors go. The referee writes, runners read, never the reverse."""
+"""A call's arguments as text, with slots for lent tensors. The referee writes, runners read, never the reverse."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Slot:
 
 
 def empty(args: list[Any], kwargs: dict[str, Any]) -> str:
-    """The call without its tensors.
+    """Return the call without its tensors.
 
     Raises:
         Whatever pickle raises for arguments it cannot take.
@@ -27,7 +27,7 @@ def empty(args: list[Any], kwargs: dict[str, Any]) -> str:
 
 
 def fill(text: str, tensors: Sequence[torch.Tensor]) -> tuple[list[Any], dict[str, Any]]:
-    """The call with `tensors` in its slots, in the order in which they were found."""
+    """Return the call with `tensors` in its slots, in order of occurrence."""
     places = iter(tensors)
     call: tuple[list[Any], dict[str, Any]] = pickle.loads(base64.b64decode(text))
     args, kwargs = pytree.tree_map_only(Slot, lambda _: next(places), call)

@@ -1,12 +1,11 @@
-"""How a module is called and how its answer is written down, by referee and runner alike.
+"""Calls of a module and the format of their answers, for referee and runner alike.
 
 A forward is seeded and without gradients. With `backward`, floating inputs and parameters require
 gradients and every differentiable output is pulled back along a cotangent drawn from the seed, in
 eighths between -1 and 1: exact in every dtype, so that the reference, its float64 twin and a
 candidate all pull along the same direction.
 
-`describe` flattens an answer in an order of its own, dictionaries by key, so that equal texts mean
-equal nesting whatever process wrote them.
+`describe` flattens an answer in a canonical order, dictionaries by key, so that equal texts mean equal nesting in all processes.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ MAX_REPR = 200
 
 
 class Called(NamedTuple):
-    """What a call returned, and what it left in the inputs that it writes."""
+    """A call's result, and the final values of the inputs that it writes."""
 
     returned: Any
     written: dict[str, torch.Tensor]
-    """By name of the input; their memory is this call's alone."""
+    """By name of the input; their memory belongs to this call alone."""
 
 
 class NotDifferentiable(Exception):
-    """No output depends on anything that has a gradient; the message says so for people."""
+    """No output depends on anything with a gradient; the message explains it to people."""
 
 
 def call(
@@ -70,7 +69,7 @@ def call(
 
 @contextmanager
 def in_mode(model: nn.Module, other: bool) -> Iterator[None]:
-    """The body runs in the other of train and eval mode, if asked."""
+    """Run the body in the other of train and eval mode, if requested."""
     flags = {module: module.training for module in model.modules()} if other else {}
     if other:
         model.train(not model.training)
@@ -82,7 +81,7 @@ def in_mode(model: nn.Module, other: bool) -> Iterator[None]:
 
 
 def describe(result: Any) -> tuple[list[Any], str]:
-    """The leaves of a result and the canonical text of its nesting.
+    """Return the leaves of a result and the canonical text of its nesting.
 
     Leaves are tensors, or constants as JSON has them: None, bool, int, float, str, and {"object": type and repr}
     for everything else.
@@ -95,12 +94,12 @@ def describe(result: Any) -> tuple[list[Any], str]:
 
 
 def with_written(text: str, number: int) -> str:
-    """The text of a call's nesting, where so many written inputs follow what it returned."""
+    """Return the text of a call's nesting, with this many written inputs after its result."""
     return f"{text}, inputs after the call: ({', '.join('*' * number)})" if number else text
 
 
 def leaf_names(result: Any) -> list[str]:
-    """A name for each leaf of `describe`: `best.0`, `output` for a lone one."""
+    """Return a name for each leaf of `describe`: `best.0`, `output` for a lone one."""
     names: list[str] = []
     if isinstance(result, Called):
         _text(result.returned, "", [], names)
@@ -110,20 +109,20 @@ def leaf_names(result: Any) -> list[str]:
 
 
 def after_the_call(name: str) -> str:
-    """What an input that the reference writes is called among its outputs."""
+    """Return the name of a written input among the outputs."""
     return f"input {name} after the call"
 
 
 def buffers_of(model: nn.Module) -> Buffers:
-    """Copies of all buffers."""
+    """Return copies of all buffers."""
     return {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
 
 
 def put_buffers(model: nn.Module, values: Buffers) -> None:
-    """Set the buffers back to `values`; those it does not name stay.
+    """Restore the buffers to `values`; buffers not named there stay.
 
-    What is as it should be is not written: who keeps what follows from buffers, a norm folded into the weights before it, has to
-    make it again whenever one is written, which nobody who uses a module in earnest does before each call.
+    Equal values are not written: code that caches values computed from buffers, e.g. a norm folded into the weights before it, must
+    recompute them after each write, which normal use does not cause before each call.
     """
     with torch.no_grad():
         for name, buffer in model.named_buffers():
@@ -132,7 +131,7 @@ def put_buffers(model: nn.Module, values: Buffers) -> None:
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Bit for bit, so that −0.0 is not 0.0; tensors of which that cannot be told count as different."""
+    """Whether values are equal bit for bit, so that −0.0 is not 0.0; tensors that cannot be compared count as different."""
     if type(one) is not torch.Tensor or one.device != other.device or one.dtype is not other.dtype:
         return False
     if one.is_meta or one.is_quantized or not (one.layout is other.layout is torch.strided):
@@ -145,7 +144,7 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def apart(model: nn.Module, result: Any) -> Any:
-    """A result whose tensors share no memory with the module's buffers: those that do are copied."""
+    """Return a result whose tensors share no memory with the module's buffers: those that do are copied."""
     held = {buffer.untyped_storage().data_ptr() for buffer in model.buffers()}
 
     def own(tensor: torch.Tensor) -> torch.Tensor:
@@ -187,7 +186,7 @@ def _differentiated(
     finally:
         for name, weight in weights.items():
             weight.requires_grad_(flags[name])
-    # What order autograd leaves them in is nobody's contract.
+    # The order in which autograd leaves them is unspecified.
     grads = [(torch.zeros_like(s) if g is None else g.detach()).contiguous() for s, g in zip(sources, tensors, strict=True)]
     with torch.no_grad():
         output = map_tensors(lambda tensor: tensor.detach(), result)
@@ -227,7 +226,7 @@ def _text(value: Any, path: str, leaves: list[Any], names: list[str]) -> str:
 
 
 def _children(value: Any) -> list[tuple[str, str, Any]] | None:
-    """(step of the path, label in the text, child) of one level, dictionaries in the order of their keys; None for a leaf."""
+    """Yield (step of the path, label in the text, child) of one level, dictionaries in the order of their keys; None for a leaf."""
     found, spec = pytree.tree_flatten_with_path(value, is_leaf=lambda node: node is not value)
     if spec.is_leaf():
         return None
@@ -246,5 +245,5 @@ def _constant(value: Any) -> Any:
     if value is None or type(value) in (bool, int, float, str):
         return value
     shown = repr(value)[:MAX_REPR]
-    # A default repr holds an address, which differs from process to process.
+    # A default repr contains an address, which differs between processes.
     return {"object": type(value).__name__ + ("" if " at 0x" in shown else f" {shown}")}

@@ -1,4 +1,4 @@
-"""What can be wrong with a runner."""
+"""Faults of a runner."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dvk.records import Status
 
 
 class CandidateFailed(Exception):
-    """The code under test raised, or was refused; fields of a verdict."""
+    """The code under test raised, or was rejected; fields of a verdict."""
 
     def __init__(self, status: Status, stage: str | None, error: str):
         super().__init__(error)
@@ -22,7 +22,7 @@ class Interfered(Exception):
 
 
 def failure_told(answer: dict[str, Any]) -> Exception:
-    """What to raise over an answer that says what the runner raised: its word counts against the candidate only."""
+    """Return the exception for an answer that reports an exception: the report counts against the candidate only."""
     failed = answer.get("failed")
     if not isinstance(failed, dict):
         return Interfered("it wrote to the judge's line")
@@ -37,7 +37,7 @@ def failure_told(answer: dict[str, Any]) -> Exception:
 
 
 def claims(answer: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
-    """The leaves that an answer describes, and the text of their nesting.
+    """Return the leaves that an answer describes, and the text of their nesting.
 
     Raises:
         Interfered: it describes none.
@@ -50,7 +50,7 @@ def claims(answer: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
 
 
 def claimed_layout(leaf: dict[str, Any]) -> Layout:
-    """What a runner says of one of its tensors.
+    """Return a runner's description of one of its tensors.
 
     Raises:
         Interfered: no tensor has that layout.
@@ -61,7 +61,7 @@ def claimed_layout(leaf: dict[str, Any]) -> Layout:
 
 
 def claimed_address(leaf: dict[str, Any]) -> int:
-    """Where a runner says that one of its tensors lies.
+    """Return a runner's address of one of its tensors.
 
     Raises:
         Interfered: that is no address.

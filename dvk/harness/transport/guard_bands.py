@@ -1,8 +1,8 @@
-"""Bands of known bytes around tensors in device memory: what a kernel writes outside a tensor shows in them.
+"""Guard bands: known bytes around tensors in device memory, which show writes outside a tensor.
 
-A CPU has unmapped pages for that (`process_memory.Mapping`), which an access faults on at once. A GPU has not: allocations lie side by side
-in pages of 2 MiB, and mapping each tensor by itself (cuMemMap, one process to another) costs more than the checks do. So reads go
-unnoticed here, and writes are noticed after the call. One look at all bands together is a kernel or two and a few bytes back.
+A CPU has unmapped pages for that (`process_memory.Mapping`), on which an access faults at once. On a GPU allocations are adjacent in pages
+of 2 MiB, and mapping each tensor separately (cuMemMap, one process to another) costs more than the checks do. So reads go unnoticed here,
+and writes are noticed after the call. A check of all bands together is a kernel or two and a few bytes back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ALIGNMENT = 512
 
 
 class Bands:
-    """Where tensors of these sizes lie in one block of memory, and the bands between.
+    """Layout of tensors of these sizes in one block of memory, with bands between.
 
     Args:
         sizes: bytes of each tensor.
@@ -48,15 +48,15 @@ class Bands:
             gap.fill_(self._byte)
 
     def flood(self, block: torch.Tensor) -> None:
-        """Write the bands and all between them, which is quicker where there are many."""
+        """Write the bands and all between them, which is faster if there are many."""
         block.fill_(self._byte)
 
     def views(self, block: torch.Tensor) -> list[torch.Tensor]:
-        """The bands, the first before the first tensor and each of the others behind one."""
+        """Return the bands, the first before the first tensor and each of the others behind one."""
         return [block[start:end] for start, end in self._gaps]
 
     def broken(self, block: torch.Tensor) -> list[int]:
-        """Numbers of the tensors beside which something was written: behind them, or before the first."""
+        """Return numbers of the tensors next to which something was written: behind them, or before the first."""
         views = self.views(block)
         if not bool((torch.cat(views) != self._byte).any()):
             return []
@@ -64,10 +64,10 @@ class Bands:
 
 
 class Guarded:
-    """Tensors with bands around them, as many as a call asks for.
+    """Allocates tensors with bands around them.
 
     Args:
-        most_bytes: no more are kept in all; tensors beyond are given out bare.
+        most_bytes: limit over all; tensors beyond it have no bands.
     """
 
     def __init__(self, most_bytes: int):
@@ -75,7 +75,7 @@ class Guarded:
         self._held: list[tuple[Bands, torch.Tensor, str]] = []
 
     def twin(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A new tensor that looks like `tensor`, its contents undefined; itself where there is no room."""
+        """Return a new tensor with the layout of `tensor`, its contents undefined; itself if there is no room."""
         extent = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
         size = extent * tensor.element_size()
         bands = Bands([size])
@@ -88,5 +88,5 @@ class Guarded:
         return block[bands.offsets[0] : bands.offsets[0] + size].view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
 
     def broken(self) -> str | None:
-        """A tensor beside which something was written, for people."""
+        """Describe a tensor next to which something was written, for people."""
         return next((name for bands, block, name in self._held if bands.broken(block)), None)

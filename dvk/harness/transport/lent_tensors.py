@@ -21,56 +21,56 @@ from dvk.harness.transport import process_memory as memory
 from dvk.harness.transport.guard_bands import Bands
 
 Layout = dict[str, Any]
-"""One tensor's outside: dtype (no prefix), shape, strides, and `conj` or `neg` where that bit is set; JSON."""
+"""Layout of one tensor: dtype (no prefix), shape, strides, and `conj` or `neg` if that bit is set; JSON."""
 
 ALIGNMENT = 64
 """torch's own on CPUs; vector code of honest kernels counts on it."""
 
 
 def layout_of(tensor: torch.Tensor) -> Layout:
-    """The outside of a strided tensor."""
+    """Return the layout of a strided tensor."""
     layout = {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape), "strides": list(tensor.stride())}
     return {**layout, **{bit: True for bit, is_set in (("conj", tensor.is_conj()), ("neg", tensor.is_neg())) if is_set}}
 
 
 def memory_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The values as they lie in memory: `tensor` with its conjugate and negative bits cleared."""
+    """Return the values as stored: `tensor` with its conjugate and negative bits cleared."""
     tensor = tensor.conj() if tensor.is_conj() else tensor
     return torch._neg_view(tensor) if tensor.is_neg() else tensor
 
 
 def values_of(memory: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """`memory` as the tensor of this layout that it was copied from: with its conjugate and negative bits."""
+    """Return `memory` as the tensor of this layout that it was copied from: with its conjugate and negative bits."""
     memory = memory.conj() if layout.get("conj") else memory
     return torch._neg_view(memory) if layout.get("neg") else memory
 
 
 def extent_of(layout: Layout) -> int:
-    """Elements from the first to the last one, gaps of the strides included."""
+    """Return the elements from the first to the last one, gaps of the strides included."""
     if 0 in layout["shape"]:
         return 0
     return 1 + sum((n - 1) * s for n, s in zip(layout["shape"], layout["strides"], strict=True))
 
 
 def bytes_of(layout: Layout) -> int:
-    """Bytes from the first to the last element."""
+    """Return the bytes from the first to the last element."""
     return extent_of(layout) * dtype_of(layout).itemsize
 
 
 def empty_of(layout: Layout) -> torch.Tensor:
-    """A tensor of our own of this layout."""
+    """Return a new tensor of this layout."""
     return torch.empty_strided(tuple(layout["shape"]), tuple(layout["strides"]), dtype=dtype_of(layout))
 
 
 def dtype_of(layout: Layout) -> torch.dtype:
-    """As torch has it."""
+    """Return torch's dtype."""
     dtype: torch.dtype = getattr(torch, layout["dtype"])
     return dtype
 
 
 @cache
 def comparable(dtype: torch.dtype) -> bool:
-    """Tensors of it can be made and compared; those of quantised dtypes cannot be made without scales, those of bits not compared."""
+    """Whether tensors of it can be made and compared; quantised dtypes need scales, and bit dtypes cannot be compared."""
     try:
         one = torch.zeros(1, dtype=dtype)
         return torch.equal(one, one)
@@ -79,7 +79,7 @@ def comparable(dtype: torch.dtype) -> bool:
 
 
 def layout_claimed(leaf: dict[str, Any]) -> Layout | None:
-    """The outside of a tensor as another process describes it; None where no tensor looks so."""
+    """Return the layout of a tensor as another process describes it; None if it is impossible."""
     try:
         layout: Layout = {
             "dtype": str(leaf["dtype"]), "shape": [int(n) for n in leaf["shape"]], "strides": [int(n) for n in leaf["strides"]],
@@ -95,12 +95,12 @@ def layout_claimed(leaf: dict[str, Any]) -> Layout | None:
 
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:
-    """Everything from a strided tensor's first to its last element, as one dimension."""
+    """Return everything from a strided tensor's first to its last element, as one dimension."""
     return tensor.as_strided((extent_of(layout_of(tensor)),), (1,))
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
-    """Memory of its own under the same strides; `clone` makes others where elements overlap or lie apart."""
+    """Return a copy with the same strides; `clone` makes others if elements overlap or have gaps."""
     copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
     if copy.numel():
         flat(copy).copy_(flat(tensor))
@@ -111,11 +111,11 @@ class Board:
     """Tensors in lent memory.
 
     Attributes:
-        tensors: views on the lent memory, in the order of the layouts.
+        tensors: views of the lent memory, in the order of the layouts.
     """
 
     def __init__(self, layouts: Sequence[Layout], device: str, lent: Any = None):
-        """The owner's end; `lent`, from `offer`, makes it a borrower's.
+        """Create the owner's end; with `lent`, from `offer`, a borrower's.
 
         Raises:
             OSError, RuntimeError: no memory, or it cannot be mapped here.
@@ -132,21 +132,21 @@ class Board:
         ]
 
     def offer(self) -> tuple[dict[str, Any], tuple[int, ...]]:
-        """What a borrower needs: a JSON object and descriptors to send with it."""
+        """Return a borrower's JSON object and descriptors."""
         lent, descriptors = self._memory.offer()
         return {"layouts": self.layouts, "device": self.device, "lent": lent}, descriptors
 
     @classmethod
     def borrow(cls, offered: dict[str, Any], descriptors: list[int]) -> Board:
-        """The other end of `offer`; takes its descriptor from `descriptors`."""
+        """Open the other end of `offer`; takes its descriptor from `descriptors`."""
         return cls(offered["layouts"], offered["device"], descriptors.pop(0) if offered["device"] == "cpu" else offered["lent"])
 
     def put(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Copy values in, laid out alike; they are there when this returns, for whatever process."""
+        """Copy values in, with the same layout; they are visible to all processes when this returns."""
         for place, tensor in zip(self.tensors, tensors, strict=True):
             if place.numel():
                 flat(place).copy_(flat(tensor))
-        if self.device == "cuda":  # another process's kernels do not wait for our stream
+        if self.device == "cuda":  # another process's kernels do not wait for this stream
             torch.cuda.synchronize()
 
     def poison(self) -> None:
@@ -156,7 +156,7 @@ class Board:
                 flat(place).view(torch.uint8).fill_(0xFF)
 
     def holds(self, tensors: Sequence[torch.Tensor], but: Collection[int] = ()) -> list[int]:
-        """Positions, `but` left out, whose bits differ from `tensors`."""
+        """Return positions, `but` left out, whose bits differ from `tensors`."""
         return [
             i
             for i, (place, tensor) in enumerate(zip(self.tensors, tensors, strict=True))
@@ -164,12 +164,13 @@ class Board:
         ]
 
     def restore_guards(self) -> None:
-        """Make the surroundings of the tensors as they were."""
+        """Restore the memory around the tensors."""
         if isinstance(self._memory, _Device):
             self._memory.bands.paint(self._memory.block)
 
     def written_beside(self) -> list[int]:
-        """Positions of tensors beside which something was written since this was asked last, or `restore_guards`; on a CPU that faults."""
+        """Return positions of tensors next to which something was written since the last call, or `restore_guards`; on a CPU that faults
+        instead."""
         result = self._memory.bands.broken(self._memory.block) if isinstance(self._memory, _Device) else []
         if result:
             self.restore_guards()
@@ -182,7 +183,7 @@ class Board:
 
 
 def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Of equal length. On a CPU by memcmp, which takes a third of torch.equal's time."""
+    """Whether tensors of equal length are equal. On a CPU by memcmp, which takes a third of torch.equal's time."""
     if one.device.type != "cpu":
         return torch.equal(one, other)
     return memory.equal(one.data_ptr(), other.data_ptr(), one.numel())
@@ -196,7 +197,7 @@ class _Shared:
         try:
             self._mapping = memory.Mapping(descriptor, sizes)
         finally:
-            if lent is not None:  # mapped is enough for who borrows
+            if lent is not None:  # a borrower only needs it mapped
                 os.close(lent)
 
     def bytes(self, number: int, size: int) -> torch.Tensor:

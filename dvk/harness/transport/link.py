@@ -1,6 +1,6 @@
-"""The line between referee and runner: JSON frames with descriptors for orders, single bytes for timed calls.
+"""Line between referee and runner: JSON frames with descriptors for orders, single bytes for timed calls.
 
-Both ends use it; the referee's end believes nothing: an unreadable frame is `Garbled`, a closed line `Gone`.
+Both ends use it; the referee trusts no input: a malformed frame raises `Garbled`, a closed line `Gone`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class Gone(Exception):
 
 
 class Link:
-    """One end of the line; a blocking Unix socket. Whose other end is gone raises, and is no SIGPIPE.
+    """One end of the line; a blocking Unix socket. Writing to a closed end raises instead of SIGPIPE.
 
     Attributes:
-        descriptors: file descriptors that came with frames, in order; whoever takes one removes it.
+        descriptors: file descriptors that came with frames, in order; a reader removes those it takes.
     """
 
     def __init__(self, descriptor: int):
@@ -30,14 +30,14 @@ class Link:
         self.descriptors: list[int] = []
 
     def fileno(self) -> int:
-        """Of the socket."""
+        """Return the socket's descriptor."""
         return self._socket.fileno()
 
     def send(self, value: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
-        """One frame.
+        """Send one frame.
 
         Raises:
-            Gone: nobody is there to read it.
+            Gone: the other end is closed.
         """
         data = encode(value)
         try:
@@ -50,11 +50,11 @@ class Link:
             raise Gone from None
 
     def receive(self) -> dict[str, Any]:
-        """The next frame.
+        """Return the next frame.
 
         Raises:
             Gone: the other end is closed.
-            Garbled: what came is no frame.
+            Garbled: the input is no frame.
         """
         while (value := self._frames.next()) is None:
             try:
@@ -68,10 +68,10 @@ class Link:
         return value
 
     def ring(self, byte: bytes) -> None:
-        """One byte.
+        """Send one byte.
 
         Raises:
-            Gone: nobody is there to read it.
+            Gone: the other end is closed.
         """
         try:
             self._socket.send(byte, socket.MSG_NOSIGNAL)
@@ -79,7 +79,7 @@ class Link:
             raise Gone from None
 
     def wait(self) -> bytes:
-        """The next byte.
+        """Return the next byte.
 
         Raises:
             Gone: the other end is closed.

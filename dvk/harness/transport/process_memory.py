@@ -1,7 +1,7 @@
-"""Other processes' memory and processor time, and our own mappings, by system calls. Linux.
+"""Memory and processor time of other processes, and mappings of this one, by system calls. Linux.
 
-Reading a sibling's memory needs that it stays dumpable and that the kernel lets the same user (or
-its ancestor) trace it; the sandbox arranges both before any foreign code runs.
+Reading a sibling's memory requires that it stays dumpable and that the kernel lets the same user (or its ancestor) trace it; the sandbox
+ensures both before any candidate code runs.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _CHUNK = 1 << 30
 
 
 class UnreadableMemory(Exception):
-    """The other process's memory is not there, or it hides it."""
+    """The other process's memory is not there, or not readable."""
 
 
 def read_into(pid: int, address: int, target: int, size: int) -> None:
-    """Copy `size` bytes at `address` of process `pid` to our own address `target`.
+    """Copy `size` bytes at `address` of process `pid` to this process's address `target`.
 
     Raises:
         UnreadableMemory: not all of it could be read.
@@ -72,7 +72,7 @@ class Sample:
         self._buffer = ctypes.create_string_buffer(max(1, self.size))
 
     def read(self, pid: int, addresses: Sequence[int]) -> bytes:
-        """The lines, given where the blocks are in process `pid`.
+        """Return the lines, given the addresses of the blocks in process `pid`.
 
         Raises:
             UnreadableMemory: a block is not mapped there.
@@ -82,7 +82,7 @@ class Sample:
         return self._buffer.raw[: self.size]
 
     def of(self, own_addresses: Sequence[int]) -> bytes:
-        """The same lines of blocks in our own memory."""
+        """Return the same lines of blocks in this process's memory."""
         return b"".join(ctypes.string_at(own_addresses[block] + offset, n) for block, offset, n in self.places)
 
 
@@ -101,38 +101,37 @@ def _readv(pid: int, ranges: Sequence[tuple[int, int]], target: int, size: int) 
 
 
 def keep_freed() -> None:
-    """Have malloc keep what is freed and give it out again, instead of returning it to the kernel at moments of its own.
+    """Make malloc keep freed memory and reuse it, instead of returning it to the kernel at unpredictable times.
 
-    By default a large block comes back with all its pages to be faulted in again, or without, depending on what was
-    allocated before: seen on 8 MB outputs, 2,048 faults in one call and none in the next, which is twice the time of a
-    softmax, and one process may be stuck with the first and its twin with the second. Blocks of 32 MB and more are mapped again
-    each time, unless a heap happens to have room for them: of two processes with the same convolution of 103 MB one took 76 ms
-    a call and the other 30. So nothing is mapped, and all come from the heap.
+    By default a large block comes back with or without page faults on all its pages, depending on earlier allocations: on 8 MB outputs,
+    2,048 faults in one call and none in the next, which is twice the time of a softmax, and one process may stay with the first and another
+    with the second. Blocks of 32 MB and more are mapped again each time, unless a heap has room for them: of two processes with the same
+    convolution of 103 MB one took 76 ms per call and the other 30. So nothing is mapped, and all blocks come from the heap.
     """
     trim_threshold, mmap_max = -1, -4
     try:
         _libc.mallopt(trim_threshold, -1)  # never
         _libc.mallopt(mmap_max, 0)
-    except AttributeError:  # another C library than GNU's
+    except AttributeError:  # a C library other than GNU's
         pass
 
 
 class HeapReserve:
-    """Memory that is in the heap before a call needs it, of a process that keeps what is freed.
+    """Heap memory allocated before a call needs it, in a process that keeps freed memory.
 
-    What a heap must hold is more than what a call holds at its peak: an aligned block does not fit where its like was freed. So twice
-    what a call made the process grow by is put there before the next, a few times.
+    A heap must hold more than a call's peak: an aligned block does not fit where an equal one was freed. So twice the growth of the process
+    in a call is allocated before the next, a few times.
     """
 
     def __init__(self) -> None:
         self._before, self._left = resident(), REFILLS
 
     def begin(self) -> None:
-        """A call begins."""
+        """Start a call."""
         self._before = resident()
 
     def refill(self) -> None:
-        """Between calls, when what the last one made is freed."""
+        """Run between calls, when the last one's results are freed."""
         size = min(2 * (resident() - self._before), MOST_SPARE)
         if size >= LEAST_SPARE and self._left and (block := _libc.malloc(size)):
             ctypes.memset(block, 0, size)
@@ -141,7 +140,7 @@ class HeapReserve:
 
 
 def resident(pid: int | str = "self") -> int:
-    """Bytes of a process's own memory that are there; shared memory is not its own. 0 where that is not told."""
+    """Return resident bytes of a process's private memory, without shared memory. 0 if unknown."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
             _, resident, shared, *_ = map(int, file.read().split())
@@ -151,7 +150,7 @@ def resident(pid: int | str = "self") -> int:
 
 
 def give_back() -> None:
-    """Return what `keep_freed` has kept to the kernel, now that it is of no more use."""
+    """Return the memory kept by `keep_freed` to the kernel, once it is unused."""
     try:
         _libc.malloc_trim(0)
     except AttributeError:
@@ -159,12 +158,12 @@ def give_back() -> None:
 
 
 def equal(one: int, other: int, size: int) -> bool:
-    """The `size` bytes at two addresses of this process agree."""
+    """Whether the `size` bytes at two addresses of this process agree."""
     return not _libc.memcmp(one, other, size)
 
 
 def processor_s(pid: int) -> float:
-    """Processor seconds that all threads of process `pid` have used.
+    """Return processor seconds of all threads of process `pid`.
 
     Raises:
         OSError: there is no such process.
@@ -173,12 +172,12 @@ def processor_s(pid: int) -> float:
 
 
 def stopped(pid: int) -> bool:
-    """All threads of process `pid` are stopped, or it has ended."""
+    """Whether all threads of process `pid` are stopped, or it has ended."""
     return _all(pid, b"TtZX")
 
 
 def ended(pid: int, within_s: float = 0.1) -> bool:
-    """All threads of process `pid` have ended; one that is killed loses its memory a moment before."""
+    """Whether all threads of process `pid` have ended; a killed one loses its memory a moment before."""
     deadline = time.monotonic() + within_s
     while not (over := _all(pid, b"ZX")) and time.monotonic() < deadline:
         time.sleep(0.001)
@@ -197,7 +196,7 @@ def _all(pid: int, states: bytes) -> bool:
 
 
 class Mapping:
-    """Shared memory in segments, each flush against an unmapped page behind it, so that running over its end faults.
+    """Shared memory in segments, each ending at an unmapped page, so that an overrun faults.
 
     Args:
         descriptor: of a memfd that holds the segments one after another, each from a page's start.
@@ -225,25 +224,25 @@ class Mapping:
             at, offset = at + size + PAGE, offset + size
 
     def close(self) -> None:
-        """Unmap; what still points here faults."""
+        """Unmap; remaining pointers then fault."""
         if self._base is not None:
             _libc.munmap(self._base, self._size)
             self._base = None
 
 
 def shared(sizes: Sequence[int]) -> int:
-    """A new memfd for segments of these sizes, zero-filled and of this size for good; the caller closes it.
+    """Return a new memfd for segments of these sizes, zero-filled and of fixed size; the caller closes it.
 
     Raises:
         OSError: no memory.
     """
     descriptor = os.memfd_create("dvk", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(descriptor, max(PAGE, sum(map(pages_of, sizes))))
-    # A borrower that makes it shorter would end all who touch what is gone.
+    # A borrower that shortens it would kill all processes that touch the removed part.
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
     return descriptor
 
 
 def pages_of(size: int) -> int:
-    """`size` rounded up to whole pages."""
+    """Return `size` rounded up to whole pages."""
     return -(-size // PAGE) * PAGE
