@@ -183,7 +183,7 @@ class ProcessGroup:
         mine = f"process {self.rank}: {type(error).__name__}: {error}"
         try:
             said: bytes = self._store.compare_set(FAILED, "", mine)
-        except RuntimeError:  # who keeps the store is gone: nobody else can tell
+        except RuntimeError:  # the process with the store has ended: no other can report it
             return True
         return said.decode(errors="replace") == mine
 

@@ -46,7 +46,7 @@ def collect(
     out: Out = None, resume: Resume = False, data: Data = None, backend: Backends = None, tasks: Tasks = None, workers: Workers = None,
     as_json: Json = False, config: Conf = None, settings: Settings = None,
 ) -> None:
-    """What there is to learn from: the composer's texts for generated tasks, or examples of your own."""
+    """Source of examples: the composer's programs for generated tasks, or given files."""
     run(("collect",), out, resume, as_json, config, settings, data=data, backend=backend, tasks=tasks, workers=workers)
 
 

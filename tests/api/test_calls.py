@@ -115,7 +115,7 @@ def test_evaluate_says_nothing_unless_asked(capfd: pytest.CaptureFixture[str], t
 
 
 def found(live: nn.Module, tmp_path: Path) -> Result:
-    """What a search gives back that ended with the composer's drop-in, without the search."""
+    """Run a search that ends with the composer's drop-in, without the search."""
     written = write(live, [X], {})
     task = tasks.load(written.spec)
     captured = capture(task, Limits())

@@ -42,7 +42,7 @@ def of_cell(text: str, cell: int = 1, **more: Any) -> dict[str, Any]:
 
 
 def rebuilt(written: Written) -> Any:
-    """What the judge makes of the file: built, in this process."""
+    """Build the judge's module of the file, in this process."""
     path, _, entry = written.spec.rpartition(":")
     task = of_text(Path(path).read_text(), entry, entry).model_copy(update={"path": path})
     return build(task.model_copy(update={"kind": find(run_file(task), entry, path)[1]}))
@@ -269,7 +269,7 @@ print(write(Net(), [torch.ones(4)], {}).spec)
 
 
 def test_a_script_without_a_guard_is_not_run_again(tmp_path: Path) -> None:
-    """And what lies beside it can be imported."""
+    """Files next to it can be imported."""
     (tmp_path / "beside.py").write_text("import torch\nclass Half(torch.nn.Module):\n    def forward(self, x):\n        return x / 2\n")
     (tmp_path / "script.py").write_text(SCRIPT)
     done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=True)

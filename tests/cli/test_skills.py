@@ -36,7 +36,7 @@ none
 
 
 class Dvk:
-    """Runs `dvk skills …` with a home of its own."""
+    """Runs `dvk skills …` with a separate home."""
 
     def __init__(self, home: Path):
         self.home = home

@@ -1,4 +1,4 @@
-"""What runs in the child of test_unplug and test_libraries: PyTorch's operators, or a library's `number`, one at a time."""
+"""Child of test_disable_ops and test_libraries: calls PyTorch's operators, or a library's `number`, one at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that try the judge's patience: what a forward may return besides tensors, and what it may do while it is looked at.
+"""Hostile answers: values other than tensors, and effects of reading them.
 
 `every()` names more than two hundred: each tensor from the first call on and from the third, objects, deeds. The task is
 `y = softmax(x)` with one output; every deed is a function body that sees `x`, the right answer `y` and the number of the call.

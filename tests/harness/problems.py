@@ -56,7 +56,7 @@ def made(cases: Cases) -> list[Case]:
 
 
 def judged(cases: Cases, case: Case, function: Function) -> Comparison:
-    """What becomes of `function(model, *args)`, the reference's module under the case's weights, on one case."""
+    """Result of `function(model, *args)`, the reference's module under the case's weights, on one case."""
     cases.use(case.key.weights)
     args, kwargs = map_tensors(torch.clone, (case.args, case.kwargs))
     with torch.no_grad(), in_mode(cases.built.model, case.key.other_mode):

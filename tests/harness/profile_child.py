@@ -12,7 +12,7 @@ from dvk.sandbox import RequestChannel
 
 
 def looks(channel: RequestChannel) -> None:
-    """Own libraries and coverage before a library of its own is loaded, and own libraries after."""
+    """Own libraries and coverage before a private library is loaded, and own libraries after."""
     import _ctypes
 
     x, path = torch.randn(64, 64), (channel.receive() or {})["path"]

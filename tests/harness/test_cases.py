@@ -113,7 +113,7 @@ def test_an_input_family_unfit_for_judging_is_skipped(forward: str, inputs: str,
 
 
 def test_inputs_that_are_never_negative_stay_so_where_they_must() -> None:
-    """The first input keeps its sign, the second is still drawn anew."""
+    """The first input keeps its sign, the second is still drawn again."""
     cases = cases_of(model("return torch.sqrt(x) * y", "[torch.rand(64, 32), torch.rand(64, 32) - 0.2]", arguments="x, y"))
     (case,) = [case for case in made(cases) if case.key.family == "zero_mean"]
     native = made(cases)[0]
@@ -323,7 +323,7 @@ def test_a_returned_buffer_is_a_copy() -> None:
 
 
 def test_buffers_that_are_what_they_should_be_are_not_written() -> None:
-    """Whoever keeps what follows from them would make it anew in each timed call."""
+    """Code that caches values computed from them would recompute them in each timed call."""
     norm = nn.BatchNorm1d(3)
     kept = buffers_of(norm)
     assert norm.running_mean is not None and norm.running_var is not None

@@ -14,7 +14,7 @@ CALM = [1.0, 1.001, 0.999, 1.0005, 0.9995]
 
 
 def measured(draws: random.Random, true: float, spread: float) -> Claim:
-    """What the judge would do: five sets of processes, five more if undecided."""
+    """Decide as the judge does: five sets of processes, five more if undecided."""
     speedups = [true * math.exp(draws.gauss(0, spread)) for _ in range(LAST_LOOK)]
     controls = [math.exp(draws.gauss(0, spread)) for _ in range(LAST_LOOK)]
     first = claim(speedups[:FIRST_LOOK], controls[:FIRST_LOOK])

@@ -1,4 +1,4 @@
-"""Comparison of outputs: what is wrong is found and said, and precision classes are told apart."""
+"""Comparison of outputs: errors are found and described, and precision classes are distinguished."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""C++ candidates under sanitizers, in the sandbox: what is wrong is told by file and line, what is right runs clean."""
+"""C++ candidates under sanitizers, in the sandbox: errors are reported by file and line, right candidates run clean."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a candidate's process gets besides its code: extensions compiled before it is judged, and the compiler's word if it refuses."""
+"""Resources of a candidate's process besides its code: prebuilt extensions, and the compiler's error if it refuses."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ print("built in", seconds)
 
 
 def build(folder: Path, env: dict[str, str], result: str = "y", flags: str = "[]") -> tuple[subprocess.CompletedProcess[str], float]:
-    """Build and run a small extension in a process of its own; the seconds are torch's."""
+    """Build and run a small extension in a separate process; the seconds are torch's."""
     code = textwrap.dedent(BUILD).format(result=result, flags=flags)
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **env, "TORCH_EXTENSIONS_DIR": str(folder), "MAX_JOBS": "2"},
                           capture_output=True, text=True)

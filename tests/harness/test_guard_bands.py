@@ -1,4 +1,4 @@
-"""Bands of known bytes around tensors: where they lie, and that a write beside a tensor shows while one inside does not."""
+"""Guard bands around tensors: their places, and that a write outside a tensor shows while one inside does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Problems that can be solved without solving them are found, and which inputs tell is said."""
+"""Degenerate problems are found, with the inputs that separate answers."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def judge(court: JudgeSession, source: str, tier: str = "smoke") -> Verdict:
 
 
 def problem(court: JudgeSession, name: str) -> str | None:
-    """What is wrong with the judgement of one answer."""
+    """Error of the judgement of one answer."""
     session = court._referee._session
     verdict = judge(court, SOURCES[name], "search" if name.endswith("late") else "smoke")
     if session is not None and court._referee._session is not session:

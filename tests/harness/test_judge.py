@@ -71,7 +71,7 @@ MISBEHAVING = [
     ("sys_exit", "launch_error", "SystemExit: 3"),
     ("base_exception", "launch_error", "Rude: nobody catches me"),
     ("kills_itself", "launch_error", "crashed (SIGKILL)"),
-    ("kills_its_guard", "launch_error", "crashed (SIGKILL)"),  # the first process of its own namespace
+    ("kills_its_guard", "launch_error", "crashed (SIGKILL)"),  # the first process of its namespace
     ("writes_to_the_judge", "cheat", "interfered"),
     ("threads", "launch_error", "thread"),
     ("endless", "timeout", "longer than 1 s"),
@@ -83,7 +83,7 @@ IMPATIENT = QUICK.model_copy(update={"judge": QUICK.judge.model_copy(update={"ca
 
 @cache
 def verdicts(reference: str, impatient: bool) -> dict[str, Verdict]:
-    """Of all candidates of a reference that these lists name, judged without timing by one court, as users have it."""
+    """Verdicts of all candidates of a reference in these lists, judged without timing by one judge session, as for users."""
     listed = [entry.values if hasattr(entry, "values") else entry for entry in (*GOOD, *BAD)]
     names = [entry[1] for entry in listed if entry[0] == reference and (HAS_COMPILER or "cpp" not in entry[1])]
     if reference == "affine":

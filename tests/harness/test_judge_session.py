@@ -42,7 +42,7 @@ def test_referee_and_reference_serve_the_next_task() -> None:
     assert first is not None and second is not None and third is not None
     assert (first.status, second.status) == (Status.OK, Status.OK), (first.error, second.error)
     assert first.timing and second.timing and first.isolation and second.isolation
-    assert third.status is not Status.OK, "the reference is that of the task at hand"
+    assert third.status is not Status.OK, "the reference is the current task's"
 
 
 @pytest.mark.slow
@@ -294,7 +294,7 @@ def test_what_replays_a_graph_itself_is_timed_from_end_to_end() -> None:
 
 
 def test_with_baselines_host_time_counts() -> None:
-    """What is replayed from a graph has none, and torch.compile's own would be left out nowhere."""
+    """Graph replays have no host code, and torch.compile's would be left out nowhere."""
     made = JudgeSession(task("affine"), QUICK, contract="auto")
     made._recorded = {}
     assert made._plannable(candidate("good/triton_affine"))

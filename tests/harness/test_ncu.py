@@ -127,7 +127,7 @@ def test_counters_join_the_profile() -> None:
 # ---------------------------------------------------------------- a candidate under it
 
 RUNS = "while [ \"$1\" != '" + sys.executable + "' ]; do shift; done"
-"""What is left of the command line is the program."""
+"""The rest of the command line is the program."""
 
 
 @pytest.mark.slow

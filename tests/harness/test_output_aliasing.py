@@ -1,4 +1,4 @@
-"""What a candidate has returned must stay as it was, in calls that are timed and in others, unless the reference does the same."""
+"""A candidate's results must not change in later calls, timed or not, unless the reference's do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose work an answer is, under --require-kernels: what a plan calls, and who computes by himself only when he is looked at."""
+"""Own computation under --require-kernels: calls of a plan, and candidates that compute only when they are checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose code a program counter is in, by where it was mapped from; and which threads wait for others."""
+"""Attribution of program counters to mapped files; and which threads wait for others."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ print(faults() - before)
 
 
 def printed(script: str) -> list[int]:
-    """Numbers that a script prints in a process of its own, after HEAD."""
+    """Numbers that a script prints in a separate process, after HEAD."""
     done = subprocess.run([sys.executable, "-c", HEAD + script], capture_output=True, text=True, check=True)
     return [int(n) for n in done.stdout.split()]
 

@@ -1,4 +1,4 @@
-"""Where the time goes: own code, libraries and the host are told apart, on what a real call and a real GPU's trace show."""
+"""Profiles separate own code, libraries and the host, on a real call and a real GPU's trace."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_own_code_is_what_libraries_did_not_do(own_work: Callable[[torch.Tensor]
 
 
 def test_only_code_from_elsewhere_is_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a fresh process, because this one has loaded who knows what."""
+    """In a fresh process, because this one has loaded unknown libraries."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     mine = str(tmp_path / "mine.so")
     answer = call("tests.harness.profile_child:looks", {"path": mine}, Config().limits)

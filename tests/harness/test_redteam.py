@@ -20,7 +20,7 @@ NUM_ROWS = {"A": 13, "B": 7, "C": 11, "D": 23, "E": 9, "F": 8, "G": 20}
 """Cases of the survey by class."""
 
 SHARED = {"A13": "A11", "B05": "B06", "C04": "C03", "E04": "E03"}
-"""Rows whose honest side is another row's: there is no fine line of their own."""
+"""Rows whose honest side is another row's: they have no separate fine line."""
 
 SURVEY = [f"{letter}{number:02}" for letter, count in NUM_ROWS.items() for number in range(1, count + 1)]
 ABSENT: dict[str, str] = runpy.run_path(str(KERNELS / "absent.py"))["ABSENT"]

@@ -1,4 +1,4 @@
-"""No kernel undercuts the floor, and no honest one is said to: only what must move counts."""
+"""No kernel undercuts the floor, and no honest one is accused of it: only bytes that must move count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a candidate learns before its clock starts says nothing of inputs that it has not been given."""
+"""Values that a candidate sees before its clock starts reveal nothing about later inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Triton's C libraries from the parent's store: what is Triton's is told from what is not, and a runner gets it without a compiler."""
+"""Triton's C libraries from the parent's store: Triton's texts are recognised, and a runner gets them without a compiler."""
 
 from __future__ import annotations
 

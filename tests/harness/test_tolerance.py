@@ -1,4 +1,4 @@
-"""What a precision class admits, given the reference's own error and that of the next coarser format."""
+"""Admitted errors of a precision class, given the reference's error and that of the next coarser format."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_floors_defaults_and_ceilings() -> None:
 
 
 def test_classes_do_not_overlap() -> None:
-    """What fp32 admits at most is less than half of what TF32 makes of zero-mean products (2e-4), and so on down."""
+    """fp32's largest admitted error is less than half of TF32's on zero-mean products (2e-4), and so on down."""
     assert FP32.ceiling.typical < 1e-4
     assert class_of("fp64", set()).ceiling.typical < 1e-7
     assert class_of("tf32", set()).ceiling.typical < 1.4e-3

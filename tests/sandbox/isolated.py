@@ -1,4 +1,4 @@
-"""What runs in isolated children in the tests: deeds by name, each answered with its result or the error it met."""
+"""Actions of isolated children in the tests, by name, each answered with its result or its error."""
 
 from __future__ import annotations
 

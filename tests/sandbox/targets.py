@@ -1,4 +1,4 @@
-"""What runs in the child in the sandbox's tests: one misbehaviour a function."""
+"""Targets of the sandbox's tests: one misbehaviour per function."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def memory(channel):
 
 
 def memory_after_a_rest(channel):
-    time.sleep(0.4)  # some looks of the warden at one who has not run
+    time.sleep(0.4)  # some looks of the warden at a process that has not run
     memory(channel)
 
 
@@ -116,7 +116,7 @@ def deletes_cwd(channel):
 
 
 def daemon(channel):
-    """A double-forked descendant in a session of its own, with its descriptors closed."""
+    """A double-forked descendant in a separate session, with its descriptors closed."""
     read, write = os.pipe()
     if os.fork() == 0:
         os.setsid()

@@ -68,7 +68,7 @@ def landlock(session):
 
 
 def test_caches_lie_in_the_home_wherever_the_user_keeps_them():
-    """A drop-in that was told of the user's could not write there."""
+    """A drop-in given the user's folder could not write there."""
     environ = {"DVK_CACHE": "/cache", "TRITON_CACHE_DIR": "/cache/triton", "HF_TOKEN": "secret", "LANG": "C"}
     isolated = variables.isolated(environ, "/session")
     assert isolated.pop("LANG") == "C"
@@ -462,7 +462,7 @@ print(json.dumps(found))
 @pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become an ordinary user; others are tested all along")
 def test_an_ordinary_user_is_isolated_too():
-    """Through a user namespace, where root needs none; and the judge, who is outside of it, still reads in."""
+    """Through a user namespace, although root needs none; the judge, outside of it, can still read it."""
     command = [sys.executable, "-m", "tests.sandbox.ordinary", "-c", ORDINARY]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     if "no mount namespace" in done.stderr:

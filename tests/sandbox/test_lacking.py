@@ -1,4 +1,4 @@
-"""What isolated code can do for want of a layer is said, and no more."""
+"""Gaps of missing layers are reported, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The filter's program, run by an interpreter of its own for both kinds of machine: what the kernel would decide."""
+"""The filter's program, run by a small interpreter for both architectures, as the kernel would."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PID = 4321
 
 
 def decide(code, machine, called, arguments=(), arch=None):
-    """What the filter returns for one system call; fails on a jump out of the program."""
+    """Return the filter's result for one system call; fails on a jump out of the program."""
     arguments = [value & (1 << 64) - 1 for value in arguments] + [0] * (6 - len(arguments))
     data = struct.pack("<iIQ6Q", called, seccomp.AUDIT_ARCH[machine] if arch is None else arch, 0, *arguments)
     program = [struct.unpack_from("<HBBI", code, start) for start in range(0, len(code), 8)]

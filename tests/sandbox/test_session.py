@@ -220,7 +220,7 @@ def test_settling_leaves_the_child_alone(kind):
 
 
 def test_settling_ends_a_race():
-    """What forks on and on, each time in a session of its own, has nowhere to go."""
+    """A process that forks forever, each time in a separate session, cannot escape."""
     with SandboxSession(target("hydra"), LIMITS) as session:
         assert session.receive(10) == Message({"running": True})
         assert session.settle() > 0

@@ -1,4 +1,4 @@
-"""What a warden imports, and that it speaks JSON without the library."""
+"""Imports of a warden, and JSON without the library."""
 
 from __future__ import annotations
 

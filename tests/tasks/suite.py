@@ -41,7 +41,7 @@ class Entry:
 
 
 def entries() -> list[Entry]:
-    """What the index says."""
+    """Read the index."""
     rows = json.loads(INDEX.read_text())
     return [Entry(r["name"], r["half"], r["level"], None if r["signature"] is None else tuple(r["signature"])) for r in rows]
 

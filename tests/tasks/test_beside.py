@@ -1,4 +1,5 @@
-"""What a file imports from beside it belongs to the task: its id tells it, and it imports where the folder cannot be read."""
+"""Files next to a task's file that it imports are part of the task: its id depends on them, and they import if the folder cannot be
+read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What differs on a GPU: where inputs and weights are made, TF32, and indices that end the process."""
+"""Differences on a GPU: where inputs and weights are made, TF32, and indices that kill the process."""
 
 from __future__ import annotations
 

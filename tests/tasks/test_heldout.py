@@ -27,7 +27,7 @@ def test_the_index_is_complete_and_balanced() -> None:
 
 
 def test_seeds_give_the_files_again() -> None:
-    """Should the generator have changed what it draws: freeze anew (`dvk.taskgen.freeze`), and measure anew."""
+    """If the generator's draws have changed: freeze again (`dvk.taskgen.freeze`), and measure again."""
     for entry in INDEX:
         made = make(entry["seed"], entry["level"], entry["profile"])
         assert made is not None

@@ -1,4 +1,4 @@
-"""What the user's interpreter can import, every process that judges can import; no more of those folders is shown than that."""
+"""Every judging process can import what the user's interpreter can; no more of those folders is readable."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_only_the_folder_is_shown(tmp_path: Path) -> None:
 
 
 def test_a_private_folder_is_refused_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lies right in a home folder cannot be read without the rest of it."""
+    """Files directly in a home folder cannot be readable without the rest of it."""
     assert importable.refused(os.path.expanduser("~")) and importable.refused("/tmp") and not importable.refused(str(tmp_path))
     home = Path("/tmp") / "far_act_of_home.py"
     home.write_text(ACT)

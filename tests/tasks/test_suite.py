@@ -1,4 +1,4 @@
-"""The benchmark suite: complete, in form, its halves strangers to each other and to training, and worth a speedup."""
+"""The benchmark suite: complete, well-formed, its two halves unlike each other and the training tasks, and worth a speedup."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_all_are_clean() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", suite.files(), ids=lambda path: path.stem)
 def test_the_judge_finds_it_healthy(tmp_path: Path, path: Path) -> None:
-    """No answer that nobody computed is accepted, and other shapes are there to be tried."""
+    """No made-up answer is accepted, and other shapes are available."""
     task = load(str(shrunken(path, tmp_path)))
     assert task.num_shape_variants >= 3 and not task.stochastic
     assert Cases(build(task), plan(task, "claim", 1, 11), 11).findings == ()

@@ -21,7 +21,7 @@ DENIED = {
 }
 """Files, storages under other tensors, streams, transfers with the host, asserts that stop the device."""
 BY_NUMBER = {torch.ops.aten.index.Tensor}
-"""Operators that take masks, where the result's shape depends on values, as well as numbers, where it does not."""
+"""Operators that take masks, so that the result's shape depends on values, as well as numbers, so that it does not."""
 DEVICES = ("cuda", "cpu")
 
 

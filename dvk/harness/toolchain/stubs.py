@@ -5,7 +5,7 @@ candidate's process, whose cache is private. Their texts come from Triton and no
 the same ones: a runner that is about to build asks (`ask_through`, by Triton's own hook), the parent answers from its store
 (`Stubs`), and what is not in there is built by a trusted child if, and only if, the text is what Triton itself writes
 (`dvk.harness.toolchain.stub_builder`). Anything else is built by the runner, as ever. Bytes travel over the line: nobody but
-the parent writes to the store, and the parent writes to nobody's folder.
+the parent writes to the store, and the parent writes to no other folder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every candidate that the composer makes for a shipped task can be recorded, with and without a graph of its own."""
+"""Every candidate that the composer makes for a shipped task can be recorded, with and without its CUDA graph."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ QUICK = ["pair_linear_gelu", "chain_conv_bn_add_relu", "rotary_embedding", "quan
 
 
 def config_on_gpu(source: str, init: list, training: bool, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What `dvk_config` says of the module on the GPU that is not there."""
+    """Configuration of the module by `dvk_config` on the fake GPU."""
     monkeypatch.setattr(guards, "dvk_tensors", (torch.Tensor, FakeTensor))
     with absent_gpu(H100, Tape(Refusals())), FakeTensorMode(allow_non_fake_inputs=True), torch.device("cuda"):
         return guards.dvk_config(execute(source).Model(*init).train(training))

@@ -1,4 +1,4 @@
-"""What is recorded: launches with their compiled code and arguments, operators, and what is done once a load."""
+"""Content of a recording: launches with their compiled code and arguments, operators, and steps done once per load."""
 
 from __future__ import annotations
 
