@@ -76,6 +76,11 @@ class BuiltTask:
         self._call = [None] * len(args), dict.fromkeys(kwargs)
         return args, kwargs
 
+    @property
+    def shared_inputs(self) -> tuple[tuple[str, str], ...]:
+        """Names of inputs that shared memory in the draw made last, before each became a tensor apart."""
+        return self._drawer.shared
+
     def _shape(self, variant: str | ShapeVariant) -> ShapeVariant | None:
         if isinstance(variant, ShapeVariant):
             return variant

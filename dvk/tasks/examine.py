@@ -21,6 +21,7 @@ from dvk.tasks.build import BuiltTask, build, run_file
 from dvk.tasks.hygiene import equal
 from dvk.tasks.input_sampler import Call
 from dvk.tasks.precision import PrecisionMode, classify
+from dvk.tasks.shared_memory import check_shared
 from dvk.tasks.sizes import num_bytes
 from dvk.tasks.sourcefile import fault
 from dvk.tasks.state import State, generators, restore, seeded, snapshot
@@ -127,6 +128,7 @@ def _run_twice(built: BuiltTask, call: Call, inputs: Named, twin: Call, kept: Na
     outputs = named_tensors(output)
     check_containers(call, nesting, built.task.entry)
     written_inputs = written(inputs, unwritten, kept, built.task.entry)
+    check_shared(written_inputs, built.shared_inputs, built.task.entry)
     if not outputs and not written_inputs:
         raise TaskError(f"{built.task.entry} returns no tensor but {type(output).__name__}",
                         "return a tensor, or a tuple or dict of them, or write to an input in place")

@@ -16,10 +16,11 @@ import torch
 from dvk.errors import TaskError
 from dvk.records import ShapeVariant, Task
 from dvk.tasks import entry
+from dvk.tasks.shared_memory import sharing
 from dvk.tasks.sourcefile import fault
 from dvk.tasks.specs import FLOATS, INTEGERS, InputSpec, parse_inputs
 from dvk.tasks.state import seeded
-from dvk.tasks.trees import map_tensors, named_inputs
+from dvk.tasks.trees import map_tensors, named_inputs, named_tensors
 
 Call = tuple[list[Any], dict[str, Any]]
 
@@ -40,6 +41,8 @@ class Drawer:
         self._forward = forward
         self._on_device = task.device != "cpu"
         self._specs = parse_inputs(task.input_specs)
+        self.shared: tuple[tuple[str, str], ...] = ()
+        """Names of inputs that share memory in what was drawn last, before they were copied."""
         self._check_names()
 
     def draw(self, seed: int, variant: ShapeVariant | None = None) -> Call:
@@ -90,6 +93,8 @@ class Drawer:
     def _own(self, call: Call) -> Call:
         dtype = getattr(torch, self._task.dtype) if self._task.dtype else None
         device = torch.device(self._task.device)
+        held = [t.untyped_storage()._cdata for _, t in named_tensors(call) if t.layout is torch.strided]
+        self.shared = sharing(self._named(call)) if len(set(held)) < len(held) else ()
 
         def own(tensor: torch.Tensor) -> torch.Tensor:
             wanted = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype

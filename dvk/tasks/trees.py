@@ -37,13 +37,26 @@ def take_apart(names: Mapping[str, Any]) -> None:
         pytree.register_pytree_node(kind, flat, whole, flatten_with_keys_fn=with_keys)
 
 
+_seen: set[type] = set()
+"""Dataclasses met in trees."""
+
+
+def take_apart_kinds(tree: Any) -> None:
+    """`take_apart` the dataclasses of values in the tree that no file has at its top level: nested ones, those of other modules."""
+    while kinds := {type(leaf) for leaf in pytree.tree_leaves(tree) if dataclasses.is_dataclass(leaf)} - _seen - {type}:
+        _seen.update(kinds)
+        take_apart({kind.__qualname__: kind for kind in kinds})
+
+
 def map_tensors(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
     """Return `tree` with `function` applied to every tensor in it."""
+    take_apart_kinds(tree)
     return pytree.tree_map_only(torch.Tensor, function, tree)
 
 
 def named_tensors(tree: Any, root: str = "") -> Named:
     """Return every tensor of `tree` with its path: `x`, `x.0`, `state.mask`; the root alone is `output`."""
+    take_apart_kinds(tree)
     result: Named = []
     for path, leaf in pytree.tree_flatten_with_path(tree)[0]:
         if isinstance(leaf, torch.Tensor):

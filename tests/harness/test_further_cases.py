@@ -30,6 +30,11 @@ def loss(m: nn.Module, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 ARGUMENTS: dict[str, tuple[str, str, str, Any, Any]] = {
     "scale": ("return torch.relu(x) * a + 1", "[torch.randn(32, 64), 0.5]", "x, a",
               lambda m, x, a: torch.relu(x) * 0.5 + 1, lambda m, x, a: torch.relu(x) * a + 1),
+    "sign": ("return torch.relu(x) * a + 1", "[torch.randn(32, 64), 0.5]", "x, a",
+             lambda m, x, a: torch.relu(x) * abs(a) + 1, lambda m, x, a: 1 + a * x.clamp(min=0)),
+    "sizes": ("return torch.stack([part.amax(-1) for part in x.split(sizes, -1)])", "[torch.randn(32, 64), [8, 24, 32]]", "x, sizes",
+              lambda m, x, sizes: torch.stack([part.amax(-1) for part in x.split([8, 24, 32], -1)]),
+              lambda m, x, sizes: torch.stack([part.max(-1).values for part in x.split(sizes, -1)])),
     "count": ("return x.topk(k, -1).values.sum(-1)", "[torch.randn(32, 64), 8]", "x, k",
               lambda m, x, k: x.topk(8, -1).values.sum(-1), lambda m, x, k: x.sort(-1, True).values[:, :k].sum(-1)),
     "flag": ("return x + y if add else x * y", "[torch.randn(32, 64), torch.randn(32, 64), True]", "x, y, add",

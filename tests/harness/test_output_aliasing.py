@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from dvk import tasks
 from dvk.harness import judge
 from dvk.records import Candidate, Status, Tier, Verdict
 from tests.harness.conftest import QUICK
+from tests.harness.problems import cases_of, refusals
 
 HEAD = """import gc
 import torch
@@ -73,3 +75,12 @@ def test_an_answer_that_a_later_call_writes_over_is_refused(tmp_path, name, tier
 def test_which_of_several_outputs_it_is(tmp_path):
     found = verdict(tmp_path, "        return x + 1, x * self.weight\n", KEEPS.replace("return ", "return x + 1, "), "smoke")
     assert found.status is Status.MISMATCH and (found.error or "").startswith("output 1 of an earlier call"), found.error
+
+
+@pytest.mark.parametrize("body", [KEEPS, KEEPS.replace("return ", "return x, self.weight, ")])
+def test_later_calls_of_a_reference_that_keeps_its_output_leave_what_is_expected(body):
+    cases = cases_of(HEAD.format(name="Model") + body + TAIL)
+    drawn = [cases.fresh(number) for number in range(4)]
+    assert len({case.expected[-1].same.data_ptr() for case in drawn}) == 4
+    assert all(torch.allclose(case.expected[-1].same, case.inputs[0] * cases.state(0)["weight"]) for case in drawn)
+    assert refusals(cases, lambda m, x: m(x)) == {}

@@ -22,7 +22,6 @@ from dvk.harness.checking.compare import ExpectedLeaf
 from dvk.harness.checking.reference_runs import Answer, InputDraw, Reference
 from dvk.harness.checking.sensitivity import FEW
 from dvk.harness.checking.tolerance import UNKNOWN, Class, Errors, Sums
-from dvk.harness.transport.lent_tensors import copied
 from dvk.tasks.trees import named_tensors
 
 TRUTH_BYTES = {"cpu": 2 << 30, "cuda": 16 << 30}
@@ -55,7 +54,7 @@ class Calibration:
             like: leaves of an earlier calibrated call; tolerances are never smaller than theirs.
             equal_terms: many input values are equal.
         """
-        expected = self._outsides(draw, answer)
+        expected = self._outsides(answer)
         if not any(e.scale is not None for e in expected):
             return expected
         truth = self._truth(draw, answer)
@@ -84,7 +83,7 @@ class Calibration:
 
     def followed(self, draw: InputDraw, answer: Answer, like: list[ExpectedLeaf]) -> list[ExpectedLeaf]:
         """Return expected leaves for another draw of the kind that `like` was calibrated on."""
-        expected = self._outsides(draw, answer)
+        expected = self._outsides(answer)
         for want, known in zip(expected, like, strict=True):
             if want.scale is not None:
                 own = known.own if known.own.typical == known.own.typical else known.admitted
@@ -108,6 +107,8 @@ class Calibration:
         others.append(self.reference.spread(draw, "nonzero" if only_nan else "nowhere")[0])
         if not (only_nan and chooses):
             others.append(everywhere)
+        if not only_nan:
+            others.append(self.reference.overflowing_early(draw))
         for number, want in enumerate(expected):
             if not isinstance(want.same, torch.Tensor):
                 continue
@@ -143,11 +144,8 @@ class Calibration:
                 want.truth, result = wide if want.wide else _narrowed(wide), True
         return result
 
-    def _outsides(self, draw: InputDraw, answer: Answer) -> list[ExpectedLeaf]:
-        # The reference may return a weight or an input, which later calls overwrite.
-        held = [*named_tensors((draw.args, draw.kwargs)), *self.reference.model.named_parameters()]
-        pointers = {t.untyped_storage().data_ptr() for _, t in held}
-        result = [_outside(name, leaf, pointers) for name, leaf in zip(answer.names, answer.leaves, strict=True)]
+    def _outsides(self, answer: Answer) -> list[ExpectedLeaf]:
+        result = [_outside(name, leaf) for name, leaf in zip(answer.names, answer.leaves, strict=True)]
         for want in result:
             if isinstance(want.same, float):
                 want.admitted = self.precision.floor
@@ -174,12 +172,9 @@ class Calibration:
         return Errors(float(bulk.square().mean().sqrt()), float(bulk.max()))
 
 
-def _outside(name: str, leaf: Any, held: set[int]) -> ExpectedLeaf:
+def _outside(name: str, leaf: Any) -> ExpectedLeaf:
     if not isinstance(leaf, torch.Tensor):
         return ExpectedLeaf(name, leaf)
-    leaf = leaf.detach()
-    if leaf.layout is torch.strided and leaf.untyped_storage().data_ptr() in held:
-        leaf = copied(leaf.resolve_conj().resolve_neg())
     if not (leaf.is_floating_point() or leaf.is_complex()):
         return ExpectedLeaf(name, leaf)
     scale, rms, finite = compare.scales(leaf)

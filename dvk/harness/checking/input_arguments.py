@@ -47,6 +47,8 @@ class Varied:
     name: str
     make: Maker | None = None
     values: tuple[Any, ...] = ()
+    orders: tuple[dict[int, int], ...] = ()
+    """Of the whole numbers of a list, none of which may change alone: others, by leaf. Sizes of parts add up in any order."""
 
 
 class Arguments:
@@ -80,6 +82,7 @@ class Arguments:
                 varied = Varied(names[number], None, self._values(number, absent, texts))
             if varied.make is not None or varied.values:
                 self.varied[number] = varied
+        self._order_lists(names)
 
     def draws(self, native: InputDraw, family: str, seed: int) -> Iterator[tuple[InputDraw, str]]:
         """Yield variations of a native call, with non-tensor changes in words; the boldest first, fewer at a time later."""
@@ -92,9 +95,14 @@ class Arguments:
         leaves, told = list(pytree.tree_leaves((native.args, native.kwargs))), []
         for number in sorted(chosen):
             one, leaf = self.varied[number], leaves[number]
+            if one.orders and family != EXCEPTIONS:
+                order = chance.choice(one.orders)
+                for place, value in order.items():
+                    leaves[place] = value
+                told.append(f"{one.name}={list(order.values())}")
             other = bool(one.values) and (one.make is None or chance.random() < 0.25) and family != EXCEPTIONS
             if other:
-                leaves[number] = chance.choice(one.values)
+                leaves[number] = chance.choice(_turned(leaf, one.values) if family == EDGES else one.values)
                 told.append(f"{one.name}={_shown(leaves[number])}")
             elif one.make is not None:
                 made = input_variations.applied(one.make, leaf, chance, family == EDGES)
@@ -107,12 +115,26 @@ class Arguments:
 
     # ------------------------------------------------------------ finding out
 
+    def _order_lists(self, names: list[str]) -> None:
+        groups: dict[str, list[int]] = {}
+        for number, leaf in enumerate(self._leaves):
+            if type(leaf) is int and number not in self.varied and "." in names[number]:
+                groups.setdefault(names[number].rpartition(".")[0], []).append(number)
+        for name, numbers in groups.items():
+            given = [self._leaves[number] for number in numbers]
+            others = [order for order in (given[::-1], given[1:] + given[:1]) if order != given]
+            borne = tuple(order for order in (dict(zip(numbers, other, strict=True)) for other in others) if self._bears_leaves(order))
+            if borne:
+                self.varied[numbers[0]] = Varied(name, orders=borne)
+
     def _bears_leaf(self, number: int, value: Any) -> bool:
+        return self._bears_leaves({number: value})
+
+    def _bears_leaves(self, values: dict[int, Any]) -> bool:
         self._tried += 1
         if self._tried > MOST_TRIED:
             return False
-        leaves = list(self._leaves)
-        leaves[number] = value
+        leaves = [values.get(number, leaf) for number, leaf in enumerate(self._leaves)]
         return self._bears(self._with(self._native, leaves))
 
     def _bears_maker(self, number: int, make: Maker) -> bool:
@@ -166,7 +188,7 @@ def _others(value: Any, sizes: set[int], texts: tuple[str, ...], chance: random.
         return [not value]
     if type(value) is float:
         near = [value * chance.uniform(0.3, 0.9), value * chance.uniform(1.2, 2.5), value + chance.uniform(0.2, 0.7)]
-        return [other for other in (*near, -value, 0.0, 1.0) if other != value]
+        return [other for other in (*near[:2], -value, 0.0, near[2], 1.0) if other != value]
     if type(value) is int:
         below = [chance.randint(1, value - 1), value // 2] if value > 1 else []
         around = [value - 1, value + 1] if value >= 0 and value not in sizes else [value - 1] if value >= 1 else [value + 1, value - 1]
@@ -176,6 +198,11 @@ def _others(value: Any, sizes: set[int], texts: tuple[str, ...], chance: random.
         known = REDUCTIONS if value in REDUCTIONS else texts
         return [other for other in known if other != value]
     return []
+
+
+def _turned(value: Any, others: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Those of the other values of a number that have not its sign; all where none is so."""
+    return tuple(other for other in others if type(value) is type(other) is float and other * value <= 0) or others
 
 
 def _shown(value: Any) -> str:

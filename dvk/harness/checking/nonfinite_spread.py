@@ -3,11 +3,17 @@
 An algorithm with fewer multiplications adds rows of its operands before it multiplies, and spreads a NaN to unrelated elements; one that
 skips zeros of a triangular matrix does not spread it through them; two folded layers give an infinity where the two give inf − inf. So the
 reference is run again with its matmuls and convolutions replaced if an operand is not finite, and only elements that stay the same are
-required of a candidate. All other operators (maxima, norms, activations, losses, masks) leave no choice.
+required of a candidate. All other operators (maxima, norms, activations, losses, masks) leave no choice
+while all values are of ordinary size.
+
+Near overflow the order of operations decides: Welford's variance of a row of one huge value is 0, the variance of
+two passes is NaN since the sum overflows first; `x * a / b` may be `x / b * a`. So the reference is run once more with everything
+near overflow taken as infinite (`EarlyOverflow`), and nothing is required where that makes a difference.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import torch
@@ -23,7 +29,13 @@ _FACTORS = {
 _OTHERS = ("_scaled_dot_product", "scaled_dot_product", "mkldnn_rnn", "_thnn_fused", "lstm", "gru", "linalg_")
 ROOM = 1024
 """Largest factor that a right algorithm may apply to an operand before it multiplies, times the largest element."""
+LARGEST_HALF, HALF_ROOM = 65504.0, 16
+"""Ordinary values of a half are hundreds; in its sums, which are made in float32, there is room."""
 _CHOOSING = frozenset({"masked_fill", "where", "tril", "triu", "masked_scatter", "index_put", "_index_put_impl"})
+
+
+_SQUARING = ("var", "std", "norm", "cdist", "pdist", "mse_loss")
+"""In names of operators that square their operands within."""
 
 
 class Spread(TorchDispatchMode):
@@ -48,7 +60,7 @@ class Spread(TorchDispatchMode):
         kwargs = kwargs or {}
         name = func._schema.name.partition("::")[2].rstrip("_")
         factors = _FACTORS.get(name)
-        if factors is None and not name.startswith(_OTHERS):
+        if factors is None and (not name.startswith(_OTHERS) or name == "linalg_vector_norm"):
             self.chooses |= self._multiplied and name in _CHOOSING
             return func(*args, **kwargs)
         self._multiplied = True
@@ -72,6 +84,39 @@ class Spread(TorchDispatchMode):
             marks[one] = args[one].isfinite().logical_not().to(args[one].dtype)
             met |= func(*marks, **kwargs) != 0
         return clean.masked_fill(met, float("nan"))
+
+
+class EarlyOverflow(TorchDispatchMode):
+    """Run the body with every value near overflow taken as the infinity of its sign; inputs are `early` before."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # as above
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name.partition("::")[2]
+        if any(part in name for part in _SQUARING):
+            args = [early(a, squared=True) if _floating(a) else a for a in args]
+        result = func(*args, **(kwargs or {}))
+        outputs = result if isinstance(result, (tuple, list)) else [result]
+        for output, told in zip(outputs, func._schema.returns):
+            shares = told.alias_info is not None and not told.alias_info.is_write
+            if _floating(output) and not shares and (other := early(output)) is not output:
+                output.copy_(other)
+        return result
+
+
+def early(tensor: torch.Tensor, squared: bool = False) -> torch.Tensor:
+    """A floating tensor with its values near overflow as infinities, or those whose squares are; itself where it has none.
+
+    A half is summed and squared in float32, so that only what nearly is too large for a half counts there.
+    """
+    most = torch.finfo(tensor.dtype).max
+    if (squared and most <= LARGEST_HALF) or not tensor.numel():
+        return tensor
+    limit = (most / ROOM) ** 0.5 if squared else most / (ROOM if most > LARGEST_HALF else HALF_ROOM)
+    large = tensor.abs() > limit
+    return tensor.masked_fill(large & (tensor > 0), math.inf).masked_fill(large & (tensor < 0), -math.inf) if bool(large.any()) else tensor
 
 
 def _floating(value: Any) -> bool:

@@ -21,11 +21,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from dvk.harness.checking.input_domains import Domain, DomainMode
 from dvk.harness.checking.input_families import kind_of
 from dvk.harness.checking.input_usage import TensorUses, Use
-from dvk.harness.checking.nonfinite_spread import Spread, Way
+from dvk.harness.checking.nonfinite_spread import EarlyOverflow, Spread, Way, early
 from dvk.harness.checking.rounding_noise import RoundingNoise, with_low_bits_cleared, with_rounding_noise
 from dvk.harness.checking.weight_sets import WeightSets
 from dvk.harness.checking.written_inputs import WrittenInputs, fresh
 from dvk.harness.transport.calls import Buffers, Called, apart, buffers_of, call, describe, in_mode, leaf_names, put_buffers
+from dvk.harness.transport.lent_tensors import copied, layout_of, memory_of, values_of
 from dvk.tasks.trees import map_tensors, named_tensors
 
 PATIENCE_S = 20.0
@@ -116,7 +117,7 @@ class Reference:
         self.gives_buffers |= any(isinstance(one, torch.Tensor) and one is not other for one, other in pairs)
         after = buffers_of(self.model)
         put_buffers(self.model, self.initial(draw.weights))
-        return Answer(*describe(result), leaf_names(result), after)
+        return _answer(result, after)
 
     def keeps(self, draw: InputDraw) -> set[int]:
         """Return numbers of the leaves in memory that it keeps and returns again, or in its buffers, which are restored between calls.
@@ -228,6 +229,19 @@ class Reference:
         finally:
             put_buffers(self.model, self.initial(draw.weights))
 
+    def overflowing_early(self, draw: InputDraw) -> Answer | None:
+        """The answer with everything near overflow taken as infinite."""
+
+        def run() -> Any:
+            self.use(draw.weights)
+            args, kwargs = map_tensors(lambda t: early(t) if t.is_floating_point() else t, (draw.args, draw.kwargs))
+            return self._call(self.model, args, kwargs, draw, EarlyOverflow())
+
+        try:
+            return self._attempt(run)
+        finally:
+            put_buffers(self.model, self.initial(draw.weights))
+
     def domain(self, draw: InputDraw) -> Domain:
         """Return what its operators require of inputs; the first `draw` must be a native one."""
         if self._domain is None:
@@ -299,7 +313,7 @@ class Reference:
             result = run()
         except Exception:  # noqa: BLE001 - a module that cannot run in a variation is judged without it
             return None
-        return Answer(*describe(result), leaf_names(result))
+        return _answer(result)
 
     def _double_model(self) -> nn.Module | None:
         if not self._double_tried:
@@ -332,6 +346,19 @@ def patience(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def _answer(result: Any, buffers: Buffers | None = None) -> Answer:
+    """What a call returned, in memory of its own: weights, inputs and memory that the reference keeps change with later calls."""
+    leaves, text = describe(result)
+    return Answer([_own(leaf) for leaf in leaves], text, leaf_names(result), buffers or {})
+
+
+def _own(leaf: Any) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    leaf = leaf.detach()
+    return values_of(copied(memory_of(leaf)), layout_of(leaf)) if leaf.layout is torch.strided else leaf.clone()
 
 
 def _versions(draw: InputDraw) -> list[int]:

@@ -28,7 +28,6 @@ from dvk.harness.launch_plans.cuda_graph import GraphedCall
 from dvk.harness.launch_plans.plan import PlanError, decode
 from dvk.harness.launch_plans.replay import OutOfBounds, Replay
 from dvk.harness.processes.runner import Answer, Runner, failure, outside, serve_orders, settle
-from dvk.harness.transport import call_template
 from dvk.harness.transport.call_page import END, START
 from dvk.harness.transport.calls import describe, put_buffers
 from dvk.harness.transport.lent_tensors import Board
@@ -223,12 +222,11 @@ class Player(Runner):
             replay.close()
         self.replays.clear()
 
-    def _take_inputs(self, offered: Answer) -> None:
+    def _borrow(self, offered: Answer) -> None:
         name = json.dumps(offered["offer"], sort_keys=True)
         if name not in self._boards:
             self._boards[name] = Board.borrow(offered["offer"], self.link.descriptors)
         self.board = self._boards[name]
-        self.args, self.kwargs = call_template.fill(offered["call"], self.board.tensors)
 
     def _load_plans(self) -> None:
         state = {name: tensor for name, tensor in self.model.state_dict().items() if isinstance(tensor, torch.Tensor)}

@@ -21,6 +21,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import nullcontext
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -113,6 +114,8 @@ class Runner:
 
     def __init__(self, link: Link):
         self.link = link
+        self.module: ModuleType | None = None
+        """The task's file, executed."""
         self.model: nn.Module = nn.Module()
         self.initial: dict[str, torch.Tensor] = {}
         self.call: Callable[..., Any] = self.model
@@ -141,15 +144,18 @@ class Runner:
         if self.task.device == "cuda":
             torch.cuda.init()
         self._map_control()
-        self._take_inputs(order["inputs"])
+        self._borrow(order["inputs"])
         if order["role"] == "candidate":
-            module = run_file(self.task)
+            self.module = run_file(self.task)
+            self._fill(order["inputs"])
             self.model = construct_candidate(
-                order["source"], self.task, module, (self.args, self.kwargs), on_device=order["on_device"],
+                order["source"], self.task, self.module, (self.args, self.kwargs), on_device=order["on_device"],
                 training=order["training"],
             )
         else:
-            self.model = build(self.task).model
+            built = build(self.task)
+            self.module, self.model = built.module, built.model
+            self._fill(order["inputs"])
         self.role: str = order["role"]
         self.call, self.places = self.model, None
         self.initial = buffers_of(self.model)
@@ -175,7 +181,8 @@ class Runner:
             board.close()
 
     def do_inputs(self, order: Answer) -> Answer:
-        self._take_inputs(order)
+        self._borrow(order)
+        self._fill(order)
         return {"inputs": True}
 
     def do_prepare(self, order: Answer) -> Answer:
@@ -343,12 +350,17 @@ class Runner:
         mapping = process_memory.Mapping(descriptor, [process_memory.PAGE])
         self.control = (ctypes.c_int64 * (process_memory.PAGE // 8)).from_address(mapping.addresses[0])
 
-    def _take_inputs(self, offered: Answer) -> None:
+    def _borrow(self, offered: Answer) -> None:
+        """Map the tensors of other inputs."""
         if self.board is not None:
             self.args, self.kwargs, self.earlier, self.written = [], {}, [], []  # they may be in the memory that is given back
             self.board.close()
         self.board = Board.borrow(offered["offer"], self.link.descriptors)
-        self.args, self.kwargs = call_template.fill(offered["call"], self.board.tensors)
+
+    def _fill(self, offered: Answer) -> None:
+        """Make a call of them, whose classes may be those of the task's file."""
+        assert self.board is not None
+        self.args, self.kwargs = call_template.fill(offered["call"], self.board.tensors, self.module)
         self._fixed = [int(number) for number in offered.get("written", ())]
         self.written = [self.board.tensors[number] for number in self._fixed]
 

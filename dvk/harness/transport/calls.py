@@ -10,6 +10,7 @@ candidate all pull along the same direction.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import count
@@ -20,7 +21,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from dvk.tasks.state import seeded
-from dvk.tasks.trees import map_tensors
+from dvk.tasks.trees import map_tensors, take_apart_kinds
 
 Buffers = dict[str, torch.Tensor]
 MOST_LEAVES = 4096
@@ -227,6 +228,8 @@ def _text(value: Any, path: str, leaves: list[Any], names: list[str]) -> str:
 
 def _children(value: Any) -> list[tuple[str, str, Any]] | None:
     """Yield (step of the path, label in the text, child) of one level, dictionaries in the order of their keys; None for a leaf."""
+    if dataclasses.is_dataclass(value):
+        take_apart_kinds(value)
     found, spec = pytree.tree_flatten_with_path(value, is_leaf=lambda node: node is not value)
     if spec.is_leaf():
         return None
