@@ -53,7 +53,7 @@ def raylet(node: Any) -> int:
 
 
 def actor_under(node: Any, name: str) -> int | None:
-    """The process of a node's actor of this class; None where there is none."""
+    """The process of a node's actor of this class; None if there is none."""
     for pid in proctree.below(raylet(node)):
         try:
             if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(f"ray::{name}".encode()):

@@ -1,4 +1,4 @@
-"""The table of back ends: every entry keeps the contract; what is missing is named with what to install."""
+"""The table of back ends: every entry keeps the contract; a missing part is named with its remedy."""
 
 from __future__ import annotations
 

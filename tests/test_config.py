@@ -1,4 +1,4 @@
-"""Four sources in order of precedence; a wrong key or value is the user's error and says so."""
+"""Four sources in order of precedence; a wrong key or value is a user error with a clear message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several processes of one run: they share, tell each other, and end together."""
+"""Several processes of one run: they share work, exchange results, and end together."""
 
 from __future__ import annotations
 

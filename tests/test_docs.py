@@ -1,4 +1,4 @@
-"""The pages say what is so: every command is there, every example parses, every link leads somewhere."""
+"""The pages are correct: every command exists, every example parses, every link resolves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands on a disk that fills up: exit 2 and one sentence, and a run that goes on once there is room."""
+"""Commands on a disk that fills up: exit 2 and one sentence, and a run that resumes once there is room."""
 
 from __future__ import annotations
 

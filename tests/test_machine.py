@@ -1,4 +1,4 @@
-"""The machine is named in words, and what was measured on it is found again."""
+"""The machine's description, and its cached measurements."""
 
 from __future__ import annotations
 

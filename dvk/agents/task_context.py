@@ -61,7 +61,7 @@ def bodies(skills: Sequence[Skill], num_tokens: int) -> str:
 
 
 def fit(texts: Sequence[str], num_tokens: int) -> list[str]:
-    """Cut the longest of `texts` until all together fit: short ones stay whole, what they leave goes to the others."""
+    """Cut the longest of `texts` until all together fit: short ones stay whole, their unused share goes to the others."""
     left, shares = num_tokens * CHARS_PER_TOKEN, [0] * len(texts)
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     for rank, i in enumerate(order):

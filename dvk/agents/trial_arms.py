@@ -2,8 +2,8 @@
 
 All samples of a question are asked in one call of the backbone, which seeds equal questions by their position in it, and
 every call of a step has its own seed. So sample i is the same draw in either arm, whatever else is asked. (Draws also
-depend on what is asked: the arms' texts are independent, not coupled.) Equal questions are asked once: arms that differ in
-whose control they are share their answers.
+depend on the prompts: the arms' texts are independent, not coupled.) Equal questions are asked once: arms that differ only
+in whose control they are share their answers.
 """
 
 from __future__ import annotations

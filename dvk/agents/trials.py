@@ -210,7 +210,7 @@ def admit(library: Library, trials: Sequence[Trial], step: int) -> dict[str, flo
     """Add admitted skills with their evidence to the library, and record refused ones; in one transaction.
 
     Returns:
-        figures of the step: proposed, tried, admitted, and the best lower bound where there is one.
+        figures of the step: proposed, tried, admitted, and the best lower bound if there is one.
 
     Raises:
         LibraryError: a name was taken since the trial.

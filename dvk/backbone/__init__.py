@@ -145,7 +145,7 @@ class Scores(NamedTuple):
     """Log-probabilities of rows' completions."""
 
     values: Tensor
-    """float32 [rows, longest completion]; 0 where the mask is false. Carries a gradient if gradients are enabled."""
+    """float32 [rows, longest completion]; 0 if the mask is false. Carries a gradient if gradients are enabled."""
     mask: Tensor
     """bool [rows, longest completion]: true if the row has a token, by its length."""
 

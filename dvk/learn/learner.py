@@ -1,6 +1,6 @@
 """The learner: a model, its optimizer, and one step at a time.
 
-Weights are float32 and computed with in bfloat16 where the device is good at it (frozen weights under
+Weights are float32 and computed with in bfloat16 if the device is good at it (frozen weights under
 LoRA keep the type they were loaded in). Everything that a step depends on besides its packs is in
 `learner.pt`, so a restored learner makes the same next step. Several processes (see `dvk.distributed`) make a
 step together: each computes its share of the packs, gradients are added up, weights stay the same everywhere. A model too

@@ -90,9 +90,9 @@ class Packs:
     targets: torch.Tensor
     """bool; this token is learned (from the logits before it)."""
     weights: torch.Tensor
-    """float32; the row's advantage where a target, else 0."""
+    """float32; the row's advantage for targets, else 0."""
     old: torch.Tensor
-    """float32; the sampler's log-probability where a target and known, else NaN."""
+    """float32; the sampler's log-probability for targets if known, else NaN."""
 
     def to(self, device: str | torch.device) -> Packs:
         """The same on another device."""

@@ -11,7 +11,7 @@ If the others are timed on the device alone (`dvk.harness.session.judge_session`
 and proposed again with the best schedules if the host was seen to be in the way. Second times decide between the two.
 
 Earlier searches' measurements of kernels of the same class (`tunings`) steer it, too: a kernel starts with the schedule that was
-best, others are tried in the order of what they gained, and those that lost are left out.
+best, others are tried in the order of their gains, and losing ones are left out.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A row records a module's time with one of its kernels under a schedule, next to the composer's default schedule.
 Kernels are identified by class (`classes`), so that measurements of one task serve the next. Of a task that is
-searched again the last measurement counts. The file is a convenience: where it cannot be read or written, searches start from
+searched again the last measurement counts. The file is a convenience: if it cannot be read or written, searches start from
 what the composer knows by itself.
 """
 
@@ -65,14 +65,14 @@ class TunedSchedule:
 
 
 Known = dict[str, tuple[TunedSchedule, ...]]
-"""Class → what is known of its schedules, best first."""
+"""Class → measurements of its schedules, best first."""
 
 
 class Tunings:
     """The file.
 
     Args:
-        machine: what was measured elsewhere says nothing here.
+        machine: measurements of other machines do not apply here.
         backend: of the kernels.
         path: by default `$DVK_HOME/tunings.db`.
     """
@@ -96,7 +96,7 @@ class Tunings:
         return {kernel: tuple(sorted(rows, key=lambda one: -one.gain)) for kernel, rows in found.items()}
 
     def learn(self, task: str, observed: Sequence[ObservedGain]) -> None:
-        """Keep what was measured in a task, named by its id."""
+        """Record a task's measurements, under its id."""
         rows = [(*self.scope, one.kernel, json.dumps(one.schedule, sort_keys=True), task, one.gain, one.width) for one in observed]
         self._run("INSERT OR REPLACE INTO tunings VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
@@ -113,7 +113,7 @@ class Tunings:
 
 
 def dumped(known: Known) -> dict[str, Any]:
-    """As JSON keeps it: a search that goes on later must know what it knew when it began."""
+    """The knowledge as JSON: a resumed search must know what it knew when it began."""
     return {kernel: [asdict(one) for one in rows] for kernel, rows in known.items()}
 
 

@@ -42,7 +42,7 @@ class ProgramWriter:
     """See the module.
 
     Args:
-        problem: whose backbone is asked.
+        problem: the problem, with the backbone to ask.
         strategy: its name, for people.
 
     Raises:

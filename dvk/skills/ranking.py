@@ -11,7 +11,7 @@ and in queries of many words only up to an eighth of that, the rest estimated.
   which FTS5 has no operator but `(rare) AND (rare OR common)`: rare terms count twice there.
 * Common terms alone: skills with all of them, then with them in name, tags or description (which carry most
   of the weight anyway), then in name or tags; the first of these that fits is ranked. Terms in more than half
-  of all skills, whose bm25() is zero, step aside when there are others. What no rung can fill comes from
+  of all skills, whose bm25() is zero, are ignored if there are others. Remaining places are filled from
   the first MAX_RANKED rows that match.
 
 A score is minus `bm25()` with the weights of `schema.COLUMNS`: higher is better, positive, comparable within

@@ -66,7 +66,7 @@ class Said:
 
 
 def make_skill(name: str, **fields: object) -> Skill:
-    """A skill whose fields matter only where the test says so."""
+    """A skill; its fields matter only if the test says so."""
     idea, when = f"## Key Idea\nDo {name} in one sweep. Then more.", "## When it pays\nOn long rows. Not else."
     body = f"## Motivation\nSlow.\n\n{idea}\n\n{when}\n\n## Example\nx"
     return Skill.model_validate({"name": name, "description": f"about {name}", "body": body, **fields})

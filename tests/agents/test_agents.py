@@ -1,4 +1,4 @@
-"""The three agents as pure functions, in the chat dialect: what is asked, what is read, what is refused and why."""
+"""The three agents as pure functions, in the chat dialect: prompts, parsing, refusals with reasons."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_every_back_end_is_explained_by_an_example(backend: str) -> None:
     assert text in asked and RULES[backend] in asked and TITLES[backend] in asked and SOURCE.strip() in asked  # type: ignore[index]
 
 
-# ---------------------------------------------------------------- writing what is read
+# ---------------------------------------------------------------- inverses of parsing
 
 @pytest.mark.parametrize("name", sorted(dialects.DIALECTS))
 def test_what_training_data_says_is_what_is_read(name: str) -> None:

@@ -144,7 +144,7 @@ def test_nothing_is_ever_raised() -> None:
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def test_an_episode_is_judged_for_real() -> None:
-    """Unreadable, then wrong, then right: each told in the dialect's own words."""
+    """Unparsable, then wrong, then right: each reported in the dialect's own words."""
     answers = ["run", text().replace("2.0f", "3.0f"), text()]
 
     def answer(conversation: Conversation) -> str:

@@ -1,4 +1,4 @@
-"""Files → subjects: in order, with what is wrong in its place, and remembered where asked."""
+"""Files → task contexts: in order, with errors in their places, and cached if requested."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Proposals out of episodes, and which of them say anything new."""
+"""Proposals of episodes, and which of them are new."""
 
 from __future__ import annotations
 

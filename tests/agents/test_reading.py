@@ -1,4 +1,4 @@
-"""Answers as models give them: well-formed ones in every form are read, others say why, and nothing else is ever raised."""
+"""Answers of models: well-formed ones in every form are parsed, others raise `MalformedAnswer` with the reason, and nothing else."""
 
 from __future__ import annotations
 

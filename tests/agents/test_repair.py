@@ -1,4 +1,4 @@
-"""Answers that cannot be read: other beginnings come by their probability, up to where the fault shows; the first that reads wins."""
+"""Unparsable answers: other prefixes are tried by their probability, up to the place of the error; the first that parses wins."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HOW = Sampling(temperature=0.0)
 
 
 class Speller:
-    """A model that writes letters: what it ends with by what it was begun with, and how likely other letters were.
+    """A model that writes letters: its ending by its given prefix, and the probabilities of other letters.
 
     Args:
         endings: beginning → whole answer; the longest that fits is meant.
@@ -56,7 +56,7 @@ class Speller:
 
 
 class Spelling(dialects.get("compact").__class__):  # type: ignore[misc]  # a class by name
-    """Answers are right without an x, which shows where it stands."""
+    """Answers are right without an x, whose position is the error's place."""
 
     def policy(self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
         return QUESTION

@@ -80,7 +80,7 @@ def test_many_tasks_with_all_three_roles(library: Library) -> None:
 
 
 def test_equal_questions_are_drawn_apart() -> None:
-    """Backbones tell equal prompts apart within a call; across calls the seed has to."""
+    """Backbones separate equal prompts within a call; across calls the seed must."""
     backbone = Said(lambda _: "nothing to read")
     list(run_episodes([here()], backbone, None, configured(rollouts=5, turns=1, batch=2)))
     asked = [(json.dumps(c.messages), sampling.seed, n) for conversations, sampling in backbone.calls for n, c in enumerate(conversations)]

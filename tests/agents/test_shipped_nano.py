@@ -1,4 +1,4 @@
-"""The model that ships: small, with a card that says what it was measured to do; offline it writes kernels that the judge finds right."""
+"""The shipped model: small, with a card of its measurements; offline it writes kernels that the judge finds right."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def proposal(name: str, task: str = "own", sample: int = 0, given: tuple[str, ..
 
 
 def teachable(*names: str) -> Said:
-    """A model that writes what it was taught where one of `names` is in its prompt; every sample is another text."""
+    """A model that applies its lesson if one of `names` is in its prompt; every sample is another text."""
     count = iter(range(10**6))
 
     def answer(conversation: Conversation) -> str:
@@ -199,7 +199,7 @@ def test_a_trial_that_is_left_does_not_disturb_what_follows(recorded: Recorder) 
     assert trial.gain is not None and trial.gain.num_pairs == 3 and judging.num_pending == 0
 
 
-# ------------------------------------------------------------ what is made of verdicts
+# ------------------------------------------------------------ decisions on verdicts
 
 
 def test_a_skill_that_helps_everywhere_enters_with_its_evidence(library: Library, recorded: Recorder) -> None:
@@ -235,7 +235,7 @@ def test_what_helps_only_where_it_was_found_is_refused(recorded: Recorder) -> No
     assert not trial.admitted and trial.worth == 0
     (few,) = try_skills([proposal("lucky")], THREE, teachable("lucky"), None, configured(siblings=0, least_pairs=4), judging)
     assert not few.admitted and few.worth == 0 and few.lo is not None and few.lo > 1.5
-    alone = configured(siblings=0, least_pairs=3)  # samples of one task are counted then, and it says so
+    alone = configured(siblings=0, least_pairs=3)  # samples of one task are counted then, and the reason names that
     (trial,) = try_skills([proposal("lucky")], THREE, teachable("lucky"), None, alone, judging)
     assert trial.admitted and "samples of one task" in trial.why and trial.skill.evidence[0]["over"] == "samples"
 

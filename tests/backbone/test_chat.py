@@ -1,4 +1,4 @@
-"""Conversations as text: the model's own template with tools, and ours where it has none."""
+"""Conversations as text: the model's own template with tools, or the default one."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_nano_s_template_uses_its_role_tokens(shared_nano: HfBackbone) -> None:
 
 
 def test_remembered_lines_are_what_the_tokenizer_says() -> None:
-    """Whatever the text: newlines in runs, digits of any script, special tokens and parts of them, what is no character."""
+    """Any text: newlines in runs, digits of any script, special tokens and parts of them, invalid characters."""
     kernels = "k0:\n  for (long i0 = 0; i0 < s0*s1; ++i0) {\n    float e29 = x38[i0];\n\n  }\nreturn v31\n"
     tokenizer = train_tokenizer([kernels] * 9, 320, 512)
     quick = encoder(tokenizer)

@@ -1,4 +1,4 @@
-"""daVinci-kernel's checkpoints: where their model lies, how they are spoken to, that a saved one is opened again."""
+"""daVinci-kernel's checkpoints: the model's folder, the dialect, and reopening a saved one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.backbone.test_chat import bare_tokenizer
 
 
 def checkpoint(nano_folder: Path, folder: Path) -> Path:
-    """A released checkpoint's shape: a plain model folder, which says nothing of dvk."""
+    """A released checkpoint's shape: a plain model folder, without a mention of dvk."""
     shutil.copytree(nano_folder, folder)
     (folder / "dvk.json").unlink()
     return folder

@@ -73,7 +73,7 @@ def test_prompt_and_step_logits_equal_transformers(name: str, make_hf: Callable[
 
 @pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name not in ("qwen2", "llama")])
 def test_the_compiled_step_equals_the_operators(name: str, make_hf: Callable[..., HfBackbone]) -> None:
-    """Sizes that are no multiple of four, and two sequences in a cache that holds more than what is filled."""
+    """Sizes that are no multiple of four, and two sequences in a partly filled cache."""
     odd = {"hidden_size": 54, "num_attention_heads": 6, "intermediate_size": 70, "head_dim": 12}
     backbone = make_hf(name.split()[0], **odd | ARCHITECTURES[name])
     decoder = forward.Decoder(backbone.model, torch.float32, 128)

@@ -171,7 +171,7 @@ def test_transformers_serve(transformers_serve: str, nano_folder: Path, shared_n
     greedy = Sampling(temperature=0, max_tokens=12)
     ours = shared_nano.generate(asked, greedy)
     theirs = client.generate(asked, greedy)
-    # The server shows special tokens in the text, we do not: compare what is left.
+    # The server shows special tokens in the text, dvk does not: compare the rest.
     special = shared_nano.tokenizer.all_special_tokens
     for mine, other in zip(ours, theirs):
         text = other.text
@@ -186,7 +186,7 @@ def test_transformers_serve(transformers_serve: str, nano_folder: Path, shared_n
 
 @pytest.mark.slow
 def test_an_optimize_run_with_transformers_serve(transformers_serve: str, nano_folder: Path, tmp_path: Path) -> None:
-    """A tiny model behind `transformers serve` writes nonsense, which is data; the run ends honestly and says what it cost."""
+    """A tiny model behind `transformers serve` writes nonsense, which is data; the run ends regularly and reports its cost."""
     write(tmp_path)
     settings = (f"backbone.endpoint_url={transformers_serve}", "backbone.concurrency=2", "backbone.prompt_usd=1",
                 "backbone.completion_usd=2", "rollout.policy_tokens=16", "rollout.selection_tokens=16", "agents.num_candidates=2")

@@ -1,4 +1,4 @@
-"""The shipped fake says what its file says."""
+"""The shipped fake follows its file."""
 
 from __future__ import annotations
 

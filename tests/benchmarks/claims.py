@@ -1,4 +1,4 @@
-"""How often does the judge claim what is not so, and miss what is?
+"""Rates of the judge's false and missed claims.
 
 Judges pairs of known truth at the claim tier and counts claims: `same` candidates are the reference
 under another name (every claim is false), `3%` ones leave out one of every thirty-three steps of work.

@@ -1,4 +1,4 @@
-"""Does a policy do what a skill says? Two notes that contradict each other on one kernel, given in turn on tasks never trained on.
+"""Does a policy follow a skill? Two notes that contradict each other on one kernel, given in turn on tasks never trained on.
 
     python -m tests.benchmarks.following nano:runs/sft/checkpoints/step_002000 data/tasks/heldout --backend triton
 
@@ -46,7 +46,7 @@ class Right:
     kernel: str
     way: str
     texts: Mapping[str, frozenset[str]]
-    """Way → whole answers that differ in nothing else from what the composer does without advice."""
+    """Way → whole answers that differ from the composer's unadvised text in nothing else."""
 
     def follows(self, answer: str) -> bool:
         """Of all ways this one is nearest to how the kernel is computed; one that others are as near as is not."""
@@ -93,7 +93,7 @@ def texts(subject: TaskContext, base: Plan, kernel: str, option: list[dict[str, 
 
 
 def contradicting(subject: TaskContext, rng: random.Random) -> tuple[list[Advice], list[Right]] | None:
-    """Two advices on one kernel and what follows each; None where no kernel can be computed in two ways."""
+    """Two advices on one kernel and their texts; None if no kernel can be computed in two ways."""
     captured, backend = subject.captured, subject.backend
     assert captured is not None
     names = nanolang.structures(captured, backend)[0]

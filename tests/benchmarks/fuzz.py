@@ -5,7 +5,7 @@ loops, giant outputs, files everywhere. A process apart judges them; afterwards 
 
     python -m tests.benchmarks.fuzz --count 500 [--seed 1] [--workers 2]
 
-Prints what each kind became and what is wrong, as one JSON value; exit 1 if anything is.
+Prints each kind's outcome and the errors, as one JSON value; exit 1 if there are any.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def judge(count: int, seed: int, workers: int) -> dict[str, Any]:
 
 
 def watched(count: int, seed: int, workers: int) -> dict[str, Any]:
-    """Judge in a process apart; its report, and what was left behind."""
+    """Judge in a separate process; returns its report, and its traces."""
     proctree.prctl(proctree.PR_SET_CHILD_SUBREAPER, 1)  # this process reaps orphans
     shared = set(os.listdir("/dev/shm"))
     began = time.monotonic()

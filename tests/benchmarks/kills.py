@@ -42,7 +42,7 @@ WRITING_S = 0.1
 
 
 def digests(state: TrainState) -> dict[str, str]:
-    """Hashes of all that a checkpoint is to bring back, from what is in memory and in the run's library."""
+    """Hashes of a checkpoint's whole content, from memory and the run's library."""
     return {
         "weights": digest(state.backbone.model.state_dict()), "optimizer": digest(state.learner.optimizer.state_dict()),
         "random": digest(torch.get_rng_state()), "library": library(state.library.path),
@@ -84,7 +84,7 @@ def library(path: Path, *, times: bool = True) -> str:
 
 
 def child(out: Path, steps: int) -> None:
-    """A training that notes, before a checkpoint counts, what is in it."""
+    """A training that records a checkpoint's content before it counts."""
     keep, draw = TrainState.keep, TaskSampler.step
 
     def noted(self: TrainState, *given: Any) -> None:

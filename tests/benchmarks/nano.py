@@ -1,11 +1,11 @@
-"""A nano made from nothing, or taught further, and what it can do: the stages' seconds, the model, the tables of its card.
+"""Makes a nano from random weights, or trains one further, and measures it: the stages' seconds, the model, the tables of its card.
 
     python -m tests.benchmarks.nano runs/nano                                       # as data/nano was made; about an H200's half hour
     python -m tests.benchmarks.nano runs/nano2 --start nano --tasks 22000 --steps 5000 --rate 1.5e-3 --seed 11
     python -m tests.benchmarks.nano runs/nano --tables greedy,random --gpus 2       # other tables, of the model that is there
 
 In the folder: `run` (of `dvk sft`), `model` (exported, with its card), `TABLE.json` (what `dvk eval --json` printed), `stages.jsonl`.
-What is finished is not done again; a killed stage goes on where it was. Tables are played one a GPU at a time.
+Finished parts are not repeated; a killed stage resumes. Tables are played one a GPU at a time.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Stages:
 
 
 def make(stage: Stages, asked: argparse.Namespace) -> None:
-    """Collect, filter, fit, export; what is in `run` already is not made again."""
+    """Collect, filter, fit, export; existing parts of `run` are kept."""
     run = str(stage.folder / "run")
     dvk = [sys.executable, "-m", "dvk", "sft"]
     common = ["--out", run, "--set", f"seed={asked.seed}", "--set", f"collect.played={asked.played}"]

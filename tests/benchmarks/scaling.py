@@ -51,11 +51,11 @@ class Costs:
     answer_tokens: float = 250.0  # assumed: about half of a row
     row_tokens: float = 489.0  # a Triton row of the compact dialect, prompt and answer, measured
     thread_s: float = 0.023  # an answer in the driver's thread: prompt 1.7, candidate 17.8, key 0.8, Ray 2.5 ms; 2 cores
-    candidate_s: float = 0.0178  # of these, what is done where the model writes: the candidate
-    seats: int = 16  # judges a GPU; dvk's default is 10 where there are cores for it
+    candidate_s: float = 0.0178  # of these, the part done by the model's process: the candidate
+    seats: int = 16  # judges a GPU; dvk's default is 10 if there are enough cores
     prepare_s: float = 0.84  # with lane_s 16 seats give 18 verdicts/s a GPU, measured on an H200 (launch plans)
     lane_s: float = 0.05  # assumed: its part alone on the GPU; judge.search_s, 0.5, is the most
-    reference_s: float = 1.5  # assumed: a seat's first candidate of a task; not told apart from process starts where measured
+    reference_s: float = 1.5  # assumed: a seat's first candidate of a task; measured together with process starts
     slow: float = 0.01  # assumed: share of candidates that run into their time limit
     slow_s: float = 20.0  # assumed: most of that limit (judge.candidate_s, 60) is not waited for
     again: float = 0.0  # share of candidates that equal an earlier one, and cost no judging; assumed none
@@ -126,7 +126,7 @@ def play(tasks: Sequence[int], turns: int, costs: Costs, gpus: float, rng: rando
         costs: see there.
         gpus: whose judges it has.
         rng: draws which candidates are slow, and which are known.
-        writers: models that write for it, a part of a call each; several are elsewhere, and read what they have written.
+        writers: models that write for it, a part of a call each; several are remote, and parse their own answers.
     """
     if not tasks:
         return Played(0.0, 0, 0, 0.0, 0.0)
@@ -237,7 +237,7 @@ def step(gpus: int, layout: Layout, costs: Costs, *, tasks: int = 16, conversati
         layout: see the module.
         costs: see there.
         tasks, conversations, turns: of a step, a task, a conversation; with `grown`, so many tasks a GPU.
-        seed: of what is drawn.
+        seed: seed of all draws.
     """
     processes = 1 if layout in ("one", "spread") else gpus
     tasks = tasks * gpus if layout == "grown" else tasks

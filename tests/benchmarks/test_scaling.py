@@ -1,4 +1,4 @@
-"""The simulation's small cases equal what a pencil says; scaling.md shows what the code makes."""
+"""The simulation's small cases equal hand calculations; scaling.md shows the code's results."""
 
 from __future__ import annotations
 

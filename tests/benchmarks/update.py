@@ -1,11 +1,11 @@
-"""Updates on recorded episodes: what they report and how long they take, by one process or by several.
+"""Updates on recorded episodes: their report and duration, by one process or by several.
 
     python -m tests.benchmarks.update nano RUN/episodes/step_000000.jsonl
     torchrun --nproc-per-node 2 -m tests.benchmarks.update nano RUN/episodes/step_000000.jsonl
 
 One JSON line an update. The first one also loads kernels and meets the others; it alone keeps all rows, if the model is the one that
 drew them, for each update moves the model away from what was drawn. Figures of both commands are to be equal but for the order of sums;
-seconds say what a second GPU gains.
+seconds show the gain of a second GPU.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How often is a model's first answer the usual text, the one that the composer writes where nothing is asked for?
+"""Share of a model's first answers that equal the usual text, the composer's default.
 
     python -m tests.benchmarks.usual nano data/tasks/heldout --backend triton --every 4
 

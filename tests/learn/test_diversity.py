@@ -1,4 +1,4 @@
-"""The diversity filter as a whole: order does not matter, limits hold, nothing gets lost, and what is finished is not done again."""
+"""The diversity filter as a whole: order does not matter, limits hold, nothing gets lost, and finished work is reused."""
 
 from __future__ import annotations
 

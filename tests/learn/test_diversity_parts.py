@@ -1,4 +1,4 @@
-"""The parts of the diversity filter, each against what it claims."""
+"""The parts of the diversity filter, each against its specification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Examples on disk: what is written is read, and what is not an example is refused with its place."""
+"""Examples on disk: a round trip, and invalid lines are refused with their place."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_rows_longer_than_a_pack_are_not_lost() -> None:
 
 
 def sharp(dtype: torch.dtype) -> Learner:
-    """A model that is sure of what it says, as a trained one is: its logits are large, and 16 bits round them by 0.01."""
+    """A confident model, like a trained one: its logits are large, and bfloat16 rounds them by 0.01."""
     model = tiny(seed=3)
     with torch.no_grad():
         for p in model.parameters():

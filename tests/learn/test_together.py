@@ -93,7 +93,7 @@ def test_a_restored_step_of_two_is_the_same_one(tmp_path: Path, sharding: str) -
 
 
 def halves(given: list[TrainingRow]) -> dict[str, Any]:
-    """Small steps of a model in bfloat16: how far the pieces went, and what the whole model shows of it."""
+    """Small steps of a model in bfloat16: the change of the shards, and its visible part in the whole model."""
     with ProcessGroup.join(60) as team:
         config = sharded(CONFIG, "fsdp")
         learner = Learner(tiny(seed=4).to(torch.bfloat16), config.learning.model_copy(update={"precision": "bf16", "rate": 1e-5}), 10)

@@ -1,4 +1,4 @@
-"""A network told by its blocks: whose an operator is, where eager time goes, and what a winner made of each."""
+"""A network by its blocks: each operator's block, eager time by block, and the winner's kernels for each."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_alike_blocks_are_one_row_and_all_is_counted_once(captured: CapturedGrap
     assert [(row["name"], row["count"], row["operators"]) for row in told] == [("blocks.0", 3, 15), ("head", 1, 2), (blocks.REST, 1, 2)]
     assert [(row["ms"], row["share"]) for row in told] == [(7.0, 0.7), (1.0, 0.1), (2.0, 0.2)]
     groups = blocks.fuse(task(), captured, won(captured).candidate.recipes).part.schedule  # type: ignore[union-attr]
-    every_time = [step for step in groups if getattr(step, "op", "") != "derived"]  # what is made of weights alone is made once
+    every_time = [step for step in groups if getattr(step, "op", "") != "derived"]  # values derived from weights alone are computed once
     assert sum(row["kernels"] + row["calls"] for row in told) == len(every_time) < len(groups) and all(row["kernels"] for row in told[:2])
     assert 0 < told[0]["bytes_after"] < told[0]["bytes"]
 

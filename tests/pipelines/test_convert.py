@@ -1,4 +1,4 @@
-"""`dvk convert`: what is written in a published format is read as what it was."""
+"""`dvk convert`: a round trip through every published format."""
 
 from __future__ import annotations
 

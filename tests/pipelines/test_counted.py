@@ -1,4 +1,4 @@
-"""Stages that count, without a terminal: a line now and then, with an estimate; nothing where it is quiet."""
+"""Stages that count, without a terminal: a line now and then, with an estimate; nothing if quiet."""
 
 from __future__ import annotations
 

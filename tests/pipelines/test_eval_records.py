@@ -271,7 +271,7 @@ def get_init_inputs():
 
 @pytest.mark.parametrize("eval_mode", [False, True])
 def test_tasks_are_played_in_the_mode_that_is_asked_for(tmp_path: Path, eval_mode: bool) -> None:
-    """Also where the other mode has been prepared before."""
+    """Also if the other mode has been prepared before."""
     (tmp_path / "a.py").write_text(DROPS)
     request = EvalRequest(suite=tmp_path, eval_mode=eval_mode)
     ((_, subject),) = playing.subjects(suites.read(tmp_path), request, Config(), "cpu", "cpp")
@@ -284,7 +284,7 @@ def test_tasks_are_played_in_the_mode_that_is_asked_for(tmp_path: Path, eval_mod
     assert row.mode == mode
 
 
-# ---------------------------------------------------------------- what it costs, what it says
+# ---------------------------------------------------------------- cost and output
 
 def test_costs_add_up_over_processes(tmp_path: Path) -> None:
     run = RunFolder(tmp_path, {}, -1)

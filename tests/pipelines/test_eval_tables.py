@@ -1,4 +1,4 @@
-"""`dvk eval`: what the tables say of episodes whose numbers are known."""
+"""`dvk eval`: the tables of episodes with known numbers."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ def test_one_bad_reference_of_several_is_a_verdict(tmp_path: Path, monkeypatch: 
 
 @pytest.fixture
 def sick_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A composer that trips over one operator, where no rule declines it."""
+    """A composer that fails on one operator that no rule declines."""
 
     def lower(graph: Graph, *rest: Any, **named: Any) -> Any:
         if any("erfinv" in node.op for node in graph.nodes):

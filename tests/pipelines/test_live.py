@@ -1,4 +1,4 @@
-"""The live view: on a real pseudo-terminal, on a pipe, under Ctrl-C, and what it costs."""
+"""The live view: on a real pseudo-terminal, on a pipe, under Ctrl-C, and its cost."""
 
 from __future__ import annotations
 

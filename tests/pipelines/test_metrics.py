@@ -1,4 +1,4 @@
-"""A run's figures survive a kill once each, and reach TensorBoard where it is."""
+"""A run's figures survive a kill once each, and reach TensorBoard if it is installed."""
 
 from __future__ import annotations
 

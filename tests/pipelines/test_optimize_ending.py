@@ -149,7 +149,7 @@ def test_ctrl_c_confirms_and_a_second_one_ends(
     assert "confirming the best so far, about" in told and "Ctrl-C once more ends at once" in told
     assert "expected: up to 120 s of search" in told
     assert summary["status"] == "faster" and summary["reason"] is None and [tier for tier, _ in court.asked] == ["search"] * 3 + ["claim"]
-    again = Court(lambda number, tier: stopped)  # the search goes on, and is stopped again, and once more
+    again = Court(lambda number, tier: stopped)  # the search resumes, and is stopped again, and once more
     summary = run(again, resume=True)
     assert summary["status"] == "faster", "what was confirmed is not asked for again"
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "interrupted"

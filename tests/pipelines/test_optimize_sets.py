@@ -66,7 +66,7 @@ class Killed(BaseException):
 
 
 class Made:
-    """Courts that judge nothing: every candidate is right and as fast as the clock says. What they were asked is kept."""
+    """Judge sessions without judging: every candidate is right and as fast as the clock says. Requests are recorded."""
 
     def __init__(self, clock: Clock, last: float = float("inf")):
         self.clock, self.last = clock, last
@@ -114,7 +114,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[s
 
 
 def claims(made: Made) -> list[tuple[int, int]]:
-    """(rows, number of programs) of what was confirmed, in order."""
+    """(rows, number of programs) of confirmed candidates, in order."""
     return [(rows, len(re.findall(r"def _dvk_run", source))) for rows, source, tier in made.asked if tier == "claim"]
 
 

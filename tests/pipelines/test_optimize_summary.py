@@ -76,7 +76,7 @@ def test_kept_conversations_are_not_kept_twice(model: RecordedBackbone) -> None:
     made = summary.episode(SUBJECT, [judged(CODE.format(1), ok(1.5), at=6.0)], [], [kept], model)
     outside, talk, *rest = made.traces
     assert outside.turns == () and [trace.role for trace in rest] == ["selection", "policy"]
-    # The verdict came after the conversation was left; times are the search's, also where it was replayed.
+    # The verdict came after the conversation was left; times are the search's, also after a replay.
     assert talk.turns[0].verdict and [turn.elapsed_s for turn in talk.turns] == [6.0, 4.0]
 
 

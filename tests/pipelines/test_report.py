@@ -1,4 +1,4 @@
-"""report.html and report.md: what they say in the good case, the honest ones and the empty ones."""
+"""report.html and report.md: their text in the good case, the honest ones and the empty ones."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_operators_and_bytes(faster: tuple[Page, str]) -> None:
 
 
 def test_narrow_screens_show_every_column(faster: tuple[Page, str]) -> None:
-    """Every table lies in a box that scrolls, and below 34 rem all but figures' bars is shown and wraps."""
+    """Every table is in a box that scrolls, and below 34 rem all but figures' bars is shown and wraps."""
     page = faster[0]
     tables = [n for n, (tag, _) in enumerate(page.elements) if tag == "table"]
     assert len(tables) >= 4 and all("scroll" in str(page.elements[n - 1][1].get("class")) for n in tables)

@@ -1,4 +1,4 @@
-"""The chart of the search: points where the axes say, the line where the best was."""
+"""The chart of the search: points match the axes, the line follows the best."""
 
 from __future__ import annotations
 

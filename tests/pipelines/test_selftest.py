@@ -1,4 +1,4 @@
-"""`dvk verify --selftest`: what counts as caught, what is looked for afterwards, what is printed and how it exits."""
+"""`dvk verify --selftest`: the definition of caught, the search for traces, the output and the exit code."""
 
 from __future__ import annotations
 

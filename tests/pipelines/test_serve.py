@@ -98,7 +98,7 @@ def test_documented_request_and_answer(gym):
     found = gym.evaluate(RIGHT, "right-1", backend="cpp")
     assert set(found) == DOCUMENTED and (found["task_id"], found["status"]) == ("right-1", "completed")
     assert found["compiled"] and found["correctness"] and not found["decoy_kernel"] and found["error_message"] is None
-    # A median of ratios, and medians of times: on a busy machine they tell different things.
+    # A median of ratios, and medians of times: on a busy machine they differ.
     assert found["reference_runtime"] > 0 and found["kernel_runtime"] > 0 and found["speedup"] > 0
     assert found["metadata"]["correctness_trials"] and found["processing_time"] > 0
     status, state, _ = gym.ask("GET", "/status/right-1")

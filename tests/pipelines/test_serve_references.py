@@ -1,4 +1,4 @@
-"""How long `dvk serve` holds what it found wrong with a reference."""
+"""How long `dvk serve` caches a reference's errors."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def test_a_reference_reaches_no_more_than_a_candidate_on_a_gpu(tmp_path: Path, c
 
 @needs_landlock
 def test_a_server_says_where_a_gpu_cannot_be_shut_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is none on this machine, so CUDA does not start: judging goes on as before, and the start says so."""
+    """Without it on this machine, CUDA does not start: judging continues as before, and the start reports it."""
     monkeypatch.setattr(backends, "default_device", lambda: "cuda")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     config, why = enclosed(CONFIG)

@@ -185,7 +185,7 @@ def test_a_gpu_is_given_no_more_workers_than_its_clock_and_memory_serve(
 
 
 def test_listings_for_a_gpu_lie_as_on_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where there is none: float32 attention answers there in another order than on a CPU."""
+    """Also without a GPU: float32 attention answers there in another layout than on a CPU."""
     attention = make(244850944615683, "fusion", "cuda")
     assert attention is not None and "scaled_dot_product_attention" in attention.source
     monkeypatch.setattr("dvk.taskgen.generate", lambda *given, **named: [attention])

@@ -182,7 +182,7 @@ def test_quality_that_cannot_be_measured_is_said_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_checkpoints_are_measured_while_training_goes_on(fitted: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
-    """A model that writes nonsense is right on no task; a process that has no checkpoint says so."""
+    """A model that writes nonsense is right on no task; a process without a checkpoint reports that."""
     config = settings(quality_tasks=1)
     with opened(tmp_path / "run", config) as run, Quality(run, config, ("cpp",)) as quality:
         quality.begin(10, Path(fitted[1]["checkpoint"]))
@@ -202,7 +202,7 @@ def kinds_of(example: Example, **changes: Any) -> Example:
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_tokens_are_made_in_one_pass_as_they_are_defined(fitted: tuple[Path, dict[str, Any]], tmp_path: Path, workers: int,
                                                          monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
-    """Order, held-out tasks, rows that are too long, and what was played, again and again once a rendering was seen."""
+    """Order, held-out tasks, rows that are too long, and played examples, repeated once there are renderings."""
     monkeypatch.setattr(tokens, "BLOCK", 7)
     chat = trainable(f"nano:{fitted[1]['checkpoint']}", Config()).chat
     given = examples(60)

@@ -43,7 +43,7 @@ def text(number: int, family: str, task: str) -> FamilyText:
 
 @pytest.fixture(scope="module")
 def gated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], str]:
-    """Two tasks' texts, one of which returns twice what it should, put to the gate."""
+    """Two tasks' texts, one of which returns twice the right result, in the gate."""
     folder = tmp_path_factory.mktemp("gate") / "run"
     with opened(folder) as run:
         renderings(run, CONFIG, 2, ("cpp",), 1)
@@ -103,7 +103,7 @@ def test_the_filter_keeps_what_passed_and_says_why_not(gated: tuple[Path, dict[s
 @pytest.mark.slow
 @pytest.mark.parametrize("by_source", [True, False])
 def test_a_suite_s_tasks_are_left_out(gated: tuple[Path, dict[str, Any], str], tmp_path: Path, by_source: bool) -> None:
-    """By their modules, and by the operators of their graphs alone where the text is another."""
+    """By their modules, and by the operators of their graphs alone if the text differs."""
     folder, _, _ = gated
     shutil.copytree(folder, tmp_path / "run")
     with opened(tmp_path / "run") as run:

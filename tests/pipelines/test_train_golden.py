@@ -1,4 +1,4 @@
-"""A short training under recorded verdicts comes to what it came to before, and survives kills.
+"""A short training under recorded verdicts reproduces its golden result, and survives kills.
 
 The golden file is renewed by `python -m tests.pipelines.world --renew`, when a change is meant to change it.
 """
@@ -43,7 +43,7 @@ def test_differences_are_seen() -> None:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """An undisturbed training: its folder, and what it came to."""
+    """An undisturbed training: its folder, and its result."""
     home = tmp_path_factory.mktemp("whole")
     return home / "run", json.loads(json.dumps(world.trajectory(home)))
 

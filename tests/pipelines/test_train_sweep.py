@@ -1,4 +1,4 @@
-"""Ablations are settings by name; a sweep compares variants on the same tasks and goes on after a kill."""
+"""Ablations are settings by name; a sweep compares variants on the same tasks and resumes after a kill."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def verdict(task: Task, candidate: Candidate) -> Verdict:
 
 
 class Teacher:
-    """Answers what a model of this world should say, by lot, and remembers it."""
+    """Gives a suitable random answer of this world's model, and remembers it."""
 
     name, dialect = "teacher", "compact"
 

@@ -104,7 +104,7 @@ def test_the_composer_goes_on_while_a_model_writes_elsewhere(two: list) -> None:
             let.set()
         return took(1.0)
 
-    # The model answers after the composer's last candidate, and what it took elsewhere is not charged.
+    # The model answers after the composer's last candidate, and its time elsewhere is not charged.
     assert play(proposals, judge, 7) == ["c1", "c2", "c3", "c4", "c5", "m", "m"]
 
 

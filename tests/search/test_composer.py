@@ -232,7 +232,7 @@ def test_a_graph_is_proposed_again_with_the_best_schedule_where_the_host_is_in_t
 
 
 def test_schedules_are_tried_in_the_graph_where_only_there_they_show(tmp_path):
-    """As in dvk optimize, where all is timed from end to end: without the graph every schedule takes what the host takes."""
+    """As in dvk optimize, with all timed from end to end: without the graph every schedule takes the host's time."""
     usual = next(c for c in replaying(lambda c: 1.0, tmp_path)).schedule
 
     def score(candidate: Candidate) -> float:

@@ -1,4 +1,4 @@
-"""A model server that fails, at once or midway: the composer's part of a search goes on, and what was found stays. Real HTTP."""
+"""A model server that fails, at once or midway: the composer's part of a search continues, and the results so far stay. Real HTTP."""
 
 from __future__ import annotations
 

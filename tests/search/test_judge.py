@@ -123,7 +123,7 @@ def test_repairs_have_an_end() -> None:
 
 
 def test_a_script_answers_both_roles(tmp_path: Path) -> None:
-    """The shipped fake, its answers chosen by what each prompt says."""
+    """The shipped fake, its answers chosen by each prompt's text."""
     lines = [
         {"match": "exactly this change.*unroll by four", "answer": fenced(program(3.0, 2))},
         {"match": "Call `advise`.*Wrong result|Wrong result.*Call `advise`", "answer": advice("start at zero")},

@@ -83,7 +83,7 @@ def told(conversation: Conversation) -> list[str]:
 
 
 def says(*answers: str) -> Said:
-    """A planner that says these one after another, then nothing."""
+    """A planner that gives these answers one after another, then nothing."""
     left = iter(answers)
     return Said(lambda _: next(left, "I am done."))
 
@@ -92,7 +92,7 @@ def questions(model: Said) -> list[Conversation]:
     return [conversation for conversations, _ in model.calls for conversation in conversations]
 
 
-# ---------------------------------------------------------------- what is asked, and read
+# ---------------------------------------------------------------- prompts and parsing
 
 @pytest.mark.parametrize("text", [
     named(("row split", "k0")),
@@ -141,7 +141,7 @@ def test_the_question_shows_listing_regions_moves_and_skills() -> None:
     assert {("with own_matmul", "graph"), ("without fuse_rowwise", "graph"), ("row split", "k0"), ("row online", "k0")} <= {*legal(first)}
 
 
-# ---------------------------------------------------------------- what is legal, and what it leads to
+# ---------------------------------------------------------------- legal moves and their results
 
 def test_every_legal_move_leads_to_new_programs_and_then_is_legal_no_more() -> None:
     at = position()

@@ -39,7 +39,7 @@ def test_a_repeat_is_the_same_program_and_another_candidate() -> None:
 
 
 def noisy(candidate: Candidate) -> Verdict:
-    """`number 0` had luck the first time, the others say what they are."""
+    """`number 0` was lucky the first time, the others give their true speed."""
     value = 1.4 if "number = 0\n" in candidate.source and "# measurement" in candidate.source else float(
         re.search(r"speed = ([\d.]+)", candidate.source)[1])  # type: ignore[index]  # each says its speed
     return timed(value, value * 0.9, value * 1.1)

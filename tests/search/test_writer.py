@@ -16,7 +16,7 @@ def test_a_question_asked_again_is_sampled_again_and_its_neighbour_is_not() -> N
     model = writing(lambda text: program(1.0))
     writer = ProgramWriter(problem(model), "evolve")
     first, second = (Conversation(messages=({"role": "user", "content": text},)) for text in "ab")
-    writer.answers("policy", [first, first])  # told apart by the backbone: it is one call
+    writer.answers("policy", [first, first])  # the backbone separates them: it is one call
     writer.answers("policy", [second, first])
     seeds = [([c.messages[0]["content"] for c in conversations], sampling.seed) for conversations, sampling in model.calls]
     assert [texts for texts, _ in seeds] == [["a", "a"], ["b"], ["a"]]

@@ -1,6 +1,6 @@
-"""A model that writes programs on demand, and a judge that believes what they say: searches without a compiler.
+"""A model that writes programs on demand, and a judge that believes their claims: searches without a compiler.
 
-A program states its speedup as `speed = 1.25`, or what is wrong with it as `fault = "…"`; `kind` makes it unlike others.
+A program states its speedup as `speed = 1.25`, or its error as `fault = "…"`; `kind` makes it unlike others.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BODIES = ("for i in range(n): y[i] = x[i]", "while n: n -= 1", "y = torch.relu(x
 
 
 def program(speed: float | None = None, kind: int = 0, fault: str = "", number: int = 0) -> str:
-    """A source; `number` tells programs of equal kind apart by less than their kinds."""
+    """A source; `number` separates programs of equal kind by less than their kinds."""
     says = f'fault = "{fault}"' if fault else f"speed = {speed}"
     return f"class ModelNew:\n  {says}\n  number = {number}\n  {BODIES[kind]}\n"
 

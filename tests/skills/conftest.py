@@ -20,7 +20,7 @@ def library(tmp_path: Path) -> Iterator[Library]:
 
 @pytest.fixture
 def make() -> Callable[..., Skill]:
-    """A skill whose fields matter only where the test says so."""
+    """A skill; its fields matter only if the test says so."""
 
     def build(name: str, body: str = "words", **fields: object) -> Skill:
         text = f"## Motivation\n{body}\n\n## Key Idea\nidea\n\n## Example\nexample"

@@ -1,4 +1,4 @@
-"""Questions in people's words: what they are about, and which skill comes first."""
+"""Questions in people's words: their concepts, and the ranking of skills."""
 
 from __future__ import annotations
 

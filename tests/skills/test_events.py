@@ -1,4 +1,4 @@
-"""Whatever changes a library is an event, and the events replayed are the library."""
+"""Every change of a library is an event, and the events replayed are the library."""
 
 from __future__ import annotations
 

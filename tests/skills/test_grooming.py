@@ -1,4 +1,4 @@
-"""Grooming: what it decides and why, carried out as events; what skills do together; libraries brought together."""
+"""Grooming: decisions with reasons, applied as events; joint effects of skills; merging libraries."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_a_plan_that_no_longer_holds_is_refused_whole(library: Library, make: Ma
 
 
 def joint_plays(effects: dict[str, float], sets: Sequence[Sequence[str]], excess: float, times: int = 12) -> list[Event]:
-    """Plays of `sets` whose gains are the sum of `effects`, `excess` on top where a and b are both given; errors of ±0.01."""
+    """Plays of `sets` whose gains are the sum of `effects`, plus `excess` if a and b are both given; errors of ±0.01."""
     events = [Event("added", name) for name in effects]
     for step, names in product(range(times), sets):
         gain = sum(effects[name] for name in names) + (excess if {"a", "b"} <= set(names) else 0.0)

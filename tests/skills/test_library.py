@@ -1,4 +1,4 @@
-"""The library: find, add, remove, and refuse what is not a library."""
+"""The library: find, add, remove, and refuse files that are no library."""
 
 from __future__ import annotations
 

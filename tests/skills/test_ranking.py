@@ -1,4 +1,4 @@
-"""Ranking: exact where it claims to be, bounded everywhere."""
+"""Ranking: exact within its documented limits, bounded everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-'''What a candidate file looks like, by back end: rules in a sentence or two, and a whole example that the judge accepts.
+'''Example candidate files by back end: rules in a sentence or two, and a whole example that the judge accepts.
 
 The examples answer one reference, `relu(x + bias)`:
 

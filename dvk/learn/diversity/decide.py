@@ -26,7 +26,7 @@ BATCH = 1024
 _ALONE = 64
 """Clusters below which cutting is faster than starting processes."""
 Progress = Callable[[str, int, int], None]
-"""(stage, done, of how many); 0 of 0 where the number is not known."""
+"""(stage, done, of how many); 0 of 0 if the number is unknown."""
 Fate = tuple[str, str] | None
 """(reason, detail) of a refused row; None for a kept one."""
 

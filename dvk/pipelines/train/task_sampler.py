@@ -115,7 +115,7 @@ class TaskSampler:
             subjects: the step's task contexts.
 
         Returns:
-            dull: tasks all of whose answers were worth the same; degenerate: those on which no speedup counts.
+            dull: tasks whose answers were all worth the same; degenerate: those on which no speedup counts.
         """
         healthy = [episode for episode in episodes if not degenerate(episode)]
         dull = {episode.task.id for episode in healthy if _dull(episode)}

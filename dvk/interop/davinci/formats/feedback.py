@@ -29,7 +29,7 @@ def round_speedups(messages: tuple[dict[str, Any], ...]) -> tuple[float | None, 
 
 
 def speedup(feedback: str) -> float | None:
-    """The speedup that a feedback message reports; 0 unless the round was correct and no decoy, null where it reports nothing."""
+    """The speedup that a feedback message reports; 0 unless the round was correct and no decoy, null if it reports nothing."""
     told = _object(feedback)
     if not told:
         return None
