@@ -63,8 +63,14 @@ RECIPES: dict[str, Recipe] = {r.name: r for r in (
     Recipe("dead_code", "an operator returns its operand unchanged, or its result is not read", _all(dead.rewrite)),
     Recipe("common_subexpressions", "an operator repeats another on the same operands; no random numbers, nothing written in place",
            _all(repeated.rewrite)),
-    Recipe("fold_batch_norm", "a batch norm in eval mode reads a convolution or linear that nothing else reads", _all(batch_norm.rewrite)),
-    Recipe("collapse_linear_reduction", "a linear's output is only summed or averaged over its output features", _all(collapse.rewrite)),
+    Recipe("fold_batch_norm", "a batch norm in eval mode reads a convolution or linear that nothing else reads; not in float16",
+           _all(batch_norm.rewrite)),
+    Recipe("fold_batch_norm_finite", "the same in float16, if the layer's result is finite",
+           _all(batch_norm.rewrite_finite), exact=False),
+    Recipe("collapse_linear_reduction", "a linear's output is only summed or averaged over its output features; not in float16",
+           _all(collapse.rewrite)),
+    Recipe("collapse_linear_reduction_finite", "the same in float16, if the linear's output is finite",
+           _all(collapse.rewrite_finite), exact=False),
     Recipe("pack_linears", "linears of one input, with weights of one type", _all(packing.rewrite)),
     Recipe("attention", "softmax of scaled and masked q·kᵀ, times v; scores and weights have no other reader", attention.rewrite),
     Recipe("attention_finite", "as attention, under masks that replace scores, of finite values alone: NaN under a mask would show",
@@ -100,8 +106,8 @@ RECIPES: dict[str, Recipe] = {r.name: r for r in (
 )}
 OWN_FAMILIES = tuple(name for name in RECIPES if name.startswith("own_"))
 """Kernel families that replace calls which torch computes well itself: measurement decides whether they pay."""
-NOT_IN_DSL = (*OWN_FAMILIES, "attention", "attention_finite", "common_subexpressions", cudnn.RECIPE, "fold_scale", "huge_pages",
-            "pack_linears", "recurrent_cells", "recurrent_sequences")
+NOT_IN_DSL = (*OWN_FAMILIES, "attention", "attention_finite", "collapse_linear_reduction_finite", "common_subexpressions", cudnn.RECIPE,
+            "fold_batch_norm_finite", "fold_scale", "huge_pages", "pack_linears", "recurrent_cells", "recurrent_sequences")
 """Recipes that the compact dialect cannot express, except as listed by back end."""
 DSL_BY_BACKEND = {"triton": ("own_matmul",)}
 """Back end → recipes that its dialect can express after all; see `not_in_dsl`."""

@@ -35,7 +35,7 @@ AS_IT_IS = "as it is"
 """Title of the user's own model among the candidates."""
 HOST = 1.1
 """Ratio of eager PyTorch's end-to-end time to its device time above which the host is the bottleneck."""
-ROUND_OTHERWISE = ("fold_batch_norm",)
+ROUND_OTHERWISE = ("fold_batch_norm", "fold_batch_norm_finite")
 """Recipes that move factors into weights: equal in real numbers, and refused if TF32 matmuls round them too far apart."""
 BETTER = 1.005
 """A change is kept when it measured this much faster: half a percent is what paired medians resolve in a search."""

@@ -113,3 +113,33 @@ def test_attention_whose_scores_overflow_is_made_as_it_was_written() -> None:
         got, want = program.run(q * size, k * size, v), program.eager(q * size, k * size, v)
         assert bool(want.isnan().any()) is (size > 1)
         torch.testing.assert_close(got, want, rtol=4e-3, atol=4e-3, equal_nan=True)
+
+
+def test_layers_that_overflow_are_folded_only_when_asked_for() -> None:
+    norm = torch.nn.BatchNorm2d(4)
+    norm.weight.data.fill_(0.01)
+    convolution = torch.nn.Conv2d(3, 4, 3)
+    linear = torch.nn.Linear(12, 5)
+    for weight in (convolution.weight, linear.weight):
+        weight.data.fill_(1.0)
+
+    class Collapsed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = linear
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x).mean(-1)
+
+    cases = {"fold_batch_norm": (torch.nn.Sequential(convolution, norm), torch.full((2, 3, 6, 6), 6e3)),
+             "collapse_linear_reduction": (Collapsed(), torch.full((3, 12), 6e3))}
+    for name, (module, x) in cases.items():
+        assert name in every_recipe(capture(module.float().eval(), x).graph)
+        module.half()
+        graph = capture(module, x.half()).graph
+        assert not {name, f"{name}_finite"} & set(every_recipe(graph))
+        assert f"{name}_finite" in applicable(graph, "cpu", "cpp", inexact=True)
+        program = Program(module, x.half(), recipes=every_recipe)
+        assert program.eager().isinf().all() and apart(program, x.half()) == []
+        asked = Program(module, x.half(), recipes=("dead_code", f"{name}_finite", "fuse_pointwise", "fuse_rowwise"))
+        torch.testing.assert_close(asked.run(x.half() / 100), asked.eager(x.half() / 100), rtol=4e-3, atol=1e-3)

@@ -13,6 +13,8 @@ import torch
 from torch import nn
 
 from dvk.composer import Plan, applicable, compose
+from dvk.composer.capture import partial
+from dvk.composer.capture.calling import ModuleCall
 from dvk.composer.capture.export import CapturedGraph, trace_call
 from dvk.composer.ir.errors import CannotCompose
 from dvk.composer.lowering.convolution import PRODUCTS
@@ -292,3 +294,66 @@ def test_real_modules_are_captured_and_right() -> None:
     rows = [real_modules.tried(name) for name in ("llama", "mixtral", "bert", "t5", "swin")]
     assert [(row.name, row.how, row.why) for row in rows if row.how in ("not", "fell back", "another type")] == []
     assert all(row.error < 1e-4 and row.num_kernels for row in rows)
+
+
+def test_layers_that_pytorch_has_one_function_for_get_a_remedy_that_helps() -> None:
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), 1).eval()
+    mask = torch.tensor([[False, False, True], [False, True, True]])
+    call: tuple[Any, ...] = Outer(model), [torch.randn(2, 3, 8), mask], {}, ["x", "mask"]
+    with pytest.raises(CannotCompose, match=r"set_fastpath_enabled\(False\)"):
+        trace_call(*call)
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        graph = trace_call(*call).graph
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+    assert not any(node.op == "left" for node in graph.nodes)
+
+
+class Outer(nn.Module):
+    """A module that only calls another, with a padding mask."""
+
+    def __init__(self, inner: nn.Module):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> Any:
+        return self.inner(x, src_key_padding_mask=mask)
+
+
+def test_attempts_end_and_say_the_line(tmp_path: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "resized.py"
+    path.write_text(HEADER + """
+class Model(nn.Module):
+    def forward(self, x):
+        y = x[::2]
+        z = y.unsqueeze_(0).squeeze_(0)
+        torch.zeros(3, out=z)
+        return torch.relu(x) + 1, z
+""")
+    space: dict[str, Any] = {"__name__": "resized"}
+    exec(compile(path.read_text(), str(path), "exec"), space)
+    sys.modules["resized"] = ModuleType("resized")
+    try:
+        with pytest.raises(CannotCompose):
+            trace_call(space["Model"](), [torch.randn(4, 6)], {}, ["x"], space)
+    finally:
+        del sys.modules["resized"]
+    assert "torch/fx" not in capfd.readouterr().err
+
+    class Never(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x
+
+    tried = []
+
+    def trace(recording: Any) -> Any:
+        tried.append(recording)
+        error = CannotCompose("never")
+        error.path = ""
+        raise error
+
+    with pytest.raises(CannotCompose, match="never"):
+        partial.captured(ModuleCall(Never(), [torch.ones(2)], ["x"], 0, {}), trace)
+    assert len(tried) == 2

@@ -52,6 +52,25 @@ def out_into_the_input(self: Any, x: torch.Tensor) -> Any:
 
 
 @step
+def two_results_into_tensors_with_views(self: Any, x: torch.Tensor) -> Any:
+    values, places = torch.empty(0), torch.empty(0, dtype=torch.long)
+    torch.sort(x.tanh(), -1, out=(values, places))
+    torch.max(x, 0, out=(self.mean, torch.empty(0, dtype=torch.long)))
+    torch.sort(self.b + x, 0, out=(self.b, torch.empty(0, dtype=torch.long)))
+    return values[1:] * 2, values, places.t(), self.mean + 1, self.tail * 3
+
+
+@step
+def resized_before_it_has_views(self: Any, x: torch.Tensor) -> Any:
+    y = x.tanh()
+    torch.exp(-x.abs(), out=y)
+    torch.amax(x, 0, out=y)
+    half = y[:3]
+    half.mul_(2)
+    return y * 1.5, half
+
+
+@step
 def out_into_slices(self: Any, x: torch.Tensor) -> Any:
     o = torch.zeros(4, 12)
     torch.mul(x, 2, out=o[:, :6])

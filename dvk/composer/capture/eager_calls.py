@@ -50,11 +50,12 @@ class StepRefused(CannotCompose):
     Attributes:
         inputs: positions of the arguments that are the reason, if any.
         outputs: paths of the parts of the result that are the reason, if any.
+        is_plain: the reason is a plain value in the result.
     """
 
-    def __init__(self, place: CallSite, why: str, inputs: Collection[int] = (), outputs: Collection[int] = ()):
+    def __init__(self, place: CallSite, why: str, inputs: Collection[int] = (), outputs: Collection[int] = (), is_plain: bool = False):
         super().__init__(f"`{place}` {why}")
-        self.place, self.inputs, self.outputs = place, inputs, outputs
+        self.place, self.inputs, self.outputs, self.is_plain = place, inputs, outputs, is_plain
 
 
 @dataclass

@@ -151,19 +151,20 @@ class _Noting:
     def _result(self, place: CallSite, result: Any, is_part: bool) -> tuple[Any, list[tuple[str, torch.Tensor]]]:
         """The encoded result and its tensors."""
         bad: list[int] = []
-        why = ""
+        why, is_plain = "", False
         for number, part in enumerate(result if is_part and type(result) is tuple else [result]):
             try:
                 tree, leaves = structures.taken(part, "r", self.home)
                 if any(t.layout is not torch.strided or t.is_nested for _, t in leaves):
                     raise CannotCompose("tensors without strides")
                 if is_part and self.recording.is_strict and _has_values(tree):
+                    is_plain = True
                     raise CannotCompose("a plain value, which may be another one for other inputs")
             except CannotCompose as error:
                 bad.append(number)
                 why = why or str(error)
         if bad:
-            raise StepRefused(place, f"returns what no step of a graph can: {why}", (), bad)
+            raise StepRefused(place, f"returns what no step of a graph can: {why}", (), bad, is_plain)
         return structures.taken(result, "r", self.home)
 
     def _given(self, place: CallSite, values: list[Any]) -> list[tuple[Any, list[torch.Tensor]]]:

@@ -12,8 +12,10 @@ A module that cannot be captured (control flow on data, custom operators, non-te
 from __future__ import annotations
 
 import functools
+import logging
 import operator
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -26,7 +28,7 @@ from dvk.composer.capture.captured import CapturedGraph
 from dvk.composer.capture.functionalize import functionalized, reshaped
 from dvk.composer.ir import structures
 from dvk.composer.ir.effects import touched
-from dvk.composer.ir.errors import CannotCompose
+from dvk.composer.ir.errors import CannotCompose, NothingToFuse
 from dvk.config import Limits
 from dvk.errors import TaskError
 from dvk.records import Graph, Node, Task
@@ -143,8 +145,8 @@ def _traced(call: ModuleCall, recording: CallRecording | None) -> CapturedGraph:
     config = dvk_config(model, left, free)
     tracing = Tracing(call, recording)
     try:
-        with torch.no_grad(), _no_stack_traces(not recording.is_known), _no_checks(), _apart(), asked(model) as answered, call.flat(), \
-                tracing.meanwhile(), modes.reading(model) as read, unread(model, recording.changes, left, recording.parts), \
+        with torch.no_grad(), _no_stack_traces(not recording.is_known), _no_checks(), _apart(), _quietly(), asked(model) as answered, \
+                call.flat(), tracing.meanwhile(), modes.reading(model) as read, unread(model, recording.changes, left, recording.parts), \
                 none_swallowed(model), following_data():
             program = without_changes(model, lambda: torch.export.export(model, tuple(tensors), strict=False))
     except CannotCompose:
@@ -158,7 +160,7 @@ def _traced(call: ModuleCall, recording: CallRecording | None) -> CapturedGraph:
     graph = encoder.graph()
     capture_partial.check_repeatable(graph)
     if places and not capture_partial.is_worthwhile(graph):
-        raise CannotCompose(f"nothing to fuse remains; left to PyTorch: {', '.join(map(str, places))}")
+        raise NothingToFuse(f"nothing to fuse remains; left to PyTorch: {', '.join(map(str, places))}")
     called = {node.kwargs["place"][2] for node in graph.nodes if node.op == "left"}
     return CapturedGraph(graph=graph, arguments=tuple(call.names), by_name=call.by_name, config_hash=config, asked=tuple(sorted(answered)),
                     modes=read, depending=modes.depending(model, read), blocks=encoder.blocks, constants=call.constants,
@@ -231,6 +233,19 @@ def _apart() -> Iterator[None]:
 
 
 @contextmanager
+def _quietly() -> Iterator[None]:
+    """torch.export logs and warns at length about what it refuses; the reason is in the exception."""
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.WARNING))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+@contextmanager
 def _no_stack_traces(wanted: bool) -> Iterator[None]:
     """Skip stack traces: one per operator is a sixth of the tracing time, and only a failed capture reads them."""
     from torch.fx import config
@@ -291,8 +306,9 @@ class _Encoder:
             else:
                 raise CannotCompose("a nested graph inside forward()")
         graph = functionalized(Graph(nodes=self._linked(), outputs=self._outputs(output), training=bool(self.model.training)))
-        if (op := reshaped(graph)) is not None:
-            raise CannotCompose(f"{op} gives a tensor that has aliases another shape")
+        if (found := reshaped(graph)) is not None:
+            traced = next(node for node in order if self.names.get(node.name) == found.name)
+            raise located(CannotCompose(f"{found.op} gives a tensor that has aliases another shape"), traced)
         return graph
 
     def _outputs(self, flat: Any) -> Any:

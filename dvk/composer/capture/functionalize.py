@@ -6,9 +6,10 @@ write stays if the operator without it would give another shape, type or memory 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from dvk.composer.ir.effects import REBINDING, AliasClasses, packet_of, refs, rename, schema, shared, twin, written
+from dvk.composer.ir.effects import REBINDING, AliasClasses, is_step, packet_of, refs, rename, schema, shared, twin, written
 from dvk.records import Graph, Node
 
 
@@ -55,16 +56,16 @@ def functionalized(graph: Graph) -> Graph:
     return graph.model_copy(update={"nodes": tuple(nodes), "outputs": rename(graph.outputs, now)})
 
 
-def reshaped(graph: Graph) -> str | None:
+def reshaped(graph: Graph) -> Node | None:
     """The operator that gives a tensor with aliases another shape, type or memory order; None without one.
 
     After `out=` resizes an input, or `y.t_()` transposes what `y.contiguous()` may alias, a graph does not show which tensors are the same.
     """
-    memory = AliasClasses(graph.nodes)
+    memory = AliasClasses(tuple(_result_by_result(graph)))
     parts = {(node.args[0]["ref"], node.args[1]): node for node in graph.nodes if node.op == "getitem"}
     nodes = {node.name: node for node in graph.nodes}
     same: dict[str, set[str]] = {}
-    for node in graph.nodes:
+    for position, node in enumerate(graph.nodes):
         given_back = [target for target in written(node) if target in shared(node)]
         for number, target in enumerate(given_back):
             result = node if node.shape is not None else parts.get((node.name, number))
@@ -74,10 +75,22 @@ def reshaped(graph: Graph) -> str | None:
             same[result.name] = known
             known.add(result.name)
             if _layout(result) != _layout(nodes[target]):
-                shares = {n.name for n in graph.nodes if memory.of(n.name) == memory.of(target)} - known
+                # A view that is made later is one of what the tensor is then.
+                shares = {n.name for n in graph.nodes[:position] if memory.of(n.name) == memory.of(target)} - known
                 if shares or nodes[target].op in ("input", "param", "buffer", "const"):
-                    return node.op
+                    return node
     return None
+
+
+def _result_by_result(graph: Graph) -> Iterator[Node]:
+    """The operators, of those with several results (`torch.sort(x, out=(values, indices))`) each result as its one operand: results
+    share no memory with each other."""
+    several = {node.name: shared(node) for node in graph.nodes if node.shape is None and len(written(node)) > 1 and not is_step(node)}
+    for node in graph.nodes:
+        if node.op == "getitem" and node.args[1] < len(operands := several.get(node.args[0]["ref"], [])):
+            yield node.model_copy(update={"args": ({"ref": operands[node.args[1]]}, 0)})
+        elif node.name not in several:
+            yield node
 
 
 def _layout(node: Node) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -23,13 +23,13 @@ from dvk.composer.capture.eager_run import recorded
 from dvk.composer.capture.python_state import taken
 from dvk.composer.capture.state_between import kept
 from dvk.composer.capture.statement_runs import PREFIX, Parts
-from dvk.composer.ir.errors import CannotCompose, ChangesState
+from dvk.composer.ir.errors import CannotCompose, ChangesState, NothingToFuse
 from dvk.records import Graph
 
 MAX_TRIES = 16
 """Captures of one module, each of which leaves more to PyTorch."""
 MAX_PARTS = 60
-"""Captures of one module if statements are left: a run of statements grows by a few at a time."""
+"""Captures of one module if statements are left, in all: a run of statements grows by a few at a time."""
 
 log = logging.getLogger(__name__)
 
@@ -49,36 +49,50 @@ def captured(call: ModuleCall, trace: Trace) -> Any:
     """
     if torch.nn.modules.module._global_forward_hooks or torch.nn.modules.module._global_forward_pre_hooks:
         raise CannotCompose("hooks on all modules are set")
-    search = _Search(call, dict.fromkeys([*hooked(call.model), *scripted(call.model), *fast(call)]))
+    quick = fast(call)
+    left = [*hooked(call.model), *scripted(call.model), *quick]
+    search = _Search(call, dict.fromkeys(left))
     if _is_fake(call):
         if search.places:
             raise CannotCompose(f"`{next(iter(search.places))}` has hooks, which take a module that really runs")
         return trace(None)
     before = taken(call.model)
     try:
-        return _searched(search, trace)
+        return _searched(search, trace, iter(range(MAX_TRIES)))
     except CannotCompose as error:
         first = error
         if taken(call.model) != before:
-            raise _with_remedy(first) from first.__cause__
+            raise _with_remedy(first, quick) from first.__cause__
+    tries = iter(range(MAX_PARTS))
     for is_strict in (True, False):
-        search = _Search(call, dict.fromkeys([*hooked(call.model), *scripted(call.model), *fast(call)]), Parts(call.home), is_strict)
+        search = _Search(call, dict.fromkeys(left), Parts(call.home), is_strict)
         try:
-            return _searched(search, trace)
+            return _searched(search, trace, tries)
         except CannotCompose as error:
             log.debug("parts of functions (strict: %s): %s", is_strict, error)
-    raise _with_remedy(first) from first.__cause__
+            first = error if _says_more(error, first) else first
+        if not search.has_plain:  # without parts that return plain values, the same would be tried again
+            break
+    raise _with_remedy(first, quick) from first.__cause__
 
 
-def _searched(search: _Search, trace: Trace) -> Any:
+def _says_more(error: CannotCompose, first: CannotCompose) -> bool:
+    """It is the same reason with the line, which the first attempt does not know."""
+    return len(str(error)) > len(str(first)) and str(error).startswith(str(first))
+
+
+def _searched(search: _Search, trace: Trace, tries: Iterator[int]) -> Any:
     """Capture with `trace`, leaving more to PyTorch at each attempt.
+
+    Args:
+        tries: numbers of the attempts that may be made.
 
     Raises:
         CannotCompose: the first reason, if leaving code to PyTorch does not help.
     """
     first: CannotCompose | None = None
     before = taken(search.call.model)
-    for number in range(MAX_TRIES if search.parts is None else MAX_PARTS):
+    for number in tries:
         try:
             with kept(search.call.model):
                 if not number and not search.places and search.parts is None:
@@ -89,7 +103,7 @@ def _searched(search: _Search, trace: Trace) -> Any:
                         return trace(recording)
         except CannotCompose as error:
             log.debug("attempt %d: %s", number, error)
-            first = first or error
+            first = error if first is None or _says_more(error, first) else first
             # If the state is not fully restored, another attempt would find changes already made that it must see.
             if taken(search.call.model) != before or not search.goes_on_after(error):
                 raise first from first.__cause__
@@ -99,9 +113,18 @@ def _searched(search: _Search, trace: Trace) -> Any:
 REMEDY = "moved into a separate submodule, that code is left to PyTorch and the rest is fused"
 
 
-def _with_remedy(error: CannotCompose) -> CannotCompose:
-    """The search with the usual first choices."""
-    remedy = "return tensors in tuples, dicts or dataclasses (in transformers: `return_dict=False`, `use_cache=False`)" \
+FUSED = ("PyTorch has fused functions for these attention layers in eval mode, on nested tensors under a padding mask; "
+         "`torch.backends.mha.set_fastpath_enabled(False)` in the file makes them operators that can be fused, and the reference slower")
+OUTPUTS = "return tensors in tuples, dicts or dataclasses (in transformers: `return_dict=False`, `use_cache=False`)"
+
+
+def _with_remedy(error: CannotCompose, quick: Collection[CallSite]) -> CannotCompose:
+    """The error with the usual remedy.
+
+    Args:
+        quick: attention layers that are left because PyTorch has one function for them.
+    """
+    remedy = FUSED if quick and isinstance(error, NothingToFuse) else OUTPUTS \
         if "output" in str(error) else REMEDY
     found = CannotCompose(f"{error}; {remedy}", error.traceback)
     found.path = error.path
@@ -114,11 +137,13 @@ class _Search:
     Attributes:
         places: left so far.
         answers: questions that forward() asks of values get the answers of the recorded run.
+        has_plain: some part would have returned a plain value, which `is_strict` forbids.
     """
 
     def __init__(self, call: ModuleCall, places: dict[CallSite, None], parts: Parts | None = None, is_strict: bool = True):
         self.call, self.places, self.parts, self.is_strict = call, places, parts, is_strict
         self.answers = False
+        self.has_plain = False
         self.refused: set[CallSite] = set()
         self.asking: list[CallSite] = []
         """Locations of questions about values, from the error raised before they had answers."""
@@ -144,6 +169,7 @@ class _Search:
 
     def goes_on_after(self, error: CannotCompose) -> bool:
         """Change the code left to PyTorch, or the answers, after an attempt that ended in `error`; False if no choice remains."""
+        self.has_plain = self.has_plain or isinstance(error, StepRefused) and error.is_plain
         if isinstance(error, StepRefused) and self.parts is not None and (at := self.parts.find(error.place.name)):
             return at[0].grow(at[1], error.inputs, error.outputs) or self.parts.leave(error)
         if self.parts is not None and not isinstance(error, StepRefused) and self.parts.leave(error):

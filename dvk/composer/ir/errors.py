@@ -22,3 +22,7 @@ class CannotCompose(Exception):
 
 class ChangesState(CannotCompose):
     """forward() changes Python state; another attempt would find it changed already, unless the code that changes it is left to PyTorch."""
+
+
+class NothingToFuse(CannotCompose):
+    """All operators that could become kernels are left to PyTorch."""

@@ -3,6 +3,9 @@
 y = γ·(Wx + b − μ)/√(σ² + ε) + β is again a convolution, with W' = W·s and b' = (b − μ)·s + β for s = γ/√(σ² + ε) per output channel. It is
 exact in real arithmetic for every input; rounding differs in the last digits. The folded weights are recomputed whenever a weight or
 statistic is written.
+
+In float16, eager code stores Wx + b, where a value beyond 65504 is infinite. The folded convolution does not store it, and is exact only
+if it stays finite (`rewrite_finite`).
 """
 
 from __future__ import annotations
@@ -13,7 +16,16 @@ from dvk.records import Graph, Node
 
 
 def rewrite(graph: Graph) -> Graph | None:
-    """The folded graph, or None without such a pair."""
+    """The folded graph, or None without such a pair that is exact for every input."""
+    return _rewritten(graph, only_exact=True)
+
+
+def rewrite_finite(graph: Graph) -> Graph | None:
+    """The graph with pairs in float16 folded, or None without such a pair."""
+    return _rewritten(graph, only_exact=False)
+
+
+def _rewritten(graph: Graph, only_exact: bool) -> Graph | None:
     readers = users(graph)
     nodes = {n.name: n for n in graph.nodes}
     kept = pinned(graph)
@@ -25,7 +37,7 @@ def rewrite(graph: Graph) -> Graph | None:
         first = nodes[ref(norm.args[0]) or ""]
         if packet(first) not in ("conv1d", "conv2d", "conv3d", "linear") or len(readers[first.name]) != 1:
             continue
-        if packet(first) == "linear" and len(first.shape or ()) != 2:
+        if packet(first) == "linear" and len(first.shape or ()) != 2 or (first.dtype == "float16") is only_exact:
             continue
         weight, bias = first.args[1], first.args[2] if len(first.args) > 2 else None
         held = [v for v in (weight, bias, *norm.args[1:5]) if v is not None]

@@ -5,6 +5,9 @@ its readers. The summed weights are recomputed whenever the weight is written.
 
 An infinite element of x is infinite in every output, and if its weights differ in sign, or one is 0, the sum is NaN: such elements are
 multiplied by 0 and added, which is 0 for finite ones.
+
+In float16, eager code stores every output, where a value beyond 65504 is infinite. The single dot product is exact only if all outputs
+stay finite (`rewrite_finite`).
 """
 
 from __future__ import annotations
@@ -18,7 +21,16 @@ from dvk.records import Graph, Node
 
 
 def rewrite(graph: Graph) -> Graph | None:
-    """The collapsed graph, or None without such a pair."""
+    """The collapsed graph, or None without such a pair that is exact for every input."""
+    return _rewritten(graph, only_exact=True)
+
+
+def rewrite_finite(graph: Graph) -> Graph | None:
+    """The graph with pairs in float16 collapsed, or None without such a pair."""
+    return _rewritten(graph, only_exact=False)
+
+
+def _rewritten(graph: Graph, only_exact: bool) -> Graph | None:
     readers = users(graph)
     nodes = {n.name: n for n in graph.nodes}
     kept = pinned(graph)
@@ -34,6 +46,8 @@ def rewrite(graph: Graph) -> Graph | None:
         weight = nodes[ref(first.args[1]) or ""]
         bias = ref(first.args[2]) if len(first.args) > 2 and first.args[2] is not None else None
         held = [weight, *([nodes[bias]] if bias else [])]
+        if (first.dtype == "float16") is only_exact:
+            continue
         if any(n.op not in ("param", "buffer") or n.shape is None for n in held) or kept & {first.name, reduce.name}:
             continue
         keepdim = len(reduce.args) > 2 and bool(reduce.args[2])
