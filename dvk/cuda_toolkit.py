@@ -1,4 +1,4 @@
-"""Where parts of CUDA lie on this machine: NVRTC, nvcc, headers, the GPU's architecture. Opens no CUDA context."""
+"""Paths of CUDA parts on this machine: NVRTC, nvcc, headers; and the GPU's architecture. Opens no CUDA context."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def evaluate(
         baselines: also timed against: compile, max-autotune.
         claim: time winners again at the claim tier.
         backend: auto, triton, cuda or cpp.
-        device: cpu or cuda (default: cuda where there is a GPU).
+        device: cpu or cuda (default: cuda if there is a GPU).
         only: play these tasks alone.
         eval_mode: call .eval() on the modules first.
         workers: candidates judged at a time.

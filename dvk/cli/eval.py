@@ -34,7 +34,7 @@ def command(
     claim: Annotated[bool, typer.Option(
         "--claim", help="Time winners again at the claim tier, in fresh processes, and only them against the baselines.")] = False,
     backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
-    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is a GPU).")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda if there is a GPU).")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Play this task alone; may be given several times.")] = None,
     eval_mode: Annotated[bool, typer.Option("--eval", help="Call .eval() on the modules first.")] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Candidates judged at a time (default: rollout.judges).")] = None,

@@ -30,7 +30,7 @@ def command(
     init: Annotated[list[str] | None, typer.Option("--init", help="Constructor argument: 512 or eps=1e-5.")] = None,
     eval_mode: Annotated[bool, typer.Option("--eval", help="Call .eval() on the module first.")] = False,
     dtype: Annotated[str | None, typer.Option(help="Cast floating inputs and weights: float32, float16, bfloat16.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is a GPU).")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda if there is a GPU).")] = None,
     backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
     backbone: Annotated[
         str | None,

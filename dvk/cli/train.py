@@ -19,7 +19,7 @@ def command(
     validation: Annotated[Path | None, typer.Option(help="Folder of task files to validate on (default: generated ones).")] = None,
     library: Annotated[Path | None, typer.Option(help="What the run's own library begins as (default: your own).")] = None,
     backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
-    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is a GPU).")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda if there is a GPU).")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Candidates judged at a time.")] = None,
     ablate: Annotated[list[str] | None, typer.Option(help="Leave a part of the method out; see below. Repeatable.")] = None,
     sweep: Annotated[Path | None, typer.Option(help="TOML file of variants to train one after the other and compare; see below.")] = None,

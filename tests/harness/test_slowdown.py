@@ -17,4 +17,4 @@ def test_suspicion_needs_a_slow_reference_and_a_gain(beside: float, candidate: f
 
 def test_a_reference_that_is_slow_by_itself_is_not_blamed_on_the_candidate() -> None:
     assert slowdown.slowdown_message(10.0, 5.0) is None
-    assert slowdown.slowdown_message(10.0, 3.0) == "the reference takes 10 ms beside it and 3 ms without it"
+    assert slowdown.slowdown_message(10.0, 3.0) == "the reference takes 10 ms with it and 3 ms without it"

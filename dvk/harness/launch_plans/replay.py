@@ -160,7 +160,7 @@ class Replay:
         with torch.no_grad(), self._current():
             self._call(values, None if poison is None else poisoned)
             if (beside := guarded.broken()) is not None:
-                raise OutOfBounds(f"it writes outside its tensors (beside {beside})")
+                raise OutOfBounds(f"it writes outside its tensors (next to {beside})")
         return self._results(values)
 
     def capture(self, inputs: Sequence[torch.Tensor]) -> GraphedCall:

@@ -297,7 +297,7 @@ class CandidateEvaluation:
             raise WrongResult(f"it changes an input in place ({case.text}, input tensor {changed[0]})")
         if beside := board.written_beside():
             raise CandidateFailed(
-                Status.LAUNCH_ERROR, "check", f"it writes outside its tensors ({case.text}, beside input tensor {beside[0]})"
+                Status.LAUNCH_ERROR, "check", f"it writes outside its tensors ({case.text}, next to input tensor {beside[0]})"
             )
         self._accept(self.cases.check(case, outputs, spec))
         if case.key.variant == self.bench.native.key.variant and not case.backward:  # timed calls return no gradients

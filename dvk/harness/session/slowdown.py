@@ -25,4 +25,4 @@ def slowdown_message(beside_ms: float, alone_ms: float) -> str | None:
     """Return the error, if the reference timed alone again does not explain it."""
     if beside_ms <= SLOWED * alone_ms:
         return None
-    return f"the reference takes {beside_ms:.3g} ms beside it and {alone_ms:.3g} ms without it"
+    return f"the reference takes {beside_ms:.3g} ms with it and {alone_ms:.3g} ms without it"

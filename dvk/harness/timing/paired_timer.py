@@ -257,7 +257,7 @@ class PairedTimer:
 
     def _untouched(self) -> None:
         if beside := self.board.written_beside():
-            raise OutOfBoundsWrite(f"it writes outside its tensors (beside input tensor {beside[0]})")
+            raise OutOfBoundsWrite(f"it writes outside its tensors (next to input tensor {beside[0]})")
 
     def _round(
         self, arms: Mapping[str, RunnerClient], order: Sequence[str], case: Case, take: bool, flush: bool

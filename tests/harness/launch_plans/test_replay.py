@@ -115,7 +115,7 @@ def test_unwritten_memory_is_poisoned():
 def test_an_out_of_bounds_write_is_detected():
     made = replay(HEADER + MODULE + "        y = torch.empty_like(x)\n        y.as_strided((516,), (1,)).fill_(1)\n        return y\n")
     made.load({"weight": torch.ones(64)})
-    with pytest.raises(OutOfBounds, match=r"beside float32\[8, 64\]"):
+    with pytest.raises(OutOfBounds, match=r"next to float32\[8, 64\]"):
         made.run([torch.ones(8, 64)], poison=float("nan"))
 
 
