@@ -114,7 +114,7 @@ class Part:
     plan: Plan
 
     def schedule(self, kernel: Kernel, backend: str) -> Schedule:
-        """That of one of the composition's kernels."""
+        """The schedule of one of the composition's kernels."""
         return dict(self.plan.schedules.get(kernel.name) or codegen(backend).default_schedule(kernel))
 
     @property
@@ -180,8 +180,7 @@ def join(parts: Sequence[Part], backend: str, *, skills: tuple[str, ...] = (), t
 
 
 def distinct(parts: Sequence[Part], backend: str) -> list[dict[int, Kernel]]:
-    """Each part's kernels by identity of their group, under the names that they have in one drop-in: a kernel that an earlier part
-    has, too, goes by its name there."""
+    """Each part's kernels by identity of their group, named as in one drop-in: kernels of earlier parts keep their names."""
     if len(parts) == 1:
         return [parts[0].composition.kernels]
     writer = codegen(backend)

@@ -95,7 +95,7 @@ def trace_quickly(task: Task, kernels: Device | None = None) -> CapturedGraph:
         pass
     captured = trace(task)
     if kernels not in (None, task.device) and attends(captured.graph):
-        raise CannotCompose("attention's layout on another device is not known behind operators that have to be run")
+        raise CannotCompose("attention's layout on another device is unknown after operators that must run")
     return captured
 
 

@@ -183,12 +183,12 @@ class Tracing:
     def called(self, place: CallSite, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         number = len(self.given)
         if number >= len(self.recording.calls) or self.recording.calls[number].place != place:
-            raise CannotCompose(f"`{place}` is called in another order while tracing")
+            raise CannotCompose(f"`{place}` is called in another order during tracing")
         try:
             tree, tensors, numbers = given(args, kwargs, self.call.home, self.paths)
         except CannotCompose as error:
             bad = [n for n, value in enumerate([*args, *kwargs.values()]) if not self._can_give(value)]
-            raise StepRefused(place, f"is given what a drop-in cannot make: {error}", bad) from None
+            raise StepRefused(place, f"takes an argument that a drop-in cannot build: {error}", bad) from None
         self.given.append(tree)
         noted = self.recording.calls[number]
         made = torch.ops.dvk.left(tensors, numbers, number)
@@ -205,7 +205,7 @@ class Tracing:
     def told(self, tensor: torch.Tensor, answer: Callable[[], bool]) -> bool:
         answers = self.recording.answers or []
         if self.num_answers >= len(answers):
-            raise CannotCompose("a value is asked for in another order while tracing")
+            raise CannotCompose("values are read in another order during tracing")
         value = answers[self.num_answers]
         self.num_answers += 1
         torch.ops.dvk.asked(tensor, value)

@@ -124,7 +124,7 @@ class _Noting:
             return self._compared(place, result)
         is_part = place.name in self.recording.parts
         if _modes() != self.modes:
-            raise StepRefused(place, "is called in another mode of autograd or autocast than the module")
+            raise StepRefused(place, "runs under another autograd or autocast mode than the module")
         values = [*args, *kwargs.values()]
         before = self._given(place, values)
         tensors = given(args, kwargs, self.home, self.paths)[1]
@@ -179,7 +179,7 @@ class _Noting:
                 bad.append(number)
                 why = why or str(error)
         if bad:
-            raise StepRefused(place, f"is given what a drop-in cannot make: {why}", bad)
+            raise StepRefused(place, f"takes an argument that a drop-in cannot build: {why}", bad)
         return result
 
 

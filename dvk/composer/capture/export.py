@@ -329,7 +329,7 @@ class _Encoder:
         import torch
 
         if target in self.tracing.recording.written:
-            raise located(CannotCompose(f"`{target}` is written by what is left to PyTorch, and read elsewhere"), next(iter(node.users)))
+            raise located(CannotCompose(f"`{target}` is written by code left to PyTorch, and read elsewhere"), next(iter(node.users)))
         found: Any = self.model
         for part in target.split("."):
             found = getattr(found, part, None)
@@ -355,7 +355,7 @@ class _Encoder:
         fresh = torch.Generator(made.device).manual_seed(seed)
         kept = [value for module in self.model.modules() for value in vars(module).values()]
         if any(value is made for value in kept) or not torch.equal(fresh.get_state(), made.get_state()) or seed >= 1 << 47:
-            raise CannotCompose("a generator of random numbers that forward() does not seed")
+            raise CannotCompose("a random generator that forward() does not seed")
         self._add(node, "v", "generator", kwargs={"seed": seed, "device": {"device": made.device.type}})
 
     def _linked(self) -> tuple[Node, ...]:

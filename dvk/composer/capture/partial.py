@@ -54,7 +54,7 @@ def captured(call: ModuleCall, trace: Trace) -> Any:
     search = _Search(call, dict.fromkeys(left))
     if _is_fake(call):
         if search.places:
-            raise CannotCompose(f"`{next(iter(search.places))}` has hooks, which take a module that really runs")
+            raise CannotCompose(f"`{next(iter(search.places))}` has hooks, which need the module to run")
         return trace(None)
     before = taken(call.model)
     try:
@@ -107,7 +107,7 @@ def _searched(search: _Search, trace: Trace, tries: Iterator[int]) -> Any:
             # If the state is not fully restored, another attempt would find changes already made that it must see.
             if taken(search.call.model) != before or not search.goes_on_after(error):
                 raise first from first.__cause__
-    raise first or CannotCompose("what breaks the capture was not found")
+    raise first or CannotCompose("the cause of the failed capture is unknown")
 
 
 REMEDY = "moved into a separate submodule, that code is left to PyTorch and the rest is fused"

@@ -35,8 +35,8 @@ dvk_caches = dvk_empty(globals())
 def {name}(model, quiet=False):
     """`model` with every `{task.entry}` in it, itself included, turned into a ModelNew that shares its weights.
 
-    One that computes by anything else than what this file holds is left as it is: a subclass, a class with other code, functions or
-    globals, a patched one. What was replaced, and what was left and why, is said on stderr, unless `quiet`.
+    An instance that computes with other code than this file's is left unchanged: a subclass, a class with other code, functions or
+    globals, a patched one. Unless `quiet`, stderr lists the replaced modules, and those that were left, with the reason.
     """
     return dvk_replaced(model, ModelNew, {OWNER}, globals(), dvk_caches, quiet)
 '''
@@ -84,6 +84,6 @@ def {new}(*args, **kwargs):
 
 
 def {name}(function=None, quiet=False):
-    """What to call instead of `{entry}`, as it is called; a function that is another one comes back as it is."""
+    """The function to call instead of `{entry}`, with the same arguments; any other function is returned unchanged."""
     return dvk_instead(function, {new}, {OWNER}, dvk_caches, quiet)
 '''

@@ -180,10 +180,10 @@ def _globals(fused: Sequence[Fused], kept: bool) -> str:
     """Globals that a drop-in's functions share; `kept`: the kernels need `dvk_kept` earlier."""
     goes_back = any(one.program.may_go_back for one in fused)
     return "\n".join([
-        "# Types of plain tensors. A recorder of kernel launches, the module `dvk_record`, stands in with tensors of its own.",
+        "# Types of plain tensors. A recorder of kernel launches, the module `dvk_record`, substitutes its own tensors.",
         'dvk_tensors = (torch.Tensor, *getattr(sys.modules.get("dvk_record"), "TENSORS", ()))',
         "dvk_steps, dvk_memory = [0], set()" if kept else "dvk_kept, dvk_steps, dvk_memory = [], [0], set()",
-        *(["dvk_else = object()  # what a program returns where the original must run"] if goes_back else [])])
+        *(["dvk_else = object()  # returned by a program if the original must run"] if goes_back else [])])
 
 
 def _facts(task: Task, fused: Sequence[Fused], held: Held) -> list[str]:
@@ -194,7 +194,7 @@ def _facts(task: Task, fused: Sequence[Fused], held: Held) -> list[str]:
     """
     (config, *others) = {one.captured.config_hash: None for one in fused}
     if others:
-        raise CannotCompose("the module itself is another one for other inputs")
+        raise CannotCompose("the module differs for other inputs")
     (left, *_) = {one.captured.left: None for one in fused}
     (free, *_) = {one.captured.free: None for one in fused}
     layouts = [f"({held[key]}, {node.shape!r}, {node.strides!r}, torch.{node.dtype})" for one in fused
@@ -227,7 +227,7 @@ def _modes(fused: Sequence[Fused]) -> dict[str, bool]:
     for one in fused:
         for path, mode in one.captured.modes.items():
             if result.setdefault(path, mode) != mode:
-                raise CannotCompose("the module is in another mode for other inputs")
+                raise CannotCompose("the module's mode differs for other inputs")
     return result
 
 

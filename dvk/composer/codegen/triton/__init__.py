@@ -27,9 +27,9 @@ __all__ = ["default_schedule", "functions", "launch", "module", "prelude", "rend
 LAUNCHES = re.compile(r"^run_(\w+) = dvk_launcher\(\1, (.+)\)$")
 LAUNCHER = """\
 def dvk_launcher(kernel, grid, warps):
-    # Triton analyses its arguments at every call. What it compiled, called as Triton itself calls it, takes half the host's time
-    # (its launch hooks, for profilers of its own, see the first call alone). Of what the analysis would notice, the caller's guards
-    # leave device and 16-byte alignment.
+    # Triton analyses its arguments at every call. Calling the compiled kernel as Triton itself does halves the host's time (Triton's
+    # launch hooks, for its own profilers, see only the first call). The caller's guards cover the analysis except device and 16-byte
+    # alignment.
     ready = {}
     # PyTorch rounds a product before it adds to it; a softmax of products has a largest element above 1 otherwise.
     fused = "dot" in kernel.fn.__code__.co_names
