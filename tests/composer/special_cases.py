@@ -71,7 +71,7 @@ class Case:
     relative: float = 2e-5
     """Largest difference of finite results, relative to the value plus `scale`."""
     scale: torch.Tensor | None = None
-    """Bounds for each row of the results."""
+    """One number per row of the results."""
     zero: bool = False
     """The sign of zeros counts."""
 

@@ -247,7 +247,7 @@ class Split:
         return True
 
     def grow(self, part: Part, inputs: Iterable[int], outputs: Iterable[int]) -> bool:
-        """Enlarge a part so that it makes these of its arguments and uses up these of its results."""
+        """Enlarge a part so that it computes these of its arguments itself and these of its results are not needed after it."""
         block, first, last = part.block, part.first, part.last
         early = {part.inputs[n] for n in inputs}
         late = {part.outputs[n] for n in outputs if n < len(part.outputs)}

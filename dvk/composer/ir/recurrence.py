@@ -40,7 +40,7 @@ class Recurrence:
     directions: int
     biased: bool
     batch_first: bool
-    """Layout of a alone."""
+    """Layout of `a` alone."""
 
     @property
     def gates(self) -> int:

@@ -30,7 +30,7 @@ class ConvTransposePhases:
     """One dimension of the output: position (q·halves + h)·fine + f uses places j of `places`."""
 
     window: PoolingWindow
-    """Dimension of x: its outputs are q + h, its elements the places, last first."""
+    """Window of x: its outputs are q + h, its elements the places, last first."""
     count: int
     """Number of values of q."""
     halves: int

@@ -57,14 +57,14 @@ class Match:
     """v as […, j, d]."""
     out: tuple[int, ...]
     lead: tuple[int, ...]
-    """Dtype of the weights that multiply v."""
+    """Leading dimensions of the weights that multiply v."""
     queries: PermutedValue = field(init=False)
     keys: PermutedValue = field(init=False)
     scale: float = 1.0
     factors: list[tuple[str, Node, tuple[int, ...]]] = field(default_factory=list)
     """`mul` or `div`, by a tensor that is constant over the scores of a head, and the leading dimensions of the scores there."""
     score_lead: tuple[int, ...] = ()
-    """Dtype of q·kᵀ."""
+    """Leading dimensions of q·kᵀ."""
     mask_lead: tuple[int, ...] | None = None
     masks: list[Mask] = field(default_factory=list)
     """Masks, in the order in which they are applied."""

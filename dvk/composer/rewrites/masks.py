@@ -28,7 +28,7 @@ DIGITS = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
 """Mantissa bits."""
 LOWEST = {"float": "-inf"}
 COARSE = 8.0
-"""Minimum distance of adjacent numbers at which their weights differ by a factor of e⁸: rounding decides."""
+"""Distance of adjacent numbers from which their weights differ by a factor of e⁸: rounding decides."""
 
 
 @dataclass(frozen=True)

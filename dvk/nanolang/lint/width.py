@@ -13,7 +13,7 @@ MOST = 512
 """Maximum elements per thread: the widest of composed texts, sums of slices of short rows; nearly all stay within 32."""
 WARP = 32
 MANY = 10**9
-"""Larger values are clipped."""
+"""Cap: larger counts need not be distinguished."""
 
 
 def too_wide(name: str, head: str, body: Sequence[str], sizes: Mapping[str, int]) -> str | None:

@@ -150,7 +150,7 @@ class _Sums:
     x: TileAxis
     depth: int
     precision: str
-    """The matmul has float32 operands."""
+    """Precision of float32 products."""
     given: set[int] = field(default_factory=set)
     """Row-level values that are already declared."""
 
