@@ -33,7 +33,8 @@ MIN_LOOP = 8
 
 
 def algorithms(kernel: Kernel, backend: BackendName) -> Algorithms:
-    """Algorithm → its schedules, the usual first. Every pointwise, row and column kernel of more than a few elements has at least three."""
+    """Map each algorithm to its schedules, the usual one first. Every pointwise, row and column kernel of more than a few elements has at
+    least three."""
     if backend == "cpp":
         found = _cpp(kernel)
     else:
@@ -49,7 +50,7 @@ def usual(kernel: Kernel, backend: BackendName) -> Schedule:
 
 
 def name_of(kernel: Kernel, schedule: Schedule, backend: BackendName) -> str:
-    """The algorithm that a schedule is of."""
+    """The algorithm of a schedule."""
     return _cpp_name(kernel, schedule) if backend == "cpp" else _triton_name(kernel, schedule)
 
 

@@ -142,7 +142,7 @@ def write(task: Task, captured: CapturedGraph, composition: Composition, plan: P
 
 
 def join(parts: Sequence[Part], backend: str, *, skills: tuple[str, ...] = (), title: str = "") -> Candidate:
-    """One candidate that executes, for each part's inputs, that part's plan. Kernels that two parts have in common are there once.
+    """Write one candidate that runs, for each part's inputs, that part's plan. Kernels common to two parts are written once.
 
     Raises:
         CannotCompose: the parts belong to different modules, or the back end has no kernel for some operator.

@@ -41,7 +41,7 @@ BEHIND: dict[str, tuple[Callable[..., Any], bool]] = {
     "returned as views": (lambda q, k, v: (q.view(-1, 2, 4), k.transpose(0, 1), v.flatten()), True),
     "a gate": (lambda q, k, v: (torch.sigmoid(q) * k, F.gelu(v)), True),
     "written in place": (lambda q, k, v: (q.add_(k), v.relu_()), True),
-    "one is read twice, one by nobody": (lambda q, k, v: q.tanh() + q.sum(-1, keepdim=True) - k.mean(), False),
+    "one is read twice, one is unused": (lambda q, k, v: q.tanh() + q.sum(-1, keepdim=True) - k.mean(), False),
 }  # fmt: skip
 
 

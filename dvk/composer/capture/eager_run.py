@@ -81,7 +81,7 @@ class _Noting:
                 self.model.forward(*args, **kwargs)
             except StepRefused:
                 raise
-            except Exception as error:  # noqa: BLE001 - values that the user's code may not bear
+            except Exception as error:  # noqa: BLE001 - the user's code may reject these values
                 log.debug("with other values: %s", error)
                 self.compared.clear()
         for number, noted in enumerate(self.recording.calls):

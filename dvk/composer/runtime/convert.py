@@ -172,7 +172,7 @@ def dvk_replaced(model: Any, new: type, original: type, here: dict[str, Any], ca
     def reason(module: Any) -> str:
         kind = type(module)
         if kind.__name__ != entry:
-            return f"its class `{kind.__name__}` is a subclass with code of its own"
+            return f"its class `{kind.__name__}` is a subclass with additional code"
         if "forward" in vars(module):
             return "its forward() was set on the instance"
         if what := differs(kind, original):

@@ -160,7 +160,7 @@ def dvk_stepping(memory: set[int], steps: list[int]) -> Callable[..., None]:
         try:
             if memory and any(p.untyped_storage().data_ptr() in memory for group in optimizer.param_groups for p in group["params"]):
                 steps[0] += 1
-        except Exception:  # noqa: BLE001 - parameters without memory of their own: they may be views of what was bound
+        except Exception:  # noqa: BLE001 - parameters without separate memory: they may be views of what was bound
             steps[0] += 1
 
     stepped._torchdynamo_disable = True  # type: ignore[attr-defined]  # as torch.compiler.disable, without its imports

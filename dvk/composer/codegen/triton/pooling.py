@@ -1,4 +1,4 @@
-"""Reductions over short windows in Triton: every lane loops over the window of its own output.
+"""Reductions over short windows in Triton: each lane loops over the window of one output.
 
 Kind `window`: `block` outputs per program by one flat index, or a tile of `yblock` runs of `xblock` outputs, whose indices need no
 division; `unroll` writes the positions of the window one after the other. Neighbouring windows overlap in the L1 cache. Long windows may
