@@ -1,7 +1,7 @@
 """The command line as real processes that need not import everything first.
 
 One process, started once a test session, imports what the commands import, torch not among it, and starts the process that
-sandboxes are forked from; each call is forked from it with arguments, folder, environment and files of its own, and ends as
+sandboxes are forked from; each call is forked from it with separate arguments, folder, environment and files, and ends as
 any Python process does. What is about starting up (lazy imports, terminals, signals, the installed entry point) calls `python -m dvk`
 instead.
 """

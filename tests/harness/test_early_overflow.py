@@ -1,4 +1,4 @@
-"""Values near overflow: what depends on the order of operations is asked of nobody, the rest still is."""
+"""Values near overflow: elements that depend on the order of operations are not compared, the others are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One court over several tasks and candidates: which processes serve on, and what happens when one of them has ended."""
+"""One judge session over several tasks and candidates: which processes are reused, and the recovery from ended ones."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def touched():
     torch.empty(16 << 20).fill_(1.0)
     return faults() - before
 
-first, again = touched(), min(touched() for _ in range(6))  # a small block beside a freed one can make it too small by a few bytes
+first, again = touched(), min(touched() for _ in range(6))  # a small block next to a freed one can make it too small by a few bytes
 memory.give_back()
 print(first, again, touched())
 """

@@ -71,7 +71,7 @@ def test_what_was_examined_is_built_whatever_became_of_the_folder(tmp_path: Path
 
 
 def test_candidates_run_next_to_a_folder_that_they_cannot_read(tmp_path: Path) -> None:
-    """The next task of the same court has another text under the same name."""
+    """The next task of the same judge session has another text under the same name."""
     with JudgeSession(load(str(write(tmp_path, 2))), QUICK) as court:
         first = court.judge(Candidate(source=TWICE, backend="cpp"), "smoke")
         assert first is not None and first.status is Status.OK, first

@@ -48,7 +48,7 @@ class Varied:
     make: Maker | None = None
     values: tuple[Any, ...] = ()
     orders: tuple[dict[int, int], ...] = ()
-    """Of the whole numbers of a list, none of which may change alone: others, by leaf. Sizes of parts add up in any order."""
+    """Reorderings of a list of integers that may not change alone, by leaf: sizes of parts have the same sum in any order."""
 
 
 class Arguments:

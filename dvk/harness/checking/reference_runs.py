@@ -349,7 +349,7 @@ def patience(seconds: float) -> Iterator[None]:
 
 
 def _answer(result: Any, buffers: Buffers | None = None) -> Answer:
-    """What a call returned, in memory of its own: weights, inputs and memory that the reference keeps change with later calls."""
+    """Return a call's result in separate memory, since later calls change weights, inputs and memory that the reference keeps."""
     leaves, text = describe(result)
     return Answer([_own(leaf) for leaf in leaves], text, leaf_names(result), buffers or {})
 
