@@ -122,7 +122,7 @@ def serve(line: Connection, folder: str, checkpoint: str, backend: BackendName, 
     quiet()
     try:
         line.send(measure(Path(folder), Path(checkpoint), backend, Config.model_validate_json(config)))
-    except Exception as error:  # noqa: BLE001 - training goes on whatever became of a measurement
+    except Exception as error:  # noqa: BLE001 - training continues whatever a measurement does
         line.send({"quality_skipped": f"{type(error).__name__}: {str(error)[:200]}"})
     line.close()
 
