@@ -321,3 +321,10 @@ def test_random_programs_of_views_and_writes() -> None:
 @pytest.mark.slow
 def test_many_random_programs_of_views_and_writes() -> None:
     assert fuzzed(range(1000, 1120), 10) == []
+
+
+def test_a_global_tensor_that_forward_writes_is_not_taken_for_a_constant() -> None:
+    table = torch.arange(6.0)
+    with pytest.raises(CannotCompose, match="does not hold"):
+        capture(lambda x: torch.relu(x + table.add_(1)), torch.randn(4, 6))
+    assert capture(lambda x: torch.relu(x + table), torch.randn(4, 6)).graph.nodes

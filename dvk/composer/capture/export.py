@@ -27,7 +27,7 @@ from dvk.composer.capture.blocks import block_of
 from dvk.composer.capture.captured import CapturedGraph
 from dvk.composer.capture.functionalize import functionalized, reshaped
 from dvk.composer.ir import structures
-from dvk.composer.ir.effects import touched
+from dvk.composer.ir.effects import AliasClasses, touched, written
 from dvk.composer.ir.errors import CannotCompose, NothingToFuse
 from dvk.config import Limits
 from dvk.errors import TaskError
@@ -306,6 +306,12 @@ class _Encoder:
             else:
                 raise CannotCompose("a nested graph inside forward()")
         graph = functionalized(Graph(nodes=self._linked(), outputs=self._outputs(output), training=bool(self.model.training)))
+        memory = AliasClasses(graph.nodes)
+        outside = {memory.of(node.name) for node in graph.nodes if node.op == "const" and node.target is None}
+        for node in graph.nodes:
+            if any(memory.of(name) in outside for name in written(node)):
+                traced = next(one for one in order if self.names.get(one.name) == node.name)
+                raise located(CannotCompose(f"{node.op} writes a tensor that the module does not hold"), traced)
         if (found := reshaped(graph)) is not None:
             traced = next(node for node in order if self.names.get(node.name) == found.name)
             raise located(CannotCompose(f"{found.op} gives a tensor that has aliases another shape"), traced)
