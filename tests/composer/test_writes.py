@@ -328,3 +328,10 @@ def test_a_global_tensor_that_forward_writes_is_not_taken_for_a_constant() -> No
     with pytest.raises(CannotCompose, match="does not hold"):
         capture(lambda x: torch.relu(x + table.add_(1)), torch.randn(4, 6))
     assert capture(lambda x: torch.relu(x + table), torch.randn(4, 6)).graph.nodes
+
+
+def test_a_generator_that_the_module_holds_goes_on_from_call_to_call() -> None:
+    held = Held(lambda self, x: torch.relu(x + torch.randn(x.shape, generator=self.generator)))
+    held.generator = torch.Generator().manual_seed(3)
+    with pytest.raises(CannotCompose, match="does not seed"):
+        capture(held, torch.randn(4, 6))

@@ -359,8 +359,10 @@ class _Encoder:
             raise CannotCompose(f"an object of type {type(made).__name__} in forward()")
         seed = made.initial_seed()
         fresh = torch.Generator(made.device).manual_seed(seed)
-        kept = [value for module in self.model.modules() for value in vars(module).values()]
-        if any(value is made for value in kept) or not torch.equal(fresh.get_state(), made.get_state()) or seed >= 1 << 47:
+        spaces = [*(vars(module) for module in self.model.modules()), self.tracing.call.home]
+        # Export may hold a copy, so that one with this seed that outlives the call counts as the same.
+        kept = [value for space in spaces for value in space.values() if isinstance(value, torch.Generator)]
+        if any(value.initial_seed() == seed for value in kept) or not torch.equal(fresh.get_state(), made.get_state()) or seed >= 1 << 47:
             raise CannotCompose("a random generator that forward() does not seed")
         self._add(node, "v", "generator", kwargs={"seed": seed, "device": {"device": made.device.type}})
 
