@@ -60,6 +60,14 @@ def test_bad_settings_are_the_users_to_fix(settings: list[str]) -> None:
     assert caught.value.hint
 
 
+def test_an_unknown_setting_is_refused_with_the_nearest_ones() -> None:
+    with pytest.raises(UsageError, match="unknown setting") as caught:
+        load(settings=["judge.claim_pair=40"])
+    assert "`judge.claim_pairs`" in caught.value.hint
+    with pytest.raises(UsageError, match="`trials.least_pairs`: unknown setting"):  # a constant now
+        load(settings=["trials.least_pairs=3"])
+
+
 @pytest.mark.parametrize("text", ["judge = [", "unknown = 1", "[judge]\nnum_seeds = 'x'", "\x00"])
 def test_bad_files_are_the_users_to_fix(tmp_path: Path, text: str) -> None:
     file = tmp_path / "dvk.toml"

@@ -255,7 +255,7 @@ class EpisodeRunner:
     def _begin_summaries(self) -> None:
         """When everything has been played, ask for the lesson of the best improvement, if there is one."""
         traces = {id(trace := talk.trace("")): (talk, trace) for talk in self._talks}
-        best = summary.best([trace for _, trace in traces.values()], self.config.rollout)
+        best = summary.best([trace for _, trace in traces.values()])
         if best is None or not self.config.rollout.summaries:
             return
         self._summarised = traces[id(best)][0]

@@ -16,6 +16,9 @@ from dvk.harness.profiling.record import Profile
 from dvk.harness.toolchain.compiler_log import first_error
 from dvk.records import Status, Timing, Verdict, show_ratio
 
+FEEDBACK_TOKENS = 500
+"""Tokens of feedback per attempt: the first error, or the figures and a dozen profile lines."""
+
 MAX_READ = 1 << 14
 """Characters of an error, and of the end of a log, that are examined."""
 MAX_SHORT = 100

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from dvk import nanolang
 from dvk.agents import feedback, notes, reading, task_context, tools
 from dvk.agents.dialects.examples import TITLES
-from dvk.agents.task_context import TaskContext
+from dvk.agents.feedback import FEEDBACK_TOKENS
+from dvk.agents.task_context import TASK_TOKENS, TaskContext
 from dvk.backbone import Completion, Conversation
-from dvk.config import AgentsConfig
 from dvk.records import Skill, Timing, Verdict
 
 GRAPH = "graph"
@@ -104,7 +104,6 @@ def ask(
     told: Sequence[str],
     skills: Sequence[Skill],
     most: int,
-    settings: AgentsConfig,
 ) -> Conversation:
     """Ask for the next moves.
 
@@ -123,9 +122,9 @@ def ask(
     listing = nanolang.prompt(subject.captured.graph, task.device, subject.backend).strip()
     asked = _ASKED.format(
         task=f"`{task.entry}` on {task.device}, precision class {task.precision}; the operators, with their sizes by name:",
-        listing=task_context.cut(listing, settings.task_tokens),
+        listing=task_context.cut(listing, TASK_TOKENS),
         skills=_SKILLS.format(notes="\n".join(f"- {n.name}: when {n.when}: {n.do}" for n in known)) if known else "",
-        verdict=feedback.words(verdict, settings.feedback_tokens, best), regions="\n\n".join(region.text() for region in regions),
+        verdict=feedback.words(verdict, FEEDBACK_TOKENS, best), regions="\n\n".join(region.text() for region in regions),
         told="\n".join(f"- {line}" for line in told) or "None.", most=most)
     system = _SYSTEM.format(backend=TITLES[subject.backend], most=most)
     messages = ({"role": "system", "content": system}, {"role": "user", "content": asked})

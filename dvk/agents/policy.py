@@ -8,6 +8,7 @@ from typing import Any
 from dvk import crashes
 from dvk.agents.briefs import Brief
 from dvk.agents.dialects import Dialect, ProseDialect
+from dvk.agents.feedback import FEEDBACK_TOKENS
 from dvk.agents.reading import MalformedAnswer, visible
 from dvk.agents.task_context import CHARS_PER_TOKEN, TaskContext, cut
 from dvk.agents.turns import best_timing, turns_in_budget
@@ -30,7 +31,7 @@ def ask(dialect: Dialect, subject: TaskContext, skills: Sequence[Skill], turns: 
             break
     messages: list[dict[str, Any]] = list(opening.messages)
     for answer, found in shown:
-        answer = cut(answer, max(left - len(found), settings.feedback_tokens) // CHARS_PER_TOKEN) if len(shown) == 1 else answer
+        answer = cut(answer, max(left - len(found), FEEDBACK_TOKENS) // CHARS_PER_TOKEN) if len(shown) == 1 else answer
         messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": found}]
     return opening.model_copy(update={"messages": tuple(messages)})
 

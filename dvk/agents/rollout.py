@@ -24,6 +24,11 @@ from dvk.harness.queue import JudgeQueue
 from dvk.records import Candidate, Episode, Role, Turn, content_hash
 from dvk.skills import Library
 
+SELECTION_TOKENS = 1024
+"""Longest selection answer; the compact dialect needs and requests less."""
+SUMMARY_TOKENS = 2048
+"""Longest summary answer."""
+
 REDRAW_TEMPERATURE = 1.0
 """Lowest temperature of resampled answers: a greedy one would repeat itself, one at 0.7 mostly makes the same mistake."""
 Judging = JudgeQueue[tuple[EpisodeRunner, ConversationState]]
@@ -223,10 +228,10 @@ def sampling(role: Role, dialect: dialects.Dialect, config: Config, step: int, r
         redrawn: number of earlier answers to the same turn.
     """
     settings = config.rollout
-    most = {"selection": settings.selection_tokens, "policy": settings.policy_tokens, "summary": settings.summary_tokens}[role]
+    most = {"selection": SELECTION_TOKENS, "policy": settings.policy_tokens, "summary": SUMMARY_TOKENS}[role]
     seed = int(content_hash(str(config.seed), str(step), role, str(repeated), *([f"redrawn {redrawn}"] if redrawn else [])), 16) % 2**31
     temperature = max(settings.temperature, REDRAW_TEMPERATURE) if redrawn else settings.temperature
-    return Sampling(temperature=temperature, top_p=settings.top_p, max_tokens=min(most, dialect.longest[role]), seed=seed)
+    return Sampling(temperature=temperature, max_tokens=min(most, dialect.longest[role]), seed=seed)
 
 
 def _digest(question: Conversation) -> str:

@@ -13,6 +13,7 @@ from dvk.backbone import Completion
 from dvk.config import AgentsConfig
 from dvk.records import Skill, Task
 from dvk.skills import Library, query_from_graph
+from dvk.skills.graphs import QUERY_TERMS
 
 _SPOKEN_FOR = frozenset("F functional nn torch special".split())
 """Names that operators and layers are attributes of."""
@@ -47,8 +48,8 @@ def candidates(subject: TaskContext, library: Library, settings: AgentsConfig) -
         return []
     words = source_words(subject.task)
     frequency = {word: library.frequency(word) for word in words}
-    telling = sorted((word for word in words if frequency[word]), key=lambda word: frequency[word])[: settings.query_terms]
-    graph = query_from_graph(subject.captured.graph, library, settings.query_terms) if subject.captured is not None else ""
+    telling = sorted((word for word in words if frequency[word]), key=lambda word: frequency[word])[:QUERY_TERMS]
+    graph = query_from_graph(subject.captured.graph, library, QUERY_TERMS) if subject.captured is not None else ""
     hits = library.search(f"{graph} {' '.join(telling)}", settings.num_candidates, snippets=False)
     return [hit.skill for hit in hits]
 

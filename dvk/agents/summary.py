@@ -12,12 +12,17 @@ from pydantic import ValidationError
 from dvk.agents import notes
 from dvk.agents.dialects import Dialect
 from dvk.agents.reading import MalformedAnswer
-from dvk.agents.task_context import CHARS_PER_TOKEN, TaskContext
+from dvk.agents.task_context import CHARS_PER_TOKEN, NEW_SKILL_TOKENS, TaskContext
 from dvk.agents.turns import speedup
 from dvk.backbone import Completion
-from dvk.config import AgentsConfig, RolloutConfig
+from dvk.config import AgentsConfig
 from dvk.records import Skill, Trace
 from dvk.skills.markdown import REQUIRED
+
+OVER_FIRST = 1.2
+"""Speedup of the best turn over a right first turn from which a summary is due."""
+OVER_EAGER = 1.2
+"""Speedup of the best turn over eager PyTorch that a summary needs, too."""
 
 MAX_DESCRIPTION = 200
 """Characters; 120 are asked for."""
@@ -35,22 +40,22 @@ class SummaryProposals:
     """The parse error; null if there was none."""
 
 
-def due(trace: Trace, settings: RolloutConfig) -> bool:
+def due(trace: Trace) -> bool:
     """Whether one policy conversation is worth a summary: its first turn was right, and a later one much faster.
 
-    best ≥ over_first · first and best ≥ over_eager, speedups of this very conversation (daVinci-kernel §5.1, whose keys mix
+    best ≥ OVER_FIRST · first and best ≥ OVER_EAGER, speedups of this very conversation (daVinci-kernel §5.1, whose keys mix
     up the rollouts of a scheme).
     """
     speeds = [speedup(turn) for turn in trace.turns]
     if len(speeds) < 2 or speeds[0] <= 0:
         return False
     best = max(speeds)
-    return best >= settings.over_first * speeds[0] and best >= settings.over_eager
+    return best >= OVER_FIRST * speeds[0] and best >= OVER_EAGER
 
 
-def best(traces: Sequence[Trace], settings: RolloutConfig) -> Trace | None:
+def best(traces: Sequence[Trace]) -> Trace | None:
     """The policy conversation worth a summary with the highest speedup; the first of equals."""
-    worthy = [trace for trace in traces if trace.role == "policy" and due(trace, settings)]
+    worthy = [trace for trace in traces if trace.role == "policy" and due(trace)]
     return max(worthy, key=lambda trace: max(speedup(turn) for turn in trace.turns), default=None)
 
 
@@ -75,7 +80,7 @@ def read(
             refused.append(f"{label}: more than {settings.num_new_skills}")
             continue
         try:
-            skill = _skill(draft, settings, provenance)
+            skill = _skill(draft, provenance)
         except MalformedAnswer as error:
             refused.append(f"{label}: {error}")
             continue
@@ -87,7 +92,7 @@ def read(
     return SummaryProposals(tuple(skills.values()), tuple(refused))
 
 
-def _skill(draft: Mapping[str, Any], settings: AgentsConfig, provenance: Mapping[str, Any]) -> Skill:
+def _skill(draft: Mapping[str, Any], provenance: Mapping[str, Any]) -> Skill:
     """A library entry from a draft.
 
     Raises:
@@ -99,7 +104,7 @@ def _skill(draft: Mapping[str, Any], settings: AgentsConfig, provenance: Mapping
         raise MalformedAnswer("a name without letters")
     if len(description) > MAX_DESCRIPTION:
         raise MalformedAnswer(f"a description of {len(description)} characters")
-    if len(body) > 2 * settings.new_skill_tokens * CHARS_PER_TOKEN:
+    if len(body) > 2 * NEW_SKILL_TOKENS * CHARS_PER_TOKEN:
         raise MalformedAnswer(f"a body of {len(body)} characters, more than twice what was asked for")
     found = notes.sections(body)
     if missing := [heading for heading in REQUIRED if heading not in found]:

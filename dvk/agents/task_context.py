@@ -12,6 +12,15 @@ from dvk.composer import CannotCompose, CapturedGraph
 from dvk.records import BackendName, Skill, Task, TensorSpec
 from dvk.tasks.sizes import num_bytes, tensor_bytes
 
+TASK_TOKENS = 6000
+"""Tokens of the reference's source in a prompt; KernelBench's longest has about 4,000."""
+SKILLS_TOKENS = 4500
+"""Tokens of all given skills together: three seeds of at most 1,450 each fit."""
+SUMMARY_TOKENS = 12000
+"""Tokens of a trajectory in a summary's prompt: three answers of 3,000 tokens, task and skills."""
+NEW_SKILL_TOKENS = 512
+"""Requested length of a new skill's body; more than twice as much is rejected."""
+
 CHARS_PER_TOKEN = 3
 """Byte-level BPEs with large vocabularies take 3 to 4 characters of code a token; the lower end keeps budgets."""
 SEPARATOR = "\n\n---\n\n"

@@ -24,13 +24,32 @@ from dvk.agents.task_context import TaskContext
 from dvk.agents.trial_arms import TrialArm, answered
 from dvk.backbone import Backbone
 from dvk.config import Config
-from dvk.config import TrialsConfig as Settings
 from dvk.distributed import ProcessGroup
 from dvk.harness.queue import JudgeQueue
 from dvk.records import Skill, Turn
 from dvk.skills import Library
 from dvk.skills.events import Event
 from dvk.stats.effect_size import Gain, Pair, effect_size
+
+MIN_SIMILARITY = 0.25
+"""Share of operator families in common that makes a task a sibling: results on a softmax do not carry over to a convolution."""
+DUPLICATE_SIMILARITY = 0.7
+"""Similarity from which a skill is a near-duplicate; shipped skills reach 0.53, different notes of the teacher 0.64."""
+FAILED = 0.5
+"""Speedup that a wrong answer counts as: a wrong answer costs more than no gain."""
+LEVEL = 0.9
+"""Confidence of a bound, one-sided. Skills admitted wrongly are retired later; with three tasks, 0.95 would need gains that agree
+within a few per cent."""
+LEAST_GAIN = 1.2
+"""Lower bound of its gain from which a skill enters."""
+LEAST_SPEEDUP = 1.2
+"""Speedup with it, on the task it came from, that a skill needs."""
+LEAST_PAIRS = 4
+"""Pairs that a gain must come from."""
+HARM = 0.95
+"""A skill is refused where a task's gain is surely below this; a search's timing is good to some per cent."""
+CAP = 2.0
+"""Largest credit of a skill to its summary: the lower bound less 1, at least 0."""
 
 __all__ = ["Proposal", "Trial", "admit", "proposals", "tried", "try_skills", "summary_rewards"]
 
@@ -105,7 +124,7 @@ def try_skills(
     arms: dict[ArmKey, TrialArm] = {}
     plans: dict[int, list[tuple[ArmKey, ArmKey]]] = {}
     for position, proposal in enumerate(proposed):
-        if (double := known(proposal, library, taken, settings.duplicate_similarity)) is not None:
+        if (double := known(proposal, library, taken, DUPLICATE_SIMILARITY)) is not None:
             doubles[position] = double
         elif proposal.task not in readable:
             found[position] = Trial(proposal, proposal.skill, False, "its task cannot be played here", None)
@@ -118,7 +137,7 @@ def try_skills(
     turns = _answered(arms, backbone, config, judging, step, team or ProcessGroup())
     for position, plan in plans.items():
         pairs = {control[0]: list(zip(turns[control], turns[treatment], strict=True)) for control, treatment in plan}
-        found[position] = tried(proposed[position], pairs, known_tasks, settings, step)
+        found[position] = tried(proposed[position], pairs, known_tasks, step)
     _one_a_task(found)
     worth = {id(trial.proposal): trial.worth for trial in found.values()}
     for position, double in doubles.items():  # its evidence was measured under the earlier one's name
@@ -128,7 +147,7 @@ def try_skills(
 
 
 def tried(
-    proposal: Proposal, pairs: Mapping[str, Sequence[Pair]], subjects: Mapping[str, TaskContext], settings: Settings, step: int
+    proposal: Proposal, pairs: Mapping[str, Sequence[Pair]], subjects: Mapping[str, TaskContext], step: int
 ) -> Trial:
     """The outcome of one trial, judged by its pairs alone.
 
@@ -136,34 +155,34 @@ def tried(
         pairs: control's and treatment's judged turns, by task id.
         subjects: by task id, those of `pairs` among them.
     """
-    measured = effect_size(pairs, settings.failed, settings.level)
-    why = refused(measured, proposal.task, settings)
+    measured = effect_size(pairs, FAILED, LEVEL)
+    why = refused(measured, proposal.task)
     skill = proposal.skill
     if measured.total is None:
         return Trial(proposal, skill, False, why, 0.0, measured)
-    worth = min(max(measured.total.lo - 1.0, 0.0), settings.cap) if measured.num_pairs >= settings.least_pairs else 0.0
-    seen = evidence(measured, proposal, pairs, subjects, settings, step)
+    worth = min(max(measured.total.lo - 1.0, 0.0), CAP) if measured.num_pairs >= LEAST_PAIRS else 0.0
+    seen = evidence(measured, proposal, pairs, subjects, step)
     skill = skill.model_copy(update={"evidence": (*skill.evidence, seen)})
     return Trial(proposal, skill, not why, why or _said(measured), worth, measured)
 
 
-def refused(measured: Gain, task: str, settings: Settings) -> str:
+def refused(measured: Gain, task: str) -> str:
     """Why a measured gain is not enough, `task` being the one that the skill came from; empty when it is."""
     total, own = measured.total, measured.tasks.get(task)
-    if total is None or measured.num_pairs < settings.least_pairs:
-        return (f"{measured.num_pairs} pairs count, {settings.least_pairs} are needed; in {measured.num_failed} others both arms failed, "
+    if total is None or measured.num_pairs < LEAST_PAIRS:
+        return (f"{measured.num_pairs} pairs count, {LEAST_PAIRS} are needed; in {measured.num_failed} others both arms failed, "
                 f"{measured.num_unmeasured} were not measured")  # fmt: skip
     if own is None:
         return "no pair counts on the task it came from"
     if not isfinite(total.hi):
         return "one task and one answer an arm: nothing bounds its gain"
-    if total.lo < settings.relative:
-        return f"{_said(measured)}; its lower bound is to reach {settings.relative:g}×"
-    if own.treatment < settings.absolute:
-        return f"{own.treatment:.2f}× of eager with it on its own task, {settings.absolute:g}× is asked"
+    if total.lo < LEAST_GAIN:
+        return f"{_said(measured)}; its lower bound is to reach {LEAST_GAIN:g}×"
+    if own.treatment < LEAST_SPEEDUP:
+        return f"{own.treatment:.2f}× of eager with it on its own task, {LEAST_SPEEDUP:g}× is asked"
     for name, one in measured.tasks.items():
         surely = one.gain.hi if isfinite(one.gain.hi) else one.gain.value
-        if surely < settings.harm:
+        if surely < HARM:
             return f"it makes task {name} slower: {one.gain.value:.2f}×"
     return ""
 
@@ -173,7 +192,6 @@ def evidence(
     proposal: Proposal,
     pairs: Mapping[str, Sequence[Pair]],
     subjects: Mapping[str, TaskContext],
-    settings: Settings,
     step: int,
 ) -> dict[str, Any]:
     """A skill's record of its trial, as JSON; ratios, bounds one-sided, null if unbounded."""
@@ -188,7 +206,7 @@ def evidence(
     return {
         "source": "trial", "step": step, "task": proposal.task, "machine": machine, "backend": subjects[proposal.task].backend,
         "gain": _figure(measured.total.value), "lo": _figure(measured.total.lo), "hi": _figure(measured.total.hi),
-        "level": settings.level, "over": measured.unit, "pairs": measured.num_pairs, "both_failed": measured.num_failed,
+        "level": LEVEL, "over": measured.unit, "pairs": measured.num_pairs, "both_failed": measured.num_failed,
         "unmeasured": measured.num_unmeasured, "given": list(proposal.given), "tasks": tasks,
     }  # fmt: skip
 
@@ -240,7 +258,7 @@ def _planned(
     given = tuple(library.get(name) for name in proposal.given if library is not None and name in library)
     given = given[: config.agents.num_chosen - 1]
     plan = []
-    for task in (proposal.task, *most_similar(proposal.task, subjects, config.trials.siblings, config.trials.min_similarity, beside)):
+    for task in (proposal.task, *most_similar(proposal.task, subjects, config.trials.siblings, MIN_SIMILARITY, beside)):
         pair = []
         for skills in (given, (*given, proposal.skill)):
             key = (task, tuple(skill.name for skill in skills))

@@ -31,6 +31,9 @@ from dvk.device_lock import DeviceLock, of_cpu, of_gpu
 from dvk.errors import RunFolderError, UsageError
 from dvk.records import Tokens
 
+SCORE_TOKENS = 32768
+"""Tokens, padding included, of one pass that scores completions; limits the memory for activations."""
+
 SHARD = "15MB"
 """Largest safetensors file that `save` writes for a model that dvk made: shipped files stay under 16 MiB."""
 SHARED_PARAMETERS = 50_000_000
@@ -108,7 +111,7 @@ class HfBackbone:
         with self._one_at_a_time, self._lane().shared_in_turns(self._rest) as give_way, decoding(self.model):
             drawn = dict(zip(fits, self._sample([asked[i] for i in fits], limit, sampling, stops, give_way)))
             rows = [ScoringRow(prompts[i], (*begun[i], *drawn[i].tokens)[: sampling.max_tokens]) for i in fits]
-            told = dict(zip(fits, scoring.alternatives(self.model, rows, self.settings.score_tokens))) if sampling.alternatives else {}
+            told = dict(zip(fits, scoring.alternatives(self.model, rows, SCORE_TOKENS))) if sampling.alternatives else {}
         completions = [self._does_not_fit(prompt) for prompt in asked]
         for i, row in zip(fits, rows):
             text, cut = stops.text(row.completion), len(row.completion) < len(begun[i]) + len(drawn[i].tokens)
@@ -156,8 +159,8 @@ class HfBackbone:
     # ------------------------------------------------------------ training
 
     def logprobs(self, rows: Sequence[ScoringRow], temperature: float = 1.0) -> Scores:
-        """Log-probability of each completion token, with gradients if they are enabled."""
-        return scoring.logprobs(self.model, rows, temperature, self.settings.score_tokens)
+        """Log-probability of each completion token, with gradients where they are enabled."""
+        return scoring.logprobs(self.model, rows, temperature, SCORE_TOKENS)
 
     def parameters(self) -> Iterator[Parameter]:
         """Trainable parameters: LoRA's matrices if the model has them, else all."""

@@ -5,6 +5,7 @@ Precedence: defaults here < `--config file.toml` < `--set a.b=c` < named flags.
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 import sys
@@ -20,9 +21,9 @@ from dvk.config.learning import CreditConfig, LearningConfig, ObjectiveConfig, R
 from dvk.config.library import LibraryConfig
 from dvk.config.models import AgentsConfig, BackboneConfig, RolloutConfig
 from dvk.config.remote import RemoteConfig, ServeConfig
-from dvk.config.searching import ContrastiveConfig, EvolveConfig, PolcaConfig, ReviewConfig, SearchConfig
+from dvk.config.searching import EvolveConfig, SearchConfig
 from dvk.config.section import Section
-from dvk.config.teaching import CollectConfig, DiversityConfig, FitConfig, Speedups
+from dvk.config.teaching import CollectConfig, DiversityConfig, FitConfig
 from dvk.config.training import TrainConfig
 from dvk.errors import UsageError
 
@@ -37,7 +38,6 @@ __all__ = [
     "BackboneConfig",
     "CollectConfig",
     "Config",
-    "ContrastiveConfig",
     "CreditConfig",
     "DiversityConfig",
     "EvolveConfig",
@@ -48,15 +48,12 @@ __all__ = [
     "Limits",
     "ObjectiveConfig",
     "OptimizeConfig",
-    "PolcaConfig",
     "RemoteConfig",
-    "ReviewConfig",
     "RewardsConfig",
     "RolloutConfig",
     "SearchConfig",
     "Section",
     "ServeConfig",
-    "Speedups",
     "TrainConfig",
     "TrialsConfig",
     "changed",
@@ -69,20 +66,12 @@ _PLAIN = re.compile(r"([^.=]*)")
 
 
 RENAMED = {
-    "trials.kin": "trials.min_similarity",
-    "trials.alike": "trials.duplicate_similarity",
     "library.alike": "library.duplicate_similarity",
-    "train.dull": "train.skip_after_flat_steps",
-    "train.drawn": "train.oversample",
-    "train.patience": "train.guard_steps",
     "collect.drawn": "collect.oversample",
     "rollout.redraws": "rollout.resample_unparsed",
     "rollout.branches": "rollout.repair_attempts",
     "credit.even": "credit.normalize_advantages",
     "learning.patience_s": "learning.barrier_timeout_s",
-    "search.patience": "search.stall_rounds",
-    "search.review.tried": "search.review.history",
-    "search.macro.told": "search.macro.history",
 }
 """Current names of renamed settings."""
 
@@ -161,9 +150,20 @@ def _validated(merged: dict[str, Any]) -> Config:
         key = ".".join(map(str, first["loc"]))
         if key in RENAMED:
             raise UsageError(f"the setting `{key}` was renamed to `{RENAMED[key]}`", f"write `{RENAMED[key]}`") from None
+        if first["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(key, _keys(Config()), cutoff=0.7)
+            hint = f"did you mean {' or '.join(f'`{one}`' for one in near)}? " if near else ""
+            raise UsageError(f"bad setting `{key}`: unknown setting", f"{hint}see `dvk doctor --settings` for all keys") from None
         raise UsageError(f"bad setting `{key}`: {first['msg']}", "see `dvk doctor --settings` for all keys") from None
     names.check(config, Config())
     return config
+
+
+def _keys(section: Section, prefix: str = "") -> list[str]:
+    """All dotted keys."""
+    values = {name: getattr(section, name) for name in type(section).model_fields}
+    return [key for name, value in values.items()
+            for key in (_keys(value, f"{prefix}{name}.") if isinstance(value, Section) else [prefix + name])]  # fmt: skip
 
 
 def _literal(text: str) -> Any:

@@ -54,8 +54,6 @@ class OptimizeConfig(Section):
     """Search of `dvk optimize`."""
 
     budget_s: float = Field(120.0, gt=0, description="Wall clock of the search; loading, capture and final confirmation excluded.")
-    first_verdict_s: float = Field(
-        30.0, gt=0, description="Longest wait for the first verdict if budget_s is less: it includes starting the judge.")
     also_share: float = Field(
         0.5,
         gt=0,
@@ -66,4 +64,3 @@ class OptimizeConfig(Section):
         description="Also use recipes that differ from the original in NaN or infinity once an input is not finite. The report names "
         "those used.")
     num_skills: int = Field(20, ge=0, description="Skills that retrieval ranks for a task.")
-    query_terms: int = Field(32, ge=1, description="Rarest terms of the graph's listing in a retrieval query.")

@@ -17,10 +17,6 @@ class LearningConfig(Section):
         description="Peak learning rate; daVinci's SFT uses 2e-5. A nano trained from scratch needs about 3e-3.")
     schedule: Literal["cosine", "constant"] = Field("cosine", description="Learning rate schedule after the warm-up.")
     warmup: float = Field(0.1, ge=0, lt=1, description="Warm-up, as a share of the steps; daVinci: 10 %.")
-    final_rate: float = Field(0.0, ge=0, le=1, description="Learning rate at the end of the cosine, as a share of the peak.")
-    betas: tuple[float, float] = Field((0.9, 0.95), description="AdamW's betas; those of daVinci's SFT.")
-    weight_decay: float = Field(0.01, ge=0, description="AdamW's weight decay, on matrices only.")
-    clip: float = Field(1.0, gt=0, description="Largest gradient norm.")
     precision: Literal["auto", "bf16", "fp32"] = Field("auto", description="Precision of the computation; auto is bf16 on a GPU.")
     gradient_checkpointing: bool = Field(False, description="Recompute activations in the backward pass: slower, less memory.")
     pack_tokens: int = Field(4096, ge=64, description="Tokens per pack: the longest row that `dvk sft fit` can learn.")
@@ -42,8 +38,6 @@ class RewardsConfig(Section):
         description="Weights of the reward terms by name (dvk.rewards.TERMS); format is ours. A table replaces them all, "
         "rewards.weights.coverage=0 changes one.", json_schema_extra=names("reward term", "dvk.rewards:TERMS"))
     cap: float = Field(6.0, gt=0, description="Largest speedup that is rewarded.")
-    least: float = Field(0.0, ge=0, description="Smallest speedup that is rewarded.")
-    margin: float = Field(0.05, ge=0, description="Margin by which a speedup must pass a milestone; the timing noise of a search.")
 
 
 class CreditConfig(Section):
@@ -59,15 +53,7 @@ class CreditConfig(Section):
     normalize_advantages: bool = Field(True, description="Divide a task's policy advantages by their mean size.")
     void: bool = Field(True, description="Leave out turns without reward after a turn with reward.")
     profiling_rejection: bool = Field(True, description="Leave out correct turns whose kernels do little of the work (PRS).")
-    least_coverage: float = Field(0.3, ge=0, le=1, description="Share of device time below which all such turns are left out…")
-    coverage_width: float = Field(0.1, gt=0, description="…and how far above it none is left out.")
     mismatch_rejection: bool = Field(True, description="Leave out answers on whose probability learner and sampler differ (MRS).")
-    mismatch: float = Field(0.001, gt=0, description="Mean log-ratio per token that is always admitted…")
-    mismatch_spread: float | None = Field(
-        None, ge=0,
-        description="…and the rounding error of a single token, which widens it by 3/√tokens; ours. null: 0 if the learner computes in "
-        "float32, 0.02 in 16 bits.")
-    veto: float = Field(1e-4, gt=0, lt=1, description="One token with a smaller ratio drops its answer.")
     correction_cap: float = Field(0.0, ge=0,
         description="Weigh answers by the mean of their tokens' ratios, each clipped at this, instead of or in addition to rejection; "
         "0: off.")
@@ -78,12 +64,10 @@ class ObjectiveConfig(Section):
 
     clip_low: float = Field(0.2, ge=0, le=1, description="Clip range of a token's ratio below 1 (PPO).")
     clip_high: float = Field(0.28, ge=0, description="Clip range above 1; larger, so that rare good tokens can grow (DAPO's clip-higher).")
-    dual: float = Field(3.0, ge=1, description="Largest loss of a bad token, as a multiple of its advantage (dual-clip PPO).")
     aggregate: Literal["token", "row", "sum"] = Field(
         "token",
         description="Mean over the step's tokens; mean over answers of their mean; or daVinci's mean over answers of their sum over "
         "`divide`, which weighs a kernel a hundred times as much as a selection.")
-    divide: float = Field(1000.0, gt=0, description="Divisor of the sums of `sum`.")
     kl: float = Field(0.0, ge=0,
         description="Weight of the KL divergence from the initial model, per token (k3); that model is kept in memory next to the "
         "learner. daVinci: none.")
@@ -100,27 +84,3 @@ class TrialsConfig(Section):
     samples: int = Field(4, ge=1, description="Answers per arm and task: four, as many as the conversations of a scheme.")
     siblings: int = Field(2, ge=0,
         description="Other tasks that a skill is also tried on; three with its source task, the fewest for which a t-bound is useful.")
-    pool: int = Field(64, ge=0, description="Tasks of earlier steps kept as siblings: the latest with a correct answer.")
-    min_similarity: float = Field(
-        0.25,
-        ge=0,
-        le=1,
-        description="Share of operator families in common that makes a task a sibling: results on a softmax do not carry over to a "
-        "convolution.",
-    )
-    duplicate_similarity: float = Field(
-        0.7,
-        gt=0,
-        le=1,
-        description="Similarity from which a skill is a near-duplicate; shipped skills reach 0.53, different notes of the teacher 0.64.",
-    )
-    failed: float = Field(0.5, gt=0, description="Speedup that a wrong answer counts as: a wrong answer costs more than no gain.")
-    level: float = Field(0.9, gt=0.5, lt=1,
-        description="Confidence of a bound, one-sided. Skills admitted wrongly are retired later; with three tasks, 0.95 would need "
-        "gains that agree within a few per cent.")
-    relative: float = Field(1.2, gt=0, description="A skill is admitted if the lower bound of its gain reaches this…")
-    absolute: float = Field(1.2, gt=0, description="…and the speedup with it, on its source task, reaches this…")
-    least_pairs: int = Field(4, ge=1, description="…from at least this many pairs…")
-    harm: float = Field(0.95, gt=0,
-        description="…and no task's gain is surely below this; timing in a search is accurate to some per cent.")
-    cap: float = Field(2.0, gt=0, description="Largest credit of a skill to its summary: the lower bound less 1, at least 0.")

@@ -22,8 +22,6 @@ class BackboneConfig(Section):
         description="Data type of weights and matmuls. auto: float32 up to 200 million parameters and for full fine-tuning in one "
         "process, else bfloat16.")
     slots: int = Field(1024, ge=1, description="Most sequences decoded at once; fewer if their KV caches do not fit.")
-    score_tokens: int = Field(
-        32768, ge=1, description="Tokens, padding included, of one pass that scores completions; limits the memory for activations.")
     lora_rank: int = Field(0, ge=0, description="Rank of the LoRA adapters added to an opened model; 0 trains all weights.")
     lora_alpha: float = Field(32.0, gt=0, description="LoRA's alpha: the update is scaled by alpha / rank.")
     endpoint_url: str | None = Field(
@@ -43,17 +41,8 @@ class AgentsConfig(Section):
     num_candidates: int = Field(20, ge=0, description="Skills that BM25 offers to the selection agent; 0: no skills.")
     num_chosen: int = Field(3, ge=1, description="Most skills that it chooses.")
     num_new_skills: int = Field(2, ge=1, description="Most skills that one summary proposes.")
-    query_terms: int = Field(32, ge=1, description="Rarest words of the graph, and as many of the source, in a retrieval query.")
-    task_tokens: int = Field(6000, ge=100,
-        description="Tokens of the reference's source in a prompt; KernelBench's longest has about 4,000.")
-    skills_tokens: int = Field(4500, ge=100, description="Tokens of all given skills together: three seeds of at most 1,450 each fit.")
     prompt_tokens: int = Field(
         24576, ge=1000, description="Longest prompt of the policy: earlier attempts beyond it are left out. daVinci's limit with skills.")
-    feedback_tokens: int = Field(
-        500, ge=50, description="Tokens of feedback per attempt: the first error, or the figures and a dozen profile lines.")
-    summary_tokens: int = Field(
-        12000, ge=500, description="Tokens of a trajectory in a summary's prompt: three answers of 3,000 tokens, task and skills.")
-    new_skill_tokens: int = Field(512, ge=50, description="Requested length of a new skill's body; more than twice as much is rejected.")
     kept_attempts: int = Field(
         4, ge=1,
         description="Earlier attempts shown to the policy in full: the last, the best, then the latest. Dr.Kernel's best window at test "
@@ -80,11 +69,7 @@ class RolloutConfig(Section):
     window: int = Field(
         4, ge=0, description="Consecutive attempts that such a conversation keeps, at most one less than its turns; Dr.Kernel: 4.")
     summaries: int = Field(8, ge=0, description="Summaries sampled of a task's best improvement (s).")
-    over_first: float = Field(1.2, ge=1,
-        description="A summary is written if the best turn is this many times faster than a correct first turn…")
-    over_eager: float = Field(1.2, ge=1, description="…and this many times faster than eager PyTorch.")
     temperature: float = Field(1.0, ge=0, description="Sampling temperature of all three agents; 0 is greedy.")
-    top_p: float = Field(1.0, gt=0, le=1, description="Nucleus sampling; the learner's probabilities need 1.")
     resample_unparsed: int = Field(
         0, ge=0,
         description="Fresh samples of a policy's answer that does not parse, in the same turn, at temperature 1 or higher; in dvk eval "
@@ -94,9 +79,7 @@ class RolloutConfig(Section):
         description="Backtracking attempts per answer that does not parse, most likely alternative token first (local models with a "
         "line-checked dialect, as nano's). null: 32, or 4 in a search with a time budget, or 0 in dvk train, which needs 0: "
         "it learns from the first draw.")
-    selection_tokens: int = Field(1024, ge=1, description="Longest selection answer; the compact dialect needs and requests less.")
     policy_tokens: int = Field(8192, ge=1, description="Longest policy answer per turn.")
-    summary_tokens: int = Field(2048, ge=1, description="Longest summary answer.")
     batch: int = Field(64, ge=1, description="Conversations per call of the backbone; decoding costs about the same for 1 and 64.")
     judges: int = Field(0, ge=0,
         description="Candidates in the judge at once per GPU: others compile while one is timed. 0: as many as cores and GPU memory "

@@ -20,7 +20,6 @@ class RemoteConfig(Section):
     timeout_s: float = Field(
         900.0, gt=0, description="Longest wait for one verdict: KernelGYM's default limit of 300 s, and twice that in its queue.")
     retries: int = Field(5, ge=0, description="Retries if the server cannot be reached; about 30 s with their pauses.")
-    poll_s: float = Field(1.0, gt=0, description="Time between two polls for a verdict after its connection was lost.")
 
     @model_validator(mode="after")
     def _one(self) -> RemoteConfig:
@@ -35,6 +34,3 @@ class ServeConfig(Section):
     queue: int = Field(256, ge=1,
         description="Most requests in the queue; further ones are rejected with a retry time. 256: those of one step of 16 tasks × 16.")
     kept: int = Field(10_000, ge=1, description="Results kept for later requests; at 10 kB each, 100 MB.")
-    references: int = Field(256, ge=1, description="Examined references kept; examining one takes seconds.")
-    body_bytes: int = Field(8 << 20, ge=1024, description="Largest request: two source texts of the largest size that is judged.")
-    retry_s: int = Field(2, ge=1, description="Retry time in the response to a request that finds the queue full.")

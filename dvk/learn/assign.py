@@ -19,6 +19,11 @@ from dvk.records import Episode, Trace, Turn, content_hash
 from dvk.rewards import rewarded
 from dvk.rewards.correctness import is_right
 
+LEAST_COVERAGE = 0.3
+"""Share of device time below which all right turns are left out by PRS."""
+COVERAGE_WIDTH = 0.1
+"""How far above LEAST_COVERAGE no turn is left out."""
+
 REASONS = ("degenerate", "broken", "void", "alike", "coverage")
 """Reasons for leaving turns out: the task is degenerate, the backbone or the judge failed, see `CreditConfig.void`, peers have equal
 values, see `CreditConfig.profiling_rejection`."""
@@ -58,7 +63,7 @@ def assign(episode: Episode, config: Config, summaries: Mapping[int, float | Non
     if settings.policy > 0:
         found.update(_policy(episode, traces, config, left_out))
     if settings.selection > 0:
-        found.update(_scaled(_selection(traces, config), settings.selection))
+        found.update(_scaled(_selection(traces), settings.selection))
     if settings.summary > 0:
         found.update(_scaled(_summary(traces, summaries or {}, config), settings.summary))
     return Assigned(_written(episode, traces, found), left_out)
@@ -156,11 +161,11 @@ def _covered(episode: Episode, trace: Trace, number: int, turn: Turn, config: Co
     key = (str(config.seed), str(episode.step), episode.task.id, str(trace.scheme), str(trace.rollout), str(number))
     draw = random.Random(content_hash(*key)).random()
     assert turn.verdict is not None
-    return credit.coverage_mask(turn.verdict.coverage, draw, config.credit.least_coverage, config.credit.coverage_width)
+    return credit.coverage_mask(turn.verdict.coverage, draw, LEAST_COVERAGE, COVERAGE_WIDTH)
 
 
-def _selection(traces: Sequence[Trace], config: Config) -> dict[Place, float]:
-    """A selection's worth is that of its conversations; an unparsable one has the null scheme's, less its penalty."""
+def _selection(traces: Sequence[Trace]) -> dict[Place, float]:
+    """A selection is worth what was played with it; one that cannot be read what the null scheme was, less its penalty."""
     played: dict[int | None, list[list[float]]] = defaultdict(list)
     for trace in traces:
         if trace.role == "policy" and trace.turns and not trace.broken:

@@ -27,6 +27,13 @@ from dvk.learn.loss import likelihood
 from dvk.learn.packs import Packs
 from dvk.learn.scoring import Scorer
 
+BETAS = (0.9, 0.95)
+"""AdamW's betas; those of daVinci's SFT."""
+CLIP = 1.0
+"""Largest gradient norm."""
+WEIGHT_DECAY = 0.01
+"""AdamW's weight decay, on matrices only."""
+
 STATE = "learner.pt"
 
 
@@ -60,14 +67,14 @@ def sft(scored: Scored) -> tuple[torch.Tensor, dict[str, float]]:
 
 
 def rate(step: int, num_steps: int, settings: LearningConfig) -> float:
-    """Learning rate of a step, counted from 0: linear warm-up, then a cosine down to `final_rate` of the peak."""
+    """Learning rate of a step, counted from 0: linear warm-up, then a cosine down to 0."""
     warm = max(1, round(settings.warmup * num_steps))
     if step < warm:
         return settings.rate * (step + 1) / warm
     if settings.schedule == "constant":
         return settings.rate
     done = min(1.0, (step - warm) / max(1, num_steps - warm))
-    return settings.rate * (settings.final_rate + (1 - settings.final_rate) * 0.5 * (1 + math.cos(math.pi * done)))
+    return settings.rate * 0.5 * (1 + math.cos(math.pi * done))
 
 
 class Learner:
@@ -104,7 +111,7 @@ class Learner:
         scorer = sharded.shard(model, half=mixed == "bf16", on_gpu=on_gpu) if self.sharded else Scorer(model, compiled=compiled)
         trained = scorer if self.sharded else model
         self._start = None if start is None else Scorer(start.requires_grad_(False).eval()).to(self.device)
-        self.optimizer = torch.optim.AdamW(groups(trained, settings.weight_decay), lr=settings.rate, betas=settings.betas, fused=on_gpu)
+        self.optimizer = torch.optim.AdamW(groups(trained, WEIGHT_DECAY), lr=settings.rate, betas=BETAS, fused=on_gpu)
         if self.sharded:
             self.scorer = scorer
             return
@@ -190,7 +197,7 @@ class Learner:
 
     def _clip(self) -> Any:
         if not self.sharded:
-            return self.accelerator.clip_grad_norm_(self.scorer.parameters(), self.settings.clip)
+            return self.accelerator.clip_grad_norm_(self.scorer.parameters(), CLIP)
         return torch.nn.utils.clip_grad_norm_(self.scorer.parameters(), self.settings.clip).full_tensor()  # type: ignore[attr-defined]
 
     def _total(self, value: float) -> Any:

@@ -6,6 +6,11 @@ import torch
 
 from dvk.config import ObjectiveConfig
 
+DUAL = 3.0
+"""Largest loss of a bad token, as a multiple of its advantage (dual-clip PPO)."""
+DIVIDE = 1000.0
+"""Divisor of the sums of `sum`."""
+
 
 def likelihood(logprobs: torch.Tensor, weights: torch.Tensor, num_targets: int) -> torch.Tensor:
     """Negative log-likelihood, a mean over tokens: REINFORCE with the weights as advantages, on policy.
@@ -39,7 +44,7 @@ def clipped(logprobs: torch.Tensor, old: torch.Tensor, advantages: torch.Tensor,
     ratio = (logprobs - old).exp()
     inside = ratio.clamp(1 - settings.clip_low, 1 + settings.clip_high)
     tensor = torch.maximum(-advantages * ratio, -advantages * inside)
-    return torch.where(advantages < 0, torch.minimum(tensor, -settings.dual * advantages), tensor)
+    return torch.where(advantages < 0, torch.minimum(tensor, -DUAL * advantages), tensor)
 
 
 def divergence(logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
@@ -61,6 +66,6 @@ def gathered(losses: torch.Tensor, rows: torch.Tensor, num_targets: int, num_row
     if settings.aggregate == "token":
         return losses.sum() / max(1, num_targets)
     if settings.aggregate == "sum":
-        return losses.sum() / (settings.divide * max(1, num_rows))
+        return losses.sum() / (DIVIDE * max(1, num_rows))
     _, which, lengths = rows.unique(return_inverse=True, return_counts=True)
     return (losses / lengths[which]).sum() / max(1, num_rows)

@@ -25,6 +25,11 @@ from dvk.learn.loss import clipped, divergence, gathered
 from dvk.learn.packs import Packs, deal_packs, lay_out, plan
 from dvk.learn.rows import TrainingRow
 
+MISMATCH = 0.001
+"""Mean log-ratio a token that MRS always admits."""
+VETO = 0.0001
+"""One token with a smaller ratio drops its answer."""
+
 ALONE = ProcessGroup()
 SPREAD = 0.02
 """Standard deviation of a token's log-ratio due to bfloat16 arithmetic alone."""
@@ -61,12 +66,12 @@ def match(
     """
     settings = config.credit
     scored = logprobs(learner, rows, config, temperature, team)
-    spread = settings.mismatch_spread if settings.mismatch_spread is not None else SPREAD if learner.rounds else 0.0
+    spread = SPREAD if learner.rounds else 0.0
     kept, gaps = [], []
     for row, found in zip(rows, scored, strict=True):
         if row.logprobs:
             gaps.append(abs(fmean(a - b for a, b in zip(found, row.logprobs, strict=True))))
-        limits = (settings.mismatch, spread, settings.veto)
+        limits = (MISMATCH, spread, VETO)
         if settings.mismatch_rejection and not credit.mismatch_mask(found, row.logprobs, *limits):
             continue
         weight = 1.0

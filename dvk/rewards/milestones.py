@@ -6,6 +6,9 @@ from dvk.config import RewardsConfig
 from dvk.records import Interval, Turn
 from dvk.rewards.correctness import is_right
 
+MARGIN = 0.05
+"""Margin by which a speedup must pass a milestone; the timing noise of a search."""
+
 BASELINES = ("compile", "max-autotune")
 
 
@@ -18,9 +21,9 @@ def milestones(turn: Turn, settings: RewardsConfig) -> float:
     if timing is None:
         return 1 / 3
     compiled = [timing.baselines[name] for name in BASELINES if name in timing.baselines]
-    passed = [_past(timing.speedup, settings), bool(compiled) and all(_past(i, settings) for i in compiled)]
+    passed = [_past(timing.speedup), bool(compiled) and all(_past(i) for i in compiled)]
     return (1 + passed[0] + (passed[0] and passed[1])) / 3
 
 
-def _past(interval: Interval, settings: RewardsConfig) -> bool:
-    return interval.lo >= 1 + settings.margin
+def _past(interval: Interval) -> bool:
+    return interval.lo >= 1 + MARGIN

@@ -1,7 +1,6 @@
 """Certain speedup over eager PyTorch: the lower end of the interval, capped.
 
-daVinci-kernel (arXiv 2606.16497) rewards the measured speedup up to 6. The lower end gives no reward for noise, and values
-below `least` give none at all.
+daVinci-kernel (arXiv 2606.16497) pays the measured speedup up to 6. The lower end pays nothing for noise.
 """
 
 from __future__ import annotations
@@ -15,4 +14,4 @@ def speedup(turn: Turn, settings: RewardsConfig) -> float | None:
     if turn.verdict is None or turn.verdict.timing is None:
         return None if turn.verdict is not None and turn.verdict.untimed_reason else 0.0
     lo = turn.verdict.timing.speedup.lo
-    return min(lo, settings.cap) if lo >= settings.least else 0.0
+    return min(lo, settings.cap)

@@ -12,11 +12,18 @@ import math
 from collections import defaultdict
 
 from dvk.agents.briefs import Brief
-from dvk.config import ContrastiveConfig
 from dvk.search import Proposals, SearchProblem
 from dvk.search.archive import Archive, ArchivedProgram
 from dvk.search.generations import generations
 from dvk.search.writer import ProgramWriter, WriteJob
+
+EXEMPLARS = 2
+"""Programs compared in a prompt; CUDA-L1: 2."""
+BUCKET = 1.1
+"""Ratio of speedups between two buckets: differences within 10 % explain little."""
+TEMPERATURE = 0.3
+"""Softmax temperature over buckets, with speedups as shares of the best: at 0.3 half the best speed is drawn a fifth as often as the
+best."""
 
 DRAWS = 64
 """Draws before all sets count as compared: with weights, the last unlikely ones are not worth waiting for."""
@@ -49,15 +56,15 @@ def search(problem: SearchProblem) -> Proposals:
 
 def draw(archive: Archive, writer: ProgramWriter, compared: set[frozenset[str]]) -> list[ArchivedProgram]:
     """Programs of different buckets, the slowest first, that were never compared; empty when there are none. Adds to `compared`."""
-    settings, rng = writer.settings.contrastive, writer.rng
-    filled = buckets(archive, settings)
-    if len(filled) < settings.exemplars:
+    rng = writer.rng
+    filled = buckets(archive)
+    if len(filled) < EXEMPLARS:
         return []
     best = max(level for level in filled)
-    weights = {level: math.exp(settings.bucket ** (level - best) / settings.temperature) for level in filled}
+    weights = {level: math.exp(BUCKET ** (level - best) / TEMPERATURE) for level in filled}
     for _ in range(DRAWS):
         levels: list[int] = []
-        while len(levels) < settings.exemplars:
+        while len(levels) < EXEMPLARS:
             left = [level for level in filled if level not in levels]
             levels += rng.choices(left, [weights[level] for level in left])
         chosen = [rng.choice(filled[level]) for level in sorted(levels)]
@@ -68,10 +75,10 @@ def draw(archive: Archive, writer: ProgramWriter, compared: set[frozenset[str]])
     return []
 
 
-def buckets(archive: Archive, settings: ContrastiveConfig) -> dict[int, list[ArchivedProgram]]:
-    """Correct, timed programs by the level of their speedup: a level starts at `bucket` to the power of the level."""
+def buckets(archive: Archive) -> dict[int, list[ArchivedProgram]]:
+    """Correct, timed programs by the level of their speedup: `BUCKET` to the power of the level is where it begins."""
     result: dict[int, list[ArchivedProgram]] = defaultdict(list)
     for program in reversed(archive.right):
         if program.score:
-            result[math.floor(math.log(program.score) / math.log(settings.bucket))].append(program)
+            result[math.floor(math.log(program.score) / math.log(BUCKET))].append(program)
     return dict(result)

@@ -21,6 +21,15 @@ from dvk.search.archive import Archive, ArchivedProgram, gap
 from dvk.search.generations import generations
 from dvk.search.writer import ProgramWriter, WriteJob
 
+TOP = 3
+"""Best programs in the archive; with `diverse` EvoEngineer's population of 5."""
+DIVERSE = 2
+"""Programs in it for their dissimilarity."""
+CROSSOVER = 0.25
+"""Share of children with two parents: a mutation keeps more of what works."""
+INSIGHTS = 6
+"""Ideas in the prompt with their results, largest changes first: half a page."""
+
 
 def search(problem: SearchProblem) -> Proposals:
     """See the module."""
@@ -41,37 +50,37 @@ def children(writer: ProgramWriter, archive: Archive, generation: int) -> list[W
     members = population(archive, settings.evolve)
     if not members:
         return writer.openings(settings.openings)
-    told = insights(archive, settings.evolve.insights) if settings.evolve.information != "free" else []
+    told = insights(archive, INSIGHTS) if settings.evolve.information != "free" else []
     lessons = "\n".join(f"- {line}" for line in told)
     jobs = []
     for child in range(settings.offspring):
         parent = members[((generation - 1) * settings.offspring + child) % len(members)]
         title = f"generation {generation}, child {child + 1}"
         others = [member for member in members if member is not parent and member.right]
-        if parent.right and others and writer.rng.random() < settings.evolve.crossover:
+        if parent.right and others and writer.rng.random() < CROSSOVER:
             parents = sorted([max(others, key=lambda other: gap(other, [parent])), parent], key=lambda p: p.score)
             jobs.append(writer.revision(Brief("combine", _turns(parents), lessons), parents, title))
         else:
-            beside = examples(archive, parent, settings.evolve) if settings.evolve.information == "full" else []
+            beside = examples(archive, parent) if settings.evolve.information == "full" else []
             jobs.append(writer.revision(Brief("improve", _turns([*beside, parent]), lessons), [parent], title))
     return jobs
 
 
 def population(archive: Archive, settings: EvolveConfig) -> list[ArchivedProgram]:
     """Candidates for parents, the fittest first; while nothing is right, those nearest to it."""
-    size = 1 if settings.population == "single" else settings.top + settings.diverse
+    size = 1 if settings.population == "single" else TOP + DIVERSE
     if not archive.right:
         return archive.wrong[:size]
     if settings.population != "diverse":
         return archive.right[:size]
-    top = archive.right[: settings.top]
-    return [*top, *archive.unlike(settings.diverse, top)]
+    top = archive.right[:TOP]
+    return [*top, *archive.unlike(DIVERSE, top)]
 
 
-def examples(archive: Archive, parent: ArchivedProgram, settings: EvolveConfig) -> list[ArchivedProgram]:
+def examples(archive: Archive, parent: ArchivedProgram) -> list[ArchivedProgram]:
     """The best program and the one most unlike it and the parent, the slower first: what `full` information adds."""
     best = [program for program in archive.right[:1] if program is not parent]
-    other = archive.unlike(1, [parent, *best]) if settings.diverse else []
+    other = archive.unlike(1, [parent, *best])
     return sorted([*best, *other], key=lambda program: program.score)
 
 

@@ -9,14 +9,17 @@ from dvk.search import Proposals
 from dvk.search.archive import Archive, ArchivedProgram
 from dvk.search.writer import ProgramWriter, WriteJob
 
+STALL_ROUNDS = 3
+"""Rounds in a row without anything new that end a search: a small model repeats itself at times."""
+
 Judging = Generator[list[Candidate], list["Verdict | None"], bool]
 Following = Callable[[Archive], list[WriteJob]]
 """Writes the next generation, given all that was judged."""
 
 
 def generations(writer: ProgramWriter, following: Following) -> Proposals:
-    """Openings, then the jobs of `following`, round by round."""
-    archive, patience = Archive(), Patience(writer.settings.stall_rounds)
+    """Openings, then whatever `following` asks for, round by round."""
+    archive, patience = Archive(), Patience()
     jobs = writer.openings(writer.settings.openings)
     while jobs:
         programs = new(writer.write(jobs))
@@ -61,16 +64,12 @@ def judge_all(
 
 
 class Patience:
-    """Counts consecutive rounds without anything new.
+    """Counts rounds in a row that brought nothing new."""
 
-    Args:
-        most: number of rounds that ends the search.
-    """
-
-    def __init__(self, most: int):
-        self.most, self.barren = most, 0
+    def __init__(self) -> None:
+        self.barren = 0
 
     def spent(self, new: bool) -> bool:
         """Record a round; returns whether the limit is reached."""
         self.barren = 0 if new else self.barren + 1
-        return self.barren >= self.most
+        return self.barren >= STALL_ROUNDS

@@ -13,20 +13,28 @@ from dataclasses import dataclass, field
 from dvk.agents import feedback
 from dvk.agents.briefs import Brief, ReviewAdvice
 from dvk.agents.dialects import ProseDialect
-from dvk.config import ReviewConfig
 from dvk.records import show_ratio
 from dvk.search import Proposals, SearchProblem
 from dvk.search.archive import ArchivedProgram
 from dvk.search.generations import Patience, judge_all, new
 from dvk.search.writer import ProgramWriter, WriteJob
 
+BRANCHES = 2
+"""Programs improved in parallel, so that a model that batches is used; CudaForge: 1."""
+ROUNDS = 10
+"""Changes to a program before it is restarted; CudaForge: 10."""
+REPAIRS = 3
+"""Attempts to repair a change before it is undone: most repairs take one or two."""
+HISTORY = 5
+"""Failed changes to include in the prompt, so that the model does not repeat them."""
+
 
 def search(problem: SearchProblem) -> Proposals:
     """See the module."""
     writer = ProgramWriter(problem, "judge")
     dialect = writer.prose("has a reviewer say in words what to change")
-    settings, patience = writer.settings.review, Patience(writer.settings.stall_rounds)
-    branches = [Branch(settings) for _ in range(settings.branches)]
+    patience = Patience()
+    branches = [Branch() for _ in range(BRANCHES)]
     number = 0
     while True:
         number += 1
@@ -44,7 +52,6 @@ def search(problem: SearchProblem) -> Proposals:
 class Branch:
     """One program on its way."""
 
-    settings: ReviewConfig
     current: ArchivedProgram | None = None
     """The one to change next; None: start a new one."""
     best: ArchivedProgram | None = None
@@ -77,7 +84,7 @@ class Branch:
                              if program.score and self.best.score else "right, and not timed")
         elif self.change:
             self._undone(self.broke or self.change, "nothing new was written")
-        if self.rounds >= self.settings.rounds:
+        if self.rounds >= ROUNDS:
             self.current = self.best = None
             self.tried, self.broke, self.repairs, self.rounds = [], "", 0, 0
 
@@ -87,13 +94,13 @@ class Branch:
         else:
             self.broke, self.repairs = self.change, 0
         self.current = program
-        if self.repairs >= self.settings.repairs:
+        if self.repairs >= REPAIRS:
             self._undone(self.broke or self.change, feedback.short(program.verdicts[-1]))
 
     def _undone(self, change: str, why: str) -> None:
         """Back to the best; if there is none, to a new beginning."""
         if self.best is not None and change:
-            self.tried = [*self.tried, f"{' '.join(change.split())} ({why})"][-self.settings.history :] if self.settings.history else []
+            self.tried = [*self.tried, f"{' '.join(change.split())} ({why})"][-HISTORY:]
         self.current, self.broke, self.repairs = self.best, "", 0
 
 

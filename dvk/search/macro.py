@@ -26,6 +26,15 @@ from dvk.search.generations import Patience
 from dvk.search.moves import PlanAttempt, PlanPosition, ProposedPlans
 from dvk.search.writer import ProgramWriter, turn_record
 
+MOVES = 3
+"""Most moves per answer: later moves would not know the results of the first."""
+SCHEDULES = 3
+"""Schedules measured per move with a named algorithm: the planner chooses the algorithm, not the blocks."""
+REGIONS = 12
+"""Kernels shown: those with moves left that touch most bytes; two pages for a network."""
+HISTORY = 12
+"""Most recent moves shown with their results: half a page."""
+
 
 def search(problem: SearchProblem) -> Proposals:
     """See the module.
@@ -43,7 +52,7 @@ def search(problem: SearchProblem) -> Proposals:
     if verdict is None or verdict.status is Status.BROKEN_TASK:
         return
     line = Line(writer, planner, opening, Plan(plan.recipes, opening.schedule), verdict)
-    patience = Patience(writer.settings.stall_rounds)
+    patience = Patience()
     while line.goes_on():
         fresh = False
         for move in line.named():
@@ -67,7 +76,7 @@ class Line:
     """
 
     def __init__(self, writer: ProgramWriter, planner: Planner, opening: Candidate, plan: Plan, verdict: Verdict):
-        self.writer, self.planner, self.settings = writer, planner, writer.settings.macro
+        self.writer, self.planner = writer, planner
         self.proposed = ProposedPlans()
         self.told: list[str] = []
         """A line a move or refusal, oldest first."""
@@ -86,14 +95,14 @@ class Line:
 
     def named(self) -> list[Move]:
         """The moves that the planner names now; errors in its answer go into the next prompt."""
-        writer, most = self.writer, self.settings.moves
+        writer, most = self.writer, MOVES
         offered = writer.problem.skills[: writer.agents.num_candidates]
-        last = self.told[-self.settings.history :]
+        last = self.told[-HISTORY :]
         if hidden := len(self.told) - len(last):
             last.insert(0, f"({hidden} earlier ones are left out)")
-        regions = self.position.regions(self.settings.regions)
+        regions = self.position.regions(REGIONS)
         best = self.best.timing if self.best is not self.verdict else None
-        asked = planning.ask(writer.subject, regions, self.verdict, best, last, offered, most, writer.agents)
+        asked = planning.ask(writer.subject, regions, self.verdict, best, last, offered, most)
         (answer,) = writer.answers("selection", [asked])
         turn = turn_record(asked, answer)
         moves: list[Move] = []
@@ -120,7 +129,7 @@ class Line:
         if why := self.position.refusal(move):  # an earlier move of the same answer changed the plan
             self.told.append(f"refused: {move}: {why}")
             return False
-        attempts = self.position.attempts(move, self.settings.schedules)
+        attempts = self.position.attempts(move, SCHEDULES)
         if not attempts:
             self.told.append(f"refused: {move}: it leads to programs that were measured before")
             return False

@@ -18,13 +18,22 @@ from dvk.agents.briefs import Brief
 from dvk.agents.dialects import ProseDialect
 from dvk.agents.reading import MalformedAnswer
 from dvk.backbone import Completion
-from dvk.config import PolcaConfig
 from dvk.records import Skill, Trace
 from dvk.search import Proposals, SearchProblem
 from dvk.search.archive import Archive, ArchivedProgram, gap
 from dvk.search.generations import Patience, judge_all, new
 from dvk.search.repeats import repeat
 from dvk.search.writer import ProgramWriter, WriteJob
+
+POPPED = 5
+"""Programs taken from the queue per step; POLCA: 5."""
+MEASUREMENTS = 4
+"""Most measurements of one program; the mean's error falls with the square root, so a fifth gains a tenth."""
+NOVELTY = 0.005
+"""Least distance (see dvk.search.novelty) of a new program from every correct one: other names, layout or comments have 0, one changed
+number in a file of 300 lines 0.006. POLCA's 0.02 is a distance of embeddings."""
+SUMMARY_TOKENS = 400
+"""Tokens of the running summary: one page, as much as feedback on one attempt."""
 
 TOLD = 3
 """Right programs in the trace that notes are taken from: the slowest, one between and the best, as in a conversation of three turns."""
@@ -33,13 +42,12 @@ TOLD = 3
 def search(problem: SearchProblem) -> Proposals:
     """See the module."""
     writer = ProgramWriter(problem, "polca")
-    settings, patience = writer.settings.polca, Patience(writer.settings.stall_rounds)
-    archive, memory = Archive(), RunningSummary(writer)
+    archive, memory, patience = Archive(), RunningSummary(writer), Patience()
     jobs = writer.openings(writer.settings.openings)
     again: list[ArchivedProgram] = []
     step = 0
     while True:
-        programs = admitted(new(writer.write(jobs)), archive, settings.novelty, writer)
+        programs = admitted(new(writer.write(jobs)), archive, writer)
         measured = [(program, repeat(program.candidate, len(program.verdicts) + 1)) for program in again]
         if not (yield from judge_all(writer, programs, measured)):
             return
@@ -48,8 +56,8 @@ def search(problem: SearchProblem) -> Proposals:
         if patience.spent(bool(programs or again)):
             return
         step += 1
-        popped = archive.ranked()[: settings.popped]
-        again = [program for program in popped if uncertain(program, archive.right, settings)]
+        popped = archive.ranked()[:POPPED]
+        again = [program for program in popped if uncertain(program, archive.right)]
         memory.update(archive, programs)
         jobs = proposals(writer, memory, popped, step)
 
@@ -64,27 +72,26 @@ def proposals(writer: ProgramWriter, memory: RunningSummary, popped: Sequence[Ar
     ]
 
 
-def admitted(programs: Sequence[ArchivedProgram], archive: Archive, novelty: float, writer: ProgramWriter) -> list[ArchivedProgram]:
-    """Those that are farther than `novelty` from every right program and from each other, to be judged; the others are only kept."""
+def admitted(programs: Sequence[ArchivedProgram], archive: Archive, writer: ProgramWriter) -> list[ArchivedProgram]:
+    """Those that are farther than `NOVELTY` from every right program and from each other, to be judged; the others are only kept."""
     right = archive.right
     net: list[ArchivedProgram] = []
     for program in programs:
-        if gap(program, [*right, *net]) > novelty:
+        if gap(program, [*right, *net]) > NOVELTY:
             net.append(program)
         else:
             writer.keep("policy", program.turn, program.skills)
     return net
 
 
-def uncertain(program: ArchivedProgram, right: Sequence[ArchivedProgram], settings: PolcaConfig) -> bool:
-    """Whether another measurement could change the leader.
+def uncertain(program: ArchivedProgram, right: Sequence[ArchivedProgram]) -> bool:
+    """Whether another measurement could change who leads.
 
     Args:
         program: taken from the queue.
         right: all correct programs, the best mean first.
-        settings: `measurements` is the maximum of any program.
     """
-    if not program.right or not program.score or len(program.verdicts) >= settings.measurements:
+    if not program.right or not program.score or len(program.verdicts) >= MEASUREMENTS:
         return False
     rivals = right[1:] if program is right[0] else right[:1]
     lo, hi = program.interval
@@ -109,7 +116,7 @@ class RunningSummary:
             self._notes(archive)
 
     def _words(self, dialect: ProseDialect, new: Sequence[ArchivedProgram]) -> None:
-        num_tokens = self.writer.settings.polca.summary_tokens
+        num_tokens = SUMMARY_TOKENS
         turns = [program.turn for program in new]
         question = dialect.digest(self.writer.subject, self.text, turns, num_tokens, self.writer.agents)
         (found,) = self.writer.told("summary", [question], lambda answer: dialect.read_digest(answer, num_tokens))

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 
 from dvk.skills.library import Library
 
+QUERY_TERMS = 32
+"""Rarest terms of the graph's listing in a retrieval query."""
+
 if TYPE_CHECKING:
     from dvk.records import Graph
 

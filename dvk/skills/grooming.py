@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Any
 from dvk.skills.events import CHANGES, HARM, ROOM, Event
 from dvk.skills.likeness import near_duplicates
 from dvk.skills.relations import Relations, learned, related
-from dvk.skills.usage import Known, SkillUsage, remembered, tally
+from dvk.skills.usage import HALF_LIFE, LEVEL, Known, SkillUsage, remembered, tally
+
+GRACE = 20
+"""Training steps after its admission during which a skill is evicted only if no older one can be."""
 
 if TYPE_CHECKING:
     from dvk.config.library import LibraryConfig
@@ -101,15 +104,15 @@ def is_seed(skill: Skill) -> bool:
 def _groomed(library: Library, settings: LibraryConfig, step: int | None) -> tuple[list[LibraryChange], int]:
     """Actions until nothing is left, and the step at which they apply."""
     skills, changed = library.list(), library.events(kinds=CHANGES)
-    since = None if step is None else int(max(0.0, step - FORGOTTEN * settings.half_life))
+    since = None if step is None else int(max(0.0, step - FORGOTTEN * HALF_LIFE))
     events = sorted([*changed, *library.events(kinds=("given",), since_step=since)], key=lambda event: event.number)
     now = max((event.step for event in events), default=0) if step is None else step
     done: list[LibraryChange] = []
-    while changes := plan(skills, remembered(tally(events, settings, now), skills), settings, now):
+    while changes := plan(skills, remembered(tally(events, now), skills), settings, now):
         done += changes
         events += [change.event(now) for change in changes]
         skills = _after(skills, changes)
-    done += _relations({skill.name: skill for skill in skills}, learned(skills, events, settings))
+    done += _relations({skill.name: skill for skill in skills}, learned(skills, events))
     return done, now
 
 
@@ -153,7 +156,7 @@ def _retirement(
         return []
     use = min(harmful, key=lambda use: use.hi or 0.0)
     del state[use.skill]
-    ends = f"{settings.level:.0%} interval {use.lo:+.3f} to {use.hi:+.3f}"
+    ends = f"{LEVEL:.0%} interval {use.lo:+.3f} to {use.hi:+.3f}"
     return [LibraryChange("retired", use.skill, f"stopped helping: gain {use.gain:+.3f} ({ends}) over {use.trials} trials", cause=HARM)]
 
 
@@ -163,7 +166,7 @@ def _room(state: dict[str, Skill], known: Mapping[str, SkillUsage], settings: Li
 
     def order(name: str) -> tuple[bool, float, int, str]:
         use = known[name]
-        return step - use.born < settings.grace, use.total, -1 if use.last_used is None else use.last_used, name
+        return step - use.born < GRACE, use.total, -1 if use.last_used is None else use.last_used, name
 
     changes = []
     for name in sorted(free, key=order)[: max(0, len(state) - settings.max_skills)]:
@@ -221,11 +224,11 @@ def _renamed(skill: Skill, old: str, new: str | None) -> Skill:
     return skill.model_copy(update=update)
 
 
-def usage_table(library: Library, settings: LibraryConfig) -> list[dict[str, Any]]:
-    """A row for each skill and role that was offered, given or tried, the most useful first; empty without records."""
+def usage_table(library: Library) -> list[dict[str, Any]]:
+    """A row for each skill and role that was offered, given or tried, those that brought most first; none where nothing was recorded."""
     counts = library.stats()
     if not counts["events"].get("given") and not counts["num_measured"]:
-        return []  # one query, also for many skills
-    known = remembered(tally(library.events(), settings), library.skills())
+        return []  # at once, also where there are many skills
+    known = remembered(tally(library.events()), library.skills())
     used = (use for use in known.values() if use.offered or use.given or use.trials)
     return [asdict(use) for use in sorted(used, key=lambda use: (use.role, -use.total, use.skill))]

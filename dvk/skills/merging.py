@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dvk.config.library import LibraryConfig
 from dvk.skills.events import Event
 from dvk.skills.relations import related
 from dvk.skills.usage import LIBRARY, USE, SkillUsage, as_evidence, tally
@@ -52,7 +51,7 @@ def diff(one: Library, other: Library) -> LibraryDiff:
     return LibraryDiff(sorted(after.keys() - before.keys()), sorted(before.keys() - after.keys()), changed)
 
 
-def bring(into: Library, source: Library, *, replace: bool = False, step: int = 0, settings: LibraryConfig | None = None) -> MergeResult:
+def bring(into: Library, source: Library, *, replace: bool = False, step: int = 0) -> MergeResult:
     """Bring the skills of `source` into `into`, in one transaction.
 
     Args:
@@ -61,10 +60,9 @@ def bring(into: Library, source: Library, *, replace: bool = False, step: int = 
         replace: if both have a skill of one name with different texts, take the source's. Evidence is about a text: it
             joins that of the same text, and comes with a new one.
         step: for the events.
-        settings: for the statistics that go along.
     """
     label = f"{source.path.resolve().parent.name}/{source.path.name}"
-    known = tally(source.events(), settings or LibraryConfig())
+    known = tally(source.events())
     identity = source.identity()
     theirs = [_told(skill, known.get((skill.name, "policy")), label, identity) for skill in source.skills()]
     with into.writing():  # changes that another process makes meanwhile must not be lost

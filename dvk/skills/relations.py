@@ -22,8 +22,16 @@ from dvk.skills.rows import LEARNED
 from dvk.skills.usage import aliases
 from dvk.stats.student_t import student_quantile
 
+LEAST_JOINT = 10
+"""Plays of two skills together before their interaction is estimated."""
+JOINT_LEVEL = 0.99
+"""Confidence of the interval around the interaction of two skills; high, since many pairs are tested."""
+JOINT_EFFECT = 0.05
+"""Log-speedup beyond the sum, either way, from which two skills combine or conflict: 5 %."""
+REFINES = 0.35
+"""Share of words in common from which a skill refines one that its author was given; 2 % of all pairs of seeds share as much."""
+
 if TYPE_CHECKING:
-    from dvk.config.library import LibraryConfig
     from dvk.records import Skill
 
 Relations = Mapping[str, Mapping[str, Sequence[str]]]
@@ -56,23 +64,23 @@ class JointEffect:
         return "conflicts" if self.hi < 0 and self.excess <= -effect else None
 
 
-def learned(skills: Iterable[Skill], events: Sequence[Event], settings: LibraryConfig) -> dict[str, dict[str, list[str]]]:
-    """All learned relations of `skills`: skill → kind → names."""
+def learned(skills: Iterable[Skill], events: Sequence[Event]) -> dict[str, dict[str, list[str]]]:
+    """All that can be said of `skills`: skill → kind → names."""
     there = {skill.name: skill for skill in skills}
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for pair in joints(events, settings):
-        kind = pair.kind(settings.joint_effect)
+    for pair in joints(events):
+        kind = pair.kind(JOINT_EFFECT)
         if kind is not None and pair.one in there and pair.other in there:
             found[pair.one][kind].append(pair.other)
             found[pair.other][kind].append(pair.one)
     for name, skill in there.items():
         for parent in skill.provenance.get("given", ()):
-            if parent in there and parent != name and likeness(words(skill), words(there[parent])) >= settings.refines:
+            if parent in there and parent != name and likeness(words(skill), words(there[parent])) >= REFINES:
                 found[name]["refines"].append(parent)
     return {name: dict(kinds) for name, kinds in found.items()}
 
 
-def joints(events: Sequence[Event], settings: LibraryConfig) -> list[JointEffect]:
+def joints(events: Sequence[Event]) -> list[JointEffect]:
     """Pairs that were given together often enough and whose excess can be determined, by name.
 
     Plays are y = Σ effect(skill) + excess · [both] + error, one a step, task and set of skills. By Frisch and Waugh the excess is
@@ -80,7 +88,7 @@ def joints(events: Sequence[Event], settings: LibraryConfig) -> list[JointEffect
     """
     plays = _plays(events)
     pairs = Counter(pair for _, given in plays for pair in combinations(sorted(given), 2))
-    asked = sorted(pair for pair, times in pairs.items() if times >= settings.least_joint)
+    asked = sorted(pair for pair, times in pairs.items() if times >= LEAST_JOINT)
     if not asked:
         return []
     import numpy as np
@@ -102,7 +110,7 @@ def joints(events: Sequence[Event], settings: LibraryConfig) -> list[JointEffect
             continue
         excess = float(own @ rest) / size
         error = math.sqrt(max(0.0, float(np.sum((rest - excess * own) ** 2))) / degrees / size)
-        half = student_quantile(0.5 + settings.joint_level / 2, degrees) * error
+        half = student_quantile(0.5 + JOINT_LEVEL / 2, degrees) * error
         result.append(JointEffect(one, other, pairs[one, other], excess, excess - half, excess + half))
     return result
 

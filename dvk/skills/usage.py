@@ -17,8 +17,12 @@ from typing import TYPE_CHECKING, Any
 from dvk.skills.events import HARM, PUTS, Event
 from dvk.stats.student_t import student_quantile
 
+HALF_LIFE = 50.0
+"""Training steps after which a trial counts half, since the policy has changed."""
+LEVEL = 0.95
+"""Confidence of the intervals of gains."""
+
 if TYPE_CHECKING:
-    from dvk.config.library import LibraryConfig
     from dvk.records import Skill
 
 USE, LIBRARY = "use", "library"
@@ -74,7 +78,7 @@ class _Count:
     gains: dict[tuple[int, str], list[float]] = field(default_factory=lambda: defaultdict(list))
 
 
-def tally(events: Sequence[Event], settings: LibraryConfig, step: int | None = None) -> dict[tuple[str, str], SkillUsage]:
+def tally(events: Sequence[Event], step: int | None = None, *, half_life: float = HALF_LIFE) -> dict[tuple[str, str], SkillUsage]:
     """The statistics of every skill that exists after `events`, as of `step`, by default that of the last event.
 
     Plays of skills that were merged into a skill count for it. Plays before a skill was restored, or added again, do not:
@@ -94,7 +98,7 @@ def tally(events: Sequence[Event], settings: LibraryConfig, step: int | None = N
             spoilt = not harmful.isdisjoint(event.data.get("together", ()))
             _count(counts[name].setdefault(event.data.get("role", "policy"), _Count()), event, spoilt)
     return {
-        (name, role): _usage(name, role, count, births[name][1], now, settings)
+        (name, role): _usage(name, role, count, births[name][1], now, half_life)
         for name, roles in counts.items()
         for role, count in roles.items()
     }
@@ -175,13 +179,13 @@ def _count(count: _Count, event: Event, spoilt: bool) -> None:
     count.last = event.step if count.last is None else max(count.last, event.step)
 
 
-def _usage(name: str, role: str, count: _Count, birth: Event, now: int, settings: LibraryConfig) -> SkillUsage:
+def _usage(name: str, role: str, count: _Count, birth: Event, now: int, half_life: float) -> SkillUsage:
     values = [fmean(gains) for gains in count.gains.values()]
     ages = [max(0, now - step) for step, _ in count.gains]
-    newest = min(ages, default=0)  # the mean needs only ratios, and the weights of very old trials round to 0
-    weights = [2 ** (-(age - newest) / settings.half_life) for age in ages]
-    gain, lo, hi = estimate(values, weights, settings.level) if values else (None, None, None)
-    total = 2 ** (-newest / settings.half_life) * sum(w * x for w, x in zip(weights, values, strict=True))
+    newest = min(ages, default=0)  # the mean wants proportions only, and the weights of what is all long past round to 0
+    weights = [2 ** (-(age - newest) / half_life) for age in ages]
+    gain, lo, hi = estimate(values, weights, LEVEL) if values else (None, None, None)
+    total = 2 ** (-newest / half_life) * sum(w * x for w, x in zip(weights, values, strict=True))
     return SkillUsage(
         name, role, count.offered, count.given, count.won, len(values), gain, lo, hi, total, birth.step, birth.kind, count.last
     )

@@ -8,8 +8,9 @@ import pytest
 
 from dvk import backends
 from dvk.agents import dialects, notes, policy, selection, summary
+from dvk.agents.dialects import chat
 from dvk.agents.dialects.examples import EXAMPLES, RULES, TITLES
-from dvk.agents.task_context import TaskContext
+from dvk.agents.task_context import SUMMARY_TOKENS, TaskContext
 from dvk.agents.turns import best_timing, turns_in_budget
 from dvk.backbone import Completion
 from dvk.config import AgentsConfig, Config
@@ -111,8 +112,9 @@ def test_skills_are_given_once_and_turns_follow() -> None:
     assert "skill" not in policy.ask(CHAT, HERE, [], [], SETTINGS).messages[0]["content"].lower()
 
 
-def test_a_prompt_keeps_its_budget_and_forgets_thinking() -> None:
-    tight = AgentsConfig(prompt_tokens=2500, task_tokens=500, kept_attempts=4)
+def test_a_prompt_keeps_its_budget_and_forgets_thinking(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat, "TASK_TOKENS", 500)
+    tight = AgentsConfig(prompt_tokens=2500, kept_attempts=4)
     turns = [turn(ok(1.0 + n / 10), f"<think>{'hm' * 5000}</think>\n" + f"answer {n} " * 190) for n in range(4)]
     asked = policy.ask(CHAT, HERE, [], turns, tight)
     shown = [message["content"] for message in asked.messages if message["role"] == "assistant"]
@@ -235,7 +237,7 @@ def test_no_more_than_asked_for_and_no_name_twice() -> None:
 ])  # fmt: skip
 def test_when_a_summary_is_due(speeds: list[float], is_due: bool) -> None:
     trace = Trace(role="policy", turns=tuple(turn(ok(s) if s else wrong()) for s in speeds))
-    assert summary.due(trace, Config().rollout) is is_due
+    assert summary.due(trace) is is_due
 
 
 def test_the_best_improvement_is_summarised() -> None:
@@ -243,9 +245,9 @@ def test_the_best_improvement_is_summarised() -> None:
         return Trace.model_validate({"role": role, "rollout": rollout, "turns": tuple(turn(ok(s)) for s in speeds)})
 
     traces = [trace(1.0, 1.5), trace(3.0, 3.1, rollout=1), trace(1.0, 2.0, rollout=2), trace(1.0, 9.0, role="summary")]
-    found = summary.best(traces, Config().rollout)
+    found = summary.best(traces)
     assert found is not None and found.rollout == 2
-    assert summary.best(traces[1:2], Config().rollout) is None
+    assert summary.best(traces[1:2]) is None
 
 
 def test_a_summary_prompt_holds_the_whole_conversation_within_its_budget() -> None:
@@ -261,4 +263,4 @@ def test_a_summary_prompt_holds_the_whole_conversation_within_its_budget() -> No
     long = [one.model_copy(update={"candidate": Candidate(source="x" * 100_000, backend="cpp")}) for one in turns]
     skill = Skill(name="long", description="d", body="y" * 100_000)
     cut = CHAT.summary(HERE, Trace(role="policy", turns=tuple(long)), [skill], SETTINGS).messages[-1]["content"]
-    assert len(cut) < SETTINGS.summary_tokens * 3 + 5000 and cut.count("left out") == 4
+    assert len(cut) < SUMMARY_TOKENS * 3 + 5000 and cut.count("left out") == 4

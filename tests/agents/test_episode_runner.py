@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dvk.agents import dialects
+from dvk.agents import dialects, summary
 from dvk.agents.episode_runner import ConversationKey, ConversationState, EpisodeRunner
 from dvk.agents.task_context import TaskContext
 from dvk.backbone import Completion
@@ -194,9 +194,11 @@ def test_the_best_improvement_is_summarised_and_its_skills_bear_its_keys() -> No
     assert traces["summary", 1, 0].turns[0].malformed is None and traces["summary", 1, 1].turns[0].malformed == "no tool call"
 
 
-@pytest.mark.parametrize("settings", [{"summaries": 0}, {"over_eager": 4.0}, {"over_first": 4.0}])
-def test_no_summary_when_none_is_due(settings: dict[str, object]) -> None:
-    play = begin(offered=[], schemes=0, rollouts=1, **settings)
+@pytest.mark.parametrize(("summaries", "threshold"), [(0, ""), (1, "OVER_EAGER"), (1, "OVER_FIRST")])
+def test_no_summary_when_none_is_due(summaries: int, threshold: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if threshold:
+        monkeypatch.setattr(summary, threshold, 4.0)
+    play = begin(offered=[], schemes=0, rollouts=1, summaries=summaries)
     run(play, play.ready[0], 1.0, 0, 3.0)
     assert play.finished
 

@@ -15,7 +15,7 @@ from tests.agents.conftest import QUICK, affine, ok, source, wrong
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
-BUDGET = QUICK.agents.feedback_tokens
+BUDGET = feedback.FEEDBACK_TOKENS
 BAD = ["cpp_does_not_compile", "one_element", "raises", "cpp_tail_left_out", "wrong_shape", "not_python", "import_fails"]
 NAMES = [f"bad/{name}" for name in BAD]
 

@@ -91,7 +91,7 @@ def test_no_change_and_several_are_malformed(change: str) -> None:
 
 
 def test_a_summary_is_words_within_its_budget() -> None:
-    asked = searching.digest(HERE, "tiles pay", [version(ok(1.2))], 100, SETTINGS).messages[0]["content"]
+    asked = searching.digest(HERE, "tiles pay", [version(ok(1.2))], 100).messages[0]["content"]
     assert "\n\ntiles pay\n\n" in asked and "at most 50 words" in asked and "1.20×" in asked
     assert searching.read_digest(said("<think>hm</think>\nTiles pay.\n```python\nx\n```\n"), 100) == "Tiles pay."
     assert len(searching.read_digest(said("word " * 1000), 100)) < 400

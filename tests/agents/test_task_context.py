@@ -7,7 +7,6 @@ import pytest
 from dvk.agents import notes, task_context
 from dvk.agents.notes import Note
 from dvk.agents.task_context import TaskContext
-from dvk.config import Config
 from dvk.records import ShapeVariant, Task, TensorSpec
 from dvk.skills import markdown, seed_dir
 from dvk.skills.markdown import parse
@@ -36,7 +35,7 @@ def test_short_texts_stay_whole_and_leave_their_share_to_long_ones() -> None:
 def test_three_seeds_fit_whole() -> None:
     """The budget's reason (config) is true of the seeds that ship."""
     longest = sorted((markdown.read(path) for path in SEEDS), key=lambda skill: -len(skill.body))[:3]
-    text = task_context.bodies(longest, Config().agents.skills_tokens)
+    text = task_context.bodies(longest, task_context.SKILLS_TOKENS)
     assert "left out" not in text
     assert [parse(part, sections=False).name for part in text.split(task_context.SEPARATOR)] == [skill.name for skill in longest]
 

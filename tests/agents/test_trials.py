@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 
 from dvk import tasks
-from dvk.agents import run_episode
+from dvk.agents import run_episode, trials
 from dvk.agents.task_context import TaskContext
 from dvk.agents.trial_arms import TrialArm, answered
 from dvk.agents.trials import Proposal, Trial, admit, refused, summary_rewards, try_skills
 from dvk.backbone import Completion, Conversation
 from dvk.config import Config
-from dvk.config import TrialsConfig as Settings
 from dvk.harness.queue import JudgeQueue
 from dvk.harness.session.verdict_cache import Remembered, key
 from dvk.records import Candidate, Skill, Status, Task, Verdict
@@ -111,7 +110,7 @@ def test_which_arm_is_asked_what(library: Library, recorded: Recorder) -> None:
     library.add_all([skill("given_one"), skill("given_two"), skill("given_three")])
     backbone = teachable("the_new")
     one = proposal("the_new", given=("given_one", "given_two", "given_three"))
-    (trial,) = try_skills([one], THREE, backbone, library, configured(min_similarity=0.3), recorded(lambda *_: ok(1.0)), step=7)
+    (trial,) = try_skills([one], THREE, backbone, library, configured(), recorded(lambda *_: ok(1.0)), step=7)
     assert trial.gain is not None and set(trial.gain.tasks) == {"own", "brother", "cousin"} and trial.gain.num_pairs == 9
     texts = asked(backbone)
     assert len(texts) == 3 * 2 * 3 and len(set(texts)) == 6
@@ -229,13 +228,14 @@ def test_harmless_junk_earns_nothing(library: Library, recorded: Recorder) -> No
     assert "junk" not in library and [event.kind for event in library.events("junk")] == ["refused"]
 
 
-def test_what_helps_only_where_it_was_found_is_refused(recorded: Recorder) -> None:
+def test_what_helps_only_where_it_was_found_is_refused(recorded: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     judging = recorded(lambda task, taught: ok(2.0) if taught and task.id == "own" else ok(1.0))
     (trial,) = try_skills([proposal("lucky")], THREE, teachable("lucky"), None, configured(), judging)
     assert not trial.admitted and trial.worth == 0
-    (few,) = try_skills([proposal("lucky")], THREE, teachable("lucky"), None, configured(siblings=0, least_pairs=4), judging)
+    (few,) = try_skills([proposal("lucky")], THREE, teachable("lucky"), None, configured(siblings=0), judging)
     assert not few.admitted and few.worth == 0 and few.lo is not None and few.lo > 1.5
-    alone = configured(siblings=0, least_pairs=3)  # samples of one task are counted then, and the reason names that
+    monkeypatch.setattr(trials, "LEAST_PAIRS", 3)
+    alone = configured(siblings=0)  # samples of one task are counted then, and it says so
     (trial,) = try_skills([proposal("lucky")], THREE, teachable("lucky"), None, alone, judging)
     assert trial.admitted and "samples of one task" in trial.why and trial.skill.evidence[0]["over"] == "samples"
 
@@ -253,17 +253,17 @@ def measured(total: B, **gains: tuple[float, float]) -> Gain:
     return Gain(total, "tasks", on, 4 * len(on), 1, 2)
 
 
-def test_every_threshold() -> None:
-    settings = Settings()
+def test_every_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
     fine = B(1.5, 1.3, 1.8)
-    assert refused(measured(fine, own=(1.5, 2.0), a=(1.1, 1.0)), "own", settings) == ""
-    assert "lower bound" in refused(measured(B(1.5, 1.19, 1.8), own=(1.5, 2.0), a=(1.1, 1.0)), "own", settings)
-    assert "1.10× of eager" in refused(measured(fine, own=(1.5, 1.1), a=(1.1, 3.0)), "own", settings)
-    assert "task a slower" in refused(measured(fine, own=(1.5, 2.0), a=(0.9, 3.0)), "own", settings)
-    assert "on the task it came from" in refused(measured(fine, a=(1.5, 2.0), b=(1.5, 2.0)), "own", settings)
-    few = refused(measured(fine, own=(1.5, 2.0)), "own", Settings(least_pairs=5))
+    assert refused(measured(fine, own=(1.5, 2.0), a=(1.1, 1.0)), "own") == ""
+    assert "lower bound" in refused(measured(B(1.5, 1.19, 1.8), own=(1.5, 2.0), a=(1.1, 1.0)), "own")
+    assert "1.10× of eager" in refused(measured(fine, own=(1.5, 1.1), a=(1.1, 3.0)), "own")
+    assert "task a slower" in refused(measured(fine, own=(1.5, 2.0), a=(0.9, 3.0)), "own")
+    assert "on the task it came from" in refused(measured(fine, a=(1.5, 2.0), b=(1.5, 2.0)), "own")
+    assert "nothing bounds" in refused(measured(B(1.5, 0.0, float("inf")), own=(1.5, 2.0)), "own")
+    monkeypatch.setattr(trials, "LEAST_PAIRS", 5)
+    few = refused(measured(fine, own=(1.5, 2.0)), "own")
     assert few == "4 pairs count, 5 are needed; in 1 others both arms failed, 2 were not measured"
-    assert "nothing bounds" in refused(measured(B(1.5, 0.0, float("inf")), own=(1.5, 2.0)), "own", settings)
 
 
 # ------------------------------------------------------------ which are tried, which enter
@@ -320,7 +320,7 @@ def test_a_summary_earns_what_its_best_skill_is_worth() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_a_real_trial(tmp_path: Path, library: Library) -> None:
+def test_a_real_trial(tmp_path: Path, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real kernels, real judge: with the skill one fused loop, without it the same compiled without optimisation."""
     subjects, kernels = {}, {}
     for factor in (2, 3):
@@ -343,7 +343,8 @@ def test_a_real_trial(tmp_path: Path, library: Library) -> None:
     own, sibling = subjects
     backbone = Said(answer)
     one = Proposal(skill("one_sweep"), own, 0)
-    config = configured(samples=2, least_pairs=1).model_copy(update={"rollout": QUICK.rollout.model_copy(update={"batch": 2})})
+    monkeypatch.setattr(trials, "LEAST_PAIRS", 1)
+    config = configured(samples=2).model_copy(update={"rollout": QUICK.rollout.model_copy(update={"batch": 2})})
     with JudgeQueue[Any](1, QUICK) as judging:
         (trial,) = try_skills([one], subjects, backbone, library, config, judging)
         assert judging.num_pending == 0

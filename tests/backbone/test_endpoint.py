@@ -189,7 +189,7 @@ def test_an_optimize_run_with_transformers_serve(transformers_serve: str, nano_f
     """A tiny model behind `transformers serve` writes nonsense, which is data; the run ends regularly and reports its cost."""
     write(tmp_path)
     settings = (f"backbone.endpoint_url={transformers_serve}", "backbone.concurrency=2", "backbone.prompt_usd=1",
-                "backbone.completion_usd=2", "rollout.policy_tokens=16", "rollout.selection_tokens=16", "agents.num_candidates=2")
+                "backbone.completion_usd=2", "rollout.policy_tokens=16", "agents.num_candidates=2")
     done = dvk("chain.py", "--out", "run", "--json", "--strategy", "best_of_n", "--backbone", f"endpoint:{nano_folder}",
                *QUICK, *(word for setting in settings for word in ("--set", setting)), cwd=tmp_path, exits=1)
     summary = json.loads(done.stdout)

@@ -14,7 +14,7 @@ import pytest
 from dvk.config import Config, RemoteConfig
 from dvk.errors import MachineError, UsageError
 from dvk.harness.placement import open_session
-from dvk.interop.kernelgym import Evaluation, EvaluationResult
+from dvk.interop.kernelgym import Evaluation, EvaluationResult, client
 from dvk.interop.kernelgym.answers import result_of
 from dvk.interop.kernelgym.client import Client, RequestRefused
 from dvk.interop.kernelgym.readings import NoVerdict, verdict_of
@@ -176,14 +176,15 @@ class Server:
         threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     def config(self, **settings: Any) -> Config:
-        return Config(remote=RemoteConfig(**{"judge": self.judge, "poll_s": 0.01, "timeout_s": 20.0, **settings}))
+        return Config(remote=RemoteConfig(**{"judge": self.judge, "timeout_s": 20.0, **settings}))
 
     def client(self, **settings: Any) -> Client:
         return Client(self.judge, self.config(**settings).remote)
 
 
 @pytest.fixture
-def server() -> Iterator[Callable[..., Server]]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Server]]:
+    monkeypatch.setattr(client, "POLL_S", 0.01)
     made: list[Server] = []
 
     def start(behave: Callable[..., Any]) -> Server:

@@ -105,7 +105,7 @@ def test_limits_hold(outcome: diversity.DiversityResult) -> None:
         "operator": [row.operators for row in kept if row.operators],
     }.items():
         counts = Counter(value for values in lists for value in values)
-        assert max(counts.values()) <= max(settings().diversity.share_from, outcome.report["shares"][name] * len(lists))
+        assert max(counts.values()) <= max(balance.SHARE_FROM, outcome.report["shares"][name] * len(lists))
     before, after = outcome.report["before"], outcome.report["after"]
     assert before["effective"]["skill"] < after["effective"]["skill"], "no skill dominates more than before"
 

@@ -168,7 +168,7 @@ def test_linkage_is_the_textbook_algorithm() -> None:
             if best < 0.6:
                 break
             clusters[i] += clusters.pop(j)
-        found = linkage.labels(near.astype(np.float32), DiversityConfig(similar=0.6))
+        found = linkage.labels(near.astype(np.float32), DiversityConfig())
         assert sorted(sorted(np.flatnonzero(found == label).tolist()) for label in set(found.tolist())) == sorted(map(sorted, clusters))
 
 
@@ -249,7 +249,7 @@ def said(text: str) -> tuple[dict[str, str]]:
     ({"kind": "summary", "code": "", "messages": said("Do not use Triton atomics here; write two kernels.")}, None),
 ])  # fmt: skip
 def test_reasons(fields: dict[str, Any], reason: str | None) -> None:
-    found = filter.reason(one(**fields), DiversityConfig(), {"a", "b", "c"})
+    found = filter.reason(one(**fields), {"a", "b", "c"})
     assert (found and found[0]) == reason
 
 
@@ -259,7 +259,7 @@ def test_what_is_far_below_the_best_of_its_task() -> None:
         one(speedup=s, code=f"code {n} of {s}", kind="policy_with_skills" if given else "policy", skills=given, task=ExampleTask(id=task))
         for n, (s, task, given) in enumerate(table)
     ]
-    assert set(filter.slower_than_best(list(map(facts, rows)), DiversityConfig())) == {2}
+    assert set(filter.slower_than_best(list(map(facts, rows)))) == {2}
 
 
 # ---------------------------------------------------------------- contamination

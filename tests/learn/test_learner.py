@@ -127,8 +127,8 @@ def test_advantages_weigh_and_turn_around() -> None:
 
 
 def test_the_schedule() -> None:
-    settings = LearningConfig(rate=1.0, warmup=0.1, final_rate=0.1)
+    settings = LearningConfig(rate=1.0, warmup=0.1)
     rates = [rate(i, 100, settings) for i in range(100)]
     assert rates[0] == pytest.approx(0.1) and rates[9] == 1.0 and max(rates) == 1.0
-    assert all(a >= b for a, b in zip(rates[9:], rates[10:], strict=False)) and rates[-1] == pytest.approx(0.1, abs=0.01)
+    assert all(a >= b for a, b in zip(rates[9:], rates[10:], strict=False)) and rates[-1] == pytest.approx(0.0, abs=0.01)
     assert rate(50, 100, LearningConfig(rate=1.0, schedule="constant")) == 1.0

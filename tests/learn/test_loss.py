@@ -39,8 +39,8 @@ def test_on_policy_the_gradient_is_reinforce() -> None:
 
 def test_aggregations() -> None:
     values, rows = torch.tensor([1.0, 3.0, 5.0]), torch.tensor([7, 7, 2])
-    of = {name: float(gathered(values, rows, 3, 2, ObjectiveConfig(aggregate=name, divide=10.0))) for name in ("token", "row", "sum")}
-    assert of == pytest.approx({"token": 3.0, "row": 3.5, "sum": 0.45})
+    of = {name: float(gathered(values, rows, 3, 2, ObjectiveConfig(aggregate=name))) for name in ("token", "row", "sum")}
+    assert of == pytest.approx({"token": 3.0, "row": 3.5, "sum": 0.0045})
     by_row = ObjectiveConfig(aggregate="row")
     halves = gathered(values[:2], rows[:2], 3, 2, by_row) + gathered(values[2:], rows[2:], 3, 2, by_row)
     assert float(halves) == 3.5, "micro-batches add up"

@@ -71,7 +71,7 @@ def test_by_one_flag(tmp_path):
     write_folder(tmp_path / "checkpoint", made.model, made.tokenizer, {})
     put(tmp_path / "checkpoint" / "skill_library.jsonl", "softmax_rows", "relu_fused")
     (tmp_path / "mine.py").write_text(MODEL)
-    few = ("schemes=1", "null_scheme=false", "rollouts=1", "turns=1", "policy_tokens=16", "selection_tokens=16")
+    few = ("schemes=1", "null_scheme=false", "rollouts=1", "turns=1", "policy_tokens=16")
     done = warm.dvk("optimize", "mine.py", "--davinci", "checkpoint", "--strategy", "refine", "--budget-s", 120, "--json", "--out", "run",
                     *(word for one in few for word in ("--set", f"rollout.{one}")), cwd=tmp_path, exits=1)
     summary = json.loads(done.stdout)

@@ -128,7 +128,7 @@ def test_a_choice_of_nothing_is_kept_and_read_back(collected: tuple[Path, dict[s
     found = [e for e in read(folder / "collect" / "played" / "examples.jsonl") if e.kind == "selection"]
     none = [e.model_copy(update={"chosen": (), "speedup": 0.5, "lo": None,
                                  "messages": (*e.messages[:-1], {"role": "assistant", "content": "select none"})}) for e in found]
-    assert none and [filter.reason(e, CONFIG.diversity) for e in none] == [None] * len(none)
+    assert none and [filter.reason(e) for e in none] == [None] * len(none)
     answer = Completion(text=none[0].answer(), finish="stop")
     assert dialects.get("compact").read_selection(answer, none[0].skills, CONFIG.agents) == []
     assert dialects.get("compact").write_selection(none[0].skills, {}, "") == none[0].answer()

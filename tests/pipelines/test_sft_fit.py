@@ -211,7 +211,8 @@ def test_tokens_are_made_in_one_pass_as_they_are_defined(fitted: tuple[Path, dic
     given[30] = kinds_of(given[30], messages=({"role": "user", "content": "x" * 400}, {"role": "assistant", "content": "no"}))
     given[31] = kinds_of(given[31], kind="summary", verified=True, quality={"family": "flat"})  # executed itself: no rendering
     write(tmp_path / "given.jsonl", given)
-    config = settings(held_out=0.3, played_repeats=3)
+    monkeypatch.setattr(tokens, "PLAYED_REPEATS", 3)
+    config = settings(held_out=0.3)
     made = tokens.tokenise(tmp_path, OnDisk([tmp_path / "given.jsonl"]), chat, config, "o", workers)
     for store, held in zip(made, (False, True)):
         wanted, kinds, too_long = [], Counter[str](), 0

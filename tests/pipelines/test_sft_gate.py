@@ -19,6 +19,7 @@ from dvk.config import Config, changed
 from dvk.errors import UsageError
 from dvk.learn.examples import Example, read
 from dvk.nanolang import prompt
+from dvk.pipelines.sft import filtering
 from dvk.pipelines.sft.collect import renderings
 from dvk.pipelines.sft.executing import executed
 from dvk.pipelines.sft.families import FamilyText, family_of, layouts, sample, texts
@@ -102,8 +103,9 @@ def test_the_filter_keeps_what_passed_and_says_why_not(gated: tuple[Path, dict[s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by_source", [True, False])
-def test_a_suite_s_tasks_are_left_out(gated: tuple[Path, dict[str, Any], str], tmp_path: Path, by_source: bool) -> None:
-    """By their modules, and by the operators of their graphs alone if the text differs."""
+def test_a_suite_s_tasks_are_left_out(gated: tuple[Path, dict[str, Any], str], tmp_path: Path, by_source: bool,
+                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their modules, and by the operators of their graphs alone where the text is another."""
     folder, _, _ = gated
     shutil.copytree(folder, tmp_path / "run")
     with opened(tmp_path / "run") as run:
@@ -113,7 +115,8 @@ def test_a_suite_s_tasks_are_left_out(gated: tuple[Path, dict[str, Any], str], t
         assert source is not None and "class Model" in source and len(longest.signature) > 1
         (tmp_path / "suite").mkdir()
         (tmp_path / "suite" / "theirs.py").write_text(source.replace("self.", "self.their_") if by_source else source)
-        suite = {"suites": (str(tmp_path / "suite"),), **({"contaminated_operators": 99} if by_source else {"contaminated": 1.0})}
+        suite = {"suites": (str(tmp_path / "suite"),)}
+        monkeypatch.setattr(filtering, "CONTAMINATED_OPERATORS" if by_source else "CONTAMINATED", 99 if by_source else 1.0)
         config = CONFIG.model_copy(update={"diversity": CONFIG.diversity.model_copy(update=suite),
                                            "collect": CONFIG.collect.model_copy(update={"executed": 0})})
         told = filter_examples(run, sources(run), config, 1)

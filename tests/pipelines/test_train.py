@@ -245,20 +245,20 @@ def test_figures_count_answers(tmp_path: Path) -> None:
 
 
 def test_guards_wait_and_then_say_why() -> None:
-    guards = Guards(CONFIG.train)
+    guards = Guards()
     for step, entropy in enumerate((0.01, 0.0004, 0.0004, 0.01, 0.0004, 0.0004)):
         guards.look(step, {"entropy": entropy})
     with pytest.raises(DvkError, match="below 5% of what it was at first for 3 steps"):
         guards.look(6, {"entropy": 0.0004})
-    guards = Guards(CONFIG.train, [{"step": 0}, {"entropy": None}, {"entropy": 0.01}, {"entropy": 0.0004}])
+    guards = Guards([{"step": 0}, {"entropy": None}, {"entropy": 0.01}, {"entropy": 0.0004}])
     with pytest.raises(DvkError, match="entropy"):
         for step in range(2, 5):
             guards.look(step, {"entropy": 0.0004})
-    guards = Guards(CONFIG.train)
+    guards = Guards()
     with pytest.raises(DvkError, match="entropy"):
         for step, entropy in enumerate((float("nan"), 0.01, 0.0004, float("nan"), 0.0004, 0.0004)):
             guards.look(step, {"entropy": entropy})
-    guards = Guards(CONFIG.train)
+    guards = Guards()
     with pytest.raises(DvkError, match="cannot be read since step 1"):
         for step in range(1, 9):
             guards.look(step, {"unread_policy": 0.95})

@@ -7,11 +7,12 @@ import itertools
 import pytest
 
 from dvk.errors import UsageError
+from dvk.search import contrastive
 from tests.agents.conftest import Said
-from tests.search.writing import asked, headed, play, problem, program, shown, writing
+from tests.search.writing import asked, fixed, headed, play, problem, program, shown, writing
 
 
-def test_exemplars_are_of_different_buckets_in_order_with_scores_and_compared_once() -> None:
+def test_exemplars_are_of_different_buckets_in_order_with_scores_and_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = itertools.count()
 
     def answer(text: str) -> str:
@@ -19,7 +20,8 @@ def test_exemplars_are_of_different_buckets_in_order_with_scores_and_compared_on
         return program((1.0, 1.05, 1.31, 1.33, 2.0, 4.0)[number % 6] + number / 10_000, number % 8, number=number)
 
     model = writing(answer)
-    list(play("contrastive", problem(model, openings=6, offspring=3, contrastive={"bucket": 1.1}), batches=5))
+    fixed(monkeypatch, contrastive, BUCKET=1.1)
+    list(play("contrastive", problem(model, openings=6, offspring=3), batches=5))
     sets = []
     for conversation in itertools.chain.from_iterable(conversations for conversations, _ in model.calls[1:]):
         text = asked(conversation)
@@ -32,10 +34,11 @@ def test_exemplars_are_of_different_buckets_in_order_with_scores_and_compared_on
     assert not any(slow < 1.1 and fast < 1.1 for slow, fast in sets)
 
 
-def test_three_exemplars() -> None:
+def test_three_exemplars(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = itertools.count(1)
     model = writing(lambda text: program(float(number := next(numbers)), number % 8, number=number))
-    list(play("contrastive", problem(model, openings=4, contrastive={"exemplars": 3}), batches=3))
+    fixed(monkeypatch, contrastive, EXEMPLARS=3)
+    list(play("contrastive", problem(model, openings=4), batches=3))
     compared = [shown(asked(conversation)) for conversations, _ in model.calls[1:] for conversation in conversations]
     assert compared and all(len(set(speeds)) == 3 and speeds == sorted(speeds) for speeds in compared)
 

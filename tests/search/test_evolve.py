@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 from dvk.records import Skill, Trace
+from dvk.search import evolve as evolving
 from dvk.search.archive import Archive
 from dvk.search.evolve import insights
 from tests.agents.conftest import Said, fenced, make_skill, ok, wrong
 from tests.search.test_archive import made
-from tests.search.writing import asked, play, problem, program, shown, writing
+from tests.search.writing import asked, fixed, play, problem, program, shown, writing
 
 
 def climber() -> Said:
@@ -27,7 +28,7 @@ def climber() -> Said:
     return writing(answer)
 
 
-def test_parents_are_the_best_and_those_unlike_them() -> None:
+def test_parents_are_the_best_and_those_unlike_them(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = itertools.count()
 
     def answer(text: str) -> str:
@@ -37,14 +38,15 @@ def test_parents_are_the_best_and_those_unlike_them() -> None:
         return program((2.0, 1.9, 1.1, 1.0)[number], (0, 0, 0, 5)[number], number=number)
 
     model = writing(answer)
-    settings = {"openings": 4, "offspring": 4, "evolve": {"top": 2, "diverse": 1, "crossover": 0.0, "information": "free"}}
+    fixed(monkeypatch, evolving, TOP=2, DIVERSE=1, CROSSOVER=0.0)
+    settings = {"openings": 4, "offspring": 4, "evolve": {"information": "free"}}
     list(itertools.islice(play("evolve", problem(model, **settings)), 2))
     parents = [shown(asked(conversation)) for conversations, _ in model.calls[1:2] for conversation in conversations]
     assert parents == [[2.0], [1.9], [1.0], [2.0]]  # 1.1 is faster than 1.0, and like the best
 
 
 @pytest.mark.parametrize(("population", "parents"), [("single", {2.0}), ("elite", {2.0, 1.9}), ("diverse", {2.0, 1.0})])
-def test_populations(population: str, parents: set[float]) -> None:
+def test_populations(population: str, parents: set[float], monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = itertools.count()
 
     def answer(text: str) -> str:
@@ -52,14 +54,16 @@ def test_populations(population: str, parents: set[float]) -> None:
         return program((2.0, 1.9, 1.0)[number], (0, 0, 5)[number]) if number < 3 else program(0.5, number % 8, number=number)
 
     model = writing(answer)
-    evolve = {"top": 1, "diverse": 1, "crossover": 0.0, "information": "free", "population": population}
+    fixed(monkeypatch, evolving, TOP=1, DIVERSE=1, CROSSOVER=0.0)
+    evolve = {"information": "free", "population": population}
     list(itertools.islice(play("evolve", problem(model, openings=3, evolve=evolve)), 2))
     assert {shown(asked(c))[0] for conversations, _ in model.calls[1:] for c in conversations} == parents
 
 
-def test_full_information_shows_good_programs_first_and_the_parent_last() -> None:
+def test_full_information_shows_good_programs_first_and_the_parent_last(monkeypatch: pytest.MonkeyPatch) -> None:
     model = climber()
-    list(play("evolve", problem(model, openings=4, evolve={"crossover": 0.0}), batches=4))
+    fixed(monkeypatch, evolving, CROSSOVER=0.0)
+    list(play("evolve", problem(model, openings=4), batches=4))
     for conversations, _ in model.calls[1:]:
         for text in map(asked, conversations):
             *beside, parent = shown(text)
@@ -67,14 +71,15 @@ def test_full_information_shows_good_programs_first_and_the_parent_last() -> Non
             assert f"Make version {len(beside) + 1} faster. What the others show may help." in text
 
 
-def test_crossover_has_two_parents() -> None:
+def test_crossover_has_two_parents(monkeypatch: pytest.MonkeyPatch) -> None:
     model = climber()
-    list(play("evolve", problem(model, evolve={"crossover": 1.0}), batches=3))
+    fixed(monkeypatch, evolving, CROSSOVER=1.0)
+    list(play("evolve", problem(model), batches=3))
     texts = [asked(conversation) for conversations, _ in model.calls[1:] for conversation in conversations]
     assert texts and all(len(shown(text)) == 2 and "faster than all of these" in text for text in texts)
 
 
-def test_an_insight_is_an_idea_with_what_came_of_it() -> None:
+def test_an_insight_is_an_idea_with_what_came_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = itertools.count()
 
     def answer(conversation: object) -> str:
@@ -90,7 +95,8 @@ def test_an_insight_is_an_idea_with_what_came_of_it() -> None:
     for information in ("insight", "free"):
         numbers = itertools.count()
         model = Said(answer)
-        made = list(play("evolve", problem(model, evolve={"information": information, "crossover": 0.0}), batches=3))
+        fixed(monkeypatch, evolving, CROSSOVER=0.0)
+        made = list(play("evolve", problem(model, evolve={"information": information}), batches=3))
         assert made[1][0].title == "generation 1, child 1: halve the traffic"
         told[information] = asked(model.calls[-1][0][0])
     lines = "- halve the traffic: from 1.000× to 2.00×\n- skip the bias: wrong output is off"

@@ -18,11 +18,11 @@ from dvk.composer import CannotCompose, CapturedGraph, Plan
 from dvk.errors import UsageError
 from dvk.harness import JudgeSession
 from dvk.records import Candidate, Graph, Node, Status, Task, Trace, Verdict
-from dvk.search import SearchProblem
+from dvk.search import SearchProblem, generations, macro
 from dvk.search.composer import Planner
 from dvk.search.moves import PlanPosition, ProposedPlans, way_of, ways_of
 from tests.agents.conftest import QUICK, Said, affine, captured, make_skill, ok, wrong
-from tests.search.writing import asked, play
+from tests.search.writing import asked, fixed, play
 
 ROWS, WIDTH, INNER = 64, 512, 96
 
@@ -45,13 +45,16 @@ GRAPH = Graph(outputs=ref("v2"), nodes=(
 TASK = Task(id="t", name="t", source="class Model: ...", entry="Model", kind="module")
 
 
-def problem(backbone: Said | None, kept: list[Trace] | None = None, **macro: object) -> SearchProblem:
-    search = {"stall_rounds": 2, "macro": macro}
-    config = QUICK.model_copy(update={"search": type(QUICK.search).model_validate(search)})
+@pytest.fixture(autouse=True)
+def soon_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generations, "STALL_ROUNDS", 2)
+
+
+def problem(backbone: Said | None, kept: list[Trace] | None = None) -> SearchProblem:
     keep = kept.append if kept is not None else lambda trace: None
     skills = (make_skill("lay", recipe="inplace_epilogue", body="## When it pays\nOn large results.\n\n## Key Idea\nWrite over them.\n"),)
     given = CapturedGraph(graph=GRAPH, arguments=("x",), config_hash="")
-    return SearchProblem(TASK, given, "cpp", skills, config, backbone, keep)  # type: ignore[arg-type]  # a test's own backbone
+    return SearchProblem(TASK, given, "cpp", skills, QUICK, backbone, keep)  # type: ignore[arg-type]  # a test's own backbone
 
 
 def position(recipes: tuple[str, ...] | None = None) -> PlanPosition:
@@ -216,10 +219,11 @@ def test_device_times_are_not_compared_with_end_to_end_times() -> None:
     assert told(questions(model)[1])[0].endswith("2.00× [1.96, 2.04], timed in another way than the best and not comparable; undone")
 
 
-def test_an_algorithm_is_measured_in_a_few_schedules_and_the_fastest_is_reported() -> None:
+def test_an_algorithm_is_measured_in_a_few_schedules_and_the_fastest_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     speeds = iter([1.0, 1.1, 1.3])
     model = says(named(("row split", "k0")))
-    opening, split = play("macro", problem(model, schedules=2), lambda _: ok(next(speeds)))
+    fixed(monkeypatch, macro, SCHEDULES=2)
+    opening, split = play("macro", problem(model), lambda _: ok(next(speeds)))
     assert len({c.id for c in (*opening, *split)}) == 3 and all(c.schedule["k0"]["parallel"] == "inner" for c in split)
     (line,) = told(questions(model)[1])
     assert line.startswith("`row split` on `k0`: 1.30× ") and line.endswith("the best of 2); kept")
@@ -268,7 +272,7 @@ def test_wrong_programs_are_reported_and_never_kept() -> None:
     assert told(questions(model)[1]) == ["`row serial` on `k0`: wrong [0, 3] 1.5 not 2; undone"]
 
 
-def test_search_resumes_from_earlier_plans_until_none_is_left() -> None:
+def test_search_resumes_from_earlier_plans_until_none_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Said(lambda conversation: named(legal(conversation)[0]))
     seen: list[str] = []
 
@@ -276,16 +280,18 @@ def test_search_resumes_from_earlier_plans_until_none_is_left() -> None:
         seen.append(candidate.id)
         return ok(1.0 + ("fuse_rowwise" not in candidate.recipes))
 
-    batches = list(play("macro", problem(model, moves=1), judge, batches=500))
+    fixed(monkeypatch, macro, MOVES=1)
+    batches = list(play("macro", problem(model), judge, batches=500))
     assert 10 < len(batches) < 500 and len(seen) == len(set(seen))
     back = ["An earlier attempt was faster: 2.00×" in asked(question) for question in questions(model)]
     assert back[-1] and not back[0] and back == sorted(back)
     assert not any("refused" in line for question in questions(model) for line in told(question))
 
 
-def test_few_regions_and_few_lines_are_shown() -> None:
+def test_few_regions_and_few_lines_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Said(lambda conversation: named(legal(conversation)[0]))
-    list(play("macro", problem(model, history=2, regions=1, moves=1), lambda _: ok(1.0), batches=6))
+    fixed(monkeypatch, macro, HISTORY=2, REGIONS=1, MOVES=1)
+    list(play("macro", problem(model), lambda _: ok(1.0), batches=6))
     assert told(questions(model)[-1])[0].endswith("earlier ones are left out)") and len(told(questions(model)[-1])) == 3
 
 
@@ -299,10 +305,11 @@ def test_same_answers_and_verdicts_same_proposals_and_questions() -> None:
 
 
 @pytest.mark.parametrize("verdicts", [[None], [wrong(Status.BROKEN_TASK)], [ok(1.0), None], [ok(1.0), wrong(Status.BROKEN_TASK)]])
-def test_it_ends_with_the_time_and_with_a_broken_reference(verdicts: Sequence[Verdict | None]) -> None:
+def test_it_ends_with_the_time_and_with_a_broken_reference(verdicts: Sequence[Verdict | None], monkeypatch: pytest.MonkeyPatch) -> None:
     left = iter(verdicts)
     model = Said(lambda conversation: named(legal(conversation)[0]))
-    assert len(list(play("macro", problem(model, schedules=1), lambda _: next(left)))) == len(verdicts)
+    fixed(monkeypatch, macro, SCHEDULES=1)
+    assert len(list(play("macro", problem(model), lambda _: next(left)))) == len(verdicts)
 
 
 def test_a_model_without_words_and_a_module_without_a_graph_are_refused() -> None:
@@ -314,10 +321,11 @@ def test_a_model_without_words_and_a_module_without_a_graph_are_refused() -> Non
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_moves_on_the_real_judge() -> None:
+def test_moves_on_the_real_judge(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every program that moves lead to is right, and its measurement reaches the planner."""
     model = Said(lambda conversation: named(legal(conversation)[-1]))
-    given = replace(problem(model, schedules=1), task=affine(), captured=captured())
+    fixed(monkeypatch, macro, SCHEDULES=1)
+    given = replace(problem(model), task=affine(), captured=captured())
     verdicts: list[Verdict | None] = []
 
     def judged(court: JudgeSession) -> Callable[[Candidate], Verdict | None]:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from types import ModuleType
+
+import pytest
 
 from dvk.backbone import Conversation
 from dvk.composer import CapturedGraph
@@ -38,6 +41,12 @@ def believed(candidate: Candidate) -> Verdict:
     speed = re.search(r"speed = ([\d.]+)", candidate.source)
     assert speed is not None
     return ok(float(speed[1]))
+
+
+def fixed(monkeypatch: pytest.MonkeyPatch, module: ModuleType, **constants: object) -> None:
+    """Other values for a strategy's constants, for one test."""
+    for name, value in constants.items():
+        monkeypatch.setattr(module, name, value)
 
 
 def problem(backbone: Said, skills: tuple[Skill, ...] = (), kept: list[Trace] | None = None, **search: object) -> SearchProblem:

@@ -148,7 +148,7 @@ def test_a_harmful_skill_does_not_take_its_company_with_it(library: Library, mak
     for step in range(20, 40):
         library.record_all(play(["harmful"], -0.6, step))
     assert [change.skill for change in groom(library, LibraryConfig(duplicate_similarity=0.95))] == ["harmful", "second"]
-    use = tally(library.events(), SETTINGS)["company", "policy"]
+    use = tally(library.events())["company", "policy"]
     assert (use.given, use.trials) == (20, 0)
 
 
@@ -157,11 +157,11 @@ def test_a_skill_that_made_room_leaves_its_company_what_they_brought(library: Li
     for step in range(3):
         library.record_all([*play(["good", "weak"], 0.2, step), *play(["good"], 0.3, step + 10)])
     assert [change.skill for change in groom(library, LibraryConfig(duplicate_similarity=0.95, max_skills=1))] == ["weak"]
-    use = tally(library.events(), SETTINGS)["good", "policy"]
+    use = tally(library.events())["good", "policy"]
     assert (use.given, use.trials) == (6, 6)
     retired = library.events("weak")[-1]
     untold = [replace(event, data={"why": "of old"}) if event == retired else event for event in library.events()]
-    assert tally(untold, SETTINGS)["good", "policy"].trials == 3, "events of earlier versions do not say why"
+    assert tally(untold)["good", "policy"].trials == 3, "events of earlier versions do not say why"
 
 
 def test_no_room_is_made_where_retirement_makes_it(library: Library, make: Make) -> None:
@@ -199,7 +199,7 @@ def joint_plays(effects: dict[str, float], sets: Sequence[Sequence[str]], excess
 
 
 def test_the_excess_over_the_sum_of_both() -> None:
-    (pair,) = joints(joint_plays({"a": 0.1, "b": 0.2}, [["a"], ["b"], ["a", "b"]], 0.3), SETTINGS)
+    (pair,) = joints(joint_plays({"a": 0.1, "b": 0.2}, [["a"], ["b"], ["a", "b"]], 0.3))
     assert (pair.one, pair.other, pair.plays) == ("a", "b", 12) and pair.excess == pytest.approx(0.3)
     # Three means of 12 with errors ±0.01: s² = 36·10⁻⁴/33, error √(3 s²/12) = 0.0052223, t(0.995; 33) = 2.733277.
     assert pair.hi - pair.excess == pytest.approx(2.733277 * 0.0052223, abs=1e-5)
@@ -213,22 +213,22 @@ def test_the_excess_over_the_sum_of_both() -> None:
 def test_a_third_skill_is_not_taken_for_the_twos_doing(make: Make, excess: float, said: object) -> None:
     effects = {"a": 0.1, "b": 0.2, "c": 0.4}
     events = joint_plays(effects, [["c"], ["a", "c"], ["b", "c"], ["a", "b", "c"]], excess)
-    assert learned([make(name) for name in effects], events, SETTINGS) == said
+    assert learned([make(name) for name in effects], events) == said
 
 
 def test_without_evidence_nothing_is_reported(make: Make) -> None:
     skills = [make("a"), make("b")]
     together = joint_plays({"a": 0.1, "b": 0.2}, [["a", "b"]], 0.5)
-    assert learned(skills, together, SETTINGS) == {}, "never given without each other"
+    assert learned(skills, together) == {}, "never given without each other"
     rarely = joint_plays({"a": 0.1, "b": 0.2}, [["a"], ["b"], ["a", "b"]], 0.5, times=9)
-    assert learned(skills, rarely, SETTINGS) == {}
-    assert learned(skills, [], SETTINGS) == {}
+    assert learned(skills, rarely) == {}
+    assert learned(skills, []) == {}
 
 
 def test_a_skill_refines_what_it_was_written_with_if_it_resembles_it(make: Make) -> None:
     old, far = make("old", "keep a running maximum and rescale"), make("far", " ".join(f"word{n}" for n in range(40)))
     new = make("new", "keep a running maximum and rescale twice", provenance={"source": "run", "given": ["old", "far", "gone"]})
-    assert learned([old, far, new], [], SETTINGS) == {"new": {"refines": ["old"]}}
+    assert learned([old, far, new], []) == {"new": {"refines": ["old"]}}
 
 
 def test_learned_relations_are_noted_as_such_and_yield_to_later_ones_only(make: Make) -> None:
@@ -317,4 +317,4 @@ def test_a_library_from_before_there_were_identities_gets_one(library: Library, 
 def test_a_run_begins_with_a_librarys_skills_and_none_of_its_steps(library: Library, run: Library, make: Make) -> None:
     bring(library, run)
     assert diff(run, library).changed == {"same": ["evidence"]} and library.names() == run.names()
-    assert all(use.given == 0 for use in tally(library.events(), SETTINGS).values())
+    assert all(use.given == 0 for use in tally(library.events()).values())

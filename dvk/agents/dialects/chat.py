@@ -10,7 +10,8 @@ from dvk.agents import feedback, reading, task_context, tools
 from dvk.agents.briefs import Brief, ReviewAdvice
 from dvk.agents.dialects import searching
 from dvk.agents.dialects.examples import EXAMPLES, RULES, TITLES
-from dvk.agents.task_context import SEPARATOR, TaskContext
+from dvk.agents.feedback import FEEDBACK_TOKENS
+from dvk.agents.task_context import NEW_SKILL_TOKENS, SEPARATOR, SKILLS_TOKENS, SUMMARY_TOKENS, TASK_TOKENS, TaskContext
 from dvk.agents.turns import speedup
 from dvk.backbone import Completion, Conversation
 from dvk.config import AgentsConfig
@@ -87,7 +88,7 @@ class ChatDialect:
 
     def selection(self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
         system = SELECT.format(backend=TITLES[subject.backend], most=settings.num_chosen)
-        asked = f"## Task\n\n{task_context.task(subject, settings.task_tokens)}\n\n## Skills\n\n{task_context.headers(skills)}\n\n" \
+        asked = f"## Task\n\n{task_context.task(subject, TASK_TOKENS)}\n\n## Skills\n\n{task_context.headers(skills)}\n\n" \
                 f"Call `select_skills` with at most {settings.num_chosen} of these names."
         return conversation(system, asked, tools.select_skills(settings.num_chosen))
 
@@ -105,10 +106,10 @@ class ChatDialect:
     # ------------------------------------------------------------ policy
 
     def policy(self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
-        given = _SKILLS.format(bodies=task_context.bodies(skills, settings.skills_tokens)) if skills else ""
+        given = _SKILLS.format(bodies=task_context.bodies(skills, SKILLS_TOKENS)) if skills else ""
         asked = _WRITE.format(
             backend=TITLES[subject.backend], rules=RULES[subject.backend], example=EXAMPLES[subject.backend], entry=subject.task.entry,
-            task=task_context.task(subject, settings.task_tokens), skills=given)
+            task=task_context.task(subject, TASK_TOKENS), skills=given)
         return conversation(None, asked)
 
     def read_policy(self, subject: TaskContext, answer: Completion) -> Candidate:
@@ -120,19 +121,19 @@ class ChatDialect:
     def feedback(self, verdict: Verdict | None, malformed: str | None, best: Timing | None, settings: AgentsConfig) -> str:
         if verdict is None:
             found = searching.NOTHING_READ.format(why=malformed or "it is empty")
-            return _AGAIN.format(found=task_context.cut(found, settings.feedback_tokens), wish="Give the code.")
+            return _AGAIN.format(found=task_context.cut(found, FEEDBACK_TOKENS), wish="Give the code.")
         wish = "Make it faster." if verdict.status.value == "ok" else "Find the cause and repair it."
-        return _AGAIN.format(found=feedback.words(verdict, settings.feedback_tokens, best), wish=wish)
+        return _AGAIN.format(found=feedback.words(verdict, FEEDBACK_TOKENS, best), wish=wish)
 
     # ------------------------------------------------------------ summary
 
     def summary(self, subject: TaskContext, trace: Trace, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
-        system = SUMMARISE.format(backend=TITLES[subject.backend], most=settings.num_new_skills, length=settings.new_skill_tokens)
-        given = task_context.bodies(skills, settings.summary_tokens // 4) if skills else "None."
-        fixed = f"## Task\n\n{task_context.task(subject, settings.task_tokens)}\n\n## Skills given\n\n{given}"
-        left = settings.summary_tokens - len(fixed) // task_context.CHARS_PER_TOKEN
-        told = [searching.attempt(f"### Version {number}", turn, settings) for number, turn in enumerate(trace.turns, 1)]
-        played = SEPARATOR.join(task_context.fit(told, max(left, settings.summary_tokens // 4)))
+        system = SUMMARISE.format(backend=TITLES[subject.backend], most=settings.num_new_skills, length=NEW_SKILL_TOKENS)
+        given = task_context.bodies(skills, SUMMARY_TOKENS // 4) if skills else "None."
+        fixed = f"## Task\n\n{task_context.task(subject, TASK_TOKENS)}\n\n## Skills given\n\n{given}"
+        left = SUMMARY_TOKENS - len(fixed) // task_context.CHARS_PER_TOKEN
+        told = [searching.attempt(f"### Version {number}", turn) for number, turn in enumerate(trace.turns, 1)]
+        played = SEPARATOR.join(task_context.fit(told, max(left, SUMMARY_TOKENS // 4)))
         speeds = [speedup(turn) for turn in trace.turns]
         fastest = f"The fastest is version {1 + speeds.index(max(speeds))}." if any(speeds) else "None was right."
         wish = f"{fastest} Call `update_skill_library` with at most {settings.num_new_skills} new skills."
@@ -164,7 +165,7 @@ class ChatDialect:
         return searching.read_advice(answer)
 
     def digest(self, subject: TaskContext, before: str, turns: Sequence[Turn], num_tokens: int, settings: AgentsConfig) -> Conversation:
-        return searching.digest(subject, before, turns, num_tokens, settings)
+        return searching.digest(subject, before, turns, num_tokens)
 
     def read_digest(self, answer: Completion, num_tokens: int) -> str:
         return searching.read_digest(answer, num_tokens)

@@ -24,7 +24,7 @@ from typing import Any
 
 from dvk.agents import feedback, notes, task_context
 from dvk.agents.reading import MalformedAnswer
-from dvk.agents.task_context import TaskContext
+from dvk.agents.task_context import SUMMARY_TOKENS, TaskContext
 from dvk.agents.turns import speedup
 from dvk.backbone import Completion, Conversation
 from dvk.config import AgentsConfig
@@ -96,7 +96,7 @@ class CompactDialect:
     # ------------------------------------------------------------ summary
 
     def summary(self, subject: TaskContext, trace: Trace, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
-        texts = task_context.fit([turn.completion.strip() for turn in trace.turns], min(TRIED_TOKENS, settings.summary_tokens))
+        texts = task_context.fit([turn.completion.strip() for turn in trace.turns], min(TRIED_TOKENS, SUMMARY_TOKENS))
         told = []
         for number, (turn, text) in enumerate(zip(trace.turns, texts), 1):
             told += [f"try {number} {_found(turn.verdict, turn.malformed)}", text]

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dvk.agents import feedback, notes, reading, task_context, tools
 from dvk.agents.briefs import Brief, Operation, ReviewAdvice
 from dvk.agents.dialects.examples import TITLES
-from dvk.agents.task_context import CHARS_PER_TOKEN, SEPARATOR, TaskContext
+from dvk.agents.feedback import FEEDBACK_TOKENS
+from dvk.agents.task_context import CHARS_PER_TOKEN, SEPARATOR, SUMMARY_TOKENS, TASK_TOKENS, TaskContext
 from dvk.backbone import Completion, Conversation
 from dvk.config import AgentsConfig
 from dvk.records import Status, Turn, show_ratio
@@ -102,8 +103,8 @@ def revise(opening: Conversation, brief: Brief, settings: AgentsConfig) -> Conve
     lessons = _LESSONS.format(lessons=brief.lessons.strip()) if brief.lessons.strip() else ""
     wish = _WISHES[brief.operation].format(which=_which(brief.shown), change=brief.change)
     left = settings.prompt_tokens - (len(str(last["content"])) + len(lessons) + len(wish)) // CHARS_PER_TOKEN
-    told = [attempt(_heading(number, turn), turn, settings) for number, turn in enumerate(brief.shown, 1)]
-    versions = SEPARATOR.join(task_context.fit(told, max(left, settings.feedback_tokens)))
+    told = [attempt(_heading(number, turn), turn) for number, turn in enumerate(brief.shown, 1)]
+    versions = SEPARATOR.join(task_context.fit(told, max(left, FEEDBACK_TOKENS)))
     text = f"{last['content']}\n\n{_VERSIONS.format(versions=versions, lessons=lessons, wish=wish)}"
     return opening.model_copy(update={"messages": (*before, {**last, "content": text})})
 
@@ -114,10 +115,10 @@ def idea(text: str) -> str:
     return notes.line(match[1].rstrip("*_ ")) if match else ""
 
 
-def attempt(heading: str, turn: Turn, settings: AgentsConfig) -> str:
-    """One version with its verdict, under a heading."""
+def attempt(heading: str, turn: Turn) -> str:
+    """One version with what was found, under a heading."""
     if turn.verdict is not None:
-        found = feedback.words(turn.verdict, settings.feedback_tokens)
+        found = feedback.words(turn.verdict, FEEDBACK_TOKENS)
     else:
         found = NOTHING_READ.format(why=turn.malformed or "it is empty")
     source = f"```python\n{turn.candidate.source.strip()}\n```" \
@@ -156,9 +157,9 @@ def advise(subject: TaskContext, turn: Turn, tried: Sequence[str], settings: Age
     """
     right = turn.verdict is not None and turn.verdict.status is Status.OK
     system = (_SPEED_UP if right else _REPAIR).format(backend=TITLES[subject.backend])
-    fixed = f"## Task\n\n{task_context.task(subject, settings.task_tokens)}\n\n"
+    fixed = f"## Task\n\n{task_context.task(subject, TASK_TOKENS)}\n\n"
     left = settings.prompt_tokens - len(fixed) // CHARS_PER_TOKEN
-    version = task_context.cut(attempt("## The version", turn, settings), max(left, settings.feedback_tokens))
+    version = task_context.cut(attempt("## The version", turn), max(left, FEEDBACK_TOKENS))
     if right and (moved := task_context.traffic(subject)):
         version += f"\n\nInputs, weights and results, once each, are {moved / 1e6:.3g} MB"
         timing = turn.verdict.timing if turn.verdict is not None else None
@@ -199,12 +200,12 @@ def _several(text: str) -> list[str]:
 
 # ---------------------------------------------------------------- remembering
 
-def digest(subject: TaskContext, before: str, turns: Sequence[Turn], num_tokens: int, settings: AgentsConfig) -> Conversation:
+def digest(subject: TaskContext, before: str, turns: Sequence[Turn], num_tokens: int) -> Conversation:
     """Ask for an update of the running summary `before` with the outcomes of `turns`."""
-    told = [attempt(_heading(number, turn), turn, settings) for number, turn in enumerate(turns, 1)]
+    told = [attempt(_heading(number, turn), turn) for number, turn in enumerate(turns, 1)]
     asked = _DIGEST.format(
-        backend=TITLES[subject.backend], task=task_context.task(subject, settings.task_tokens), before=before or "(empty)",
-        versions=SEPARATOR.join(task_context.fit(told, settings.summary_tokens)), words=num_tokens * CHARS_PER_TOKEN // 6)
+        backend=TITLES[subject.backend], task=task_context.task(subject, TASK_TOKENS), before=before or "(empty)",
+        versions=SEPARATOR.join(task_context.fit(told, SUMMARY_TOKENS)), words=num_tokens * CHARS_PER_TOKEN // 6)
     return Conversation(messages=({"role": "user", "content": asked},))
 
 

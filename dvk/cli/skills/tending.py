@@ -24,17 +24,15 @@ MOST = 30
 
 
 @app.command()
-def stats(as_json: Json = False, library: LibraryPath = None, config: Conf = None, settings: Settings = None) -> None:
+def stats(as_json: Json = False, library: LibraryPath = None) -> None:
     """Count what the library holds, and what using its skills came to.
 
     A gain is a difference of log-speedups against playing without skills, old trials counting less.
     """
-    from dvk import config as configuration
     from dvk.skills import Library, grooming
 
-    learned = configuration.load(config, settings or []).library
     with Library.open(library) as skills:
-        counts = {**skills.stats(), "usage": grooming.usage_table(skills, learned)}
+        counts = {**skills.stats(), "usage": grooming.usage_table(skills)}
     if as_json:
         print(json.dumps(counts, indent=2))
         return
@@ -75,19 +73,15 @@ def merge(
     source: Annotated[Path, typer.Argument(metavar="FROM", help="The library that is read, e.g. a run's.")],
     replace: Replace = False,
     as_json: Json = False,
-    config: Conf = None,
-    settings: Settings = None,
 ) -> None:
     """Bring the skills of one library into another: new ones, and evidence about those that are there already."""
-    from dvk import config as configuration
     from dvk.errors import UsageError
     from dvk.skills import Library, merging
 
     if into.exists() and source.exists() and into.samefile(source):
         raise UsageError(f"`{into}` and `{source}` are the same library", "name two: INTO is written, FROM is read")
-    learned = configuration.load(config, settings or []).library
     with Library.open(source) as theirs, Library.open(into, create=True) as mine:
-        done = merging.bring(mine, theirs, replace=replace, settings=learned)
+        done = merging.bring(mine, theirs, replace=replace)
     if as_json:
         print(json.dumps(asdict(done), indent=2))
         return

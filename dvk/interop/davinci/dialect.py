@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dvk.agents import task_context, tools
 from dvk.agents.dialects import chat
 from dvk.agents.dialects.examples import EXAMPLES, RULES, TITLES
-from dvk.agents.feedback import complaint
-from dvk.agents.task_context import CHARS_PER_TOKEN, TaskContext
+from dvk.agents.feedback import FEEDBACK_TOKENS, complaint
+from dvk.agents.task_context import CHARS_PER_TOKEN, NEW_SKILL_TOKENS, SKILLS_TOKENS, SUMMARY_TOKENS, TASK_TOKENS, TaskContext
 from dvk.agents.turns import speedup
 from dvk.backbone import Conversation
 from dvk.config import AgentsConfig
@@ -68,37 +68,37 @@ class DaVinciDialect(chat.ChatDialect):
 
     def selection(self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
         system = chat.SELECT.format(backend=TITLES[subject.backend], most=settings.num_chosen)
-        asked = f"## Task\n\n{task(subject, settings)}{wish(subject)}\n\n## Candidate Skills\n\n{task_context.headers(skills)}\n\n" \
+        asked = f"## Task\n\n{task(subject)}{wish(subject)}\n\n## Candidate Skills\n\n{task_context.headers(skills)}\n\n" \
                 f"Call `select_skills` with at most {settings.num_chosen} of these names."
         return chat.conversation(system, asked, tools.select_skills(settings.num_chosen))
 
     def policy(self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
-        given = _SKILLS.format(block=BLOCK, bodies=bodies(skills, settings.skills_tokens)) if skills else ""
-        return chat.conversation(None, f"{task(subject, settings)}{given}{wish(subject)}")
+        given = _SKILLS.format(block=BLOCK, bodies=bodies(skills, SKILLS_TOKENS)) if skills else ""
+        return chat.conversation(None, f"{task(subject)}{given}{wish(subject)}")
 
     def feedback(self, verdict: Verdict | None, malformed: str | None, best: Timing | None, settings: AgentsConfig) -> str:
         if verdict is None:
             found = {"status": "failed", "compiled": False, "correctness": False, "error_message": malformed or "no code was found"}
         else:
-            found = answered(verdict, settings.feedback_tokens)
+            found = answered(verdict, FEEDBACK_TOKENS)
         return _FEEDBACK.format(found=json.dumps(found, indent=2, ensure_ascii=False))
 
     def summary(self, subject: TaskContext, trace: Trace, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
-        system = chat.SUMMARISE.format(backend=TITLES[subject.backend], most=settings.num_new_skills, length=settings.new_skill_tokens)
-        given = bodies(skills, settings.summary_tokens // 4) if skills else "None were given."
+        system = chat.SUMMARISE.format(backend=TITLES[subject.backend], most=settings.num_new_skills, length=NEW_SKILL_TOKENS)
+        given = bodies(skills, SUMMARY_TOKENS // 4) if skills else "None were given."
         speeds = [speedup(turn) for turn in trace.turns]
         first, best = trace.turns[0], trace.turns[speeds.index(max(speeds))]
-        fixed = f"## Task\n\n{task(subject, settings)}\n\n## Skills Given\n\n{given}"
-        left = settings.summary_tokens - len(fixed) // CHARS_PER_TOKEN
-        codes = task_context.fit([_code(first), _code(best)], max(left, settings.summary_tokens // 4))
+        fixed = f"## Task\n\n{task(subject)}\n\n## Skills Given\n\n{given}"
+        left = SUMMARY_TOKENS - len(fixed) // CHARS_PER_TOKEN
+        codes = task_context.fit([_code(first), _code(best)], max(left, SUMMARY_TOKENS // 4))
         asked = f"{fixed}\n\n## Turn 1\n\nSpeedup: {speeds[0]:.2f}x\n\n{codes[0]}\n\n## Best Turn\n\nSpeedup: {max(speeds):.2f}x\n\n" \
                 f"{codes[1]}\n\nCall `update_skill_library` with at most {settings.num_new_skills} new skills."
         return chat.conversation(system, asked, tools.update_skill_library(settings.num_new_skills))
 
 
-def task(subject: TaskContext, settings: AgentsConfig) -> str:
-    """The task in KernelBench's form, up to the last sentence."""
-    source = task_context.cut(subject.task.source.strip(), settings.task_tokens)
+def task(subject: TaskContext) -> str:
+    """The task as KernelBench puts it, up to the last sentence."""
+    source = task_context.cut(subject.task.source.strip(), TASK_TOKENS)
     return _TASK.format(backend=TITLES[subject.backend], rules=RULES[subject.backend], example=EXAMPLES[subject.backend], source=source)
 
 

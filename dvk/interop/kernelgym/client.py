@@ -22,6 +22,9 @@ from dvk.errors import MachineError, UsageError
 from dvk.interop.kernelgym.fields import ENDED, EvaluationResult
 from dvk.sandbox.wire import whole
 
+POLL_S = 1.0
+"""Time between two polls for a verdict after its connection was lost."""
+
 SCHEME = "kernelgym:"
 ASK_S = 30.0
 """Timeout of requests that are answered at once."""
@@ -105,7 +108,7 @@ class Client:
                     return self._result({**answer, "task_id": request["task_id"]})
                 known = False
             else:
-                time.sleep(min(self.settings.poll_s, max(0.0, asked_until - time.monotonic())))
+                time.sleep(min(POLL_S, max(0.0, asked_until - time.monotonic())))
         if deadline is not None and time.monotonic() < until:
             return None
         problem = f"the judge at `{self.url}` gave no verdict within {self.settings.timeout_s:g} s"

@@ -20,6 +20,13 @@ import numpy as np
 from dvk.config import DiversityConfig
 from dvk.learn.diversity.rows import ExampleRow
 
+SKILL_SHARE = 0.2
+"""Largest share of one skill in the rows with skills; more if there are few skills."""
+SHARE_FROM = 24
+"""Rows that one skill or operator may always have: those of two or three tasks."""
+OPERATOR_SHARE = 0.7
+"""Largest share of one operator: mul is in 61 % of rows; half would cost a fifth of all for 8 % diversity."""
+
 _ROUND = 0.05
 """Rows taken between two computations of all gains, as a share of those taken so far; the first twenty are taken one by one."""
 _STALE = 0.5
@@ -67,8 +74,8 @@ def choose(rows: Sequence[ExampleRow], clusters: Sequence[int], settings: Divers
     """
     limited = {"skill": [row.skills for row in rows], "operator": [row.operators for row in rows]}
     shares = {
-        "skill": feasible_share(settings.skill_share, [values for values in limited["skill"] if values]),
-        "operator": feasible_share(settings.operator_share, [values for values in limited["operator"] if values]),
+        "skill": feasible_share(SKILL_SHARE, [values for values in limited["skill"] if values]),
+        "operator": feasible_share(OPERATOR_SHARE, [values for values in limited["operator"] if values]),
     }
     values = {"kind": [row.kind for row in rows], "level": [row.level for row in rows], "cluster": list(map(str, clusters)),
               "skill": chain.from_iterable(limited["skill"]), "operator": chain.from_iterable(limited["operator"])}  # fmt: skip
@@ -94,7 +101,7 @@ def choose(rows: Sequence[ExampleRow], clusters: Sequence[int], settings: Divers
     totals = {facet: 0 for facet in shares}
     goal = settings.target or len(rows)
     # If one task makes a dozen rows, a share of a few dozen says nothing about dominance: it would leave out all but a few.
-    least = max(1, settings.share_from)
+    least = max(1, SHARE_FROM)
 
     def blocked(position: int) -> tuple[str, str] | None:
         """(facet, value) if a limit forbids the row now."""

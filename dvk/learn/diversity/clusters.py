@@ -16,8 +16,12 @@ from dvk import registry
 from dvk.config import DiversityConfig
 from dvk.learn.diversity import sketches
 from dvk.learn.diversity.methods import METHODS
+from dvk.learn.diversity.methods.linkage import SIMILAR
 from dvk.learn.diversity.rows import ExampleRows
 from dvk.learn.spread import spread
+
+CLUSTER_SAMPLE = 1000
+"""Structures of a family clustered at once: a matrix of 4 MB, 50 ms."""
 
 Method = Callable[[np.ndarray, DiversityConfig], np.ndarray]
 _CHUNK = 4096
@@ -91,14 +95,14 @@ def _labels(points: np.ndarray, method: Method, settings: DiversityConfig, seed:
     labels = np.empty(len(points), dtype=np.int64)
     first = 0
     while rest.size:
-        sample, rest = np.sort(rest[: settings.cluster_sample]), rest[settings.cluster_sample :]
+        sample, rest = np.sort(rest[:CLUSTER_SAMPLE]), rest[CLUSTER_SAMPLE:]
         found = method(sketches.similarities(points[sample], points[sample]), settings)
         labels[sample] = first + found
         far = []
         for start in range(0, rest.size, _CHUNK):
             chunk = rest[start : start + _CHUNK]
             near = sketches.similarities(points[chunk], points[sample])
-            joins = near.max(axis=1) >= settings.similar
+            joins = near.max(axis=1) >= SIMILAR
             labels[chunk[joins]] = first + found[near[joins].argmax(axis=1)]
             far.append(chunk[~joins])
         rest = np.concatenate(far) if far else rest

@@ -23,6 +23,11 @@ from dvk.learn.messages import first_user, reference
 from dvk.records import content_hash
 from dvk.tasks.sourcetext import read_source
 
+CONTAMINATED_OPERATORS = 2
+"""Shortest operator sequence that counts as contamination if it equals a suite's."""
+CONTAMINATED = 0.9
+"""Similarity of modules from which a task counts as contamination: one operator of twenty replaced."""
+
 _SHINGLE = 5
 _INPUTS = ("get_inputs", "get_init_inputs")
 _BLOCK = re.compile(r"^(?=\S)", re.M)

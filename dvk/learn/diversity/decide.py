@@ -12,12 +12,20 @@ import numpy as np
 
 from dvk.config import Config
 from dvk.learn.diversity import balance, capping, clusters, duplicates, filter, report
-from dvk.learn.diversity.contamination import Suites, source_of
+from dvk.learn.diversity.contamination import CONTAMINATED, Suites, source_of
 from dvk.learn.diversity.rows import SHAPE_PLACES, TEXT_PLACES, ExampleRow, ExampleRows, facts, sketched, words
 from dvk.learn.examples import Example
 from dvk.learn.sources import Source, parsed
 from dvk.learn.spread import spread
 from dvk.records import content_hash
+
+DUPLICATE = 0.9
+"""Similarity of answers from which two are duplicates: a renamed copy, another block size."""
+CLUSTER_KEEP = 0.9
+"""Share of rows that an automatic cap keeps; with a target, it keeps 1.5 times the target. A model trained from scratch needs most:
+with 0.5 it learned clearly less from as many tokens."""
+CLUSTER_MIN = 32
+"""Least automatic cap: smaller clusters do not dominate."""
 
 VERSION = 1
 """Raise this number when the filter decides otherwise on equal input."""
@@ -50,14 +58,14 @@ def decide(
         for row, fate in found.items():
             fates[places[row]] = fate
 
-    refuse(filter.slower_than_best(rows.facts, settings))
+    refuse(filter.slower_than_best(rows.facts))
     left = [row for row in range(len(rows)) if fates[places[row]] is None]
 
     tell("duplicates", 0, len(left))
     left.sort(key=lambda row: _best_first(rows.facts[row]))
     part = np.array(left, dtype=np.int64)
     alike = np.array([rows.facts[row].alike for row in left], dtype=np.uint64)
-    instead = duplicates.find(rows.text[part], alike, range(len(left)), settings.duplicate)
+    instead = duplicates.find(rows.text[part], alike, range(len(left)), DUPLICATE)
     refuse({left[i]: ("duplicate", f"of {rows.facts[left[j]].id}") for i, j in enumerate(instead.tolist()) if j >= 0})
     left = [row for row, other in zip(left, instead) if other < 0]
     clock.lap("duplicates")
@@ -71,8 +79,8 @@ def decide(
     for row in sorted(left, key=lambda row: _merit(rows.facts[row], best)):
         members.setdefault(labels[row], []).append(row)
     cap = settings.cluster_cap or max(
-        settings.cluster_min,
-        capping.water_level(list(map(len, members.values())), int(settings.target * 1.5 or settings.cluster_keep * len(left))),
+        CLUSTER_MIN,
+        capping.water_level(list(map(len, members.values())), int(settings.target * 1.5 or CLUSTER_KEEP * len(left))),
     )
     rank: dict[int, int] = {}
     pools = [[places[row] for row in pool] for cluster in members.values() if (pool := capping.pool(cluster, cap))]
@@ -126,7 +134,7 @@ class _Reading:
         fates: list[Fate] = []
         left: list[Example] = []
         for example in parsed(batch):
-            fate = None if self.sifted else filter.reason(example, self.config.diversity, self.known_skills)
+            fate = None if self.sifted else filter.reason(example, self.known_skills)
             if fate is None and self.suites.names and (module := source_of(example)) and (found := self.suites.match(module)):
                 fate = ("contaminated", found)
             everything.append(facts(example))
@@ -152,7 +160,7 @@ def _read(
 ) -> tuple[list[ExampleRow], list[Fate], ExampleRows, list[int]]:
     """One pass: facts of all rows, fates so far, rows not refused with their sketches, and where those are."""
     settings = config.diversity
-    suites = Suites(() if sifted else settings.suites, settings.contaminated)
+    suites = Suites(() if sifted else settings.suites, CONTAMINATED)
     reading = _Reading(config, frozenset(known_skills) if known_skills is not None else None, suites, sifted)
     everything: list[ExampleRow] = []
     fates: list[Fate] = []

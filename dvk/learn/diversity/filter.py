@@ -9,11 +9,22 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from dvk.config import DiversityConfig
 from dvk.learn.diversity.rows import ExampleRow
 from dvk.learn.examples import Example
 
+NEAR_BEST = 0.8
+"""Plain policy answers below this share of the task's best known speedup are left out, since they teach the wrong choice; differences
+within a fifth have other causes."""
+MIN_CHARS = 16
+"""Shortest answer in characters: nothing shorter is a kernel or a tool call."""
+MAX_CHARS = 120_000
+"""Longest example in characters: about the reference's 32,768 tokens."""
+
 PLAYS = ("policy", "policy_with_skills")
+
+MIN_SPEEDUP = {"policy": 0.8, "policy_with_skills": 0.0, "selection": 1.0, "summary": 1.2}
+"""Least speedup worth learning from, by kind of example. Where nothing wins, launch overhead makes an honest kernel about 0.9×. A given
+skill that does not pay is worth showing; a choice of skills that made a task slower is not. daVinci summarises episodes from 1.2×."""
 
 _PLACEHOLDER = re.compile(
     r"(?:#|//)\s*(?:\.\.\.|…|(?:your|the) (?:code|kernel|implementation)(?: goes)? here|implementation (?:omitted|here)|"
@@ -36,23 +47,24 @@ _EVASIVE = re.compile(
 """Advice against doing the work."""
 
 
-def reason(example: Example, settings: DiversityConfig, known_skills: Collection[str] | None = None) -> tuple[str, str] | None:
+def reason(example: Example, known_skills: Collection[str] | None = None, *, vouched: bool = False) -> tuple[str, str] | None:
     """(reason, detail) why the example is refused; None when it is not.
 
     Args:
-        known_skills: names that exist; None if no library was given: then only the candidates shown count.
+        known_skills: names that exist; None when no library was given, then only the candidates shown count.
+        vouched: its like was executed: it need not have been, nor measured.
     """
     return (
-        _not_executed(example, settings)
-        or _slow(example, settings)
-        or _size(example, settings)
-        or _lazy(example, settings)
+        _not_executed(example, vouched)
+        or _slow(example, vouched)
+        or _size(example)
+        or _lazy(example)
         or _unknown_skill(example, known_skills)
     )
 
 
-def slower_than_best(rows: Sequence[ExampleRow], settings: DiversityConfig) -> dict[int, tuple[str, str]]:
-    """Plain policy rows far below the best known speedup of their task and back end: position → (reason, detail).
+def slower_than_best(rows: Sequence[ExampleRow]) -> dict[int, tuple[str, str]]:
+    """Plain policy rows far below the best that is known for their task and back end: position → (reason, detail).
 
     Rows that follow a given skill are left alone: they may show that the skill did not help.
     """
@@ -64,40 +76,40 @@ def slower_than_best(rows: Sequence[ExampleRow], settings: DiversityConfig) -> d
     result = {}
     for position, row in enumerate(rows):
         top = best.get((row.task, row.backend), 0.0)
-        if row.kind == "policy" and row.speedup is not None and row.speedup < settings.near_best * top:
+        if row.kind == "policy" and row.speedup is not None and row.speedup < NEAR_BEST * top:
             result[position] = ("below_best", f"{row.speedup:.3g}× where {top:.3g}× is known")
     return result
 
 
-def _not_executed(example: Example, settings: DiversityConfig) -> tuple[str, str] | None:
-    if settings.require_verified and not example.verified:
+def _not_executed(example: Example, vouched: bool) -> tuple[str, str] | None:
+    if not vouched and not example.verified:
         return "not_verified", f"from {example.origin}, never executed here"
     return None
 
 
-def _slow(example: Example, settings: DiversityConfig) -> tuple[str, str] | None:
+def _slow(example: Example, vouched: bool) -> tuple[str, str] | None:
     if example.kind not in PLAYS and not example.chosen:
-        return None  # a slow episode teaches that nothing was worth choosing or keeping
-    least = getattr(settings.min_speedup, example.kind)
+        return None  # that nothing was worth choosing or keeping is what a slow episode teaches
+    least = MIN_SPEEDUP[example.kind]
     if example.speedup is None:
-        return ("no_speedup", "nothing was measured") if settings.require_speedup and least > 0 else None
+        return ("no_speedup", "nothing was measured") if not vouched and least > 0 else None
     if example.speedup < least:
         return "slow", f"{example.speedup:.3g}× is below {least:g}×"
     return None
 
 
-def _size(example: Example, settings: DiversityConfig) -> tuple[str, str] | None:
+def _size(example: Example) -> tuple[str, str] | None:
     answer = example.answer()
     # Roles answer in a word or two (`select none`); the parser of the answer decides what is too short for them.
-    if len(answer.strip()) < (settings.min_chars if example.kind in PLAYS else 1):
+    if len(answer.strip()) < (MIN_CHARS if example.kind in PLAYS else 1):
         return "too_short", f"{len(answer.strip())} characters are answered"
     whole = len(answer) + sum(len(str(message.get("content") or "")) for message in example.messages if message["role"] != "assistant")
-    if whole > settings.max_chars:
+    if whole > MAX_CHARS:
         return "too_long", f"{whole} characters"
     return None
 
 
-def _lazy(example: Example, settings: DiversityConfig) -> tuple[str, str] | None:
+def _lazy(example: Example) -> tuple[str, str] | None:
     if example.kind in PLAYS:
         lower = example.code.lower()
         if any(hint in lower for hint in _HINTS) and (match := _PLACEHOLDER.search(example.code)):

@@ -14,14 +14,13 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from dvk.config import Config
-from dvk.config.teaching import DiversityConfig
 from dvk.learn.diversity import filter, stream
 from dvk.learn.diversity.contamination import Suites, source_of
+from dvk.learn.diversity.filter import NEAR_BEST
 from dvk.learn.examples import Example, files
 from dvk.learn.sources import OnDisk, parsed
 from dvk.learn.spread import spread
@@ -60,7 +59,6 @@ def sift(
     if (finished := stream.finished(out_folder, key)) is not None:
         return finished
     given = OnDisk(paths)
-    settings = config.diversity
     best: dict[tuple[str, str], float] = {}
     for example in given.having("speedup"):
         if example.speedup is not None and example.kind in filter.PLAYS:
@@ -68,7 +66,7 @@ def sift(
             best[at] = max(best.get(at, 0.0), example.speedup)
     fates: list[Fate] = []
     counts: dict[str, Counter[str]] = {}
-    for found in spread(_Sifting(settings, suites, vouch, source, best), given.batches(BATCH), workers):
+    for found in spread(_Sifting(suites, vouch, source, best), given.batches(BATCH), workers):
         for kind, fate in found:
             fates.append(fate)
             counts.setdefault(kind, Counter())[fate[0] if fate else "kept"] += 1
@@ -90,7 +88,6 @@ def sift(
 class _Sifting:
     """Work on every row."""
 
-    settings: DiversityConfig
     suites: Suites
     vouch: Vouch | None
     source: Callable[[Example], str | None]
@@ -100,21 +97,15 @@ class _Sifting:
     def __call__(self, batch: Sequence[Any]) -> list[tuple[str, Fate]]:
         return [(example.kind, self.fate(example)) for example in parsed(batch)]
 
-    @cached_property
-    def vouched(self) -> DiversityConfig:
-        """The settings for a row that a like row vouches for."""
-        return self.settings.model_copy(update={"require_verified": False, "require_speedup": False})
-
     def fate(self, example: Example) -> Fate:
         known = self.vouch(example) if self.vouch is not None and not example.verified else False
         if isinstance(known, tuple):
             return known
         # A row that only a like row vouches for has no measurement, and needs none.
-        settings = self.vouched if known is None else self.settings
-        if (fate := filter.reason(example, settings)) is not None:
+        if (fate := filter.reason(example, vouched=known is None)) is not None:
             return fate
         top = self.best.get((example.task.id, example.backend), 0.0)
-        if example.kind == "policy" and example.speedup is not None and example.speedup < settings.near_best * top:
+        if example.kind == "policy" and example.speedup is not None and example.speedup < NEAR_BEST * top:
             return "below_best", f"{example.speedup:.3g}× where {top:.3g}× is known"
         if self.suites.empty:
             return None

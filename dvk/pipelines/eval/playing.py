@@ -25,6 +25,7 @@ from dvk.pipelines.eval.suites import SuiteTask
 from dvk.records import BackendName, Device, Episode, Trace, Turn, Verdict
 from dvk.search.play import play
 from dvk.skills import Library
+from dvk.skills.graphs import QUERY_TERMS
 
 OnFacts = Callable[[dict[str, Any]], None]
 """Called with the facts about a task before it is played."""
@@ -197,5 +198,5 @@ def retrieve(subject: TaskContext, path: Path | None, config: Config) -> tuple[A
     if subject.captured is None:
         return ()
     with Library.open(path) as library:
-        query = query_from_graph(subject.captured.graph, library, config.optimize.query_terms)
+        query = query_from_graph(subject.captured.graph, library, QUERY_TERMS)
         return tuple(hit.skill for hit in library.search(query, config.optimize.num_skills, snippets=False))

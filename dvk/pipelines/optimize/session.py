@@ -27,6 +27,10 @@ from dvk.runs import RunFolder
 from dvk.search import Proposals, SearchProblem, Strategy, classes, tunings
 from dvk.search.tunings import Known, ObservedGain, Tunings
 from dvk.skills import Library, query_from_graph
+from dvk.skills.graphs import QUERY_TERMS
+
+FIRST_VERDICT_S = 30.0
+"""Longest wait for the first verdict if budget_s is less: it includes starting the judge."""
 
 TURNS = "turns.jsonl"
 KNOWN = "tunings.jsonl"
@@ -228,7 +232,7 @@ class SearchSession:
         left = self.left_s
         if not self.turns:
             # However small the budget, the first candidate is worth a verdict.
-            left = max(left, self.config.optimize.first_verdict_s)
+            left = max(left, FIRST_VERDICT_S)
         if not missing or left <= 0:
             return verdicts
 
@@ -289,7 +293,7 @@ class SearchSession:
         with Library.open(self.library) as library:
             if self.backbone is not None or self.captured is None:
                 return tuple(selection.candidates(TaskContext(self.task, self.captured, self.backend), library, self.config.agents))
-            query = query_from_graph(self.captured.graph, library, self.config.optimize.query_terms)
+            query = query_from_graph(self.captured.graph, library, QUERY_TERMS)
             return tuple(hit.skill for hit in library.search(query, self.config.optimize.num_skills, snippets=False))
 
     # -------------------------------------------------------------- confirming

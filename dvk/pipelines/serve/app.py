@@ -39,6 +39,11 @@ from dvk.pipelines.serve.addresses import local
 from dvk.pipelines.serve.desk import QueueClosed, QueueEntry, QueueFull, RequestQueue, TaskIdTaken
 from dvk.pipelines.serve.judging import JudgeService
 
+BODY_BYTES = 8 << 20
+"""Largest request: two source texts of the largest size that is judged."""
+RETRY_S = 2
+"""Retry time in the response to a request that finds the queue full."""
+
 
 def application(desk: RequestQueue, judging: JudgeService, token: str | None, guarded: bool = False) -> FastAPI:
     """The app.
@@ -64,8 +69,8 @@ def application(desk: RequestQueue, judging: JudgeService, token: str | None, gu
             return JSONResponse({"detail": "the token is missing or wrong"}, 401, {"WWW-Authenticate": "Bearer"})
         if request.method == "POST" and not length.isdigit():
             return JSONResponse({"detail": "say the Content-Length"}, 411)
-        if length.isdigit() and int(length) > desk.settings.body_bytes:
-            return JSONResponse({"detail": f"larger than {desk.settings.body_bytes} bytes"}, 413)
+        if length.isdigit() and int(length) > BODY_BYTES:
+            return JSONResponse({"detail": f"larger than {BODY_BYTES} bytes"}, 413)
         return await following(request)
 
     @app.exception_handler(RequestValidationError)
@@ -80,7 +85,7 @@ def application(desk: RequestQueue, judging: JudgeService, token: str | None, gu
         try:
             entry = desk.submit(request, lambda: _call(loop, ended.set))
         except QueueFull:
-            again = desk.settings.retry_s
+            again = RETRY_S
             raise HTTPException(429, f"the queue is full ({desk.settings.queue} wait): come again", {"Retry-After": str(again)}) from None
         except TaskIdTaken:
             raise HTTPException(409, f"`{_ascii(request.task_id)}` is in work for another request: choose another task_id") from None

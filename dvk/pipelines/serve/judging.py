@@ -21,6 +21,9 @@ from dvk.interop.kernelgym import Evaluation, EvaluationResult, JudgeOptions
 from dvk.interop.kernelgym.answers import result_of
 from dvk.records import BackendName, Candidate, Device, Status, Task, Verdict, content_hash
 
+REFERENCES = 256
+"""Examined references kept; examining one takes seconds."""
+
 
 class JudgeService:
     """The judge as requests see it. Use as a context manager: within it, its processes stay for the next request.
@@ -124,7 +127,7 @@ class JudgeService:
             self._looking.pop(name, None)
             if not isinstance(result, (MachineError, Exhausted)):  # transient errors
                 self._references[name] = result
-            while len(self._references) > self.config.serve.references:
+            while len(self._references) > REFERENCES:
                 self._references.popitem(last=False)
         return result
 

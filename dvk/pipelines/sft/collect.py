@@ -37,6 +37,13 @@ from dvk.records import BackendName, Device
 from dvk.runs import RunFolder
 from dvk.taskgen import Generated
 
+PER_MUTANT = 1
+"""Programs per mutant; another mutant teaches more than another program."""
+WITH_SKILLS = 0.5
+"""Share of programs that follow notes."""
+OFFSET = 0.5
+"""Share of tasks whose listing starts at another index than 0, so that high indices are seen."""
+
 BLOCK = 100
 """Tasks a block: about a minute of one core."""
 DEVICES: dict[BackendName, Device] = {"triton": "cuda", "cuda": "cuda", "cpp": "cpu"}
@@ -87,9 +94,9 @@ def renderings(run: RunFolder, config: Config, num_tasks: int, backends: tuple[B
             config.seed,
             how.per_task,
             how.mutants,
-            how.per_mutant,
-            how.with_skills,
-            how.offset,
+            PER_MUTANT,
+            WITH_SKILLS,
+            OFFSET,
             tuple(how.favoured.items()),
             str(folder),
         )

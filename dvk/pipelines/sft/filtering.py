@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from dvk.config import Config
 from dvk.learn import diversity
-from dvk.learn.diversity.contamination import files, source_of
+from dvk.learn.diversity.contamination import CONTAMINATED, CONTAMINATED_OPERATORS, files, source_of
 from dvk.learn.diversity.sift import Fate
 from dvk.learn.examples import Example
 from dvk.pipelines.sft.collect import DEVICES
@@ -40,7 +40,7 @@ def filter_examples(run: RunFolder, paths: Sequence[Path], config: Config, worke
     """
     settings = config.diversity
     signatures, unknown = suite_signatures(run, settings.suites, workers)
-    suites = diversity.Suites(settings.suites, settings.contaminated, signatures, settings.contaminated_operators)
+    suites = diversity.Suites(settings.suites, CONTAMINATED, signatures, CONTAMINATED_OPERATORS)
     rendered = (run.path / "collect" / "renderings").is_dir()
     families = admitted(run.path) if rendered and config.collect.executed else None
     depends = content_hash(json.dumps(sorted(map(list, signatures))), (run.path / FAMILIES).read_text() if families is not None else "off")

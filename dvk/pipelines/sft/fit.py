@@ -32,6 +32,9 @@ from dvk.pipelines.report.counted import WordCount
 from dvk.pipelines.sft.tokens import tokenise
 from dvk.runs import RunFolder
 
+LOG_EVERY = 20
+"""Steps between two lines of metrics.jsonl."""
+
 FRESH = "nano-from-zero"
 """`--from` this makes a nano with a new tokenizer."""
 SAMPLE = 5_000
@@ -136,7 +139,7 @@ def fit(
                         quality.begin(step, last)
             if chief and quality is not None:
                 metrics.write(quality.ready(wait=False))
-            if chief and (len(pending) >= config.fit.log_every or ending or step % config.fit.save_every == 0):
+            if chief and (len(pending) >= LOG_EVERY or ending or step % config.fit.save_every == 0):
                 metrics.write(pending)
                 pending = []
     seconds = time.monotonic() - spent

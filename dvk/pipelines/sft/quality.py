@@ -21,6 +21,9 @@ from dvk.pipelines.sft.collect import DEVICES
 from dvk.records import BackendName, Status
 from dvk.runs import RunFolder
 
+QUALITY_S = 300.0
+"""Longest evaluation of one checkpoint; it is abandoned after that."""
+
 SEED = 2
 """Added to the run's seed: other tasks than those collected (0) and played (1)."""
 QUALITY_WORKERS = 4
@@ -36,8 +39,8 @@ class Quality:
 
     Args:
         run: the run's folder.
-        config: `fit.quality_tasks`, `fit.quality_s`, the judge's settings.
-        backends: back ends that the model was taught.
+        config: `fit.quality_tasks`, the judge's settings.
+        backends: what the model was taught to write.
     """
 
     def __init__(self, run: RunFolder, config: Config, backends: Sequence[BackendName]):
@@ -87,7 +90,7 @@ class Quality:
     def _look(self, *, wait: bool = False) -> None:
         if self._process is None or self._line is None:
             return
-        left = self.config.fit.quality_s - (time.monotonic() - self._began)
+        left = QUALITY_S - (time.monotonic() - self._began)
         answer: dict[str, Any] | None = None
         try:
             if self._line.poll(max(0.0, left) if wait else 0.0):
@@ -96,7 +99,7 @@ class Quality:
             answer = {"quality_skipped": "the process that measured it ended"}
         if answer is None and left > 0 and not wait:
             return
-        answer = answer or {"quality_skipped": f"it took longer than {self.config.fit.quality_s:.0f} s"}
+        answer = answer or {"quality_skipped": f"it took longer than {QUALITY_S:.0f} s"}
         self._rows.append({"step": self._step, **answer})
         self._end()
 

@@ -24,6 +24,9 @@ from dvk.learn.rows import RowStore, RowStoreWriter, dtype_for
 from dvk.learn.sources import Source, parsed
 from dvk.learn.spread import spread
 
+PLAYED_REPEATS = 8
+"""Repeats of a played example per rendered example, of which there are a hundred times as many; 1 without renderings."""
+
 BLOCK = 1024
 """Examples in flight."""
 Tokens = tuple[list[int], list[bool]]
@@ -68,7 +71,7 @@ def tokenise(
 ) -> tuple[RowStore, RowStore]:
     """Rows for training and held-out rows, made once.
 
-    Played examples are repeated `fit.played_repeats` times if there are renderings: they alone show how
+    What was played is repeated `PLAYED_REPEATS` times once there are renderings before it: played examples alone show how
     to choose skills, repair and summarise, and are one in a hundred.
 
     Args:
@@ -83,7 +86,7 @@ def tokenise(
     """
     share, capacity, vocabulary = config.fit.held_out, config.learning.pack_tokens, len(speaker.tokenizer)
     wanted = {"origin": origin, "capacity": capacity, "held_out": share, "vocabulary": vocabulary,
-              "played_repeats": config.fit.played_repeats}  # fmt: skip
+              "played_repeats": PLAYED_REPEATS}  # fmt: skip
     if not all(_made(folder / name, wanted) for name in ("train", "held_out")):
         held, train = writers = RowStoreWriter(folder / "held_out", vocabulary), RowStoreWriter(folder / "train", vocabulary)
         kinds: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
@@ -93,7 +96,7 @@ def tokenise(
         for block in spread(rendering, source.batches(BLOCK), workers or machine.num_cores()):
             before = np.logical_or.accumulate(~block.played) | rendered
             rendered = rendered or not block.played.all()
-            times = np.where(block.played & before & ~block.held, config.fit.played_repeats, 1)
+            times = np.where(block.played & before & ~block.held, PLAYED_REPEATS, 1)
             fits = block.lengths <= capacity
             for writer, mine, counts, number in zip(writers, (block.held, ~block.held), kinds, range(2)):
                 rows = np.flatnonzero(mine & fits).repeat(times[mine & fits])

@@ -88,7 +88,7 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
         state = TrainState.restore(run, request.start, request.library, request.steps, config, team)
         draw = TaskSampler(config, backend, device, run.path / "tasks", request.tasks, request.validation,
                     team=team, num_steps=request.steps, memory=state.memory)
-        guards = Guards(config.train, run.read(FILE))
+        guards = Guards(run.read(FILE))
         workers = request.workers or max(1, num_workers(config, device) // team.size)
         docket: JudgeQueue[Any] = JudgeQueue(workers, config, Remembered(), require_kernels=config.rollout.require_kernels,
                                      contract=default_contract(device))

@@ -8,12 +8,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from types import MappingProxyType
 
-from dvk.config import TrainConfig
 from dvk.errors import DvkError
 from dvk.learn import credit
 from dvk.learn.assign import REASONS
 from dvk.records import Episode, Status, Turn
 from dvk.skills.grooming import LibraryChange
+
+GUARD_STEPS = 3
+"""Consecutive bad steps after which a guard stops the run; ours."""
+LEAST_ENTROPY = 0.05
+"""Least entropy, as a share of the run's first: below it the policy has collapsed to one answer. Not in nats, since a model of one
+small language starts at 0.01 per token. Ours."""
+MOST_UNREAD = 0.9
+"""Largest share of a step's answers that do not parse: above it the model degenerates; ours."""
 
 THRESHOLDS = (1.0, 1.2, 1.5)
 
@@ -94,12 +101,10 @@ class Guards:
     """Guard that stops a diverging run, with the reason.
 
     Args:
-        settings: limits, and how many steps in a row may exceed them.
-        rows: rows of the run's steps so far.
+        rows: what the run's steps so far have written.
     """
 
-    def __init__(self, settings: TrainConfig, rows: Iterable[Mapping[str, float | None]] = ()):
-        self.settings = settings
+    def __init__(self, rows: Iterable[Mapping[str, float | None]] = ()):
         self._began = next((known for row in rows if (known := _entropy(row)) is not None), None)
         self._low = self._unread = 0
 
@@ -109,17 +114,16 @@ class Guards:
         Raises:
             DvkError: too many steps in a row exceeded the limits.
         """
-        settings = self.settings
         if (entropy := _entropy(figures)) is not None:
             self._began = self._began or entropy
-            self._low = self._low + 1 if entropy < settings.least_entropy * self._began else 0
-        self._unread = self._unread + 1 if figures.get("unread_policy", 0.0) > settings.most_unread else 0
-        if self._low >= settings.guard_steps:
-            problem = (f"the policy's entropy has been below {settings.least_entropy:.0%} of what it was at first for {self._low} steps: "
+            self._low = self._low + 1 if entropy < LEAST_ENTROPY * self._began else 0
+        self._unread = self._unread + 1 if figures.get("unread_policy", 0.0) > MOST_UNREAD else 0
+        if self._low >= GUARD_STEPS:
+            problem = (f"the policy's entropy has been below {LEAST_ENTROPY:.0%} of what it was at first for {self._low} steps: "
                        "it gives one answer")
             raise DvkError(problem, "restart with --from hf:RUN/checkpoints/step_…, an earlier one, and a lower train.rate")
-        if self._unread >= settings.guard_steps:
-            raise DvkError(f"more than {settings.most_unread:.0%} of the answers cannot be read since step {step - self._unread + 1}",
+        if self._unread >= GUARD_STEPS:
+            raise DvkError(f"more than {MOST_UNREAD:.0%} of the answers cannot be read since step {step - self._unread + 1}",
                            "look at episodes/, lower train.rate, or start from a checkpoint that has seen `dvk sft`")
 
 

@@ -27,6 +27,9 @@ from dvk.runs import RunFolder
 from dvk.skills import Library
 from dvk.skills.merging import bring
 
+SMALL_PARAMETERS = 200_000_000
+"""Models up to this size are sampled and scored in float32, at little cost, so that rounding is not taken for a mismatch."""
+
 LIBRARY = "skills.db"
 MEMORY = "memory.json"
 """See `Draw.memory`."""
@@ -73,7 +76,7 @@ class TrainState:
             raise UsageError(f"`{start}` cannot be trained: it has no local weights", "start from nano or hf:PATH")
         size = sum(p.numel() for p in backbone.parameters())
         precision = config.learning.precision
-        if precision == "auto" and size <= config.train.small_parameters:
+        if precision == "auto" and size <= SMALL_PARAMETERS:
             precision = "fp32"
         # A share of all updates, of which a longer run has more.
         warmup = config.train.warmup / num_steps

@@ -29,6 +29,14 @@ from dvk.learn.assign import degenerate
 from dvk.records import BackendName, Device, Episode, content_hash
 from dvk.taskgen import Generated, Split, generate
 
+OVERSAMPLE = 1.25
+"""Tasks generated per task that is played, since some cannot be captured or built; ours."""
+SKIP_AFTER_FLAT_STEPS = 3
+"""Consecutive plays of a task of --tasks in which all answers have equal rewards, before it is played less often; 0: never less often.
+Ours."""
+TRIAL_TASKS = 64
+"""Tasks of earlier steps kept as siblings: the latest with a correct answer."""
+
 MOST = 8
 """Tasks generated for each played one, at most: when fewer than one in eight can be played, there is another error."""
 
@@ -37,9 +45,9 @@ class TaskSampler:
     """Draws task contexts; use as a context manager.
 
     Args:
-        config: `seed`, `train`, `trials.pool`, `limits`.
-        backend: the back end of the candidates.
-        device: the tasks' device.
+        config: `seed`, `train`, `limits`.
+        backend: what they are to be written in.
+        device: where they run.
         home: a folder for the text of generated tasks.
         folder: task files to draw from instead.
         validation: task files to validate on; None: generated ones.
@@ -56,7 +64,7 @@ class TaskSampler:
                  memory: Mapping[str, Any] | None = None):
         self.config, self.backend, self.device, self.home = config, backend, device, home
         self.team, self.num_steps = team or ProcessGroup(), num_steps
-        self.earlier = SimilarTasks(config.trials.pool)
+        self.earlier = SimilarTasks(TRIAL_TASKS)
         """Tasks of earlier steps, as siblings for trials."""
         self.tracebacks: dict[str, str] = {}
         """Errors inside dvk, by the name of the task that was being prepared."""
@@ -94,7 +102,7 @@ class TaskSampler:
             first = future.result()
         result = self._first(stream, count, first)
         self._ahead = None
-        if self.config.train.ahead and step + 1 != self.num_steps:
+        if step + 1 != self.num_steps:
             following = self._stream(step + 1)
             self._ahead = step + 1, following, self._beside.submit(lambda: self._share(following.take(self._block), beside=True))
         return result
@@ -148,8 +156,8 @@ class TaskSampler:
         return list(result.values())
 
     def _passed_over(self, task: str, turn: int) -> bool:
-        """A task without signal for `train.skip_after_flat_steps` times is played once in so many turns; with a signal, every time."""
-        most = self.config.train.skip_after_flat_steps
+        """A task that has been dull `SKIP_AFTER_FLAT_STEPS` times is played once in so many turns; lively again, every time."""
+        most = SKIP_AFTER_FLAT_STEPS
         return most > 0 and self._dull.get(task, 0) >= most and turn % (most + 1) != 0
 
     def _read(self, folder: Path) -> list[TaskContext]:
@@ -163,7 +171,7 @@ class TaskSampler:
 
     @property
     def _block(self) -> int:
-        return math.ceil(self.config.train.tasks_per_step * self.config.train.oversample)
+        return math.ceil(self.config.train.tasks_per_step * OVERSAMPLE)
 
     def _stream(self, step: int) -> _Stream:
         return _Stream("train", int(content_hash(str(self.config.seed), "train", str(step)), 16) % 2**48, self.device)
@@ -174,7 +182,7 @@ class TaskSampler:
         while len(found) < count:
             if prepared is None and stream.num_taken >= MOST * count:
                 raise DvkError(f"only {len(found)} of {stream.num_taken} generated tasks can be played", "see what `dvk doctor` finds")
-            size = math.ceil((count - len(found)) * self.config.train.oversample)
+            size = math.ceil((count - len(found)) * OVERSAMPLE)
             share = prepared if prepared is not None else self._share(stream.take(size))
             prepared = None
             found += [subject for subject in self.team.gather(share) if subject is not None]

@@ -10,6 +10,9 @@ import numpy as np
 
 from dvk.config import DiversityConfig
 
+SIMILAR = 0.6
+"""Average similarity within a cluster of structures: the same kernel with one operator more or less."""
+
 
 def labels(similarity: np.ndarray, settings: DiversityConfig) -> np.ndarray:
     """Clusters at average similarity `settings.similar` or more."""
@@ -30,8 +33,8 @@ def labels(similarity: np.ndarray, settings: DiversityConfig) -> np.ndarray:
         best = int(near[last].argmax())
         if len(chain) > 1 and near[last, chain[-2]] >= near[last, best]:
             best = chain[-2]
-        if near[last, best] < settings.similar:
-            # No remaining cluster is similar enough to it, and by reducibility no later one will be.
+        if near[last, best] < SIMILAR:
+            # Nothing left is near enough to it, and by reducibility nothing made later will be.
             _retire(near, alive, chain.pop())
         elif len(chain) > 1 and best == chain[-2]:
             chain.pop()
