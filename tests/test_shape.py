@@ -45,6 +45,14 @@ PARTS_OF_CLI = {"options", "help"}
 FORBIDDEN_NAMES = {"utils", "util", "common", "core", "helpers", "helper", "misc"}
 MAX_LINES = 450
 HELP_S = 0.4
+MAX_FUNCTION = 60
+MAX_NESTING = 4
+LONG = {
+    "dvk_pieces": "one text that every drop-in holds",
+    "map": "the judge pool's",
+}
+"""Functions that may be longer, and why."""
+NESTING = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)
 
 
 def name_of(path: Path) -> str:
@@ -320,3 +328,35 @@ def test_help_is_quick() -> None:
         if times[-1] < HELP_S:
             return
     assert min(times) < HELP_S, f"dvk --help takes {min(times):.2f} s of a processor"
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree(path)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+
+
+def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines from `def` to the last, without the docstring."""
+    assert function.end_lineno is not None
+    first = function.body[0]
+    said = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    return function.end_lineno - function.lineno + 1 - (first.end_lineno - first.lineno + 1 if said else 0)
+
+
+def nesting(node: ast.AST, depth: int = 0) -> int:
+    """Deepest block inside a function: one `if` is 1, `elif` no deeper than its `if`; inner functions count apart."""
+    deepest = depth
+    for name, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if not isinstance(child, ast.AST) or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                continue
+            chained = isinstance(node, ast.If) and name == "orelse" and len(node.orelse) == 1 and isinstance(child, ast.If)
+            deepest = max(deepest, nesting(child, depth + (isinstance(child, NESTING) and not chained)))
+    return deepest
+
+
+def test_functions_are_short_and_flat() -> None:
+    wrong = [f"{path}:{one.lineno}: {one.name} has {length(one)} lines" for path in FILES for one in functions(path)
+             if length(one) > MAX_FUNCTION and one.name not in LONG]
+    wrong += [f"{path}:{one.lineno}: {one.name} is nested {nesting(one)} deep" for path in FILES for one in functions(path)
+              if nesting(one) > MAX_NESTING]
+    assert wrong == []

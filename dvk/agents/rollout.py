@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple, ParamSpec, TypeVar
 
 from dvk.agents import dialects, policy, repair, selection, writers
@@ -106,9 +107,9 @@ def run_episodes(
             full, hungry = len(ready) >= settings.batch, court.num_waiting < court.workers
             if ready and (full or hungry):
                 lost: list[Unparsed] = []
-                for one, talk, candidate in generate_turns(ready[: settings.batch], backbone, dialect, config, step, asked_before, lost):
-                    court.submit((one, talk), one.subject.task, candidate)
-                for one, talk, candidate in repair_unparsed(lost, backbone, dialect, repair.repair_attempts(settings)):
+                asking = generate_turns(ready[: settings.batch], backbone, dialect, config, step, asked_before, lost)
+                repairing = repair_unparsed(lost, backbone, dialect, repair.repair_attempts(settings))
+                for one, talk, candidate in chain(asking, repairing):
                     court.submit((one, talk), one.subject.task, candidate)
                 verdicts = court.results(wait=False)
             else:
@@ -118,15 +119,19 @@ def run_episodes(
                 if isinstance(one, EpisodeRunner) and plays.get(one.position) is one:  # else of an earlier run, or trial, that was left
                     guarded(one, one.on_verdict, talk, verdict)
             for one in list(plays.values()):
-                news, one.news = one.news, []
-                for key, turn in news:
-                    if on_turn is not None:
-                        on_turn(key, turn)
+                _report_turns(one, on_turn)
                 if one.finished:
                     yield plays.pop(one.position).episode()
     finally:
         if judging is None:
             court.close()
+
+
+def _report_turns(one: EpisodeRunner, on_turn: OnTurn | None) -> None:
+    news, one.news = one.news, []
+    if on_turn is not None:
+        for key, turn in news:
+            on_turn(key, turn)
 
 
 def begin(

@@ -18,7 +18,7 @@ from dvk import crashes
 from dvk.agents import dialects, policy, writers
 from dvk.agents.rollout import sampling
 from dvk.agents.task_context import TaskContext
-from dvk.backbone import Backbone, Conversation, Sampling
+from dvk.backbone import Backbone, Completion, Conversation, Sampling
 from dvk.backends import default_device
 from dvk.config import Config
 from dvk.harness.placement import num_workers
@@ -72,21 +72,16 @@ def answered(
             repeated = [digest for digest in batch for _ in range(config.trials.samples)]
             tasks, questions = [arms[askers[digest][0]].subject for digest in repeated], [asked[digest] for digest in repeated]
             answers = writers.answers(backbone, tasks, questions, draws(dialect, config, step))
-            for number, (digest, answer) in enumerate(zip(repeated, answers, strict=True)):
-                sample = number % config.trials.samples
-                for key in askers[digest]:
-                    arm = arms[key]
-                    turn = Turn(messages=asked[digest].messages, completion=answer.text, tokens=answer.tokens, finish=answer.finish)
-                    if answer.finish == "error":
-                        turns[key, sample] = turn.model_copy(update={"malformed": f"the backbone failed: {answer.error}"})
-                        continue
-                    found = policy.read(dialect, arm.subject, answer, backbone.name, arm.skills, f"trial, sample {sample}")
-                    if isinstance(found, str):
-                        turns[key, sample] = turn.model_copy(update={"malformed": found})
-                        continue
-                    turns[key, sample] = turn.model_copy(update={"candidate": found})
-                    pending.add((key, sample))
-                    court.submit((run, (key, sample)), arm.subject.task, found)
+            new = {
+                (key, sample): _turn(dialect, arms[key], asked[digest], answer, backbone.name, sample)
+                for number, (digest, answer) in enumerate(zip(repeated, answers, strict=True))
+                for sample in [number % config.trials.samples] for key in askers[digest]
+            }
+            turns |= new
+            for place, turn in new.items():
+                if turn.candidate is not None:
+                    pending.add(place)
+                    court.submit((run, place), arms[place[0]].subject.task, turn.candidate)
             _take(court, run, turns, pending, wait=False)
         while pending:
             _take(court, run, turns, pending, wait=True)
@@ -94,6 +89,15 @@ def answered(
         if judging is None:
             court.close()
     return {key: tuple(turns[key, sample] for sample in range(config.trials.samples)) for key in arms}
+
+
+def _turn(dialect: dialects.Dialect, arm: TrialArm, question: Conversation, answer: Completion, proposer: str, sample: int) -> Turn:
+    """An arm's turn with the candidate that the answer holds, or with what is wrong with it."""
+    turn = Turn(messages=question.messages, completion=answer.text, tokens=answer.tokens, finish=answer.finish)
+    if answer.finish == "error":
+        return turn.model_copy(update={"malformed": f"the backbone failed: {answer.error}"})
+    found = policy.read(dialect, arm.subject, answer, proposer, arm.skills, f"trial, sample {sample}")
+    return turn.model_copy(update={"malformed" if isinstance(found, str) else "candidate": found})
 
 
 def draws(dialect: dialects.Dialect, config: Config, step: int) -> Sampling:

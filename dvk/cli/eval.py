@@ -54,17 +54,10 @@ def command(
     if (suite is None) == (compare is None):
         raise UsageError("give a suite, or --compare A B", "dvk eval data/tasks/examples, or dvk eval --compare runs/a runs/b")
     if compare is not None:
-        from dvk.pipelines.eval.comparing import compare as paired
-
-        found = paired(*compare, out, tuple(sys.argv))
-        print(json.dumps(found) if as_json else "\n".join(differences(found)))
+        _compare(compare, out, as_json)
         return
     assert suite is not None
-    if device not in (None, "cpu", "cuda"):
-        raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
-    unknown = [b for b in baseline or [] if b not in ("eager", "compile", "max-autotune")]
-    if unknown:
-        raise UsageError(f"unknown baseline: `{unknown[0]}`", "choose compile or max-autotune (eager is always timed)")
+    _check(device, baseline or [])
 
     from dvk import config as configuration
     from dvk.pipelines.eval import EvalRequest, evaluate
@@ -77,6 +70,20 @@ def command(
     )
     summary = evaluate(request, configuration.load(config, settings or [], {"remote.judge": judge, "remote.engine": engine}))
     print(json.dumps(summary) if as_json else "\n".join(lines(summary)))
+
+
+def _check(device: str | None, baseline: list[str]) -> None:
+    if device not in (None, "cpu", "cuda"):
+        raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
+    if unknown := [b for b in baseline if b not in ("eager", "compile", "max-autotune")]:
+        raise UsageError(f"unknown baseline: `{unknown[0]}`", "choose compile or max-autotune (eager is always timed)")
+
+
+def _compare(runs: tuple[Path, Path], out: Path | None, as_json: bool) -> None:
+    from dvk.pipelines.eval.comparing import compare
+
+    found = compare(*runs, out, tuple(sys.argv))
+    print(json.dumps(found) if as_json else "\n".join(differences(found)))
 
 
 # ---------------------------------------------------------------- for people

@@ -9,27 +9,21 @@ from typing import Annotated, Any
 
 import typer
 
-from dvk.cli.options import Conf, Settings
+from dvk.cli.options import Conf, Dtype, Init, Inputs, Settings
+from dvk.errors import UsageError
 
 
 def command(
     model: Annotated[str, typer.Argument(help="The file to make faster: model.py, model.py:Name or pkg.model:Name.")],
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option("--input", help='Example input where the file has no get_inputs(), e.g. "x=float32[64,1024]"; the grammar is below.'),
-    ] = None,
+    inputs: Inputs = None,
     also: Annotated[
         list[str] | None,
-        typer.Option(
-            "--extra-input",
-            "--also",
-            help='Another set of inputs that best.py is to be fast for, by what differs: "x=float32[32,1024]; '
-            'y=float32[32,1]"; or all inputs in order, without names.',
-        ),
+        typer.Option("--extra-input", "--also", help='Another set of inputs that best.py is to be fast for, by what differs: '
+                     '"x=float32[32,1024]; y=float32[32,1]"; or all inputs in order, without names.'),
     ] = None,
-    init: Annotated[list[str] | None, typer.Option("--init", help="Constructor argument: 512 or eps=1e-5.")] = None,
+    init: Init = None,
     eval_mode: Annotated[bool, typer.Option("--eval", help="Call .eval() on the module first.")] = False,
-    dtype: Annotated[str | None, typer.Option(help="Cast floating inputs and weights: float32, float16, bfloat16.")] = None,
+    dtype: Dtype = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda if there is a GPU).")] = None,
     backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
     backbone: Annotated[
@@ -66,15 +60,10 @@ def command(
 ) -> None:
     """Search for the fastest kernels that survive verification; exit 1 when nothing faster was proved."""
     from dvk import config as configuration
-    from dvk.errors import UsageError
     from dvk.pipelines.optimize import optimize
     from dvk.pipelines.optimize.request import OptimizeRequest
 
-    if device not in (None, "cpu", "cuda"):
-        raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
-    unknown = [b for b in baseline or [] if b not in ("eager", "compile")]
-    if unknown:
-        raise UsageError(f"unknown baseline: `{unknown[0]}`", "choose compile (eager is always timed)")
+    _check(device, baseline or [])
     merged = configuration.load(config, settings or [], {"optimize.budget_s": budget_s, "remote.judge": judge})
     request = OptimizeRequest(
         spec=model, inputs=tuple(inputs or ()), also=tuple(also or ()), init=tuple(init or ()), eval_mode=eval_mode, dtype=dtype,
@@ -85,6 +74,13 @@ def command(
     print(json.dumps(summary) if as_json else "\n".join(lines(summary)))
     if summary["status"] != "faster":
         raise typer.Exit(1)
+
+
+def _check(device: str | None, baseline: list[str]) -> None:
+    if device not in (None, "cpu", "cuda"):
+        raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
+    if unknown := [b for b in baseline if b not in ("eager", "compile")]:
+        raise UsageError(f"unknown baseline: `{unknown[0]}`", "choose compile (eager is always timed)")
 
 
 ENDED = {

@@ -9,38 +9,30 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dvk.cli.options import Conf, Engine, Settings
+from dvk.cli.options import Conf, Dtype, Engine, Init, Inputs, Settings
 from dvk.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from dvk.config import JudgeConfig
-    from dvk.pipelines.verify import VerifyRow
+    from dvk.pipelines.verify import VerifyJob, VerifyRow
 
 
 def command(
     reference: Annotated[str | None, typer.Argument(help="The reference: model.py, model.py:Name or pkg.model:Name.")] = None,
     candidates: Annotated[list[Path] | None, typer.Argument(help="Files that define ModelNew.")] = None,
     batch: Annotated[
-        Path | None,
-        typer.Option(help='JSONL instead: {"reference": path, "candidate": path or "source": text} a line.'),
-    ] = None,
+        Path | None, typer.Option(help='JSONL instead: {"reference": path, "candidate": path or "source": text} a line.')] = None,
     backend: Annotated[str, typer.Option(help="auto (by what a candidate imports), triton, cuda or cpp.")] = "auto",
     tier: Annotated[
-        str, typer.Option(help="smoke (check only), search (brief timing) or claim (fresh processes, reproducible).")
-    ] = "search",
+        str, typer.Option(help="smoke (check only), search (brief timing) or claim (fresh processes, reproducible).")] = "search",
     baseline: Annotated[list[str] | None, typer.Option(help="Also time against: compile, max-autotune, graph.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Candidates in work at once (default: the cores).")] = None,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option("--input", help='Example input where the file has no get_inputs(), e.g. "x=float32[64,1024]"; the grammar is below.'),
-    ] = None,
-    init: Annotated[list[str] | None, typer.Option("--init", help="Constructor argument: 512 or eps=1e-5.")] = None,
+    inputs: Inputs = None,
+    init: Init = None,
     eval_mode: Annotated[bool, typer.Option("--eval", help="Call .eval() on the modules first.")] = False,
-    dtype: Annotated[
-        str | None, typer.Option(help="Cast floating inputs and weights: float32, float16, bfloat16.")
-    ] = None,
+    dtype: Dtype = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: what the backend needs).")] = None,
     backward: Annotated[bool, typer.Option("--backward", help="Compare gradients, too.")] = False,
     require_kernels: Annotated[
@@ -57,9 +49,7 @@ def command(
     ] = None,
     engine: Engine = None,
     out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/verify-NAME-TIME).")] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Judge only what the run in --out has no verdict for.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Judge only what the run in --out has no verdict for.")] = False,
     selftest: Annotated[
         bool, typer.Option("--selftest", help="Attack this machine's judge with the red team's files; exit 0 if it catches all.")
     ] = False,
@@ -74,6 +64,32 @@ def command(
             raise UsageError("--selftest brings its own files", "dvk verify --selftest [--only A,D05] [--device cpu]")
         _selftest(only, device, workers, config, settings, as_json)
         return
+    _check(reference, candidates, batch, tier, contract, device, only)
+
+    from dvk import config as configuration
+    from dvk.pipelines.verify import VerifyRequest, verify
+
+    jobs, name = _jobs(reference, candidates, batch)
+    request = VerifyRequest(
+        jobs=jobs, name=name, backend=backend, device=device, tier=tier, contract=contract,  # type: ignore[arg-type]  # checked above
+        baselines=tuple(b for b in baseline or () if b != "eager"), workers=workers, inputs=tuple(inputs or ()), init=tuple(init or ()),
+        eval_mode=eval_mode, dtype=dtype, backward=backward, require_kernels=require_kernels, profile=profile, anew=anew,
+        out=out, resume=resume, argv=tuple(sys.argv),
+    )
+    merged = configuration.load(config, settings or [], {"remote.judge": judge, "remote.engine": engine})
+    rows, folder = verify(request, merged, progress=_progress)
+    print(f"verdicts: {folder / 'verdicts.jsonl'}", file=sys.stderr)
+    _print(rows, merged.judge, as_json)
+
+
+def _check(
+    reference: str | None, candidates: list[Path] | None, batch: Path | None, tier: str, contract: str, device: str | None, only: str | None
+) -> None:
+    """Refuse what does not go together, before anything is loaded.
+
+    Raises:
+        UsageError: says what to write instead.
+    """
     if only is not None:
         raise UsageError("--only goes with --selftest", "dvk verify --selftest --only A,D05")
     if (batch is None) == (reference is None):
@@ -90,45 +106,15 @@ def command(
     if device not in (None, "cpu", "cuda"):
         raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
 
-    from dvk import config as configuration
-    from dvk.pipelines.verify import VerifyRequest, all_ok, jobs_of, jobs_of_batch, verify
+
+def _jobs(reference: str | None, candidates: list[Path] | None, batch: Path | None) -> tuple[tuple[VerifyJob, ...], str]:
+    """What to judge, and a name for the run folder."""
+    from dvk.pipelines.verify import jobs_of, jobs_of_batch
 
     if batch is not None:
-        jobs, name = jobs_of_batch(batch), batch.stem
-    else:
-        assert reference is not None
-        jobs = jobs_of(reference, candidates or [])
-        name = reference.rpartition("/")[2].replace(".py", "").replace(":", "-")
-    request = VerifyRequest(
-        jobs=jobs,
-        name=name,
-        backend=backend,
-        device=device,  # type: ignore[arg-type]  # checked above, as is the tier
-        tier=tier,  # type: ignore[arg-type]
-        baselines=tuple(b for b in baseline or () if b != "eager"),
-        workers=workers,
-        inputs=tuple(inputs or ()),
-        init=tuple(init or ()),
-        eval_mode=eval_mode,
-        dtype=dtype,
-        backward=backward,
-        require_kernels=require_kernels,
-        contract=contract,  # type: ignore[arg-type]
-        profile=profile,
-        anew=anew,
-        out=out,
-        resume=resume,
-        argv=tuple(sys.argv),
-    )
-    merged = configuration.load(config, settings or [], {"remote.judge": judge, "remote.engine": engine})
-    rows, folder = verify(request, merged, progress=_progress)
-    print(f"verdicts: {folder / 'verdicts.jsonl'}", file=sys.stderr)
-    if as_json:
-        print(json.dumps([row.for_programs() for row in rows]))
-    else:
-        _print(rows, merged.judge)
-    if not all_ok(rows):
-        raise typer.Exit(1)
+        return jobs_of_batch(batch), batch.stem
+    assert reference is not None
+    return jobs_of(reference, candidates or []), reference.rpartition("/")[2].replace(".py", "").replace(":", "-")
 
 
 def _selftest(
@@ -155,7 +141,19 @@ def _progress(done: int, total: int, row: VerifyRow) -> None:
     print(f"[{done}/{total}] {row.job.label}: {row.verdict.status.value}", file=sys.stderr, flush=True)
 
 
-def _print(rows: list[VerifyRow], judge: JudgeConfig) -> None:
+def _print(rows: list[VerifyRow], judge: JudgeConfig, as_json: bool) -> None:
+    """Print the verdicts; exit 1 unless all are ok."""
+    from dvk.pipelines.verify import all_ok
+
+    if as_json:
+        print(json.dumps([row.for_programs() for row in rows]))
+    else:
+        _tell(rows, judge)
+    if not all_ok(rows):
+        raise typer.Exit(1)
+
+
+def _tell(rows: list[VerifyRow], judge: JudgeConfig) -> None:
     from rich.console import Console
 
     from dvk.harness.profiling.feedback import feedback

@@ -153,50 +153,14 @@ def verify(request: VerifyRequest, config: Config, progress: Progress | None = N
     with RunFolder.open(
         request.out, command="verify", name=request.name, argv=request.argv, config=config, resume=request.resume
     ) as run:
-        known = (
-            {}
-            if not request.resume
-            else {line["key"]: (Verdict.model_validate(line["verdict"]), line.get("mode"))
-                  for line in run.read(VERDICTS) if _unchanged(line)}
-        )
-        keys = [
-            _key(request, job, candidate, device, config.remote.judge or config.remote.engine)
-            for job, (candidate, device) in zip(request.jobs, placed, strict=True)
-        ]
-        rows: dict[int, VerifyRow] = {
-            i: VerifyRow(request.jobs[i], placed[i][0].backend, *known[key]) for i, key in enumerate(keys) if key in known
-        }
-        missing = [i for i in range(len(request.jobs)) if i not in rows]
+        kept = _Kept(request, placed, run, config.remote.judge or config.remote.engine, progress)
+        missing = [i for i in range(len(request.jobs)) if i not in kept.rows]
         loaded = _load(request, [(i, *placed[i]) for i in missing], config)
-
-        def task_of(i: int) -> Task | TaskError:
-            return loaded[request.jobs[i].reference, placed[i][1]]
-
-        def keep(i: int, verdict: Verdict) -> None:
-            task = task_of(i)
-            rows[i] = VerifyRow(request.jobs[i], placed[i][0].backend, verdict, task.mode if isinstance(task, Task) else None)
-            tracebacks.keep(run, request.jobs[i].label, [verdict.traceback])
-            beside, package = (task.beside, task.package) if isinstance(task, Task) else ((), "")
-            run.append(
-                VERDICTS,
-                {
-                    "key": keys[i],
-                    "reference": request.jobs[i].reference,
-                    "candidate": request.jobs[i].label,
-                    "backend": placed[i][0].backend,
-                    "mode": rows[i].mode,
-                    "verdict": verdict.model_dump(mode="json"),
-                    "beside": {name: content_hash(text) for name, text in beside},
-                    "package": package,
-                },
-            )
-            if progress is not None:
-                progress(len(rows), len(request.jobs), rows[i])
-
-        for i in missing:
-            if isinstance(found := task_of(i), TaskError):
-                keep(i, crashes.verdict(crashes.crashed(found, "loading it"), request.tier))
-        playable = [(i, task) for i in missing if isinstance(task := task_of(i), Task)]
+        found = {i: loaded[request.jobs[i].reference, placed[i][1]] for i in missing}
+        for i, task in found.items():
+            if isinstance(task, TaskError):
+                kept.add(i, task, crashes.verdict(crashes.crashed(task, "loading it"), request.tier))
+        playable = [(i, task) for i, task in found.items() if isinstance(task, Task)]
         workers = _workers(request, len(missing), config, {device for _, device in placed})
         pool = JudgePool(workers, config, None if request.anew else Remembered())
         judged = pool.map(
@@ -204,12 +168,54 @@ def verify(request: VerifyRequest, config: Config, progress: Progress | None = N
             require_kernels=request.require_kernels, contract=request.contract, profile=request.profile,
         )
         for position, verdict in judged:
-            keep(playable[position][0], verdict)
+            kept.add(*playable[position], verdict)
         if (line := tracebacks.told(run, "candidate")) is not None:
             print(line, file=sys.stderr)
         if not run.finished:
             run.finish("done")
-        return [rows[i] for i in range(len(request.jobs))], run.path
+        return [kept.rows[i] for i in range(len(request.jobs))], run.path
+
+
+class _Kept:
+    """The rows of a run: those that its folder has a verdict for, and new ones as they come.
+
+    Attributes:
+        rows: by position of the job.
+    """
+
+    def __init__(
+        self, request: VerifyRequest, placed: Sequence[tuple[Candidate, Device]], run: RunFolder, judge: str | None,
+        progress: Progress | None,
+    ):
+        self._request, self._placed, self._run, self._progress = request, placed, run, progress
+        self._keys = [_key(request, job, *place, judge) for job, place in zip(request.jobs, placed, strict=True)]
+        lines = run.read(VERDICTS) if request.resume else ()
+        known = {line["key"]: (Verdict.model_validate(line["verdict"]), line.get("mode")) for line in lines if _unchanged(line)}
+        self.rows: dict[int, VerifyRow] = {
+            i: VerifyRow(request.jobs[i], placed[i][0].backend, *known[key]) for i, key in enumerate(self._keys) if key in known
+        }
+
+    def add(self, i: int, task: Task | TaskError, verdict: Verdict) -> None:
+        """Write the verdict on job `i` to the folder."""
+        job, backend, run = self._request.jobs[i], self._placed[i][0].backend, self._run
+        row = self.rows[i] = VerifyRow(job, backend, verdict, task.mode if isinstance(task, Task) else None)
+        tracebacks.keep(run, job.label, [verdict.traceback])
+        beside, package = (task.beside, task.package) if isinstance(task, Task) else ((), "")
+        run.append(
+            VERDICTS,
+            {
+                "key": self._keys[i],
+                "reference": job.reference,
+                "candidate": job.label,
+                "backend": backend,
+                "mode": row.mode,
+                "verdict": verdict.model_dump(mode="json"),
+                "beside": {name: content_hash(text) for name, text in beside},
+                "package": package,
+            },
+        )
+        if self._progress is not None:
+            self._progress(len(self.rows), len(self._request.jobs), row)
 
 
 def all_ok(rows: Sequence[VerifyRow]) -> bool:

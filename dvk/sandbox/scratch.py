@@ -7,6 +7,7 @@ are moved up until none contains a folder, so depth has no cost. The module is a
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 MOST_BYTES = 1 << 30
 """Most bytes in a session's folder: extensions and their objects take some megabytes, caches some tens."""
@@ -40,18 +41,24 @@ def _full(path: str, size: int, steps: list[int]) -> bool:
                 folder = f"/proc/self/fd/{steps[-1]}"
             if not os.access(folder, os.R_OK | os.X_OK):
                 _mend(folder)
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    count += 1
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-                    else:
-                        size += entry.stat(follow_symlinks=False).st_blocks * 512
-                    if size > MOST_BYTES or count > MOST_FILES:
-                        return True
+            for num_bytes in _sizes(folder, waiting):
+                count, size = count + 1, size + num_bytes
+                if size > MOST_BYTES or count > MOST_FILES:
+                    return True
         except OSError:
             continue
     return size > MOST_BYTES
+
+
+def _sizes(folder: str, waiting: list[str]) -> Iterator[int]:
+    """Bytes of each entry; folders, of 0, are added to `waiting`."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(entry.path)
+                yield 0
+            else:
+                yield entry.stat(follow_symlinks=False).st_blocks * 512
 
 
 def _mend(folder: str) -> None:

@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -237,7 +238,7 @@ def replaced(model: torch.nn.Module, places: Collection[CallSite], called: Calla
     """
     whole = {id(model.get_submodule(place.path)): place for place in places if place.module is None and not place.name}
     real = torch.nn.Module.__call__
-    undo: list[Callable[[], None]] = []
+    undo: list[Callable[[], object]] = []
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         place = whole.get(id(self))
@@ -248,31 +249,29 @@ def replaced(model: torch.nn.Module, places: Collection[CallSite], called: Calla
     def through(place: CallSite, function: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *args, **kwargs: called(place, function, args, kwargs)
 
+    def route(place: CallSite) -> Iterator[Callable[[], object]]:
+        """Have calls at the place go through `called`; yields what takes each change back."""
+        owner = model.get_submodule(place.path)
+        if isinstance(owner, torch.jit.ScriptModule) and tracing:
+            yield from _swap_submodule(model, owner, through(place, owner))
+        elif id(owner) in whole and not place.name and tracing:
+            # The tracer calls modules by another path, which ends in their forward.
+            kept = {key: owner.__dict__.get(key) for key in ("forward", "_forward_hooks", "_forward_pre_hooks")}
+            yield partial(_restore, owner, kept)
+            owner.__dict__.update(_forward_hooks=OrderedDict(), _forward_pre_hooks=OrderedDict(), forward=through(place, owner.forward))
+        elif place.module is not None:
+            function = structures.resolved([place.module, place.name], home)
+            yield from _swap_global(function, through(place, function), home)
+        elif place.name:
+            owner.__dict__[place.name] = through(place, getattr(owner, place.name))
+            yield partial(owner.__dict__.pop, place.name)
+
     try:
         if whole and not tracing:
             torch.nn.Module.__call__ = call  # type: ignore[method-assign]
         for place in places:
-            if isinstance(owner := model.get_submodule(place.path), torch.jit.ScriptModule) and tracing:
-                for parent in model.modules():
-                    for name, held in list(parent._modules.items()):
-                        if held is owner:
-                            parent._modules[name] = _StandIn(through(place, owner))
-                            undo.append(lambda parent=parent, name=name, owner=owner: parent._modules.update({name: owner}))  # type: ignore[misc]
-            elif id(owner) in whole and not place.name and tracing:
-                # The tracer calls modules on another path, which ends in their forward.
-                kept = {key: owner.__dict__.get(key) for key in ("forward", "_forward_hooks", "_forward_pre_hooks")}
-                undo.append(lambda owner=owner, kept=kept: _restore(owner, kept))  # type: ignore[misc]
-                owner.__dict__.update(_forward_hooks=OrderedDict(), _forward_pre_hooks=OrderedDict(), forward=through(place, owner.forward))
-            elif place.module is not None:
-                function = structures.resolved([place.module, place.name], home)
-                for space in [home, *(vars(module) for module in list(sys.modules.values()) if isinstance(module, type(sys)))]:
-                    for name, held in list(space.items()):
-                        if held is function:
-                            space[name] = through(place, function)
-                            undo.append(lambda space=space, name=name, function=function: space.update({name: function}))  # type: ignore[misc]
-            elif place.name:
-                owner.__dict__[place.name] = through(place, getattr(owner, place.name))
-                undo.append(lambda owner=owner, name=place.name: owner.__dict__.pop(name))  # type: ignore[misc]
+            for back in route(place):
+                undo.append(back)
         yield
     finally:
         torch.nn.Module.__call__ = real  # type: ignore[method-assign]
@@ -286,6 +285,22 @@ class _StandIn(torch.nn.Module):
     def __init__(self, call: Callable[..., Any]):
         super().__init__()
         self.forward = call
+
+
+def _swap_submodule(model: torch.nn.Module, owner: torch.nn.Module, call: Callable[..., Any]) -> Iterator[Callable[[], object]]:
+    """Put a stand-in that makes `call` wherever `model` holds `owner`; yields what takes each back."""
+    for parent in model.modules():
+        for name in [name for name, held in parent._modules.items() if held is owner]:
+            parent._modules[name] = _StandIn(call)
+            yield partial(parent._modules.update, {name: owner})
+
+
+def _swap_global(function: Any, call: Callable[..., Any], home: dict[str, Any]) -> Iterator[Callable[[], object]]:
+    """Put `call` wherever a loaded module, or `home`, has `function` as a global; yields what takes each back."""
+    for space in [home, *(vars(module) for module in list(sys.modules.values()) if isinstance(module, type(sys)))]:
+        for name in [name for name, held in list(space.items()) if held is function]:
+            space[name] = call
+            yield partial(space.update, {name: function})
 
 
 def _restore(owner: Any, kept: dict[str, Any]) -> None:

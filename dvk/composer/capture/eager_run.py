@@ -42,15 +42,7 @@ def recorded(call: ModuleCall, places: Collection[CallSite], *, answers: bool, p
         args, kwargs = call.arguments([t.detach().clone() for t in call.tensors.values()])
         noting = _Noting(recording, call.home, model)
         with watched(model, recording.changes), replaced(model, places, noting.called, call.home), answering(noting.told, answers):
-            try:
-                with random_kept():
-                    model.forward(*args, **kwargs)
-                    if parts and is_strict:
-                        noting.again(call)
-            except CannotCompose:
-                raise
-            except Exception as error:  # a module of any kind may break any part of the capture
-                raise CannotCompose(f"forward() raised {type(error).__name__}: {error}") from error
+            noting.run(args, kwargs, call if parts and is_strict else None)
     return recording
 
 
@@ -66,6 +58,22 @@ class _Noting:
         self.is_small = sum(t.numel() for t in self.held.values()) < MAX_COMPARED
         self.modes = _modes()
         self.asked: dict[tuple[int, int], Any] = {}
+
+    def run(self, args: Any, kwargs: Any, again: ModuleCall | None) -> None:
+        """Call the module, and where `again` is given, with other values too.
+
+        Raises:
+            CannotCompose: see `recorded`.
+        """
+        try:
+            with random_kept():
+                self.model.forward(*args, **kwargs)
+                if again is not None:
+                    self.again(again)
+        except CannotCompose:
+            raise
+        except Exception as error:  # a module of any kind may break any part of the capture
+            raise CannotCompose(f"forward() raised {type(error).__name__}: {error}") from error
 
     def again(self, call: ModuleCall) -> None:
         """Call the module with other values, twice: a part must return the same kind each time.

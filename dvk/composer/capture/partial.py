@@ -95,12 +95,8 @@ def _searched(search: _Search, trace: Trace, tries: Iterator[int]) -> Any:
     for number in tries:
         try:
             with kept(search.call.model):
-                if not number and not search.places and search.parts is None:
-                    return trace(None)
-                with search.installed():
-                    recording = search.recorded()
-                    if not search.is_routed(recording):
-                        return trace(recording)
+                if made := search.attempt(trace, whole=not number and not search.places and search.parts is None):
+                    return made[0]
         except CannotCompose as error:
             log.debug("attempt %d: %s", number, error)
             first = error if first is None or _says_more(error, first) else first
@@ -148,6 +144,14 @@ class _Search:
         self.asking: list[CallSite] = []
         """Locations of questions about values, from the error raised before they had answers."""
         self.untried = [CallSite(path) for path in _children(call.model)]
+
+    def attempt(self, trace: Trace, *, whole: bool) -> tuple[Any, ...]:
+        """What `trace` makes, as one value: of the module as it is where `whole`; nothing where a run shows more to leave to PyTorch."""
+        if whole:
+            return (trace(None),)
+        with self.installed():
+            recording = self.recorded()
+            return () if self.is_routed(recording) else (trace(recording),)
 
     def installed(self) -> AbstractContextManager[None]:
         return self.parts.installed() if self.parts is not None else nullcontext()

@@ -69,11 +69,10 @@ def kept(model: torch.nn.Module) -> Iterator[None]:
         save(vars(module))
         functions += [*functions_of(module), *functions_in(vars(module))]
         for kind in type(module).__mro__:
-            if not is_library(kind):
-                for name, value in list(vars(kind).items()):
-                    if not name.startswith("__"):
-                        bound.append((kind, name, value))
-                        save(value)
+            for name, value in () if is_library(kind) else list(vars(kind).items()):
+                if not name.startswith("__"):
+                    bound.append((kind, name, value))
+                    save(value)
     for space, name, value in list(globals_of(functions)):
         if isinstance(value, (*ATOMS, torch.Tensor, list, dict, set, tuple, deque)):
             bound.append((space, name, value))

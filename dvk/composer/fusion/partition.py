@@ -56,8 +56,7 @@ def partition(graph: PrimGraph, may_merge: Callable[[FusionGroup, FusionGroup, I
                     continue
                 merged = _merge(first, second, users, outputs, position)
                 if merged is not None:
-                    for member in merged.members:
-                        owner[member] = merged
+                    owner.update(dict.fromkeys(merged.members, merged))
                     changed = True
     groups = list(dict.fromkeys(owner[p] for p in prims if p in owner))
     escapes = frozenset(

@@ -7,8 +7,8 @@ The order is that of cost: checks that most wrong candidates fail come first, an
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from statistics import median
 from types import MappingProxyType
@@ -87,6 +87,7 @@ class CandidateEvaluation:
         self.tolerance = 0.0
         self.follows = False
         """Whether it takes the reference's state_dict."""
+        self.stage = "compile"
         self.interpreted = False
         self.compiled: dict[str, Any] = {}
         self.own: KernelProvenance | None = None
@@ -134,8 +135,8 @@ class CandidateEvaluation:
             limit_s: seconds for the rounds.
             settle: ends other processes that the candidate has started.
         """
-        stage, began = "compile", time.perf_counter()
-        self.interpreted, self.home = untimed is not None, home
+        began = time.perf_counter()
+        self.stage, self.interpreted, self.home = "compile", untimed is not None, home
         self.contract = "module" if plan is None else "plan"
         if require_kernels:
             sampled = self.task.device == "cpu" and untimed is None
@@ -144,20 +145,8 @@ class CandidateEvaluation:
             self.say("queue")
             with self.lane(False):
                 self.say("compile")
-                if self.own is not None and deprived:
-                    with self.own.while_loading():
-                        self.bench.load_candidate(self.peer, source)
-                        self.peer.answer()
-                        self.follows = self.holding.load(0)
-                elif plan is None:
-                    self.bench.load_candidate(self.peer, source)
-                    self.peer.answer()
-                else:
-                    loaded = self.peer.ask("plan", plan=plan)
-                    self.compiled = loaded.get("compiled", {})
-                    if self.own is not None:
-                        self.own.prove_plan(loaded.get("operators", ()))
-                stage = "check"
+                self._load(source, plan, deprived)
+                self.stage = "check"
                 if self.own is not None and deprived:
                     self.own.first_call(native := self.cases.fresh(0))
                     self.checked.append(native)
@@ -173,42 +162,44 @@ class CandidateEvaluation:
             self.say("prepare")
             with self.lane(False), self.threads():
                 self.cases.stock(self.bench.rounds_within(limit_s, 1 + len(arms), rounds))
-            if plan is not None:
-                self.peer.ask("prepare")
-            self.say("queue")
-            with self.lane(True):
-                stage = "time"
-                self.say("time")
-                if plan is None:
-                    timed = self._timed(arms, rounds, limit_s)
-                else:
-                    samples, outputs = self.bench.time_pair(
-                        self.peer, rounds=rounds, limit_s=limit_s, on_output=self._timed_output, width=self.settings.settled
-                    )
-                found = self._profiled() if profile else {}
             if plan is None:
-                return {**timed, **found, "coverage": self._covered()}
-            self.say("check")
-            for told in outputs:
-                self._timed_output(*told)  # a plan returns its other results as recorded
-            return self._findings(
-                Status.OK, "done", samples=samples.ms, charged_ms=0.0, seconds_timed=samples.seconds, regime="device", **found,
-            )
-        except CandidateFailed as error:
+                return self._module_timed(arms, rounds, limit_s, profile)
+            return self._plan_timed(rounds, limit_s, profile)
+        except (CandidateFailed, WrongResult, OutOfBoundsWrite, InputChanged, OutputOverwritten, Changed, Interfered, Gone) as error:
+            return self._failed(error)
+
+    def _load(self, source: str, plan: dict[str, Any] | None, deprived: bool) -> None:
+        """Have the candidate's process build it, or the player take its plan."""
+        if self.own is not None and deprived:
+            with self.own.while_loading():
+                self.bench.load_candidate(self.peer, source)
+                self.peer.answer()
+                self.follows = self.holding.load(0)
+        elif plan is None:
+            self.bench.load_candidate(self.peer, source)
+            self.peer.answer()
+        else:
+            loaded = self.peer.ask("plan", plan=plan)
+            self.compiled = loaded.get("compiled", {})
+            if self.own is not None:
+                self.own.prove_plan(loaded.get("operators", ()))
+
+    def _failed(self, error: Exception) -> Findings:
+        """Findings on a candidate that failed in `self.stage`."""
+        stage, timed = self.stage, "in a timed call: " if self.stage == "time" else ""
+        if isinstance(error, CandidateFailed):
             again = {"deprive": True} if self.own is not None and self.own.ended else {}
             return self._findings(error.status, error.stage or stage, error=error.error, **again)
-        except WrongResult as error:
+        if isinstance(error, WrongResult):
             self.worst = error.error if not error.error <= self.worst else self.worst
             return self._findings(Status.MISMATCH, stage, error=str(error))
-        except OutOfBoundsWrite as error:
+        if isinstance(error, OutOfBoundsWrite):
             return self._findings(Status.LAUNCH_ERROR, stage, error=f"in a timed call: {error}")
-        except (InputChanged, OutputOverwritten, Changed) as error:
-            return self._findings(Status.MISMATCH, stage, error=f"{'in a timed call: ' if stage == 'time' else ''}{error}")
-        except Interfered as error:
+        if isinstance(error, Interfered):
             return self._findings(Status.CHEAT, stage, error=f"it interfered with the judging: {error}")
-        except Gone:
-            # Its parent knows how it ended.
+        if isinstance(error, Gone):  # its parent knows how it ended
             return self._findings(Status.LAUNCH_ERROR, stage, error="it ended its process", gone=True)
+        return self._findings(Status.MISMATCH, stage, error=f"{timed}{error}")
 
     def _findings(self, status: Status, stage: str, **more: Any) -> Findings:
         reached = bool(self.checked) or status is Status.MISMATCH
@@ -349,6 +340,37 @@ class CandidateEvaluation:
             raise CandidateFailed(Status.MISMATCH, "check", str(outcome.text))
 
     # ------------------------------------------------------------ time
+
+    def _module_timed(self, arms: Mapping[str, RunnerClient], rounds: int, limit_s: float, profile: bool) -> Findings:
+        """Its host code, in rounds with the arms."""
+        with self._timing():
+            timed = self._timed(arms, rounds, limit_s)
+            found = self._profiled() if profile else {}
+        return {**timed, **found, "coverage": self._covered()}
+
+    def _plan_timed(self, rounds: int, limit_s: float, profile: bool) -> Findings:
+        """Its launches, replayed beside the reference's by the player."""
+        self.peer.ask("prepare")
+        with self._timing():
+            samples, outputs = self.bench.time_pair(
+                self.peer, rounds=rounds, limit_s=limit_s, on_output=self._timed_output, width=self.settings.settled
+            )
+            found = self._profiled() if profile else {}
+        self.say("check")
+        for told in outputs:
+            self._timed_output(*told)  # a plan returns its other results as recorded
+        return self._findings(
+            Status.OK, "done", samples=samples.ms, charged_ms=0.0, seconds_timed=samples.seconds, regime="device", **found,
+        )
+
+    @contextmanager
+    def _timing(self) -> Iterator[None]:
+        """The device is held for a measurement."""
+        self.say("queue")
+        with self.lane(True):
+            self.stage = "time"
+            self.say("time")
+            yield
 
     def _timed(self, arms: Mapping[str, RunnerClient], rounds: int, limit_s: float) -> Findings:
         with self.own.while_timing() if self.own is not None else nullcontext() as seen:

@@ -19,8 +19,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -107,6 +107,18 @@ def failure(error: BaseException) -> Answer:
         "stage": "compile" if said else None,
         "error": said or blame(error),
     }
+
+
+@contextmanager
+def _without_gc() -> Iterator[None]:
+    gc.collect()
+    gc.freeze()  # so that another collection takes no time
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
 
 
 class Runner:
@@ -255,70 +267,67 @@ class Runner:
         result: Any = None
         self.leaves, self.earlier = [], []
         held, restore = self._held(), restoring(self.written if sync else [])
-        gc.collect()
-        gc.freeze()  # so that another collection takes no time
-        gc.disable()
-        number, spare, outputs = control[GO], process_memory.HeapReserve(), Outputs()
-        link.ring(b"r")
-        try:
-            with torch.no_grad():
-                while (byte := link.wait()) != b"x":
-                    if byte == b"c":
-                        self.copy_out(tensors)
-                        link.ring(b"k")
-                        continue
-                    if byte == b"b":
-                        self._copy_earlier(earlier)
-                        continue
-                    if byte == b"h":
-                        earlier = tensors
-                    tensors, result, leaves = [], None, []
-                    if byte == b"g":
-                        gc.collect()
-                    control[KEPT] = outputs.count()
-                    control[HELD] = torch.cuda.memory_allocated() if sync else 0
-                    spare.refill()
-                    try:
-                        for _ in range(WAKING if sync else 0):
-                            restore()
-                            self.call(*self.args, **self.kwargs)
-                            _synchronise()
-                        # After those calls, since they, too, change buffers and draw numbers.
-                        put_buffers(self.model, self.initial)
-                        if sync:
-                            _synchronise()
-                        number += 1
-                        spare.begin()
-                        link.ring(b"r")
-                        while control[GO] < number:
-                            pass
-                        if self.task.stochastic:  # earlier, it could draw numbers before the clock starts
-                            reseed(control[SEED])
-                        start = _now()
-                        result = self.call(*self.args, **self.kwargs)
-                        leaves, text = ([result], "*") if isinstance(result, torch.Tensor) else describe(result)
-                        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-                        addresses = [leaf.data_ptr() for leaf in tensors]  # part of the call: lazy tensors compute on this access
-                        if sync:
-                            _synchronise()
-                        end = _now()
-                        tensors += (kept := [buffers[name].contiguous() for buffers, name in held])
-                        for i, address in enumerate([*addresses, *(buffer.data_ptr() for buffer in kept)]):
-                            control[FIRST + i] = address
-                        control[START], control[END] = start, end
-                        outputs.add(leaves)
-                        told = {"constants": [leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)], "spec": text}
-                    except BaseException as error:  # noqa: BLE001 - see _guarded
-                        traceback.print_exc(limit=20)
-                        link.ring(b"e")
-                        link.send({"failed": failure(error)})
-                        continue
-                    link.ring(b"d")
-                    if self.tells:
-                        link.send(told)
-        finally:
-            gc.enable()
-            gc.unfreeze()
+        with torch.no_grad(), _without_gc():
+            number, spare, outputs = control[GO], process_memory.HeapReserve(), Outputs()
+            link.ring(b"r")
+            while (byte := link.wait()) != b"x":
+                if byte == b"c":
+                    self.copy_out(tensors)
+                    link.ring(b"k")
+                    continue
+                if byte == b"b":
+                    self._copy_earlier(earlier)
+                    continue
+                if byte == b"h":
+                    earlier = tensors
+                tensors, result, leaves = [], None, []
+                if byte == b"g":
+                    gc.collect()
+                control[KEPT] = outputs.count()
+                control[HELD] = torch.cuda.memory_allocated() if sync else 0
+                spare.refill()
+                try:
+                    self._wake(sync, restore)
+                    number += 1
+                    spare.begin()
+                    link.ring(b"r")
+                    while control[GO] < number:
+                        pass
+                    if self.task.stochastic:  # earlier, it could draw numbers before the clock starts
+                        reseed(control[SEED])
+                    start = _now()
+                    result = self.call(*self.args, **self.kwargs)
+                    leaves, text = ([result], "*") if isinstance(result, torch.Tensor) else describe(result)
+                    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+                    addresses = [leaf.data_ptr() for leaf in tensors]  # part of the call: lazy tensors compute on this access
+                    if sync:
+                        _synchronise()
+                    end = _now()
+                    tensors += (kept := [buffers[name].contiguous() for buffers, name in held])
+                    for i, address in enumerate([*addresses, *(buffer.data_ptr() for buffer in kept)]):
+                        control[FIRST + i] = address
+                    control[START], control[END] = start, end
+                    outputs.add(leaves)
+                    told = {"constants": [leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)], "spec": text}
+                except BaseException as error:  # noqa: BLE001 - see _guarded
+                    traceback.print_exc(limit=20)
+                    link.ring(b"e")
+                    link.send({"failed": failure(error)})
+                    continue
+                link.ring(b"d")
+                if self.tells:
+                    link.send(told)
+
+    def _wake(self, sync: bool, restore: Callable[[], None]) -> None:
+        """On a GPU, calls before the timed one; then the module's buffers as they were before the first."""
+        for _ in range(WAKING if sync else 0):
+            restore()
+            self.call(*self.args, **self.kwargs)
+            _synchronise()
+        # After those calls, since they, too, change buffers and draw numbers.
+        put_buffers(self.model, self.initial)
+        if sync:
+            _synchronise()
 
     # ------------------------------------------------------------ parts
 

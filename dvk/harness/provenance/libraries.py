@@ -58,11 +58,15 @@ def disable_libraries(pid: int, home: str, already: Collection[Span] = ()) -> fr
             found = {span for span in spans if span.path in taken or _is_own(span.path, home) and _is_copy(held.fileno(), span, taken)}
             for span in found:
                 for first, size in _code(span) if span.path in taken else [(span.start, span.size)]:
-                    for start in range(0, size, CHUNK):
-                        os.pwrite(held.fileno(), trap * (min(CHUNK, size - start) // len(trap)), first + start)
+                    _fill(held.fileno(), trap, first, size)
     except OSError:
         return frozenset()
     return frozenset(found) | frozenset(already)
+
+
+def _fill(memory: int, trap: bytes, first: int, size: int) -> None:
+    for start in range(0, size, CHUNK):
+        os.pwrite(memory, trap * (min(CHUNK, size - start) // len(trap)), first + start)
 
 
 def _code(span: Span) -> list[tuple[int, int]]:

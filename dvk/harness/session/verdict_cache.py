@@ -132,10 +132,9 @@ class Remembered:
                 try:
                     connection = self._open()
                     rows: list[tuple[str]] = connection.execute(statement, values).fetchall()
-                    if writes:
-                        self._insertions += 1
-                        if self._insertions % TRIM_EVERY == 1:
-                            self._trim(connection)
+                    self._insertions += writes
+                    if writes and self._insertions % TRIM_EVERY == 1:
+                        self._trim(connection)
                     return rows
                 except (OSError, sqlite3.OperationalError):  # unwritable, full, or locked for too long
                     self._drop()

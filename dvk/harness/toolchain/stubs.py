@@ -76,11 +76,8 @@ class Stubs:
         try:
             with end:
                 for _ in range(MOST_ASKED):
-                    while (asked := frames.next()) is None:
-                        data = end.recv(1 << 16)
-                        if not data:
-                            return
-                        frames.feed(data)
+                    if (asked := _next(frames, end)) is None:
+                        return
                     built = self.get(str(asked.get("name")), str(asked.get("source")))
                     wire.send(end, {"library": None if built is None else base64.b64encode(built).decode()})
         except (OSError, wire.Garbled):
@@ -108,6 +105,15 @@ class Stubs:
             os.replace(aside, path)
         except OSError:
             return
+
+
+def _next(frames: wire.Frames, end: socket.socket) -> Any:
+    """The next request; None when the other end is closed."""
+    while (asked := frames.next()) is None:
+        if not (data := end.recv(1 << 16)):
+            return None
+        frames.feed(data)
+    return asked
 
 
 def ask_through(descriptor: int) -> None:

@@ -33,7 +33,7 @@ from dvk.pipelines.eval import hygiene, page, playing, recorded, retime, suites,
 from dvk.pipelines.eval.kernelbench_ids import results
 from dvk.pipelines.eval.progress import Progress
 from dvk.pipelines.eval.request import AGAIN, EPISODES, FACTS, ROWS, SUMMARY, UNPLAYED, EvalRequest, Unplayed
-from dvk.pipelines.eval.rows import reason, rows_for, tries, winner
+from dvk.pipelines.eval.rows import EvalRow, reason, rows_for, tries, winner
 from dvk.pipelines.eval.spending import Meter
 from dvk.pipelines.report.units import many
 from dvk.records import Device, Episode, Verdict
@@ -99,17 +99,24 @@ def evaluate(request: EvalRequest, config: Config) -> dict[str, Any]:
                 progress.say(line)
         rows = rows_for(episodes, unplayed, again, {p.name: p.groups for p in problems}, {row["name"]: row for row in run.read(FACTS)})
         run.write_text(ROWS, "".join(row.model_dump_json() + "\n" for row in rows))
-        summary = {
-            **tables.summarise(rows, baselines=request.baselines, flagged=hygiene.hygiene_flags(rows, run)),
-            "policy": request.policy, "suite": str(request.suite), "samples": request.samples, "turns": request.turns,
-            "iterations": request.iterations, "device": device, "backend": backend, "cost": meter.total(rows), "run": str(run.path),
-            "tracebacks": tracebacks.count(run), "eval_mode": request.eval_mode,
-            "num_in_train_mode": sum(bool(row.get("depends")) for row in {row["name"]: row for row in run.read(FACTS)}.values()),
-        }  # fmt: skip
+        summary = summarised(request, run, rows, meter, device, backend)
         run.append(SUMMARY, summary)
         page.write(run, rows, summary)
         run.finish("done")
         return {**summary, **exported(run, problems, request)}
+
+
+def summarised(
+    request: EvalRequest, run: RunFolder, rows: Sequence[EvalRow], meter: Meter, device: Device, backend: str
+) -> dict[str, Any]:
+    """The tables of a run that has ended, what was asked, and what it cost."""
+    return {
+        **tables.summarise(rows, baselines=request.baselines, flagged=hygiene.hygiene_flags(rows, run)),
+        "policy": request.policy, "suite": str(request.suite), "samples": request.samples, "turns": request.turns,
+        "iterations": request.iterations, "device": device, "backend": backend, "cost": meter.total(rows), "run": str(run.path),
+        "tracebacks": tracebacks.count(run), "eval_mode": request.eval_mode,
+        "num_in_train_mode": sum(bool(row.get("depends")) for row in {row["name"]: row for row in run.read(FACTS)}.values()),
+    }  # fmt: skip
 
 
 def check(request: EvalRequest) -> None:

@@ -38,7 +38,13 @@ def tools(library: Path | None) -> MCPServer:
         library: the skills' file; None takes the default one.
     """
     server = MCPServer("dvk", title="dvk", instructions=INSTRUCTIONS, version=dvk.__version__, log_level="WARNING")
-    kept = [] if library is None else ["--library", str(library)]
+    add_judging(server, library)
+    add_skills(server, library)
+    return server
+
+
+def add_judging(server: MCPServer, library: Path | None) -> None:
+    """`verify` and `optimize`."""
 
     @server.tool()
     async def verify(
@@ -88,8 +94,13 @@ def tools(library: Path | None) -> MCPServer:
         """
         flags = ["--budget-s", str(budget_s), *described(backend, device, inputs, init), *(f"--extra-input={one}" for one in also)]
         flags += ["--backbone", backbone] if backbone else []
-        result: dict[str, Any] = await command(["optimize", *flags, *kept, "--", model], context)
+        flags += [] if library is None else ["--library", str(library)]
+        result: dict[str, Any] = await command(["optimize", *flags, "--", model], context)
         return result
+
+
+def add_skills(server: MCPServer, library: Path | None) -> None:
+    """`skills_search` and `skills_show`."""
 
     @server.tool()
     def skills_search(
@@ -113,8 +124,6 @@ def tools(library: Path | None) -> MCPServer:
                 return markdown.render(opened.get(name))
         except DvkError as error:
             raise ToolError(f"{error.message} ({error.hint})") from None
-
-    return server
 
 
 async def command(arguments: Sequence[str], context: Context) -> Any:

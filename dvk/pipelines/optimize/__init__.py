@@ -58,15 +58,7 @@ def optimize(request: OptimizeRequest, config: Config) -> dict[str, Any]:
         problem = f"on the CPU {backend} kernels are checked and not timed, so none can be found to be faster"
         raise UsageError(problem, f"leave out --backend {backend}; `dvk verify` checks such kernels")
     strategy = registry.resolve(request.strategy, search.STRATEGIES, "strategy")
-    if request.backbone is None and request.strategy in search.ASK_A_MODEL:
-        problem = f"`--strategy {request.strategy}` asks a language model"
-        raise UsageError(problem, "add --backbone, e.g. --backbone nano, or choose --strategy composer")
-    if request.also and request.backbone is not None:
-        problem = "`--extra-input` joins kernels in one drop-in, which only the composer's can be"
-        raise UsageError(problem, "drop the language model, or make a drop-in for each set of inputs")
-    if request.backbone is not None and request.strategy in search.ASK_NONE:
-        problem = f"`--strategy {request.strategy}` asks no language model"
-        raise UsageError(problem, "drop --backbone, or choose --strategy auto, in which both propose")
+    check(request)
     # Loading a module takes seconds: errors that need no module are reported before.
     if config.remote.judge is not None:
         remote.require_ours(config, "the best candidate has to be confirmed at the claim tier")
@@ -111,3 +103,20 @@ def optimize(request: OptimizeRequest, config: Config) -> dict[str, Any]:
             winner = session.confirm(live)
         groups = summary.groups(TaskContext(task, session.captured, backend), winner)
         return finish([session], [winner], [groups], request.strategy, request.backbone)
+
+
+def check(request: OptimizeRequest) -> None:
+    """Refuse choices that do not go together, before anything is begun.
+
+    Raises:
+        UsageError: say which.
+    """
+    if request.backbone is None and request.strategy in search.ASK_A_MODEL:
+        problem = f"`--strategy {request.strategy}` asks a language model"
+        raise UsageError(problem, "add --backbone, e.g. --backbone nano, or choose --strategy composer")
+    if request.also and request.backbone is not None:
+        problem = "`--extra-input` joins kernels in one drop-in, which only the composer's can be"
+        raise UsageError(problem, "drop the language model, or make a drop-in for each set of inputs")
+    if request.backbone is not None and request.strategy in search.ASK_NONE:
+        problem = f"`--strategy {request.strategy}` asks no language model"
+        raise UsageError(problem, "drop --backbone, or choose --strategy auto, in which both propose")

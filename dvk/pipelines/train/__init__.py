@@ -23,6 +23,7 @@ import torch
 
 from dvk import backends
 from dvk.agents import TaskContext, run_episodes, trials, writers
+from dvk.backbone import Backbone
 from dvk.config import Config, changed
 from dvk.distributed import ProcessGroup
 from dvk.errors import UsageError
@@ -103,53 +104,10 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
                 row = {"step": 0, **validate(run, 0, draw, state, writer, config, judging)}
                 metrics.write([row])
                 live.step(row)
+            training = Training(run, config, team, state, draw, judging, writer, live, metrics)
             while state.step < request.steps:
-                step, clock, written = state.step, Clock(), writer.usage.seconds
-                live.stage("preparing tasks", step)
-                subjects = draw.step(step)
-                clock.lap("draw")
-                mine = team.shard(subjects)
-                live.stage("playing", step)
-                ended = list(run_episodes(mine, writer, state.library, config, judging=judging, step=step,
-                                       on_turn=lambda key, turn: live.turn(key.role, turn)))
-                episodes = team.gather(in_order(ended, mine))
-                clock.lap("play")
-                live.stage("trying skills", step)
-                proposed = trials.proposals(episode for episode in episodes if not degenerate(episode))
-                tried = trials.try_skills(proposed, {s.task.id: s for s in subjects}, writer, state.library, config, judging, step, team,
-                                          draw.earlier.subjects)
-                clock.lap("trials")
-                if short_of_memory(state.learner.device):
-                    judging.make_room()
-                worths = trials.summary_rewards(tried)
-                live.stage("learning", step)
-                assigned = [assign(episode, config, worths.get(episode.task.id)) for episode in episodes]
-                learned = [row for one in assigned for row in rows(one.episode)]
-                figures = update(state.learner, learned, config, seed=step, temperature=config.rollout.temperature, team=team)
-                writers.renew(writer, state.backbone)
-                clock.lap("learn")
-                save_step(run, step, [one.episode for one in assigned])
-                for name, texts in [*((n, [t]) for n, t in draw.tracebacks.items()), *((e.task.name, of_episode(e)) for e in episodes)]:
-                    tracebacks.keep(run, name, texts)
-                figures |= draw.note([one.episode for one in assigned], subjects) | trials.admit(state.library, tried, step)
-                state.library.record_all(event for one in assigned if not degenerate(one.episode) for event in plays(one.episode))
-                if config.library.every and (step + 1) % config.library.every == 0:
-                    figures |= churned(groom(state.library, config.library, step))
-                clock.lap("library")
-                if validates and ((step + 1) % validates == 0 or step + 1 == request.steps):
-                    live.stage("validating", step)
-                    figures |= validate(run, step + 1, draw, state, writer, config, judging)
-                    clock.lap("validate")
-                state.write(draw.memory())
-                clock.lap("save")
-                row = {"step": step + 1, **played([one.episode for one in assigned], worths), **figures,
-                       **summed(one.left_out for one in assigned), "skills": float(len(state.library)), **clock.laps,
-                       "write_s": round(writer.usage.seconds - written, 2)}
-                state.keep(row, config.train.keep_every)
-                metrics.write([row])
-                live.step(row)
-                page.write(run)
-                guards.look(step + 1, row)
+                row = training.step(validates=bool(validates) and ((state.step + 1) % validates == 0 or state.step + 1 == request.steps))
+                guards.look(row["step"], row)
             summary = {"run": str(run.path), "steps": state.step, "checkpoint": f"checkpoints/step_{state.step:06d}",
                        "skills": len(state.library), "processes": team.size}
         if team.is_main and (line := tracebacks.told(run)) is not None:
@@ -158,6 +116,75 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
         page.write(run)
         run.finish("done")
     return summary
+
+
+@dataclass(frozen=True)
+class Training:
+    """What every step is made with."""
+
+    run: RunFolder
+    config: Config
+    team: ProcessGroup
+    state: TrainState
+    draw: TaskSampler
+    judging: JudgeQueue[Any]
+    writer: Backbone
+    live: TrainingView
+    metrics: Metrics
+
+    def step(self, *, validates: bool) -> dict[str, Any]:
+        """Play, try, learn, keep, write; the step's row of metrics."""
+        run, config, state, draw, writer, live = self.run, self.config, self.state, self.draw, self.writer, self.live
+        step, clock, written = state.step, Clock(), writer.usage.seconds
+        live.stage("preparing tasks", step)
+        subjects = draw.step(step)
+        clock.lap("draw")
+        episodes = self.played(subjects, step)
+        clock.lap("play")
+        live.stage("trying skills", step)
+        proposed = trials.proposals(episode for episode in episodes if not degenerate(episode))
+        tried = trials.try_skills(proposed, {s.task.id: s for s in subjects}, writer, state.library, config, self.judging, step, self.team,
+                                  draw.earlier.subjects)
+        clock.lap("trials")
+        if short_of_memory(state.learner.device):
+            self.judging.make_room()
+        worths = trials.summary_rewards(tried)
+        live.stage("learning", step)
+        assigned = [assign(episode, config, worths.get(episode.task.id)) for episode in episodes]
+        learned = [row for one in assigned for row in rows(one.episode)]
+        figures = update(state.learner, learned, config, seed=step, temperature=config.rollout.temperature, team=self.team)
+        writers.renew(writer, state.backbone)
+        clock.lap("learn")
+        save_step(run, step, [one.episode for one in assigned])
+        for name, texts in [*((n, [t]) for n, t in draw.tracebacks.items()), *((e.task.name, of_episode(e)) for e in episodes)]:
+            tracebacks.keep(run, name, texts)
+        figures |= draw.note([one.episode for one in assigned], subjects) | trials.admit(state.library, tried, step)
+        state.library.record_all(event for one in assigned if not degenerate(one.episode) for event in plays(one.episode))
+        if config.library.every and (step + 1) % config.library.every == 0:
+            figures |= churned(groom(state.library, config.library, step))
+        clock.lap("library")
+        if validates:
+            live.stage("validating", step)
+            figures |= validate(run, step + 1, draw, state, writer, config, self.judging)
+            clock.lap("validate")
+        state.write(draw.memory())
+        clock.lap("save")
+        row = {"step": step + 1, **played([one.episode for one in assigned], worths), **figures,
+               **summed(one.left_out for one in assigned), "skills": float(len(state.library)), **clock.laps,
+               "write_s": round(writer.usage.seconds - written, 2)}
+        state.keep(row, config.train.keep_every)
+        self.metrics.write([row])
+        live.step(row)
+        page.write(run)
+        return row
+
+    def played(self, subjects: Sequence[TaskContext], step: int) -> list[Episode]:
+        """Every process's episodes, in the order of their tasks."""
+        mine = self.team.shard(subjects)
+        self.live.stage("playing", step)
+        ended = list(run_episodes(mine, self.writer, self.state.library, self.config, judging=self.judging, step=step,
+                                  on_turn=lambda key, turn: self.live.turn(key.role, turn)))
+        return self.team.gather(in_order(ended, mine))
 
 
 def check(config: Config) -> None:

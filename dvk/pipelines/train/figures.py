@@ -11,7 +11,7 @@ from types import MappingProxyType
 from dvk.errors import DvkError
 from dvk.learn import credit
 from dvk.learn.assign import REASONS
-from dvk.records import Episode, Status, Turn
+from dvk.records import Episode, Role, Status, Turn
 from dvk.skills.grooming import LibraryChange
 
 GUARD_STEPS = 3
@@ -39,19 +39,18 @@ def played(episodes: Sequence[Episode], worths: Worths = MappingProxyType({})) -
     rewards: dict[str, list[float]] = defaultdict(list)
     found: Counter[str] = Counter()
     judged: dict[tuple[str, str], bool] = {}
+    for task_id, role, number, turn in _turns(episodes):
+        found[f"answers_{role}"] += 1
+        found[f"unread_{role}"] += turn.malformed is not None
+        if role == "policy":
+            if turn.reward is not None:
+                rewards[f"reward_turn_{number}"].append(turn.reward)
+            found["right"] += _right(turn)
+            for threshold in THRESHOLDS:
+                found[f"fast_{threshold:g}"] += _speed(turn) > threshold
+        if turn.verdict is not None and turn.candidate is not None:
+            judged.setdefault((task_id, turn.candidate.id), turn.verdict.cached)
     for episode in episodes:
-        for trace in episode.traces:
-            for number, turn in enumerate(trace.turns):
-                found[f"answers_{trace.role}"] += 1
-                found[f"unread_{trace.role}"] += turn.malformed is not None
-                if trace.role == "policy":
-                    if turn.reward is not None:
-                        rewards[f"reward_turn_{number + 1}"].append(turn.reward)
-                    found["right"] += _right(turn)
-                    for threshold in THRESHOLDS:
-                        found[f"fast_{threshold:g}"] += _speed(turn) > threshold
-                if turn.verdict is not None and turn.candidate is not None:
-                    judged.setdefault((episode.task.id, turn.candidate.id), turn.verdict.cached)
         for name, value in _of_roles(episode, worths.get(episode.task.id, {})):
             rewards[name].append(value)
     answers = max(1, found["answers_policy"])
@@ -65,6 +64,14 @@ def played(episodes: Sequence[Episode], worths: Worths = MappingProxyType({})) -
         "best_speedup": math.exp(fmean(logs)) if logs else 0.0, "tasks": float(len(episodes)), "answers": float(found["answers_policy"]),
         "judged": float(len(judged)), "judged_anew": float(sum(not cached for cached in judged.values())),
     }
+
+
+def _turns(episodes: Sequence[Episode]) -> Iterator[tuple[str, Role, int, Turn]]:
+    """(task id, role, number of the turn from 1, turn)."""
+    for episode in episodes:
+        for trace in episode.traces:
+            for number, turn in enumerate(trace.turns, start=1):
+                yield episode.task.id, trace.role, number, turn
 
 
 def _of_roles(episode: Episode, worths: Mapping[int, float | None]) -> Iterator[tuple[str, float]]:
