@@ -47,10 +47,7 @@ MAX_LINES = 450
 HELP_S = 0.4
 MAX_FUNCTION = 60
 MAX_NESTING = 4
-LONG = {
-    "dvk_pieces": "one text that every drop-in holds",
-    "map": "the judge pool's",
-}
+LONG = {"dvk_pieces": "one text that every drop-in holds"}
 """Functions that may be longer, and why."""
 NESTING = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)
 

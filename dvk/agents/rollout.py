@@ -22,6 +22,7 @@ from dvk.config import Config
 from dvk.crashes import Crashed, fenced
 from dvk.harness.placement import num_workers
 from dvk.harness.queue import JudgeQueue
+from dvk.harness.session.judge_spec import JudgeSpec
 from dvk.records import Candidate, Episode, Role, Turn, content_hash
 from dvk.skills import Library
 
@@ -83,9 +84,8 @@ def run_episodes(
     """
     dialect = dialects.get(backbone.dialect)
     settings = config.rollout
-    court = (
-        judging if judging is not None else Judging(num_workers(config, default_device()), config, require_kernels=settings.require_kernels)
-    )
+    spec = JudgeSpec(require_kernels=settings.require_kernels)
+    court = judging if judging is not None else Judging(num_workers(config, default_device()), config, spec=spec)
     plays: dict[int, EpisodeRunner] = {}
     asked_before: Counter[str] = Counter()
     waiting = iter(enumerate(subjects))

@@ -23,6 +23,7 @@ from dvk.backends import default_device
 from dvk.config import Config
 from dvk.harness.placement import num_workers
 from dvk.harness.queue import JudgeQueue
+from dvk.harness.session.judge_spec import JudgeSpec
 from dvk.records import Skill, Turn, content_hash
 
 K = TypeVar("K")
@@ -52,7 +53,7 @@ def answered(
     dialect = dialects.get(backbone.dialect)
     settings = config.rollout
     court: JudgeQueue[Any] = judging if judging is not None else JudgeQueue(
-        num_workers(config, default_device()), config, require_kernels=settings.require_kernels)
+        num_workers(config, default_device()), config, spec=JudgeSpec(require_kernels=settings.require_kernels))
     asked: dict[str, Conversation] = {}
     askers: dict[str, list[K]] = defaultdict(list)
     turns: dict[tuple[K, int], Turn] = {}

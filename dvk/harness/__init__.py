@@ -22,5 +22,6 @@
 from dvk.harness.judge import BASELINES, judge
 from dvk.harness.pool import JudgePool
 from dvk.harness.session.judge_session import JudgeSession
+from dvk.harness.session.judge_spec import Judge, JudgeSpec
 
-__all__ = ["BASELINES", "JudgeSession", "JudgePool", "judge"]
+__all__ = ["BASELINES", "Judge", "JudgePool", "JudgeSession", "JudgeSpec", "judge"]

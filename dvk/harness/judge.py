@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 
 from dvk.config import Config
 from dvk.harness.session.attempt import passed
-from dvk.harness.session.judge_session import Contract, JudgeSession
+from dvk.harness.session.judge_session import JudgeSession
+from dvk.harness.session.judge_spec import Contract, JudgeSpec
 from dvk.records import Candidate, Task, Tier, Verdict
 
 BASELINES = ("compile", "max-autotune", "graph")
@@ -42,14 +43,14 @@ def judge(
         on_verdict: called with position and verdict as each is known.
         backward: compare gradients, too.
         require_kernels: reject candidates that leave the computation to PyTorch's operators.
-        contract: see `JudgeSession`.
+        contract: see `JudgeSpec`.
         deadline: on time.monotonic's clock; candidates not finished by then are missing at the end of the list.
 
     Raises:
         MachineError: no sandbox can be started.
     """
     verdicts: list[Verdict] = []
-    with JudgeSession(task, config, backward=backward, require_kernels=require_kernels, contract=contract) as court:
+    with JudgeSession(task, config, JudgeSpec(backward=backward, require_kernels=require_kernels, contract=contract)) as court:
         for position, candidate in enumerate(candidates):
             if passed(deadline):
                 break

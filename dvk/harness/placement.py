@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
-
 from dvk import registry
 from dvk.cluster.connection import connect
 from dvk.config import Config
 from dvk.harness.remote.ray import RayJudgeSession
 from dvk.harness.session.concurrency import local_workers, per_device
-from dvk.harness.session.judge_session import Contract, JudgeSession
+from dvk.harness.session.judge_session import JudgeSession
+from dvk.harness.session.judge_spec import Judge, JudgeSpec
 from dvk.records import Device, Task
-
-AnyJudgeSession: TypeAlias = "JudgeSession | RayJudgeSession | Any"
 
 SERVERS = {"kernelgym": "dvk.interop.kernelgym.remote:RemoteJudgeSession"}
 """Protocol of a server that judges → its judge session. By import path, since interop is a higher layer."""
 
 
 def open_session(
-    task: Task, config: Config, *, backward: bool = False, brief: bool = False, require_kernels: bool = False, gpu: str | None = None,
-    contract: Contract = "module", profile: bool | Literal["times"] = False,
-) -> AnyJudgeSession:
-    """Return a judge session for `task`; arguments as for `JudgeSession`.
+    task: Task, config: Config, spec: JudgeSpec = JudgeSpec(), *, gpu: str | None = None,  # noqa: B008 - it is frozen
+) -> Judge:
+    """Return a judge for `task`; `gpu` as for `JudgeSession`.
 
     Raises:
         UsageError: `remote.judge` or `remote.engine` is invalid.
         MachineError: the cluster cannot be reached.
     """
     if config.remote.judge is not None:
-        return registry.resolve("kernelgym", SERVERS, "protocol")(
-            task, config, backward=backward, brief=brief, require_kernels=require_kernels, contract=contract, profile=profile)
+        judge: Judge = registry.resolve("kernelgym", SERVERS, "protocol")(task, config, spec)
+        return judge
     if config.remote.engine is not None:
-        return RayJudgeSession(
-            task, config, backward=backward, brief=brief, require_kernels=require_kernels, contract=contract, profile=profile
-        )
-    return JudgeSession(
-        task, config, backward=backward, brief=brief, require_kernels=require_kernels, gpu=gpu, contract=contract, profile=profile)
+        return RayJudgeSession(task, config, spec)
+    return JudgeSession(task, config, spec, gpu=gpu)
 
 
 def num_workers(config: Config, device: Device) -> int:

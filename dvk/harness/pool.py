@@ -10,20 +10,20 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
 
 from dvk import backends, crashes, machine
 from dvk.config import Config
-from dvk.harness.placement import AnyJudgeSession, is_remote, open_session
+from dvk.harness.placement import is_remote, open_session
 from dvk.harness.session import recording
 from dvk.harness.session.concurrency import gpu_for
-from dvk.harness.session.judge_session import Contract, JudgeSession
+from dvk.harness.session.judge_spec import Judge, JudgeSpec
 from dvk.harness.session.memory_admission import SpareMemory, extra_bytes
 from dvk.harness.session.single_flight import SingleFlight
-from dvk.harness.session.verdict_cache import Remembered, key
-from dvk.records import Candidate, Task, Tier, Verdict
+from dvk.harness.session.verdict_cache import Remembered, judged, key
+from dvk.records import Candidate, Task, Verdict
 
 Job = tuple[Task, Candidate]
 
@@ -44,7 +44,7 @@ class JudgePool:
         self._keep = False
         self._spare = SpareMemory(-(-self.workers // max(1, len(machine.gpu_names()))))
         self._lock = threading.Lock()
-        self._idle: dict[object, list[AnyJudgeSession]] = {}
+        self._idle: dict[object, list[Judge]] = {}
         """Judge sessions that wait for the next `map`, by their settings."""
 
     def __enter__(self) -> JudgePool:
@@ -69,25 +69,14 @@ class JudgePool:
         if machine.gpu_names():
             threading.Thread(target=recording.warm, args=(self.config.limits,), daemon=True).start()
 
-    def map(
-        self,
-        jobs: Iterable[Job],
-        *,
-        tier: Tier = "search",
-        baselines: Sequence[str] = (),
-        backward: bool = False,
-        require_kernels: bool = False,
-        contract: Contract = "module",
-        profile: bool | Literal["times"] = False,
-        first: int = 0,
-    ) -> Iterator[tuple[int, Verdict]]:
+    def map(self, jobs: Iterable[Job], spec: JudgeSpec = JudgeSpec(), *, first: int = 0) -> Iterator[tuple[int, Verdict]]:  # noqa: B008 - frozen
         """Yield (position of the job, verdict) as each ends, one per job. Several threads may call it at once.
 
         An exception of dvk while a candidate is judged becomes its verdict, `broken_task` with a traceback.
 
         Args:
             jobs: candidates with their tasks.
-            tier, baselines, backward, require_kernels, contract, profile: see `JudgeSession`.
+            spec: settings for every candidate.
             first: number of the first worker, if several callers share the GPUs.
 
         Raises:
@@ -97,66 +86,18 @@ class JudgePool:
         where = is_remote(self.config)
         desk = _Desk(jobs, self._spare, any_size=bool(where))
         planned = (task.device == "cuda" and backends.get(candidate.backend).has_launch_plan for task, candidate in jobs)
-        if contract != "module" and any(planned):
+        if spec.contract != "module" and any(planned):
             self.warm()
         if not where and any(task.device == "cuda" for task, _ in jobs):
             self._spare.look()
-        once: SingleFlight[Verdict] = SingleFlight()
-        results: queue.SimpleQueue[tuple[int, Verdict] | BaseException | None] = queue.SimpleQueue()
-
-        def work(number: int) -> None:
-            court: AnyJudgeSession | None = None
-            kind: object = None
-            hand = _Hand(gpu_for(jobs[0][0], first + number) if jobs else None)
-
-            def judged(task: Task, candidate: Candidate) -> Verdict:
-                nonlocal court, kind
-                if court is not None and court.task.id != task.id:
-                    court.switch_task(task)
-                elif court is None:
-                    gpu = gpu_for(task, first + number)
-                    kind = gpu, backward, require_kernels, contract, profile
-                    court = self._again(kind, task) or open_session(
-                        task, self.config, backward=backward, require_kernels=require_kernels, gpu=gpu, contract=contract, profile=profile)
-                court.sharers = self.workers if self._keep else len(threads)
-                if isinstance(court, JudgeSession):
-                    court.make_room = self.make_room
-                mine = court
-                flags: dict[str, object] = {"backward": backward, "require_kernels": require_kernels, "contract": contract, **where}
-                if profile:
-                    flags["profile"] = profile
-                name = key(task, candidate, tier, baselines, self.config, flags)
-                return once.do(name, lambda: self._judge(mine, candidate, tier, baselines, name))[0]
-
-            try:
-                while (job := desk.take(hand)) is not None:
-                    position, (task, candidate) = job
-                    try:
-                        verdict = judged(task, candidate)
-                    except Exception as error:  # the fence: see dvk.crashes
-                        if crashes.ends_all(error):
-                            raise
-                        verdict = crashes.verdict(crashes.crashed(error, "judging it"), tier)
-                        if court is not None:  # its state is unknown
-                            court.close()
-                    results.put((position, verdict))
-                if court is not None:
-                    self._rest(kind, court)
-                results.put(None)
-            except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
-                results.put(error)
-                if court is not None:
-                    court.close()
-            finally:
-                desk.leave(hand)
-
-        threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(min(self.workers, max(1, len(desk))))]
-        for thread in threads:
-            thread.start()
-        running = len(threads)
+        running = min(self.workers, max(1, len(jobs)))
+        batch = _Batch(spec, spec.flags | where, desk, self.workers if self._keep else running)
+        for number in range(first, first + running):
+            hand = _Hand(gpu_for(jobs[0][0], number) if jobs else None)
+            threading.Thread(target=self._work, args=(batch, hand, number), daemon=True).start()
         try:
             while running:
-                result = results.get()
+                result = batch.results.get()
                 if result is None:
                     running -= 1
                 elif isinstance(result, BaseException):
@@ -166,8 +107,47 @@ class JudgePool:
         finally:
             desk.shut()
 
-    def _again(self, kind: object, task: Task) -> AnyJudgeSession | None:
-        """Return a judge session of an earlier `map`, preferably one that holds this task."""
+    def _work(self, batch: _Batch, hand: _Hand, number: int) -> None:
+        """A worker of one `map`."""
+        spec = batch.spec
+        try:
+            while (job := batch.desk.take(hand)) is not None:
+                position, (task, candidate) = job
+                try:
+                    court = hand.court = self._court(batch, hand, task, number)
+                    name = key(task, candidate, spec.tier, spec.baselines, self.config, batch.flags)
+                    verdict = batch.once.do(name, partial(judged, court, candidate, spec, self.remembered, name))[0]
+                except Exception as error:  # the fence: see dvk.crashes
+                    if crashes.ends_all(error):
+                        raise
+                    verdict = crashes.verdict(crashes.crashed(error, "judging it"), spec.tier)
+                    if hand.court is not None:  # its state is unknown
+                        hand.court.close()
+                batch.results.put((position, verdict))
+            if hand.court is not None:
+                self._rest(hand.kind, hand.court)
+            batch.results.put(None)
+        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
+            batch.results.put(error)
+            if hand.court is not None:
+                hand.court.close()
+        finally:
+            batch.desk.leave(hand)
+
+    def _court(self, batch: _Batch, hand: _Hand, task: Task, number: int) -> Judge:
+        """Return the worker's judge, switched to the task, or one of an earlier `map`, or a new one."""
+        court = hand.court
+        if court is not None and court.task.id != task.id:
+            court.switch_task(task)
+        elif court is None:
+            gpu = gpu_for(task, number)
+            hand.kind = gpu, batch.spec.of_session
+            court = self._again(hand.kind, task) or open_session(task, self.config, batch.spec, gpu=gpu)
+        court.sharers, court.make_room = batch.sharers, self.make_room
+        return court
+
+    def _again(self, kind: object, task: Task) -> Judge | None:
+        """A court of an earlier `map`, at best one that holds this task."""
         with self._lock:
             waiting = self._idle.get(kind, [])
             if not waiting:
@@ -177,8 +157,8 @@ class JudgePool:
             court.switch_task(task)
         return court
 
-    def _rest(self, kind: object, court: AnyJudgeSession) -> None:
-        if not self._keep or court.broken is not None or (isinstance(court, JudgeSession) and extra_bytes(court.task)):
+    def _rest(self, kind: object, court: Judge) -> None:
+        if not self._keep or court.broken is not None or extra_bytes(court.task):
             court.close()
             return
         with self._lock:
@@ -190,14 +170,18 @@ class JudgePool:
         if spare is not None:
             spare.close()
 
-    def _judge(self, court: AnyJudgeSession, candidate: Candidate, tier: Tier, baselines: Sequence[str], name: str) -> Verdict:
-        if self.remembered is not None and (known := self.remembered.recall(name)) is not None:
-            return known
-        verdict = court.judge(candidate, tier, baselines)
-        assert verdict is not None, "there is no deadline"
-        if self.remembered is not None:
-            self.remembered.remember(name, verdict)
-        return verdict
+
+@dataclass
+class _Batch:
+    """What the workers of one `map` share."""
+
+    spec: JudgeSpec
+    flags: dict[str, object]
+    """For the verdicts' keys."""
+    desk: _Desk
+    sharers: int
+    once: SingleFlight[Verdict] = field(default_factory=SingleFlight)
+    results: queue.SimpleQueue[tuple[int, Verdict] | BaseException | None] = field(default_factory=queue.SimpleQueue)
 
 
 @dataclass
@@ -207,6 +191,9 @@ class _Hand:
     gpu: str | None
     task_id: str | None = None
     held: int = 0
+    court: Judge | None = None
+    kind: object = None
+    """What the court was made for."""
 
 
 class _Desk:

@@ -11,17 +11,16 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from dvk import crashes
 from dvk.config import Config
-from dvk.harness.placement import AnyJudgeSession, is_remote, open_session
+from dvk.harness.placement import is_remote, open_session
 from dvk.harness.session.concurrency import gpu_for
-from dvk.harness.session.judge_session import Contract, JudgeSession
+from dvk.harness.session.judge_spec import Contract, Judge, JudgeSpec
 from dvk.harness.session.single_flight import SingleFlight
-from dvk.harness.session.verdict_cache import Remembered, key
-from dvk.records import Candidate, Task, Tier, Verdict
+from dvk.harness.session.verdict_cache import Remembered, judged, key
+from dvk.records import Candidate, Task, Verdict
 
 K = TypeVar("K")
 JOIN_S = 5.0
@@ -39,18 +38,16 @@ class JudgeQueue(Generic[K]):
     Args:
         workers: candidates in work at any time.
         config: limits and judge settings.
-        remembered: verdicts of earlier runs; None ignores them.
-        tier, baselines, require_kernels, contract: see `JudgeSession`.
+        remembered: verdicts of earlier runs; None judges everything again.
+        spec: what is asked about every candidate.
     """
 
     def __init__(
-        self, workers: int, config: Config, remembered: Remembered | None = None, *, tier: Tier = "search",
-        baselines: Sequence[str] = (), require_kernels: bool = False, contract: Contract = "module",
+        self, workers: int, config: Config, remembered: Remembered | None = None, spec: JudgeSpec = JudgeSpec(),  # noqa: B008 - it is frozen
     ):
         self.workers, self.config = max(1, workers), config
-        self.remembered = None if config.remote.judge else remembered  # other machines' verdicts do not apply here
-        self.tier, self.baselines, self.contract = tier, tuple(baselines), contract
-        self.require_kernels = require_kernels
+        self.remembered = None if config.remote.judge else remembered  # another machine's verdicts are not this one's
+        self.spec = spec
         self.num_pending = 0
         """Submitted jobs without a collected result."""
         self._once: SingleFlight[Verdict] = SingleFlight()
@@ -58,8 +55,8 @@ class JudgeQueue(Generic[K]):
         self._changed = threading.Condition()
         self._waiting: dict[str, deque[tuple[K, Task, Candidate]]] = {}
         self._hands: dict[str, int] = {}
-        self._idle: list[JudgeSession] = []
-        """Judge sessions of idle workers."""
+        self._idle: list[Judge] = []
+        """Courts of workers that wait."""
         self._open = True
         self._threads: list[threading.Thread] = []
 
@@ -127,7 +124,7 @@ class JudgeQueue(Generic[K]):
     # ------------------------------------------------------------ workers
 
     def _work(self, number: int) -> None:
-        court: AnyJudgeSession | None = None
+        court: Judge | None = None
         held: str | None = None
         try:
             while (job := self._take(court, held)) is not None:
@@ -139,8 +136,8 @@ class JudgeQueue(Generic[K]):
                 except Exception as error:  # the fence: see dvk.crashes
                     if crashes.ends_all(error):
                         raise
-                    verdict = crashes.verdict(crashes.crashed(error, "judging it"), self.tier)
-                    if court is not None:  # its state is unknown
+                    verdict = crashes.verdict(crashes.crashed(error, "judging it"), self.spec.tier)
+                    if court is not None:  # what it was at is unknown
                         court.close()
                 self._results.put((name, verdict))
         except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
@@ -149,35 +146,22 @@ class JudgeQueue(Generic[K]):
             if court is not None:
                 court.close()
 
-    def _court(self, court: AnyJudgeSession | None, task: Task, number: int) -> AnyJudgeSession:
-        """Return the judge session, switched to the task, or a new one."""
+    def _court(self, court: Judge | None, task: Task, number: int) -> Judge:
+        """`court`, turned to the task, or a new one."""
         if court is None:
             gpu = gpu_for(task, number)
-            court = open_session(task, self.config, require_kernels=self.require_kernels, gpu=gpu, contract=self.contract)
-            court.sharers = self.workers
-            if isinstance(court, JudgeSession):
-                court.make_room = self.make_room
+            court = open_session(task, self.config, self.spec, gpu=gpu)
+            court.sharers, court.make_room = self.workers, self.make_room
         elif court.task.id != task.id:
             court.switch_task(task)
         return court
 
-    def _verdict(self, court: AnyJudgeSession, task: Task, candidate: Candidate) -> Verdict:
-        flags = {"backward": False, "require_kernels": self.require_kernels, "contract": self.contract, **is_remote(self.config)}
-        asked = key(task, candidate, self.tier, self.baselines, self.config, flags=flags)
+    def _verdict(self, court: Judge, task: Task, candidate: Candidate) -> Verdict:
+        asked = key(task, candidate, self.spec.tier, self.spec.baselines, self.config, self.spec.flags | is_remote(self.config))
+        return self._once.do(asked, lambda: judged(court, candidate, self.spec, self.remembered, asked))[0]
 
-        def judge() -> Verdict:
-            if self.remembered is not None and (known := self.remembered.recall(asked)) is not None:
-                return known
-            verdict = court.judge(candidate, self.tier, self.baselines)
-            assert verdict is not None, "there is no deadline"
-            if self.remembered is not None:
-                self.remembered.remember(asked, verdict)
-            return verdict
-
-        return self._once.do(asked, judge)[0]
-
-    def _take(self, court: AnyJudgeSession | None, held: str | None) -> tuple[K, Task, Candidate] | None:
-        """Return the next job, of the worker's task `held` if there is one; waits for one; None when closed."""
+    def _take(self, court: Judge | None, held: str | None) -> tuple[K, Task, Candidate] | None:
+        """The next job, of the worker's task `held` if there is one; waits for one; None when closed."""
         with self._changed:
             while self._open:
                 if held is not None and self._waiting.get(held):
@@ -189,7 +173,7 @@ class JudgeQueue(Generic[K]):
                         self._hands[held] -= 1
                     self._hands[chosen] = self._hands.get(chosen, 0) + 1
                     return self._waiting[chosen].popleft()
-                waits = [court] if isinstance(court, JudgeSession) else []
+                waits = [court] if court is not None else []
                 self._idle += waits
                 self._changed.wait()
                 self._idle = [one for one in self._idle if one not in waits]

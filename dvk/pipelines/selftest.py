@@ -26,7 +26,7 @@ from typing import Any, Literal
 from dvk import backends, machine, tasks
 from dvk.config import Config
 from dvk.errors import UsageError
-from dvk.harness import JudgePool
+from dvk.harness import JudgePool, JudgeSpec
 from dvk.pipelines import leftovers
 from dvk.records import BackendName, Candidate, Device, Status, Task, Tier, Verdict
 from dvk.resources import resource
@@ -243,7 +243,7 @@ def _judged(placed: Sequence[tuple[RedTeamCase, Device]], config: Config, worker
             for case, _ in group
         ]
         pool = JudgePool(min(workers or machine.num_cores(), len(jobs)), cautious)
-        judged = pool.map(jobs, tier=first.tier, backward=first.backward, require_kernels=first.require_kernels)
+        judged = pool.map(jobs, JudgeSpec(tier=first.tier, backward=first.backward, require_kernels=first.require_kernels))
         for position, verdict in judged:
             yield SelftestOutcome(group[position][0], place, verdict)
 

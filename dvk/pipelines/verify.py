@@ -19,7 +19,7 @@ from typing import Any, Literal
 from dvk import backends, crashes, machine, tasks
 from dvk.config import Config
 from dvk.errors import TaskError, UsageError
-from dvk.harness import BASELINES, JudgePool
+from dvk.harness import BASELINES, JudgePool, JudgeSpec
 from dvk.harness.placement import num_workers
 from dvk.harness.session import static
 from dvk.harness.session.verdict_cache import Remembered
@@ -164,8 +164,9 @@ def verify(request: VerifyRequest, config: Config, progress: Progress | None = N
         workers = _workers(request, len(missing), config, {device for _, device in placed})
         pool = JudgePool(workers, config, None if request.anew else Remembered())
         judged = pool.map(
-            ((task, placed[i][0]) for i, task in playable), tier=request.tier, baselines=request.baselines, backward=request.backward,
-            require_kernels=request.require_kernels, contract=request.contract, profile=request.profile,
+            ((task, placed[i][0]) for i, task in playable),
+            JudgeSpec(tier=request.tier, baselines=request.baselines, backward=request.backward,
+                      require_kernels=request.require_kernels, contract=request.contract, profile=request.profile),
         )
         for position, verdict in judged:
             kept.add(*playable[position], verdict)

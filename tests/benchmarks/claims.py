@@ -23,7 +23,7 @@ from pathlib import Path
 
 from dvk import tasks
 from dvk.config import Config
-from dvk.harness import JudgePool
+from dvk.harness import JudgePool, JudgeSpec
 from dvk.records import Candidate
 
 SOURCE = '''"""A chain whose length is the work."""
@@ -59,7 +59,7 @@ def judge(first: int, count: int, device: str, truth: str, workers: int) -> None
             source = SOURCE.format(steps=STEPS if kind == "same" else STEPS - 1, name="ModelNew", rows=rows)
             jobs.append((task, Candidate(source=f"{source}\n# {number}\n", backend="cpp" if device == "cpu" else "triton")))
             truths.append(kind)
-        for position, verdict in JudgePool(workers, Config()).map(jobs, tier="claim"):
+        for position, verdict in JudgePool(workers, Config()).map(jobs, JudgeSpec(tier="claim")):
             claim = verdict.timing.claim if verdict.timing else None
             print(json.dumps({
                 "number": first + position, "truth": truths[position], "status": verdict.status.value, "error": verdict.error,

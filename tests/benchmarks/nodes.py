@@ -30,7 +30,7 @@ from typing import Any
 from dvk import machine, tasks
 from dvk.cluster import connection as connecting
 from dvk.config import Config
-from dvk.harness import JudgePool
+from dvk.harness import JudgePool, JudgeSpec
 from dvk.harness.remote.node_pool import seats_of
 from dvk.records import Candidate, Task, Tier
 from dvk.sandbox import proctree
@@ -62,7 +62,7 @@ def judged(
     """How often each submission was answered, the statuses, and when each answer came; `killed` is called in the middle."""
     jobs = [(task, Candidate(source=CPP.replace("NUMBER_HERE", str(first + i)), backend="cpp")) for i in range(count)]
     began, ends, answered, statuses = time.perf_counter(), [], Counter[int](), Counter[str]()
-    for position, verdict in pool.map(jobs, tier=tier):
+    for position, verdict in pool.map(jobs, JudgeSpec(tier=tier)):
         ends.append(time.perf_counter() - began)
         answered[position] += 1
         statuses[verdict.status.value] += 1

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from dvk import tasks
 from dvk.config import Config
-from dvk.harness import JudgePool
+from dvk.harness import JudgePool, JudgeSpec
 from dvk.harness.session.verdict_cache import Remembered
 from dvk.records import Candidate, Task, Verdict
 
@@ -145,7 +145,7 @@ def main() -> None:
         for run, first in (("judged", 1000), ("warm", 100_000), ("again", 1000)):
             began = time.perf_counter()
             verdicts, ends = [], []
-            for _, verdict in pool.map(jobs(first), tier=options.tier, contract=options.contract):
+            for _, verdict in pool.map(jobs(first), JudgeSpec(tier=options.tier, contract=options.contract)):
                 verdicts.append(verdict)
                 ends.append(time.perf_counter() - began)
             show(run, options, verdicts, ends)

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from dvk import tasks
-from dvk.harness import JudgePool, judge
+from dvk.harness import JudgePool, JudgeSpec, judge
 from dvk.harness.profiling.record import coverage, profile_of
 from dvk.harness.session.judge_session import JudgeSession
 from dvk.records import Candidate, Status, Verdict
@@ -196,7 +196,7 @@ def test_broken_reference_is_not_the_candidates_fault(quick):
 
 
 def test_a_profile_is_part_of_the_verdict_where_asked_for(quick):
-    with JudgeSession(task("affine"), quick, profile=True) as court:
+    with JudgeSession(task("affine"), quick, JudgeSpec(profile=True)) as court:
         right, wrong = (court.judge(candidate(name), tier="smoke") for name in ("good/torch_affine", "bad/one_element"))
     assert right is not None and wrong is not None
     found = profile_of(right)
@@ -208,7 +208,7 @@ def test_a_profile_is_part_of_the_verdict_where_asked_for(quick):
 
 def test_pool_judges_in_parallel_and_tells_which(quick):
     names = ["good/torch_affine", "bad/one_element", "evil/segfault", "bad/no_model_new"]
-    found = dict(JudgePool(2, quick).map([(task("affine"), candidate(n)) for n in names], tier="smoke"))
+    found = dict(JudgePool(2, quick).map([(task("affine"), candidate(n)) for n in names], JudgeSpec(tier="smoke")))
     assert [found[i].status.value for i in range(4)] == ["ok", "mismatch", "launch_error", "rejected"]
 
 

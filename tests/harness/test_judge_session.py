@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from dvk.harness import JudgePool
+from dvk.harness import JudgePool, JudgeSpec
 from dvk.harness.launch_plans.plan import PlanMismatch
 from dvk.harness.remote.node import Seat, SeatConfig
 from dvk.harness.session import recording, slowdown
@@ -106,7 +106,7 @@ GONE = {"status": "launch_error", "gone": True}
 @pytest.fixture
 def court(monkeypatch: pytest.MonkeyPatch) -> JudgeSession:
     monkeypatch.setattr(recording, "launch_plan", lambda *_: ({}, "", "pid+seccomp"))
-    made = JudgeSession(task("affine"), QUICK, contract="plan")
+    made = JudgeSession(task("affine"), QUICK, JudgeSpec(contract="plan"))
     started: list[Player] = []
 
     def add_arms(names: list[str], deadline: float | None) -> None:
@@ -142,7 +142,7 @@ def test_what_ends_a_player_that_served_before_may_have_been_another(court: Judg
 def test_a_plan_that_is_not_what_the_gpu_does_says_nothing_of_the_candidate(court: JudgeSession) -> None:
     wrong = {"status": "launch_error", "error": f"{PlanMismatch.__name__}: aten.mul.Tensor returned other strides"}
     assert PlanMismatch.__name__ in played(court, dict(wrong)).findings["error"], "asked for plans alone, that is what can be said"
-    court.contract = "auto"
+    court.spec = JudgeSpec(contract="auto")
     court._referee = Referee(dict(wrong))  # type: ignore[assignment]
     assert court._replayed(candidate("good/triton_affine"), None) is None, "its own process may be right"
 
@@ -156,14 +156,15 @@ def test_a_player_is_kept_unless_it_is_out_of_step(court: JudgeSession, status: 
 def test_processes_stay_for_the_next_map_within_a_pool() -> None:
     jobs = [(task("affine"), candidate("good/torch_affine")), (task("linear"), candidate("good/torch_linear"))]
     with JudgePool(1, QUICK) as pool:
-        first = dict(pool.map(jobs, tier="smoke"))
+        first = dict(pool.map(jobs, JudgeSpec(tier="smoke")))
         ((court,),) = pool._idle.values()
         pid = court._referee.session.pid
-        second = dict(pool.map(jobs, tier="smoke"))
+        second = dict(pool.map(jobs, JudgeSpec(tier="smoke")))
         assert pool._idle == {next(iter(pool._idle)): [court]} and court._referee.session.pid == pid
     assert all(v.status is Status.OK for v in (*first.values(), *second.values()))
     assert not pool._idle and not os.path.exists(f"/proc/{pid}")
-    assert all(v.status is Status.OK for _, v in pool.map(jobs, tier="smoke")) and not pool._idle, "without `with`, nothing stays"
+    assert all(v.status is Status.OK for _, v in pool.map(jobs, JudgeSpec(tier="smoke")))
+    assert not pool._idle, "without `with`, nothing stays"
 
 
 @pytest.mark.parametrize(("sharers", "times"), [(2, 1), (2, 2), (2, 3), (1, 1)])
@@ -286,7 +287,7 @@ def test_a_reference_that_found_it_taken_is_tried_again(monkeypatch: pytest.Monk
 
 def test_what_replays_a_graph_itself_is_timed_from_end_to_end() -> None:
     """A plan leaves out the host's time, for which it is there."""
-    with JudgeSession(task("affine").model_copy(update={"device": "cuda"}), QUICK, contract="auto") as court:
+    with JudgeSession(task("affine").model_copy(update={"device": "cuda"}), QUICK, JudgeSpec(contract="auto")) as court:
         plain = candidate("good/triton_affine")
         court._recorded = {}  # as of an open task
         assert court._plannable(plain)
@@ -295,7 +296,7 @@ def test_what_replays_a_graph_itself_is_timed_from_end_to_end() -> None:
 
 def test_with_baselines_host_time_counts() -> None:
     """Graph replays have no host code, and torch.compile's would be left out nowhere."""
-    made = JudgeSession(task("affine"), QUICK, contract="auto")
+    made = JudgeSession(task("affine"), QUICK, JudgeSpec(contract="auto"))
     made._recorded = {}
     assert made._plannable(candidate("good/triton_affine"))
     made.baselines = ("compile",)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dvk.config import Config
+from dvk.harness import JudgeSpec
 from dvk.pipelines.eval import EvalRequest, retime
 from dvk.pipelines.eval.kernelbench_ids import results
 from dvk.pipelines.eval.progress import Progress
@@ -32,11 +33,11 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> Judged:
         def __init__(self, *_: Any):
             pass
 
-        def map(self, jobs: Any, tier: Any, contract: str, baselines: Any = ()) -> list[tuple[int, Verdict]]:
+        def map(self, jobs: Any, spec: JudgeSpec = JudgeSpec()) -> list[tuple[int, Verdict]]:  # noqa: B008 - it is frozen
             if jobs:
-                asked.append((tier, contract, tuple(baselines), [candidate.source for _, candidate in jobs]))
-            found = [None if tier == "claim" and c.source in wrong else speeds.get(c.source, 1.5) for _, c in jobs]
-            return [(n, verdict(speed).model_copy(update={"tier": tier})) for n, speed in enumerate(found)]
+                asked.append((spec.tier, spec.contract, spec.baselines, [candidate.source for _, candidate in jobs]))
+            found = [None if spec.tier == "claim" and c.source in wrong else speeds.get(c.source, 1.5) for _, c in jobs]
+            return [(n, verdict(speed).model_copy(update={"tier": spec.tier})) for n, speed in enumerate(found)]
 
     monkeypatch.setattr("dvk.harness.JudgePool", Pool)
     return asked, speeds, wrong

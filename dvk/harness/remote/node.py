@@ -9,26 +9,22 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from dvk.cluster.node import unbound
 from dvk.config import Config
 from dvk.errors import DvkError
 from dvk.harness.session.concurrency import per_device
-from dvk.harness.session.judge_session import Contract, JudgeSession
+from dvk.harness.session.judge_session import JudgeSession
+from dvk.harness.session.judge_spec import JudgeSpec
 from dvk.records import Candidate, Task, Tier, Verdict
 
 
 @dataclass(frozen=True)
 class SeatConfig:
-    """Settings of a judge session; fields as in `JudgeSession`."""
+    """What a court is made for."""
 
     config: Config
-    backward: bool = False
-    brief: bool = False
-    require_kernels: bool = False
-    contract: Contract = "module"
-    profile: bool | Literal["times"] = False
+    spec: JudgeSpec = JudgeSpec()
 
 
 class Seat:
@@ -68,9 +64,7 @@ class Seat:
     def _court_for(self, kind: SeatConfig, task: Task) -> JudgeSession:
         if self._court is None or kind != self._kind:
             self._close()
-            self._court, self._kind = JudgeSession(
-                task, kind.config, backward=kind.backward, brief=kind.brief, require_kernels=kind.require_kernels,
-                contract=kind.contract, profile=kind.profile), kind
+            self._court, self._kind = JudgeSession(task, kind.config, kind.spec), kind
         elif self._court.task.id != task.id:
             self._court.switch_task(task)
         return self._court

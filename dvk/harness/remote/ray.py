@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
 
 from dvk.cluster.connection import connect
 from dvk.config import Config
@@ -12,7 +11,7 @@ from dvk.errors import DvkError, MachineError
 from dvk.harness.remote.node import SeatConfig
 from dvk.harness.remote.node_pool import SeatRequest, SeatSlot, seats_of
 from dvk.harness.session.concurrency import per_device
-from dvk.harness.session.judge_session import Contract
+from dvk.harness.session.judge_spec import JudgeSpec
 from dvk.records import Candidate, Device, Status, Task, Tier, Verdict
 
 ATTEMPTS = 5
@@ -27,20 +26,21 @@ class RayJudgeSession:
     Args:
         task: the reference.
         config: limits, judge settings, the cluster; `concurrency.per_device` seats share a GPU.
-        backward, brief, require_kernels, contract, profile: see `JudgeSession`.
+        spec: what is asked about every candidate.
 
     Raises:
         UsageError, MachineError: see `connect`.
     """
 
-    def __init__(self, task: Task, config: Config, *, backward: bool = False, brief: bool = False, require_kernels: bool = False,
-                 contract: Contract = "module", profile: bool | Literal["times"] = False):
+    def __init__(self, task: Task, config: Config, spec: JudgeSpec = JudgeSpec()):  # noqa: B008 - it is frozen
         assert config.remote.engine is not None, "there is no cluster"
         self.task, self.config = task, config
         self.seats = seats_of(connect(config.remote.engine))
         self.sharers = 1  # judge sessions on this machine; seats receive the number on their node
         self.broken: str | None = None
-        self._kind = SeatConfig(config, backward, brief, require_kernels, contract, profile)
+        self.make_room: Callable[[], None] = lambda: None
+        self.decide_by: float | None = None
+        self._kind = SeatConfig(config, spec.of_session)
         self._before: SeatSlot | None = None
 
     def __enter__(self) -> RayJudgeSession:

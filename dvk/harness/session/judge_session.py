@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, Literal
+from typing import Any
 
 from dvk import backends, machine
 from dvk.config import Config, Limits
@@ -19,6 +19,7 @@ from dvk.harness.profiling import ncu_run
 from dvk.harness.seeds import secret
 from dvk.harness.session import cuda_connections, environment, recording, slowdown, static
 from dvk.harness.session.attempt import GONE_S, HANG_UP_S, RUNNER, RefereeDied, arm, passed, trial
+from dvk.harness.session.judge_spec import JudgeSpec
 from dvk.harness.session.referee_client import RefereeClient
 from dvk.harness.session.verdicts import (
     ProcessFindings,
@@ -38,7 +39,6 @@ from dvk.sandbox import Death, Message, SandboxSession
 from dvk.stats.intervals import median_ratio
 
 PLAYER = "dvk.harness.processes.player:serve"
-Contract = Literal["auto", "module", "plan"]
 CONTROL = "reference#2"
 
 
@@ -48,14 +48,8 @@ class JudgeSession:
     Args:
         task: the reference.
         config: limits and judge settings.
-        backward: compare gradients, too.
-        brief: fewer input sets, for ranking candidates that will be judged again.
-        require_kernels: reject candidates that leave the computation to PyTorch's operators.
-        contract: `plan` has trusted code replay the candidate's launches (Triton and CUDA on a GPU; an error if that is
-        impossible), `module` runs its host code, `auto` replays if possible, except for claims, which measure what users
-        run, and with baselines: torch.compile's host code counts.
-        profile: also measure where the time of an ok candidate's call goes; `times`: without counters (ncu), which take ten seconds.
-        gpu: the GPU to use, in the form of CUDA_VISIBLE_DEVICES; None: what this process sees.
+        spec: what is asked about every candidate.
+        gpu: the one to use, as CUDA_VISIBLE_DEVICES names it; None: what this process sees.
 
     Attributes:
         sharers, gpus: concurrent judge sessions, this one included, and their GPUs. A referee keeps its share of a GPU's memory, and of the
@@ -68,15 +62,13 @@ class JudgeSession:
     """
 
     def __init__(
-        self, task: Task, config: Config, *, backward: bool = False, brief: bool = False,
-        require_kernels: bool = False, gpu: str | None = None, contract: Contract = "module", profile: bool | Literal["times"] = False,
+        self, task: Task, config: Config, spec: JudgeSpec = JudgeSpec(), *, gpu: str | None = None,  # noqa: B008 - it is frozen
     ):
         self.task, self.config = task, config
         self.sharers, self.gpus = 1, len(machine.gpu_names())
         self.baselines: tuple[str, ...] = ()
         self.tier: Tier = "search"
-        self.backward, self.brief, self.require_kernels = backward, brief, require_kernels
-        self.contract, self.profile = contract, profile
+        self.spec = spec
         self._recorded: dict[str, Any] | None = None
         self._env = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
         # Each step has a separate clock; the session's is only a backstop against a parent that hangs.
@@ -136,7 +128,7 @@ class JudgeSession:
                 verdict = self._judge(began, candidate, deadline)
                 if verdict is not None and self._out_of_memory(verdict.error, attempt):
                     continue
-                return verdict and ncu_run.with_counters(verdict, self.task, candidate.source, self.config.limits, self.profile)
+                return verdict and ncu_run.with_counters(verdict, self.task, candidate.source, self.config.limits, self.spec.profile)
             except RefereeDied as death:
                 self.close()
                 if passed(deadline):
@@ -209,8 +201,8 @@ class JudgeSession:
                 "task": self.task.model_dump(mode="json"),
                 "judge": self.config.judge.model_dump(),
                 "seed": secret(),
-                "backward": self.backward,
-                "brief": self.brief,
+                "backward": self.spec.backward,
+                "brief": self.spec.brief,
                 "threads": max(1, machine.num_cores() // self.sharers),
                 "sharers": -(-self.sharers // max(1, self.gpus)),
                 "roofline": roofline.load(self.task.device) is not None,
@@ -252,9 +244,9 @@ class JudgeSession:
             self._arms.pop(name).close()
 
     def _plannable(self, candidate: Candidate) -> bool:
-        # A replayed graph serves to save host time, which a plan leaves out.
-        whole = self.contract == "auto" and ("CUDAGraph" in candidate.source or bool(self.baselines))
-        if self.contract == "module" or whole or self.tier == "claim" or self.backward:
+        # What replays a graph is there for the host's time, which a plan leaves out.
+        whole = self.spec.contract == "auto" and ("CUDAGraph" in candidate.source or bool(self.baselines))
+        if self.spec.contract == "module" or whole or self.tier == "claim" or self.spec.backward:
             return False
         return backends.get(candidate.backend).has_launch_plan and self._recorded is not None
 
@@ -269,13 +261,13 @@ class JudgeSession:
             return result
         plan, why, isolation = result
         if plan is None:
-            if self.contract == "auto":
+            if self.spec.contract == "auto":
                 return None
             error = f"no launch plan can stand for it: {why}"
             return ProcessFindings({"status": "rejected", "stage": "compile", "error": error}, "", isolation)
         # If a used player breaks, the previous candidate may be the cause.
         played = self._played(candidate, plan, isolation, deadline) or self._played(candidate, plan, isolation, deadline)
-        return None if self.contract == "auto" and recording.needs_host_code(played) else played
+        return None if self.spec.contract == "auto" and recording.needs_host_code(played) else played
 
     def _played(self, candidate: Candidate, plan: dict[str, Any], isolation: str, deadline: float | None) -> ProcessFindings | None:
         """Return findings on a launch plan; None if a used player ended."""
@@ -316,9 +308,9 @@ class JudgeSession:
             "untimed": self._untimed(candidate),
             "arms": [name for name in arms if name in self._arms],
             "one_case": one_case,
-            "require_kernels": self.require_kernels,
+            "require_kernels": self.spec.require_kernels,
             "deprived": deprived,
-            "profile": self.profile and not one_case,
+            "profile": self.spec.profile and not one_case,
             "rounds": settings.claim_pairs if claim else settings.search_pairs,
             "limit_s": settings.claim_s * (2 + len(self.baselines)) if claim else settings.search_s * (1 + len(self.baselines)),
         }
@@ -371,7 +363,7 @@ class JudgeSession:
         self, given: environment.RunnerEnvironment, order: dict[str, Any], deadline: float | None, programs: bool = True
     ) -> ProcessFindings | None:
         # Under --require-kernels a kernel that torch.compile writes is not the candidate's own.
-        env = {**self._env, **self._candidate_env, **({"TORCHDYNAMO_DISABLE": "1"} if self.require_kernels else {})}
+        env = {**self._env, **self._candidate_env, **({"TORCHDYNAMO_DISABLE": "1"} if self.spec.require_kernels else {})}
         return trial(
             self._referee, order, given, device=self.task.device, limits=self._limits, config=self.config,
             env=env, deadline=deadline, lost=self.close, programs=programs, folders=self.task.folders,
@@ -383,7 +375,7 @@ class JudgeSession:
         Only on a CPU: NVRTC and Triton compile in the candidate's process. A candidate that checks for a compiler, and fails without one,
         passes.
         """
-        asked = self.require_kernels and self.task.device == "cpu" and self._untimed(candidate) is None
+        asked = self.spec.require_kernels and self.task.device == "cpu" and self._untimed(candidate) is None
         if not asked or measured.findings["status"] != Status.OK.value or "seccomp" not in measured.isolation:
             return None
         bare = environment.RunnerEnvironment(env=backends.get(candidate.backend).env(self.task.device))

@@ -22,6 +22,7 @@ from pydantic import ValidationError
 
 from dvk import machine, resources
 from dvk.config import Config
+from dvk.harness.session.judge_spec import Judge, JudgeSpec
 from dvk.harness.session.verdicts import crowded
 from dvk.records import PROTOCOL, Candidate, Status, Task, Tier, Verdict, content_hash
 
@@ -68,6 +69,17 @@ def key(
         machine.isa(),
         _packages(),
     )
+
+
+def judged(judge: Judge, candidate: Candidate, spec: JudgeSpec, known: Remembered | None, key: str) -> Verdict:
+    """The verdict that is kept under `key`, else the judge's, which is kept."""
+    if known is not None and (verdict := known.recall(key)) is not None:
+        return verdict
+    verdict = judge.judge(candidate, spec.tier, spec.baselines)
+    assert verdict is not None, "there is no deadline"
+    if known is not None:
+        known.remember(key, verdict)
+    return verdict
 
 
 @cache

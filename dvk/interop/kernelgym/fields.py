@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dvk.harness.session.judge_session import Contract
+from dvk.harness.session.judge_spec import Contract
 from dvk.records import Device, Record, Tier
 
 State = Literal["pending", "processing", "completed", "failed", "timeout"]

@@ -10,12 +10,11 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
 
 from dvk.config import Config
 from dvk.errors import MachineError, UsageError
-from dvk.harness.session.judge_session import Contract
+from dvk.harness.session.judge_spec import JudgeSpec
 from dvk.interop.kernelgym.client import Client, RequestRefused
 from dvk.interop.kernelgym.fields import JudgeOptions
 from dvk.interop.kernelgym.readings import NoVerdict, verdict_of
@@ -56,19 +55,20 @@ class RemoteJudgeSession:
     Args:
         task: the reference.
         config: its `remote` section names the server.
-        backward, brief, require_kernels, contract, profile: see `JudgeSession`.
+        spec: what is asked about every candidate.
 
     Raises (`judge`):
         MachineError, UsageError: see `Client.evaluate`; the server is no `dvk serve` and the request needs one.
     """
 
-    def __init__(self, task: Task, config: Config, *, backward: bool = False, brief: bool = False, require_kernels: bool = False,
-                 contract: Contract = "module", profile: bool | Literal["times"] = False):
+    def __init__(self, task: Task, config: Config, spec: JudgeSpec = JudgeSpec()):  # noqa: B008 - it is frozen
         assert config.remote.judge is not None, "there is no remote judge"
         self.task, self.config = task, config
-        self.asked = JudgeOptions(backward=backward, brief=brief, require_kernels=require_kernels, contract=contract, profile=bool(profile))
+        self.asked = JudgeOptions.model_validate(spec.model_dump() | {"profile": bool(spec.profile)})
         self.client = Client(config.remote.judge, config.remote)
-        self.sharers = 1  # this machine's judge sessions; the server shares its own
+        self.sharers = 1  # of this machine's courts; how the server shares its own is its concern
+        self.make_room: Callable[[], None] = lambda: None
+        self.decide_by: float | None = None
         self.broken: str | None = None
         self._ours: bool | None = None
         """Whether the server is a `dvk serve`; None before the first request."""

@@ -16,6 +16,7 @@ from dvk.config import Config
 from dvk.errors import DvkError
 from dvk.harness.placement import num_workers
 from dvk.harness.queue import JudgeQueue, default_contract
+from dvk.harness.session.judge_spec import JudgeSpec
 from dvk.harness.timing.roofline import Ceilings
 from dvk.pipelines.eval import recorded
 from dvk.pipelines.eval.flops import flop_ms
@@ -91,7 +92,8 @@ def play_all(
             yield subject
 
     contract, workers = default_contract(table.device), workers_for(request, config, table.device)
-    with ReportingJudgeQueue(progress, workers, config, baselines=() if request.claim else request.baselines, contract=contract) as judging:
+    spec = JudgeSpec(baselines=() if request.claim else request.baselines, contract=contract)
+    with ReportingJudgeQueue(progress, workers, config, spec=spec) as judging:
         if not problems:
             pass
         elif recorded.is_record(request.policy):

@@ -61,7 +61,8 @@ def time_again(
     while single:
         places, wrong = list(single), {}
         jobs = [_job(tasks[key[0]], single[key]) for key in places]
-        for position, verdict in pool.map(jobs, tier=tier, baselines=request.baselines, contract=default_contract(jobs[0][0].device)):
+        spec = harness.JudgeSpec(tier=tier, baselines=request.baselines, contract=default_contract(jobs[0][0].device))
+        for position, verdict in pool.map(jobs, spec):
             progress.judged(1)
             key = places[position]
             if verdict.status is not Status.OK and key in others:
@@ -92,7 +93,7 @@ def _raced(
     places = [(key, side) for key in races for side in range(2)]
     jobs = [_job(tasks[key[0]], races[key][side]) for key, side in places]
     seen: dict[Key, dict[int, Verdict]] = defaultdict(dict)
-    for position, verdict in pool.map(jobs, tier="search", contract="module"):
+    for position, verdict in pool.map(jobs):
         progress.judged(1)
         key, side = places[position]
         seen[key][side] = verdict

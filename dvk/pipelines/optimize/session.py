@@ -17,7 +17,7 @@ from dvk.config import Config
 from dvk.crashes import Crashed
 from dvk.errors import ModelError
 from dvk.harness.placement import open_session
-from dvk.harness.session.judge_session import JudgeSession
+from dvk.harness.session.judge_spec import JudgeSpec
 from dvk.pipelines import tracebacks
 from dvk.pipelines.live import SearchView
 from dvk.pipelines.optimize import clock, summary
@@ -70,7 +70,7 @@ class SearchSession:
         self.run, self.task, self.backend, self.config = run, task, backend, config
         self.library, self.baselines, self.backbone = library, [b for b in baselines if b != "eager"], backbone
         self.folder, self.first = folder, first
-        self.court = open_session(task, config, brief=True)
+        self.court = open_session(task, config, JudgeSpec(brief=True))
         self.turns: list[Turn] = list(recorded)
         self.traces: list[Trace] = []
         """Conversations with the model, as the strategy keeps them."""
@@ -351,8 +351,7 @@ class SearchSession:
         if self.confirm_by is None:
             self.confirm_by = time.monotonic() + clock.OVER * self._confirm_s
         live.stage(f"confirming {what} in fresh processes, about {max(0.0, self.confirm_by - time.monotonic()):.0f} s at most")
-        if isinstance(self.court, JudgeSession):
-            self.court.decide_by = self.confirm_by
+        self.court.decide_by = self.confirm_by
         verdict = self._judged(candidate, "claim", self.baselines)
         assert verdict is not None, "there is no deadline"
         self._record(candidate, verdict, live)

@@ -12,7 +12,7 @@ from typing import Any
 from dvk import backends, tasks
 from dvk.config import Config
 from dvk.errors import DvkError, Exhausted, MachineError, UsageError
-from dvk.harness import BASELINES, JudgePool
+from dvk.harness import BASELINES, JudgePool, JudgeSpec
 from dvk.harness.queue import default_contract
 from dvk.harness.session import static
 from dvk.harness.session.single_flight import SingleFlight
@@ -91,10 +91,9 @@ class JudgeService:
             return result_of(request.task_id, broken, whole=whole)
         pool = self._pools[1 if request.force_refresh else 0]
         contract = asked.contract if whole else default_contract(device)
-        judged = pool.map([(task, candidate)], tier=asked.tier, baselines=asked.baselines, backward=asked.backward,
-                          require_kernels=asked.require_kernels, contract=contract, first=number,
-                          profile=asked.profile if whole else "times" if asked.profile else False)
-        ((_, verdict),) = judged
+        spec = JudgeSpec(tier=asked.tier, baselines=asked.baselines, backward=asked.backward, require_kernels=asked.require_kernels,
+                         contract=contract, profile=asked.profile if whole else "times" if asked.profile else False)
+        ((_, verdict),) = pool.map([(task, candidate)], spec, first=number)
         return result_of(request.task_id, verdict, over=over, whole=whole, detect=detects(request))
 
     def _place(self, request: Evaluation, asked: JudgeOptions) -> tuple[Candidate, Device]:

@@ -22,6 +22,7 @@ from dvk.config import Config
 from dvk.errors import DvkError
 from dvk.harness.queue import JudgeQueue, default_contract
 from dvk.harness.session.concurrency import PER_GPU, by_memory
+from dvk.harness.session.judge_spec import JudgeSpec
 from dvk.learn.examples import Example, ExampleTask
 from dvk.pipelines import tracebacks
 from dvk.pipelines.report.counted import WordCount
@@ -69,7 +70,8 @@ def episodes(run: RunFolder, config: Config, num_tasks: int, backend: BackendNam
     open_: dict[int, Playing] = {}
     dialect = dialects.get("compact")
     docket: JudgeQueue[Any]
-    with WordCount("tasks") as shown, JudgeQueue(workers, config, contract=default_contract(DEVICES[backend])) as docket:
+    spec = JudgeSpec(contract=default_contract(DEVICES[backend]))
+    with WordCount("tasks") as shown, JudgeQueue(workers, config, spec=spec) as docket:
         line = shown.add_task("play", total=num_tasks, completed=len(known))
         coming = prepared(run, config, num_tasks, backend, known, workers)
         following = next(coming, None)

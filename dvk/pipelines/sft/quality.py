@@ -135,6 +135,7 @@ def measure(folder: Path, checkpoint: Path, backend: BackendName, config: Config
     from dvk.agents import run_episodes
     from dvk.backbone import open_backbone
     from dvk.harness.queue import JudgeQueue
+    from dvk.harness.session.judge_spec import JudgeSpec
 
     began = time.monotonic()
     found = subjects(folder, backend, config)
@@ -144,7 +145,7 @@ def measure(folder: Path, checkpoint: Path, backend: BackendName, config: Config
     played = config.model_copy(update={"rollout": greedy})
     right = malformed = asked = 0
     judging: JudgeQueue[Any]
-    with JudgeQueue(config.rollout.judges or JUDGES, played, tier="smoke") as judging:
+    with JudgeQueue(config.rollout.judges or JUDGES, played, spec=JudgeSpec(tier="smoke")) as judging:
         for episode in run_episodes(found, open_backbone(f"hf:{checkpoint}", config), None, played, judging=judging):
             for trace in episode.traces:
                 for turn in trace.turns:

@@ -29,6 +29,7 @@ from dvk.distributed import ProcessGroup
 from dvk.errors import UsageError
 from dvk.harness.placement import num_workers
 from dvk.harness.queue import JudgeQueue, default_contract
+from dvk.harness.session.judge_spec import JudgeSpec
 from dvk.harness.session.verdict_cache import Remembered
 from dvk.learn.assign import assign, degenerate, rows
 from dvk.learn.learner import opened
@@ -91,8 +92,8 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
                     team=team, num_steps=request.steps, memory=state.memory)
         guards = Guards(run.read(FILE))
         workers = request.workers or max(1, num_workers(config, device) // team.size)
-        docket: JudgeQueue[Any] = JudgeQueue(workers, config, Remembered(), require_kernels=config.rollout.require_kernels,
-                                     contract=default_contract(device))
+        docket: JudgeQueue[Any] = JudgeQueue(workers, config, Remembered(), JudgeSpec(
+            require_kernels=config.rollout.require_kernels, contract=default_contract(device)))
         metrics, live = Metrics(run, state.step + 1), TrainingView(request.steps, quiet=request.quiet or not team.is_main)
         validates = config.train.validate_every
         writing = writers.opened(state.backbone.name, opened(config, team), device, state.backbone)
