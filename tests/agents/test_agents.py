@@ -15,24 +15,13 @@ from dvk.agents.turns import best_timing, turns_in_budget
 from dvk.backbone import Completion
 from dvk.config import AgentsConfig, Config
 from dvk.harness.session import static
-from dvk.records import Candidate, Graph, Node, Skill, Task, Trace
+from dvk.records import Candidate, Graph, Node, Skill, Trace
 from dvk.skills import Library
 from tests.agents.conftest import make_skill, ok, turn, wrong
+from tests.agents.group_norm import HERE, SOURCE, TASK
 
 CHAT = dialects.get("chat")
 SETTINGS = Config().agents
-SOURCE = """\
-import torch.nn as nn
-import torch.nn.functional as F
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm = nn.GroupNorm(4, 64)
-    def forward(self, x):
-        return F.silu(self.norm(x))
-"""
-TASK = Task(id="t", name="norm", source=SOURCE, entry="Model", kind="module")
-HERE = TaskContext(TASK, None, "cpp")
 
 
 def said(text: str, finish: str = "stop") -> Completion:

@@ -14,6 +14,7 @@ from dvk.backbone.chat import ChatTemplate
 from dvk.backbone.hf import HfBackbone
 from dvk.backbone.tokenizer import ByLine, encoder, splits_lines, train_tokenizer
 from dvk.errors import UsageError
+from tests.backbone.tokenizers import bare_tokenizer
 
 TOOL = {"type": "function", "function": {"name": "select_skills", "parameters": {"type": "object", "properties": {"names": {}}}}}
 CALL = {"id": "1", "type": "function", "function": {"name": "select_skills", "arguments": '{"names": ["tile <&> it"]}'}}
@@ -27,12 +28,6 @@ TALK = Conversation(
     ),
     tools=(TOOL,),
 )
-
-
-def bare_tokenizer() -> object:
-    tokenizer = train_tokenizer(["some text"] * 3, 270, 512)
-    tokenizer.chat_template = None
-    return tokenizer
 
 
 def test_ours_is_chatml_with_qwen_s_tools() -> None:

@@ -18,7 +18,7 @@ from dvk.config import AgentsConfig
 from dvk.errors import UsageError
 from dvk.interop.davinci.backbone import TEMPLATE
 from dvk.interop.davinci.dialect import DaVinciDialect
-from tests.backbone.test_chat import bare_tokenizer
+from tests.backbone.tokenizers import bare_tokenizer
 
 
 def checkpoint(nano_folder: Path, folder: Path) -> Path:
@@ -94,7 +94,8 @@ def test_where_a_run_has_its_model(tmp_path: Path) -> None:
 
 
 def test_its_prompts_have_their_shape() -> None:
-    from tests.agents.test_agents import HERE, make_skill, ok, turn, wrong
+    from tests.agents.conftest import make_skill, ok, turn, wrong
+    from tests.agents.group_norm import HERE
 
     dialect, settings = DaVinciDialect(), AgentsConfig()
     opening = dialect.policy(HERE, [make_skill("one"), make_skill("two")], settings).messages

@@ -20,10 +20,10 @@ from dvk.backbone.hf import HfBackbone
 from dvk.config import BackboneConfig as Settings
 from dvk.config import Config
 from dvk.errors import MachineError, UsageError
+from tests.backbone.scripts import CALL, asking, script
 from tests.backbone.serving import Server, serving
-from tests.backbone.test_scripted import CALL, asking, script
-from tests.cli.test_optimize import dvk
-from tests.cli.test_optimize_model import QUICK, write
+from tests.cli.model_scripts import QUICK, write
+from tests.cli.optimizing import dvk
 
 
 @pytest.fixture(autouse=True)

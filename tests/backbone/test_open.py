@@ -15,8 +15,8 @@ from dvk.backbone.hf import HfBackbone
 from dvk.config import BackboneConfig as Settings
 from dvk.config import Config
 from dvk.errors import UsageError
+from tests.backbone.scripts import asking
 from tests.backbone.serving import serving
-from tests.backbone.test_scripted import asking
 
 OWN = '''
 from dvk.backbone import Completion, TokenUsage

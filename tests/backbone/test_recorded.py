@@ -16,7 +16,7 @@ from dvk.config import Config
 from dvk.errors import MachineError, ModelError
 from dvk.records import Tokens
 from dvk.runs import RunFolder
-from tests.backbone.test_scripted import asking, script
+from tests.backbone.scripts import asking, script
 
 WARM, COLD = Sampling(seed=1), Sampling(seed=2)
 

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dvk.backbone import Backbone, Conversation, Sampling, open_backbone
+from dvk.backbone import Sampling, open_backbone
 from dvk.errors import UsageError
-
-CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-
-
-def asking(*texts: str) -> list[Conversation]:
-    return [Conversation(messages=({"role": "user", "content": text},)) for text in texts]
-
-
-def script(folder: Path, *lines: Any) -> Backbone:
-    path = folder / "script.jsonl"
-    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
-    return open_backbone(f"scripted:{path}")
+from tests.backbone.scripts import CALL, asking, script
 
 
 def test_matches_serve_again_and_the_rest_in_order(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.cli.test_optimize import CHAIN, QUICK, dvk
-from tests.pipelines.test_optimize_sets import imported
+from tests.cli.optimizing import CHAIN, QUICK, dvk
+from tests.pipelines.input_sets import imported
 
 ALSO = "x=float32[768,512]; y=float32[768,512]"
 

@@ -16,9 +16,9 @@ import pytest
 
 from dvk.records import Episode
 from tests.backbone.failing import failing
-from tests.cli.test_optimize import CHAIN, ROOT, SETTINGS, dvk
+from tests.cli.model_scripts import QUICK, write
+from tests.cli.optimizing import ROOT, dvk
 
-QUICK = [word for setting in (*SETTINGS, "rollout.schemes=1", "rollout.rollouts=1") for word in ("--set", setting)]
 KERNEL = '''
 import ctypes, os, subprocess, tempfile
 import torch
@@ -77,11 +77,6 @@ REPAIR = {"match": "judge's findings.*Wrong result", "answer": fenced(12)}
 NO_MORE = {"match": "judge's findings", "answer": "I have nothing better."}
 SELECT = {"match": "Call `select_skills`", "answer": '<tool_call>\n{"name": "select_skills", "arguments": {"think": "memory", '
           f'"selected_skills": [{{"name": "{SKILL}", "reason": "one pass"}}]}}}}\n</tool_call>'}
-
-
-def write(folder: Path, *lines: dict[str, str]) -> None:
-    (folder / "chain.py").write_text(CHAIN)
-    (folder / "script.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def start(*args: object, cwd: Path) -> subprocess.Popen[str]:

@@ -8,18 +8,14 @@ from dvk.composer import CannotCompose, CapturedGraph, Plan, compose
 from dvk.composer.capture.batch import capture_many, doubtful, trace_fake, trace_quickly
 from dvk.composer.capture.export import trace
 from dvk.config import Limits
-from dvk.records import Task, content_hash
 from dvk.taskgen import generate, signature_of
 from dvk.tasks.hygiene import shrunk
+from tests.composer.batch_models import attention, task
+from tests.tasks.hygiene_tasks import task as written
 from tests.tasks.shrink import shipped
-from tests.tasks.test_hygiene import task as written
 
 LIMITS = Limits(wall_s=90.0)
 FUSED = ("fuse_pointwise", "fuse_epilogue", "fuse_rowwise")
-
-
-def task(source: str, name: str = "task") -> Task:
-    return Task(id=content_hash(source), name=name, source=source, entry="Model", kind="module")
 
 
 def test_equal_to_capture() -> None:
@@ -67,14 +63,7 @@ ATTENDED = {
 """Type and width of heads, and what is special → strides of attention over 5 tokens of 3 heads on a GPU."""
 
 
-def attention(kind: str, width: int, special: str = "") -> Task:
-    query = f"torch.randn(2, 5, 3, {width}).transpose(1, 2)" if special == "turned" else f"torch.randn(2, 3, 5, {width})"
-    mask = ", x.new_zeros(5, 7)" if special == "masked" else ""
-    return task(written(f"return F.scaled_dot_product_attention(x, y, y{mask}).relu()", parameters="x, y",
-                        inputs=f"{query}.to(torch.{kind}), torch.randn(2, 3, 7, {width}).to(torch.{kind})"))  # fmt: skip
-
-
-def test_attention_has_the_layout_of_the_target_device() -> None:
+def test_attention_lies_as_on_the_device_asked_for() -> None:
     """A GPU's attention has other result layouts, which later operators keep and texts are written for."""
     for case, strides in ATTENDED.items():
         one, width = attention(*case), case[1]

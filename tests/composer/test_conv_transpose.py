@@ -18,8 +18,8 @@ from dvk.composer.lowering.convolution import TRANSPOSED
 from dvk.composer.recipes import OWN_FAMILIES
 from dvk.nanolang import structures
 from dvk.search.classes import class_of
+from tests.composer.convolutions import FLOATS, Drawn, check, drawn, own
 from tests.composer.programs import TASK, Program, capture
-from tests.composer.test_convolution import FLOATS, Drawn, check, drawn, own
 
 randn = torch.randn
 

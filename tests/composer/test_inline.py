@@ -9,7 +9,7 @@ import torch
 
 from dvk.composer.ir.errors import CannotCompose
 from tests.composer.inline_cases import CASES, REFUSED
-from tests.composer.test_partial import Made
+from tests.composer.partial_models import Made
 
 GUARDED = {"branch on a value"}
 """The branch taken is a condition: the original runs if another one is taken."""

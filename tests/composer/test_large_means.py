@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.composer.programs import Program, compiled
-from tests.composer.test_special_values import options
+from tests.composer.special_options import options
 
 Norm = Callable[[torch.Tensor], Any]
 NORMS: dict[str, Norm] = {

@@ -10,7 +10,7 @@ from torch import nn
 
 from dvk.composer.capture.export import trace_module
 from dvk.composer.capture.modes import depending, reading
-from tests.composer.test_dropin import Counting
+from tests.composer.dropins import Counting
 
 PLAIN = """
 import torch

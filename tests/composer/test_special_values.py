@@ -6,7 +6,6 @@ last element and NaN otherwise; sums near overflow depend on their order; a maxi
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -15,9 +14,6 @@ import torch
 from torch import nn
 
 from dvk.composer import applicable
-from dvk.composer.algorithms import algorithms
-from dvk.composer.codegen import cpp
-from dvk.composer.ir.loops import Kernel
 from dvk.composer.lowering.dispatch import lower
 from tests.composer.programs import Program, capture, compiled, drop_in
 from tests.composer.special_cases import (
@@ -42,21 +38,13 @@ from tests.composer.special_cases import (
     scalars,
     wrong,
 )  # fmt: skip
+from tests.composer.special_options import options
 
 FEW = ("softmax", "log_sum_by_hand", "min_pair", "var_mean", "layer_norm", "cummax")
 """Rows that are tested without the slow mark."""
 FEW_OPERATORS = ("relu", "clamp", "gelu", "mish", "logsigmoid", "hardswish", "exp", "log_softplus", "sign", "pow-3", "round")
 LONG = 1100
 """Elements of a row of more than one block."""
-
-
-def options(kernel: Kernel) -> list[dict[str, Any]]:
-    """Every schedule that some search may choose; pointwise kernels differ only in the length of slices."""
-    found = list(cpp.schedules(kernel))
-    if kernel.family in ("row", "column"):
-        more = itertools.chain.from_iterable(algorithms(kernel, "cpp").values())
-        found += [o for o in more if o not in found]
-    return found[:2] if kernel.family == "pointwise" else found
 
 
 def own(graph: Any) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from dvk import nanolang
 from dvk.composer import Plan
 from dvk.composer.capture.export import trace_module
 from tests.composer.programs import differences, run_source
-from tests.composer.test_several import FOLDED, joined
+from tests.composer.several_inputs import FOLDED, joined
 from tests.nanolang.compact_programs import candidate
 
 USED, OTHER, FOREIGN = torch.randn(2, 3, 6, 6), torch.randn(1, 3, 8, 8), torch.randn(3, 3, 6, 6)

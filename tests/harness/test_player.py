@@ -16,7 +16,7 @@ from dvk.harness.transport import call_template
 from dvk.harness.transport.link import Link
 from tests.harness.conftest import task
 from tests.harness.launch_plans.recording import HEADER, MODULE
-from tests.harness.launch_plans.test_replay import replay
+from tests.harness.launch_plans.replays import replay
 
 
 class Lent:

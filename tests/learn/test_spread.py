@@ -13,17 +13,13 @@ from dvk.learn.spread import spread
 
 SLOW = """
 from dvk.learn.spread import spread
-from tests.learn.test_spread import told
+from tests.learn.spreading import told
 
 if __name__ == "__main__":
     # Between two results it waits for the reader, and the workers for input.
     for pid in spread(told, [["x"]] * 100_000, 2):
         print(pid, flush=True)
 """
-
-
-def told(batch: list[str]) -> int:
-    return os.getpid()
 
 
 def double(batch: list[int]) -> list[int]:

@@ -16,7 +16,7 @@ from dvk.learn import examples
 from dvk.learn.examples import Example
 from dvk.pipelines.convert import convert
 from tests.cli import warm
-from tests.interop.test_formats import SOURCE, coldstart_row, json_lines, parquet, teacher_row
+from tests.interop.format_rows import SOURCE, coldstart_row, json_lines, parquet, teacher_row
 
 SKILL = {"name": "tile", "description": "d", "scope": "general", "tags": ["a"], "content": "## Motivation"}
 TASK = "import torch\n\n\nclass {}(torch.nn.Module):\n    def forward(self, x):\n        return torch.relu(x)\n\n\n" \

@@ -32,7 +32,7 @@ from dvk.records import Candidate, Episode, Status, Task, Verdict
 from dvk.runs import RunFolder
 from tests.agents.conftest import configured, make_skill
 from tests.pipelines.evaluations import episode, finished, on_gpu, rows, unfinished, verdict
-from tests.search.test_refine import CAPTURED, TASK, counting
+from tests.search.refining import CAPTURED, TASK, counting
 
 SOURCE = """
 import torch

@@ -16,7 +16,7 @@ from dvk.pipelines.optimize.checkpoint import with_checkpoint
 from dvk.pipelines.optimize.request import OptimizeRequest
 from dvk.skills import Library
 from tests.cli import warm
-from tests.skills.test_snapshots import put
+from tests.skills.stored_skills import put
 
 MODEL = """\
 import torch

@@ -21,7 +21,7 @@ from dvk.pipelines.optimize.request import OptimizeRequest
 from dvk.records import Candidate, Claim, Interval, Status, Timing, Verdict
 from dvk.search.composer import MEASURED
 from tests.agents.conftest import make_skill
-from tests.pipelines.test_optimize_sets import MODEL, captured, imported, loaded
+from tests.pipelines.input_sets import MODEL, captured, imported, loaded
 
 Figures = tuple[float, float, float]
 QUIET: Figures = (0.99, 1.0, 1.01)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,50 +13,16 @@ import pytest
 import torch
 
 from dvk import tasks
-from dvk.composer import CapturedGraph
-from dvk.config import Config, Limits
+from dvk.config import Config
 from dvk.errors import DvkError
 from dvk.pipelines.optimize import optimize, session
 from dvk.pipelines.optimize.request import OptimizeRequest
 from dvk.records import Candidate, Claim, Interval, Status, Task, Timing, Verdict
+from tests.pipelines.input_sets import MODEL, captured, imported, loaded
 
-MODEL = """
-import torch
-
-
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.gain = torch.nn.Parameter(torch.linspace(0.5, 1.5, 64))
-
-    def forward(self, x):
-        return torch.softmax(torch.tanh(x * self.gain) + 1, -1)
-
-
-def get_inputs():
-    return [torch.rand(32, 64)]
-"""
 OTHER = "x=float32[8,64]"
 Clock = Callable[[int, Candidate, str], float]
 """Rows of the inputs, candidate and tier → speedup."""
-
-
-_load, _capture = tasks.load, session.capture
-_tasks: dict[str, Task] = {}
-
-
-def loaded(spec: str, **options: Any) -> Task:
-    """As `tasks.load`, whose process takes seconds, once for equal files."""
-    key = repr((Path(spec).read_text(), sorted(options.items())))
-    if key not in _tasks:
-        _tasks[key] = _load(spec, **options)
-    return _tasks[key]
-
-
-@cache
-def captured(task: Task, limits: Limits) -> CapturedGraph:
-    """Likewise."""
-    return _capture(task, limits)
 
 
 class Killed(BaseException):
@@ -116,14 +80,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[s
 def claims(made: Made) -> list[tuple[int, int]]:
     """(rows, number of programs) of confirmed candidates, in order."""
     return [(rows, len(re.findall(r"def _dvk_run", source))) for rows, source, tier in made.asked if tier == "claim"]
-
-
-def imported(path: str) -> Any:
-    spec = importlib.util.spec_from_file_location("best", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_one_drop_in_is_confirmed_with_every_set(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from dvk.pipelines.sft.gate import EXECUTED, decided, gate, summary
 from dvk.pipelines.sft.offsets import HIGHEST, drawn, shifted
 from dvk.pipelines.sft.stages import refuse_ungated, sources
 from dvk.runs import RunFolder
-from tests.composer.test_batch import attention
+from tests.composer.batch_models import attention
 from tests.nanolang.compact_programs import Function, captured
 
 CONFIG = Config.model_validate({"seed": 3, "collect": {"tasks": 2, "per_task": 3, "mutants": 0, "executed": 6, "offset": 1.0}})

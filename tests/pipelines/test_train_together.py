@@ -17,10 +17,10 @@ from dvk.pipelines.train.state import newest
 from dvk.pipelines.train.task_sampler import TaskSampler
 from dvk.records import Episode
 from dvk.skills import Library
-from tests.pipelines import test_sft_fit as fitting
+from tests.pipelines import sft_fits as fitting
 from tests.pipelines import world
-from tests.pipelines.test_train import CONFIG, metrics, problems, request, taught  # noqa: F401 - fixtures
-from tests.pipelines.test_train_golden import differences
+from tests.pipelines.golden_runs import differences
+from tests.pipelines.trainings import CONFIG, metrics, request
 from tests.together import together
 
 
@@ -60,7 +60,7 @@ def fitted(folder: str) -> Any:
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one(taught: str, problems: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_two_processes_train_as_one(taught: str, problems: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     one, other = together(trained, taught, str(problems), str(out), folder=tmp_path, limit_s=300)
     said = [(tmp_path / f"{rank}.err").read_text()[-2000:] for rank in range(2)]

@@ -30,7 +30,7 @@ from dvk.pipelines.eval.request import EPISODES
 from dvk.records import Candidate, Episode
 from tests import clusters
 from tests.pipelines import world
-from tests.pipelines.test_train_golden import differences
+from tests.pipelines.golden_runs import differences
 
 SPEC = f"nano:{world.MODEL}"
 ASKED = [Conversation(messages=({"role": "user", "content": f"x{number % 4} = relu(y)\n"},)) for number in range(10)]

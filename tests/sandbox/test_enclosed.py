@@ -12,7 +12,7 @@ import pytest
 
 from dvk.config import Limits
 from dvk.sandbox import Message, SandboxSession, enclosure
-from tests.sandbox.test_session import ROOT, gone, parent_of
+from tests.sandbox.process_tree import ROOT, gone, parent_of
 
 LIMITS = Limits(wall_s=60, memory_bytes=1 << 30, num_processes=60, output_bytes=4096)
 PARENT = """

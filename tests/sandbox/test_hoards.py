@@ -12,7 +12,7 @@ import pytest
 
 from dvk.config import Limits
 from dvk.sandbox import Death, Message, SandboxSession
-from tests.sandbox.test_session import ROOT, gone
+from tests.sandbox.process_tree import ROOT, gone
 
 LIMITS = Limits(wall_s=60, memory_bytes=1 << 30, num_processes=60, output_bytes=4096)
 MEMORY = ("memory_files", "memory_files_closed", "shared_unmapped", "grandchildren", "a_thread_alone", "descriptors_of_a_thread")

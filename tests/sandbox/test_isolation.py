@@ -19,7 +19,7 @@ import pytest
 
 from dvk.config import Limits
 from dvk.sandbox import Death, Message, SandboxSession, launcher, variables
-from tests.sandbox.test_session import ROOT, below, gone
+from tests.sandbox.process_tree import ROOT, below, gone
 
 LIMITS = Limits(wall_s=60, memory_bytes=1 << 30, num_processes=60, output_bytes=4096)
 KINDS = ("cpu", "cuda")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dvk.config import Limits
 from dvk.sandbox import Message, SandboxSession, scratch
-from tests.sandbox.test_session import ROOT
+from tests.sandbox.process_tree import ROOT
 
 
 def test_removes_what_can_be_made(tmp_path):

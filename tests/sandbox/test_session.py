@@ -14,9 +14,9 @@ import pytest
 from dvk.config import Limits
 from dvk.sandbox import Death, Message, SandboxSession, call, launcher, wire
 from dvk.sandbox.zygote import GRACE_S
+from tests.sandbox.process_tree import ROOT, below, gone, parent_of
 
 LIMITS = Limits(wall_s=20, memory_bytes=1 << 29, num_processes=60, output_bytes=4096)
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -26,20 +26,6 @@ def children_find_the_tests(monkeypatch):
 
 def target(name: str) -> str:
     return f"tests.sandbox.targets:{name}"
-
-
-def gone(pid: int, within_s: float = 5.0) -> bool:
-    """The process has ended (a zombie counts: it runs nothing)."""
-    deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return True
-        if state == "Z":
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_requests_and_answers():
@@ -235,18 +221,6 @@ def seconds(deed) -> float:
     return time.monotonic() - start
 
 
-def below(root: int) -> list[int]:
-    """Process ids of the descendants, zombies included."""
-    done = subprocess.run(["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
-    parents = {int(pid): int(parent) for pid, parent in map(str.split, done.stdout.splitlines())}
-    found, queue = [], [root]
-    while queue:
-        children = [pid for pid, parent in parents.items() if parent == queue[0]]
-        found += children
-        queue = queue[1:] + children
-    return found
-
-
 def ended(pid: int) -> bool:
     return gone(pid, within_s=0.001)
 
@@ -283,10 +257,6 @@ def test_sessions_of_a_zygote_that_is_kept_no_longer_live_on(monkeypatch):
         answer = session.receive(10)
         assert isinstance(answer, Message) and answer.value["echo"] == {"text": "hello"}
     assert gone(zygote)
-
-
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_a_fork_does_not_answer_for_its_parent():

@@ -7,21 +7,12 @@ import math
 import pytest
 
 from dvk.agents.dialects.examples import EXAMPLES
-from dvk.records import Candidate, Interval, Status, Timing, Turn, Verdict
-from dvk.search.archive import Archive, ArchivedProgram, gap
+from dvk.records import Status
+from dvk.search.archive import Archive, gap
 from dvk.search.novelty import distance
 from tests.agents.conftest import ok, wrong
+from tests.search.candidates import made, timed
 from tests.search.writing import program
-
-
-def made(source: str, *verdicts: Verdict) -> ArchivedProgram:
-    candidate = Candidate(source=source, backend="cpp")
-    return ArchivedProgram(Turn(candidate=candidate, verdict=verdicts[0]), verdicts=list(verdicts))
-
-
-def timed(value: float, lo: float, hi: float) -> Verdict:
-    timing = Timing(candidate_ms=1, reference_ms=value, speedup=Interval(value=value, lo=lo, hi=hi), num_pairs=9, seconds=0)
-    return Verdict(status=Status.OK, tier="search", stage="done", timing=timing)
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))

@@ -13,22 +13,10 @@ from dvk.backbone import Completion, Conversation, Sampling
 from dvk.backbone.pause_gate import OutOfTime, PauseGate
 from dvk.errors import MachineError
 from dvk.records import Candidate, Trace, Verdict
-from dvk.search import Proposals, SearchProblem, auto, composer
-from tests.agents.conftest import Said, configured, fenced, make_skill, ok
-from tests.search.test_refine import CAPTURED, TASK
-
-
-@pytest.fixture
-def two(monkeypatch: pytest.MonkeyPatch) -> list[list[Verdict | None]]:
-    """A composer of two batches, 3 and 2, and its inputs."""
-    told: list[list[Verdict | None]] = []
-
-    def proposals(problem: SearchProblem) -> Proposals:
-        for sources in (("c1", "c2", "c3"), ("c4", "c5")):
-            told.append((yield [Candidate(source=s, backend="cpp", proposer="composer") for s in sources]))
-
-    monkeypatch.setattr(composer, "search", proposals)
-    return told
+from dvk.search import SearchProblem, auto
+from tests.agents.conftest import Said, configured, fenced, make_skill
+from tests.search.auto_plays import play, took
+from tests.search.refining import CAPTURED, TASK
 
 
 class Timed(Said):
@@ -50,27 +38,6 @@ def problem(backbone: Any, traces: list[Trace] | None = None) -> SearchProblem:
     config = configured(schemes=0, rollouts=2, turns=2)
     keep = traces.append if traces is not None else lambda trace: None
     return SearchProblem(TASK, CAPTURED, "cpp", (make_skill("a"),), config, backbone, keep)
-
-
-def took(seconds: float) -> Verdict:
-    return ok(1.5).model_copy(update={"seconds": seconds})
-
-
-def play(proposals: Proposals, judge: Callable[[Candidate], Verdict | None], most: int) -> list[str]:
-    """Sources in the order they were proposed; they come one at a time."""
-    order: list[str] = []
-    try:
-        batch = next(proposals)
-        while True:
-            (candidate,) = batch
-            order.append("m" if candidate.proposer == "said" else candidate.source)
-            if len(order) == most:
-                break
-            batch = proposals.send([judge(candidate)])
-    except StopIteration:
-        pass
-    proposals.close()
-    return order
 
 
 def test_who_used_less_of_the_clock_goes_next(two: list) -> None:

@@ -20,33 +20,8 @@ from dvk.registry import resolve
 from dvk.search import ASK_A_MODEL, STRATEGIES, SearchProblem
 from dvk.search.composer import MEASURED, Planner, search
 from tests.agents.conftest import Said, fenced
-from tests.search.test_macro import legal, named
-from tests.tasks.shrink import TASKS, shrunken
-
-
-def problem(name: str, folder: Path, skills: tuple[Skill, ...] = ()) -> SearchProblem:
-    task = tasks.load(str(shrunken(TASKS / "examples" / f"{name}.py", folder)))
-    return SearchProblem(task, trace(task), "cpp", skills, Config())
-
-
-def verdict(speedup: float) -> Verdict:
-    exact = Interval(value=speedup, lo=speedup, hi=speedup)
-    timing = Timing(candidate_ms=1.0, reference_ms=speedup, speedup=exact, num_pairs=9, seconds=0.1)
-    return Verdict(status=Status.OK, tier="search", stage="done", timing=timing)
-
-
-def play(given: SearchProblem, score) -> list[Candidate]:
-    """Run a strategy on a made-up clock; every candidate it proposed, in order."""
-    proposals = search(given)
-    seen: list[Candidate] = []
-    batch = next(proposals, None)
-    while batch is not None:
-        seen += batch
-        try:
-            batch = proposals.send([verdict(score(c)) for c in batch])
-        except StopIteration:
-            break
-    return seen
+from tests.search.composer_plays import play, problem, verdict
+from tests.search.recipe_names import legal, named
 
 
 @pytest.fixture(scope="module")

@@ -17,10 +17,9 @@ from dvk.runs import RunFolder
 from dvk.search import Proposals, SearchProblem, auto, composer, refine
 from tests.agents.conftest import Said, configured, fenced, make_skill
 from tests.backbone.failing import FAILURES, failing
-from tests.search.test_auto import play, took, two
-from tests.search.test_refine import CAPTURED, TASK
+from tests.search.auto_plays import play, took
+from tests.search.refining import CAPTURED, TASK
 
-__all__ = ["two"]
 RAISED = {"refuses", "401", "hangs up"}
 """Failures that end the model's part at once; the others are answers without code."""
 

@@ -22,7 +22,12 @@ from dvk.search import SearchProblem, generations, macro
 from dvk.search.composer import Planner
 from dvk.search.moves import PlanPosition, ProposedPlans, way_of, ways_of
 from tests.agents.conftest import QUICK, Said, affine, captured, make_skill, ok, wrong
+<<<<<<< HEAD
 from tests.search.writing import asked, fixed, play
+=======
+from tests.search.recipe_names import legal, named
+from tests.search.writing import asked, play
+>>>>>>> c588271 (Tests share fixtures through named modules; none imports from another test)
 
 ROWS, WIDTH, INNER = 64, 512, 96
 
@@ -61,23 +66,6 @@ def position(recipes: tuple[str, ...] | None = None) -> PlanPosition:
     planner = Planner(problem(None))
     plan = planner.structures()[0][0] if recipes is None else Plan(recipes)
     return PlanPosition(planner, plan, ProposedPlans())
-
-
-def named(*moves: tuple[str, str]) -> str:
-    """A call of the tool."""
-    arguments = {"think": "", "moves": [{"kind": kind, "region": region} for kind, region in moves]}
-    return json.dumps({"name": "plan_moves", "arguments": arguments})
-
-
-def legal(conversation: Conversation) -> list[tuple[str, str]]:
-    """The moves that a question lists, as (kind, region)."""
-    found = []
-    region = ""
-    for line in asked(conversation).partition("## Regions")[2].partition("## Moves made")[0].splitlines():
-        region = line[4:] if line.startswith("### ") else region
-        if (kind := re.match(r"- `([^`]+)`:", line)) is not None:
-            found.append((kind[1], region))
-    return found
 
 
 def told(conversation: Conversation) -> list[str]:

@@ -7,18 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from dvk.backbone import Completion, Conversation
-from dvk.composer import CapturedGraph
+from dvk.backbone import Completion
 from dvk.errors import UsageError
-from dvk.records import Candidate, Graph, Node, Task, Verdict
+from dvk.records import Candidate, Verdict
 from dvk.registry import resolve
 from dvk.search import ASK_A_MODEL, STRATEGIES, SearchProblem
 from tests.agents.conftest import Said, configured, fenced, make_skill, ok, wrong
-
-TASK = Task(id="t", name="t", source="class Model: ...", entry="Model", kind="module")
-VECTOR = {"shape": (8,), "dtype": "float32", "strides": (1,)}
-NODES = (Node(name="x0", op="input", target="x", **VECTOR), Node(name="v0", op="aten.relu.default", args=({"ref": "x0"},), **VECTOR))
-CAPTURED = CapturedGraph(graph=Graph(nodes=NODES, outputs={"ref": "v0"}), arguments=("x",), config_hash="")
+from tests.search.refining import CAPTURED, TASK, counting
 
 
 def problem(backbone: Said | None, **rollout: object) -> SearchProblem:
@@ -38,18 +33,6 @@ def play(name: str, given: SearchProblem, judge: Callable[[Candidate], Verdict |
     except StopIteration:
         pass
     return seen
-
-
-def counting() -> Said:
-    """A model that selects `a` and otherwise writes a new program each time."""
-    numbers = iter(range(10**6))
-
-    def answer(conversation: Conversation) -> str:
-        if conversation.tools:
-            return '{"name": "select_skills", "arguments": {"selected_skills": [{"name": "a", "reason": ""}]}}'
-        return fenced(f"class ModelNew: number = {next(numbers)}\n")
-
-    return Said(answer)
 
 
 @pytest.mark.parametrize("name", sorted(ASK_A_MODEL))

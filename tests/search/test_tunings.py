@@ -19,7 +19,7 @@ from dvk.search import SearchProblem
 from dvk.search.classes import class_of, observed
 from dvk.search.composer import FEW, Planner
 from dvk.search.tunings import PROTOCOL, ObservedGain, TunedSchedule, Tunings, dumped, loaded
-from tests.search.test_composer import play, problem, verdict
+from tests.search.composer_plays import play, problem, verdict
 
 BLOCKS = """
 import torch

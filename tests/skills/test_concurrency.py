@@ -21,7 +21,7 @@ from dvk.records import Skill
 from dvk.skills import Library, schema, seed_dir
 from dvk.skills.grooming import groom
 from dvk.skills.merging import bring
-from tests.skills.test_library import index_is_whole
+from tests.skills.search_index import index_is_whole
 
 Make = Callable[..., Skill]
 WRITER = """

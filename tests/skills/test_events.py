@@ -14,7 +14,7 @@ from dvk.records import Skill
 from dvk.skills import Library, schema
 from dvk.skills.events import CHANGES, TAKES, Event, before, effect, replay
 from dvk.skills.rows import now, to_row
-from tests.skills.test_library import index_is_whole
+from tests.skills.search_index import index_is_whole
 
 Make = Callable[..., Skill]
 

@@ -21,6 +21,7 @@ from dvk.skills.grooming import groom
 from dvk.skills.relations import related
 from dvk.skills.schema import file_damage
 from dvk.skills.soundness import faults
+from tests.skills.search_index import index_is_whole
 
 Make = Callable[..., Skill]
 
@@ -173,13 +174,6 @@ def test_remove_takes_it_out_of_the_index(library: Library, make: Make) -> None:
     with pytest.raises(LibraryError):
         library.remove("a")
     assert index_is_whole(library.path)
-
-
-def index_is_whole(path: Path) -> bool:
-    """SQLite's own checks of the file and of the index against the table; they raise or report when not."""
-    with sqlite3.connect(path) as connection:
-        connection.execute("INSERT INTO skills_fts(skills_fts, rank) VALUES ('integrity-check', 1)")
-        return bool(connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok")
 
 
 def test_list_filters_by_scope_and_tag(library: Library, make: Make) -> None:

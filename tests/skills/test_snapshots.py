@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from dvk.errors import LibraryError, UsageError
 from dvk.skills import exchange, snapshots
 from dvk.skills.seeds import seed_dir
-
-LINE = '{{"name": "{}", "description": "d", "scope": "general", "tags": ["a"], "content": "## Motivation\\nm", "verify_speedup": 1.5}}\n'
-
-
-def put(file: Path, *names: str) -> Path:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("".join(LINE.format(name) for name in names))
-    return file
+from tests.skills.stored_skills import put
 
 
 def test_where_libraries_lie(tmp_path):

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from typing import Any
 
 import pytest
 
 from dvk.taskgen import generate, make, split_of
 from dvk.tasks.hygiene import hygiene
-from tests.tasks.shrink import TASKS
-
-FOLDER = TASKS / "heldout"
-INDEX: list[dict[str, Any]] = json.loads((FOLDER / "index.json").read_text())
+from tests.tasks.heldout import FOLDER, INDEX
 
 
 def test_the_index_is_complete_and_balanced() -> None:

@@ -19,8 +19,8 @@ from dvk.tasks.build import build
 from dvk.tasks.hygiene import hygiene, shrunk
 from tests.composer.programs import Program, differences, run_source
 from tests.tasks import suite
+from tests.tasks.heldout import INDEX as FROZEN
 from tests.tasks.shrink import shrunken
-from tests.tasks.test_heldout import INDEX as FROZEN
 
 ENTRIES = suite.entries()
 HELD = {e.signature for e in ENTRIES if e.half == "heldout" and e.signature}

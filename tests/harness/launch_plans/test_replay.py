@@ -12,13 +12,8 @@ import torch
 
 from dvk.harness.launch_plans.plan import LaunchRecording, PlanError, PlanMismatch, decode
 from dvk.harness.launch_plans.replay import OutOfBounds, Replay
-from tests.harness.launch_plans.recording import HEADER, MODULE, REFERENCE, recorded, reference, steps
-
-
-def replay(candidate: str, *args: torch.Tensor, source: str = REFERENCE) -> Replay:
-    recording = recorded(candidate, *args, source=source)
-    return Replay(recording, recording.plans[0], "cpu")
-
+from tests.harness.launch_plans.recording import HEADER, MODULE, recorded, reference, steps
+from tests.harness.launch_plans.replays import replay
 
 PACKED = """
         if not hasattr(self, "packed"):
