@@ -12,13 +12,8 @@ from dvk.search import evolve as evolving
 from dvk.search.archive import Archive
 from dvk.search.evolve import insights
 from tests.agents.conftest import Said, fenced, make_skill, ok, wrong
-<<<<<<< HEAD
-from tests.search.test_archive import made
-from tests.search.writing import asked, fixed, play, problem, program, shown, writing
-=======
 from tests.search.candidates import made
 from tests.search.writing import asked, play, problem, program, shown, writing
->>>>>>> c588271 (Tests share fixtures through named modules; none imports from another test)
 
 
 def climber() -> Said:

@@ -17,13 +17,8 @@ from dvk.search import judge as judging
 from dvk.search.judge import Branch
 from dvk.search.repeats import repeat
 from tests.agents.conftest import QUICK, Said, affine, fenced, ok, source, wrong
-<<<<<<< HEAD
-from tests.search.test_archive import made
-from tests.search.writing import asked, believed, fixed, play, problem, program, shown
-=======
 from tests.search.candidates import made
 from tests.search.writing import asked, believed, play, problem, program, shown
->>>>>>> c588271 (Tests share fixtures through named modules; none imports from another test)
 
 
 def advice(change: object) -> str:

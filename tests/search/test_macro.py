@@ -22,12 +22,8 @@ from dvk.search import SearchProblem, generations, macro
 from dvk.search.composer import Planner
 from dvk.search.moves import PlanPosition, ProposedPlans, way_of, ways_of
 from tests.agents.conftest import QUICK, Said, affine, captured, make_skill, ok, wrong
-<<<<<<< HEAD
-from tests.search.writing import asked, fixed, play
-=======
 from tests.search.recipe_names import legal, named
 from tests.search.writing import asked, play
->>>>>>> c588271 (Tests share fixtures through named modules; none imports from another test)
 
 ROWS, WIDTH, INNER = 64, 512, 96
 

@@ -16,15 +16,10 @@ from dvk.search import polca
 from dvk.search.polca import uncertain
 from dvk.search.repeats import original, repeat
 from tests.agents.conftest import Said, affine, captured, fenced, ok
-<<<<<<< HEAD
-from tests.search.test_archive import made, timed
-from tests.search.writing import asked, fixed, play, problem, program, shown, writing
-=======
 from tests.search.candidates import made, timed
 from tests.search.writing import asked, play, problem, program, shown, writing
 
 SETTINGS = PolcaConfig()
->>>>>>> c588271 (Tests share fixtures through named modules; none imports from another test)
 
 
 def test_only_what_could_lead_is_measured_again() -> None:
