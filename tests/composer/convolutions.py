@@ -54,7 +54,7 @@ def _wide(value: Any) -> Any:
 
 
 class Drawn(nn.Module):
-    """A convolution of one of the families with random arguments, and work before and behind it."""
+    """A convolution of one of the families with random arguments, with a prologue and an epilogue."""
 
     BEFORE = {"nothing": lambda x: x, "relu": torch.relu, "exp": torch.exp, "shift": lambda x: x * 0.5 + 1}
     BEHIND = {"nothing": lambda x: x, "relu6": F.relu6, "silu": F.silu, "tanh": lambda x: torch.tanh(x) * 2}

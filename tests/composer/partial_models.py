@@ -17,7 +17,7 @@ from dvk.records import Task
 
 
 class Made:
-    """A file's module and its drop-in, side by side."""
+    """A file's module and its drop-in."""
 
     def __init__(self, name: str, source: str, training: bool, *args: Any):
         self.reference, self.candidate = ModuleType(f"{name}_reference"), ModuleType(f"{name}_candidate")

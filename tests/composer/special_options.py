@@ -11,7 +11,7 @@ from dvk.composer.ir.loops import Kernel
 
 
 def options(kernel: Kernel) -> list[dict[str, Any]]:
-    """Every schedule that some search may choose; pointwise kernels differ in the length of pieces alone."""
+    """Every schedule that some search may choose; pointwise kernels differ only in the length of slices."""
     found = list(cpp.schedules(kernel))
     if kernel.family in ("row", "column"):
         more = itertools.chain.from_iterable(algorithms(kernel, "cpp").values())

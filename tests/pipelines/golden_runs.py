@@ -11,7 +11,7 @@ FLOATS = {"rel": 2e-4, "abs": 2e-6}
 
 
 def differences(found: Any, golden: Any, place: str = "") -> list[str]:
-    """Where two trees of JSON differ by more than floats may."""
+    """Places where two trees of JSON differ by more than floats may."""
     if isinstance(golden, dict) and isinstance(found, dict):
         missing = [f"{place}.{key} only in one" for key in sorted(set(found) ^ set(golden))]
         return missing + [d for key in golden if key in found for d in differences(found[key], golden[key], f"{place}.{key}")]

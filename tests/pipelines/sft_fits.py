@@ -12,7 +12,7 @@ OPS = ("relu", "gelu", "tanh", "silu", "exp")
 
 
 def examples(count: int = 60) -> InMemory:
-    """What operator a listing names, answered by its kernel; every third with a second turn."""
+    """The operator that a listing names, answered by its kernel; every third with a second turn."""
     found = InMemory()
     for number in range(count):
         op = OPS[number % len(OPS)]

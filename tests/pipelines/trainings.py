@@ -76,6 +76,6 @@ def request(start: str, problems: Path, out: Path, steps: int = 2, **rest: Any) 
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
-    """What does not depend on clocks and on what was judged by an earlier run."""
+    """The part that depends neither on clocks nor on an earlier run's verdicts."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [{k: v for k, v in row.items() if not k.endswith("_s") and k != "judged_anew"} for row in rows]

@@ -13,7 +13,7 @@ from tests.agents.conftest import ok
 
 @pytest.fixture
 def two(monkeypatch: pytest.MonkeyPatch) -> list[list[Verdict | None]]:
-    """A composer of two batches, 3 and 2; what it is told."""
+    """A composer of two batches, 3 and 2, and its inputs."""
     told: list[list[Verdict | None]] = []
 
     def proposals(problem: SearchProblem) -> Proposals:
