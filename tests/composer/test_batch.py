@@ -63,7 +63,7 @@ ATTENDED = {
 """Type and width of heads, and what is special → strides of attention over 5 tokens of 3 heads on a GPU."""
 
 
-def test_attention_lies_as_on_the_device_asked_for() -> None:
+def test_attention_has_the_layout_of_the_target_device() -> None:
     """A GPU's attention has other result layouts, which later operators keep and texts are written for."""
     for case, strides in ATTENDED.items():
         one, width = attention(*case), case[1]

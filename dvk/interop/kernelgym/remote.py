@@ -66,7 +66,7 @@ class RemoteJudgeSession:
         self.task, self.config = task, config
         self.asked = JudgeOptions.model_validate(spec.model_dump() | {"profile": bool(spec.profile)})
         self.client = Client(config.remote.judge, config.remote)
-        self.sharers = 1  # of this machine's judge sessions; how the server shares its own is its concern
+        self.sharers = 1  # this machine's judge sessions; the server shares its own
         self.make_room: Callable[[], None] = lambda: None
         self.decide_by: float | None = None
         self.broken: str | None = None
