@@ -147,7 +147,7 @@ class JudgePool:
         return court
 
     def _again(self, kind: object, task: Task) -> Judge | None:
-        """A court of an earlier `map`, at best one that holds this task."""
+        """Return a judge session of an earlier `map`, preferably one that holds this task."""
         with self._lock:
             waiting = self._idle.get(kind, [])
             if not waiting:
@@ -173,7 +173,7 @@ class JudgePool:
 
 @dataclass
 class _Batch:
-    """What the workers of one `map` share."""
+    """State that the workers of one `map` share."""
 
     spec: JudgeSpec
     flags: dict[str, object]
@@ -193,7 +193,7 @@ class _Hand:
     held: int = 0
     court: Judge | None = None
     kind: object = None
-    """What the court was made for."""
+    """The session's settings."""
 
 
 class _Desk:

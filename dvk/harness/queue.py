@@ -38,15 +38,15 @@ class JudgeQueue(Generic[K]):
     Args:
         workers: candidates in work at any time.
         config: limits and judge settings.
-        remembered: verdicts of earlier runs; None judges everything again.
-        spec: what is asked about every candidate.
+        remembered: verdicts of earlier runs; None ignores them.
+        spec: settings for every candidate.
     """
 
     def __init__(
         self, workers: int, config: Config, remembered: Remembered | None = None, spec: JudgeSpec = JudgeSpec(),  # noqa: B008 - it is frozen
     ):
         self.workers, self.config = max(1, workers), config
-        self.remembered = None if config.remote.judge else remembered  # another machine's verdicts are not this one's
+        self.remembered = None if config.remote.judge else remembered  # other machines' verdicts do not apply here
         self.spec = spec
         self.num_pending = 0
         """Submitted jobs without a collected result."""
@@ -56,7 +56,7 @@ class JudgeQueue(Generic[K]):
         self._waiting: dict[str, deque[tuple[K, Task, Candidate]]] = {}
         self._hands: dict[str, int] = {}
         self._idle: list[Judge] = []
-        """Courts of workers that wait."""
+        """Judge sessions of idle workers."""
         self._open = True
         self._threads: list[threading.Thread] = []
 
@@ -137,7 +137,7 @@ class JudgeQueue(Generic[K]):
                     if crashes.ends_all(error):
                         raise
                     verdict = crashes.verdict(crashes.crashed(error, "judging it"), self.spec.tier)
-                    if court is not None:  # what it was at is unknown
+                    if court is not None:  # its state is unknown
                         court.close()
                 self._results.put((name, verdict))
         except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
@@ -147,7 +147,7 @@ class JudgeQueue(Generic[K]):
                 court.close()
 
     def _court(self, court: Judge | None, task: Task, number: int) -> Judge:
-        """`court`, turned to the task, or a new one."""
+        """Return the judge session, switched to the task, or a new one."""
         if court is None:
             gpu = gpu_for(task, number)
             court = open_session(task, self.config, self.spec, gpu=gpu)
@@ -161,7 +161,7 @@ class JudgeQueue(Generic[K]):
         return self._once.do(asked, lambda: judged(court, candidate, self.spec, self.remembered, asked))[0]
 
     def _take(self, court: Judge | None, held: str | None) -> tuple[K, Task, Candidate] | None:
-        """The next job, of the worker's task `held` if there is one; waits for one; None when closed."""
+        """Return the next job, of the worker's task `held` if there is one; waits for one; None when closed."""
         with self._changed:
             while self._open:
                 if held is not None and self._waiting.get(held):

@@ -21,7 +21,7 @@ from dvk.records import Candidate, Task, Tier, Verdict
 
 @dataclass(frozen=True)
 class SeatConfig:
-    """What a court is made for."""
+    """Settings of a judge session."""
 
     config: Config
     spec: JudgeSpec = JudgeSpec()

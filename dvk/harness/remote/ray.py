@@ -26,7 +26,7 @@ class RayJudgeSession:
     Args:
         task: the reference.
         config: limits, judge settings, the cluster; `concurrency.per_device` seats share a GPU.
-        spec: what is asked about every candidate.
+        spec: settings for every candidate.
 
     Raises:
         UsageError, MachineError: see `connect`.

@@ -48,8 +48,8 @@ class JudgeSession:
     Args:
         task: the reference.
         config: limits and judge settings.
-        spec: what is asked about every candidate.
-        gpu: the one to use, as CUDA_VISIBLE_DEVICES names it; None: what this process sees.
+        spec: settings for every candidate.
+        gpu: the GPU to use, in the form of CUDA_VISIBLE_DEVICES; None: what this process sees.
 
     Attributes:
         sharers, gpus: concurrent judge sessions, this one included, and their GPUs. A referee keeps its share of a GPU's memory, and of the
@@ -244,7 +244,7 @@ class JudgeSession:
             self._arms.pop(name).close()
 
     def _plannable(self, candidate: Candidate) -> bool:
-        # What replays a graph is there for the host's time, which a plan leaves out.
+        # A replayed graph serves to save host time, which a plan leaves out.
         whole = self.spec.contract == "auto" and ("CUDAGraph" in candidate.source or bool(self.baselines))
         if self.spec.contract == "module" or whole or self.tier == "claim" or self.spec.backward:
             return False

@@ -1,4 +1,4 @@
-"""What is asked of a judge, as one record, and what every judge can do: this machine's, a Ray cluster's, a server's."""
+"""Settings of a judgement as one record, and the protocol of every judge: this machine's, a Ray cluster's, a server's."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Contract = Literal["auto", "module", "plan"]
 
 
 class JudgeSpec(Record):
-    """What is asked about every candidate of a list.
+    """Settings for every candidate of a list.
 
-    A session takes `tier` and `baselines` with each candidate; the rest holds as long as the session does.
+    A session takes `tier` and `baselines` with each candidate; the other fields are fixed for the session.
     """
 
     tier: Tier = "search"
@@ -25,22 +25,22 @@ class JudgeSpec(Record):
     brief: bool = False
     """Fewer input sets, for ranking candidates that will be judged again."""
     require_kernels: bool = False
-    """Refuse candidates that leave the computing to PyTorch's operators."""
+    """Reject candidates that leave the computation to PyTorch's operators."""
     contract: Contract = "module"
-    """`plan` has trusted code replay the candidate's launches (Triton and CUDA on a GPU; an error where that cannot be), `module` runs its
-    host code, `auto` replays where it can, except for claims, which are about what users run, and beside baselines: torch.compile's host
+    """`plan` has trusted code replay the candidate's launches (Triton and CUDA on a GPU; an error if that is impossible), `module` runs
+    its host code, `auto` replays if possible, except for claims, which measure what users run, and with baselines: torch.compile's host
     code counts."""
     profile: bool | Literal["times"] = False
-    """Find out where the time of an ok candidate's call goes, too; `times`: without counters (ncu), which take ten seconds."""
+    """Also measure where the time of an ok candidate's call goes; `times`: without counters (ncu), which take ten seconds."""
 
     @property
     def of_session(self) -> JudgeSpec:
-        """What a session is made for: equal where one session can serve both."""
+        """The fixed part: equal if one session can serve both."""
         return self.model_copy(update={"tier": "search", "baselines": ()})
 
     @property
     def flags(self) -> dict[str, object]:
-        """What tells verdicts apart beside tier and baselines; see `verdict_cache.key`."""
+        """The part of a verdict's key besides tier and baselines; see `verdict_cache.key`."""
         flags: dict[str, object] = {"backward": self.backward, "require_kernels": self.require_kernels, "contract": self.contract}
         return flags | {name: value for name in ("brief", "profile") if (value := getattr(self, name))}
 
@@ -50,12 +50,12 @@ class Judge(Protocol):
 
     Attributes:
         task: the reference.
-        broken: why the reference cannot be judged against; every verdict then says so.
+        broken: why no candidate can be judged against the reference; every verdict then says so.
         sharers: judges of this process at work at the same time, this one included.
-        make_room: called where a GPU's memory is taken: has judges that wait for work give back what they hold.
+        make_room: called if a GPU's memory is taken: idle judges release theirs.
         decide_by: on time.monotonic's clock: a claim that has had its first look by then is not measured further.
 
-    A judge elsewhere takes the last three and leaves them: that machine has its own.
+    Remote judges ignore the last three: the other machine has its own.
     """
 
     task: Task

@@ -55,7 +55,7 @@ class RemoteJudgeSession:
     Args:
         task: the reference.
         config: its `remote` section names the server.
-        spec: what is asked about every candidate.
+        spec: settings for every candidate.
 
     Raises (`judge`):
         MachineError, UsageError: see `Client.evaluate`; the server is no `dvk serve` and the request needs one.
