@@ -109,7 +109,7 @@ class Sick:
             raise TypeError("no such court")
         self.task, self.sharers, self.broken, self.closed = task, 1, None, 0
 
-    def turn_to(self, task: Task) -> None:
+    def switch_task(self, task: Task) -> None:
         if task.name == "unopened":
             raise TypeError("no such court")
         self.task = task
