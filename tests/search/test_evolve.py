@@ -13,7 +13,7 @@ from dvk.search.archive import Archive
 from dvk.search.evolve import insights
 from tests.agents.conftest import Said, fenced, make_skill, ok, wrong
 from tests.search.candidates import made
-from tests.search.writing import asked, play, problem, program, shown, writing
+from tests.search.writing import asked, fixed, play, problem, program, shown, writing
 
 
 def climber() -> Said:

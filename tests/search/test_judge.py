@@ -18,7 +18,7 @@ from dvk.search.judge import Branch
 from dvk.search.repeats import repeat
 from tests.agents.conftest import QUICK, Said, affine, fenced, ok, source, wrong
 from tests.search.candidates import made
-from tests.search.writing import asked, believed, play, problem, program, shown
+from tests.search.writing import asked, believed, fixed, play, problem, program, shown
 
 
 def advice(change: object) -> str:

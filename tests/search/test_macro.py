@@ -23,7 +23,7 @@ from dvk.search.composer import Planner
 from dvk.search.moves import PlanPosition, ProposedPlans, way_of, ways_of
 from tests.agents.conftest import QUICK, Said, affine, captured, make_skill, ok, wrong
 from tests.search.recipe_names import legal, named
-from tests.search.writing import asked, play
+from tests.search.writing import asked, fixed, play
 
 ROWS, WIDTH, INNER = 64, 512, 96
 

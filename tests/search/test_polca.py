@@ -17,9 +17,7 @@ from dvk.search.polca import uncertain
 from dvk.search.repeats import original, repeat
 from tests.agents.conftest import Said, affine, captured, fenced, ok
 from tests.search.candidates import made, timed
-from tests.search.writing import asked, play, problem, program, shown, writing
-
-SETTINGS = PolcaConfig()
+from tests.search.writing import asked, fixed, play, problem, program, shown, writing
 
 
 def test_only_what_could_lead_is_measured_again() -> None:
