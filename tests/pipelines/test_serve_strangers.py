@@ -102,7 +102,9 @@ def fine(result: EvaluationResult) -> bool:
 def peeks(tmp_path: Path) -> tuple[str, list[str]]:
     """A reference's forbidden accesses, and the files that it would leave."""
     (tmp_path / "secret").write_text("secret")
-    paths = ["/etc/shadow", os.path.expanduser("~"), "/root", "/home", "/tmp", "/var/log", str(tmp_path / "secret"), f"{os.getcwd()}/.git"]
+    git = f"{os.getcwd()}/.git"  # names in a folder of Python modules may be listed, contents of hidden files not read
+    paths = ["/etc/shadow", os.path.expanduser("~"), "/root", "/home", "/tmp", "/var/log", str(tmp_path / "secret"),
+             f"{git}/HEAD" if os.path.isdir(git) else git]
     written = [str(tmp_path / "written"), "/tmp/dvk-written", os.path.expanduser("~/dvk-written")]
     settings = ["/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger"]
     if os.geteuid() == 0:  # its processes are hidden; other users cannot hide any
