@@ -24,6 +24,7 @@ from dvk.agents.task_context import TaskContext
 from dvk.agents.trial_arms import TrialArm, answered
 from dvk.backbone import Backbone
 from dvk.config import Config
+from dvk.config import TrialsConfig as Settings
 from dvk.distributed import ProcessGroup
 from dvk.harness.queue import JudgeQueue
 from dvk.records import Skill, Turn
@@ -37,11 +38,6 @@ DUPLICATE_SIMILARITY = 0.7
 """Similarity from which a skill is a near-duplicate; shipped skills reach 0.53, different notes of the teacher 0.64."""
 FAILED = 0.5
 """Speedup that a wrong answer counts as: a wrong answer costs more than no gain."""
-LEVEL = 0.9
-"""Confidence of a bound, one-sided. Skills admitted wrongly are retired later; with three tasks, 0.95 would need gains that agree
-within a few per cent."""
-LEAST_GAIN = 1.2
-"""Lower bound of its gain from which a skill enters."""
 LEAST_SPEEDUP = 1.2
 """Speedup with it, on the task it came from, that a skill needs."""
 LEAST_PAIRS = 4
@@ -137,7 +133,7 @@ def try_skills(
     turns = _answered(arms, backbone, config, judging, step, team or ProcessGroup())
     for position, plan in plans.items():
         pairs = {control[0]: list(zip(turns[control], turns[treatment], strict=True)) for control, treatment in plan}
-        found[position] = tried(proposed[position], pairs, known_tasks, step)
+        found[position] = tried(proposed[position], pairs, known_tasks, settings, step)
     _one_a_task(found)
     worth = {id(trial.proposal): trial.worth for trial in found.values()}
     for position, double in doubles.items():  # its evidence was measured under the earlier one's name
@@ -147,7 +143,7 @@ def try_skills(
 
 
 def tried(
-    proposal: Proposal, pairs: Mapping[str, Sequence[Pair]], subjects: Mapping[str, TaskContext], step: int
+    proposal: Proposal, pairs: Mapping[str, Sequence[Pair]], subjects: Mapping[str, TaskContext], settings: Settings, step: int
 ) -> Trial:
     """The outcome of one trial, judged by its pairs alone.
 
@@ -155,18 +151,18 @@ def tried(
         pairs: control's and treatment's judged turns, by task id.
         subjects: by task id, those of `pairs` among them.
     """
-    measured = effect_size(pairs, FAILED, LEVEL)
-    why = refused(measured, proposal.task)
+    measured = effect_size(pairs, FAILED, settings.level)
+    why = refused(measured, proposal.task, settings)
     skill = proposal.skill
     if measured.total is None:
         return Trial(proposal, skill, False, why, 0.0, measured)
     worth = min(max(measured.total.lo - 1.0, 0.0), CAP) if measured.num_pairs >= LEAST_PAIRS else 0.0
-    seen = evidence(measured, proposal, pairs, subjects, step)
+    seen = evidence(measured, proposal, pairs, subjects, settings, step)
     skill = skill.model_copy(update={"evidence": (*skill.evidence, seen)})
     return Trial(proposal, skill, not why, why or _said(measured), worth, measured)
 
 
-def refused(measured: Gain, task: str) -> str:
+def refused(measured: Gain, task: str, settings: Settings) -> str:
     """Why a measured gain is not enough, `task` being the one that the skill came from; empty when it is."""
     total, own = measured.total, measured.tasks.get(task)
     if total is None or measured.num_pairs < LEAST_PAIRS:
@@ -176,8 +172,8 @@ def refused(measured: Gain, task: str) -> str:
         return "no pair counts on the task it came from"
     if not isfinite(total.hi):
         return "one task and one answer an arm: nothing bounds its gain"
-    if total.lo < LEAST_GAIN:
-        return f"{_said(measured)}; its lower bound is to reach {LEAST_GAIN:g}×"
+    if total.lo < settings.relative:
+        return f"{_said(measured)}; its lower bound is to reach {settings.relative:g}×"
     if own.treatment < LEAST_SPEEDUP:
         return f"{own.treatment:.2f}× of eager with it on its own task, {LEAST_SPEEDUP:g}× is asked"
     for name, one in measured.tasks.items():
@@ -192,6 +188,7 @@ def evidence(
     proposal: Proposal,
     pairs: Mapping[str, Sequence[Pair]],
     subjects: Mapping[str, TaskContext],
+    settings: Settings,
     step: int,
 ) -> dict[str, Any]:
     """A skill's record of its trial, as JSON; ratios, bounds one-sided, null if unbounded."""
@@ -206,7 +203,7 @@ def evidence(
     return {
         "source": "trial", "step": step, "task": proposal.task, "machine": machine, "backend": subjects[proposal.task].backend,
         "gain": _figure(measured.total.value), "lo": _figure(measured.total.lo), "hi": _figure(measured.total.hi),
-        "level": LEVEL, "over": measured.unit, "pairs": measured.num_pairs, "both_failed": measured.num_failed,
+        "level": settings.level, "over": measured.unit, "pairs": measured.num_pairs, "both_failed": measured.num_failed,
         "unmeasured": measured.num_unmeasured, "given": list(proposal.given), "tasks": tasks,
     }  # fmt: skip
 

@@ -159,7 +159,7 @@ class HfBackbone:
     # ------------------------------------------------------------ training
 
     def logprobs(self, rows: Sequence[ScoringRow], temperature: float = 1.0) -> Scores:
-        """Log-probability of each completion token, with gradients where they are enabled."""
+        """Log-probability of each completion token, with gradients if they are enabled."""
         return scoring.logprobs(self.model, rows, temperature, SCORE_TOKENS)
 
     def parameters(self) -> Iterator[Parameter]:

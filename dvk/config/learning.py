@@ -54,6 +54,7 @@ class CreditConfig(Section):
     void: bool = Field(True, description="Leave out turns without reward after a turn with reward.")
     profiling_rejection: bool = Field(True, description="Leave out correct turns whose kernels do little of the work (PRS).")
     mismatch_rejection: bool = Field(True, description="Leave out answers on whose probability learner and sampler differ (MRS).")
+    mismatch: float = Field(0.001, gt=0, description="Mean log-ratio per token that mismatch rejection always admits.")
     correction_cap: float = Field(0.0, ge=0,
         description="Weigh answers by the mean of their tokens' ratios, each clipped at this, instead of or in addition to rejection; "
         "0: off.")
@@ -84,3 +85,7 @@ class TrialsConfig(Section):
     samples: int = Field(4, ge=1, description="Answers per arm and task: four, as many as the conversations of a scheme.")
     siblings: int = Field(2, ge=0,
         description="Other tasks that a skill is also tried on; three with its source task, the fewest for which a t-bound is useful.")
+    level: float = Field(0.9, gt=0.5, lt=1,
+        description="Confidence of a bound, one-sided. Skills admitted wrongly are retired later; with three tasks, 0.95 would need "
+        "gains that agree within a few per cent.")
+    relative: float = Field(1.2, gt=0, description="Lower bound of a skill's gain from which it is admitted.")

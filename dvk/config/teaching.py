@@ -26,6 +26,8 @@ class CollectConfig(Section):
         description="Graphs made of each captured one by exchanging operators and operands, so that a small model cannot memorise "
         "tasks; cheaper than capturing another.")
     interpret: bool = Field(False, description="Without a GPU, run Triton programs in its interpreter, 10 to 70 s each.")
+    offset: float = Field(0.5, ge=0, le=1,
+        description="Share of tasks whose listing starts at another index than 0, so that high indices are seen.")
     executed: int = Field(2000, ge=0,
         description="Programs executed, over all families; a family with a wrong program is left out. 0 admits all.")
     played: int | None = Field(None, ge=0, description="Tasks whose attempts are executed and timed; null plays as many as texts are "

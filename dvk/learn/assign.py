@@ -165,7 +165,7 @@ def _covered(episode: Episode, trace: Trace, number: int, turn: Turn, config: Co
 
 
 def _selection(traces: Sequence[Trace]) -> dict[Place, float]:
-    """A selection is worth what was played with it; one that cannot be read what the null scheme was, less its penalty."""
+    """A selection's worth is that of its conversations; an unparsable one has the null scheme's, less its penalty."""
     played: dict[int | None, list[list[float]]] = defaultdict(list)
     for trace in traces:
         if trace.role == "policy" and trace.turns and not trace.broken:

@@ -25,8 +25,6 @@ from dvk.learn.loss import clipped, divergence, gathered
 from dvk.learn.packs import Packs, deal_packs, lay_out, plan
 from dvk.learn.rows import TrainingRow
 
-MISMATCH = 0.001
-"""Mean log-ratio a token that MRS always admits."""
 VETO = 0.0001
 """One token with a smaller ratio drops its answer."""
 
@@ -71,7 +69,7 @@ def match(
     for row, found in zip(rows, scored, strict=True):
         if row.logprobs:
             gaps.append(abs(fmean(a - b for a, b in zip(found, row.logprobs, strict=True))))
-        limits = (MISMATCH, spread, VETO)
+        limits = (settings.mismatch, spread, VETO)
         if settings.mismatch_rejection and not credit.mismatch_mask(found, row.logprobs, *limits):
             continue
         weight = 1.0

@@ -1,6 +1,6 @@
 """Certain speedup over eager PyTorch: the lower end of the interval, capped.
 
-daVinci-kernel (arXiv 2606.16497) pays the measured speedup up to 6. The lower end pays nothing for noise.
+daVinci-kernel (arXiv 2606.16497) rewards the measured speedup up to 6. The lower end gives no reward for noise.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def draw(archive: Archive, writer: ProgramWriter, compared: set[frozenset[str]])
 
 
 def buckets(archive: Archive) -> dict[int, list[ArchivedProgram]]:
-    """Correct, timed programs by the level of their speedup: `BUCKET` to the power of the level is where it begins."""
+    """Correct, timed programs by the level of their speedup: a level starts at `BUCKET` to the power of the level."""
     result: dict[int, list[ArchivedProgram]] = defaultdict(list)
     for program in reversed(archive.right):
         if program.score:

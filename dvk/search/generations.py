@@ -10,7 +10,7 @@ from dvk.search.archive import Archive, ArchivedProgram
 from dvk.search.writer import ProgramWriter, WriteJob
 
 STALL_ROUNDS = 3
-"""Rounds in a row without anything new that end a search: a small model repeats itself at times."""
+"""Consecutive rounds without a new program that end the search: a small model repeats itself at times."""
 
 Judging = Generator[list[Candidate], list["Verdict | None"], bool]
 Following = Callable[[Archive], list[WriteJob]]
@@ -18,7 +18,7 @@ Following = Callable[[Archive], list[WriteJob]]
 
 
 def generations(writer: ProgramWriter, following: Following) -> Proposals:
-    """Openings, then whatever `following` asks for, round by round."""
+    """Openings, then the jobs of `following`, round by round."""
     archive, patience = Archive(), Patience()
     jobs = writer.openings(writer.settings.openings)
     while jobs:
@@ -64,7 +64,7 @@ def judge_all(
 
 
 class Patience:
-    """Counts rounds in a row that brought nothing new."""
+    """Counts consecutive rounds without anything new."""
 
     def __init__(self) -> None:
         self.barren = 0

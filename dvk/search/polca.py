@@ -85,7 +85,7 @@ def admitted(programs: Sequence[ArchivedProgram], archive: Archive, writer: Prog
 
 
 def uncertain(program: ArchivedProgram, right: Sequence[ArchivedProgram]) -> bool:
-    """Whether another measurement could change who leads.
+    """Whether another measurement could change the leader.
 
     Args:
         program: taken from the queue.

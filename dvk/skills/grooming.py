@@ -225,10 +225,10 @@ def _renamed(skill: Skill, old: str, new: str | None) -> Skill:
 
 
 def usage_table(library: Library) -> list[dict[str, Any]]:
-    """A row for each skill and role that was offered, given or tried, those that brought most first; none where nothing was recorded."""
+    """A row for each skill and role that was offered, given or tried, the most useful first; empty without records."""
     counts = library.stats()
     if not counts["events"].get("given") and not counts["num_measured"]:
-        return []  # at once, also where there are many skills
+        return []  # one query, also for many skills
     known = remembered(tally(library.events()), library.skills())
     used = (use for use in known.values() if use.offered or use.given or use.trials)
     return [asdict(use) for use in sorted(used, key=lambda use: (use.role, -use.total, use.skill))]

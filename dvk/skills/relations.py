@@ -65,7 +65,7 @@ class JointEffect:
 
 
 def learned(skills: Iterable[Skill], events: Sequence[Event]) -> dict[str, dict[str, list[str]]]:
-    """All that can be said of `skills`: skill → kind → names."""
+    """All learned relations of `skills`: skill → kind → names."""
     there = {skill.name: skill for skill in skills}
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for pair in joints(events):

@@ -182,7 +182,7 @@ def _count(count: _Count, event: Event, spoilt: bool) -> None:
 def _usage(name: str, role: str, count: _Count, birth: Event, now: int, half_life: float) -> SkillUsage:
     values = [fmean(gains) for gains in count.gains.values()]
     ages = [max(0, now - step) for step, _ in count.gains]
-    newest = min(ages, default=0)  # the mean wants proportions only, and the weights of what is all long past round to 0
+    newest = min(ages, default=0)  # the mean needs only ratios, and the weights of very old trials round to 0
     weights = [2 ** (-(age - newest) / half_life) for age in ages]
     gain, lo, hi = estimate(values, weights, LEVEL) if values else (None, None, None)
     total = 2 ** (-newest / half_life) * sum(w * x for w, x in zip(weights, values, strict=True))

@@ -255,14 +255,14 @@ def measured(total: B, **gains: tuple[float, float]) -> Gain:
 
 def test_every_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
     fine = B(1.5, 1.3, 1.8)
-    assert refused(measured(fine, own=(1.5, 2.0), a=(1.1, 1.0)), "own") == ""
-    assert "lower bound" in refused(measured(B(1.5, 1.19, 1.8), own=(1.5, 2.0), a=(1.1, 1.0)), "own")
-    assert "1.10× of eager" in refused(measured(fine, own=(1.5, 1.1), a=(1.1, 3.0)), "own")
-    assert "task a slower" in refused(measured(fine, own=(1.5, 2.0), a=(0.9, 3.0)), "own")
-    assert "on the task it came from" in refused(measured(fine, a=(1.5, 2.0), b=(1.5, 2.0)), "own")
-    assert "nothing bounds" in refused(measured(B(1.5, 0.0, float("inf")), own=(1.5, 2.0)), "own")
+    assert refused(measured(fine, own=(1.5, 2.0), a=(1.1, 1.0)), "own", Config().trials) == ""
+    assert "lower bound" in refused(measured(B(1.5, 1.19, 1.8), own=(1.5, 2.0), a=(1.1, 1.0)), "own", Config().trials)
+    assert "1.10× of eager" in refused(measured(fine, own=(1.5, 1.1), a=(1.1, 3.0)), "own", Config().trials)
+    assert "task a slower" in refused(measured(fine, own=(1.5, 2.0), a=(0.9, 3.0)), "own", Config().trials)
+    assert "on the task it came from" in refused(measured(fine, a=(1.5, 2.0), b=(1.5, 2.0)), "own", Config().trials)
+    assert "nothing bounds" in refused(measured(B(1.5, 0.0, float("inf")), own=(1.5, 2.0)), "own", Config().trials)
     monkeypatch.setattr(trials, "LEAST_PAIRS", 5)
-    few = refused(measured(fine, own=(1.5, 2.0)), "own")
+    few = refused(measured(fine, own=(1.5, 2.0)), "own", Config().trials)
     assert few == "4 pairs count, 5 are needed; in 1 others both arms failed, 2 were not measured"
 
 

@@ -105,7 +105,7 @@ def test_the_filter_keeps_what_passed_and_says_why_not(gated: tuple[Path, dict[s
 @pytest.mark.parametrize("by_source", [True, False])
 def test_a_suite_s_tasks_are_left_out(gated: tuple[Path, dict[str, Any], str], tmp_path: Path, by_source: bool,
                                      monkeypatch: pytest.MonkeyPatch) -> None:
-    """By their modules, and by the operators of their graphs alone where the text is another."""
+    """By their modules, and by the operators of their graphs alone if the text differs."""
     folder, _, _ = gated
     shutil.copytree(folder, tmp_path / "run")
     with opened(tmp_path / "run") as run:

@@ -52,7 +52,7 @@ def test_what_is_long_past_is_no_division_by_zero(half_life: float) -> None:
     use = tally(events, half_life=half_life)["a", "policy"]
     assert use.gain == pytest.approx(0.2) and use.lo is not None and use.total == 0.0
     older = tally(events + [given("a", 0, 9.0)], half_life=1e-3)["a", "policy"]
-    assert older.gain == pytest.approx(0.2), "beside newer trials it counts nothing"
+    assert older.gain == pytest.approx(0.2), "compared with newer trials it counts nothing"
 
 
 def test_few_trials_have_no_interval() -> None:
@@ -101,7 +101,7 @@ def test_use_elsewhere_is_remembered_until_there_is_use_here(make: Make) -> None
     fresh = tally([*added("a"), given("a", 1, 0.3)], half_life=EVEN)
     assert remembered(fresh, [skill]) == fresh
     back = tally([*added("a"), Event("retired", "a"), Event("restored", "a")], half_life=EVEN)
-    assert remembered(back, [skill]) == back, "it was restored by somebody who knew better"
+    assert remembered(back, [skill]) == back, "a user restored it"
 
 
 # ---------------------------------------------------------------- from episodes

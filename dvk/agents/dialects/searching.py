@@ -116,7 +116,7 @@ def idea(text: str) -> str:
 
 
 def attempt(heading: str, turn: Turn) -> str:
-    """One version with what was found, under a heading."""
+    """One version with its verdict, under a heading."""
     if turn.verdict is not None:
         found = feedback.words(turn.verdict, FEEDBACK_TOKENS)
     else:

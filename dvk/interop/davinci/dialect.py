@@ -97,7 +97,7 @@ class DaVinciDialect(chat.ChatDialect):
 
 
 def task(subject: TaskContext) -> str:
-    """The task as KernelBench puts it, up to the last sentence."""
+    """The task in KernelBench's form, up to the last sentence."""
     source = task_context.cut(subject.task.source.strip(), TASK_TOKENS)
     return _TASK.format(backend=TITLES[subject.backend], rules=RULES[subject.backend], example=EXAMPLES[subject.backend], source=source)
 

@@ -51,8 +51,8 @@ def reason(example: Example, known_skills: Collection[str] | None = None, *, vou
     """(reason, detail) why the example is refused; None when it is not.
 
     Args:
-        known_skills: names that exist; None when no library was given, then only the candidates shown count.
-        vouched: its like was executed: it need not have been, nor measured.
+        known_skills: names that exist; None if no library was given: then only the candidates shown count.
+        vouched: a like row was executed, so this one need not be executed or measured.
     """
     return (
         _not_executed(example, vouched)
@@ -64,7 +64,7 @@ def reason(example: Example, known_skills: Collection[str] | None = None, *, vou
 
 
 def slower_than_best(rows: Sequence[ExampleRow]) -> dict[int, tuple[str, str]]:
-    """Plain policy rows far below the best that is known for their task and back end: position → (reason, detail).
+    """Plain policy rows far below the best known speedup of their task and back end: position → (reason, detail).
 
     Rows that follow a given skill are left alone: they may show that the skill did not help.
     """
@@ -89,7 +89,7 @@ def _not_executed(example: Example, vouched: bool) -> tuple[str, str] | None:
 
 def _slow(example: Example, vouched: bool) -> tuple[str, str] | None:
     if example.kind not in PLAYS and not example.chosen:
-        return None  # that nothing was worth choosing or keeping is what a slow episode teaches
+        return None  # a slow episode teaches that nothing was worth choosing or keeping
     least = MIN_SPEEDUP[example.kind]
     if example.speedup is None:
         return ("no_speedup", "nothing was measured") if not vouched and least > 0 else None

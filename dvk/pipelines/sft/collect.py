@@ -41,8 +41,6 @@ PER_MUTANT = 1
 """Programs per mutant; another mutant teaches more than another program."""
 WITH_SKILLS = 0.5
 """Share of programs that follow notes."""
-OFFSET = 0.5
-"""Share of tasks whose listing starts at another index than 0, so that high indices are seen."""
 
 BLOCK = 100
 """Tasks a block: about a minute of one core."""
@@ -96,7 +94,7 @@ def renderings(run: RunFolder, config: Config, num_tasks: int, backends: tuple[B
             how.mutants,
             PER_MUTANT,
             WITH_SKILLS,
-            OFFSET,
+            how.offset,
             tuple(how.favoured.items()),
             str(folder),
         )

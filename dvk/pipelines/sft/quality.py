@@ -40,7 +40,7 @@ class Quality:
     Args:
         run: the run's folder.
         config: `fit.quality_tasks`, the judge's settings.
-        backends: what the model was taught to write.
+        backends: back ends that the model was taught.
     """
 
     def __init__(self, run: RunFolder, config: Config, backends: Sequence[BackendName]):

@@ -71,7 +71,7 @@ def tokenise(
 ) -> tuple[RowStore, RowStore]:
     """Rows for training and held-out rows, made once.
 
-    What was played is repeated `PLAYED_REPEATS` times once there are renderings before it: played examples alone show how
+    Played examples are repeated `PLAYED_REPEATS` times if there are renderings: they alone show how
     to choose skills, repair and summarise, and are one in a hundred.
 
     Args:

@@ -108,7 +108,7 @@ class Guards:
     """Guard that stops a diverging run, with the reason.
 
     Args:
-        rows: what the run's steps so far have written.
+        rows: figures of the run's earlier steps.
     """
 
     def __init__(self, rows: Iterable[Mapping[str, float | None]] = ()):

@@ -46,7 +46,7 @@ class TaskSampler:
 
     Args:
         config: `seed`, `train`, `limits`.
-        backend: what they are to be written in.
+        backend: the back end of the candidates.
         device: where they run.
         home: a folder for the text of generated tasks.
         folder: task files to draw from instead.
@@ -156,7 +156,7 @@ class TaskSampler:
         return list(result.values())
 
     def _passed_over(self, task: str, turn: int) -> bool:
-        """A task that has been dull `SKIP_AFTER_FLAT_STEPS` times is played once in so many turns; lively again, every time."""
+        """A task without signal for `SKIP_AFTER_FLAT_STEPS` times is played once in so many turns; with a signal, every time."""
         most = SKIP_AFTER_FLAT_STEPS
         return most > 0 and self._dull.get(task, 0) >= most and turn % (most + 1) != 0
 

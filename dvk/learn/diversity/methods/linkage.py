@@ -34,7 +34,7 @@ def labels(similarity: np.ndarray, settings: DiversityConfig) -> np.ndarray:
         if len(chain) > 1 and near[last, chain[-2]] >= near[last, best]:
             best = chain[-2]
         if near[last, best] < SIMILAR:
-            # Nothing left is near enough to it, and by reducibility nothing made later will be.
+            # No remaining cluster is similar enough to it, and by reducibility no later one will be.
             _retire(near, alive, chain.pop())
         elif len(chain) > 1 and best == chain[-2]:
             chain.pop()
