@@ -19,7 +19,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from dvk.composer import applicable
-from dvk.composer.lowering.dispatch import CODEGEN_RULES, RULES, register_rules
+from dvk.composer.lowering.dispatch import CODEGEN_RULES, RULES
 from tests.composer.programs import Program, compiled, differences, leaves
 
 Shape = tuple[int, ...]
@@ -179,7 +179,6 @@ def _every(graph: Any) -> tuple[str, ...]:
 
 def rules() -> list[str]:
     """Operators that some rule lowers."""
-    register_rules()
     return sorted({*RULES, *CODEGEN_RULES} - {*UNDEFINED})
 
 

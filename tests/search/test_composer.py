@@ -74,7 +74,11 @@ def test_what_stands_in_for_a_library_call_is_measured_against_it(tmp_path):
 
 
 def test_what_is_exact_for_finite_values_alone_is_used_only_where_it_was_asked_for(tmp_path):
-    given = written("torch.relu(F.conv_transpose2d(x, torch.ones(3, 2, 3, 3), stride=2))", tmp_path)
+    file = tmp_path / "task.py"
+    file.write_text("import torch\nimport torch.nn.functional as F\n\n\ndef f(x, w):\n    return torch.relu(F.conv_transpose2d(x, w, stride=2))\n"
+                    "\n\ndef get_inputs():\n    return [torch.randn(2, 3, 8, 8), torch.randn(3, 2, 3, 3)]\n", encoding="utf-8")
+    task = tasks.load(f"{file}:f")
+    given = SearchProblem(task, trace(task), "cpp", (), Config())
     asked = replace(given, config=Config(optimize={"inexact": True}))
     names = [{r for c in play(problem, lambda c: 1.0 + 0.1 * len(c.recipes)) for r in c.recipes} for problem in (given, asked)]
     assert ["own_transposed_finite" in found for found in names] == [False, True]
