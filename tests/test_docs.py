@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 
 import dvk
 from dvk.cli import app
+from dvk.pipelines.doctor import settings
 from tests.cli import warm
 
 TOP = Path(__file__).resolve().parent.parent
@@ -121,6 +122,15 @@ def anchors(text: str) -> set[str]:
 def test_task_files_that_pages_name_exist() -> None:
     named = {name for text in (README, GUIDE) for name in re.findall(r"\bdata/[\w/]+\.(?:py|toml)\b", text)}
     assert named and all((TOP / name).exists() for name in named), named
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_settings_that_pages_name_exist(page: str) -> None:
+    known = {row["key"] for row in settings()}
+    sections = {key.partition(".")[0] for key in known if "." in key}
+    named = {name for name in re.findall(r"(?<![\w/.])([a-z]+(?:\.[a-z_]+)+)(?=[`= ])", PAGES[page]) if name.partition(".")[0] in sections}
+    unknown = {name for name in named if not name.endswith((".md", ".py")) and not any(f"{key}.".startswith(f"{name}.") for key in known)}
+    assert not unknown, unknown
 
 
 def test_readme_is_short() -> None:

@@ -132,7 +132,7 @@ def test_a_resumed_run_is_held_near_where_it_began(tmp_path: Path) -> None:
             assert torch.equal(held, first) and torch.equal(kept, first + 1.0)
             rates = [rate(update, state.learner.num_steps, state.learner.settings) for update in range(8)]
     assert rates == pytest.approx([1e-3 * min(1.0, number / 6) for number in range(1, 9)]), "three steps of two updates"
-    with pytest.raises(UsageError, match="whole model"):
+    with pytest.raises(UsageError, match="whole copy of the model"):
         held_beside(start, changed(config, {"learning.sharding": "fsdp"}), ProcessGroup(size=2))
     with pytest.raises(UsageError, match="which training began with"):
         held_beside(f"nano:{tmp_path / 'gone'}", config, ProcessGroup())

@@ -75,8 +75,9 @@ def test_what_stands_in_for_a_library_call_is_measured_against_it(tmp_path):
 
 def test_what_is_exact_for_finite_values_alone_is_used_only_where_it_was_asked_for(tmp_path):
     file = tmp_path / "task.py"
-    file.write_text("import torch\nimport torch.nn.functional as F\n\n\ndef f(x, w):\n    return torch.relu(F.conv_transpose2d(x, w, stride=2))\n"
-                    "\n\ndef get_inputs():\n    return [torch.randn(2, 3, 8, 8), torch.randn(3, 2, 3, 3)]\n", encoding="utf-8")
+    file.write_text("import torch\nimport torch.nn.functional as F\n\n\ndef f(x, w):\n"
+                    "    return torch.relu(F.conv_transpose2d(x, w, stride=2))\n\n\n"
+                    "def get_inputs():\n    return [torch.randn(2, 3, 8, 8), torch.randn(3, 2, 3, 3)]\n", encoding="utf-8")
     task = tasks.load(f"{file}:f")
     given = SearchProblem(task, trace(task), "cpp", (), Config())
     asked = replace(given, config=Config(optimize={"inexact": True}))

@@ -124,7 +124,7 @@ def test_the_question_shows_listing_regions_moves_and_skills() -> None:
     assert "v0 f32[s0,s2] = linear(x0,p0)" in text and "1.50× [1.47, 1.53], faster than PyTorch" in text
     assert "left to PyTorch: linear\n" in text and "row softmax, 64 rows of 512; computes v1, v2 (" in text
     assert "now `row looped` (chunk 4096, width 512)" in text
-    assert "- lay: when On large results: Write over them" in text and "inplace_epilogue`: nobody else" in text
+    assert "- lay: when On large results: Write over them" in text and "inplace_epilogue`: a library call" in text
     assert {("with own_matmul", "graph"), ("without fuse_rowwise", "graph"), ("row split", "k0"), ("row online", "k0")} <= {*legal(first)}
 
 
