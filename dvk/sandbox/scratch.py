@@ -7,7 +7,10 @@ are moved up until none contains a folder, so depth has no cost. The module is a
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MOST_BYTES = 1 << 30
 """Most bytes in a session's folder: extensions and their objects take some megabytes, caches some tens."""

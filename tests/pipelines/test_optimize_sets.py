@@ -36,7 +36,7 @@ class Made:
         self.clock, self.last = clock, last
         self.asked: list[tuple[int, str, str]] = []
 
-    def __call__(self, task: Task, config: Config, **_: Any) -> _Court:
+    def __call__(self, task: Task, config: Config, *_: Any) -> _Court:
         return _Court(self, task.inputs[0].shape[0])
 
 
