@@ -61,7 +61,8 @@ def test_batch_is_resumed_where_it_stopped(tmp_path):
     for name in ("affine", "dropout"):
         (tmp_path / f"{name}.py").write_text((FILES / f"{name}.py").read_text())
     good = (FILES / "good/torch_affine.py").read_text()
-    (tmp_path / "new.py").write_text((FILES / "good/torch_dropout.py").read_text())
+    # In eval mode dropout returns its input, which a candidate must not write.
+    (tmp_path / "new.py").write_text((FILES / "good/torch_dropout.py").read_text().replace(".add_(1)", " + 1"))
     how = ("--eval", "--tier", "smoke")
     lines = [
         {"reference": "affine.py", "source": good, "name": "inline"},
