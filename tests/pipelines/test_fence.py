@@ -269,7 +269,7 @@ def test_a_search_ends_with_what_was_found_before(tmp_path: Path, sick_rule: Non
     from dvk.pipelines.optimize.request import OptimizeRequest as Asked
 
     (tmp_path / "sick.py").write_text(ODD["sick"])
-    summary = optimize(Asked(str(tmp_path / "sick.py"), device="cpu", out=tmp_path / "run", quiet=False),
+    summary = optimize(Asked(spec=str(tmp_path / "sick.py"), device="cpu", out=tmp_path / "run", quiet=False),
                        Config.model_validate({**QUICK.model_dump(), "optimize": {"budget_s": 5.0}}))
     assert summary["status"] != "faster" and "IndexError: a rule tripped" in summary["reason"]
     assert "a rule tripped" in (tmp_path / "run" / "tracebacks" / "sick.txt").read_text()
