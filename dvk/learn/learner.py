@@ -198,7 +198,7 @@ class Learner:
     def _clip(self) -> Any:
         if not self.sharded:
             return self.accelerator.clip_grad_norm_(self.scorer.parameters(), CLIP)
-        return torch.nn.utils.clip_grad_norm_(self.scorer.parameters(), self.settings.clip).full_tensor()  # type: ignore[attr-defined]
+        return torch.nn.utils.clip_grad_norm_(self.scorer.parameters(), CLIP).full_tensor()  # type: ignore[attr-defined]
 
     def _total(self, value: float) -> Any:
         if self.accelerator.num_processes == 1:

@@ -26,7 +26,7 @@ memory.give_back()
 print(first, again, touched())
 """
 SPARE = """
-spare = memory.Spare()
+spare = memory.HeapReserve()
 torch.ones(16 << 20)
 if SPARED:
     spare.refill()
