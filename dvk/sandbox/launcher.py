@@ -164,8 +164,9 @@ def launcher(overrides: Mapping[str, str], shut: bool = False) -> ZygoteLauncher
             if key != first:
                 _launchers[key] = ZygoteLauncher(overrides, within=_launchers[first] if shut else None)
         _launchers.move_to_end(key)
-        while len(_launchers) > MAX_ZYGOTES:  # except the first enclosed one, whose domain the others share
-            _launchers.pop(next(old for old in _launchers if old != first)).stop(wait_s=0)
+        others = [old for old in _launchers if old not in (first, key)]  # enclosed zygotes share the domain of the first
+        for old in others[: max(0, len(_launchers) - MAX_ZYGOTES)]:
+            _launchers.pop(old).stop(wait_s=0)
         return _launchers[key]
 
 
