@@ -32,7 +32,8 @@ def test_the_logarithm_of_whole_numbers_is_a_floating_point_one() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_every_rule() -> None:
-    count, wrong = faults(rules())
-    assert wrong == {} and count > 7000
+@pytest.mark.timeout(600)
+def test_every_third_rule() -> None:
+    """All of them: `python -m tests.composer.ranks`."""
+    count, wrong = faults(rules()[::3])
+    assert wrong == {} and count > 1500
