@@ -10,19 +10,55 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dvk.api import Result, evaluate, optimize, verify
-    from dvk.errors import DvkError, LibraryError, MachineError, ModelError, RunFolderError, TaskError, UsageError
+    from dvk.errors import (
+        DvkError,
+        LibraryError,
+        MachineError,
+        ModelError,
+        RunFolderError,
+        TaskError,
+        UsageError,
+    )
     from dvk.records import Verdict
     from dvk.skills import Library
 
 __version__ = "0.1.0"
 
-__all__ = ["DvkError", "Library", "LibraryError", "MachineError", "ModelError", "Result", "RunFolderError", "TaskError", "UsageError",
-           "Verdict", "evaluate", "optimize", "verify"]
+__all__ = [
+    "DvkError",
+    "Library",
+    "LibraryError",
+    "MachineError",
+    "ModelError",
+    "Result",
+    "RunFolderError",
+    "TaskError",
+    "UsageError",
+    "Verdict",
+    "evaluate",
+    "optimize",
+    "verify",
+]
 
 _HOMES = {
-    "Result": "dvk.api", "evaluate": "dvk.api", "optimize": "dvk.api", "verify": "dvk.api", "Library": "dvk.skills",
-    "Verdict": "dvk.records", **dict.fromkeys(
-        ("DvkError", "LibraryError", "MachineError", "ModelError", "RunFolderError", "TaskError", "UsageError"), "dvk.errors"),
+    "Result": "dvk.api",
+    "evaluate": "dvk.api",
+    "optimize": "dvk.api",
+    "verify": "dvk.api",
+    "Library": "dvk.skills",
+    "Verdict": "dvk.records",
+    **dict.fromkeys(
+        (
+            "DvkError",
+            "LibraryError",
+            "MachineError",
+            "ModelError",
+            "RunFolderError",
+            "TaskError",
+            "UsageError",
+        ),
+        "dvk.errors",
+    ),
 }
 
 

@@ -20,7 +20,16 @@ from dvk.records import Status, Tier, Verdict
 
 P = ParamSpec("P")
 T = TypeVar("T")
-EXHAUSTED = (None, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EROFS)
+EXHAUSTED = (
+    None,
+    errno.EAGAIN,
+    errno.ENOMEM,
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.EROFS,
+)
 """Errno values of OSErrors that would fail every other task, too."""
 LONGEST = 300
 """Characters of an exception's text in a reason."""
@@ -29,7 +38,12 @@ LONGEST = 300
 class Crashed(TaskError):
     """A task that ended with an exception; `traceback` is its text."""
 
-    def __init__(self, message: str, hint: str = "this is a bug in dvk: report the traceback in the run folder", traceback: str = ""):
+    def __init__(
+        self,
+        message: str,
+        hint: str = "this is a bug in dvk: report the traceback in the run folder",
+        traceback: str = "",
+    ):
         super().__init__(message, hint)
         self.traceback = traceback
 
@@ -71,8 +85,12 @@ def crashed(error: BaseException, doing: str) -> Crashed:
     if isinstance(error, TaskError):
         return Crashed(error.message, error.hint)
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if f"{Path(__file__).parent}/" in frame.filename] or list(frames)
-    where = f" ({'/'.join(Path(ours[-1].filename).parts[-2:])}, line {ours[-1].lineno})" if ours else ""
+    ours = [frame for frame in frames if f"{Path(__file__).parent}/" in frame.filename] or list(
+        frames
+    )
+    where = (
+        f" ({'/'.join(Path(ours[-1].filename).parts[-2:])}, line {ours[-1].lineno})" if ours else ""
+    )
     return Crashed(f"dvk failed while {doing}: {said(error)}{where}", traceback=told(error))
 
 
@@ -100,4 +118,10 @@ def fenced(doing: str, work: Callable[P, T], *args: P.args, **named: P.kwargs) -
 
 def verdict(crash: Crashed, tier: Tier) -> Verdict:
     """Return the crash as a verdict: it says nothing about the candidate."""
-    return Verdict(status=Status.BROKEN_TASK, tier=tier, stage="static", error=crash.message, traceback=crash.traceback)
+    return Verdict(
+        status=Status.BROKEN_TASK,
+        tier=tier,
+        stage="static",
+        error=crash.message,
+        traceback=crash.traceback,
+    )

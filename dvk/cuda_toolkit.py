@@ -17,7 +17,11 @@ def _folders() -> tuple[Path, ...]:
     found: list[Path] = []
     spec = importlib.util.find_spec("nvidia")
     for site in spec.submodule_search_locations if spec and spec.submodule_search_locations else ():
-        found += [*sorted(Path(site).glob("cu[0-9]*"), reverse=True), Path(site) / "cuda_nvrtc", Path(site) / "cuda_runtime"]
+        found += [
+            *sorted(Path(site).glob("cu[0-9]*"), reverse=True),
+            Path(site) / "cuda_nvrtc",
+            Path(site) / "cuda_runtime",
+        ]
     homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
     found += [Path(home) for home in homes if home]
     found += sorted(Path("/usr/local").glob("cuda-*"), reverse=True)
@@ -31,7 +35,9 @@ def _nvrtc_libraries(major: int | None) -> Iterator[Path]:
     for place in _folders():
         for folder in ("lib", "lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"):
             for path in sorted((place / folder).glob("libnvrtc.so.*"), reverse=True):
-                if "alt" not in path.name and (major is None or path.name.split(".")[2] == str(major)):
+                if "alt" not in path.name and (
+                    major is None or path.name.split(".")[2] == str(major)
+                ):
                     yield path
 
 

@@ -27,9 +27,15 @@ class DeviceLock:
     def __init__(self, name: str, folder: str | None = None):
         folder = folder or os.path.join(shared_folder(), "lanes")
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        self._gate = os.open(os.path.join(folder, f"{name}.gate"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._turn = os.open(os.path.join(folder, f"{name}.turn"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._lane = os.open(os.path.join(folder, f"{name}.lane"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._gate = os.open(
+            os.path.join(folder, f"{name}.gate"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        self._turn = os.open(
+            os.path.join(folder, f"{name}.turn"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        self._lane = os.open(
+            os.path.join(folder, f"{name}.lane"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
 
     @contextmanager
     def shared(self) -> Iterator[None]:
@@ -45,7 +51,9 @@ class DeviceLock:
             fcntl.flock(self._lane, fcntl.LOCK_UN)
 
     @contextmanager
-    def shared_in_turns(self, rest: Callable[[], None] = lambda: None) -> Iterator[Callable[[Callable[[], None] | None], None]]:
+    def shared_in_turns(
+        self, rest: Callable[[], None] = lambda: None
+    ) -> Iterator[Callable[[Callable[[], None] | None], None]]:
         """Hold the lock like `shared`, for long work that can yield, and return a function that the work calls now and then. Once `HOLD_S`
         have passed, that function calls `rest`, which ends pending work, and releases the lock for a moment, so that waiting measurements
         go first. With an argument it always releases the lock, and calls the argument meanwhile, which may wait for a measurement."""
@@ -108,4 +116,6 @@ def of_gpu(index: int = 0) -> str:
 
 def shared_folder() -> str:
     """Return a folder that all sandboxed children of this user share, whatever their TMPDIR."""
-    return os.path.join("/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir(), f"dvk-{os.getuid()}")
+    return os.path.join(
+        "/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir(), f"dvk-{os.getuid()}"
+    )

@@ -71,7 +71,9 @@ class ProcessGroup:
         on_gpu = torch.cuda.is_available()
         if on_gpu and torch.cuda.device_count() <= local:
             problem = f"process {local} on this machine, which has {torch.cuda.device_count()} GPUs"
-            raise UsageError(problem, "start as many processes as there are GPUs: torchrun --nproc-per-node")
+            raise UsageError(
+                problem, "start as many processes as there are GPUs: torchrun --nproc-per-node"
+            )
         if on_gpu:
             torch.cuda.set_device(local)
             torch.cuda.init()
@@ -81,7 +83,9 @@ class ProcessGroup:
         try:
             store, rank, size = next(distributed.rendezvous("env://", timeout=limit))
             backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
-            distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
+            distributed.init_process_group(
+                backend, store=store, rank=rank, world_size=size, timeout=limit
+            )
         except (RuntimeError, ValueError) as error:
             problem = f"the processes of this run cannot meet: {_first_line(error)}"
             raise ProcessLost(problem, "start them with torchrun or accelerate launch") from None
@@ -92,7 +96,12 @@ class ProcessGroup:
     def __enter__(self) -> ProcessGroup:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Leave; if another process failed first, exit with code 2 and print nothing."""
         if self._store is None:
             return
@@ -176,7 +185,10 @@ class ProcessGroup:
             do(distributed)
         except RuntimeError as error:
             hint = "continue with --resume; the results of the last step are lost"
-            raise ProcessLost(f"another process of this run has ended or does not answer: {_first_line(error)}", hint) from None
+            raise ProcessLost(
+                f"another process of this run has ended or does not answer: {_first_line(error)}",
+                hint,
+            ) from None
 
     def _claim(self, error: BaseException) -> bool:
         """Report that this process fails; False if another has already reported."""

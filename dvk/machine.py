@@ -22,7 +22,16 @@ from typing import Any
 
 from dvk import resources
 
-PACKAGES = ("torch", "triton", "numpy", "pydantic", "sqlite-utils", "rank-bm25", "transformers", "peft")
+PACKAGES = (
+    "torch",
+    "triton",
+    "numpy",
+    "pydantic",
+    "sqlite-utils",
+    "rank-bm25",
+    "transformers",
+    "peft",
+)
 """Packages whose versions can change a result."""
 
 
@@ -66,7 +75,9 @@ def version(package: str) -> str | None:
 
 def num_cores() -> int:
     """Return the cores this process may use: the affinity mask, limited by the container's quota."""
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    affinity = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()[:2]
         return max(1, min(affinity, -(-int(quota) // int(period))))
@@ -113,7 +124,12 @@ def _measurements() -> dict[str, Any]:
 @cache
 def cpu_name() -> str:
     """Return the processor's model name without trademarks."""
-    name = _cpuinfo().get("model name") or platform.processor() or platform.machine() or "unknown processor"
+    name = (
+        _cpuinfo().get("model name")
+        or platform.processor()
+        or platform.machine()
+        or "unknown processor"
+    )
     return " ".join(name.replace("(R)", "").replace("(TM)", "").split())
 
 
@@ -164,7 +180,10 @@ def _of_gpus(fact: str) -> list[str]:
     try:
         done = subprocess.run(
             ["nvidia-smi", f"--query-gpu={fact}", "--format=csv,noheader,nounits"],
-            capture_output=True, text=True, timeout=20, check=True,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return []

@@ -34,7 +34,9 @@ def resolve(name: str, table: Mapping[str, str], what: str) -> Any:
     if separator and path.endswith(".py"):
         return _from_file(Path(path), attribute, what)
     known = ", ".join(sorted(table))
-    raise UsageError(f"unknown {what}: `{name}`", f"choose one of {known}, or give path/to/file.py:Name")
+    raise UsageError(
+        f"unknown {what}: `{name}`", f"choose one of {known}, or give path/to/file.py:Name"
+    )
 
 
 def _from_file(path: Path, attribute: str, what: str) -> Any:
@@ -46,5 +48,7 @@ def _from_file(path: Path, attribute: str, what: str) -> Any:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     if not hasattr(module, attribute):
-        raise UsageError(f"`{path}` has no `{attribute}`", "name a class or function defined in that file")
+        raise UsageError(
+            f"`{path}` has no `{attribute}`", "name a class or function defined in that file"
+        )
     return getattr(module, attribute)

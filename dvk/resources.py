@@ -25,7 +25,9 @@ def resource(*parts: str) -> Path:
         path = root.joinpath(*parts)
         if path.exists():
             return path
-    raise MachineError(f"shipped file missing: `{'/'.join(parts)}`", "reinstall dvk, it came without its data")
+    raise MachineError(
+        f"shipped file missing: `{'/'.join(parts)}`", "reinstall dvk, it came without its data"
+    )
 
 
 def home() -> Path:

@@ -87,10 +87,14 @@ class RunFolder:
         try:
             manifest = _read_manifest(path)
             if manifest is None and not _empty(path):
-                raise RunFolderError(f"not a run folder: `{path}`", "choose an empty or missing folder as --out")
+                raise RunFolderError(
+                    f"not a run folder: `{path}`", "choose an empty or missing folder as --out"
+                )
             if manifest is not None and (manifest["command"], manifest["name"]) != (command, name):
                 other = f"{manifest['command']} {manifest['name']}"
-                raise RunFolderError(f"`{path}` holds another run: {other}", f"give {command} {name} another --out")
+                raise RunFolderError(
+                    f"`{path}` holds another run: {other}", f"give {command} {name} another --out"
+                )
             run = cls(path, manifest or {}, lock)
             run._made = made
             if not run.finished:
@@ -123,7 +127,9 @@ class RunFolder:
         except OSError as error:
             raise _unwritable(path, error) from None
         if used:
-            raise RunFolderError(f"run folder is already used: `{path}`", "add --resume, or choose another --out")
+            raise RunFolderError(
+                f"run folder is already used: `{path}`", "add --resume, or choose another --out"
+            )
 
     @property
     def finished(self) -> bool:
@@ -141,7 +147,11 @@ class RunFolder:
         Raises:
             RunFolderError: it is done, and the request differs.
         """
-        options = {name: value.absolute() if isinstance(value, Path) else value for name, value in vars(request).items() if name not in HOW}
+        options = {
+            name: value.absolute() if isinstance(value, Path) else value
+            for name, value in vars(request).items()
+            if name not in HOW
+        }
         asked = json.loads(to_json(options))
         if not self.finished:
             self._manifest["asked"] = asked
@@ -152,14 +162,21 @@ class RunFolder:
         now = _flat({**asked, **config.model_dump(mode="json")})
         others = [name for name, value in now.items() if before.get(name, value) != value]
         if others and all(name in larger and now[name] > before[name] for name in others):
-            self._start(self._manifest["command"], self._manifest["name"], getattr(request, "argv", ()), config)
+            self._start(
+                self._manifest["command"],
+                self._manifest["name"],
+                getattr(request, "argv", ()),
+                config,
+            )
             self._manifest["asked"] = asked
             self._save()
             return False
         if others:
             problem = f"the run in `{self.path}` has ended, and was asked with another {', '.join(others)}"
             more = f", or for a larger {larger[0].rpartition('.')[2]}" if larger else ""
-            raise RunFolderError(problem, f"ask as before{more}, for what it found; or choose another --out")
+            raise RunFolderError(
+                problem, f"ask as before{more}, for what it found; or choose another --out"
+            )
         return True
 
     def append(self, file: str, record: BaseModel | dict[str, Any]) -> None:
@@ -178,7 +195,7 @@ class RunFolder:
                 _cut_torn_line(out.fileno())
                 rest = memoryview(line)
                 while rest:
-                    rest = rest[out.write(rest) or 0:]
+                    rest = rest[out.write(rest) or 0 :]
                 os.fsync(out.fileno())
         except OSError as error:
             raise _lost(path, error) from error
@@ -197,7 +214,9 @@ class RunFolder:
             try:
                 records.append(json.loads(line))
             except ValueError:
-                raise RunFolderError(f"damaged record: `{path}` line {number}", "start again in another --out") from None
+                raise RunFolderError(
+                    f"damaged record: `{path}` line {number}", "start again in another --out"
+                ) from None
         return records
 
     def write_text(self, name: str, text: str) -> Path:
@@ -244,14 +263,18 @@ class RunFolder:
             if issubclass(kind, DvkError) and self._empty_handed:
                 self._withdraw()
             else:
-                with suppress(RunFolderError):  # e.g. a full disk: the error that ended the run matters more
+                with suppress(
+                    RunFolderError
+                ):  # e.g. a full disk: the error that ended the run matters more
                     self.finish("interrupted" if issubclass(kind, KeyboardInterrupt) else "failed")
         self.close()
 
     # ------------------------------------------------------------ details
 
     def _start(self, command: str, name: str, argv: Sequence[str], config: Config) -> None:
-        line = shlex.join(argument.encode("utf-8", "backslashreplace").decode() for argument in argv)
+        line = shlex.join(
+            argument.encode("utf-8", "backslashreplace").decode() for argument in argv
+        )
         earlier = self._manifest
         self._manifest = {
             "status": "running",
@@ -260,7 +283,9 @@ class RunFolder:
             "argv": line,
             "started": earlier.get("started", _now()),
             "ended": None,
-            "resumed": [*earlier.get("resumed", []), {"at": _now(), "argv": line}] if earlier else [],
+            "resumed": [*earlier.get("resumed", []), {"at": _now(), "argv": line}]
+            if earlier
+            else [],
             "config": config.model_dump(mode="json"),
             "versions": {"dvk": dvk.__version__, "python": platform.python_version()}
             | {package: machine.version(package) for package in machine.PACKAGES},
@@ -300,8 +325,20 @@ def commit() -> str | None:
         return None
     try:
         done = subprocess.run(
-            ["git", "-C", str(top), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
-            capture_output=True, text=True, timeout=10, check=True,
+            [
+                "git",
+                "-C",
+                str(top),
+                "describe",
+                "--always",
+                "--dirty",
+                "--abbrev=40",
+                "--exclude=*",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None
@@ -312,7 +349,9 @@ def _flat(asked: dict[str, Any], path: str = "") -> dict[str, Any]:
     """Return settings by their dotted names."""
     result: dict[str, Any] = {}
     for name, value in asked.items():
-        result |= _flat(value, f"{path}{name}.") if isinstance(value, dict) else {path + name: value}
+        result |= (
+            _flat(value, f"{path}{name}.") if isinstance(value, dict) else {path + name: value}
+        )
     return result
 
 
@@ -322,13 +361,17 @@ def _now() -> str:
 
 def _unwritable(path: Path, error: OSError) -> RunFolderError:
     reason = error.strerror or str(error)
-    return RunFolderError(f"cannot write run folder `{path}`: {reason}", "choose a writable folder with --out")
+    return RunFolderError(
+        f"cannot write run folder `{path}`: {reason}", "choose a writable folder with --out"
+    )
 
 
 def _lost(path: Path, error: OSError) -> RunFolderError:
     """Make an error for a failed write; everything written earlier is on disk."""
-    return RunFolderError(f"cannot write `{path}`: {error.strerror or error}",
-                          "repair that (free space, make the folder writable), then continue with --resume")
+    return RunFolderError(
+        f"cannot write `{path}`: {error.strerror or error}",
+        "repair that (free space, make the folder writable), then continue with --resume",
+    )
 
 
 def _prefix(command: str, name: str) -> str:
@@ -340,7 +383,9 @@ def _fresh(command: str, name: str) -> Path:
     """Create and return a new folder under `runs/`."""
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     for number in range(1, 1000):
-        path = Path("runs") / (f"{_prefix(command, name)}-{stamp}" + (f"-{number}" if number > 1 else ""))
+        path = Path("runs") / (
+            f"{_prefix(command, name)}-{stamp}" + (f"-{number}" if number > 1 else "")
+        )
         try:
             path.mkdir(parents=True)
             return path
@@ -389,7 +434,9 @@ def _locked(path: Path) -> int:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock)
-        raise RunFolderError(f"another process is writing `{path}`", "wait for it, or choose another --out") from None
+        raise RunFolderError(
+            f"another process is writing `{path}`", "wait for it, or choose another --out"
+        ) from None
     except OSError:  # a file system without locks: an unlocked run is better than none
         pass
     return lock

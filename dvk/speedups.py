@@ -57,8 +57,10 @@ def words(timing: Timing, *, pairs: int = 50, seconds: float = 1.0) -> Words:
     noise = ""
     if claim is not None and noisy(claim.control):
         control = claim.control
-        noise = (f"this machine was too busy for a precise number: the reference timed against itself, 1× in truth, came out between "
-                 f"{show_ratio(control.lo)} and {show_ratio(control.hi)}")
+        noise = (
+            f"this machine was too busy for a precise number: the reference timed against itself, 1× in truth, came out between "
+            f"{show_ratio(control.lo)} and {show_ratio(control.hi)}"
+        )
     unsteady = outcome == "too_noisy" or bool(noise) or speedup.known and wide(speedup)
     hint = better(pairs, seconds) if unsteady else ""
     return Words(outcome, headline(speedup), _sentence(timing, outcome), noise, hint)
@@ -125,14 +127,20 @@ def better(pairs: int, seconds: float) -> str:
         pairs: pairs of calls per process so far.
         seconds: longest time per arm and process so far.
     """
-    return (f"for a better number end other programs on this machine, or measure longer with --set judge.claim_pairs={4 * pairs} "
-            f"--set judge.claim_s={4 * seconds:g}")
+    return (
+        f"for a better number end other programs on this machine, or measure longer with --set judge.claim_pairs={4 * pairs} "
+        f"--set judge.claim_s={4 * seconds:g}"
+    )
 
 
 def interval(entry: Mapping[str, Any], prefix: str = "") -> Interval | None:
     """Return the interval in a row of a summary (`speedup`, `lo`, `hi`, or with a prefix `speedup_lo` …); None if a figure is missing."""
     value, lo, hi = entry.get("speedup"), entry.get(f"{prefix}lo"), entry.get(f"{prefix}hi")
-    return Interval(value=value, lo=lo, hi=hi) if value is not None and lo is not None and hi is not None else None
+    return (
+        Interval(value=value, lo=lo, hi=hi)
+        if value is not None and lo is not None and hi is not None
+        else None
+    )
 
 
 def _sentence(timing: Timing, outcome: Outcome) -> str:

@@ -27,7 +27,10 @@ def of_nodes(count: int) -> Iterator[Any]:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.delenv("OMP_NUM_THREADS", raising=False)
-        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **SMALL})
+        made = Cluster(
+            initialize_head=True,
+            head_node_args={"num_cpus": 0, "include_dashboard": False, **SMALL},
+        )
         for _ in range(count):
             made.add_node(num_cpus=1, **SMALL)
         try:

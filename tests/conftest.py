@@ -51,6 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 # ---------------------------------------------------------------- several processes: `-n 2`
 
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     """A file stays in one process, which makes its fixtures once; the order is that of the folders, the small ones last."""
@@ -67,7 +68,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     """Tests marked `alone` wait until the other processes' tests have ended, which then wait for them."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return (yield)
-    with _held(HERE / "conftest.py", fcntl.LOCK_EX) as turn:  # in line: no process overtakes one that waits for exclusive use
+    with _held(
+        HERE / "conftest.py", fcntl.LOCK_EX
+    ) as turn:  # in line: no process overtakes one that waits for exclusive use
         with _held(HERE, fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH):
             fcntl.flock(turn, fcntl.LOCK_UN)
             return (yield)

@@ -15,7 +15,9 @@ def test_every_entry_keeps_the_contract(name):
     backend = backends.get(name)
     assert backend.available() is None or len(backend.available()) > 10
     for device in ("cpu", "cuda"):
-        assert all(isinstance(k, str) and isinstance(v, str) for k, v in backend.env(device).items())
+        assert all(
+            isinstance(k, str) and isinstance(v, str) for k, v in backend.env(device).items()
+        )
         assert backend.untimed(device) is None or "time" in backend.untimed(device)
     assert backend.install
 

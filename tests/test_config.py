@@ -17,7 +17,11 @@ from dvk.errors import UsageError
 def test_precedence(tmp_path: Path) -> None:
     file = tmp_path / "dvk.toml"
     file.write_text("seed = 1\n[judge]\nnum_seeds = 5\nsearch_pairs = 40\nclaim_pairs = 50\n")
-    config = load(file, ["judge.search_pairs=41", "judge.claim_pairs=51"], {"judge.claim_pairs": 52, "seed": None})
+    config = load(
+        file,
+        ["judge.search_pairs=41", "judge.claim_pairs=51"],
+        {"judge.claim_pairs": 52, "seed": None},
+    )
     assert (config.seed, config.judge.num_seeds) == (1, 5)
     assert (config.judge.search_pairs, config.judge.claim_pairs) == (41, 52)
     assert config.limits == Config().limits
@@ -25,11 +29,17 @@ def test_precedence(tmp_path: Path) -> None:
 
 def test_one_entry_of_a_table_leaves_the_others(tmp_path: Path) -> None:
     whole = Config().rewards.weights
-    assert load(settings=["rewards.weights.coverage=0"]).rewards.weights == {**whole, "coverage": 0.0}
+    assert load(settings=["rewards.weights.coverage=0"]).rewards.weights == {
+        **whole,
+        "coverage": 0.0,
+    }
     file = tmp_path / "dvk.toml"
     file.write_text("[rewards.weights]\ncorrectness = 1.0\n")
     assert load(file).rewards.weights == {"correctness": 1.0}
-    assert load(file, ["rewards.weights.speedup=2"]).rewards.weights == {"correctness": 1.0, "speedup": 2.0}
+    assert load(file, ["rewards.weights.speedup=2"]).rewards.weights == {
+        "correctness": 1.0,
+        "speedup": 2.0,
+    }
 
 
 def test_only_what_it_all_comes_to_is_judged(tmp_path: Path) -> None:
@@ -106,8 +116,16 @@ NAMED = list(named(Config(), Config()))
 
 def test_settings_that_hold_names_say_where_the_names_are_listed() -> None:
     """A text in the settings is a name of ours, or one of these, which nothing of ours lists."""
-    others = {"backbone.endpoint_url", "backbone.api_key_env", "remote.judge", "remote.engine", "remote.token_env", "diversity.suites",
-              "library.pinned", "collect.favoured"}
+    others = {
+        "backbone.endpoint_url",
+        "backbone.api_key_env",
+        "remote.judge",
+        "remote.engine",
+        "remote.token_env",
+        "diversity.suites",
+        "library.pinned",
+        "collect.favoured",
+    }
 
     def texts(section: BaseModel, prefix: str = "") -> set[str]:
         found: set[str] = set()
@@ -122,9 +140,16 @@ def test_settings_that_hold_names_say_where_the_names_are_listed() -> None:
     assert texts(Config()) == others | {field.key for field in NAMED}
 
 
-@pytest.mark.parametrize("field", [
-    # Sizes of nano are listed where transformers is imported.
-    pytest.param(field, marks=[pytest.mark.slow] if field.key == "fit.size" else [], id=field.key) for field in NAMED])
+@pytest.mark.parametrize(
+    "field",
+    [
+        # Sizes of nano are listed where transformers is imported.
+        pytest.param(
+            field, marks=[pytest.mark.slow] if field.key == "fit.size" else [], id=field.key
+        )
+        for field in NAMED
+    ],
+)
 def test_an_unknown_name_is_refused_when_settings_are_loaded(field: Named, tmp_path: Path) -> None:
     table = isinstance(field.default, dict)
     known = names.load(field.table)
@@ -132,7 +157,9 @@ def test_an_unknown_name_is_refused_when_settings_are_loaded(field: Named, tmp_p
         load(settings=[f"{field.key}.{name}=1" if table else f"{field.key}={json.dumps(name)}"])
     with pytest.raises(UsageError, match=field.key) as caught:
         load(settings=[f"{field.key}.grop=1" if table else f"{field.key}=grop"])
-    assert "`grop`" in caught.value.message and all(name in caught.value.hint for name in [*known, *field.also])
+    assert "`grop`" in caught.value.message and all(
+        name in caught.value.hint for name in [*known, *field.also]
+    )
     file = tmp_path / "dvk.toml"
     section, _, last = field.key.rpartition(".")
     file.write_text(f"[{field.key}]\ngrop = 1\n" if table else f"[{section}]\n{last} = 'grop'\n")
@@ -158,16 +185,26 @@ def test_parts_of_a_key_may_be_quoted(tmp_path: Path, quote: str) -> None:
     name = f"{file}:term"
     weights = load(settings=[f"rewards.weights.{quote}{name}{quote}=2"]).rewards.weights
     assert weights == {**Config().rewards.weights, name: 2.0}
-    assert load(settings=[f"{quote}judge{quote} . {quote}num_seeds{quote} = 3"]).judge.num_seeds == 3
-    assert changed(Config(), {f"rewards.weights.{quote}{name}{quote}": 3}).rewards.weights[name] == 3.0
+    assert (
+        load(settings=[f"{quote}judge{quote} . {quote}num_seeds{quote} = 3"]).judge.num_seeds == 3
+    )
+    assert (
+        changed(Config(), {f"rewards.weights.{quote}{name}{quote}": 3}).rewards.weights[name] == 3.0
+    )
 
 
-@pytest.mark.parametrize("setting", ["rewards.weights.'x.py:term=1", 'rewards."weights"x=1', "'judge.num_seeds'=3", "judge."])
+@pytest.mark.parametrize(
+    "setting",
+    ["rewards.weights.'x.py:term=1", 'rewards."weights"x=1', "'judge.num_seeds'=3", "judge."],
+)
 def test_quotes_that_do_not_close_are_the_users_to_fix(setting: str) -> None:
     with pytest.raises(UsageError):
         load(settings=[setting])
 
 
 def test_a_key_ends_at_the_first_equals_sign_outside_quotes() -> None:
-    assert split("remote.judge=kernelgym:http://h/?a=b") == (["remote", "judge"], "kernelgym:http://h/?a=b")
+    assert split("remote.judge=kernelgym:http://h/?a=b") == (
+        ["remote", "judge"],
+        "kernelgym:http://h/?a=b",
+    )
     assert split("a.'b=c'=d=e") == (["a", "b=c"], "d=e")

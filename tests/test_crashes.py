@@ -26,7 +26,11 @@ def test_an_exception_becomes_one_line_with_its_traceback_kept() -> None:
     assert found.message.startswith("dvk failed while composing it: ZeroDivisionError: ")
     assert "in work" in found.traceback and "ZeroDivisionError" in found.traceback
     told = verdict(found, "search")
-    assert told.status is Status.BROKEN_TASK and told.error == found.message and told.traceback == found.traceback
+    assert (
+        told.status is Status.BROKEN_TASK
+        and told.error == found.message
+        and told.traceback == found.traceback
+    )
     assert pickle.loads(pickle.dumps(found)).traceback == found.traceback
     assert fenced("adding", sum, [1, 2]) == 3
 
@@ -39,11 +43,20 @@ def test_an_exception_without_words_is_named() -> None:
         raise Wordless
 
     found = fenced("judging it", work)
-    assert isinstance(found, Crashed) and "Wordless" in found.message and "in work" in found.traceback
+    assert (
+        isinstance(found, Crashed) and "Wordless" in found.message and "in work" in found.traceback
+    )
 
 
-@pytest.mark.parametrize("error", [MachineError("no compiler", "install one"), UsageError("a", "b"), LibraryError("a", "b"),
-                                   OSError(errno.ENOSPC, "full")])  # fmt: skip
+@pytest.mark.parametrize(
+    "error",
+    [
+        MachineError("no compiler", "install one"),
+        UsageError("a", "b"),
+        LibraryError("a", "b"),
+        OSError(errno.ENOSPC, "full"),
+    ],
+)
 def test_what_every_task_would_meet_ends_the_run(error: Exception) -> None:
     def work() -> None:
         raise error

@@ -30,7 +30,9 @@ def test_turns_are_exclusive_and_a_waiting_process_reports_it(tmp_path: Path) ->
         assert len(order) == 2
 
 
-def test_long_work_lets_a_measurement_go_first_and_rests_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_work_lets_a_measurement_go_first_and_rests_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(device_lock, "HOLD_S", 0.05)
     order: list[str] = []
     measured = threading.Event()

@@ -20,7 +20,9 @@ together = partial(together_with, preloaded=["torch.distributed", "dvk.distribut
 
 
 def opened(team: ProcessGroup, folder: str) -> Any:
-    return team.folder(Path(folder), command="train", name="t", argv=("dvk",), config=Config(), resume=True)
+    return team.folder(
+        Path(folder), command="train", name="t", argv=("dvk",), config=Config(), resume=True
+    )
 
 
 def exchange(folder: str) -> Any:
@@ -32,7 +34,12 @@ def exchange(folder: str) -> Any:
         run.append("metrics.jsonl", {"by": team.rank})
         run.write_text("text", str(team.rank))
         team.barrier()
-        told = team.broadcast(f"by {team.rank}"), run.read("metrics.jsonl"), (run.path / "text").read_text(), first
+        told = (
+            team.broadcast(f"by {team.rank}"),
+            run.read("metrics.jsonl"),
+            (run.path / "text").read_text(),
+            first,
+        )
         run.finish("done")
         return squares, told
 
@@ -61,7 +68,11 @@ def impatient(folder: str) -> Any:
 
 def test_alone_all_is_free() -> None:
     with ProcessGroup.join(1) as team:
-        assert team.is_main and team.shard([1, 2, 3]) == team.gather([1, 2, 3]) == [1, 2, 3] and team.broadcast(5) == 5
+        assert (
+            team.is_main
+            and team.shard([1, 2, 3]) == team.gather([1, 2, 3]) == [1, 2, 3]
+            and team.broadcast(5) == 5
+        )
         team.barrier()
 
 

@@ -18,8 +18,10 @@ from dvk.pipelines.doctor import settings
 from tests.cli import warm
 
 TOP = Path(__file__).resolve().parent.parent
-PAGES = {path.relative_to(TOP).as_posix(): path.read_text(encoding="utf-8")
-         for path in (TOP / "README.md", *sorted((TOP / "dvk").rglob("README.md")))}
+PAGES = {
+    path.relative_to(TOP).as_posix(): path.read_text(encoding="utf-8")
+    for path in (TOP / "README.md", *sorted((TOP / "dvk").rglob("README.md")))
+}
 README, GUIDE, ARCHITECTURE = PAGES["README.md"], PAGES["dvk/cli/README.md"], PAGES["dvk/README.md"]
 PROJECT = (TOP / "pyproject.toml").read_text(encoding="utf-8")
 ROOT: Any = typer.main.get_command(app)
@@ -47,7 +49,11 @@ def dvk_lines() -> list[str]:
     """Every `dvk …` command line that README and the guide show, pipes and redirections cut off."""
     blocks = [*sh_blocks(README), *sh_blocks(GUIDE)]
     lines = [part.strip() for block in blocks for line in block for part in line.split("&&")]
-    return list(dict.fromkeys(re.split(r"\s(?:\||>|#)\s?", line)[0] for line in lines if line.startswith("dvk ")))
+    return list(
+        dict.fromkeys(
+            re.split(r"\s(?:\||>|#)\s?", line)[0] for line in lines if line.startswith("dvk ")
+        )
+    )
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -80,7 +86,12 @@ def test_the_skills_commands_run(tmp_path: Path) -> None:
     lines = [line for block in sh_blocks(GUIDE) for line in block if line.startswith("dvk skills")]
     assert len(lines) >= 8
     for line in lines:
-        done = warm.dvk(*shlex.split(line)[1:], cwd=tmp_path, exits=None, env={"DVK_HOME": str(tmp_path / "home")})
+        done = warm.dvk(
+            *shlex.split(line)[1:],
+            cwd=tmp_path,
+            exits=None,
+            env={"DVK_HOME": str(tmp_path / "home")},
+        )
         assert done.returncode == 0 and done.stdout, f"{line}\n{done.stderr}"
 
 
@@ -94,7 +105,9 @@ def test_exactly_two_set_up_commands() -> None:
     blocks = sh_blocks(section.group(1))
     assert [len(block) for block in blocks] == [1, 1]
     (first,), (second,) = blocks
-    assert "pip install -c constraints.txt -e " in first and re.search(r"&& dvk optimize \S+\.py( \S+)*$", first)
+    assert "pip install -c constraints.txt -e " in first and re.search(
+        r"&& dvk optimize \S+\.py( \S+)*$", first
+    )
     assert second.endswith('python -m pytest -q -n 2 -m "not slow and not gpu"')
 
 
@@ -116,11 +129,17 @@ def test_links_lead_somewhere(page: str) -> None:
 def anchors(text: str) -> set[str]:
     """Link anchors of a Markdown page's headings."""
     headings = re.findall(r"^#+ (.*)$", text, re.M)
-    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+    return {
+        re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings
+    }
 
 
 def test_task_files_that_pages_name_exist() -> None:
-    named = {name for text in (README, GUIDE) for name in re.findall(r"\bdata/[\w/]+\.(?:py|toml)\b", text)}
+    named = {
+        name
+        for text in (README, GUIDE)
+        for name in re.findall(r"\bdata/[\w/]+\.(?:py|toml)\b", text)
+    }
     assert named and all((TOP / name).exists() for name in named), named
 
 
@@ -128,8 +147,17 @@ def test_task_files_that_pages_name_exist() -> None:
 def test_settings_that_pages_name_exist(page: str) -> None:
     known = {row["key"] for row in settings()}
     sections = {key.partition(".")[0] for key in known if "." in key}
-    named = {name for name in re.findall(r"(?<![\w/.])([a-z]+(?:\.[a-z_]+)+)(?=[`= ])", PAGES[page]) if name.partition(".")[0] in sections}
-    unknown = {name for name in named if not name.endswith((".md", ".py")) and not any(f"{key}.".startswith(f"{name}.") for key in known)}
+    named = {
+        name
+        for name in re.findall(r"(?<![\w/.])([a-z]+(?:\.[a-z_]+)+)(?=[`= ])", PAGES[page])
+        if name.partition(".")[0] in sections
+    }
+    unknown = {
+        name
+        for name in named
+        if not name.endswith((".md", ".py"))
+        and not any(f"{key}.".startswith(f"{name}.") for key in known)
+    }
     assert not unknown, unknown
 
 
@@ -168,13 +196,17 @@ PINS = [
 
 def declared() -> list[Requirement]:
     blocks = re.findall(r"^(?:dependencies|dev) = \[(.*?)^\]", PROJECT, re.M | re.S)
-    return [Requirement(text) for block in blocks for text in re.findall(r'^\s+"(.*)",$', block, re.M)]
+    return [
+        Requirement(text) for block in blocks for text in re.findall(r'^\s+"(.*)",$', block, re.M)
+    ]
 
 
 def test_constraints_are_exact() -> None:
     for pin in PINS:
         assert re.fullmatch(r"==[^*,]+", str(pin.specifier)), pin
-    assert "triton" not in {pin.name for pin in PINS}, "each torch build for GPUs wants its own triton"
+    assert "triton" not in {pin.name for pin in PINS}, (
+        "each torch build for GPUs wants its own triton"
+    )
 
 
 @pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13"])
@@ -185,7 +217,9 @@ def test_every_dependency_is_pinned_once_on_every_python(version: str) -> None:
     assert len(names) == len(set(names)), "pinned twice"
     by_name = {pin.name: next(iter(pin.specifier)).version for pin in active}
     for requirement in declared():
-        if requirement.name != "triton" and (requirement.marker is None or requirement.marker.evaluate(env)):
+        if requirement.name != "triton" and (
+            requirement.marker is None or requirement.marker.evaluate(env)
+        ):
             pinned = by_name.get(requirement.name)
             assert pinned is not None, f"{requirement.name} is not pinned"
             assert requirement.specifier.contains(pinned), f"{requirement} does not admit {pinned}"

@@ -16,14 +16,25 @@ from tests.cli.warm import dvk
 
 FILES = Path(__file__).parent / "harness" / "files"
 SIZE, LEFT = 256 << 10, (0, 8 << 10)
-EVAL = ("--turns", "1", "--set", "judge.search_s=0.05", "--set", "judge.num_seeds=1", "--device", "cpu")
+EVAL = (
+    "--turns",
+    "1",
+    "--set",
+    "judge.search_s=0.05",
+    "--set",
+    "judge.num_seeds=1",
+    "--device",
+    "cpu",
+)
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "disk"
     folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "none", folder], capture_output=True).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "none", folder], capture_output=True
+    ).returncode:
         pytest.skip("nothing can be mounted here")
     yield folder
     subprocess.run(["umount", "-l", folder], check=True)
@@ -36,14 +47,23 @@ def fill(disk: Path, left: int) -> Path:
 
 
 def refused(done: subprocess.CompletedProcess[str]) -> bool:
-    return "Traceback" not in done.stderr and "No space left" in done.stderr and "hint:" in done.stderr
+    return (
+        "Traceback" not in done.stderr and "No space left" in done.stderr and "hint:" in done.stderr
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("left", LEFT)
 def test_verify_goes_on_once_there_is_room(tmp_path: Path, disk: Path, left: int) -> None:
     filler = fill(disk, left)
-    files = (FILES / "affine.py", FILES / "good" / "torch_affine.py", FILES / "bad" / "one_element.py", "--tier", "smoke", "--json")
+    files = (
+        FILES / "affine.py",
+        FILES / "good" / "torch_affine.py",
+        FILES / "bad" / "one_element.py",
+        "--tier",
+        "smoke",
+        "--json",
+    )
     assert refused(dvk("verify", *files, "--out", disk / "run", cwd=tmp_path, exits=2))
     filler.unlink()
     done = dvk("verify", *files, "--out", disk / "run", "--resume", cwd=tmp_path, exits=1)
@@ -59,11 +79,17 @@ def test_eval_goes_on_once_there_is_room(tmp_path: Path, disk: Path) -> None:
     filler = fill(disk, 12 << 10)
     assert refused(dvk("eval", "suite", *EVAL, "--out", disk / "run", cwd=tmp_path, exits=2))
     filler.unlink()
-    found = json.loads(dvk("eval", "suite", *EVAL, "--out", disk / "run", "--resume", "--json", cwd=tmp_path).stdout)
+    found = json.loads(
+        dvk(
+            "eval", "suite", *EVAL, "--out", disk / "run", "--resume", "--json", cwd=tmp_path
+        ).stdout
+    )
     assert found["num_tasks"] == 1 and found["fast_p"]["0"] == 1.0
 
 
-def test_what_a_machine_runs_out_of_is_named_and_exits_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_machine_runs_out_of_is_named_and_exits_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def ended(error: Exception) -> int:
         def app() -> None:
             raise error
@@ -75,7 +101,10 @@ def test_what_a_machine_runs_out_of_is_named_and_exits_2(monkeypatch: pytest.Mon
 
     assert ended(OSError(errno.ENOSPC, "No space left on device", "/x/y.db")) == 2
     assert "No space left on device: `/x/y.db`" in capsys.readouterr().err
-    assert ended(sqlite3.OperationalError("database or disk is full")) == 2 and "hint:" in capsys.readouterr().err
+    assert (
+        ended(sqlite3.OperationalError("database or disk is full")) == 2
+        and "hint:" in capsys.readouterr().err
+    )
     for bug in (OSError(errno.ENOENT, "gone"), sqlite3.OperationalError("no such table: x")):
         monkeypatch.setattr(cli, "app", lambda bug=bug: (_ for _ in ()).throw(bug))
         with pytest.raises(type(bug)):

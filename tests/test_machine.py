@@ -28,7 +28,9 @@ def test_facts_are_plain_and_possible() -> None:
 
 
 def test_describing_imports_no_torch() -> None:
-    code = "import sys; from dvk import machine; machine.describe(); sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys; from dvk import machine; machine.describe(); sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
@@ -43,7 +45,9 @@ def test_hidden_gpus_are_not_named() -> None:
     code = "from dvk import machine; print(machine.gpu_names())"
     for hidden in ("", "-1"):
         env = {**os.environ, "CUDA_VISIBLE_DEVICES": hidden}
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env
+        )
         assert done.stdout.strip() == "()"
 
 

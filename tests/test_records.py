@@ -27,8 +27,15 @@ from dvk.records import (
 )
 
 X = TensorSpec(name="x", dtype="float32", shape=(8, 16), strides=(16, 1))
-TASK = Task(id="0" * 16, name="relu", source="class Model: ...", entry="Model", kind="module", inputs=(X,))
-CANDIDATE = Candidate(source="class ModelNew: ...", backend="cpp", schedule={"k0": {"width": 8}}, skills=("vector_io",))
+TASK = Task(
+    id="0" * 16, name="relu", source="class Model: ...", entry="Model", kind="module", inputs=(X,)
+)
+CANDIDATE = Candidate(
+    source="class ModelNew: ...",
+    backend="cpp",
+    schedule={"k0": {"width": 8}},
+    skills=("vector_io",),
+)
 TIMING = Timing(
     candidate_ms=0.5,
     reference_ms=1.0,
@@ -37,14 +44,31 @@ TIMING = Timing(
     num_pairs=30,
     seconds=0.1,
 )
-VERDICT = Verdict(status=Status.OK, tier="search", stage="done", timing=TIMING, num_checks=9, shapes=("native",))
-SKILL = Skill(name="vector_io", description="Load four at once.", body="# Why\n", relations={"refines": ("fusion",)})
-TRACE = Trace(role="policy", turns=(Turn(candidate=CANDIDATE, verdict=VERDICT, reward_terms={"speed": 1.0}),))
+VERDICT = Verdict(
+    status=Status.OK, tier="search", stage="done", timing=TIMING, num_checks=9, shapes=("native",)
+)
+SKILL = Skill(
+    name="vector_io",
+    description="Load four at once.",
+    body="# Why\n",
+    relations={"refines": ("fusion",)},
+)
+TRACE = Trace(
+    role="policy", turns=(Turn(candidate=CANDIDATE, verdict=VERDICT, reward_terms={"speed": 1.0}),)
+)
 GRAPH = Graph(
     nodes=(
         Node(name="x0", op="input", shape=(8, 16), dtype="float32", strides=(16, 1), target="x"),
-        Node(name="v0", op="aten.relu.default", args=({"ref": "x0"},), shape=(8, 16), dtype="float32"),
-        Node(name="v1", op="aten.sum.dim_IntList", args=({"ref": "v0"}, [1]), kwargs={"keepdim": True}, shape=(8, 1)),
+        Node(
+            name="v0", op="aten.relu.default", args=({"ref": "x0"},), shape=(8, 16), dtype="float32"
+        ),
+        Node(
+            name="v1",
+            op="aten.sum.dim_IntList",
+            args=({"ref": "v0"}, [1]),
+            kwargs={"keepdim": True},
+            shape=(8, 1),
+        ),
     ),
     outputs=[{"ref": "v1"}],
 )
@@ -108,7 +132,9 @@ def test_faster_is_decided_by_the_lower_bound(lo: float, faster: bool) -> None:
     assert VERDICT.model_copy(update={"timing": timing}).faster is faster
 
 
-@pytest.mark.parametrize("bounds", [(2.0, 2.1, 3.0), (2.0, 1.0, 1.5), (1.0, 0.0, 2.0), (1.0, 0.5, float("inf"))])
+@pytest.mark.parametrize(
+    "bounds", [(2.0, 2.1, 3.0), (2.0, 1.0, 1.5), (1.0, 0.0, 2.0), (1.0, 0.5, float("inf"))]
+)
 def test_an_interval_holds_its_estimate(bounds: tuple[float, float, float]) -> None:
     value, lo, hi = bounds
     with pytest.raises(ValidationError):

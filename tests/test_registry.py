@@ -18,7 +18,9 @@ def test_by_name() -> None:
 
 
 def test_nothing_is_imported_until_asked_for() -> None:
-    assert resolve("loads", {**TABLE, "broken": "no_such_module_anywhere:x"}, "reader") is json.loads
+    assert (
+        resolve("loads", {**TABLE, "broken": "no_such_module_anywhere:x"}, "reader") is json.loads
+    )
 
 
 def test_from_a_file(tmp_path: Path) -> None:

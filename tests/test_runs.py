@@ -23,7 +23,9 @@ RECORD = TensorSpec(name="x", dtype="float32", shape=(2,), strides=(1,))
 
 
 def start(path: Path | None, **changes: Any) -> RunFolder:
-    given: dict[str, Any] = dict(command="optimize", name="relu", argv=["dvk", "a b"], config=Config(), resume=False)
+    given: dict[str, Any] = dict(
+        command="optimize", name="relu", argv=["dvk", "a b"], config=Config(), resume=False
+    )
     return RunFolder.open(path, **(given | changes))
 
 
@@ -40,7 +42,9 @@ def test_a_new_run_explains_itself(tmp_path: Path) -> None:
     assert manifest(run)["status"] == "done" and manifest(run)["ended"] and run.finished
 
 
-def test_the_default_place_is_new_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_place_is_new_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     paths = [start(None, name="../odd name:Net").path for _ in range(3)]
     assert len(set(paths)) == 3 and {path.parent for path in paths} == {Path("runs")}
@@ -69,7 +73,10 @@ def test_a_finished_run_answers_what_it_was_asked_and_nothing_else(tmp_path: Pat
     run.finish("done")
     run = start(tmp_path / "run", resume=True)
     assert run.answered(Asked(Path("suite").absolute(), workers=1), Config())
-    for asked, config, other in ((Asked(turns=3), Config(), "turns"), (Asked(), load(settings=["judge.search_s=9"]), "judge.search_s")):
+    for asked, config, other in (
+        (Asked(turns=3), Config(), "turns"),
+        (Asked(), load(settings=["judge.search_s=9"]), "judge.search_s"),
+    ):
         with pytest.raises(RunFolderError, match=f"another {other}\n") as caught:
             run.answered(asked, config)
         assert "--out" in caught.value.hint
@@ -121,16 +128,24 @@ def test_a_run_that_is_refused_before_it_recorded_anything_leaves_nothing(tmp_pa
 
 
 @pytest.mark.parametrize("given", ["empty", ".", "link"])
-def test_such_a_run_leaves_a_folder_that_was_there_as_it_was(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_such_a_run_leaves_a_folder_that_was_there_as_it_was(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to("empty")
     monkeypatch.chdir(tmp_path / "empty" if given == "." else tmp_path)
     with pytest.raises(UsageError), start(Path(given)):
         raise UsageError("no such model", "name another")
-    assert (tmp_path / "empty").is_dir() and not list((tmp_path / "empty").iterdir()) and (tmp_path / "link").is_symlink()
+    assert (
+        (tmp_path / "empty").is_dir()
+        and not list((tmp_path / "empty").iterdir())
+        and (tmp_path / "link").is_symlink()
+    )
 
 
-def test_resume_without_a_path_takes_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resume_without_a_path_takes_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     other = start(None, name="relu-b")
     mine = start(None)
@@ -172,7 +187,10 @@ def test_a_damaged_manifest_is_reported(tmp_path: Path) -> None:
 def test_records_of_both_kinds_come_back(tmp_path: Path) -> None:
     run = start(tmp_path / "run")
     run.append("episodes/a.jsonl", RECORD)
-    run.append("episodes/a.jsonl", {"text": "line\nbreak \u2028 ünï", "loss": float("nan"), "path": Path("a/b")})
+    run.append(
+        "episodes/a.jsonl",
+        {"text": "line\nbreak \u2028 ünï", "loss": float("nan"), "path": Path("a/b")},
+    )
     first, second = run.read("episodes/a.jsonl")
     assert TensorSpec.model_validate(first) == RECORD
     assert second == {"text": "line\nbreak \u2028 ünï", "loss": None, "path": "a/b"}
@@ -212,7 +230,9 @@ def test_text_is_replaced_whole(tmp_path: Path) -> None:
     assert not list(run.path.glob("*.tmp"))
 
 
-@pytest.mark.parametrize("name", ["../outside.jsonl", "/tmp/outside.jsonl", "a/../../outside.jsonl"])
+@pytest.mark.parametrize(
+    "name", ["../outside.jsonl", "/tmp/outside.jsonl", "a/../../outside.jsonl"]
+)
 def test_nothing_is_written_outside(tmp_path: Path, name: str) -> None:
     run = start(tmp_path / "run")
     with pytest.raises(ValueError, match="outside"):
@@ -235,7 +255,9 @@ while True:
 
 def test_kill_loses_nothing_that_was_appended(tmp_path: Path) -> None:
     path = tmp_path / "run"
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True
+    )
     assert writer.stdout is not None
     writer.stdout.readline()
     with pytest.raises(RunFolderError, match="another process"):
@@ -280,11 +302,17 @@ with run:
 
 
 def test_a_full_disk_loses_nothing_that_was_written_and_says_what_to_do(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path / "run")], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path / "run")], capture_output=True, text=True
+    )
     said = done.stdout.splitlines()
     assert len(said) == 3 and all("cannot write" in line and "--resume" in line for line in said)
-    assert "KeyboardInterrupt" in done.stderr.splitlines()[-1], "the report names what ended the run"
+    assert "KeyboardInterrupt" in done.stderr.splitlines()[-1], (
+        "the report names what ended the run"
+    )
     assert not [path for path in (tmp_path / "run").iterdir() if path.name.endswith(".tmp")]
     with start(tmp_path / "run", resume=True) as run:
         assert [row["number"] for row in run.read("turns.jsonl")] == [1, 3]
-        assert (run.path / "best.py").read_text() == "first" and manifest(run)["status"] == "running"
+        assert (run.path / "best.py").read_text() == "first" and manifest(run)[
+            "status"
+        ] == "running"

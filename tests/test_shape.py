@@ -21,19 +21,40 @@ PACKAGE = TOP / "dvk"
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if "_data" not in path.parts)
 
 LAYERS = {
-    "errors": 0.0, "records": 0.1, "crashes": 0.15, "speedups": 0.16, "stats": 0.17, "registry": 0.2, "config": 0.3, "resources": 0.35,
-    "machine": 0.4, "cuda_toolkit": 0.41, "backends": 0.42,
-    "device_lock": 0.45, "runs": 0.5, "distributed": 0.55, "cluster": 0.56, "sandbox": 0.6, "tasks": 0.7,
-    "harness": 1, "skills": 1, "backbone": 1, "composer": 1, "rewards": 1, "taskgen": 1,
+    "errors": 0.0,
+    "records": 0.1,
+    "crashes": 0.15,
+    "speedups": 0.16,
+    "stats": 0.17,
+    "registry": 0.2,
+    "config": 0.3,
+    "resources": 0.35,
+    "machine": 0.4,
+    "cuda_toolkit": 0.41,
+    "backends": 0.42,
+    "device_lock": 0.45,
+    "runs": 0.5,
+    "distributed": 0.55,
+    "cluster": 0.56,
+    "sandbox": 0.6,
+    "tasks": 0.7,
+    "harness": 1,
+    "skills": 1,
+    "backbone": 1,
+    "composer": 1,
+    "rewards": 1,
+    "taskgen": 1,
     "nanolang": 1.5,
-    "agents": 2, "learn": 2,
+    "agents": 2,
+    "learn": 2,
     "interop": 2.5,  # plug-ins for other projects' formats and protocols; tables below name them by import path
     "search": 3,
     "pipelines": 4,
     "api": 4.5,
     "": 4.6,
-    "cli": 5, "__main__": 6,
-}  # fmt: skip
+    "cli": 5,
+    "__main__": 6,
+}
 """Package or module → layer; within layer 0 the order is part of the design."""
 
 PARTS_OF_PIPELINES = {"report", "live", "metrics", "probes", "leftovers", "tracebacks"}
@@ -47,8 +68,13 @@ MAX_LINES = 450
 HELP_S = 0.4
 MAX_FUNCTION = 60
 MAX_NESTING = 4
-LONG = {"dvk_pieces": "one text that every drop-in holds", "choose": "to be split", "decide": "to be split", "application": "to be split",
-        "fit": "to be split"}
+LONG = {
+    "dvk_pieces": "one text that every drop-in holds",
+    "choose": "to be split",
+    "decide": "to be split",
+    "application": "to be split",
+    "fit": "to be split",
+}
 """Functions that may be longer, and why."""
 NESTING = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)
 
@@ -81,7 +107,9 @@ def imports(path: Path, top_level_only: bool = False) -> list[tuple[str, int]]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: relative import; write it from dvk"
             if node.module == "dvk":
-                found += [(alias.name, node.lineno) for alias in node.names if alias.name in MODULES]
+                found += [
+                    (alias.name, node.lineno) for alias in node.names if alias.name in MODULES
+                ]
             elif node.module and node.module.startswith("dvk."):
                 base = node.module.removeprefix("dvk.")
                 inner = [f"{base}.{alias.name}" for alias in node.names]
@@ -96,8 +124,13 @@ def module_level(body: list[ast.stmt]) -> list[ast.AST]:
     while queue:
         node = queue.pop()
         found.append(node)
-        checked = isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
-        if not checked and not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+        checked = isinstance(node, ast.If) and ast.unparse(node.test) in (
+            "TYPE_CHECKING",
+            "typing.TYPE_CHECKING",
+        )
+        if not checked and not isinstance(
+            node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+        ):
             queue += ast.iter_child_nodes(node)
     return found
 
@@ -109,7 +142,12 @@ def allowed(importer: str, imported: str) -> bool:
         return True
     if mine[0] == theirs[0]:
         if mine[0] == "cli":
-            return importer == "cli" or imported == "cli" or theirs[1] in PARTS_OF_CLI or mine[1] == theirs[1]
+            return (
+                importer == "cli"
+                or imported == "cli"
+                or theirs[1] in PARTS_OF_CLI
+                or mine[1] == theirs[1]
+            )
         if mine[0] == "pipelines" and len(mine) > 1 and len(theirs) > 1 and mine[1] != theirs[1]:
             return theirs[1] in PARTS_OF_PIPELINES and mine[1] not in PARTS_OF_PIPELINES
         return True
@@ -118,30 +156,59 @@ def allowed(importer: str, imported: str) -> bool:
 
 def test_the_rules_can_fail() -> None:
     for importer, imported in [
-        ("harness.judge", "sandbox"), ("tasks.build", "records"), ("cli.verify", "pipelines.verify"),
-        ("pipelines.optimize", "pipelines.report"), ("cli", "cli.verify"), ("cli.verify", "cli.options"),
+        ("harness.judge", "sandbox"),
+        ("tasks.build", "records"),
+        ("cli.verify", "pipelines.verify"),
+        ("pipelines.optimize", "pipelines.report"),
+        ("cli", "cli.verify"),
+        ("cli.verify", "cli.options"),
         ("harness.judge", "harness.compare"),
-    ]:  # fmt: skip
+    ]:
         assert allowed(importer, imported), (importer, imported)
     for importer, imported in [
-        ("harness.judge", "skills"), ("sandbox", "tasks"), ("config", "runs"), ("records", "config"),
-        ("composer.capture", "search"), ("pipelines.optimize", "pipelines.verify"), ("cli.verify", "cli.skills"),
-        ("pipelines.report.page", "pipelines.optimize"), ("errors", "records"),
-    ]:  # fmt: skip
+        ("harness.judge", "skills"),
+        ("sandbox", "tasks"),
+        ("config", "runs"),
+        ("records", "config"),
+        ("composer.capture", "search"),
+        ("pipelines.optimize", "pipelines.verify"),
+        ("cli.verify", "cli.skills"),
+        ("pipelines.report.page", "pipelines.optimize"),
+        ("errors", "records"),
+    ]:
         assert not allowed(importer, imported), (importer, imported)
 
 
 ROOMS: dict[str, list[set[str]]] = {
     "composer": [
-        {"ir", "runtime"}, {"lowering"}, {"capture"}, {"rewrites", "fusion"}, {"codegen.analysis"}, {"codegen.base"},
-        {"codegen.cpp", "codegen.triton", "codegen.cuda"}, {"dropin"}, {"recipes", "algorithms"}, {"compose"}, {""},
+        {"ir", "runtime"},
+        {"lowering"},
+        {"capture"},
+        {"rewrites", "fusion"},
+        {"codegen.analysis"},
+        {"codegen.base"},
+        {"codegen.cpp", "codegen.triton", "codegen.cuda"},
+        {"dropin"},
+        {"recipes", "algorithms"},
+        {"compose"},
+        {""},
     ],
     "nanolang": [{"frame", "parse_error"}, {"listing"}, {"lint"}, {"text"}, {""}],
     "harness": [
-        {"seeds"}, {"transport", "toolchain"}, {"launch_plans"}, {"checking", "supervision"}, {"timing"},
-        {"provenance", "profiling"}, {"processes"}, {"session"}, {"remote"}, {"placement"}, {"queue", "judge", "pool"}, {""},
+        {"seeds"},
+        {"transport", "toolchain"},
+        {"launch_plans"},
+        {"checking", "supervision"},
+        {"timing"},
+        {"provenance", "profiling"},
+        {"processes"},
+        {"session"},
+        {"remote"},
+        {"placement"},
+        {"queue", "judge", "pool"},
+        {""},
     ],
-}  # fmt: skip
+}
 """Package → its rooms from the lowest to the highest: a room imports from those below it only."""
 
 PARENT_MAY_TIME = {"claims", "overhead", "roofline"}
@@ -188,7 +255,10 @@ def test_circles_are_found() -> None:
 
 def test_no_module_imports_itself_through_others() -> None:
     """Imports inside functions and for type checkers count."""
-    edges = {name: {other for other, _ in imports(path) if other in MODULES and other != name} for name, path in MODULES.items()}
+    edges = {
+        name: {other for other, _ in imports(path) if other in MODULES and other != name}
+        for name, path in MODULES.items()
+    }
     assert circles(edges) == []
 
 
@@ -196,7 +266,9 @@ def test_rooms_import_from_below() -> None:
     wrong = []
     for name, path in MODULES.items():
         package = name.split(".")[0]
-        order = {room: level for level, rooms in enumerate(ROOMS.get(package, [])) for room in rooms}
+        order = {
+            room: level for level, rooms in enumerate(ROOMS.get(package, [])) for room in rooms
+        }
         for other, line in imports(path) if order else ():
             mine, theirs = room_of(name), room_of(other)
             if other.split(".")[0] == package and mine != theirs and order[theirs] >= order[mine]:
@@ -206,22 +278,40 @@ def test_rooms_import_from_below() -> None:
 
 def test_the_parent_of_the_judge_stays_light() -> None:
     """The session imports nothing that checks, supervises or runs in a child: it has no torch and never opens the device."""
-    wrong = [f"{path}:{line}: dvk.{other}" for name, path in MODULES.items() if name.startswith("harness.session")
-             for other, line in imports(path) if room_of(other) in {"checking", "supervision", "processes", "provenance"} and
-             other.startswith("harness.") or other.startswith("harness.timing.") and other.split(".")[2] not in PARENT_MAY_TIME]
+    wrong = [
+        f"{path}:{line}: dvk.{other}"
+        for name, path in MODULES.items()
+        if name.startswith("harness.session")
+        for other, line in imports(path)
+        if room_of(other) in {"checking", "supervision", "processes", "provenance"}
+        and other.startswith("harness.")
+        or other.startswith("harness.timing.")
+        and other.split(".")[2] not in PARENT_MAY_TIME
+    ]
     assert wrong == []
 
 
 def test_imports_point_down() -> None:
-    assert {name.split(".")[0] for name in MODULES} - {""} <= set(LAYERS), "a package has no layer in design.md"
-    wrong = [f"{path}:{line}: dvk.{other} is not below it" for name, path in MODULES.items() for other, line in imports(path)
-             if not allowed(name, other)]  # fmt: skip
+    assert {name.split(".")[0] for name in MODULES} - {""} <= set(LAYERS), (
+        "a package has no layer in design.md"
+    )
+    wrong = [
+        f"{path}:{line}: dvk.{other} is not below it"
+        for name, path in MODULES.items()
+        for other, line in imports(path)
+        if not allowed(name, other)
+    ]
     assert wrong == []
 
 
 def test_commands_import_their_pipeline_only_when_called() -> None:
-    wrong = [f"{path}:{line}: move dvk.{other} into the command function" for name, path in MODULES.items() if name.startswith("cli")
-             for other, line in imports(path, top_level_only=True) if other.split(".")[0] not in ("cli", "errors")]  # fmt: skip
+    wrong = [
+        f"{path}:{line}: move dvk.{other} into the command function"
+        for name, path in MODULES.items()
+        if name.startswith("cli")
+        for other, line in imports(path, top_level_only=True)
+        if other.split(".")[0] not in ("cli", "errors")
+    ]
     assert wrong == []
 
 
@@ -251,7 +341,9 @@ def wrong_in(path: Path) -> Iterator[str]:
 
 def broad(node: ast.ExceptHandler) -> bool:
     names = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
-    return any(name is None or getattr(name, "id", "") in ("Exception", "BaseException") for name in names)
+    return any(
+        name is None or getattr(name, "id", "") in ("Exception", "BaseException") for name in names
+    )
 
 
 def reraises(node: ast.ExceptHandler) -> bool:
@@ -272,7 +364,11 @@ def test_imported_packages_are_declared() -> None:
     extras = [needs for name, needs in project["optional-dependencies"].items() if name != "dev"]
     wanted = [need for needs in (project["dependencies"], *extras) for need in needs]
     declared = {re.match(r"[A-Za-z0-9_-]+", need)[0].replace("-", "_") for need in wanted}  # type: ignore[index]  # it begins with a name
-    declared |= {"pydantic_core", "click", "sklearn"}  # parts of pydantic and typer; what scikit-learn calls itself
+    declared |= {
+        "pydantic_core",
+        "click",
+        "sklearn",
+    }  # parts of pydantic and typer; what scikit-learn calls itself
     used = set()
     for path in FILES:
         for node in ast.walk(tree(path)):
@@ -297,18 +393,39 @@ def test_requests_are_built_with_keywords() -> None:
     assert [name for name, decorator in found.items() if "kw_only=True" not in decorator] == []
 
 
-HEAVY = {"torch", "triton", "transformers", "peft", "numpy", "pydantic", "sqlite_utils", "fastapi", "uvicorn", "mcp", "ray"}
+HEAVY = {
+    "torch",
+    "triton",
+    "transformers",
+    "peft",
+    "numpy",
+    "pydantic",
+    "sqlite_utils",
+    "fastapi",
+    "uvicorn",
+    "mcp",
+    "ray",
+}
 
 
 def test_help_loads_nothing_heavy() -> None:
     for module in ("dvk", "dvk.cli"):
         code = f"import sys; import {module}; print(sorted({HEAVY!r} & set(sys.modules)))"
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
         assert done.stdout.strip() == "[]"
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "dvk", "--help"], capture_output=True, text=True, check=True
+        [sys.executable, "-X", "importtime", "-m", "dvk", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    loaded = {line.rsplit("|", 1)[1].strip().split(".")[0] for line in done.stderr.splitlines() if "|" in line}
+    loaded = {
+        line.rsplit("|", 1)[1].strip().split(".")[0]
+        for line in done.stderr.splitlines()
+        if "|" in line
+    }
     assert "dvk" in loaded and not HEAVY & loaded
     for command in ("optimize", "verify", "skills", "doctor"):
         assert command in done.stdout
@@ -329,15 +446,28 @@ def test_help_is_quick() -> None:
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(tree(path)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+    return (
+        node
+        for node in ast.walk(tree(path))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    )
 
 
 def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """Lines from `def` to the last, without the docstring."""
     assert function.end_lineno is not None
     first = function.body[0]
-    said = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
-    return function.end_lineno - function.lineno + 1 - (first.end_lineno - first.lineno + 1 if said else 0)
+    said = (
+        isinstance(first, ast.Expr)
+        and isinstance(first.value, ast.Constant)
+        and isinstance(first.value.value, str)
+    )
+    return (
+        function.end_lineno
+        - function.lineno
+        + 1
+        - (first.end_lineno - first.lineno + 1 if said else 0)
+    )
 
 
 def nesting(node: ast.AST, depth: int = 0) -> int:
@@ -345,18 +475,35 @@ def nesting(node: ast.AST, depth: int = 0) -> int:
     deepest = depth
     for name, value in ast.iter_fields(node):
         for child in value if isinstance(value, list) else [value]:
-            if not isinstance(child, ast.AST) or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            if not isinstance(child, ast.AST) or isinstance(
+                child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+            ):
                 continue
-            chained = isinstance(node, ast.If) and name == "orelse" and len(node.orelse) == 1 and isinstance(child, ast.If)
-            deepest = max(deepest, nesting(child, depth + (isinstance(child, NESTING) and not chained)))
+            chained = (
+                isinstance(node, ast.If)
+                and name == "orelse"
+                and len(node.orelse) == 1
+                and isinstance(child, ast.If)
+            )
+            deepest = max(
+                deepest, nesting(child, depth + (isinstance(child, NESTING) and not chained))
+            )
     return deepest
 
 
 def test_functions_are_short_and_flat() -> None:
-    wrong = [f"{path}:{one.lineno}: {one.name} has {length(one)} lines" for path in FILES for one in functions(path)
-             if length(one) > MAX_FUNCTION and one.name not in LONG]
-    wrong += [f"{path}:{one.lineno}: {one.name} is nested {nesting(one)} deep" for path in FILES for one in functions(path)
-              if nesting(one) > MAX_NESTING and one.name not in LONG]
+    wrong = [
+        f"{path}:{one.lineno}: {one.name} has {length(one)} lines"
+        for path in FILES
+        for one in functions(path)
+        if length(one) > MAX_FUNCTION and one.name not in LONG
+    ]
+    wrong += [
+        f"{path}:{one.lineno}: {one.name} is nested {nesting(one)} deep"
+        for path in FILES
+        for one in functions(path)
+        if nesting(one) > MAX_NESTING and one.name not in LONG
+    ]
     assert wrong == []
 
 
@@ -364,10 +511,12 @@ def test_no_test_imports_from_another_test() -> None:
     """What several tests share lies in a module that is none, or in a conftest.py."""
     wrong = [
         f"{path}:{node.lineno}"
-        for path in sorted((TOP / "tests").rglob("*.py")) if (path.parent / "__init__.py").is_file()
+        for path in sorted((TOP / "tests").rglob("*.py"))
+        if (path.parent / "__init__.py").is_file()
         for node in ast.walk(tree(path))
         if isinstance(node, ast.ImportFrom) and node.module
         if any(part.startswith("test_") for part in node.module.split("."))
-        or node.module.startswith("tests") and any(alias.name.startswith("test_") for alias in node.names)
+        or node.module.startswith("tests")
+        and any(alias.name.startswith("test_") for alias in node.names)
     ]
     assert wrong == []

@@ -20,7 +20,11 @@ TOP = Path(__file__).resolve().parent.parent
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from the checkout by the build backend of this environment."""
     out = tmp_path_factory.mktemp("dist")
-    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)], cwd=TOP, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)],
+        cwd=TOP,
+        check=True,
+    )
     (built,) = out.glob("*.whl")
     return built
 
@@ -31,18 +35,32 @@ class Installed:
     def __init__(self, wheel: Path, folder: Path):
         self.site, self.folder = folder / "site", folder / "elsewhere"
         self.folder.mkdir()
-        pip = ["-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(self.site), str(wheel)]
+        pip = [
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--no-deps",
+            "--no-index",
+            "--target",
+            str(self.site),
+            str(wheel),
+        ]
         subprocess.run([sys.executable, *pip], check=True)
         environ = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         self.env = {**environ, "PYTHONPATH": str(self.site), "DVK_HOME": str(folder / "home")}
 
     def python(self, code: str) -> str:
         command = [sys.executable, "-c", code]
-        return subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            command, cwd=self.folder, env=self.env, capture_output=True, text=True, check=True
+        ).stdout
 
     def dvk(self, *args: str, exits: tuple[int, ...] = (0,)) -> str:
         command = [str(self.site / "bin" / "dvk"), *args]  # the entry point that pip wrote
-        done = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True)
+        done = subprocess.run(
+            command, cwd=self.folder, env=self.env, capture_output=True, text=True
+        )
         # A traceback ends with 1 too, as an honest negative does.
         clean = done.returncode in exits and "Traceback" not in done.stderr
         assert clean, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
@@ -62,11 +80,22 @@ def example(installed: Installed) -> Path:
 
 def test_the_wheel_holds_what_it_should(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    sources = [path for folder in ("data", "skills_db") for path in (TOP / folder).rglob("*") if path.is_file()]
+    sources = [
+        path
+        for folder in ("data", "skills_db")
+        for path in (TOP / folder).rglob("*")
+        if path.is_file()
+    ]
     sources += [path for path in (TOP / "tests" / "kernels").rglob("*") if path.is_file()]
-    shipped = {path.relative_to(TOP).as_posix().removeprefix("tests/") for path in sources if "__pycache__" not in path.parts}
+    shipped = {
+        path.relative_to(TOP).as_posix().removeprefix("tests/")
+        for path in sources
+        if "__pycache__" not in path.parts
+    }
     assert shipped <= {name.removeprefix("dvk/_data/") for name in names}
-    assert not [name for name in names if "__pycache__" in name or name.endswith((".pyc", ".so", ".db"))]
+    assert not [
+        name for name in names if "__pycache__" in name or name.endswith((".pyc", ".so", ".db"))
+    ]
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"dvk"}
 
@@ -94,7 +123,9 @@ def test_verify(installed: Installed, example: Path) -> None:
     same.write_text(example.read_text() + "\n\nModelNew = Model\n")
     forward = "    def forward(self, *args):\n        return super().forward(*args) + 1\n"
     wrong.write_text(example.read_text() + f"\n\nclass ModelNew(Model):\n{forward}")
-    verdicts = json.loads(installed.dvk("verify", str(example), str(same), str(wrong), "--json", exits=(1,)))
+    verdicts = json.loads(
+        installed.dvk("verify", str(example), str(same), str(wrong), "--json", exits=(1,))
+    )
     assert [verdict["status"] for verdict in verdicts] == ["ok", "mismatch"]
     assert verdicts[0]["speedup_lo"] <= verdicts[0]["speedup"] <= verdicts[0]["speedup_hi"]
 

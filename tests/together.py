@@ -14,8 +14,14 @@ from typing import Any
 PRELOADED = ["tests.together_preloaded"]
 
 
-def together(function: Callable[..., Any], *arguments: Any, folder: Path, size: int = 2, limit_s: float = 60.0,
-             preloaded: list[str] = PRELOADED) -> list[Any]:
+def together(
+    function: Callable[..., Any],
+    *arguments: Any,
+    folder: Path,
+    size: int = 2,
+    limit_s: float = 60.0,
+    preloaded: list[str] = PRELOADED,
+) -> list[Any]:
     """Results of `function(*arguments)` in each process, or its exit code if it returned nothing; by rank.
 
     Args:
@@ -29,7 +35,12 @@ def together(function: Callable[..., Any], *arguments: Any, folder: Path, size: 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    processes = [context.Process(target=_child, args=(rank, size, port, str(folder), function, arguments, limit_s)) for rank in range(size)]
+    processes = [
+        context.Process(
+            target=_child, args=(rank, size, port, str(folder), function, arguments, limit_s)
+        )
+        for rank in range(size)
+    ]
     for process in processes:
         process.start()
     for process in processes:
@@ -44,10 +55,24 @@ def together(function: Callable[..., Any], *arguments: Any, folder: Path, size: 
     return found
 
 
-def _child(rank: int, size: int, port: int, folder: str, function: Callable[..., Any], arguments: tuple[Any, ...],
-           limit_s: float) -> None:
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size), LOCAL_WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1",
-                      MASTER_PORT=str(port), OMP_NUM_THREADS="1")
+def _child(
+    rank: int,
+    size: int,
+    port: int,
+    folder: str,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    limit_s: float,
+) -> None:
+    os.environ.update(
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE=str(size),
+        LOCAL_WORLD_SIZE=str(size),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+        OMP_NUM_THREADS="1",
+    )
     with (Path(folder) / f"{rank}.err").open("w") as errors:
         os.dup2(errors.fileno(), 2)
     faulthandler.dump_traceback_later(limit_s - 5)  # where it hangs

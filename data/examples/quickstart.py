@@ -1,6 +1,6 @@
 """dvk from Python: make a live module faster, look at what was found, keep it.
 
-    python quickstart.py [seconds that the search may take]
+python quickstart.py [seconds that the search may take]
 """
 
 import sys

@@ -65,8 +65,14 @@ class ConversationState:
 
     def trace(self, peer_group: str) -> Trace:
         """As a record."""
-        return Trace(role=self.key.role, scheme=self.key.scheme, rollout=self.key.rollout, peer_group=peer_group,
-                     skills=tuple(skill.name for skill in self.skills), turns=tuple(self.turns))
+        return Trace(
+            role=self.key.role,
+            scheme=self.key.scheme,
+            rollout=self.key.rollout,
+            peer_group=peer_group,
+            skills=tuple(skill.name for skill in self.skills),
+            turns=tuple(self.turns),
+        )
 
 
 class EpisodeRunner:
@@ -92,7 +98,13 @@ class EpisodeRunner:
         proposer: str,
         step: int = 0,
     ):
-        self.position, self.subject, self.offered, self.dialect, self.config = position, subject, tuple(offered), dialect, config
+        self.position, self.subject, self.offered, self.dialect, self.config = (
+            position,
+            subject,
+            tuple(offered),
+            dialect,
+            config,
+        )
         self.proposer, self.step = proposer, step
         self.ready: list[ConversationState] = []
         """Conversations whose next question can be asked."""
@@ -140,20 +152,37 @@ class EpisodeRunner:
             asked = policy.ask(self.dialect, self.subject, talk.skills, talk.context, agents)
         else:
             assert self._summarised is not None
-            asked = self.dialect.summary(self.subject, self._summarised.trace(""), talk.skills, agents)
+            asked = self.dialect.summary(
+                self.subject, self._summarised.trace(""), talk.skills, agents
+            )
         talk.asked = asked
         return asked
 
-    def on_answer(self, talk: ConversationState, answer: Completion, redrawn: int = 0) -> Candidate | None:
+    def on_answer(
+        self, talk: ConversationState, answer: Completion, redrawn: int = 0
+    ) -> Candidate | None:
         """Take an answer: return the candidate to judge if it is one; else the conversation has continued or ended.
 
         Args:
             redrawn: answers to the same question that were dropped for it.
         """
         assert talk.asked is not None, "nothing was asked"
-        turn = Turn(messages=talk.asked.messages, completion=answer.text, tokens=answer.tokens, finish=answer.finish, redrawn=redrawn)
+        turn = Turn(
+            messages=talk.asked.messages,
+            completion=answer.text,
+            tokens=answer.tokens,
+            finish=answer.finish,
+            redrawn=redrawn,
+        )
         if answer.finish == "error":
-            self._add(talk, turn.model_copy(update={"malformed": f"the backbone failed: {answer.error or 'it does not say why'}"}))
+            self._add(
+                talk,
+                turn.model_copy(
+                    update={
+                        "malformed": f"the backbone failed: {answer.error or 'it does not say why'}"
+                    }
+                ),
+            )
             if talk.key.role == "selection":
                 self._unselected(talk.key.scheme)
             self._end(talk)
@@ -164,7 +193,9 @@ class EpisodeRunner:
         else:
             scheme = "no skills" if talk.key.scheme is None else f"scheme {talk.key.scheme}"
             title = f"{scheme}, rollout {talk.key.rollout}, turn {len(talk.turns) + 1}"
-            result = policy.read(self.dialect, self.subject, answer, self.proposer, talk.skills, title)
+            result = policy.read(
+                self.dialect, self.subject, answer, self.proposer, talk.skills, title
+            )
             if isinstance(result, Candidate):
                 talk.turns.append(turn.model_copy(update={"candidate": result}))
                 return result
@@ -186,15 +217,24 @@ class EpisodeRunner:
         self._failed, self.ready, self.num_open = True, [], 0
         self._talks = [talk for talk in self._talks if talk.ended]
         rollout = sum(talk.key.role == "policy" for talk in self._talks)
-        told = ConversationState(ConversationKey(self.position, "policy", None, rollout), ended=True)
+        told = ConversationState(
+            ConversationKey(self.position, "policy", None, rollout), ended=True
+        )
         self._talks.append(told)
         self._add(told, Turn(verdict=crashes.verdict(crash, "search")))
 
     def episode(self) -> Episode:
         """The episode's record, conversations in the order of their keys; those of one role are peers."""
         talks = sorted(self._talks, key=lambda talk: order(talk.key))
-        traces = tuple(talk.trace(f"{self.subject.task.id}/{self.step}/{talk.key.role}") for talk in talks)
-        return Episode(task=self.subject.task, step=self.step, traces=traces, proposed_skills=tuple(self._proposed))
+        traces = tuple(
+            talk.trace(f"{self.subject.task.id}/{self.step}/{talk.key.role}") for talk in talks
+        )
+        return Episode(
+            task=self.subject.task,
+            step=self.step,
+            traces=traces,
+            proposed_skills=tuple(self._proposed),
+        )
 
     # ------------------------------------------------------------ inside
 
@@ -205,7 +245,9 @@ class EpisodeRunner:
         self.num_open += 1
 
     def _add(self, talk: ConversationState, turn: Turn) -> None:
-        talk.turns.append(turn.model_copy(update={"elapsed_s": round(time.monotonic() - self.began, 3)}))
+        talk.turns.append(
+            turn.model_copy(update={"elapsed_s": round(time.monotonic() - self.began, 3)})
+        )
         self.news.append((talk.key, talk.turns[-1]))
         talk.asked = None
 
@@ -228,7 +270,15 @@ class EpisodeRunner:
 
     def _selected(self, talk: ConversationState, turn: Turn, answer: Completion) -> None:
         selected = selection.read(self.dialect, answer, self.offered, self.config.agents)
-        self._add(talk, turn.model_copy(update={"malformed": selected.malformed, "chosen": tuple(skill.name for skill in selected.skills)}))
+        self._add(
+            talk,
+            turn.model_copy(
+                update={
+                    "malformed": selected.malformed,
+                    "chosen": tuple(skill.name for skill in selected.skills),
+                }
+            ),
+        )
         if selected.malformed is None:
             self._begin_policies(talk.key.scheme, selected.skills)
         else:
@@ -249,7 +299,9 @@ class EpisodeRunner:
         most = min(self.config.agents.num_chosen, len(self.offered))
         if self.config.rollout.selector == "bm25":
             return self.offered[:most]
-        rng = random.Random(content_hash(str(self.config.seed), str(self.step), self.subject.task.id, str(scheme)))
+        rng = random.Random(
+            content_hash(str(self.config.seed), str(self.step), self.subject.task.id, str(scheme))
+        )
         return tuple(rng.sample(self.offered, most))
 
     def _begin_summaries(self) -> None:
@@ -260,14 +312,30 @@ class EpisodeRunner:
             return
         self._summarised = traces[id(best)][0]
         for number in range(self.config.rollout.summaries):
-            self._begin(ConversationKey(self.position, "summary", self._summarised.key.scheme, number), self._summarised.skills)
+            self._begin(
+                ConversationKey(self.position, "summary", self._summarised.key.scheme, number),
+                self._summarised.skills,
+            )
 
     def _summary(self, talk: ConversationState, turn: Turn, answer: Completion) -> None:
         assert self._summarised is not None
         source = self._summarised.key
-        provenance = {"source": "run", "task": self.subject.task.id, "step": self.step, "scheme": source.scheme,
-                      "rollout": source.rollout, "summary": talk.key.rollout}
-        proposals = summary.read(self.dialect, self.subject, answer, self._summarised.trace(""), self.config.agents, provenance)
+        provenance = {
+            "source": "run",
+            "task": self.subject.task.id,
+            "step": self.step,
+            "scheme": source.scheme,
+            "rollout": source.rollout,
+            "summary": talk.key.rollout,
+        }
+        proposals = summary.read(
+            self.dialect,
+            self.subject,
+            answer,
+            self._summarised.trace(""),
+            self.config.agents,
+            provenance,
+        )
         self._add(talk, turn.model_copy(update={"malformed": proposals.malformed}))
         self._proposed += proposals.skills
         self._end(talk)
@@ -275,4 +343,9 @@ class EpisodeRunner:
 
 def order(key: ConversationKey) -> tuple[int, int, int, int]:
     """Keys in order of time: selections, the null scheme, the schemes, summaries."""
-    return key.position, ROLES.index(key.role), -1 if key.scheme is None else key.scheme, key.rollout
+    return (
+        key.position,
+        ROLES.index(key.role),
+        -1 if key.scheme is None else key.scheme,
+        key.rollout,
+    )

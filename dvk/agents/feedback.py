@@ -34,14 +34,21 @@ _HEADS = {
     Status.BROKEN_TASK: "The reference itself failed; nothing is known of this attempt",
 }
 _SHORT = {
-    Status.REJECTED: "refused", Status.COMPILE_ERROR: "compile", Status.LAUNCH_ERROR: "crash", Status.MISMATCH: "wrong",
-    Status.TIMEOUT: "timeout", Status.CHEAT: "refused", Status.BROKEN_TASK: "unknown",
-}  # fmt: skip
+    Status.REJECTED: "refused",
+    Status.COMPILE_ERROR: "compile",
+    Status.LAUNCH_ERROR: "crash",
+    Status.MISMATCH: "wrong",
+    Status.TIMEOUT: "timeout",
+    Status.CHEAT: "refused",
+    Status.BROKEN_TASK: "unknown",
+}
 _FOLDERS = re.compile(r"(?<![\w.])(?:/[\w.+-]+)+/(?=[\w.+-]+)")
 _OWN_FILE = re.compile(r"\bdvk_source_candidate_[0-9a-f]+\.py, (line \d+)")
 _COMMAND = re.compile(r"Command '?\[.*?\]'? ", re.S)
 _COMPILER = re.compile(r"\berror\b\s*:", re.I)
-_PLACE = re.compile(r"(?:([\d,]+) of ([\d,]+) elements .*)?worst at (\[[\d, ]*\]): (\S+) instead of (\S+)")
+_PLACE = re.compile(
+    r"(?:([\d,]+) of ([\d,]+) elements .*)?worst at (\[[\d, ]*\]): (\S+) instead of (\S+)"
+)
 
 
 def words(verdict: Verdict, num_tokens: int, best: Timing | None = None) -> str:
@@ -78,7 +85,11 @@ def short(verdict: Verdict) -> str:
 def complaint(verdict: Verdict) -> str:
     """The error: the compiler's first one with its line if there is one, else the judge's message; no folders."""
     told = (verdict.error or "")[:MAX_READ]
-    log = verdict.log[-MAX_READ:] if verdict.status in (Status.COMPILE_ERROR, Status.LAUNCH_ERROR) else ""
+    log = (
+        verdict.log[-MAX_READ:]
+        if verdict.status in (Status.COMPILE_ERROR, Status.LAUNCH_ERROR)
+        else ""
+    )
     if log and not _COMPILER.search(told) and _COMPILER.search(log):
         told = f"{first_error(log)}\n{told}"  # a compiler that the candidate started printed its errors
     return _tidy(told)
@@ -90,7 +101,9 @@ def _wrong(verdict: Verdict) -> list[str]:
         if verdict.shapes:
             parts.append(f"Right before that on: {', '.join(verdict.shapes)}.")
         if verdict.tolerance is not None and verdict.worst_error is not None:
-            parts.append(f"Admitted error {verdict.tolerance:.1e} of scale, seen {verdict.worst_error:.1e} ({verdict.precision}).")
+            parts.append(
+                f"Admitted error {verdict.tolerance:.1e} of scale, seen {verdict.worst_error:.1e} ({verdict.precision})."
+            )
     return parts
 
 
@@ -98,16 +111,32 @@ def _right(verdict: Verdict) -> list[str]:
     parts = [f"Correct on {verdict.num_checks} input sets."]
     timing = verdict.timing
     if timing is None:
-        parts.append(f"Not timed: {verdict.untimed_reason}." if verdict.untimed_reason else "Not timed.")
+        parts.append(
+            f"Not timed: {verdict.untimed_reason}." if verdict.untimed_reason else "Not timed."
+        )
     else:
-        side = "faster than" if timing.speedup.lo > 1 else "slower than" if timing.speedup.hi < 1 else "no different in speed from"
-        parts.append(f"{timing.speedup}, {side} PyTorch: {_ms(timing.candidate_ms)} against {_ms(timing.reference_ms)} a call "
-                     "(95 % interval in brackets).")
+        side = (
+            "faster than"
+            if timing.speedup.lo > 1
+            else "slower than"
+            if timing.speedup.hi < 1
+            else "no different in speed from"
+        )
+        parts.append(
+            f"{timing.speedup}, {side} PyTorch: {_ms(timing.candidate_ms)} against {_ms(timing.reference_ms)} a call "
+            "(95 % interval in brackets)."
+        )
         parts += [f"Against {name}: {ratio}." for name, ratio in timing.baselines.items()]
         if timing.floor_ms:
             used = show_ratio(timing.candidate_ms / timing.floor_ms)
-            parts.append(f"Moving the data once takes {_ms(timing.floor_ms)} on this machine: {used} of that is used.")
-    spilled = [f"{name} ({facts['spill_bytes']} bytes)" for name, facts in verdict.compiled.items() if facts.get("spill_bytes")]
+            parts.append(
+                f"Moving the data once takes {_ms(timing.floor_ms)} on this machine: {used} of that is used."
+            )
+    spilled = [
+        f"{name} ({facts['spill_bytes']} bytes)"
+        for name, facts in verdict.compiled.items()
+        if facts.get("spill_bytes")
+    ]
     if spilled:
         parts.append("Registers spill to memory in " + ", ".join(spilled[:3]) + ".")
     if (profile := _profile(verdict)) is not None:
@@ -128,7 +157,9 @@ def _profile(verdict: Verdict) -> Profile | None:
 
 def _tidy(text: str) -> str:
     """Remove temporary folders and names: they differ from run to run and carry no information."""
-    return _FOLDERS.sub("", _OWN_FILE.sub(r"\1 of the file", _COMMAND.sub("its command ", text))).strip()
+    return _FOLDERS.sub(
+        "", _OWN_FILE.sub(r"\1 of the file", _COMMAND.sub("its command ", text))
+    ).strip()
 
 
 def _ms(ms: float) -> str:

@@ -84,7 +84,9 @@ class PlanRegion:
 
     def text(self) -> str:
         """A heading, the facts, a line a kind."""
-        kinds = [f"- `{kind}`: {about}" for kind, about in self.kinds.items()] or ["(no move is left here)"]
+        kinds = [f"- `{kind}`: {about}" for kind, about in self.kinds.items()] or [
+            "(no move is left here)"
+        ]
         return "\n".join([f"### {self.name}", self.facts, *kinds])
 
 
@@ -123,9 +125,14 @@ def ask(
     asked = _ASKED.format(
         task=f"`{task.entry}` on {task.device}, precision class {task.precision}; the operators, with their sizes by name:",
         listing=task_context.cut(listing, TASK_TOKENS),
-        skills=_SKILLS.format(notes="\n".join(f"- {n.name}: when {n.when}: {n.do}" for n in known)) if known else "",
-        verdict=feedback.words(verdict, FEEDBACK_TOKENS, best), regions="\n\n".join(region.text() for region in regions),
-        told="\n".join(f"- {line}" for line in told) or "None.", most=most)
+        skills=_SKILLS.format(notes="\n".join(f"- {n.name}: when {n.when}: {n.do}" for n in known))
+        if known
+        else "",
+        verdict=feedback.words(verdict, FEEDBACK_TOKENS, best),
+        regions="\n\n".join(region.text() for region in regions),
+        told="\n".join(f"- {line}" for line in told) or "None.",
+        most=most,
+    )
     system = _SYSTEM.format(backend=TITLES[subject.backend], most=most)
     messages = ({"role": "system", "content": system}, {"role": "user", "content": asked})
     return Conversation(messages=messages, tools=(tools.plan_moves(most),))
@@ -144,10 +151,15 @@ def read(answer: Completion, most: int) -> NamedMoves:
     refused = []
     for item in items[:most]:
         found = [item.get(key) if isinstance(item, Mapping) else None for key in ("kind", "region")]
-        kind, region = (" ".join(word.replace("`", " ").split()) if isinstance(word, str) else "" for word in found)
+        kind, region = (
+            " ".join(word.replace("`", " ").split()) if isinstance(word, str) else ""
+            for word in found
+        )
         move = Move(kind[:MAX_QUOTED], region[:MAX_QUOTED])
         if not (kind and region):
-            refused.append(f"`{notes.line(str(item), MAX_QUOTED)}`: a move is an object with `kind` and `region`")
+            refused.append(
+                f"`{notes.line(str(item), MAX_QUOTED)}`: a move is an object with `kind` and `region`"
+            )
         else:
             moves.append(move)
     if len(items) > most:

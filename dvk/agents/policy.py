@@ -17,33 +17,55 @@ from dvk.config import AgentsConfig
 from dvk.records import Candidate, Skill, Turn
 
 
-def ask(dialect: Dialect, subject: TaskContext, skills: Sequence[Skill], turns: Sequence[Turn], settings: AgentsConfig) -> Conversation:
+def ask(
+    dialect: Dialect,
+    subject: TaskContext,
+    skills: Sequence[Skill],
+    turns: Sequence[Turn],
+    settings: AgentsConfig,
+) -> Conversation:
     """The prompt for the turn after `turns`: the task, then attempts with their verdicts, the feedback on the last at the end.
 
     Of many attempts the last, the best and the latest others are shown, in their order: `settings.kept_attempts`, fewer if
     they would exceed `settings.prompt_tokens`. An only attempt that is too long by itself is cut. Thinking is not shown again.
     """
     opening = dialect.policy(subject, skills, settings)
-    left = settings.prompt_tokens * CHARS_PER_TOKEN - sum(len(str(message["content"])) for message in opening.messages)
+    left = settings.prompt_tokens * CHARS_PER_TOKEN - sum(
+        len(str(message["content"])) for message in opening.messages
+    )
     for most in range(settings.kept_attempts, 0, -1):
-        shown = [_shown(dialect, turns, position, settings) for position in turns_in_budget(turns, most)]
+        shown = [
+            _shown(dialect, turns, position, settings) for position in turns_in_budget(turns, most)
+        ]
         if sum(len(answer) + len(found) for answer, found in shown) <= left or most == 1:
             break
     messages: list[dict[str, Any]] = list(opening.messages)
     for answer, found in shown:
-        answer = cut(answer, max(left - len(found), FEEDBACK_TOKENS) // CHARS_PER_TOKEN) if len(shown) == 1 else answer
+        answer = (
+            cut(answer, max(left - len(found), FEEDBACK_TOKENS) // CHARS_PER_TOKEN)
+            if len(shown) == 1
+            else answer
+        )
         messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": found}]
     return opening.model_copy(update={"messages": tuple(messages)})
 
 
-def revise(dialect: Dialect, subject: TaskContext, skills: Sequence[Skill], brief: Brief, settings: AgentsConfig) -> Conversation:
+def revise(
+    dialect: Dialect,
+    subject: TaskContext,
+    skills: Sequence[Skill],
+    brief: Brief,
+    settings: AgentsConfig,
+) -> Conversation:
     """The prompt for a version given others; a dialect without prose shows them as attempts of one conversation."""
     if isinstance(dialect, ProseDialect):
         return dialect.revise(subject, skills, brief, settings)
     return ask(dialect, subject, skills, brief.shown, settings)
 
 
-def _shown(dialect: Dialect, turns: Sequence[Turn], position: int, settings: AgentsConfig) -> tuple[str, str]:
+def _shown(
+    dialect: Dialect, turns: Sequence[Turn], position: int, settings: AgentsConfig
+) -> tuple[str, str]:
     """An attempt and its verdict, as shown in the next prompt."""
     turn = turns[position]
     found = dialect.feedback(turn.verdict, turn.malformed, best_timing(turns[:position]), settings)
@@ -69,16 +91,31 @@ def reply(dialect: Dialect, subject: TaskContext, answer: Completion) -> Complet
     return answer if answer.finish == "error" else _read(dialect, subject, answer)
 
 
-def read(dialect: Dialect, subject: TaskContext, answer: Completion, proposer: str, skills: Sequence[Skill], title: str) -> Candidate | str:
+def read(
+    dialect: Dialect,
+    subject: TaskContext,
+    answer: Completion,
+    proposer: str,
+    skills: Sequence[Skill],
+    title: str,
+) -> Candidate | str:
     """The candidate in an answer, or the parse error."""
     result = _read(dialect, subject, answer).found
     if isinstance(result, str):
         return result
-    return result.model_copy(update={"proposer": proposer, "skills": tuple(s.name for s in skills), "title": title or result.title})
+    return result.model_copy(
+        update={
+            "proposer": proposer,
+            "skills": tuple(s.name for s in skills),
+            "title": title or result.title,
+        }
+    )
 
 
 def _read(dialect: Dialect, subject: TaskContext, answer: Completion) -> Reply:
-    if isinstance(answer, Reply) and answer.task == subject.task.id:  # another task may have the same prompt
+    if (
+        isinstance(answer, Reply) and answer.task == subject.task.id
+    ):  # another task may have the same prompt
         return answer
     said = {name: getattr(answer, name) for name in Completion.model_fields}
     try:
@@ -86,4 +123,6 @@ def _read(dialect: Dialect, subject: TaskContext, answer: Completion) -> Reply:
     except MalformedAnswer as error:
         return Reply(**said, task=subject.task.id, found=str(error), shown=error.shown)
     except Exception as error:  # noqa: BLE001 - whatever a model wrote costs that answer and no more
-        return Reply(**said, task=subject.task.id, found=crashes.crashed(error, "reading it").message)
+        return Reply(
+            **said, task=subject.task.id, found=crashes.crashed(error, "reading it").message
+        )

@@ -32,8 +32,16 @@ PER_CHILD = 24
 CAPTURE_S = 120.0
 
 
-def prepare(paths: Sequence[Path], device: Device, backend: BackendName, config: Config, *, workers: int | None = None,
-            kept: bool = False, eval_mode: bool = False) -> Iterator[TaskContext | DvkError]:  # fmt: skip
+def prepare(
+    paths: Sequence[Path],
+    device: Device,
+    backend: BackendName,
+    config: Config,
+    *,
+    workers: int | None = None,
+    kept: bool = False,
+    eval_mode: bool = False,
+) -> Iterator[TaskContext | DvkError]:
     """A task context for every file, or its error, in their order.
 
     Args:
@@ -47,26 +55,48 @@ def prepare(paths: Sequence[Path], device: Device, backend: BackendName, config:
     """
     workers = workers or machine.num_cores()
     places = [place(path, device, eval_mode) if kept else None for path in paths]
-    known = [restored(where, path, backend) if where is not None else None for where, path in zip(places, paths)]
+    known = [
+        restored(where, path, backend) if where is not None else None
+        for where, path in zip(places, paths)
+    ]
     wanted = [number for number, subject in enumerate(known) if subject is None]
-    fresh = _fresh([paths[number] for number in wanted], device, backend, config, workers, eval_mode)
+    fresh = _fresh(
+        [paths[number] for number in wanted], device, backend, config, workers, eval_mode
+    )
     for subject, where in zip(known, places):
         if subject is not None:
             yield subject
             continue
         made = next(fresh)
-        if where is not None and isinstance(made, TaskContext) and not (made.cannot is not None and made.cannot.traceback):
+        if (
+            where is not None
+            and isinstance(made, TaskContext)
+            and not (made.cannot is not None and made.cannot.traceback)
+        ):
             _keep(where, made)
         yield made
 
 
-def _fresh(paths: Sequence[Path], device: Device, backend: BackendName, config: Config, workers: int,
-           eval_mode: bool) -> Iterator[TaskContext | DvkError]:  # fmt: skip
+def _fresh(
+    paths: Sequence[Path],
+    device: Device,
+    backend: BackendName,
+    config: Config,
+    workers: int,
+    eval_mode: bool,
+) -> Iterator[TaskContext | DvkError]:
     examined: list[Task | DvkError] = []
 
     def examine(path: Path) -> Task | DvkError:
         try:
-            return crashes.fenced("loading it", tasks.load, str(path), device=device, eval_mode=eval_mode, limits=config.limits)
+            return crashes.fenced(
+                "loading it",
+                tasks.load,
+                str(path),
+                device=device,
+                eval_mode=eval_mode,
+                limits=config.limits,
+            )
         except DvkError as error:
             return error
 
@@ -80,7 +110,9 @@ def _fresh(paths: Sequence[Path], device: Device, backend: BackendName, config: 
     given = 0
     with ThreadPoolExecutor(workers) as threads:
         per_child = max(1, min(PER_CHILD, -(-len(paths) // workers)))
-        for _, captured in capture_many(usable(threads), limits, num_workers=workers, per_child=per_child):
+        for _, captured in capture_many(
+            usable(threads), limits, num_workers=workers, per_child=per_child
+        ):
             while isinstance(found := examined[given], DvkError):
                 yield found
                 given += 1
@@ -97,6 +129,7 @@ def _fresh(paths: Sequence[Path], device: Device, backend: BackendName, config: 
 
 # ---------------------------------------------------------------- cache
 
+
 def place(path: Path, device: Device, eval_mode: bool = False) -> Path | None:
     """Cache folder of a file's findings; null if the file cannot be read."""
     try:
@@ -104,7 +137,9 @@ def place(path: Path, device: Device, eval_mode: bool = False) -> Path | None:
     except (OSError, UnicodeDecodeError):
         return None
     mode = ["eval"] if eval_mode else []
-    key = content_hash(dvk.__version__, str(VERSION), machine.fingerprint(device), device, path.stem, source, *mode)
+    key = content_hash(
+        dvk.__version__, str(VERSION), machine.fingerprint(device), device, path.stem, source, *mode
+    )
     return resources.home() / "cache" / "tasks" / f"{key}.json"
 
 
@@ -113,17 +148,29 @@ def restored(where: Path, path: Path, backend: BackendName) -> TaskContext | Non
     try:
         found = json.loads(where.read_text())
         task = Task.model_validate({**found["task"], "path": str(path.resolve())})
-        captured = None if found["captured"] is None else CapturedGraph.model_validate(found["captured"])
+        captured = (
+            None if found["captured"] is None else CapturedGraph.model_validate(found["captured"])
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
     cannot = CannotCompose(found.get("cannot", "")) if captured is None else None
-    return TaskContext(task, captured, backend, cannot) if beside.holds(packages.base_of(path, task.package), task.beside) else None
+    return (
+        TaskContext(task, captured, backend, cannot)
+        if beside.holds(packages.base_of(path, task.package), task.beside)
+        else None
+    )
 
 
 def _keep(where: Path, subject: TaskContext) -> None:
     captured = subject.captured.model_dump(mode="json") if subject.captured is not None else None
     aside = where.with_suffix(f".{os.getpid()}")
-    text = json.dumps({"task": subject.task.model_dump(mode="json"), "captured": captured, "cannot": str(subject.cannot or "")})
+    text = json.dumps(
+        {
+            "task": subject.task.model_dump(mode="json"),
+            "captured": captured,
+            "cannot": str(subject.cannot or ""),
+        }
+    )
     try:
         where.parent.mkdir(parents=True, exist_ok=True)
         aside.write_text(text)

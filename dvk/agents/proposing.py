@@ -55,7 +55,11 @@ def proposals(episodes: Iterable[Episode]) -> list[Proposal]:
     """Proposals of some episodes: for each task the first skill of every summary, then the second ones."""
     result: list[Proposal] = []
     for episode in episodes:
-        given = {(trace.scheme, trace.rollout): trace.skills for trace in episode.traces if trace.role == "policy"}
+        given = {
+            (trace.scheme, trace.rollout): trace.skills
+            for trace in episode.traces
+            if trace.role == "policy"
+        }
         rank: dict[int, int] = {}
         of_task = []
         for skill in episode.proposed_skills:
@@ -63,13 +67,17 @@ def proposals(episodes: Iterable[Episode]) -> list[Proposal]:
             sample = int(source["summary"])
             rank[sample] = rank.get(sample, -1) + 1
             skills = given.get((source["scheme"], source["rollout"]), ())
-            skill = skill.model_copy(update={"provenance": {**source, "given": list(skills)}})  # which it may refine
+            skill = skill.model_copy(
+                update={"provenance": {**source, "given": list(skills)}}
+            )  # which it may refine
             of_task.append((rank[sample], sample, Proposal(skill, episode.task.id, sample, skills)))
         result += [proposal for *_, proposal in sorted(of_task, key=lambda item: item[:2])]
     return result
 
 
-def known(proposal: Proposal, library: Library | None, earlier: Sequence[Proposal], alike: float) -> KnownSkill | None:
+def known(
+    proposal: Proposal, library: Library | None, earlier: Sequence[Proposal], alike: float
+) -> KnownSkill | None:
     """Why a proposal is not new; None when it is.
 
     Args:
@@ -89,7 +97,10 @@ def known(proposal: Proposal, library: Library | None, earlier: Sequence[Proposa
         if skill.name == other.skill.name:
             return KnownSkill(f"{skill.name} was proposed before in this step", other)
         if (near := similarity(skill, other.skill)) >= alike:
-            return KnownSkill(f"{near:.0%} the same as {other.skill.name}, which was proposed before in this step", other)
+            return KnownSkill(
+                f"{near:.0%} the same as {other.skill.name}, which was proposed before in this step",
+                other,
+            )
     return None
 
 
@@ -101,4 +112,6 @@ def similarity(one: Skill, other: Skill) -> float:
 
 def _words(skill: Skill) -> frozenset[str]:
     note = notes.note(skill)
-    return frozenset(_WORD.findall(f"{note.name} {note.when} {note.do} {skill.description}".lower()))
+    return frozenset(
+        _WORD.findall(f"{note.name} {note.when} {note.do} {skill.description}".lower())
+    )

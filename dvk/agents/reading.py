@@ -37,7 +37,9 @@ class MalformedAnswer(ValueError):
         self.shown = shown
 
 
-def arguments(text: str, tool_calls: Sequence[Mapping[str, Any]], tool: Mapping[str, Any]) -> dict[str, Any]:
+def arguments(
+    text: str, tool_calls: Sequence[Mapping[str, Any]], tool: Mapping[str, Any]
+) -> dict[str, Any]:
     """The arguments of the answer's first tool call, which must be one of `tool`.
 
     Args:
@@ -52,10 +54,16 @@ def arguments(text: str, tool_calls: Sequence[Mapping[str, Any]], tool: Mapping[
     parameters = tool["function"]["parameters"]["properties"]
     name, found = _first_call(text, tool_calls, wanted, parameters)
     if name != wanted:
-        raise MalformedAnswer(f"it called `{name[:60].encode(errors='replace').decode()}` instead of `{wanted}`")
+        raise MalformedAnswer(
+            f"it called `{name[:60].encode(errors='replace').decode()}` instead of `{wanted}`"
+        )
     if not isinstance(found, Mapping):
         raise MalformedAnswer(f"the arguments of `{wanted}` are not an object")
-    values = {key: _typed(key, value, parameters[key]) for key, value in found.items() if key in parameters}
+    values = {
+        key: _typed(key, value, parameters[key])
+        for key, value in found.items()
+        if key in parameters
+    }
     for key, schema in parameters.items():
         if key not in values and schema["type"] == "array":
             raise MalformedAnswer(f"`{key}` is missing")
@@ -95,6 +103,7 @@ def code(text: str, complete: bool = True) -> str:
 
 # ---------------------------------------------------------------- tool calls
 
+
 def _first_call(
     text: str, tool_calls: Sequence[Mapping[str, Any]], wanted: str, parameters: Mapping[str, Any]
 ) -> tuple[str, Any]:
@@ -107,7 +116,9 @@ def _first_call(
     marked = _CALL.search(plain)
     inside = marked.group(1) if marked else plain
     if (xml := _FUNCTION.search(inside)) is not None:
-        return xml.group(1), {name: _unwrapped(value) for name, value in _PARAMETER.findall(xml.group(2))}
+        return xml.group(1), {
+            name: _unwrapped(value) for name, value in _PARAMETER.findall(xml.group(2))
+        }
     if marked:
         return _named(_decoded(inside.strip(), "the tool call"), wanted, parameters)
     for body, _ in _blocks(plain):
@@ -137,7 +148,9 @@ def _named(call: Any, wanted: str, parameters: Mapping[str, Any]) -> tuple[str, 
 
 def _typed(key: str, value: Any, schema: Mapping[str, Any]) -> Any:
     if schema["type"] == "string":
-        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        return (
+            value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        )
     value = _decoded(value, f"`{key}`")
     if not isinstance(value, list):
         raise MalformedAnswer(f"`{key}` is not a list")
@@ -156,7 +169,9 @@ def _decoded(value: Any, what: str) -> Any:
         with _unwarned():
             return ast.literal_eval(value.strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        raise MalformedAnswer(f"{what} cannot be decoded as JSON or as a Python literal: {_glimpse(value)}") from None
+        raise MalformedAnswer(
+            f"{what} cannot be decoded as JSON or as a Python literal: {_glimpse(value)}"
+        ) from None
 
 
 def _unwrapped(value: str) -> str:
@@ -165,6 +180,7 @@ def _unwrapped(value: str) -> str:
 
 
 # ---------------------------------------------------------------- text
+
 
 def _answer(text: str) -> str:
     """As `visible`, with a length check.

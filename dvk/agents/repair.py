@@ -57,7 +57,9 @@ class Prefixes:
         self._known: set[tuple[int, ...]] = set()
         self._number = count()
 
-    def add_alternatives(self, answer: Completion, begun: Sequence[int] = (), cost: float = 0.0) -> None:
+    def add_alternatives(
+        self, answer: Completion, begun: Sequence[int] = (), cost: float = 0.0
+    ) -> None:
         """Add alternatives of an answer, up to the place of its parse error.
 
         Args:
@@ -81,7 +83,11 @@ class Prefixes:
 
 
 def repair(
-    backbone: Backbone, dialect: Dialect, unread: Sequence[UnparsedAnswer], most: int, sampling: Sampling
+    backbone: Backbone,
+    dialect: Dialect,
+    unread: Sequence[UnparsedAnswer],
+    most: int,
+    sampling: Sampling,
 ) -> Iterator[tuple[int, Completion, int]]:
     """For each answer its position among them, one that parses (or itself if none was found), and how many were dropped.
 
@@ -94,20 +100,37 @@ def repair(
     """
     sampling = sampling.model_copy(update={"alternatives": True})
     searches = {place: Prefixes() for place in range(len(unread))}
-    known = {place: tokens.completion for place, one in enumerate(unread) if most and (tokens := _tokens(one)) is not None}
+    known = {
+        place: tokens.completion
+        for place, one in enumerate(unread)
+        if most and (tokens := _tokens(one)) is not None
+    }
     # It writes the last token once more, and returns alternatives for all.
-    again = [unread[place].question.model_copy(update={"begun": written[:-1]}) for place, written in known.items()]
+    again = [
+        unread[place].question.model_copy(update={"begun": written[:-1]})
+        for place, written in known.items()
+    ]
     for place, told in zip(known, backbone.generate(again, sampling) if again else (), strict=True):
         one = unread[place]
-        searches[place].add_alternatives(one.answer.model_copy(update={"alternatives": told.alternatives}))
+        searches[place].add_alternatives(
+            one.answer.model_copy(update={"alternatives": told.alternatives})
+        )
     tried, width = dict.fromkeys(searches, 0), parallel_attempts(backbone)
     while searches:
-        asked = [(place, *found) for place, search in searches.items() for found in search.pop_likeliest(min(width, most - tried[place]))]
+        asked = [
+            (place, *found)
+            for place, search in searches.items()
+            for found in search.pop_likeliest(min(width, most - tried[place]))
+        ]
         for place in searches.keys() - {place for place, _, _ in asked}:
             del searches[place]
             yield place, unread[place].answer, tried[place]
-        questions = [unread[place].question.model_copy(update={"begun": begun}) for place, begun, _ in asked]
-        for (place, begun, cost), answer in zip(asked, backbone.generate(questions, sampling) if asked else (), strict=True):
+        questions = [
+            unread[place].question.model_copy(update={"begun": begun}) for place, begun, _ in asked
+        ]
+        for (place, begun, cost), answer in zip(
+            asked, backbone.generate(questions, sampling) if asked else (), strict=True
+        ):
             if place not in searches:  # a likelier one may parse
                 continue
             tried[place] += 1
@@ -127,15 +150,26 @@ def parallel_attempts(backbone: Backbone) -> int:
 
 def _tokens(one: UnparsedAnswer) -> Tokens | None:
     """Whether an answer can be resumed: its model's weights are local, and the parser says where it went wrong."""
-    return one.answer.tokens if isinstance(one.answer, policy.Reply) and one.answer.shown is not None else None
+    return (
+        one.answer.tokens
+        if isinstance(one.answer, policy.Reply) and one.answer.shown is not None
+        else None
+    )
 
 
 def settled(
-    backbone: Backbone, dialect: Dialect, asked: Sequence[tuple[TaskContext, Conversation]], answers: Sequence[Completion], most: int,
+    backbone: Backbone,
+    dialect: Dialect,
+    asked: Sequence[tuple[TaskContext, Conversation]],
+    answers: Sequence[Completion],
+    most: int,
     sampling: Sampling,
-) -> list[tuple[Completion, int]]:  # fmt: skip
+) -> list[tuple[Completion, int]]:
     """The parsed answers, unparsable ones as `repair` leaves them; and how many were dropped for each."""
-    result = [(policy.reply(dialect, subject, answer), 0) for (subject, _), answer in zip(asked, answers, strict=True)]
+    result = [
+        (policy.reply(dialect, subject, answer), 0)
+        for (subject, _), answer in zip(asked, answers, strict=True)
+    ]
     lost = [place for place, (answer, _) in enumerate(result) if policy.unread(answer)]
     unread = [UnparsedAnswer(*asked[place], result[place][0]) for place in lost]
     for place, answer, dropped in repair(backbone, dialect, unread, most, sampling):

@@ -14,7 +14,13 @@ from itertools import chain
 from typing import NamedTuple, ParamSpec, TypeVar
 
 from dvk.agents import dialects, policy, repair, selection, writers
-from dvk.agents.episode_runner import ROLES, ConversationKey, ConversationState, EpisodeRunner, order
+from dvk.agents.episode_runner import (
+    ROLES,
+    ConversationKey,
+    ConversationState,
+    EpisodeRunner,
+    order,
+)
 from dvk.agents.task_context import TaskContext
 from dvk.backbone import Backbone, Conversation, Sampling
 from dvk.backends import default_device
@@ -52,17 +58,31 @@ class Unparsed(NamedTuple):
 
 
 def run_episode(
-    subject: TaskContext, backbone: Backbone, library: Library | None, config: Config, *, judging: Judging | None = None, step: int = 0,
+    subject: TaskContext,
+    backbone: Backbone,
+    library: Library | None,
+    config: Config,
+    *,
+    judging: Judging | None = None,
+    step: int = 0,
     on_turn: OnTurn | None = None,
 ) -> Episode:
     """One task's episode; see `run_episodes`."""
-    (episode,) = run_episodes([subject], backbone, library, config, judging=judging, step=step, on_turn=on_turn)
+    (episode,) = run_episodes(
+        [subject], backbone, library, config, judging=judging, step=step, on_turn=on_turn
+    )
     return episode
 
 
 def run_episodes(
-    subjects: Iterable[TaskContext], backbone: Backbone, library: Library | None, config: Config, *, judging: Judging | None = None,
-    step: int = 0, on_turn: OnTurn | None = None,
+    subjects: Iterable[TaskContext],
+    backbone: Backbone,
+    library: Library | None,
+    config: Config,
+    *,
+    judging: Judging | None = None,
+    step: int = 0,
+    on_turn: OnTurn | None = None,
 ) -> Iterator[Episode]:
     """Yield an episode a task, each as it ends, in no particular order.
 
@@ -85,14 +105,21 @@ def run_episodes(
     dialect = dialects.get(backbone.dialect)
     settings = config.rollout
     spec = JudgeSpec(require_kernels=settings.require_kernels)
-    court = judging if judging is not None else Judging(num_workers(config, default_device()), config, spec=spec)
+    court = (
+        judging
+        if judging is not None
+        else Judging(num_workers(config, default_device()), config, spec=spec)
+    )
     plays: dict[int, EpisodeRunner] = {}
     asked_before: Counter[str] = Counter()
     waiting = iter(enumerate(subjects))
     following = next(waiting, None)
     try:
         while following is not None or plays:
-            while following is not None and sum(one.num_open for one in plays.values()) < 2 * settings.batch:
+            while (
+                following is not None
+                and sum(one.num_open for one in plays.values()) < 2 * settings.batch
+            ):
                 position, subject = following
                 following = next(waiting, None)
                 if dialect.reads_graph and subject.captured is None:
@@ -103,12 +130,19 @@ def run_episodes(
                     yield begun.episode()
                 else:
                     plays[position] = begun
-            ready = sorted(((one, talk) for one in plays.values() for talk in one.ready), key=lambda pair: order(pair[1].key))
+            ready = sorted(
+                ((one, talk) for one in plays.values() for talk in one.ready),
+                key=lambda pair: order(pair[1].key),
+            )
             full, hungry = len(ready) >= settings.batch, court.num_waiting < court.workers
             if ready and (full or hungry):
                 lost: list[Unparsed] = []
-                asking = generate_turns(ready[: settings.batch], backbone, dialect, config, step, asked_before, lost)
-                repairing = repair_unparsed(lost, backbone, dialect, repair.repair_attempts(settings))
+                asking = generate_turns(
+                    ready[: settings.batch], backbone, dialect, config, step, asked_before, lost
+                )
+                repairing = repair_unparsed(
+                    lost, backbone, dialect, repair.repair_attempts(settings)
+                )
                 for one, talk, candidate in chain(asking, repairing):
                     court.submit((one, talk), one.subject.task, candidate)
                 verdicts = court.results(wait=False)
@@ -116,7 +150,9 @@ def run_episodes(
                 assert court.num_pending or not plays, "a conversation neither asks nor waits"
                 verdicts = court.results(wait=True)
             for (one, talk), verdict in verdicts:
-                if isinstance(one, EpisodeRunner) and plays.get(one.position) is one:  # else of an earlier run, or trial, that was left
+                if (
+                    isinstance(one, EpisodeRunner) and plays.get(one.position) is one
+                ):  # else of an earlier run, or trial, that was left
                     guarded(one, one.on_verdict, talk, verdict)
             for one in list(plays.values()):
                 _report_turns(one, on_turn)
@@ -135,10 +171,20 @@ def _report_turns(one: EpisodeRunner, on_turn: OnTurn | None) -> None:
 
 
 def begin(
-    position: int, subject: TaskContext, library: Library | None, dialect: dialects.Dialect, config: Config, proposer: str, step: int
+    position: int,
+    subject: TaskContext,
+    library: Library | None,
+    dialect: dialects.Dialect,
+    config: Config,
+    proposer: str,
+    step: int,
 ) -> EpisodeRunner:
     """A task's episode before its first question, with the candidate skills."""
-    offered = fenced("choosing skills", selection.candidates, subject, library, config.agents) if library is not None else []
+    offered = (
+        fenced("choosing skills", selection.candidates, subject, library, config.agents)
+        if library is not None
+        else []
+    )
     found = [] if isinstance(offered, Crashed) else offered
     one = EpisodeRunner(position, subject, found, dialect, config, proposer=proposer, step=step)
     if isinstance(offered, Crashed):
@@ -158,8 +204,13 @@ def guarded(one: EpisodeRunner, work: Callable[P, T], *args: P.args, **named: P.
 
 
 def generate_turns(
-    batch: Sequence[tuple[EpisodeRunner, ConversationState]], backbone: Backbone, dialect: dialects.Dialect, config: Config, step: int,
-    asked_before: Counter[str], lost: list[Unparsed],
+    batch: Sequence[tuple[EpisodeRunner, ConversationState]],
+    backbone: Backbone,
+    dialect: dialects.Dialect,
+    config: Config,
+    step: int,
+    asked_before: Counter[str],
+    lost: list[Unparsed],
 ) -> Iterator[tuple[EpisodeRunner, ConversationState, Candidate]]:
     """Ask a batch of ready conversations, one backbone call a role since their lengths differ; yields candidates as they come.
 
@@ -179,14 +230,21 @@ def generate_turns(
             continue
         repeated = asked_before[_digest(question)]
         groups.setdefault((ROLES.index(talk.key.role), repeated), []).append((one, talk, question))
-    asked_before.update({_digest(question) for group in groups.values() for _, _, question in group})
+    asked_before.update(
+        {_digest(question) for group in groups.values() for _, _, question in group}
+    )
     for (number, repeated), group in sorted(groups.items(), key=lambda item: item[0]):
         role = ROLES[number]
         most = config.rollout.resample_unparsed if role == "policy" else 0
         for redrawn in range(most + 1):
-            draws, questions = sampling(role, dialect, config, step, repeated, redrawn), [question for _, _, question in group]
+            draws, questions = (
+                sampling(role, dialect, config, step, repeated, redrawn),
+                [question for _, _, question in group],
+            )
             if role == "policy":
-                answers = writers.answers(backbone, [one.subject for one, _, _ in group], questions, draws)
+                answers = writers.answers(
+                    backbone, [one.subject for one, _, _ in group], questions, draws
+                )
             else:
                 answers = backbone.generate(questions, draws)
             unread = []
@@ -196,7 +254,15 @@ def generate_turns(
                 if policy.unread(answer) and redrawn < most:
                     unread.append(asked)
                 elif policy.unread(answer):
-                    lost.append(Unparsed(one, talk, repair.UnparsedAnswer(one.subject, question, answer), draws, redrawn))
+                    lost.append(
+                        Unparsed(
+                            one,
+                            talk,
+                            repair.UnparsedAnswer(one.subject, question, answer),
+                            draws,
+                            redrawn,
+                        )
+                    )
                 elif (candidate := guarded(one, one.on_answer, talk, answer, redrawn)) is not None:
                     yield one, talk, candidate
             if not unread:
@@ -216,16 +282,29 @@ def repair_unparsed(
     try:
         for draws in dict.fromkeys(one.draws for one in lost):
             group = [one for one in lost if one.draws == draws]
-            for place, answer, tried in repair.repair(backbone, dialect, [one.unread for one in group], most, draws):
+            for place, answer, tried in repair.repair(
+                backbone, dialect, [one.unread for one in group], most, draws
+            ):
                 one = left.pop(id(group[place]))
-                if (candidate := guarded(one.play, one.play.on_answer, one.talk, answer, one.redrawn + tried)) is not None:
+                if (
+                    candidate := guarded(
+                        one.play, one.play.on_answer, one.talk, answer, one.redrawn + tried
+                    )
+                ) is not None:
                     yield one.play, one.talk, candidate
     finally:  # the time limit may strike in the middle
         for one in left.values():
             guarded(one.play, one.play.on_answer, one.talk, one.unread.answer, one.redrawn)
 
 
-def sampling(role: Role, dialect: dialects.Dialect, config: Config, step: int, repeated: int = 0, redrawn: int = 0) -> Sampling:
+def sampling(
+    role: Role,
+    dialect: dialects.Dialect,
+    config: Config,
+    step: int,
+    repeated: int = 0,
+    redrawn: int = 0,
+) -> Sampling:
     """Sampling settings of a role's answers.
 
     Args:
@@ -233,8 +312,24 @@ def sampling(role: Role, dialect: dialects.Dialect, config: Config, step: int, r
         redrawn: number of earlier answers to the same turn.
     """
     settings = config.rollout
-    most = {"selection": SELECTION_TOKENS, "policy": settings.policy_tokens, "summary": SUMMARY_TOKENS}[role]
-    seed = int(content_hash(str(config.seed), str(step), role, str(repeated), *([f"redrawn {redrawn}"] if redrawn else [])), 16) % 2**31
+    most = {
+        "selection": SELECTION_TOKENS,
+        "policy": settings.policy_tokens,
+        "summary": SUMMARY_TOKENS,
+    }[role]
+    seed = (
+        int(
+            content_hash(
+                str(config.seed),
+                str(step),
+                role,
+                str(repeated),
+                *([f"redrawn {redrawn}"] if redrawn else []),
+            ),
+            16,
+        )
+        % 2**31
+    )
     temperature = max(settings.temperature, REDRAW_TEMPERATURE) if redrawn else settings.temperature
     return Sampling(temperature=temperature, max_tokens=min(most, dialect.longest[role]), seed=seed)
 

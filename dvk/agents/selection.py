@@ -48,8 +48,14 @@ def candidates(subject: TaskContext, library: Library, settings: AgentsConfig) -
         return []
     words = source_words(subject.task)
     frequency = {word: library.frequency(word) for word in words}
-    telling = sorted((word for word in words if frequency[word]), key=lambda word: frequency[word])[:QUERY_TERMS]
-    graph = query_from_graph(subject.captured.graph, library, QUERY_TERMS) if subject.captured is not None else ""
+    telling = sorted((word for word in words if frequency[word]), key=lambda word: frequency[word])[
+        :QUERY_TERMS
+    ]
+    graph = (
+        query_from_graph(subject.captured.graph, library, QUERY_TERMS)
+        if subject.captured is not None
+        else ""
+    )
     hits = library.search(f"{graph} {' '.join(telling)}", settings.num_candidates, snippets=False)
     return [hit.skill for hit in hits]
 
@@ -65,17 +71,31 @@ def source_words(task: Task) -> list[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and _last(node.value) in _SPOKEN_FOR:
             names[node.attr] = None
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _last(node.func.value) not in ("self", "init"):
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and _last(node.func.value) not in ("self", "init")
+        ):
             names[node.func.attr] = None
-    return [name for name in names if name not in _SILENT and not name.endswith("_") and len(name) > 1]
+    return [
+        name for name in names if name not in _SILENT and not name.endswith("_") and len(name) > 1
+    ]
 
 
 def _last(node: ast.expr) -> str | None:
     """`torch.nn.functional` → functional; a name → itself; anything else → None."""
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else None
+    return (
+        node.attr
+        if isinstance(node, ast.Attribute)
+        else node.id
+        if isinstance(node, ast.Name)
+        else None
+    )
 
 
-def read(dialect: Dialect, answer: Completion, offered: Sequence[Skill], settings: AgentsConfig) -> Selected:
+def read(
+    dialect: Dialect, answer: Completion, offered: Sequence[Skill], settings: AgentsConfig
+) -> Selected:
     """The skills that an answer names, of those offered: unknown names, repetitions and surplus ones are dropped.
 
     An answer that names skills, none of them offered, is malformed; one that chooses none is not.
@@ -97,5 +117,8 @@ def read(dialect: Dialect, answer: Completion, offered: Sequence[Skill], setting
         else:
             chosen[name] = by_name[name]
     if named and not chosen:
-        return Selected(dropped=tuple(dropped), malformed=f"none of the names was offered: {', '.join(named)[:80]}")
+        return Selected(
+            dropped=tuple(dropped),
+            malformed=f"none of the names was offered: {', '.join(named)[:80]}",
+        )
     return Selected(tuple(chosen.values()), tuple(dropped))

@@ -37,7 +37,9 @@ class SimilarTasks:
     def add(self, episodes: Iterable[Episode], subjects: Mapping[str, TaskContext]) -> None:
         """Add played tasks; `subjects` by task id."""
         for episode in episodes:
-            turns = (turn for trace in episode.traces if trace.role == "policy" for turn in trace.turns)
+            turns = (
+                turn for trace in episode.traces if trace.role == "policy" for turn in trace.turns
+            )
             if any(turn.verdict is not None and turn.verdict.status is Status.OK for turn in turns):
                 self._held.pop(episode.task.id, None)
                 self._held[episode.task.id] = subjects[episode.task.id]
@@ -48,19 +50,31 @@ class SimilarTasks:
         """As JSON, for `restore`."""
         for held in self._held.values():
             graph = held.captured.model_dump(mode="json") if held.captured is not None else None
-            yield {"task": held.task.model_dump(mode="json"), "captured": graph, "backend": held.backend}
+            yield {
+                "task": held.task.model_dump(mode="json"),
+                "captured": graph,
+                "backend": held.backend,
+            }
 
     def restore(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Replace the content by that of `records`."""
         self._held = {}
         for record in records:
-            captured = CapturedGraph.model_validate(record["captured"]) if record["captured"] is not None else None
+            captured = (
+                CapturedGraph.model_validate(record["captured"])
+                if record["captured"] is not None
+                else None
+            )
             subject = TaskContext(Task.model_validate(record["task"]), captured, record["backend"])
             self._held[subject.task.id] = subject
 
 
 def most_similar(
-    task: str, subjects: Mapping[str, TaskContext], count: int, least: float, beside: Mapping[str, TaskContext] | None = None
+    task: str,
+    subjects: Mapping[str, TaskContext],
+    count: int,
+    least: float,
+    beside: Mapping[str, TaskContext] | None = None,
 ) -> list[str]:
     """Ids of the tasks most like another, the most alike first; never itself.
 
@@ -74,7 +88,11 @@ def most_similar(
     own = subjects[task]
     found: list[str] = []
     for others in (subjects, beside or {}):
-        near = {other: task_similarity(own, subject) for other, subject in others.items() if other != task}
+        near = {
+            other: task_similarity(own, subject)
+            for other, subject in others.items()
+            if other != task
+        }
         # Ties are broken by a hash of both, so that not every task has the same siblings.
         ordered = sorted(near, key=lambda other: (-near[other], content_hash(task, other)))
         found += [other for other in ordered if near[other] >= least and other not in found]

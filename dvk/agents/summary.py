@@ -60,7 +60,12 @@ def best(traces: Sequence[Trace]) -> Trace | None:
 
 
 def read(
-    dialect: Dialect, subject: TaskContext, answer: Completion, trace: Trace, settings: AgentsConfig, provenance: Mapping[str, Any]
+    dialect: Dialect,
+    subject: TaskContext,
+    answer: Completion,
+    trace: Trace,
+    settings: AgentsConfig,
+    provenance: Mapping[str, Any],
 ) -> SummaryProposals:
     """The skills that an answer proposes; each is well-formed, or refused with the reason.
 
@@ -105,7 +110,9 @@ def _skill(draft: Mapping[str, Any], provenance: Mapping[str, Any]) -> Skill:
     if len(description) > MAX_DESCRIPTION:
         raise MalformedAnswer(f"a description of {len(description)} characters")
     if len(body) > 2 * NEW_SKILL_TOKENS * CHARS_PER_TOKEN:
-        raise MalformedAnswer(f"a body of {len(body)} characters, more than twice what was asked for")
+        raise MalformedAnswer(
+            f"a body of {len(body)} characters, more than twice what was asked for"
+        )
     found = notes.sections(body)
     if missing := [heading for heading in REQUIRED if heading not in found]:
         raise MalformedAnswer(f"no section `## {missing[0]}`")
@@ -113,11 +120,24 @@ def _skill(draft: Mapping[str, Any], provenance: Mapping[str, Any]) -> Skill:
     tags = tags.split(",") if isinstance(tags, str) else tags
     if not isinstance(tags, (list, tuple)) or not all(isinstance(tag, str) for tag in tags):
         raise MalformedAnswer("tags are not a list of words")
-    plain = tuple(dict.fromkeys(word for tag in tags if (word := " ".join(re.sub(r"[\[\],]", " ", tag).split()))))
+    plain = tuple(
+        dict.fromkeys(
+            word for tag in tags if (word := " ".join(re.sub(r"[\[\],]", " ", tag).split()))
+        )
+    )
     try:
-        return Skill(name=snake, description=description, scope=_scope(draft), tags=plain, body=body, provenance=dict(provenance))
+        return Skill(
+            name=snake,
+            description=description,
+            scope=_scope(draft),
+            tags=plain,
+            body=body,
+            provenance=dict(provenance),
+        )
     except ValidationError as error:
-        raise MalformedAnswer(f"bad {error.errors()[0]['loc'][0]}: {error.errors()[0]['msg']}") from None
+        raise MalformedAnswer(
+            f"bad {error.errors()[0]['loc'][0]}: {error.errors()[0]['msg']}"
+        ) from None
 
 
 def _text(draft: Mapping[str, Any], key: str) -> str:

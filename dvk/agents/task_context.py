@@ -76,20 +76,31 @@ def fit(texts: Sequence[str], num_tokens: int) -> list[str]:
     for rank, i in enumerate(order):
         shares[i] = min(len(texts[i]), left // (len(texts) - rank))
         left -= shares[i]
-    return [text if share >= len(text) else cut(text, share // CHARS_PER_TOKEN) for text, share in zip(texts, shares)]
+    return [
+        text if share >= len(text) else cut(text, share // CHARS_PER_TOKEN)
+        for text, share in zip(texts, shares)
+    ]
 
 
 def task(subject: TaskContext, num_tokens: int) -> str:
     """The reference's source, and the requirements on a candidate: shapes, dtypes, layouts, other shapes, precision."""
     given = subject.task
-    lines = [f"Reference: `{given.entry}`, a {'module' if given.kind == 'module' else 'function'}; device {given.device}."]
+    lines = [
+        f"Reference: `{given.entry}`, a {'module' if given.kind == 'module' else 'function'}; device {given.device}."
+    ]
     if given.inputs:
         lines.append("Inputs: " + "; ".join(map(tensor, given.inputs)) + ".")
     if given.outputs:
         lines.append("Outputs: " + "; ".join(map(tensor, given.outputs)) + ".")
     if given.shape_variants:
-        lines.append("It is also checked with other shapes: " + ", ".join(v.name for v in given.shape_variants) + ".")
-    lines.append(f"Precision class: {given.precision}. Mode: {'eval' if given.eval_mode else 'as constructed (train)'}.")
+        lines.append(
+            "It is also checked with other shapes: "
+            + ", ".join(v.name for v in given.shape_variants)
+            + "."
+        )
+    lines.append(
+        f"Precision class: {given.precision}. Mode: {'eval' if given.eval_mode else 'as constructed (train)'}."
+    )
     return "\n".join([*lines, "", "```python", cut(given.source.strip(), num_tokens), "```"])
 
 
@@ -97,7 +108,9 @@ def traffic(subject: TaskContext) -> int:
     """Bytes of the task's inputs, weights and results, once each: the minimum that a call moves. Without a graph, weights are not known."""
     nodes = subject.captured.graph.nodes if subject.captured is not None else ()
     weights = [node for node in nodes if node.op in ("param", "buffer")]
-    return num_bytes(subject.task) + tensor_bytes((n.dtype, n.shape) for n in weights if n.dtype is not None and n.shape is not None)
+    return num_bytes(subject.task) + tensor_bytes(
+        (n.dtype, n.shape) for n in weights if n.dtype is not None and n.shape is not None
+    )
 
 
 def tensor(spec: TensorSpec) -> str:
@@ -107,7 +120,9 @@ def tensor(spec: TensorSpec) -> str:
         dense.append(step)
         step *= max(size, 1)
     text = f"{spec.name} {spec.dtype}[{', '.join(map(str, spec.shape))}]"
-    return text if tuple(reversed(dense)) == spec.strides else f"{text} strides {list(spec.strides)}"
+    return (
+        text if tuple(reversed(dense)) == spec.strides else f"{text} strides {list(spec.strides)}"
+    )
 
 
 def _one_line(text: str) -> str:

@@ -24,13 +24,22 @@ def select_skills(most: int) -> dict[str, Any]:
         },
         "required": ["name", "reason"],
     }
-    return _function(SELECT, "Choose the skills to write this kernel with.", {
-        "think": {"type": "string", "description": "What bounds the task's time, and which techniques would help."},
-        "selected_skills": {
-            "type": "array", "maxItems": most, "items": item,
-            "description": f"The skills chosen, at most {most}, the most valuable first; empty if none helps.",
+    return _function(
+        SELECT,
+        "Choose the skills to write this kernel with.",
+        {
+            "think": {
+                "type": "string",
+                "description": "What bounds the task's time, and which techniques would help.",
+            },
+            "selected_skills": {
+                "type": "array",
+                "maxItems": most,
+                "items": item,
+                "description": f"The skills chosen, at most {most}, the most valuable first; empty if none helps.",
+            },
         },
-    })  # fmt: skip
+    )
 
 
 def update_skill_library(most: int) -> dict[str, Any]:
@@ -40,29 +49,58 @@ def update_skill_library(most: int) -> dict[str, Any]:
         "type": "object",
         "properties": {
             "name": {**text, "description": "snake_case, new, says what the technique is."},
-            "description": {**text, "description": "One line of at most 120 characters: what it is and when it pays."},
+            "description": {
+                **text,
+                "description": "One line of at most 120 characters: what it is and when it pays.",
+            },
             "scope": {**text, "description": "`general`, or `task_specific/<kind>`."},
-            "tags": {"type": "array", "items": text, "description": "Three to six words to find it by."},
-            "content": {**text, "description": "Markdown with ## Motivation, ## Key Idea, ## When it pays, ## Example, ## Pitfalls."},
+            "tags": {
+                "type": "array",
+                "items": text,
+                "description": "Three to six words to find it by.",
+            },
+            "content": {
+                **text,
+                "description": "Markdown with ## Motivation, ## Key Idea, ## When it pays, ## Example, ## Pitfalls.",
+            },
         },
         "required": ["name", "description", "scope", "tags", "content"],
     }
-    return _function(UPDATE, "Add what was learnt to the skill library.", {
-        "think": {"type": "string", "description": "What made the code faster, and whether it carries over to other tasks."},
-        "new_skills": {
-            "type": "array", "maxItems": most, "items": item,
-            "description": f"At most {most} skills; empty if nothing is worth keeping.",
+    return _function(
+        UPDATE,
+        "Add what was learnt to the skill library.",
+        {
+            "think": {
+                "type": "string",
+                "description": "What made the code faster, and whether it carries over to other tasks.",
+            },
+            "new_skills": {
+                "type": "array",
+                "maxItems": most,
+                "items": item,
+                "description": f"At most {most} skills; empty if nothing is worth keeping.",
+            },
         },
-    })  # fmt: skip
+    )
 
 
 def advise() -> dict[str, Any]:
     """The reviewer's tool: one change, by its form."""
-    return _function(ADVISE, "Name the one change to make next.", {
-        "think": {"type": "string", "description": "What the findings say, and what follows."},
-        "problem": {"type": "string", "description": "The one fault, or what takes most of the time."},
-        "change": {"type": "string", "description": "Exactly one change, concrete enough to be made without asking back."},
-    })  # fmt: skip
+    return _function(
+        ADVISE,
+        "Name the one change to make next.",
+        {
+            "think": {"type": "string", "description": "What the findings say, and what follows."},
+            "problem": {
+                "type": "string",
+                "description": "The one fault, or what takes most of the time.",
+            },
+            "change": {
+                "type": "string",
+                "description": "Exactly one change, concrete enough to be made without asking back.",
+            },
+        },
+    )
 
 
 def plan_moves(most: int) -> dict[str, Any]:
@@ -70,20 +108,36 @@ def plan_moves(most: int) -> dict[str, Any]:
     item = {
         "type": "object",
         "properties": {
-            "kind": {"type": "string", "description": "What to do: a kind listed as legal for the region."},
+            "kind": {
+                "type": "string",
+                "description": "What to do: a kind listed as legal for the region.",
+            },
             "region": {"type": "string", "description": "Where: `graph`, or a kernel's name."},
         },
         "required": ["kind", "region"],
     }
-    return _function(PLAN, "Name the next moves.", {
-        "think": {"type": "string", "description": "What takes the time, and which moves would lower it."},
-        "moves": {
-            "type": "array", "minItems": 1, "maxItems": most, "items": item,
-            "description": f"The moves, at most {most}, the most promising first.",
+    return _function(
+        PLAN,
+        "Name the next moves.",
+        {
+            "think": {
+                "type": "string",
+                "description": "What takes the time, and which moves would lower it.",
+            },
+            "moves": {
+                "type": "array",
+                "minItems": 1,
+                "maxItems": most,
+                "items": item,
+                "description": f"The moves, at most {most}, the most promising first.",
+            },
         },
-    })  # fmt: skip
+    )
 
 
 def _function(name: str, description: str, properties: dict[str, Any]) -> dict[str, Any]:
     parameters = {"type": "object", "properties": properties, "required": list(properties)}
-    return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
+    return {
+        "type": "function",
+        "function": {"name": name, "description": description, "parameters": parameters},
+    }

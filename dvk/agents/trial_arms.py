@@ -38,7 +38,11 @@ class TrialArm:
 
 
 def answered(
-    arms: Mapping[K, TrialArm], backbone: Backbone, config: Config, judging: JudgeQueue[Any] | None = None, step: int = 0,
+    arms: Mapping[K, TrialArm],
+    backbone: Backbone,
+    config: Config,
+    judging: JudgeQueue[Any] | None = None,
+    step: int = 0,
 ) -> dict[K, tuple[Turn, ...]]:
     """`trials.samples` judged first turns of every arm, in the order they were drawn.
 
@@ -52,13 +56,22 @@ def answered(
     """
     dialect = dialects.get(backbone.dialect)
     settings = config.rollout
-    court: JudgeQueue[Any] = judging if judging is not None else JudgeQueue(
-        num_workers(config, default_device()), config, spec=JudgeSpec(require_kernels=settings.require_kernels))
+    court: JudgeQueue[Any] = (
+        judging
+        if judging is not None
+        else JudgeQueue(
+            num_workers(config, default_device()),
+            config,
+            spec=JudgeSpec(require_kernels=settings.require_kernels),
+        )
+    )
     asked: dict[str, Conversation] = {}
     askers: dict[str, list[K]] = defaultdict(list)
     turns: dict[tuple[K, int], Turn] = {}
     for key, arm in arms.items():
-        question = crashes.fenced("playing it", policy.ask, dialect, arm.subject, arm.skills, (), config.agents)
+        question = crashes.fenced(
+            "playing it", policy.ask, dialect, arm.subject, arm.skills, (), config.agents
+        )
         if isinstance(question, crashes.Crashed):
             said = Turn(verdict=crashes.verdict(question, "search"))
             turns |= {(key, sample): said for sample in range(config.trials.samples)}
@@ -71,12 +84,18 @@ def answered(
     try:
         for batch in _batches(list(asked), config):
             repeated = [digest for digest in batch for _ in range(config.trials.samples)]
-            tasks, questions = [arms[askers[digest][0]].subject for digest in repeated], [asked[digest] for digest in repeated]
+            tasks, questions = (
+                [arms[askers[digest][0]].subject for digest in repeated],
+                [asked[digest] for digest in repeated],
+            )
             answers = writers.answers(backbone, tasks, questions, draws(dialect, config, step))
             new = {
-                (key, sample): _turn(dialect, arms[key], asked[digest], answer, backbone.name, sample)
+                (key, sample): _turn(
+                    dialect, arms[key], asked[digest], answer, backbone.name, sample
+                )
                 for number, (digest, answer) in enumerate(zip(repeated, answers, strict=True))
-                for sample in [number % config.trials.samples] for key in askers[digest]
+                for sample in [number % config.trials.samples]
+                for key in askers[digest]
             }
             turns |= new
             for place, turn in new.items():
@@ -89,15 +108,31 @@ def answered(
     finally:
         if judging is None:
             court.close()
-    return {key: tuple(turns[key, sample] for sample in range(config.trials.samples)) for key in arms}
+    return {
+        key: tuple(turns[key, sample] for sample in range(config.trials.samples)) for key in arms
+    }
 
 
-def _turn(dialect: dialects.Dialect, arm: TrialArm, question: Conversation, answer: Completion, proposer: str, sample: int) -> Turn:
+def _turn(
+    dialect: dialects.Dialect,
+    arm: TrialArm,
+    question: Conversation,
+    answer: Completion,
+    proposer: str,
+    sample: int,
+) -> Turn:
     """An arm's turn with the candidate that the answer holds, or with what is wrong with it."""
-    turn = Turn(messages=question.messages, completion=answer.text, tokens=answer.tokens, finish=answer.finish)
+    turn = Turn(
+        messages=question.messages,
+        completion=answer.text,
+        tokens=answer.tokens,
+        finish=answer.finish,
+    )
     if answer.finish == "error":
         return turn.model_copy(update={"malformed": f"the backbone failed: {answer.error}"})
-    found = policy.read(dialect, arm.subject, answer, proposer, arm.skills, f"trial, sample {sample}")
+    found = policy.read(
+        dialect, arm.subject, answer, proposer, arm.skills, f"trial, sample {sample}"
+    )
     return turn.model_copy(update={"malformed" if isinstance(found, str) else "candidate": found})
 
 
@@ -114,7 +149,14 @@ def _batches(digests: Sequence[str], config: Config) -> list[Sequence[str]]:
     return [digests[first : first + size] for first in range(0, len(digests), size)]
 
 
-def _take(court: JudgeQueue[Any], run: object, turns: dict[tuple[K, int], Turn], pending: set[tuple[K, int]], *, wait: bool) -> None:
+def _take(
+    court: JudgeQueue[Any],
+    run: object,
+    turns: dict[tuple[K, int], Turn],
+    pending: set[tuple[K, int]],
+    *,
+    wait: bool,
+) -> None:
     for (whose, place), verdict in court.results(wait=wait):
         if whose is run:  # else of an earlier run that was left
             turns[place] = turns[place].model_copy(update={"verdict": verdict})

@@ -111,8 +111,14 @@ def try_skills(
     settings = config.trials
     reads_graph = dialects.get(backbone.dialect).reads_graph
     known_tasks = {**(earlier or {}), **subjects}
-    readable, beside = ({task: subject for task, subject in some.items() if subject.captured is not None or not reads_graph}
-                        for some in (subjects, earlier or {}))  # fmt: skip
+    readable, beside = (
+        {
+            task: subject
+            for task, subject in some.items()
+            if subject.captured is not None or not reads_graph
+        }
+        for some in (subjects, earlier or {})
+    )
     found: dict[int, Trial] = {}
     doubles: dict[int, KnownSkill] = {}
     taken: list[Proposal] = []
@@ -123,27 +129,47 @@ def try_skills(
         if (double := known(proposal, library, taken, DUPLICATE_SIMILARITY)) is not None:
             doubles[position] = double
         elif proposal.task not in readable:
-            found[position] = Trial(proposal, proposal.skill, False, "its task cannot be played here", None)
+            found[position] = Trial(
+                proposal, proposal.skill, False, "its task cannot be played here", None
+            )
         elif room[proposal.task] == settings.per_task:
-            found[position] = Trial(proposal, proposal.skill, False, f"{settings.per_task} of its task are tried already", None)
+            found[position] = Trial(
+                proposal,
+                proposal.skill,
+                False,
+                f"{settings.per_task} of its task are tried already",
+                None,
+            )
         else:
             room[proposal.task] += 1
             taken.append(proposal)
             plans[position] = _planned(proposal, readable, beside, library, config, arms)
     turns = _answered(arms, backbone, config, judging, step, team or ProcessGroup())
     for position, plan in plans.items():
-        pairs = {control[0]: list(zip(turns[control], turns[treatment], strict=True)) for control, treatment in plan}
+        pairs = {
+            control[0]: list(zip(turns[control], turns[treatment], strict=True))
+            for control, treatment in plan
+        }
         found[position] = tried(proposed[position], pairs, known_tasks, settings, step)
     _one_a_task(found)
     worth = {id(trial.proposal): trial.worth for trial in found.values()}
-    for position, double in doubles.items():  # its evidence was measured under the earlier one's name
+    for (
+        position,
+        double,
+    ) in doubles.items():  # its evidence was measured under the earlier one's name
         earned = worth[id(double.earlier)] if double.earlier is not None else 0.0
-        found[position] = Trial(proposed[position], proposed[position].skill, False, double.why, earned)
+        found[position] = Trial(
+            proposed[position], proposed[position].skill, False, double.why, earned
+        )
     return [found[position] for position in range(len(proposed))]
 
 
 def tried(
-    proposal: Proposal, pairs: Mapping[str, Sequence[Pair]], subjects: Mapping[str, TaskContext], settings: Settings, step: int
+    proposal: Proposal,
+    pairs: Mapping[str, Sequence[Pair]],
+    subjects: Mapping[str, TaskContext],
+    settings: Settings,
+    step: int,
 ) -> Trial:
     """The outcome of one trial, judged by its pairs alone.
 
@@ -156,7 +182,9 @@ def tried(
     skill = proposal.skill
     if measured.total is None:
         return Trial(proposal, skill, False, why, 0.0, measured)
-    worth = min(max(measured.total.lo - 1.0, 0.0), CAP) if measured.num_pairs >= LEAST_PAIRS else 0.0
+    worth = (
+        min(max(measured.total.lo - 1.0, 0.0), CAP) if measured.num_pairs >= LEAST_PAIRS else 0.0
+    )
     seen = evidence(measured, proposal, pairs, subjects, settings, step)
     skill = skill.model_copy(update={"evidence": (*skill.evidence, seen)})
     return Trial(proposal, skill, not why, why or _said(measured), worth, measured)
@@ -166,8 +194,10 @@ def refused(measured: Gain, task: str, settings: Settings) -> str:
     """Why a measured gain is not enough, `task` being the one that the skill came from; empty when it is."""
     total, own = measured.total, measured.tasks.get(task)
     if total is None or measured.num_pairs < LEAST_PAIRS:
-        return (f"{measured.num_pairs} pairs count, {LEAST_PAIRS} are needed; in {measured.num_failed} others both arms failed, "
-                f"{measured.num_unmeasured} were not measured")  # fmt: skip
+        return (
+            f"{measured.num_pairs} pairs count, {LEAST_PAIRS} are needed; in {measured.num_failed} others both arms failed, "
+            f"{measured.num_unmeasured} were not measured"
+        )
     if own is None:
         return "no pair counts on the task it came from"
     if not isfinite(total.hi):
@@ -194,18 +224,41 @@ def evidence(
     """A skill's record of its trial, as JSON; ratios, bounds one-sided, null if unbounded."""
     assert measured.total is not None
     turns = [turn for of_task in pairs.values() for pair in of_task for turn in pair]
-    machine = next((turn.verdict.machine for turn in turns if turn.verdict is not None and turn.verdict.machine), "")
+    machine = next(
+        (
+            turn.verdict.machine
+            for turn in turns
+            if turn.verdict is not None and turn.verdict.machine
+        ),
+        "",
+    )
     tasks = {
-        task: {"name": subjects[task].task.name, "gain": _figure(one.gain.value), "control": _figure(one.control),
-               "treatment": _figure(one.treatment), "pairs": one.num_pairs}
+        task: {
+            "name": subjects[task].task.name,
+            "gain": _figure(one.gain.value),
+            "control": _figure(one.control),
+            "treatment": _figure(one.treatment),
+            "pairs": one.num_pairs,
+        }
         for task, one in measured.tasks.items()
-    }  # fmt: skip
+    }
     return {
-        "source": "trial", "step": step, "task": proposal.task, "machine": machine, "backend": subjects[proposal.task].backend,
-        "gain": _figure(measured.total.value), "lo": _figure(measured.total.lo), "hi": _figure(measured.total.hi),
-        "level": settings.level, "over": measured.unit, "pairs": measured.num_pairs, "both_failed": measured.num_failed,
-        "unmeasured": measured.num_unmeasured, "given": list(proposal.given), "tasks": tasks,
-    }  # fmt: skip
+        "source": "trial",
+        "step": step,
+        "task": proposal.task,
+        "machine": machine,
+        "backend": subjects[proposal.task].backend,
+        "gain": _figure(measured.total.value),
+        "lo": _figure(measured.total.lo),
+        "hi": _figure(measured.total.hi),
+        "level": settings.level,
+        "over": measured.unit,
+        "pairs": measured.num_pairs,
+        "both_failed": measured.num_failed,
+        "unmeasured": measured.num_unmeasured,
+        "given": list(proposal.given),
+        "tasks": tasks,
+    }
 
 
 def summary_rewards(trials: Iterable[Trial]) -> dict[str, dict[int, float | None]]:
@@ -233,29 +286,49 @@ def admit(library: Library, trials: Sequence[Trial], step: int) -> dict[str, flo
     library.record_all(_event(trial, step) for trial in trials)
     bounds = [trial.lo for trial in trials if trial.lo is not None]
     return {
-        "proposed": float(len(trials)), "tried": float(sum(trial.gain is not None for trial in trials)),
-        "admitted": float(sum(trial.admitted for trial in trials)), **({"best_lower_bound": max(bounds)} if bounds else {}),
+        "proposed": float(len(trials)),
+        "tried": float(sum(trial.gain is not None for trial in trials)),
+        "admitted": float(sum(trial.admitted for trial in trials)),
+        **({"best_lower_bound": max(bounds)} if bounds else {}),
     }
 
 
 def _event(trial: Trial, step: int) -> Event:
-    data = {"why": trial.why, "task": trial.proposal.task, "summary": trial.proposal.sample, "worth": trial.worth}
+    data = {
+        "why": trial.why,
+        "task": trial.proposal.task,
+        "summary": trial.proposal.sample,
+        "worth": trial.worth,
+    }
     if trial.gain is not None and trial.gain.total is not None:
-        data |= {"gain": _figure(trial.gain.total.value), "lo": _figure(trial.gain.total.lo), "pairs": trial.gain.num_pairs}
+        data |= {
+            "gain": _figure(trial.gain.total.value),
+            "lo": _figure(trial.gain.total.lo),
+            "pairs": trial.gain.num_pairs,
+        }
     whole = trial.skill.model_dump(mode="json")
     kind, place = ("admitted", "skill") if trial.admitted else ("refused", "proposal")
     return Event(kind, trial.skill.name, step, {**data, place: whole})
 
 
 def _planned(
-    proposal: Proposal, subjects: Mapping[str, TaskContext], beside: Mapping[str, TaskContext], library: Library | None, config: Config,
+    proposal: Proposal,
+    subjects: Mapping[str, TaskContext],
+    beside: Mapping[str, TaskContext],
+    library: Library | None,
+    config: Config,
     arms: dict[ArmKey, TrialArm],
 ) -> list[tuple[ArmKey, ArmKey]]:
     """Control and treatment on each task of a trial, its own first; the arms are added to `arms`."""
-    given = tuple(library.get(name) for name in proposal.given if library is not None and name in library)
+    given = tuple(
+        library.get(name) for name in proposal.given if library is not None and name in library
+    )
     given = given[: config.agents.num_chosen - 1]
     plan = []
-    for task in (proposal.task, *most_similar(proposal.task, subjects, config.trials.siblings, MIN_SIMILARITY, beside)):
+    for task in (
+        proposal.task,
+        *most_similar(proposal.task, subjects, config.trials.siblings, MIN_SIMILARITY, beside),
+    ):
         pair = []
         for skills in (given, (*given, proposal.skill)):
             key = (task, tuple(skill.name for skill in skills))
@@ -266,7 +339,12 @@ def _planned(
 
 
 def _answered(
-    arms: Mapping[ArmKey, TrialArm], backbone: Backbone, config: Config, judging: JudgeQueue[Any] | None, step: int, team: ProcessGroup
+    arms: Mapping[ArmKey, TrialArm],
+    backbone: Backbone,
+    config: Config,
+    judging: JudgeQueue[Any] | None,
+    step: int,
+    team: ProcessGroup,
 ) -> dict[ArmKey, tuple[Turn, ...]]:
     mine = {key: arms[key] for key in team.shard(list(arms))}
     found = answered(mine, backbone, config, judging, step) if mine else {}
@@ -285,7 +363,11 @@ def _one_a_task(found: dict[int, Trial]) -> None:
         assert trial.lo is not None and (other := found[held].lo) is not None
         lost, won = (held, position) if trial.lo > other else (position, held)
         best[trial.proposal.task] = won
-        found[lost] = replace(found[lost], admitted=False, why=f"{found[won].skill.name}, of the same task, does better")
+        found[lost] = replace(
+            found[lost],
+            admitted=False,
+            why=f"{found[won].skill.name}, of the same task, does better",
+        )
 
 
 def _said(measured: Gain) -> str:

@@ -14,7 +14,11 @@ def turns_in_budget(turns: Sequence[Turn], most: int) -> list[int]:
     if not turns:
         return []
     best = max(range(len(turns)), key=lambda i: (speedup(turns[i]), i))
-    order = [len(turns) - 1, *([best] if speedup(turns[best]) else []), *reversed(range(len(turns) - 1))]
+    order = [
+        len(turns) - 1,
+        *([best] if speedup(turns[best]) else []),
+        *reversed(range(len(turns) - 1)),
+    ]
     return sorted(list(dict.fromkeys(order))[:most])
 
 
@@ -32,10 +36,18 @@ def best_window(turns: Sequence[Turn], length: int, settings: RewardsConfig) -> 
 
 def best_timing(turns: Sequence[Turn]) -> Timing | None:
     """Position of the fastest correct turn."""
-    timed = [turn.verdict.timing for turn in turns if turn.verdict is not None and turn.verdict.timing is not None]
+    timed = [
+        turn.verdict.timing
+        for turn in turns
+        if turn.verdict is not None and turn.verdict.timing is not None
+    ]
     return max(timed, key=lambda timing: timing.speedup.value, default=None)
 
 
 def speedup(turn: Turn) -> float:
     """Speedup over eager; 0 if nothing was timed."""
-    return turn.verdict.timing.speedup.value if turn.verdict is not None and turn.verdict.timing is not None else 0.0
+    return (
+        turn.verdict.timing.speedup.value
+        if turn.verdict is not None and turn.verdict.timing is not None
+        else 0.0
+    )

@@ -36,9 +36,19 @@ Settings = Mapping[str, Any]
 
 
 def optimize(
-    module: Any, *inputs: Any, kwargs: Mapping[str, Any] | None = None, budget_s: float | None = None, backend: str = "auto",
-    strategy: str = "auto", backbone: str | None = None, baselines: Sequence[str] = (), library: str | Path | None = None,
-    out: str | Path | None = None, resume: bool = False, progress: bool | None = None, settings: Settings | None = None,
+    module: Any,
+    *inputs: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    budget_s: float | None = None,
+    backend: str = "auto",
+    strategy: str = "auto",
+    backbone: str | None = None,
+    baselines: Sequence[str] = (),
+    library: str | Path | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    progress: bool | None = None,
+    settings: Settings | None = None,
 ) -> Result:
     """Search for the fastest verified kernels, as `dvk optimize` does.
 
@@ -68,9 +78,17 @@ def optimize(
     written = _task(module, inputs, kwargs, config)
     summary = run(
         OptimizeRequest(
-            spec=written.spec if written else str(module), device=written.device if written else None, backend=backend,
-            strategy=strategy, backbone=backbone, baselines=tuple(baselines), library=_path(library), out=_path(out), resume=resume,
-            argv=_argv("optimize", module), quiet=not _shown(progress),
+            spec=written.spec if written else str(module),
+            device=written.device if written else None,
+            backend=backend,
+            strategy=strategy,
+            backbone=backbone,
+            baselines=tuple(baselines),
+            library=_path(library),
+            out=_path(out),
+            resume=resume,
+            argv=_argv("optimize", module),
+            quiet=not _shown(progress),
         ),
         config,
     )
@@ -78,9 +96,16 @@ def optimize(
 
 
 def verify(
-    reference: Any, candidate: Any, *inputs: Any, kwargs: Mapping[str, Any] | None = None, backend: str = "auto",
-    tier: Literal["smoke", "search", "claim"] = "search", baselines: Sequence[str] = (), backward: bool = False,
-    out: str | Path | None = None, settings: Settings | None = None,
+    reference: Any,
+    candidate: Any,
+    *inputs: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    backend: str = "auto",
+    tier: Literal["smoke", "search", "claim"] = "search",
+    baselines: Sequence[str] = (),
+    backward: bool = False,
+    out: str | Path | None = None,
+    settings: Settings | None = None,
 ) -> Verdict:
     """Check whether `candidate` computes what `reference` does, and how fast, as `dvk verify` does.
 
@@ -108,7 +133,10 @@ def verify(
     given = dropin_of(candidate)
     live = given is None and not isinstance(candidate, (str, Path))
     if live and isinstance(reference, (str, Path)):
-        raise UsageError("a live candidate needs a live reference", "import the reference, and give an instance of it and example inputs")
+        raise UsageError(
+            "a live candidate needs a live reference",
+            "import the reference, and give an instance of it and example inputs",
+        )
     written = _task(reference, inputs, kwargs, config, candidate if live else None)
     spec = written.spec if written else str(reference)
     if live:
@@ -118,21 +146,45 @@ def verify(
         given = written.at_home(given)
     elif isinstance(candidate, str) and "\n" in candidate:
         given = candidate
-    jobs = jobs_of(spec, [Path(candidate)]) if given is None else (VerifyJob(spec, _name(candidate), given),)
+    jobs = (
+        jobs_of(spec, [Path(candidate)])
+        if given is None
+        else (VerifyJob(spec, _name(candidate), given),)
+    )
     with tempfile.TemporaryDirectory(prefix="dvk-verify-") as scratch:
         request = VerifyRequest(
-            jobs=jobs, name=_name(reference), backend=backend, tier=tier, device=written.device if written else None,  # type: ignore[arg-type]
-            baselines=tuple(b for b in baselines if b != "eager"), backward=backward, workers=1,
-            out=_path(out) or Path(scratch) / "run", argv=_argv("verify", reference),
+            jobs=jobs,
+            name=_name(reference),
+            backend=backend,
+            tier=tier,
+            device=written.device if written else None,  # type: ignore[arg-type]
+            baselines=tuple(b for b in baselines if b != "eager"),
+            backward=backward,
+            workers=1,
+            out=_path(out) or Path(scratch) / "run",
+            argv=_argv("verify", reference),
         )
         return run(request, config)[0][0].verdict
 
 
 def evaluate(
-    suite: str | Path, policy: str = "composer", *, turns: int | None = None, samples: int = 1, baselines: Sequence[str] = (),
-    claim: bool = False, backend: str = "auto", device: Literal["cpu", "cuda"] | None = None, only: Sequence[str] = (),
-    eval_mode: bool = False, workers: int | None = None, library: str | Path | None = None, out: str | Path | None = None,
-    resume: bool = False, progress: bool | None = None, settings: Settings | None = None,
+    suite: str | Path,
+    policy: str = "composer",
+    *,
+    turns: int | None = None,
+    samples: int = 1,
+    baselines: Sequence[str] = (),
+    claim: bool = False,
+    backend: str = "auto",
+    device: Literal["cpu", "cuda"] | None = None,
+    only: Sequence[str] = (),
+    eval_mode: bool = False,
+    workers: int | None = None,
+    library: str | Path | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    progress: bool | None = None,
+    settings: Settings | None = None,
 ) -> dict[str, Any]:
     """Measure how often a policy is right and fast over a suite of tasks, as `dvk eval --json` does.
 
@@ -164,24 +216,48 @@ def evaluate(
     _among("baseline", baselines, ("eager", "compile", "max-autotune"))
     over: Any = tuple(b for b in baselines if b != "eager")
     request = EvalRequest(
-        suite=Path(suite), policy=policy, turns=turns, samples=samples, library=_path(library), baselines=over, claim=claim,
-        backend=backend, device=device, only=tuple(only), eval_mode=eval_mode, workers=workers, out=_path(out), resume=resume,
-        argv=_argv("eval", suite), quiet=not _shown(progress),
+        suite=Path(suite),
+        policy=policy,
+        turns=turns,
+        samples=samples,
+        library=_path(library),
+        baselines=over,
+        claim=claim,
+        backend=backend,
+        device=device,
+        only=tuple(only),
+        eval_mode=eval_mode,
+        workers=workers,
+        out=_path(out),
+        resume=resume,
+        argv=_argv("eval", suite),
+        quiet=not _shown(progress),
     )
     return run(request, _config(settings))
 
 
 # ---------------------------------------------------------------- what they share
 
-def _task(subject: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any] | None, config: Config,
-          candidate: Callable[..., Any] | None = None) -> Written | None:
+
+def _task(
+    subject: Any,
+    inputs: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    config: Config,
+    candidate: Callable[..., Any] | None = None,
+) -> Written | None:
     """Return the task file of a live module; None if a file was given."""
     if isinstance(subject, (str, Path)):
         if inputs or kwargs:
-            raise UsageError("a file takes no example inputs", "define get_inputs() in it, or give a live module")
+            raise UsageError(
+                "a file takes no example inputs", "define get_inputs() in it, or give a live module"
+            )
         return None
     if config.remote.judge is not None:
-        raise UsageError("a server judges files alone, and a live module was given", "write the module into a file with get_inputs()")
+        raise UsageError(
+            "a server judges files alone, and a live module was given",
+            "write the module into a file with get_inputs()",
+        )
     written = write(subject, inputs, kwargs or {}, candidate)
     if (found := differs(written, inputs, kwargs or {}, config.limits)) is None:
         return written
@@ -190,12 +266,21 @@ def _task(subject: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any] | None,
         written = write(subject, inputs, kwargs or {}, candidate, why)
         if differs(written, inputs, kwargs or {}, config.limits) is None:
             return written
-    raise TaskError(f"another process computes something else than the module in hand: {found}",
-                    "write the module into a file with get_inputs(), and give that file")
+    raise TaskError(
+        f"another process computes something else than the module in hand: {found}",
+        "write the module into a file with get_inputs(), and give that file",
+    )
 
 
 def _config(settings: Settings | None, flags: dict[str, Any] | None = None) -> Config:
-    return configuration.load(None, (), {**(settings or {}), **{key: value for key, value in (flags or {}).items() if value is not None}})
+    return configuration.load(
+        None,
+        (),
+        {
+            **(settings or {}),
+            **{key: value for key, value in (flags or {}).items() if value is not None},
+        },
+    )
 
 
 def _among(what: str, given: Sequence[str], known: Sequence[str]) -> None:

@@ -29,7 +29,9 @@ LOOSE = 1e-3
 """Tolerance as a share of an output's scale: rounding, e.g. with another number of threads; another computation differs by more."""
 
 
-def differs(written: Written, inputs: Sequence[Any], kwargs: Mapping[str, Any], limits: Limits) -> str | None:
+def differs(
+    written: Written, inputs: Sequence[Any], kwargs: Mapping[str, Any], limits: Limits
+) -> str | None:
     """Return how the file's outputs differ from the live object's; None if they do not.
 
     Raises:
@@ -40,12 +42,17 @@ def differs(written: Written, inputs: Sequence[Any], kwargs: Mapping[str, Any], 
     state = snapshot(subject) if isinstance(subject, nn.Module) else {}
     try:
         with torch.no_grad(), seeded(SEED):
-            expected = [(name, tensor.cpu()) for name, tensor in named_tensors(subject(*args, **given))]
+            expected = [
+                (name, tensor.cpu()) for name, tensor in named_tensors(subject(*args, **given))
+            ]
     except DvkError:
         raise
     except Exception as error:  # the user's code may raise anything
         what = getattr(subject, "__name__", type(subject).__name__)
-        raise UsageError(f"`{what}` failed on the example inputs: {blame(error)}", "give inputs that it can be called with") from error
+        raise UsageError(
+            f"`{what}` failed on the example inputs: {blame(error)}",
+            "give inputs that it can be called with",
+        ) from error
     finally:
         if state:
             restore(subject, state)
@@ -53,8 +60,16 @@ def differs(written: Written, inputs: Sequence[Any], kwargs: Mapping[str, Any], 
         file = Path(folder) / "expected.pt"
         torch.save(expected, file)
         path, _, entry = written.spec.rpartition(":")
-        answer = call("dvk.api.checked:child", {"path": path, "entry": entry, "device": written.device, "expected": str(file)}, limits)
-    return f"its process ended ({answer.reason})" if isinstance(answer, Death) else answer.value["differs"]
+        answer = call(
+            "dvk.api.checked:child",
+            {"path": path, "entry": entry, "device": written.device, "expected": str(file)},
+            limits,
+        )
+    return (
+        f"its process ended ({answer.reason})"
+        if isinstance(answer, Death)
+        else answer.value["differs"]
+    )
 
 
 def child(channel: RequestChannel) -> None:
@@ -71,25 +86,39 @@ def child(channel: RequestChannel) -> None:
 
 def _difference(request: dict[str, Any]) -> str | None:
     text = Path(request["path"]).read_text(encoding="utf-8")
-    task = of_text(text, request["entry"], request["entry"]).model_copy(update={"path": request["path"], "device": request["device"]})
-    task = task.model_copy(update={"kind": find(run_file(task), request["entry"], request["path"])[1]})
+    task = of_text(text, request["entry"], request["entry"]).model_copy(
+        update={"path": request["path"], "device": request["device"]}
+    )
+    task = task.model_copy(
+        update={"kind": find(run_file(task), request["entry"], request["path"])[1]}
+    )
     built = build(task)
     built.namespace["get_inputs"]()  # it reads the file once
-    held = map_tensors(lambda tensor: tensor.to(request["device"]), built.namespace["_dvk_held"]["inputs"])
+    held = map_tensors(
+        lambda tensor: tensor.to(request["device"]), built.namespace["_dvk_held"]["inputs"]
+    )
     args, kwargs = ([], held) if isinstance(held, dict) else (held, {})
     with torch.no_grad(), seeded(SEED):
-        ours = [(name, tensor.cpu()) for name, tensor in named_tensors(built.model(*args, **kwargs))]
+        ours = [
+            (name, tensor.cpu()) for name, tensor in named_tensors(built.model(*args, **kwargs))
+        ]
     return compared(ours, torch.load(request["expected"], weights_only=False))
 
 
 def compared(ours: Named, theirs: Named) -> str | None:
     """Describe how outputs differ by more than rounding."""
-    if [(name, one.shape, one.dtype) for name, one in ours] != [(name, one.shape, one.dtype) for name, one in theirs]:
+    if [(name, one.shape, one.dtype) for name, one in ours] != [
+        (name, one.shape, one.dtype) for name, one in theirs
+    ]:
         return "its outputs have another structure"
     for (name, a), (_, b) in zip(ours, theirs, strict=True):
         wide = (b.is_floating_point() or b.is_complex()) and b.numel() > 0
         finite = b[b.isfinite()].abs() if wide else b
         scale = LOOSE * float(finite.max()) if wide and finite.numel() else 0.0
-        if not (torch.allclose(a, b, rtol=LOOSE, atol=scale, equal_nan=True) if wide else torch.equal(a, b)):
+        if not (
+            torch.allclose(a, b, rtol=LOOSE, atol=scale, equal_nan=True)
+            if wide
+            else torch.equal(a, b)
+        ):
             return f"`{name}` has other values"
     return None

@@ -39,7 +39,12 @@ class _Called(nn.Module):
 
 
 def graphed(
-    subject: Any, names: Sequence[str], inputs: Sequence[Any], kwargs: Mapping[str, Any], text: Text, why: str
+    subject: Any,
+    names: Sequence[str],
+    inputs: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    text: Text,
+    why: str,
 ) -> tuple[str, nn.Module]:
     """Return the `forward` method, indented, and a module with the tensors that it reads.
 
@@ -54,12 +59,18 @@ def graphed(
     Raises:
         TaskError: torch.export cannot capture the call, or the graph holds what no text can say.
     """
-    name = type(subject).__name__ if isinstance(subject, nn.Module) else getattr(subject, "__name__", "function")
+    name = (
+        type(subject).__name__
+        if isinstance(subject, nn.Module)
+        else getattr(subject, "__name__", "function")
+    )
     problem = f"`{name}` cannot be handed to another process: {why}; and "
     module = subject if isinstance(subject, nn.Module) else _Called(subject)
     try:
         with torch.no_grad():
-            graph = torch.export.export(module, tuple(inputs), dict(kwargs), strict=False).module(check_guards=False)
+            graph = torch.export.export(module, tuple(inputs), dict(kwargs), strict=False).module(
+                check_guards=False
+            )
     except Exception as error:  # noqa: BLE001 - export runs the user's code, which may raise anything
         said = str(error).strip().splitlines() or [type(error).__name__]
         raise TaskError(f"{problem}torch.export cannot capture it: {said[0][:300]}", HINT) from None
@@ -77,7 +88,10 @@ def graphed(
     leaves = [_Name(str(one)) if isinstance(one, torch.fx.Node) else one for one in output]
     result = pytree.tree_unflatten(leaves, graph._out_spec)  # type: ignore[arg-type]  # exported graphs have one
     if returned is None or not _plain(result):
-        raise TaskError(f"{problem}its result is a {type(result).__name__}", "have it return tensors in a tuple, list or dict")
+        raise TaskError(
+            f"{problem}its result is a {type(result).__name__}",
+            "have it return tensors in a tuple, list or dict",
+        )
     try:
         words = set(re.findall(r"\w+", " ".join(body)))
         for key, value in written.globals.items():
@@ -87,7 +101,11 @@ def graphed(
     except NoSource as error:
         raise TaskError(f"{problem}{error}", HINT) from None
     signature = ", ".join(["self", *names, *(["*"] if kwargs else []), *kwargs])
-    lines = [f"    def forward({signature}):", *(f"        {line}" for line in body), f"        return {result!r}"]
+    lines = [
+        f"    def forward({signature}):",
+        *(f"        {line}" for line in body),
+        f"        return {result!r}",
+    ]
     return "\n".join(lines), held
 
 
@@ -127,7 +145,9 @@ def _held(graph: torch.fx.GraphModule) -> nn.Module:
         if not isinstance(value, torch.Tensor):
             raise NoSource(f"its graph holds a {type(value).__name__}")
         if leaf in theirs._buffers:
-            owner.register_buffer(leaf, value, persistent=leaf not in theirs._non_persistent_buffers_set)
+            owner.register_buffer(
+                leaf, value, persistent=leaf not in theirs._non_persistent_buffers_set
+            )
         elif isinstance(value, nn.Parameter):
             owner.register_parameter(leaf, value)
         else:

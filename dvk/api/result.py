@@ -83,7 +83,9 @@ class Result:
     @property
     def source(self) -> str | None:
         """Text of the drop-in; None if none was proved faster."""
-        return Path(self.summary["best"]).read_text(encoding="utf-8") if self.summary["best"] else None
+        return (
+            Path(self.summary["best"]).read_text(encoding="utf-8") if self.summary["best"] else None
+        )
 
     @cached_property
     def module(self) -> Any:
@@ -98,19 +100,27 @@ class Result:
         defined = self._defined
         if self.written is None:
             given: Any = getattr(defined, "get_init_inputs", list)()
-            return defined.ModelNew(*given) if isinstance(given, (list, tuple)) else defined.ModelNew(**given)
+            return (
+                defined.ModelNew(*given)
+                if isinstance(given, (list, tuple))
+                else defined.ModelNew(**given)
+            )
         live = getattr(defined, self.written.entry, None)
         if not isinstance(self.original, nn.Module) or self.written.how != "source":
             return defined.ModelNew()
-        if not (isinstance(live, type) and issubclass(defined.ModelNew, live)):  # written by a model, with a different constructor
+        if not (
+            isinstance(live, type) and issubclass(defined.ModelNew, live)
+        ):  # written by a model, with a different constructor
             made = defined.ModelNew()
             made.load_state_dict(self.original.state_dict())
             return made.train(self.original.training)
         # The user's own class in the place of its copy: calls that no kernel fits run what the user has.
         live.__bases__ = (type(self.original),)
         made = defined.ModelNew.__new__(defined.ModelNew)
-        made.__dict__ = {key: dict(value) if isinstance(value, dict) and key.startswith("_") else value
-                         for key, value in vars(self.original).items()}
+        made.__dict__ = {
+            key: dict(value) if isinstance(value, dict) and key.startswith("_") else value
+            for key, value in vars(self.original).items()
+        }
         return made
 
     @cached_property
@@ -134,22 +144,33 @@ class Result:
         """
         file = Path(path)
         if self.source is None:
-            raise UsageError(f"there is no drop-in to save: {self.reason or self.status}", "search for longer with budget_s=600")
+            raise UsageError(
+                f"there is no drop-in to save: {self.reason or self.status}",
+                "search for longer with budget_s=600",
+            )
         if file.suffix != ".py":
-            raise UsageError(f"`{file}` is no Python file", "give a name that ends in .py, e.g. fast.py")
+            raise UsageError(
+                f"`{file}` is no Python file", "give a name that ends in .py, e.g. fast.py"
+            )
         text = self.source
         file.parent.mkdir(parents=True, exist_ok=True)
         if self.written is not None and f"\n{FOLDER} = " in text:
             folder = file.with_name(f"{file.stem}_{VALUES}")
             shutil.copytree(self.written.folder / VALUES, folder, dirs_exist_ok=True)
-            text = placed(text, f"os.path.join(os.path.dirname(os.path.abspath(__file__)), {folder.name!r})")
+            text = placed(
+                text, f"os.path.join(os.path.dirname(os.path.abspath(__file__)), {folder.name!r})"
+            )
         file.write_text(text, encoding="utf-8")
         return file
 
     def __str__(self) -> str:
         if not self.faster:
             return f"nothing faster was found ({self.status}): {self.reason}"
-        said = [over(found, WHOM.get(name, f"over torch.{name}")) for name, one in self.baselines.items() if (found := interval(one))]
+        said = [
+            over(found, WHOM.get(name, f"over torch.{name}"))
+            for name, one in self.baselines.items()
+            if (found := interval(one))
+        ]
         return f"{', '.join(said)}: {self.summary['title']}"
 
     def __repr__(self) -> str:
@@ -159,10 +180,18 @@ class Result:
         """Return a table for notebooks."""
         rows = "".join(
             f"<tr><td>{escape(name)}</td><td>{one['ms']:.4g} ms</td><td>{escape(str(over(found, '')).strip())}</td></tr>"
-            for name, one in self.baselines.items() if (found := interval(one)))
-        table = f"<table><tr><th>baseline</th><th>time</th><th>speedup of the drop-in</th></tr>{rows}</table>" if self.faster else ""
-        return (f"<div><p><b>{escape(str(self))}</b></p>{table}"
-                f"<p>report: <code>{escape(str(self.report))}</code></p></div>")
+            for name, one in self.baselines.items()
+            if (found := interval(one))
+        )
+        table = (
+            f"<table><tr><th>baseline</th><th>time</th><th>speedup of the drop-in</th></tr>{rows}</table>"
+            if self.faster
+            else ""
+        )
+        return (
+            f"<div><p><b>{escape(str(self))}</b></p>{table}"
+            f"<p>report: <code>{escape(str(self.report))}</code></p></div>"
+        )
 
 
 def dropin_of(value: Any) -> str | None:
@@ -173,7 +202,13 @@ def dropin_of(value: Any) -> str | None:
     """
     if isinstance(value, Result):
         if value.source is None:
-            raise UsageError("the result has no drop-in to verify", "search for longer with budget_s=600")
+            raise UsageError(
+                "the result has no drop-in to verify", "search for longer with budget_s=600"
+            )
         return value.source
     name = type(value).__module__
-    return inspect.getsource(sys.modules[name]) if name.startswith(f"{PREFIX}{ROLE}_") and name in sys.modules else None
+    return (
+        inspect.getsource(sys.modules[name])
+        if name.startswith(f"{PREFIX}{ROLE}_") and name in sys.modules
+        else None
+    )

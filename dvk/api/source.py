@@ -62,7 +62,9 @@ class Text:
             NoSource: the name stands for something else already, or the value has no source.
         """
         if name in self.bound:
-            if self.bound[name] is not value and not (type(value) in ATOMS and self.bound[name] == value):
+            if self.bound[name] is not value and not (
+                type(value) in ATOMS and self.bound[name] == value
+            ):
                 raise NoSource(f"two different things in it are called `{name}`")
             return
         self.bound[name] = value
@@ -73,7 +75,10 @@ class Text:
         elif (found := import_path(value)) is not None:
             self.needs(found[0])
             first, _, rest = found[1].partition(".")
-            self.imports.append(f"from {found[0]} import {first}" + (f" as {name}" if name != first and not rest else ""))
+            self.imports.append(
+                f"from {found[0]} import {first}"
+                + (f" as {name}" if name != first and not rest else "")
+            )
             if rest:
                 self.definitions.append(f"{name} = {found[1]}")
         elif isinstance(value, (type, FunctionType)):
@@ -103,7 +108,9 @@ class Text:
                 self.bind(used, source.namespace[used])
         self.definitions.append(source.text if source.name else f"{name} = {source.text}")
         self.definitions += source.changes()
-        if getattr(value, "__qualname__", name) != (source.name or "<lambda>"):  # drop-ins know what a module holds by these names
+        if getattr(value, "__qualname__", name) != (
+            source.name or "<lambda>"
+        ):  # drop-ins know what a module holds by these names
             self.definitions.append(f"{name}.__qualname__ = {value.__qualname__!r}")
         return name
 
@@ -130,9 +137,13 @@ class Source:
         namespace: the globals it reads, and what its closure holds.
     """
 
-    def __init__(self, value: Any, name: str, node: ast.AST, file_text: str, namespace: dict[str, Any]):
+    def __init__(
+        self, value: Any, name: str, node: ast.AST, file_text: str, namespace: dict[str, Any]
+    ):
         self.value, self.name, self.node, self.namespace = value, name, node, namespace
-        self.text = ast.get_source_segment(file_text, node) or "" if not name else segment(file_text, node)
+        self.text = (
+            ast.get_source_segment(file_text, node) or "" if not name else segment(file_text, node)
+        )
 
     @staticmethod
     def of(value: Any) -> Source:
@@ -146,7 +157,11 @@ class Source:
         while tables:
             table = tables.pop()
             top = table.get_type() == "module"
-            found |= {s.get_name() for s in table.get_symbols() if s.is_referenced() and (top or s.is_global())}
+            found |= {
+                s.get_name()
+                for s in table.get_symbols()
+                if s.is_referenced() and (top or s.is_global())
+            }
             tables += table.get_children()
         return {name for name in found if not hasattr(builtins, name) or name in self.namespace}
 
@@ -160,7 +175,12 @@ class Source:
             return
         written = _assigned(self.node)
         for key, value in vars(self.value).items():
-            if key.startswith("__") or callable(value) or hasattr(value, "__get__") or key == "_abc_impl":
+            if (
+                key.startswith("__")
+                or callable(value)
+                or hasattr(value, "__get__")
+                or key == "_abc_impl"
+            ):
                 continue
             if key in written and (written[key] is None or _literally(written[key], value)):
                 continue
@@ -175,7 +195,9 @@ class _File:
     def __init__(self, name: str, namespace: dict[str, Any]):
         self.text = "".join(linecache.getlines(name, namespace))
         if not self.text:
-            raise NoSource("its source is not known to Python, as of what is typed into a plain session")
+            raise NoSource(
+                "its source is not known to Python, as of what is typed into a plain session"
+            )
         try:
             self.tree = ast.parse(self.text)
         except (SyntaxError, ValueError, RecursionError):
@@ -206,11 +228,19 @@ def _of_function(function: FunctionType) -> Source:
     namespace = {**inner.__globals__, **_closure(inner)}
     if code.co_name == "<lambda>":
         for node in ast.walk(file.tree):
-            if isinstance(node, ast.Lambda) and node.lineno >= code.co_firstlineno and _written_as(node, file, code):
+            if (
+                isinstance(node, ast.Lambda)
+                and node.lineno >= code.co_firstlineno
+                and _written_as(node, file, code)
+            ):
                 return Source(function, "", node, file.text, namespace)
         raise NoSource("the place where the lambda is written was not found")
     for node in ast.walk(file.tree):
-        if isinstance(node, ast.FunctionDef) and node.name == code.co_name and _first(node) == code.co_firstlineno:
+        if (
+            isinstance(node, ast.FunctionDef)
+            and node.name == code.co_name
+            and _first(node) == code.co_firstlineno
+        ):
             return Source(function, node.name, node, file.text, namespace)
     raise NoSource(f"the place where `{code.co_name}` is defined was not found")
 
@@ -218,20 +248,35 @@ def _of_function(function: FunctionType) -> Source:
 def _of_class(kind: type) -> Source:
     methods = [inspect.unwrap(one) for one in _functions(kind)]
     own = [one for one in methods if not one.__code__.co_filename.startswith("<string>")]
-    named = [one for one in own if one.__qualname__ == f"{kind.__qualname__}.{one.__code__.co_name}" and one.__code__.co_name != "<lambda>"]
+    named = [
+        one
+        for one in own
+        if one.__qualname__ == f"{kind.__qualname__}.{one.__code__.co_name}"
+        and one.__code__.co_name != "<lambda>"
+    ]
     if not named:
         return _without_methods(kind, own)
     first = named[0].__code__
     file = _File(first.co_filename, named[0].__globals__)
     lines = first.co_firstlineno
-    nodes = [node for node in ast.walk(file.tree) if isinstance(node, ast.ClassDef) and node.name == kind.__name__
-             and node.lineno <= lines <= (node.end_lineno or 0)]
+    nodes = [
+        node
+        for node in ast.walk(file.tree)
+        if isinstance(node, ast.ClassDef)
+        and node.name == kind.__name__
+        and node.lineno <= lines <= (node.end_lineno or 0)
+    ]
     if not nodes:
         raise NoSource(f"the place where class `{kind.__name__}` is defined was not found")
     node = max(nodes, key=lambda one: one.lineno)
     for method in own:
-        if method.__code__.co_filename != first.co_filename or not node.lineno <= method.__code__.co_firstlineno <= (node.end_lineno or 0):
-            raise NoSource(f"`{kind.__name__}.{method.__name__}` was set after the class was defined")
+        if (
+            method.__code__.co_filename != first.co_filename
+            or not node.lineno <= method.__code__.co_firstlineno <= (node.end_lineno or 0)
+        ):
+            raise NoSource(
+                f"`{kind.__name__}.{method.__name__}` was set after the class was defined"
+            )
         file.check(method.__code__)
     namespace = {**{base.__name__: base for base in kind.__bases__}, **named[0].__globals__}
     for method in own:
@@ -242,7 +287,10 @@ def _of_class(kind: type) -> Source:
 def _without_methods(kind: type, own: list[FunctionType]) -> Source:
     """Find a class by its name alone: the only one of that name at the top of its module, or of a notebook's cells."""
     module = sys.modules.get(kind.__module__)
-    names = [getattr(module, "__file__", None) or "", *(name for name in linecache.cache if not os.path.isfile(name))]
+    names = [
+        getattr(module, "__file__", None) or "",
+        *(name for name in linecache.cache if not os.path.isfile(name)),
+    ]
     namespace = {**{base.__name__: base for base in kind.__bases__}, **vars(module)}
     found = []
     for name in names:
@@ -250,7 +298,11 @@ def _without_methods(kind: type, own: list[FunctionType]) -> Source:
             file = _File(name, {})
         except NoSource:
             continue
-        found += [(node, file) for node in file.tree.body if isinstance(node, ast.ClassDef) and node.name == kind.__name__]
+        found += [
+            (node, file)
+            for node in file.tree.body
+            if isinstance(node, ast.ClassDef) and node.name == kind.__name__
+        ]
     if own or len({ast.dump(node) for node, _ in found}) != 1 or kind.__qualname__ != kind.__name__:
         raise NoSource(f"class `{kind.__name__}` has no method by which its source could be found")
     return Source(kind, kind.__name__, found[-1][0], found[-1][1].text, namespace)
@@ -258,7 +310,11 @@ def _without_methods(kind: type, own: list[FunctionType]) -> Source:
 
 def _functions(kind: type) -> Iterator[FunctionType]:
     for value in vars(kind).values():
-        held = [value.fget, value.fset, value.fdel] if isinstance(value, property) else [getattr(value, "__func__", value)]
+        held = (
+            [value.fget, value.fset, value.fdel]
+            if isinstance(value, property)
+            else [getattr(value, "__func__", value)]
+        )
         yield from (one for one in held if isinstance(one, FunctionType))
 
 
@@ -274,9 +330,25 @@ def _closure(function: FunctionType) -> dict[str, Any]:
 
 
 def _same(one: CodeType, other: CodeType) -> bool:
-    return ((one.co_name, one.co_firstlineno, one.co_code, one.co_names, one.co_varnames, one.co_freevars)
-            == (other.co_name, other.co_firstlineno, other.co_code, other.co_names, other.co_varnames, other.co_freevars)
-            and all(a == b for a, b in zip(one.co_consts, other.co_consts) if not isinstance(a, (CodeType, frozenset))))
+    return (
+        one.co_name,
+        one.co_firstlineno,
+        one.co_code,
+        one.co_names,
+        one.co_varnames,
+        one.co_freevars,
+    ) == (
+        other.co_name,
+        other.co_firstlineno,
+        other.co_code,
+        other.co_names,
+        other.co_varnames,
+        other.co_freevars,
+    ) and all(
+        a == b
+        for a, b in zip(one.co_consts, other.co_consts)
+        if not isinstance(a, (CodeType, frozenset))
+    )
 
 
 def _written_as(node: ast.Lambda, file: _File, code: CodeType) -> bool:
@@ -285,8 +357,13 @@ def _written_as(node: ast.Lambda, file: _File, code: CodeType) -> bool:
     made = compile(f"({text})", "<text>", "eval", dont_inherit=True).co_consts
     found = next((one for one in made if isinstance(one, CodeType)), None)
     free = set(code.co_freevars)
-    return found is not None and found.co_varnames == code.co_varnames and set(found.co_names) == set(code.co_names) | free and [
-        c for c in found.co_consts if not isinstance(c, CodeType)] == [c for c in code.co_consts if not isinstance(c, CodeType)]
+    return (
+        found is not None
+        and found.co_varnames == code.co_varnames
+        and set(found.co_names) == set(code.co_names) | free
+        and [c for c in found.co_consts if not isinstance(c, CodeType)]
+        == [c for c in code.co_consts if not isinstance(c, CodeType)]
+    )
 
 
 def _first(node: ast.FunctionDef | ast.ClassDef) -> int:
@@ -296,7 +373,9 @@ def _first(node: ast.FunctionDef | ast.ClassDef) -> int:
 def segment(text: str, node: ast.AST) -> str:
     """Return the whole lines of a statement, with decorators, dedented."""
     assert isinstance(node, (ast.FunctionDef, ast.ClassDef))
-    return textwrap.dedent("".join(text.splitlines(keepends=True)[_first(node) - 1 : node.end_lineno])).rstrip()
+    return textwrap.dedent(
+        "".join(text.splitlines(keepends=True)[_first(node) - 1 : node.end_lineno])
+    ).rstrip()
 
 
 def _assigned(node: ast.ClassDef) -> dict[str, ast.expr | None]:
@@ -305,9 +384,17 @@ def _assigned(node: ast.ClassDef) -> dict[str, ast.expr | None]:
     for statement in node.body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             continue
-        result |= {one.id: None for one in ast.walk(statement) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+        result |= {
+            one.id: None
+            for one in ast.walk(statement)
+            if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
+        }
         if isinstance(statement, ast.Assign):
-            result |= {target.id: statement.value for target in statement.targets if isinstance(target, ast.Name)}
+            result |= {
+                target.id: statement.value
+                for target in statement.targets
+                if isinstance(target, ast.Name)
+            }
         elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             result[statement.target.id] = statement.value
     return result
@@ -341,18 +428,30 @@ def _constant(value: Any) -> bool:
 
 # ---------------------------------------------------------------- what can be imported
 
+
 def import_path(value: Any) -> tuple[str, str] | None:
     """Return module and dotted name by which another process can import `value`."""
-    for kind, one in vars(types).items() if isinstance(value, type) and value.__module__ == "builtins" else ():
+    for kind, one in (
+        vars(types).items() if isinstance(value, type) and value.__module__ == "builtins" else ()
+    ):
         if one is value:  # of a method, for example, whose class says that it is in `builtins`
             return "types", kind
     module = getattr(value, "__module__", None)
     if module is None and isinstance(value, BuiltinFunctionType):
         module = "builtins"
-    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None) or getattr(value, "_name", None)
+    name = (
+        getattr(value, "__qualname__", None)
+        or getattr(value, "__name__", None)
+        or getattr(value, "_name", None)
+    )
     if isinstance(value, BuiltinFunctionType) and getattr(torch._C._nn, str(name), None) is value:
         module = "torch._C._nn"
-    if not isinstance(module, str) or not isinstance(name, str) or "<" in name or not importable(module):
+    if (
+        not isinstance(module, str)
+        or not isinstance(name, str)
+        or "<" in name
+        or not importable(module)
+    ):
         return None
     held: Any = sys.modules.get(module)
     for part in name.split("."):
@@ -367,10 +466,16 @@ def importable(module: str) -> bool:
         return False
     spec = getattr(held, "__spec__", None)
     file = getattr(held, "__file__", None)
-    if module in sys.builtin_module_names or (spec is not None and spec.origin in ("built-in", "frozen")):
+    if module in sys.builtin_module_names or (
+        spec is not None and spec.origin in ("built-in", "frozen")
+    ):
         return True
     try:
-        return spec is not None and importlib.util.find_spec(module) is not None and (file is None or os.path.exists(file))
+        return (
+            spec is not None
+            and importlib.util.find_spec(module) is not None
+            and (file is None or os.path.exists(file))
+        )
     except (ImportError, AttributeError, ValueError):
         return module.startswith("torch.")  # parts of torch that are made while it is imported
 
@@ -385,7 +490,10 @@ def root_of(module: str) -> str | None:
     path = Path(file).resolve()
     root = path.parents[1] if inside and path.name == "__init__.py" else path.parent
     installed = {str(Path(folder).resolve()) for folder in sysconfig.get_paths().values()}
-    if str(root) in installed or {"site-packages", "dist-packages"} & set(root.parts) or any(
-            str(root).startswith(f"{folder}/") for folder in (sysconfig.get_path("stdlib"),)):
+    if (
+        str(root) in installed
+        or {"site-packages", "dist-packages"} & set(root.parts)
+        or any(str(root).startswith(f"{folder}/") for folder in (sysconfig.get_path("stdlib"),))
+    ):
         return None
     return str(root)

@@ -105,7 +105,11 @@ class Written:
 
     def at_home(self, text: str) -> str:
         """Return the text of a drop-in for this class, made earlier, that reads its weights here: candidates may read nothing else."""
-        return placed(text, repr(str(self.folder / VALUES))) if f"class {self.entry}(" in text else text
+        return (
+            placed(text, repr(str(self.folder / VALUES)))
+            if f"class {self.entry}(" in text
+            else text
+        )
 
 
 @dataclass
@@ -119,7 +123,13 @@ class _Draft:
     how: str
 
 
-def write(subject: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any], also: Any = None, distrusted: str = "") -> Written:
+def write(
+    subject: Any,
+    inputs: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    also: Any = None,
+    distrusted: str = "",
+) -> Written:
     """Write the task file of a live module or function.
 
     Args:
@@ -135,19 +145,37 @@ def write(subject: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any], also: 
     """
     subject = getattr(subject, "_orig_mod", subject) if isinstance(subject, nn.Module) else subject
     if not callable(subject):
-        raise UsageError(f"a {type(subject).__name__} is no module and no function", "give an nn.Module, a function, or model.py:Name")
+        raise UsageError(
+            f"a {type(subject).__name__} is no module and no function",
+            "give an nn.Module, a function, or model.py:Name",
+        )
     if isinstance(subject, type):
-        raise UsageError(f"`{subject.__name__}` is a class", f"give an instance, {subject.__name__}(…)")
+        raise UsageError(
+            f"`{subject.__name__}` is a class", f"give an instance, {subject.__name__}(…)"
+        )
     if not inputs and not kwargs:
-        raise UsageError("example inputs are missing", "give what the module is called with: dvk.optimize(module, x)")
+        raise UsageError(
+            "example inputs are missing",
+            "give what the module is called with: dvk.optimize(module, x)",
+        )
     device = device_of(subject, (inputs, kwargs))
     call = _named(subject, list(inputs), dict(kwargs)) if kwargs else list(inputs)
-    drafts = [_of_graph(subject, inputs, kwargs, call, device, "", False, distrusted) if distrusted
-              else _draft(subject, inputs, kwargs, call, device, stem="")]
+    drafts = [
+        _of_graph(subject, inputs, kwargs, call, device, "", False, distrusted)
+        if distrusted
+        else _draft(subject, inputs, kwargs, call, device, stem="")
+    ]
     if also is not None:
         drafts.append(_draft(also, inputs, kwargs, None, device, stem=CANDIDATE))
     folder = _keep(drafts)
-    return Written(f"{folder / drafts[0].stem}.py:{drafts[0].entry}", folder, drafts[0].entry, device, drafts[0].how, subject)
+    return Written(
+        f"{folder / drafts[0].stem}.py:{drafts[0].entry}",
+        folder,
+        drafts[0].entry,
+        device,
+        drafts[0].how,
+        subject,
+    )
 
 
 def device_of(subject: Any, call: Any) -> str:
@@ -159,20 +187,32 @@ def device_of(subject: Any, call: Any) -> str:
     tensors = [*subject.parameters(), *subject.buffers()] if isinstance(subject, nn.Module) else []
     own = {tensor.device.type for tensor in tensors}
     if "meta" in own:
-        raise UsageError("the module is on the meta device, so it has no weights to judge with",
-                         "give it weights first: module.to_empty(device=\"cpu\"), then load_state_dict")
+        raise UsageError(
+            "the module is on the meta device, so it has no weights to judge with",
+            'give it weights first: module.to_empty(device="cpu"), then load_state_dict',
+        )
     theirs: set[str] = set()
     map_tensors(lambda tensor: theirs.add(tensor.device.type) or tensor, call)  # type: ignore[func-returns-value]
     kinds = own | (theirs if theirs != {"cpu"} or not own else theirs)
     if len(kinds) > 1:
-        raise UsageError(f"the module and its inputs are on {' and '.join(sorted(kinds))}", "move all of them to one device")
+        raise UsageError(
+            f"the module and its inputs are on {' and '.join(sorted(kinds))}",
+            "move all of them to one device",
+        )
     kind = next(iter(kinds), "cpu")
     if kind not in ("cpu", "cuda"):
         raise UsageError(f"the module is on `{kind}`", "move it and its inputs to cpu or cuda")
     return kind
 
 
-def _draft(subject: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any], call: Any, device: str, stem: str) -> _Draft:
+def _draft(
+    subject: Any,
+    inputs: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    call: Any,
+    device: str,
+    stem: str,
+) -> _Draft:
     candidate = bool(stem)
     try:
         return _of_source(subject, call, device, stem, candidate)
@@ -185,14 +225,21 @@ def _draft(subject: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any], call:
 
 # ---------------------------------------------------------------- from source
 
+
 def _of_source(subject: Any, call: Any, device: str, stem: str, candidate: bool) -> _Draft:
     text, files = Text(), {}
-    function = isinstance(subject, FunctionType) or (not isinstance(subject, nn.Module) and import_path(subject) is not None)
+    function = isinstance(subject, FunctionType) or (
+        not isinstance(subject, nn.Module) and import_path(subject) is not None
+    )
     if function:
         kind = subject.__name__ if subject.__name__.isidentifier() else "function"
         text.bind(kind, subject)
         stem = stem or kind
-        tail = f"\n\nclass ModelNew(torch.nn.Module):\n    forward = staticmethod({kind})\n" if candidate else ""
+        tail = (
+            f"\n\nclass ModelNew(torch.nn.Module):\n    forward = staticmethod({kind})\n"
+            if candidate
+            else ""
+        )
         entry = kind
     else:
         module = isinstance(subject, nn.Module)
@@ -208,13 +255,19 @@ def _of_source(subject: Any, call: Any, device: str, stem: str, candidate: bool)
         if module:
             kind = text.define(type(subject)) if import_path(type(subject)) is None else name
             text.bind(kind, type(subject))
-            tail = (f'\n\nclass {entry}({kind}):\n    """The {kind} that was given, with its weights and attributes."""\n\n'
-                    f'    def __init__(self):\n        self.__dict__ = _dvk_read("{stem}.pt").__dict__\n')
+            tail = (
+                f'\n\nclass {entry}({kind}):\n    """The {kind} that was given, with its weights and attributes."""\n\n'
+                f'    def __init__(self):\n        self.__dict__ = _dvk_read("{stem}.pt").__dict__\n'
+            )
         else:
-            tail = (f'\n\ndef {name}(*args, **kwargs):\n    if "{stem}" not in _dvk_held:\n'
-                    f'        _dvk_held["{stem}"] = _dvk_read("{stem}.pt")\n    return _dvk_held["{stem}"](*args, **kwargs)\n')
+            tail = (
+                f'\n\ndef {name}(*args, **kwargs):\n    if "{stem}" not in _dvk_held:\n'
+                f'        _dvk_held["{stem}"] = _dvk_read("{stem}.pt")\n    return _dvk_held["{stem}"](*args, **kwargs)\n'
+            )
             if candidate:
-                tail += f"\n\nclass ModelNew(torch.nn.Module):\n    forward = staticmethod({name})\n"
+                tail += (
+                    f"\n\nclass ModelNew(torch.nn.Module):\n    forward = staticmethod({name})\n"
+                )
         if entry in text.bound and text.bound[entry] is not subject:
             raise NoSource(f"it uses the name `{entry}`")
     if text.values:
@@ -232,7 +285,9 @@ def _joined(text: Text, device: str, title: str, tail: str) -> str:
         if importable.refused(root):
             raise NoSource(f"it imports from `{root}`, which candidates may not read")
     paths = "".join(f"sys.path.append({root!r})\n" for root in text.roots)
-    imports = dict.fromkeys(["import os", "import sys", "import torch", "import torch.utils._pytree"])
+    imports = dict.fromkeys(
+        ["import os", "import sys", "import torch", "import torch.utils._pytree"]
+    )
     own = dict.fromkeys(one for one in text.imports if one not in imports)
     head = f"# {title}\n" + "\n".join(imports) + f"\n\n{paths}" + "\n".join(own)
     body = "".join(f"\n\n{one}\n" for one in text.definitions)
@@ -243,7 +298,11 @@ def _unpatched(kind: type) -> None:
     """Raise NoSource if a method of an importable class was replaced from a script or session: an import would not repeat that."""
     for base in kind.__mro__:
         for name, value in vars(base).items():
-            if isinstance(value, FunctionType) and base.__module__ != "__main__" and value.__globals__.get("__name__") == "__main__":
+            if (
+                isinstance(value, FunctionType)
+                and base.__module__ != "__main__"
+                and value.__globals__.get("__name__") == "__main__"
+            ):
                 if import_path(base) is not None:
                     raise NoSource(f"`{base.__name__}.{name}` was replaced")
 
@@ -275,7 +334,11 @@ class _Writer(pickle.Pickler):
 
     def reducer_override(self, value: Any) -> Any:
         # By default a bound method is looked up by name, and one that was put on the instance would find itself.
-        return (MethodType, (value.__func__, value.__self__)) if isinstance(value, MethodType) else NotImplemented
+        return (
+            (MethodType, (value.__func__, value.__self__))
+            if isinstance(value, MethodType)
+            else NotImplemented
+        )
 
 
 def dumped(value: Any, text: Text) -> bytes:
@@ -297,16 +360,35 @@ def dumped(value: Any, text: Text) -> bytes:
 
 # ---------------------------------------------------------------- from a captured graph
 
-def _of_graph(subject: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any], call: Any, device: str, stem: str, candidate: bool,
-              why: str) -> _Draft:
-    name = type(subject).__name__ if isinstance(subject, nn.Module) else getattr(subject, "__name__", "function")
+
+def _of_graph(
+    subject: Any,
+    inputs: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    call: Any,
+    device: str,
+    stem: str,
+    candidate: bool,
+    why: str,
+) -> _Draft:
+    name = (
+        type(subject).__name__
+        if isinstance(subject, nn.Module)
+        else getattr(subject, "__name__", "function")
+    )
     name = name if name.isidentifier() else "function"
     stem, entry = stem or name.lower(), "ModelNew" if candidate else f"Live{name}"
-    positional = list(_named(subject, list(inputs), dict(kwargs)))[: len(inputs)] if kwargs else [f"x{i}" for i in range(len(inputs))]
+    positional = (
+        list(_named(subject, list(inputs), dict(kwargs)))[: len(inputs)]
+        if kwargs
+        else [f"x{i}" for i in range(len(inputs))]
+    )
     text = Text()
     forward, held = graphed(subject, positional, inputs, kwargs, text, why)
-    tail = (f'\n\nclass {entry}(torch.nn.Module):\n    """The graph of the {name} that was given, as torch.export captured it."""\n\n'
-            f'    def __init__(self):\n        super().__init__()\n        self.__dict__ = _dvk_read("{stem}.pt").__dict__\n\n{forward}\n')
+    tail = (
+        f'\n\nclass {entry}(torch.nn.Module):\n    """The graph of the {name} that was given, as torch.export captured it."""\n\n'
+        f'    def __init__(self):\n        super().__init__()\n        self.__dict__ = _dvk_read("{stem}.pt").__dict__\n\n{forward}\n'
+    )
     files = {f"{stem}.pt": dumped(held, text)}
     if call is not None:
         files[f"{stem}_inputs.pt"] = dumped(call, text)
@@ -317,6 +399,7 @@ def _of_graph(subject: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any], ca
 
 # ---------------------------------------------------------------- calls and files
 
+
 def _named(subject: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return a call with keyword arguments only."""
     forward = subject.forward if isinstance(subject, nn.Module) else subject
@@ -324,19 +407,36 @@ def _named(subject: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[str, A
         signature = inspect.signature(forward)
         bound = signature.bind(*args, **kwargs)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"the example inputs do not fit: {error}", "give what the module is called with") from None
+        raise UsageError(
+            f"the example inputs do not fit: {error}", "give what the module is called with"
+        ) from None
     result: dict[str, Any] = {}
     for name, value in bound.arguments.items():
         kind = signature.parameters[name].kind
-        if kind is inspect.Parameter.VAR_POSITIONAL or kind is inspect.Parameter.POSITIONAL_ONLY and kwargs:
-            raise UsageError(f"`{name}` cannot be given by name, and other inputs are", "give all inputs by position")
+        if (
+            kind is inspect.Parameter.VAR_POSITIONAL
+            or kind is inspect.Parameter.POSITIONAL_ONLY
+            and kwargs
+        ):
+            raise UsageError(
+                f"`{name}` cannot be given by name, and other inputs are",
+                "give all inputs by position",
+            )
         result |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
     return result
 
 
 def _keep(drafts: Sequence[_Draft]) -> Path:
     """Return the folder with the files, written if it is missing."""
-    parts = [part for one in drafts for part in (one.stem, one.text, *(f"{name} {_digest(held)}" for name, held in one.files.items()))]
+    parts = [
+        part
+        for one in drafts
+        for part in (
+            one.stem,
+            one.text,
+            *(f"{name} {_digest(held)}" for name, held in one.files.items()),
+        )
+    ]
     live = home() / "live"
     folder = live / content_hash(*parts)
     if folder.is_dir():
@@ -349,7 +449,9 @@ def _keep(drafts: Sequence[_Draft]) -> Path:
     aside = Path(tempfile.mkdtemp(dir=live, prefix="making-"))
     (aside / VALUES).mkdir()
     for one in drafts:
-        (aside / f"{one.stem}.py").write_text(placed(one.text, repr(str(folder / VALUES))), encoding="utf-8")
+        (aside / f"{one.stem}.py").write_text(
+            placed(one.text, repr(str(folder / VALUES))), encoding="utf-8"
+        )
         for name, held in one.files.items():
             (aside / VALUES / name).write_bytes(held)
     aside.chmod(0o755)
@@ -366,4 +468,7 @@ def _digest(held: bytes) -> str:
 
 def placed(text: str, folder: str) -> str:
     """Return the text of a task file or drop-in, with an expression for the folder of its other files."""
-    return "\n".join(f"{FOLDER} = {folder}" if line.startswith(f"{FOLDER} = ") else line for line in text.split("\n"))
+    return "\n".join(
+        f"{FOLDER} = {folder}" if line.startswith(f"{FOLDER} = ") else line
+        for line in text.split("\n")
+    )

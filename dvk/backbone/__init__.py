@@ -40,20 +40,39 @@ Dialect = Literal["chat", "compact", "davinci"]
 class Conversation(Record):
     """A model's input."""
 
-    messages: tuple[dict[str, Any], ...] = Field(description="OpenAI-style messages: role, content, perhaps tool_calls.")
+    messages: tuple[dict[str, Any], ...] = Field(
+        description="OpenAI-style messages: role, content, perhaps tool_calls."
+    )
     tools: tuple[dict[str, Any], ...] = Field((), description="OpenAI-style tool schemas.")
-    begun: tuple[int, ...] = Field((), description="Token ids that the answer begins with; only for models that tell `alternatives`.")
+    begun: tuple[int, ...] = Field(
+        (),
+        description="Token ids that the answer begins with; only for models that tell `alternatives`.",
+    )
 
 
 class Sampling(Record):
     """Sampling settings of completions."""
 
-    temperature: float = Field(1.0, ge=0, description="Divides the logits; 0 takes the most likely token.")
-    top_p: float = Field(1.0, gt=0, le=1, description="Only the most likely tokens that hold this share of the probability.")
+    temperature: float = Field(
+        1.0, ge=0, description="Divides the logits; 0 takes the most likely token."
+    )
+    top_p: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Only the most likely tokens that hold this share of the probability.",
+    )
     max_tokens: int = Field(2048, ge=1, description="Longest completion.")
-    stop: tuple[str, ...] = Field((), description="Texts that end a completion and are cut from it, as is what follows.")
-    seed: int | None = Field(None, description="Equal seeds give equal completions, whatever else is in the batch; null draws one.")
-    alternatives: bool = Field(False, description="Also return likely alternatives; remote models do not.")
+    stop: tuple[str, ...] = Field(
+        (), description="Texts that end a completion and are cut from it, as is what follows."
+    )
+    seed: int | None = Field(
+        None,
+        description="Equal seeds give equal completions, whatever else is in the batch; null draws one.",
+    )
+    alternatives: bool = Field(
+        False, description="Also return likely alternatives; remote models do not."
+    )
 
     def cut(self, text: str) -> str:
         """The text before the first of the stop texts."""
@@ -67,18 +86,30 @@ class Alternative(Record):
     position: int = Field(ge=0, description="Tokens of the answer before it.")
     at: int = Field(ge=0, description="Characters of the answer before it.")
     token: int = Field(description="Its id.")
-    logprob: float = Field(le=0, description="Its log-probability after those, at temperature 1, in nats.")
+    logprob: float = Field(
+        le=0, description="Its log-probability after those, at temperature 1, in nats."
+    )
 
 
 class Completion(Record):
     """A model's answer."""
 
     text: str = Field(description="The answer without its stop token or stop text.")
-    tokens: Tokens | None = Field(None, description="The same as token ids; null where the backbone does not tell them.")
-    finish: Literal["stop", "length", "error"] = Field(description="Ended by itself, at the token limit, or because it failed.")
-    error: str | None = Field(None, description="What failed; present if and only if finish is `error`.")
-    tool_calls: tuple[dict[str, Any], ...] = Field((), description="OpenAI-style tool calls, where a server parses them out of the text.")
-    alternatives: tuple[Alternative, ...] = Field((), description="Where asked for: the likelier ones at each position, in their order.")
+    tokens: Tokens | None = Field(
+        None, description="The same as token ids; null where the backbone does not tell them."
+    )
+    finish: Literal["stop", "length", "error"] = Field(
+        description="Ended by itself, at the token limit, or because it failed."
+    )
+    error: str | None = Field(
+        None, description="What failed; present if and only if finish is `error`."
+    )
+    tool_calls: tuple[dict[str, Any], ...] = Field(
+        (), description="OpenAI-style tool calls, where a server parses them out of the text."
+    )
+    alternatives: tuple[Alternative, ...] = Field(
+        (), description="Where asked for: the likelier ones at each position, in their order."
+    )
 
     @field_validator("text", "error", "tool_calls", mode="before")
     @classmethod
@@ -104,7 +135,13 @@ class TokenUsage:
     """None if the price is unknown."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
-    def add(self, prompt_tokens: int = 0, completion_tokens: int = 0, seconds: float = 0.0, cost_usd: float | None = None) -> None:
+    def add(
+        self,
+        prompt_tokens: int = 0,
+        completion_tokens: int = 0,
+        seconds: float = 0.0,
+        cost_usd: float | None = None,
+    ) -> None:
         """Count one more call."""
         with self._lock:
             self.prompt_tokens += prompt_tokens
@@ -123,7 +160,9 @@ class Backbone(Protocol):
     dialect: Dialect
     usage: TokenUsage
 
-    def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
+    def generate(
+        self, conversations: Sequence[Conversation], sampling: Sampling
+    ) -> list[Completion]:
         """One completion a conversation, in their order; a conversation that cannot be answered finishes with `error`.
 
         Raises:
@@ -191,7 +230,9 @@ def known(spec: str) -> bool:
     return spec.partition(":")[0] in BACKBONES or spec.rpartition(":")[0].endswith(".py")
 
 
-def open_backbone(spec: str, config: Config | None = None, *, device: str | None = None) -> Backbone:
+def open_backbone(
+    spec: str, config: Config | None = None, *, device: str | None = None
+) -> Backbone:
     """The backbone that `spec` stands for.
 
     Args:
@@ -208,5 +249,7 @@ def open_backbone(spec: str, config: Config | None = None, *, device: str | None
     name, _, argument = spec.partition(":")
     if name not in BACKBONES:
         name, argument = spec, ""
-    backbone: Backbone = registry.resolve(name, BACKBONES, "backbone")(argument, config or Config(), device=device)
+    backbone: Backbone = registry.resolve(name, BACKBONES, "backbone")(
+        argument, config or Config(), device=device
+    )
     return backbone

@@ -70,12 +70,18 @@ class ChatTemplate:
         """
         try:
             text: str = self.tokenizer.apply_chat_template(
-                [_with_objects(message) for message in conversation.messages], tools=list(conversation.tools) or None,
-                chat_template=self.template, add_generation_prompt=True, tokenize=False, enable_thinking=self.thinking,
-            )  # fmt: skip
+                [_with_objects(message) for message in conversation.messages],
+                tools=list(conversation.tools) or None,
+                chat_template=self.template,
+                add_generation_prompt=True,
+                tokenize=False,
+                enable_thinking=self.thinking,
+            )
         except TemplateError as error:
             problem = f"the chat template of `{self.name}` refuses these messages: {error}"
-            raise UsageError(problem, "change the order or the roles of the messages, or use another model") from None
+            raise UsageError(
+                problem, "change the order or the roles of the messages, or use another model"
+            ) from None
         return text
 
     def encode(self, conversation: Conversation) -> tuple[int, ...]:

@@ -34,29 +34,42 @@ class EndpointBackbone:
     def __init__(self, argument: str, config: Config, *, device: str | None = None):
         settings = config.backbone
         if not argument:
-            raise UsageError("`endpoint` needs a model", "write endpoint:MODEL, the name by which the server knows it")
+            raise UsageError(
+                "`endpoint` needs a model",
+                "write endpoint:MODEL, the name by which the server knows it",
+            )
         self.name, self.model = f"endpoint:{argument}", argument
         self.hosted = True
         self.dialect: Dialect = "chat"
         self.settings = settings
         known = settings.prompt_usd is not None and settings.completion_usd is not None
-        self.prices = (settings.prompt_usd or 0.0, settings.completion_usd or 0.0) if known else None
+        self.prices = (
+            (settings.prompt_usd or 0.0, settings.completion_usd or 0.0) if known else None
+        )
         """USD of a million prompt and a million completion tokens."""
         self.usage = TokenUsage(cost_usd=0.0 if known else None)
         self.url = settings.endpoint_url or os.environ.get("OPENAI_BASE_URL")
         key = os.environ.get(settings.api_key_env)
         if not self.url and not key:
             problem = f"neither a server's URL nor a key: $OPENAI_BASE_URL and ${settings.api_key_env} are not set"
-            raise UsageError(problem, "give --set backbone.endpoint_url=http://HOST:PORT/v1, or export a key")
+            raise UsageError(
+                problem, "give --set backbone.endpoint_url=http://HOST:PORT/v1, or export a key"
+            )
         # A private server needs no key, but the client requires one.
         self.client = openai.OpenAI(
-            base_url=self.url, api_key=key or "none", max_retries=settings.retries, timeout=settings.timeout_s)
+            base_url=self.url,
+            api_key=key or "none",
+            max_retries=settings.retries,
+            timeout=settings.timeout_s,
+        )
         self.elsewhere = urlsplit(str(self.client.base_url)).hostname not in LOOPBACK
         """Whether it writes on another machine, so that its work does not disturb timing here."""
         self.limit_name = "max_tokens"
         """Servers of OpenAI's own newest models require `max_completion_tokens`, which older servers do not know."""
 
-    def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
+    def generate(
+        self, conversations: Sequence[Conversation], sampling: Sampling
+    ) -> list[Completion]:
         """One completion a conversation, in their order, `concurrency` of them in flight at once.
 
         Raises:
@@ -66,18 +79,32 @@ class EndpointBackbone:
         if not conversations:
             return []
         seeds: list[int | None] = [None] * len(conversations)
-        if sampling.seed is not None:  # equal conversations draw differently, as with dvk's own sampler
-            seeds = [key >> 33 for key in keys_for([c.model_dump_json().encode() for c in conversations], sampling.seed)]
-        answers = self._side_by_side([(conversation, sampling, seed) for conversation, seed in zip(conversations, seeds)])
+        if (
+            sampling.seed is not None
+        ):  # equal conversations draw differently, as with dvk's own sampler
+            seeds = [
+                key >> 33
+                for key in keys_for(
+                    [c.model_dump_json().encode() for c in conversations], sampling.seed
+                )
+            ]
+        answers = self._side_by_side(
+            [(conversation, sampling, seed) for conversation, seed in zip(conversations, seeds)]
+        )
         for answer in answers:
             if isinstance(answer, DvkError) and not isinstance(answer, MachineError):
                 raise answer
         lost = [answer for answer in answers if isinstance(answer, MachineError)]
         if len(lost) == len(answers):
             raise lost[0]
-        return [Completion(text="", finish="error", error=a.message) if isinstance(a, DvkError) else a for a in answers]
+        return [
+            Completion(text="", finish="error", error=a.message) if isinstance(a, DvkError) else a
+            for a in answers
+        ]
 
-    def _side_by_side(self, asked: Sequence[tuple[Conversation, Sampling, int | None]]) -> list[Completion | DvkError]:
+    def _side_by_side(
+        self, asked: Sequence[tuple[Conversation, Sampling, int | None]]
+    ) -> list[Completion | DvkError]:
         """The answers, in order. The threads are daemons: a server that never answers does not keep an ended process alive."""
         found: dict[int, Completion | DvkError | BaseException] = {}
         waiting = iter(enumerate(asked))
@@ -94,7 +121,10 @@ class EndpointBackbone:
                 except BaseException as error:  # noqa: BLE001 - raised again in the thread that asked
                     found[number] = error
 
-        threads = [threading.Thread(target=work, name="endpoint", daemon=True) for _ in range(min(self.settings.concurrency, len(asked)))]
+        threads = [
+            threading.Thread(target=work, name="endpoint", daemon=True)
+            for _ in range(min(self.settings.concurrency, len(asked)))
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -107,25 +137,54 @@ class EndpointBackbone:
             answers.append(answer)
         return answers
 
-    def _ask(self, conversation: Conversation, sampling: Sampling, seed: int | None) -> Completion | DvkError:
+    def _ask(
+        self, conversation: Conversation, sampling: Sampling, seed: int | None
+    ) -> Completion | DvkError:
         began, server = time.perf_counter(), f"the server at `{self.client.base_url}`"
         try:
             reply = self._request(conversation, sampling, seed)
         except openai.APIConnectionError as error:
-            problem = "took too long" if isinstance(error, openai.APITimeoutError) else "cannot be reached"
-            return MachineError(f"{server} {problem}", "start it, or correct backbone.endpoint_url or $OPENAI_BASE_URL")
+            problem = (
+                "took too long"
+                if isinstance(error, openai.APITimeoutError)
+                else "cannot be reached"
+            )
+            return MachineError(
+                f"{server} {problem}",
+                "start it, or correct backbone.endpoint_url or $OPENAI_BASE_URL",
+            )
         except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
-            return UsageError(f"{server} refuses the key: {_said(error)}", f"export ${self.settings.api_key_env}")
+            return UsageError(
+                f"{server} refuses the key: {_said(error)}", f"export ${self.settings.api_key_env}"
+            )
         except openai.NotFoundError as error:
-            return UsageError(f"{server} does not know `{self.model}`: {_said(error)}", "ask it for its models at /models")
+            return UsageError(
+                f"{server} does not know `{self.model}`: {_said(error)}",
+                "ask it for its models at /models",
+            )
         except openai.APIError as error:
-            return Completion(text="", finish="error", error=f"{type(error).__name__}: {_said(error)}")
+            return Completion(
+                text="", finish="error", error=f"{type(error).__name__}: {_said(error)}"
+            )
         except ValueError as error:  # invalid JSON despite its content type
-            return Completion(text="", finish="error", error=f"the server's answer cannot be read: {str(error)[:200]}")
+            return Completion(
+                text="",
+                finish="error",
+                error=f"the server's answer cannot be read: {str(error)[:200]}",
+            )
         try:
             return self._read(reply, sampling, time.perf_counter() - began)
-        except (AttributeError, TypeError, ValueError, LookupError):  # a web page, or JSON of another kind
-            return Completion(text="", finish="error", error=f"the server's answer is no chat completion: {str(reply)[:200]!r}")
+        except (
+            AttributeError,
+            TypeError,
+            ValueError,
+            LookupError,
+        ):  # a web page, or JSON of another kind
+            return Completion(
+                text="",
+                finish="error",
+                error=f"the server's answer is no chat completion: {str(reply)[:200]!r}",
+            )
 
     def _read(self, reply: Any, sampling: Sampling, seconds: float) -> Completion:
         self._count(reply.usage, seconds)
@@ -135,31 +194,48 @@ class EndpointBackbone:
         return Completion(
             text=sampling.cut(choice.message.content or ""),  # some servers send the stop text too
             finish="length" if choice.finish_reason == "length" else "stop",
-            tool_calls=tuple(call.model_dump(exclude_none=True) for call in choice.message.tool_calls or ()),
-        )  # fmt: skip
+            tool_calls=tuple(
+                call.model_dump(exclude_none=True) for call in choice.message.tool_calls or ()
+            ),
+        )
 
     def _request(self, conversation: Conversation, sampling: Sampling, seed: int | None) -> Any:
         asked: dict[str, Any] = {
-            "model": self.model, "messages": list(conversation.messages), "temperature": sampling.temperature,
+            "model": self.model,
+            "messages": list(conversation.messages),
+            "temperature": sampling.temperature,
             self.limit_name: sampling.max_tokens,
-        }  # fmt: skip
+        }
         optional = {
-            "tools": list(conversation.tools), "stop": list(sampling.stop), "seed": seed,
+            "tools": list(conversation.tools),
+            "stop": list(sampling.stop),
+            "seed": seed,
             "top_p": sampling.top_p if sampling.top_p < 1 else None,
-        }  # fmt: skip
-        asked.update({key: value for key, value in optional.items() if value or value == 0 and key == "seed"})
+        }
+        asked.update(
+            {key: value for key, value in optional.items() if value or value == 0 and key == "seed"}
+        )
         try:
             return self.client.chat.completions.create(**asked)
         except openai.BadRequestError as error:
-            if self.limit_name == "max_completion_tokens" or "max_completion_tokens" not in str(error):
+            if self.limit_name == "max_completion_tokens" or "max_completion_tokens" not in str(
+                error
+            ):
                 raise
             self.limit_name = "max_completion_tokens"
             return self._request(conversation, sampling, seed)
 
     def _count(self, used: Any, seconds: float) -> None:
-        read, written = (used.prompt_tokens or 0, used.completion_tokens or 0) if used is not None else (0, 0)
+        read, written = (
+            (used.prompt_tokens or 0, used.completion_tokens or 0) if used is not None else (0, 0)
+        )
         prices = self.prices
-        self.usage.add(read, written, seconds, None if prices is None else (read * prices[0] + written * prices[1]) / 1e6)
+        self.usage.add(
+            read,
+            written,
+            seconds,
+            None if prices is None else (read * prices[0] + written * prices[1]) / 1e6,
+        )
 
 
 def _said(error: openai.APIError) -> str:

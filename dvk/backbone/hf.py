@@ -19,7 +19,16 @@ from typing import Any
 import torch
 from torch.nn import Parameter
 
-from dvk.backbone import Alternative, Completion, Conversation, Sampling, Scores, ScoringRow, TokenUsage, scoring
+from dvk.backbone import (
+    Alternative,
+    Completion,
+    Conversation,
+    Sampling,
+    Scores,
+    ScoringRow,
+    TokenUsage,
+    scoring,
+)
 from dvk.backbone.chat import ChatTemplate
 from dvk.backbone.decoding import fallback, forward
 from dvk.backbone.decoding.engine import Engine, Sampled, decoding
@@ -48,7 +57,9 @@ def open_hf(argument: str, config: Config, *, device: str | None = None) -> HfBa
     """
     if not argument:
         raise UsageError("`hf` needs a model", "write hf:FOLDER or hf:NAME, e.g. hf:Qwen/Qwen3-8B")
-    return HfBackbone(load(argument, config.backbone, pick_device(device)), config.backbone, f"hf:{argument}")
+    return HfBackbone(
+        load(argument, config.backbone, pick_device(device)), config.backbone, f"hf:{argument}"
+    )
 
 
 class HfBackbone:
@@ -71,7 +82,11 @@ class HfBackbone:
         """Longest sequence in tokens."""
         self.vocabulary = inner.get_output_embeddings().weight.shape[0]
         listed = getattr(inner.generation_config, "eos_token_id", None)
-        ends = [self.chat.end, self.tokenizer.eos_token_id, *(listed if isinstance(listed, (list, tuple)) else [listed])]
+        ends = [
+            self.chat.end,
+            self.tokenizer.eos_token_id,
+            *(listed if isinstance(listed, (list, tuple)) else [listed]),
+        ]
         self.end_ids = tuple(sorted({end for end in ends if end is not None}))
         """Tokens that end an answer."""
         self.engine: Engine | None = None
@@ -90,12 +105,21 @@ class HfBackbone:
         """Token ids of an answer with the token that ends it."""
         return self.chat.encode_answer(text)
 
-    def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
+    def generate(
+        self, conversations: Sequence[Conversation], sampling: Sampling
+    ) -> list[Completion]:
         """One completion a conversation, in their order."""
-        return self.complete([self.encode(one) for one in conversations], sampling, [one.begun for one in conversations])
+        return self.complete(
+            [self.encode(one) for one in conversations],
+            sampling,
+            [one.begun for one in conversations],
+        )
 
     def complete(
-        self, prompts: Sequence[tuple[int, ...]], sampling: Sampling, begun: Sequence[tuple[int, ...]] | None = None
+        self,
+        prompts: Sequence[tuple[int, ...]],
+        sampling: Sampling,
+        begun: Sequence[tuple[int, ...]] | None = None,
     ) -> list[Completion]:
         """One completion a prompt of token ids, in their order.
 
@@ -105,28 +129,67 @@ class HfBackbone:
         began = time.perf_counter()
         begun = begun if begun is not None else [()] * len(prompts)
         asked = [(*prompt, *start) for prompt, start in zip(prompts, begun, strict=True)]
-        fits = [i for i, prompt in enumerate(prompts) if prompt and len(asked[i]) < self.positions and len(begun[i]) < sampling.max_tokens]
-        stops = Stops(self.tokenizer, self.vocabulary, self.end_ids, (*sampling.stop, *self.chat.stop))
+        fits = [
+            i
+            for i, prompt in enumerate(prompts)
+            if prompt and len(asked[i]) < self.positions and len(begun[i]) < sampling.max_tokens
+        ]
+        stops = Stops(
+            self.tokenizer, self.vocabulary, self.end_ids, (*sampling.stop, *self.chat.stop)
+        )
         limit = sampling.max_tokens - min((len(begun[i]) for i in fits), default=0)
-        with self._one_at_a_time, self._lane().shared_in_turns(self._rest) as give_way, decoding(self.model):
-            drawn = dict(zip(fits, self._sample([asked[i] for i in fits], limit, sampling, stops, give_way)))
-            rows = [ScoringRow(prompts[i], (*begun[i], *drawn[i].tokens)[: sampling.max_tokens]) for i in fits]
-            told = dict(zip(fits, scoring.alternatives(self.model, rows, SCORE_TOKENS))) if sampling.alternatives else {}
+        with (
+            self._one_at_a_time,
+            self._lane().shared_in_turns(self._rest) as give_way,
+            decoding(self.model),
+        ):
+            drawn = dict(
+                zip(fits, self._sample([asked[i] for i in fits], limit, sampling, stops, give_way))
+            )
+            rows = [
+                ScoringRow(prompts[i], (*begun[i], *drawn[i].tokens)[: sampling.max_tokens])
+                for i in fits
+            ]
+            told = (
+                dict(zip(fits, scoring.alternatives(self.model, rows, SCORE_TOKENS)))
+                if sampling.alternatives
+                else {}
+            )
         completions = [self._does_not_fit(prompt) for prompt in asked]
         for i, row in zip(fits, rows):
-            text, cut = stops.text(row.completion), len(row.completion) < len(begun[i]) + len(drawn[i].tokens)
-            tokens = Tokens(prompt=row.prompt, completion=row.completion, logprobs=() if begun[i] else drawn[i].logprobs)
-            at = {position: len(stops.text(row.completion[:position])) for position, _, _ in told.get(i, ())}
-            others = tuple(Alternative(position=position, at=at[position], token=token, logprob=logprob)
-                           for position, token, logprob in told.get(i, ()) if token not in self.end_ids)
-            completions[i] = Completion(text=text, tokens=tokens, finish="length" if cut else drawn[i].finish, alternatives=others)
+            text, cut = (
+                stops.text(row.completion),
+                len(row.completion) < len(begun[i]) + len(drawn[i].tokens),
+            )
+            tokens = Tokens(
+                prompt=row.prompt,
+                completion=row.completion,
+                logprobs=() if begun[i] else drawn[i].logprobs,
+            )
+            at = {
+                position: len(stops.text(row.completion[:position]))
+                for position, _, _ in told.get(i, ())
+            }
+            others = tuple(
+                Alternative(position=position, at=at[position], token=token, logprob=logprob)
+                for position, token, logprob in told.get(i, ())
+                if token not in self.end_ids
+            )
+            completions[i] = Completion(
+                text=text,
+                tokens=tokens,
+                finish="length" if cut else drawn[i].finish,
+                alternatives=others,
+            )
         read, written = sum(len(asked[i]) for i in fits), sum(len(s.tokens) for s in drawn.values())
         self.usage.add(read, written, time.perf_counter() - began)
         return completions
 
     def _lane(self) -> DeviceLock:
         """Lock of the device that it computes on, if candidates may be timed meanwhile."""
-        name = of_gpu(self.model.device.index or 0) if self.model.device.type == "cuda" else of_cpu()
+        name = (
+            of_gpu(self.model.device.index or 0) if self.model.device.type == "cuda" else of_cpu()
+        )
         if name not in self._lanes:
             self._lanes[name] = DeviceLock(name)
         return self._lanes[name]
@@ -136,15 +199,25 @@ class HfBackbone:
             torch.cuda.synchronize(self.model.device)
 
     def _sample(
-        self, prompts: list[tuple[int, ...]], limit: int, sampling: Sampling, stops: Stops,
+        self,
+        prompts: list[tuple[int, ...]],
+        limit: int,
+        sampling: Sampling,
+        stops: Stops,
         give_way: Callable[[Callable[[], None] | None], None],
-    ) -> list[Sampled]:  # fmt: skip
+    ) -> list[Sampled]:
         def pulse() -> None:
             give_way(self.pulse)
 
-        how: dict[str, Any] = {"temperature": sampling.temperature, "top_p": sampling.top_p, "seed": sampling.seed}
+        how: dict[str, Any] = {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "seed": sampling.seed,
+        }
         if not forward.supports(self.model):
-            slots = min(self.settings.slots, 64)  # generate sizes its caches itself: keep them small
+            slots = min(
+                self.settings.slots, 64
+            )  # generate sizes its caches itself: keep them small
             how |= {"positions": self.positions, "rows_at_once": slots, "pulse": pulse}
             return fallback.run(self.model, prompts, limit, stops, **how)
         if self.engine is None or self.engine.decoder.device != self.model.device:
@@ -153,7 +226,11 @@ class HfBackbone:
         return self.engine.run(prompts, limit, stops, **how)
 
     def _does_not_fit(self, prompt: tuple[int, ...]) -> Completion:
-        problem = f"a prompt of {len(prompt)} tokens leaves no room in {self.positions}" if prompt else "the prompt is empty"
+        problem = (
+            f"a prompt of {len(prompt)} tokens leaves no room in {self.positions}"
+            if prompt
+            else "the prompt is empty"
+        )
         return Completion(text="", finish="error", error=problem)
 
     # ------------------------------------------------------------ training

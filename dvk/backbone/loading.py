@@ -11,7 +11,13 @@ from typing import Any, NamedTuple
 
 import torch
 from huggingface_hub import constants, snapshot_download, try_to_load_from_cache
-from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, RepositoryNotFoundError
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
 from huggingface_hub.utils import disable_progress_bars
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
@@ -71,8 +77,12 @@ def load(argument: str, settings: Settings, device: torch.device) -> Loaded:
     offline = False
     try:
         if local and (folder / "adapter_config.json").is_file():
-            base = json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"]
-            model = adapters_on(load(base, settings.model_copy(update={"lora_rank": 0}), device).model, folder)
+            base = json.loads((folder / "adapter_config.json").read_text())[
+                "base_model_name_or_path"
+            ]
+            model = adapters_on(
+                load(base, settings.model_copy(update={"lora_rank": 0}), device).model, folder
+            )
         else:
             model = _weights(source, settings, device, offline := not local and _offline(argument))
             if settings.lora_rank:
@@ -97,7 +107,11 @@ def folder_of(argument: str, suffixes: tuple[str, ...], otherwise: str) -> Path:
         offline = _offline(argument)
         path = Path(snapshot_download(argument, allow_patterns=wanted, local_files_only=offline))
         if not any(path.glob(wanted[0])):
-            path = Path(snapshot_download(argument, allow_patterns=[*wanted, f"*{otherwise}"], local_files_only=offline))
+            path = Path(
+                snapshot_download(
+                    argument, allow_patterns=[*wanted, f"*{otherwise}"], local_files_only=offline
+                )
+            )
     except (OSError, ValueError, HfHubHTTPError) as error:
         raise _explained(error, argument) from error
     return path
@@ -115,7 +129,9 @@ def _offline(name: str) -> bool:
         pass  # it answers
     except (OSError, ValueError):
         if cached:
-            print(f"the Hub does not answer: `{name}` is taken from the local cache", file=sys.stderr)
+            print(
+                f"the Hub does not answer: `{name}` is taken from the local cache", file=sys.stderr
+            )
         return True
     if not cached:
         print(f"fetching `{name}` from the Hub", file=sys.stderr)
@@ -131,8 +147,13 @@ def _is_folder(argument: str) -> bool:
     folder = Path(argument).expanduser()
     local = folder.is_dir()
     if not local and _is_path(argument):
-        raise UsageError(f"no model folder at `{argument}`", "check the path, or give a name on the Hub such as `Qwen/Qwen3-8B`")
-    if local and not any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
+        raise UsageError(
+            f"no model folder at `{argument}`",
+            "check the path, or give a name on the Hub such as `Qwen/Qwen3-8B`",
+        )
+    if local and not any(
+        (folder / name).is_file() for name in ("config.json", "adapter_config.json")
+    ):
         problem = f"no model in `{folder}`: it has neither config.json nor adapter_config.json"
         raise UsageError(problem, "give the folder that save_pretrained wrote")
     return local
@@ -155,16 +176,22 @@ def read_card(folder: Path) -> dict[str, Any]:
         card: dict[str, Any] = json.loads(path.read_text())
         dialects = Dialect.__args__  # type: ignore[attr-defined]
         if card.get("dialect") not in dialects:
-            raise ValueError(f"its dialect is {card.get('dialect')!r}, not one of {', '.join(dialects)}")
+            raise ValueError(
+                f"its dialect is {card.get('dialect')!r}, not one of {', '.join(dialects)}"
+            )
     except ValueError as error:
-        raise UsageError(f"cannot read `{path}`: {error}", "write the model's folder again") from None
+        raise UsageError(
+            f"cannot read `{path}`: {error}", "write the model's folder again"
+        ) from None
     return card
 
 
 def _weights(source: str, settings: Settings, device: torch.device, offline: bool) -> Any:
     config = AutoConfig.from_pretrained(source, local_files_only=offline)
     dtype = choose_dtype(settings.dtype, config)
-    model = AutoModelForCausalLM.from_pretrained(source, config=config, dtype=dtype, local_files_only=offline)
+    model = AutoModelForCausalLM.from_pretrained(
+        source, config=config, dtype=dtype, local_files_only=offline
+    )
     return model.eval().to(device=device)
 
 
@@ -182,8 +209,13 @@ def new_adapters(model: Any, rank: int, alpha: float) -> Any:
     """The model with fresh LoRA adapters (Hu et al. 2021) around every linear layer except the head, the rest frozen."""
     from peft import LoraConfig, get_peft_model
 
-    config = LoraConfig(r=rank, lora_alpha=alpha,  # type: ignore[arg-type]
-                        target_modules="all-linear", lora_dropout=0.0, task_type="CAUSAL_LM")
+    config = LoraConfig(
+        r=rank,
+        lora_alpha=alpha,  # type: ignore[arg-type]
+        target_modules="all-linear",
+        lora_dropout=0.0,
+        task_type="CAUSAL_LM",
+    )
     return get_peft_model(model, config)
 
 
@@ -197,13 +229,31 @@ def adapters_on(model: Any, folder: Path) -> Any:
 def _explained(error: Exception, argument: str) -> UsageError | MachineError:
     """The error with an action for the user: transformers wraps the Hub's message in an OSError."""
     chain: list[BaseException] = [error]
-    while (inner := chain[-1].__cause__ or chain[-1].__context__) is not None and inner not in chain:
+    while (
+        inner := chain[-1].__cause__ or chain[-1].__context__
+    ) is not None and inner not in chain:
         chain.append(inner)
     if any(isinstance(e, GatedRepoError) for e in chain) or "gated repo" in str(error):
-        return UsageError(f"`{argument}` is gated on the Hub", "accept its terms on its page, then `hf auth login` or set HF_TOKEN")
-    if any(isinstance(e, (LocalEntryNotFoundError, OfflineModeIsEnabled, ConnectionError)) for e in chain) or "connect" in str(error):
+        return UsageError(
+            f"`{argument}` is gated on the Hub",
+            "accept its terms on its page, then `hf auth login` or set HF_TOKEN",
+        )
+    if any(
+        isinstance(e, (LocalEntryNotFoundError, OfflineModeIsEnabled, ConnectionError))
+        for e in chain
+    ) or "connect" in str(error):
         hint = f"connect, or fetch it elsewhere with `hf download {argument} --local-dir FOLDER` and give hf:FOLDER"
-        return MachineError(f"`{argument}` is not in the local cache and the Hub cannot be reached", hint)
-    if any(isinstance(e, RepositoryNotFoundError) for e in chain) or "not a valid model identifier" in str(error):
-        return UsageError(f"no model `{argument}` on the Hub, and no such folder", "check the spelling; private ones need `hf auth login`")
-    return UsageError(f"cannot load `{argument}`: {str(error).splitlines()[0]}", "give a causal language model of transformers")
+        return MachineError(
+            f"`{argument}` is not in the local cache and the Hub cannot be reached", hint
+        )
+    if any(
+        isinstance(e, RepositoryNotFoundError) for e in chain
+    ) or "not a valid model identifier" in str(error):
+        return UsageError(
+            f"no model `{argument}` on the Hub, and no such folder",
+            "check the spelling; private ones need `hf auth login`",
+        )
+    return UsageError(
+        f"cannot load `{argument}`: {str(error).splitlines()[0]}",
+        "give a causal language model of transformers",
+    )

@@ -59,7 +59,10 @@ def open_nano(argument: str, config: Config, *, device: str | None = None) -> Hf
             raise UsageError("no nano checkpoint ships with this version of dvk", hint) from None
     loaded = load(str(folder), config.backbone, pick_device(device))
     if loaded.card.get("dialect") != "compact":
-        raise UsageError(f"`{folder}` is not a nano: its dvk.json does not name the compact dialect", f"open it as hf:{folder}")
+        raise UsageError(
+            f"`{folder}` is not a nano: its dvk.json does not name the compact dialect",
+            f"open it as hf:{folder}",
+        )
     return HfBackbone(loaded, config.backbone, f"nano:{argument}" if argument else "nano")
 
 
@@ -67,16 +70,32 @@ def configuration(size: NanoSize, tokenizer: Any, positions: int) -> Qwen3Config
     """The transformers configuration of a nano; embeddings are tied, the vocabulary is the tokenizer's."""
     ids = tokenizer.get_vocab()
     return Qwen3Config(
-        vocab_size=len(ids), hidden_size=size.width, intermediate_size=size.inner, num_hidden_layers=size.layers,
-        num_attention_heads=size.heads, num_key_value_heads=size.kv_heads, head_dim=size.head_size, tie_word_embeddings=True,
-        max_position_embeddings=positions, pad_token_id=ids[PAD], eos_token_id=ids[END], bos_token_id=None,
-    )  # fmt: skip
+        vocab_size=len(ids),
+        hidden_size=size.width,
+        intermediate_size=size.inner,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.kv_heads,
+        head_dim=size.head_size,
+        tie_word_embeddings=True,
+        max_position_embeddings=positions,
+        pad_token_id=ids[PAD],
+        eos_token_id=ids[END],
+        bos_token_id=None,
+    )
 
 
 def fresh(
-    texts: Iterable[str], settings: Config, *, size: str | NanoSize = "12m", vocabulary: int = 4096, positions: int = 2048,
-    seed: int = 0, provenance: dict[str, Any] | None = None, device: str | None = None,
-) -> HfBackbone:  # fmt: skip
+    texts: Iterable[str],
+    settings: Config,
+    *,
+    size: str | NanoSize = "12m",
+    vocabulary: int = 4096,
+    positions: int = 2048,
+    seed: int = 0,
+    provenance: dict[str, Any] | None = None,
+    device: str | None = None,
+) -> HfBackbone:
     """A nano with random weights and a tokenizer trained on `texts`.
 
     Args:
@@ -96,11 +115,19 @@ def fresh(
     tokenizer = train_tokenizer(texts, vocabulary, positions)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(configuration(shape, tokenizer, positions), dtype=torch.float32)
+        model = AutoModelForCausalLM.from_config(
+            configuration(shape, tokenizer, positions), dtype=torch.float32
+        )
     # Servers' sampling defaults; without them `transformers serve` is greedy at every temperature, and keeps the 50 likeliest.
     model.generation_config.update(do_sample=True, temperature=1.0, top_k=0, top_p=1.0)
-    card = {"dialect": "compact", "dvk": dvk.__version__, "provenance": {"size": shape._asdict(), "seed": seed, **(provenance or {})}}
-    return HfBackbone(Loaded(model.to(pick_device(device)), tokenizer, card), settings.backbone, "nano:fresh")
+    card = {
+        "dialect": "compact",
+        "dvk": dvk.__version__,
+        "provenance": {"size": shape._asdict(), "seed": seed, **(provenance or {})},
+    }
+    return HfBackbone(
+        Loaded(model.to(pick_device(device)), tokenizer, card), settings.backbone, "nano:fresh"
+    )
 
 
 def make(folder: Path, texts: Iterable[str], **how: Any) -> Path:

@@ -41,9 +41,15 @@ def files(spec: str) -> Iterator[tuple[str, Path]]:
     number = 0
     while folder is not None:
         found = sorted(path for path in folder.iterdir() if path.is_file())
-        suffixes = SUFFIXES if any(path.suffix == SUFFIXES[0] for path in found) else (*SUFFIXES, OLD)
+        suffixes = (
+            SUFFIXES if any(path.suffix == SUFFIXES[0] for path in found) else (*SUFFIXES, OLD)
+        )
         yield from ((f"{number}/{path.name}", path) for path in found if path.suffix in suffixes)
-        base = json.loads((folder / ADAPTER).read_text())[BASE] if (folder / ADAPTER).is_file() else None
+        base = (
+            json.loads((folder / ADAPTER).read_text())[BASE]
+            if (folder / ADAPTER).is_file()
+            else None
+        )
         folder, number = _folder(f"hf:{base}") if base is not None else None, number + 1
 
 
@@ -66,6 +72,7 @@ def _folder(spec: str) -> Path:
 
     return folder_of(argument, SUFFIXES, OLD)
 
+
 PLACES = ("", "huggingface", "actor/huggingface")
 """Subfolders of a folder that may hold the model."""
 
@@ -80,11 +87,18 @@ def model_folder(path: Path) -> Path:
     """
     if not path.is_dir():
         raise UsageError(f"no such folder: `{path}`", "give a downloaded daVinci-kernel checkpoint")
-    steps = sorted((int(match[1]), step) for step in path.iterdir() if (match := re.fullmatch(r"global_step_(\d+)", step.name)))
+    steps = sorted(
+        (int(match[1]), step)
+        for step in path.iterdir()
+        if (match := re.fullmatch(r"global_step_(\d+)", step.name))
+    )
     for top in (path, *(step for _, step in reversed(steps))):
         for place in PLACES:
             if any((top / place / name).is_file() for name in CONFIGS):
                 return top / place
     if any(path.rglob("model_world_size_*.pt")):
-        raise UsageError(f"`{path}` holds the shards of a training run", "merge them with verl's model merger, into actor/huggingface")
+        raise UsageError(
+            f"`{path}` holds the shards of a training run",
+            "merge them with verl's model merger, into actor/huggingface",
+        )
     raise UsageError(f"no model in `{path}`", "give the folder that holds config.json")

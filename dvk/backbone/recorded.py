@@ -31,15 +31,23 @@ CLOSE_S = 10.0
 class RecordedCall(Record):
     """One call of `generate`, answered."""
 
-    id: str = Field(description="Content hash of who was asked what: name, conversations, sampling.")
+    id: str = Field(
+        description="Content hash of who was asked what: name, conversations, sampling."
+    )
     conversations: tuple[Conversation, ...] = Field(description="What the model was shown.")
     sampling: Sampling = Field(description="How the answers were drawn.")
-    completions: tuple[Completion, ...] = Field(description="The answers, in the order of the conversations.")
+    completions: tuple[Completion, ...] = Field(
+        description="The answers, in the order of the conversations."
+    )
     prompt_tokens: int = Field(description="Tokens read.")
     completion_tokens: int = Field(description="Tokens written.")
-    seconds: float = Field(description="Wall clock of the call, without what it was held; requests inside it overlap.")
+    seconds: float = Field(
+        description="Wall clock of the call, without what it was held; requests inside it overlap."
+    )
     cost_usd: float | None = Field(None, description="What it cost; null where no price is known.")
-    elapsed_s: float = Field(0.0, description="Seconds since the search began when the answers came.")
+    elapsed_s: float = Field(
+        0.0, description="Seconds since the search began when the answers came."
+    )
 
 
 class RecordedBackbone:
@@ -80,7 +88,9 @@ class RecordedBackbone:
             self.brake = PauseGate(lambda: self._closed or self.left() <= 0)
             backbone.pulse = self.brake.check
 
-    def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
+    def generate(
+        self, conversations: Sequence[Conversation], sampling: Sampling
+    ) -> list[Completion]:
         """The recorded answers, else `backbone`'s.
 
         Raises:
@@ -89,7 +99,9 @@ class RecordedBackbone:
         """
         if not conversations:
             return []
-        asked = content_hash(self.name, *(_told(c, "begun") for c in conversations), _told(sampling, "alternatives"))
+        asked = content_hash(
+            self.name, *(_told(c, "begun") for c in conversations), _told(sampling, "alternatives")
+        )
         with self._lock:
             known = self._known.get(asked)
             call = known.popleft() if known else None
@@ -107,7 +119,9 @@ class RecordedBackbone:
         if self.brake is not None and self._writing.acquire(timeout=CLOSE_S):
             self._writing.release()
 
-    def _fresh(self, asked: str, conversations: tuple[Conversation, ...], sampling: Sampling) -> RecordedCall:
+    def _fresh(
+        self, asked: str, conversations: tuple[Conversation, ...], sampling: Sampling
+    ) -> RecordedCall:
         if self.left() <= 0:
             raise OutOfTime
         if self.brake is not None:
@@ -143,16 +157,23 @@ class RecordedBackbone:
     def _held_s(self) -> float:
         return self.brake.held_s if self.brake is not None else 0.0
 
-    def _call(self, asked: str, conversations: tuple[Conversation, ...], sampling: Sampling) -> RecordedCall:
+    def _call(
+        self, asked: str, conversations: tuple[Conversation, ...], sampling: Sampling
+    ) -> RecordedCall:
         usage, began, held = self.backbone.usage, time.perf_counter(), self._held_s()
         before = usage.prompt_tokens, usage.completion_tokens, usage.cost_usd
         completions = self._written(conversations, sampling)
         call = RecordedCall(
-            id=asked, conversations=conversations, sampling=sampling, completions=completions,
-            prompt_tokens=usage.prompt_tokens - before[0], completion_tokens=usage.completion_tokens - before[1],
-            seconds=round(time.perf_counter() - began - (self._held_s() - held), 4), elapsed_s=round(self.clock(), 3),
+            id=asked,
+            conversations=conversations,
+            sampling=sampling,
+            completions=completions,
+            prompt_tokens=usage.prompt_tokens - before[0],
+            completion_tokens=usage.completion_tokens - before[1],
+            seconds=round(time.perf_counter() - began - (self._held_s() - held), 4),
+            elapsed_s=round(self.clock(), 3),
             cost_usd=None if usage.cost_usd is None else usage.cost_usd - (before[2] or 0.0),
-        )  # fmt: skip
+        )
         with self._lock:
             if not self._closed:
                 if any(one.finish != "error" for one in completions):  # a resumed run asks again
@@ -160,7 +181,9 @@ class RecordedBackbone:
                 self.calls.append(call)
         return call
 
-    def _written(self, conversations: tuple[Conversation, ...], sampling: Sampling) -> tuple[Completion, ...]:
+    def _written(
+        self, conversations: tuple[Conversation, ...], sampling: Sampling
+    ) -> tuple[Completion, ...]:
         try:
             completions = tuple(self.backbone.generate(conversations, sampling))
             if len(completions) != len(conversations):
@@ -174,7 +197,9 @@ class RecordedBackbone:
             told = str(error).strip().partition("\n")[0]
             self.run.write_text(TRACEBACK, traceback.format_exc())
             problem = f"the model `{self.name}` failed: {type(error).__name__}{f': {told}' if told else ''}"
-            raise ModelError(problem, f"its traceback is in `{self.run.path / TRACEBACK}`") from error
+            raise ModelError(
+                problem, f"its traceback is in `{self.run.path / TRACEBACK}`"
+            ) from error
 
 
 def _told(record: Record, later: str) -> str:

@@ -27,7 +27,9 @@ HEAD_LOGITS = 1 << 28
 def micro_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
     """Indices in groups of similar length, each of at most `budget` tokens with its padding (but of one row at least)."""
     groups: list[list[int]] = []
-    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):  # longest first: memory runs out at once or never
+    for i in sorted(
+        range(len(lengths)), key=lambda i: -lengths[i]
+    ):  # longest first: memory runs out at once or never
         if groups and lengths[groups[-1][0]] * (len(groups[-1]) + 1) <= budget:
             groups[-1].append(i)
         else:
@@ -50,7 +52,9 @@ def logprobs(model: Any, rows: Sequence[ScoringRow], temperature: float, budget:
     """
     device = next(model.parameters()).device
     if any(not row.prompt or not row.completion for row in rows):
-        raise ValueError("a row to be scored has at least one prompt token and one completion token")
+        raise ValueError(
+            "a row to be scored has at least one prompt token and one completion token"
+        )
     longest = max((len(row.completion) for row in rows), default=0)
     counts = torch.tensor([len(row.completion) for row in rows], dtype=torch.int64)
     mask = (torch.arange(longest) < counts[:, None]).to(device)
@@ -70,7 +74,9 @@ def logprobs(model: Any, rows: Sequence[ScoringRow], temperature: float, budget:
 
 
 @torch.no_grad()
-def alternatives(model: Any, rows: Sequence[ScoringRow], budget: int) -> list[list[tuple[int, int, float]]]:
+def alternatives(
+    model: Any, rows: Sequence[ScoringRow], budget: int
+) -> list[list[tuple[int, int, float]]]:
     """Likely alternatives of each row: position in the completion, token id, log-probability there; in the order of positions.
 
     Args:
@@ -80,20 +86,32 @@ def alternatives(model: Any, rows: Sequence[ScoringRow], budget: int) -> list[li
 
     def take(logits: Tensor, wanted: Tensor) -> Tensor:
         values, ids = logits.float().log_softmax(-1).topk(MOST, -1)
-        values = values.masked_fill((ids == wanted[:, None]) | (values < math.log(LEAST)), float("-inf"))
+        values = values.masked_fill(
+            (ids == wanted[:, None]) | (values < math.log(LEAST)), float("-inf")
+        )
         return torch.stack((values.double(), ids.double()), -1)
 
     device = next(model.parameters()).device
     result: list[list[tuple[int, int, float]]] = [[] for _ in rows]
     for group in micro_batches([len(row.prompt) + len(row.completion) for row in rows], budget):
         flat = _score(model, [rows[i] for i in group], device, take).cpu()
-        for i, part in zip(group, flat.split([len(rows[i].completion) for i in group]), strict=True):
+        for i, part in zip(
+            group, flat.split([len(rows[i].completion) for i in group]), strict=True
+        ):
             likely = part[..., 0].isfinite().nonzero().tolist()
-            result[i] = [(position, int(part[position, place, 1]), float(part[position, place, 0])) for position, place in likely]
+            result[i] = [
+                (position, int(part[position, place, 1]), float(part[position, place, 0]))
+                for position, place in likely
+            ]
     return result
 
 
-def _score(model: Any, rows: Sequence[ScoringRow], device: torch.device, take: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+def _score(
+    model: Any,
+    rows: Sequence[ScoringRow],
+    device: torch.device,
+    take: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
     """`take` applied to all completion tokens of these rows, row after row.
 
     Args:
@@ -102,12 +120,16 @@ def _score(model: Any, rows: Sequence[ScoringRow], device: torch.device, take: C
     texts = [[*row.prompt, *row.completion] for row in rows]
     width = max(map(len, texts))
     ids = torch.tensor([text + [0] * (width - len(text)) for text in texts], device=device)
-    where = [(i, t) for i, row in enumerate(rows) for t in range(len(row.prompt) - 1, len(texts[i]) - 1)]
+    where = [
+        (i, t) for i, row in enumerate(rows) for t in range(len(row.prompt) - 1, len(texts[i]) - 1)
+    ]
     at = torch.tensor(where, device=device)
     sequence, before = at[:, 0], at[:, 1]
     wanted = ids[sequence, before + 1]
     inner = unwrapped(model)
-    if inner.config.model_type not in ARCHITECTURES:  # other models may change their logits after the head
+    if (
+        inner.config.model_type not in ARCHITECTURES
+    ):  # other models may change their logits after the head
         start = int(before.min())
         keep = torch.arange(start, width, device=device)
         logits = model(input_ids=ids, use_cache=False, logits_to_keep=keep).logits
@@ -123,7 +145,9 @@ def _score(model: Any, rows: Sequence[ScoringRow], device: torch.device, take: C
     return torch.cat(parts)
 
 
-def _head(head: Any, hidden: Tensor, wanted: Tensor, take: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+def _head(
+    head: Any, hidden: Tensor, wanted: Tensor, take: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
     return take(head(hidden), wanted)
 
 

@@ -46,7 +46,9 @@ class ScriptedBackbone:
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"cannot read the script `{path}`: {error}", "give a readable JSONL file") from None
+            raise UsageError(
+                f"cannot read the script `{path}`: {error}", "give a readable JSONL file"
+            ) from None
         for number, text in enumerate(lines, 1):
             if not text.strip():
                 continue
@@ -64,9 +66,13 @@ class ScriptedBackbone:
                     self.ordered.append(line)
             except (ValueError, TypeError, re.error) as error:
                 hint = 'write {"answer": …} with match, tool_calls or finish next to it, or {"dialect": …}'
-                raise UsageError(f"line {number} of the script `{path}` is malformed: {error}", hint) from None
+                raise UsageError(
+                    f"line {number} of the script `{path}` is malformed: {error}", hint
+                ) from None
 
-    def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
+    def generate(
+        self, conversations: Sequence[Conversation], sampling: Sampling
+    ) -> list[Completion]:
         """One scripted answer a conversation; sampling is ignored, except stop texts.
 
         Raises:
@@ -74,8 +80,14 @@ class ScriptedBackbone:
         """
         began = time.perf_counter()
         completions = [self._answer(conversation, sampling) for conversation in conversations]
-        read = sum(len(str(message.get("content") or "").split()) for c in conversations for message in c.messages)
-        self.usage.add(read, sum(len(c.text.split()) for c in completions), time.perf_counter() - began)
+        read = sum(
+            len(str(message.get("content") or "").split())
+            for c in conversations
+            for message in c.messages
+        )
+        self.usage.add(
+            read, sum(len(c.text.split()) for c in completions), time.perf_counter() - began
+        )
         return completions
 
     def catch_up(self, conversations: Sequence[Conversation], sampling: Sampling) -> None:
@@ -94,11 +106,15 @@ class ScriptedBackbone:
             if self.ordered:
                 return _completion(self.ordered.popleft(), sampling)
         problem = f"the script has no answer left for a conversation that ends in: {last[-80:]!r}"
-        raise UsageError(problem, 'add a line, or one that serves everything: {"match": "", "answer": …}')
+        raise UsageError(
+            problem, 'add a line, or one that serves everything: {"match": "", "answer": …}'
+        )
 
 
 def _completion(line: dict[str, Any], sampling: Sampling) -> Completion:
     finish, answer = line.get("finish", "stop"), line.get("answer") or ""
     if finish == "error":
         return Completion(text="", finish="error", error=answer or "scripted error")
-    return Completion(text=sampling.cut(answer), finish=finish, tool_calls=tuple(line.get("tool_calls") or ()))
+    return Completion(
+        text=sampling.cut(answer), finish=finish, tool_calls=tuple(line.get("tool_calls") or ())
+    )

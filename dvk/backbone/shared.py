@@ -21,10 +21,16 @@ class SharedBackbone:
         self.elsewhere = bool(getattr(backbone, "elsewhere", False))
         self.usage = TokenUsage()
 
-    def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
+    def generate(
+        self, conversations: Sequence[Conversation], sampling: Sampling
+    ) -> list[Completion]:
         """See `Backbone`."""
         used = self._backbone.usage
         before = used.prompt_tokens, used.completion_tokens, used.seconds
         answers = self._backbone.generate(conversations, sampling)
-        self.usage.add(used.prompt_tokens - before[0], used.completion_tokens - before[1], used.seconds - before[2])
+        self.usage.add(
+            used.prompt_tokens - before[0],
+            used.completion_tokens - before[1],
+            used.seconds - before[2],
+        )
         return answers

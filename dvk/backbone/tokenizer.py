@@ -37,12 +37,15 @@ RESPONSE = {
     "start_anchor": "<|assistant|>",
     "fields": {
         "tool_calls": {
-            "open": "<tool_call>", "close": "</tool_call>", "repeats": True, "content": "json",
+            "open": "<tool_call>",
+            "close": "</tool_call>",
+            "repeats": True,
+            "content": "json",
             "transform": {"type": "function", "function": "{content}"},
         },
         "content": {"close": [END], "content": "text"},
     },
-}  # fmt: skip
+}
 """Response format for `transformers serve`: without it, it parses every Qwen3 as ChatML."""
 
 
@@ -58,26 +61,40 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, positions: int) -> An
         ValueError: the vocabulary is too small.
     """
     if vocabulary < 256 + len(SPECIAL):
-        raise ValueError(f"a byte-level vocabulary has at least {256 + len(SPECIAL)} tokens, not {vocabulary}")
+        raise ValueError(
+            f"a byte-level vocabulary has at least {256 + len(SPECIAL)} tokens, not {vocabulary}"
+        )
     bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex("\n+"), behavior="merged_with_previous"),
-        pre_tokenizers.Digits(individual_digits=True),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-    ])
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex("\n+"), behavior="merged_with_previous"),
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     bpe.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary, special_tokens=list(SPECIAL), initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        max_token_length=LONGEST_TOKEN, show_progress=False,
-    )  # fmt: skip
+        vocab_size=vocabulary,
+        special_tokens=list(SPECIAL),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        max_token_length=LONGEST_TOKEN,
+        show_progress=False,
+    )
     bpe.train_from_iterator(texts, trainer)
     return PreTrainedTokenizerFast(
-        tokenizer_object=bpe, pad_token=PAD, eos_token=END, additional_special_tokens=list(SPECIAL[2:]),
-        chat_template=TEMPLATE, response_template=RESPONSE, model_max_length=positions, clean_up_tokenization_spaces=False,
-    )  # fmt: skip
+        tokenizer_object=bpe,
+        pad_token=PAD,
+        eos_token=END,
+        additional_special_tokens=list(SPECIAL[2:]),
+        chat_template=TEMPLATE,
+        response_template=RESPONSE,
+        model_max_length=positions,
+        clean_up_tokenization_spaces=False,
+    )
 
 
 # ------------------------------------------------------------------ many similar texts
+
 
 class ByLine:
     """Text → ids as the tokenizer gives them, for one that splits after newlines and around digits: line by line, cached.
@@ -98,7 +115,9 @@ class ByLine:
             if ids is None:
                 if len(self._lines) >= REMEMBERED:
                     self._lines.clear()
-                ids = self._lines[line] = [id_ for part in _PART.findall(line) for id_ in self._part(part)]
+                ids = self._lines[line] = [
+                    id_ for part in _PART.findall(line) for id_ in self._part(part)
+                ]
             result += ids
         return result
 
@@ -134,11 +153,20 @@ def splits_lines(tokenizer: Any) -> bool:
         steps = made["pre_tokenizer"]["pretokenizers"]
         return (
             [step["type"] for step in steps] == ["Split", "Digits", "ByteLevel"]
-            and (steps[0]["pattern"], steps[0]["behavior"], steps[0]["invert"]) == ({"Regex": "\n+"}, "MergedWithPrevious", False)
-            and steps[1]["individual_digits"] and not steps[2]["add_prefix_space"] and not steps[2]["use_regex"]
-            and made["normalizer"] is None and not made["model"]["dropout"]
-            and not any(token["lstrip"] or token["rstrip"] or token["single_word"] or re.search("[0-9\n]", token["content"])
-                        for token in made["added_tokens"])
-        )  # fmt: skip
+            and (steps[0]["pattern"], steps[0]["behavior"], steps[0]["invert"])
+            == ({"Regex": "\n+"}, "MergedWithPrevious", False)
+            and steps[1]["individual_digits"]
+            and not steps[2]["add_prefix_space"]
+            and not steps[2]["use_regex"]
+            and made["normalizer"] is None
+            and not made["model"]["dropout"]
+            and not any(
+                token["lstrip"]
+                or token["rstrip"]
+                or token["single_word"]
+                or re.search("[0-9\n]", token["content"])
+                for token in made["added_tokens"]
+            )
+        )
     except (AttributeError, KeyError, TypeError, ValueError):
         return False

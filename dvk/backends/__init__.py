@@ -66,7 +66,9 @@ def add(name: str) -> Backend:
     Raises:
         UsageError: there is none, or the class is no `Backend`.
     """
-    if name not in BACKENDS and not isinstance(registry.resolve(name, BACKENDS, "backend")(), Backend):
+    if name not in BACKENDS and not isinstance(
+        registry.resolve(name, BACKENDS, "backend")(), Backend
+    ):
         raise UsageError(f"`{name}` is no back end", "derive the class from dvk.backends.Backend")
     _added.add(name)
     return get(name)
@@ -80,7 +82,10 @@ def get(name: str) -> Backend:
         UsageError: there is none.
     """
     if name not in BACKENDS and name not in _added:
-        raise UsageError(f"unknown backend: `{name}`", f"choose {', '.join(BACKENDS)}, or give --backend path/to/file.py:Name")
+        raise UsageError(
+            f"unknown backend: `{name}`",
+            f"choose {', '.join(BACKENDS)}, or give --backend path/to/file.py:Name",
+        )
     backend: Backend = registry.resolve(name, BACKENDS, "backend")()
     return backend
 

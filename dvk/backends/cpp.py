@@ -18,4 +18,8 @@ class Cpp(Backend):
 
     def available(self) -> str | None:
         compiler = machine.cxx()[0]
-        return None if shutil.which(compiler) else f"the C++ compiler `{compiler}` was not found: {self.install}"
+        return (
+            None
+            if shutil.which(compiler)
+            else f"the C++ compiler `{compiler}` was not found: {self.install}"
+        )

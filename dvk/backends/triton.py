@@ -25,7 +25,11 @@ class Triton(Backend):
     codegen = "dvk.composer.codegen.triton.codegen:Triton"
 
     def available(self) -> str | None:
-        return None if importlib.util.find_spec("triton") else f"triton is not installed: {self.install}"
+        return (
+            None
+            if importlib.util.find_spec("triton")
+            else f"triton is not installed: {self.install}"
+        )
 
     def detect(self, source: str) -> bool:
         return bool(_IMPORT.search(source))
@@ -35,4 +39,8 @@ class Triton(Backend):
         return {"TRITON_INTERPRET": "1"} if device == "cpu" else {}
 
     def untimed(self, device: Device) -> str | None:
-        return "Triton ran in its interpreter, whose time means nothing: use a GPU to time it" if device == "cpu" else None
+        return (
+            "Triton ran in its interpreter, whose time means nothing: use a GPU to time it"
+            if device == "cpu"
+            else None
+        )

@@ -32,7 +32,12 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
 ) -> None:
     """Make PyTorch code faster with kernels that are written, proved and remembered."""
 
@@ -52,10 +57,21 @@ app.command("doctor")(doctor.command)
 def exhausted(error: OSError | sqlite3.Error) -> str | None:
     """Return the resource that this machine ran out of, and where; None if the error is of another kind."""
     if isinstance(error, OSError):
-        out = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EMFILE, errno.ENFILE)
+        out = error.errno in (
+            errno.ENOSPC,
+            errno.EDQUOT,
+            errno.EROFS,
+            errno.EFBIG,
+            errno.EMFILE,
+            errno.ENFILE,
+        )
         where = f": `{error.filename}`" if error.filename is not None else ""
         return f"{error.strerror}{where}" if out else None
-    return "the disk of a database is full" if "full" in str(error) or "disk I/O error" in str(error) else None
+    return (
+        "the disk of a database is full"
+        if "full" in str(error) or "disk I/O error" in str(error)
+        else None
+    )
 
 
 def main() -> None:
@@ -70,5 +86,8 @@ def main() -> None:
     except (OSError, sqlite3.Error) as error:
         if (why := exhausted(error)) is None:
             raise
-        print(f"error: {why}\nhint: free some, then run the command again with --resume to continue its run", file=sys.stderr)
+        print(
+            f"error: {why}\nhint: free some, then run the command again with --resume to continue its run",
+            file=sys.stderr,
+        )
         sys.exit(2)

@@ -11,11 +11,22 @@ import typer
 
 
 def command(
-    source: Annotated[Path, typer.Argument(help="Examples (.jsonl, .parquet), a table of problems, or a folder of task files.")],
-    target: Annotated[Path, typer.Argument(help="A .jsonl or .parquet file, or for tasks a folder.")],
-    to: Annotated[str | None, typer.Option(help="What to write, see below (default: by TARGET).")] = None,
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="Examples (.jsonl, .parquet), a table of problems, or a folder of task files."
+        ),
+    ],
+    target: Annotated[
+        Path, typer.Argument(help="A .jsonl or .parquet file, or for tasks a folder.")
+    ],
+    to: Annotated[
+        str | None, typer.Option(help="What to write, see below (default: by TARGET).")
+    ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Overwrite what exists.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object for programs.")
+    ] = False,
 ) -> None:
     """Convert examples and problems to and from the files of daVinci-kernel and Dr.Kernel.
 
@@ -38,5 +49,10 @@ def command(
         print(f"left out: {problem}", file=sys.stderr)
     if len(done.problems) > 20:
         print(f"and {len(done.problems) - 20} more", file=sys.stderr)
-    summary = {"form": done.form, "number": done.number, "left_out": len(done.problems), "target": str(target)}
+    summary = {
+        "form": done.form,
+        "number": done.number,
+        "left_out": len(done.problems),
+        "target": str(target),
+    }
     print(json.dumps(summary) if as_json else f"wrote {done.number} as {done.form} to {target}")

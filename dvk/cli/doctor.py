@@ -11,12 +11,17 @@ import typer
 
 def command(
     settings: Annotated[
-        bool, typer.Option("--settings", help="List every setting with its default, unit and reason instead.")
+        bool,
+        typer.Option(
+            "--settings", help="List every setting with its default, unit and reason instead."
+        ),
     ] = False,
     library: Annotated[
         Path | None, typer.Option(help="Skill library to look at (default: $DVK_HOME/skills.db).")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON value for programs.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON value for programs.")
+    ] = False,
 ) -> None:
     """Say what this machine can do: compilers, GPUs, backends, bandwidth, the skill library."""
     from dvk.pipelines import doctor
@@ -35,14 +40,21 @@ def _setting(row: dict[str, Any]) -> str:
 
 def report_lines(report: dict[str, Any]) -> list[str]:
     """Format the report for people: one fact per line."""
-    machine, cuda, compiler, nvcc = report["machine"], report["cuda"], report["compiler"], report["nvcc"]
+    machine, cuda, compiler, nvcc = (
+        report["machine"],
+        report["cuda"],
+        report["compiler"],
+        report["nvcc"],
+    )
     lines = [f"dvk {report['dvk']}", "", "machine"]
     memory = f"{machine['memory_bytes'] / 2**30:.1f} GiB"
     lines.append(_row("processor", f"{machine['cpu']}, {machine['num_cores']} cores, {memory}"))
     if measured := _ceilings(machine):
         lines.append(_row("", measured))
     for gpu in cuda.get("gpus", []):
-        what = f"{gpu['name']}, {gpu['memory_bytes'] / 2**30:.0f} GiB, capability {gpu['capability']}"
+        what = (
+            f"{gpu['name']}, {gpu['memory_bytes'] / 2**30:.0f} GiB, capability {gpu['capability']}"
+        )
         lines.append(_row("GPU", f"{what}, driver {report['driver'] or 'unknown'}"))
     if measured := _ceilings(cuda):
         lines.append(_row("", measured))
@@ -50,7 +62,9 @@ def report_lines(report: dict[str, Any]) -> list[str]:
         lines.append(_row("GPU", f"none usable: {cuda['error']}"))
     lines.append(_row("system", f"{machine['platform']}, Python {machine['python']}"))
     lines += ["", "packages"]
-    lines += [_row(name, version or "not installed") for name, version in machine["packages"].items()]
+    lines += [
+        _row(name, version or "not installed") for name, version in machine["packages"].items()
+    ]
     lines += ["", "tools"]
     if compiler["works"]:
         done = f"OpenMP with {compiler['num_threads']} threads, test kernel in {compiler['compile_s']:.2f} s"
@@ -60,7 +74,12 @@ def report_lines(report: dict[str, Any]) -> list[str]:
     lines.append(_row("nvcc", f"{nvcc['version']} at {nvcc['path']}" if nvcc else "not found"))
     lines.append(_row("nvrtc", cuda.get("nvrtc") or "not found"))
     for name, answer in report["triton"].items():
-        lines.append(_row(f"triton, {name}", "works" if answer["works"] else f"does not work: {answer['error']}"))
+        lines.append(
+            _row(
+                f"triton, {name}",
+                "works" if answer["works"] else f"does not work: {answer['error']}",
+            )
+        )
     lines += ["", "backends"]
     for name, answer in report["backends"].items():
         how = f"works, but: {answer['untimed']}" if answer["untimed"] else "works"
@@ -72,7 +91,12 @@ def report_lines(report: dict[str, Any]) -> list[str]:
         lines += [_row("", f"open: {text}") for text in answer["open"]]
     lines += ["", "skill library", f"  {_library(report['library'])}"]
     saved = report["saved"]
-    lines += ["", f"measurements kept in {saved}" if saved else f"measurements not kept: cannot write {report['home']}"]
+    lines += [
+        "",
+        f"measurements kept in {saved}"
+        if saved
+        else f"measurements not kept: cannot write {report['home']}",
+    ]
     return lines
 
 

@@ -14,45 +14,114 @@ from dvk.errors import UsageError
 
 
 def command(
-    suite: Annotated[Path | None, typer.Argument(
-        help="Folder of task files (sub-folders are levels), a checkout of a known benchmark, or a .parquet of problems.")] = None,
-    policy: Annotated[str, typer.Option(
-        help="composer, nano:PATH, hf:PATH, endpoint:MODEL; a strategy of dvk optimize with its model, as in auto:nano; "
-             "episodes:FILE or kernelbench:RUN judge what exists.")
+    suite: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Folder of task files (sub-folders are levels), a checkout of a known benchmark, or a .parquet of problems."
+        ),
+    ] = None,
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="composer, nano:PATH, hf:PATH, endpoint:MODEL; a strategy of dvk optimize with its model, as in auto:nano; "
+            "episodes:FILE or kernelbench:RUN judge what exists."
+        ),
     ] = "composer",
-    turns: Annotated[int | None, typer.Option(
-        min=1, help="Attempts a conversation; of a strategy, the composer too: candidates a task, times --samples.")] = None,
-    samples: Annotated[int, typer.Option(
-        min=1, help="Conversations a task; one is greedy, several are sampled. A strategy always samples, as in dvk optimize.")] = 1,
-    iterations: Annotated[int, typer.Option(
-        min=1, help="Test-time scaling: number of times that a full conversation continues from its best window.")] = 1,
-    window: Annotated[int | None, typer.Option(min=1, help="Turns of that window (default: 4, less than --turns).")] = None,
-    library: Annotated[Path | None, typer.Option(
-        help="Skill library to select from; without it a model is given no skills, the composer those of the usual one.")] = None,
-    no_skills: Annotated[bool, typer.Option("--no-skills", help="Give no skills even where there is a library.")] = False,
-    baseline: Annotated[list[str] | None, typer.Option(help="Also time against: compile, max-autotune.")] = None,
-    claim: Annotated[bool, typer.Option(
-        "--claim", help="Time winners again at the claim tier, in fresh processes, and only them against the baselines.")] = False,
+    turns: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Attempts a conversation; of a strategy, the composer too: candidates a task, times --samples.",
+        ),
+    ] = None,
+    samples: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Conversations a task; one is greedy, several are sampled. A strategy always samples, as in dvk optimize.",
+        ),
+    ] = 1,
+    iterations: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Test-time scaling: number of times that a full conversation continues from its best window.",
+        ),
+    ] = 1,
+    window: Annotated[
+        int | None,
+        typer.Option(min=1, help="Turns of that window (default: 4, less than --turns)."),
+    ] = None,
+    library: Annotated[
+        Path | None,
+        typer.Option(
+            help="Skill library to select from; without it a model is given no skills, the composer those of the usual one."
+        ),
+    ] = None,
+    no_skills: Annotated[
+        bool, typer.Option("--no-skills", help="Give no skills even where there is a library.")
+    ] = False,
+    baseline: Annotated[
+        list[str] | None, typer.Option(help="Also time against: compile, max-autotune.")
+    ] = None,
+    claim: Annotated[
+        bool,
+        typer.Option(
+            "--claim",
+            help="Time winners again at the claim tier, in fresh processes, and only them against the baselines.",
+        ),
+    ] = False,
     backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
-    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda if there is a GPU).")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="Play this task alone; may be given several times.")] = None,
-    eval_mode: Annotated[bool, typer.Option("--eval", help="Call .eval() on the modules first.")] = False,
-    workers: Annotated[int | None, typer.Option(min=1, help="Candidates judged at a time (default: rollout.judges).")] = None,
-    hygiene: Annotated[bool, typer.Option("--hygiene", help="Probe the tasks first: constant outputs, ignored inputs, ranges.")] = False,
-    kernelbench: Annotated[Path | None, typer.Option(help="Also leave the results here in KernelBench's layout.")] = None,
-    compare: Annotated[tuple[Path, Path] | None, typer.Option(
-        metavar="A B", help="Instead of playing: what evaluation B has over A, paired by task; with --out as a page, too.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/eval-NAME-TIME).")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda (default: cuda if there is a GPU).")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Play this task alone; may be given several times.")
+    ] = None,
+    eval_mode: Annotated[
+        bool, typer.Option("--eval", help="Call .eval() on the modules first.")
+    ] = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Candidates judged at a time (default: rollout.judges)."),
+    ] = None,
+    hygiene: Annotated[
+        bool,
+        typer.Option(
+            "--hygiene", help="Probe the tasks first: constant outputs, ignored inputs, ranges."
+        ),
+    ] = False,
+    kernelbench: Annotated[
+        Path | None, typer.Option(help="Also leave the results here in KernelBench's layout.")
+    ] = None,
+    compare: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(
+            metavar="A B",
+            help="Instead of playing: what evaluation B has over A, paired by task; with --out as a page, too.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder (default: runs/eval-NAME-TIME).")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")] = False,
-    judge: Annotated[str | None, typer.Option(help="Have a server judge: kernelgym:URL ($DVK_JUDGE_TOKEN is its token).")] = None,
+    judge: Annotated[
+        str | None,
+        typer.Option(help="Have a server judge: kernelgym:URL ($DVK_JUDGE_TOKEN is its token)."),
+    ] = None,
     engine: Engine = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object for programs.")
+    ] = False,
     config: Conf = None,
     settings: Settings = None,
 ) -> None:
     """Play every task of a suite and print fast_p: the share of tasks with a correct candidate faster than p times eager."""
     if (suite is None) == (compare is None):
-        raise UsageError("give a suite, or --compare A B", "dvk eval data/tasks/examples, or dvk eval --compare runs/a runs/b")
+        raise UsageError(
+            "give a suite, or --compare A B",
+            "dvk eval data/tasks/examples, or dvk eval --compare runs/a runs/b",
+        )
     if compare is not None:
         _compare(compare, out, as_json)
         return
@@ -64,11 +133,33 @@ def command(
 
     over: Any = tuple(b for b in baseline or () if b != "eager")
     request = EvalRequest(
-        suite=suite, policy=policy, turns=turns, samples=samples, iterations=iterations, window=window, library=library,
-        no_skills=no_skills, baselines=over, claim=claim, backend=backend, device=device, only=tuple(only or ()), workers=workers,
-        eval_mode=eval_mode, hygiene=hygiene, kernelbench=kernelbench, out=out, resume=resume, argv=tuple(sys.argv),
+        suite=suite,
+        policy=policy,
+        turns=turns,
+        samples=samples,
+        iterations=iterations,
+        window=window,
+        library=library,
+        no_skills=no_skills,
+        baselines=over,
+        claim=claim,
+        backend=backend,
+        device=device,
+        only=tuple(only or ()),
+        workers=workers,
+        eval_mode=eval_mode,
+        hygiene=hygiene,
+        kernelbench=kernelbench,
+        out=out,
+        resume=resume,
+        argv=tuple(sys.argv),
     )
-    summary = evaluate(request, configuration.load(config, settings or [], {"remote.judge": judge, "remote.engine": engine}))
+    summary = evaluate(
+        request,
+        configuration.load(
+            config, settings or [], {"remote.judge": judge, "remote.engine": engine}
+        ),
+    )
     print(json.dumps(summary) if as_json else "\n".join(lines(summary)))
 
 
@@ -76,7 +167,10 @@ def _check(device: str | None, baseline: list[str]) -> None:
     if device not in (None, "cpu", "cuda"):
         raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
     if unknown := [b for b in baseline if b not in ("eager", "compile", "max-autotune")]:
-        raise UsageError(f"unknown baseline: `{unknown[0]}`", "choose compile or max-autotune (eager is always timed)")
+        raise UsageError(
+            f"unknown baseline: `{unknown[0]}`",
+            "choose compile or max-autotune (eager is always timed)",
+        )
 
 
 def _compare(runs: tuple[Path, Path], out: Path | None, as_json: bool) -> None:
@@ -97,7 +191,11 @@ def lines(summary: dict[str, Any]) -> list[str]:
 
     thresholds = list(summary["fast_p"])
     head = "".join(f"{'fast_' + t:>9}" for t in thresholds)
-    found = [f"{summary['policy']} on {_many(summary['num_tasks'])}", "", f"{'':<22}{head}  geomean"]
+    found = [
+        f"{summary['policy']} on {_many(summary['num_tasks'])}",
+        "",
+        f"{'':<22}{head}  geomean",
+    ]
 
     def shares(name: str, of: dict[str, Any]) -> str:
         return f"{name[:22]:<22}" + "".join(f"{100 * of[t]:>8.1f}%" for t in thresholds)
@@ -118,20 +216,40 @@ def lines(summary: dict[str, Any]) -> list[str]:
         found += ["", "by the first timing of each attempt; above, winners were timed again:"]
         found += [shares(f"best by turn {turn}", of) for turn, of in turns.items()]
         if summary.get("cost", {}).get("model_s") is not None:
-            found += ["", *(shares(f"turn {turn} alone", of) for turn, of in summary["per_turn"].items())]
+            found += [
+                "",
+                *(shares(f"turn {turn} alone", of) for turn, of in summary["per_turn"].items()),
+            ]
     for dimension, tables in summary["groups"].items():
         if len(tables) > 1:
-            found += ["", *(row(f"{dimension} {value} ({table['num_tasks']})", table) for value, table in tables.items())]
-    ends = ", ".join(f"fast_{t} [{100 * e[0]:.1f}, {100 * e[1]:.1f}]" for t, e in summary["fast_p_interval"].items() if e)
+            found += [
+                "",
+                *(
+                    row(f"{dimension} {value} ({table['num_tasks']})", table)
+                    for value, table in tables.items()
+                ),
+            ]
+    ends = ", ".join(
+        f"fast_{t} [{100 * e[0]:.1f}, {100 * e[1]:.1f}]"
+        for t, e in summary["fast_p_interval"].items()
+        if e
+    )
     found += ["", f"95 % intervals over tasks: {ends or 'one task has none'}", *_told(summary)]
     if number := summary.get("num_in_train_mode"):
-        found.append(f"{_many(number)} judged in train mode, which layers of {'it' if number == 1 else 'them'} depend on: "
-                     "--eval judges for inference")
+        found.append(
+            f"{_many(number)} judged in train mode, which layers of {'it' if number == 1 else 'them'} depend on: "
+            "--eval judges for inference"
+        )
     if note := mixed(summary):
         found.append(note)
     if summary.get("num_claims"):  # absent in finished runs of an older dvk
-        found.append(f"claims: {summary['num_held']} of {summary['num_claims']} winners are faster than eager beyond doubt")
-    found += [f"flagged: {name}: {'; '.join(why)}" for name, why in list(summary.get("hygiene", {}).get("flagged", {}).items())[:10]]
+        found.append(
+            f"claims: {summary['num_held']} of {summary['num_claims']} winners are faster than eager beyond doubt"
+        )
+    found += [
+        f"flagged: {name}: {'; '.join(why)}"
+        for name, why in list(summary.get("hygiene", {}).get("flagged", {}).items())[:10]
+    ]
     found += [f"failed: {name}: {why}" for name, why in list(summary["failed"].items())[:10]]
     if len(summary["failed"]) > 10:
         found.append(f"and {len(summary['failed']) - 10} more; all are in {summary['run']}")
@@ -144,8 +262,10 @@ def _told(summary: dict[str, Any]) -> list[str]:
     result = []
     reached = summary.get("roofline") or {}
     if reached.get("num_tasks"):
-        result.append(f"roofline: right candidates reach {100 * reached['mean']:.0f} % of the measured ceilings on average, "
-                     f"{100 * reached['over_half']:.0f} % of them more than half ({reached['num_tasks']} tasks)")
+        result.append(
+            f"roofline: right candidates reach {100 * reached['mean']:.0f} % of the measured ceilings on average, "
+            f"{100 * reached['over_half']:.0f} % of them more than half ({reached['num_tasks']} tasks)"
+        )
     elif summary.get("roofline") is not None:
         result.append("roofline: no ceilings known for these tasks (dvk doctor measures them)")
     spent = summary.get("cost")
@@ -153,7 +273,9 @@ def _told(summary: dict[str, Any]) -> list[str]:
         told = f"cost: {spent['wall_s']:.0f} s, of judging {spent['judge_s']:.0f} s, {spent['num_candidates']} candidates"
         if spent["model_s"] is not None:
             told += f", of the model {spent['model_s']:.0f} s"
-            told += f", {spent['prompt_tokens']:,} tokens read, {spent['completion_tokens']:,} written"
+            told += (
+                f", {spent['prompt_tokens']:,} tokens read, {spent['completion_tokens']:,} written"
+            )
         result.append(told + (f", ${spent['usd']:.2f}" if spent["usd"] is not None else ""))
     return result
 
@@ -164,8 +286,11 @@ def differences(found: dict[str, Any]) -> list[str]:
 
     sides = [found["first"], found["second"]]
     said = [f"{letter}: {side['policy'] or ''} {side['run']}" for letter, side in zip("AB", sides)]
-    said += [f"{found['num_shared']} tasks in both; {found['num_only_first']} only in A, {found['num_only_second']} only in B", "",
-             f"{'':<20}{'A':>9}{'B':>9}   B against A, 95 % interval over tasks"]
+    said += [
+        f"{found['num_shared']} tasks in both; {found['num_only_first']} only in A, {found['num_only_second']} only in B",
+        "",
+        f"{'':<20}{'A':>9}{'B':>9}   B against A, 95 % interval over tasks",
+    ]
     for name, gap in found["differences"].items():
         values = ["", ""]
         if name.startswith("fast_"):
@@ -174,12 +299,21 @@ def differences(found: dict[str, Any]) -> list[str]:
             values = [f"{side['geomean_kept'] or 1:.3f}×" for side in sides]
         label = name if name.startswith("fast_") else name.replace("_", " ")
         said.append(f"{label:<20}{values[0]:>9}{values[1]:>9}   {shown(name, gap)}")
-    for title, gaps in [("best sample", found["best_of"]), ("over torch.compile", found["compile"]), *found["levels"].items()]:
+    for title, gaps in [
+        ("best sample", found["best_of"]),
+        ("over torch.compile", found["compile"]),
+        *found["levels"].items(),
+    ]:
         if gaps:
-            said.append(f"{title[:20]:<38}   fast_1 {shown('fast_1', gaps['fast_1'])}, speedup {shown('speedup', gaps['speedup'])}")
+            said.append(
+                f"{title[:20]:<38}   fast_1 {shown('fast_1', gaps['fast_1'])}, speedup {shown('speedup', gaps['speedup'])}"
+            )
     said += unlike(found)
     for word in ("gained", "lost"):
-        said += [f"{word}: {one['task']}: {_speedup(one['first'])} to {_speedup(one['second'])}" for one in found[word]]
+        said += [
+            f"{word}: {one['task']}: {_speedup(one['first'])} to {_speedup(one['second'])}"
+            for one in found[word]
+        ]
     return said
 
 

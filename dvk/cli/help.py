@@ -32,25 +32,55 @@ GROUPS = {
 """Headings and the options below them, for all commands; other options come first, as `Options`."""
 
 EXAMPLES = {
-    "dvk": ("dvk doctor", "dvk optimize model.py", "dvk optimize pkg.model:Gate --input \"x=float32[64,1024]\"",
-            "dvk skills search softmax of long rows"),
-    "dvk optimize": ("dvk optimize model.py", "dvk optimize model.py:Gate --eval --budget-s 120 --out runs/gate",
-                     "dvk optimize pkg.model:Gate --init 512 --input \"x=float32[64,1024]\" --extra-input \"x=float32[8,1024]\"",
-                     "dvk optimize model.py --out runs/gate --resume --budget-s 600", "dvk optimize model.py --backbone nano"),
-    "dvk verify": ("dvk verify model.py best.py", "dvk verify model.py:Gate new1.py new2.py --baseline compile",
-                   "dvk verify model.py best.py --tier claim --json", "dvk verify --batch jobs.jsonl --workers 4 --out runs/batch"),
-    "dvk eval": ("dvk eval data/tasks/examples", "dvk eval my_tasks --policy nano --turns 4 --out runs/nano",
-                 "dvk eval my_tasks --policy auto:nano --turns 8 --baseline compile", "dvk eval --compare runs/a runs/b"),
-    "dvk sft": ("dvk sft --tasks 200 --out runs/sft", "dvk sft collect --tasks 200 --out runs/sft", "dvk sft fit --out runs/sft --resume"),
+    "dvk": (
+        "dvk doctor",
+        "dvk optimize model.py",
+        'dvk optimize pkg.model:Gate --input "x=float32[64,1024]"',
+        "dvk skills search softmax of long rows",
+    ),
+    "dvk optimize": (
+        "dvk optimize model.py",
+        "dvk optimize model.py:Gate --eval --budget-s 120 --out runs/gate",
+        'dvk optimize pkg.model:Gate --init 512 --input "x=float32[64,1024]" --extra-input "x=float32[8,1024]"',
+        "dvk optimize model.py --out runs/gate --resume --budget-s 600",
+        "dvk optimize model.py --backbone nano",
+    ),
+    "dvk verify": (
+        "dvk verify model.py best.py",
+        "dvk verify model.py:Gate new1.py new2.py --baseline compile",
+        "dvk verify model.py best.py --tier claim --json",
+        "dvk verify --batch jobs.jsonl --workers 4 --out runs/batch",
+    ),
+    "dvk eval": (
+        "dvk eval data/tasks/examples",
+        "dvk eval my_tasks --policy nano --turns 4 --out runs/nano",
+        "dvk eval my_tasks --policy auto:nano --turns 8 --baseline compile",
+        "dvk eval --compare runs/a runs/b",
+    ),
+    "dvk sft": (
+        "dvk sft --tasks 200 --out runs/sft",
+        "dvk sft collect --tasks 200 --out runs/sft",
+        "dvk sft fit --out runs/sft --resume",
+    ),
     "dvk sft collect": ("dvk sft collect --tasks 200 --out runs/sft",),
     "dvk sft filter": ("dvk sft filter --out runs/sft --against my_tasks",),
     "dvk sft diversify": ("dvk sft diversify --out runs/sft",),
     "dvk sft fit": ("dvk sft fit --out runs/sft --from nano --epochs 1",),
     "dvk sft export": ("dvk sft export runs/sft my_model",),
-    "dvk train": ("dvk train --steps 20 --out runs/train", "dvk train --from nano --tasks my_tasks --steps 50",
-                  "dvk train --out runs/train --steps 100 --resume"),
-    "dvk skills": ("dvk skills search fused softmax", "dvk skills show softmax_online", "dvk skills list --tag attention"),
-    "dvk skills search": ("dvk skills search how do I fuse bias and gelu after a GEMM", "dvk skills search num_warps --limit 3 --json"),
+    "dvk train": (
+        "dvk train --steps 20 --out runs/train",
+        "dvk train --from nano --tasks my_tasks --steps 50",
+        "dvk train --out runs/train --steps 100 --resume",
+    ),
+    "dvk skills": (
+        "dvk skills search fused softmax",
+        "dvk skills show softmax_online",
+        "dvk skills list --tag attention",
+    ),
+    "dvk skills search": (
+        "dvk skills search how do I fuse bias and gelu after a GEMM",
+        "dvk skills search num_warps --limit 3 --json",
+    ),
     "dvk skills show": ("dvk skills show softmax_online",),
     "dvk skills list": ("dvk skills list --tag attention",),
     "dvk skills add": ("dvk skills add my_skill.md",),
@@ -64,11 +94,14 @@ EXAMPLES = {
     "dvk skills history": ("dvk skills history softmax_online",),
     "dvk skills verify": ("dvk skills verify --library team.db",),
     "dvk skills restore": ("dvk skills restore my_skill",),
-    "dvk convert": ("dvk convert problems.parquet my_tasks", "dvk convert examples.jsonl table.parquet --to combined"),
+    "dvk convert": (
+        "dvk convert problems.parquet my_tasks",
+        "dvk convert examples.jsonl table.parquet --to combined",
+    ),
     "dvk serve": ("dvk serve --port 8000",),
     "dvk mcp": ("dvk mcp",),
     "dvk doctor": ("dvk doctor",),
-}  # fmt: skip
+}
 """Command lines by command."""
 
 INPUTS = """\
@@ -98,7 +131,11 @@ def _ending(context: Any, formatter: Any) -> None:
 
 
 def _options(context: Any, formatter: Any) -> None:
-    grouped: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], **{heading: [] for heading in GROUPS}}
+    grouped: dict[str, list[tuple[str, str]]] = {
+        "Arguments": [],
+        "Options": [],
+        **{heading: [] for heading in GROUPS},
+    }
     for parameter in context.command.get_params(context):
         if (record := parameter.get_help_record(context)) is None:
             continue
@@ -106,7 +143,9 @@ def _options(context: Any, formatter: Any) -> None:
         if parameter.param_type_name == "argument":
             grouped["Arguments"].append(record)
         else:
-            heading = next((h for h, names in GROUPS.items() if set(names) & set(parameter.opts)), "Options")
+            heading = next(
+                (h for h, names in GROUPS.items() if set(names) & set(parameter.opts)), "Options"
+            )
             grouped[heading].append(record)
     for heading, records in grouped.items():
         if records:
@@ -133,7 +172,13 @@ class HelpGroup(TyperGroup):
         """Write each command with its whole first sentence."""
         found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, command.get_short_help_str(1000)) for name, command in found if command is not None])
+            formatter.write_dl(
+                [
+                    (name, command.get_short_help_str(1000))
+                    for name, command in found
+                    if command is not None
+                ]
+            )
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write examples."""
@@ -144,7 +189,10 @@ class HelpApp(typer.Typer):
     """Give the commands of this app this module's help."""
 
     def __init__(self, **named: Any):
-        settings = {"help_option_names": ["-h", "--help"], **(named.pop("context_settings", None) or {})}
+        settings = {
+            "help_option_names": ["-h", "--help"],
+            **(named.pop("context_settings", None) or {}),
+        }
         super().__init__(**{"cls": HelpGroup, "context_settings": settings, **named})
 
     def command(self, name: str | None = None, **named: Any) -> Callable[[Any], Any]:

@@ -9,8 +9,12 @@ import typer
 
 
 def command(
-    root: Annotated[Path, typer.Option(help="Folder that paths are relative to and run folders are left in.")] = Path("."),
-    library: Annotated[Path | None, typer.Option(help="Skill library (default: $DVK_HOME/skills.db).")] = None,
+    root: Annotated[
+        Path, typer.Option(help="Folder that paths are relative to and run folders are left in.")
+    ] = Path("."),
+    library: Annotated[
+        Path | None, typer.Option(help="Skill library (default: $DVK_HOME/skills.db).")
+    ] = None,
 ) -> None:
     """Serve verify, optimize and the skill library to a coding assistant over stdio (Model Context Protocol).
 

@@ -14,17 +14,28 @@ from dvk.errors import UsageError
 
 
 def command(
-    model: Annotated[str, typer.Argument(help="The file to make faster: model.py, model.py:Name or pkg.model:Name.")],
+    model: Annotated[
+        str,
+        typer.Argument(help="The file to make faster: model.py, model.py:Name or pkg.model:Name."),
+    ],
     inputs: Inputs = None,
     also: Annotated[
         list[str] | None,
-        typer.Option("--extra-input", "--also", help='Another set of inputs that best.py is to be fast for, by what differs: '
-                     '"x=float32[32,1024]; y=float32[32,1]"; or all inputs in order, without names.'),
+        typer.Option(
+            "--extra-input",
+            "--also",
+            help="Another set of inputs that best.py is to be fast for, by what differs: "
+            '"x=float32[32,1024]; y=float32[32,1]"; or all inputs in order, without names.',
+        ),
     ] = None,
     init: Init = None,
-    eval_mode: Annotated[bool, typer.Option("--eval", help="Call .eval() on the module first.")] = False,
+    eval_mode: Annotated[
+        bool, typer.Option("--eval", help="Call .eval() on the module first.")
+    ] = False,
     dtype: Dtype = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda if there is a GPU).")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda (default: cuda if there is a GPU).")
+    ] = None,
     backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
     backbone: Annotated[
         str | None,
@@ -33,7 +44,10 @@ def command(
         ),
     ] = None,
     davinci: Annotated[
-        Path | None, typer.Option(help="Checkpoint of daVinci-kernel: its model proposes too, with its bundled skill_library.jsonl.")
+        Path | None,
+        typer.Option(
+            help="Checkpoint of daVinci-kernel: its model proposes too, with its bundled skill_library.jsonl."
+        ),
     ] = None,
     strategy: Annotated[
         str,
@@ -46,15 +60,26 @@ def command(
     baseline: Annotated[list[str] | None, typer.Option(help="Also time against: compile.")] = None,
     budget_s: Annotated[
         float | None,
-        typer.Option(help="Search time in seconds (default: 120); the time for loading and confirming the best is printed at the start."),
+        typer.Option(
+            help="Search time in seconds (default: 120); the time for loading and confirming the best is printed at the start."
+        ),
     ] = None,
-    library: Annotated[Path | None, typer.Option(help="Skill library (default: $DVK_HOME/skills.db).")] = None,
+    library: Annotated[
+        Path | None, typer.Option(help="Skill library (default: $DVK_HOME/skills.db).")
+    ] = None,
     judge: Annotated[
-        str | None, typer.Option(help="Have a server judge, `dvk serve`: kernelgym:URL ($DVK_JUDGE_TOKEN is its token).")
+        str | None,
+        typer.Option(
+            help="Have a server judge, `dvk serve`: kernelgym:URL ($DVK_JUDGE_TOKEN is its token)."
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/optimize-NAME-TIME).")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder (default: runs/optimize-NAME-TIME).")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object for programs.")
+    ] = False,
     config: Conf = None,
     settings: Settings = None,
 ) -> None:
@@ -64,11 +89,26 @@ def command(
     from dvk.pipelines.optimize.request import OptimizeRequest
 
     _check(device, baseline or [])
-    merged = configuration.load(config, settings or [], {"optimize.budget_s": budget_s, "remote.judge": judge})
+    merged = configuration.load(
+        config, settings or [], {"optimize.budget_s": budget_s, "remote.judge": judge}
+    )
     request = OptimizeRequest(
-        spec=model, inputs=tuple(inputs or ()), also=tuple(also or ()), init=tuple(init or ()), eval_mode=eval_mode, dtype=dtype,
-        device=device, backend=backend, strategy=strategy, baselines=tuple(baseline or ()), library=library, out=out, resume=resume,
-        argv=tuple(sys.argv), backbone=backbone, davinci=davinci,
+        spec=model,
+        inputs=tuple(inputs or ()),
+        also=tuple(also or ()),
+        init=tuple(init or ()),
+        eval_mode=eval_mode,
+        dtype=dtype,
+        device=device,
+        backend=backend,
+        strategy=strategy,
+        baselines=tuple(baseline or ()),
+        library=library,
+        out=out,
+        resume=resume,
+        argv=tuple(sys.argv),
+        backbone=backbone,
+        davinci=davinci,
     )
     summary = optimize(request, merged)
     print(json.dumps(summary) if as_json else "\n".join(lines(summary)))
@@ -80,11 +120,15 @@ def _check(device: str | None, baseline: list[str]) -> None:
     if device not in (None, "cpu", "cuda"):
         raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
     if unknown := [b for b in baseline if b not in ("eager", "compile")]:
-        raise UsageError(f"unknown baseline: `{unknown[0]}`", "choose compile (eager is always timed)")
+        raise UsageError(
+            f"unknown baseline: `{unknown[0]}`", "choose compile (eager is always timed)"
+        )
 
 
 ENDED = {
-    "no_speedup": "nothing faster was found", "failed": "no candidate was correct", "too_noisy": "no speedup could be proved",
+    "no_speedup": "nothing faster was found",
+    "failed": "no candidate was correct",
+    "too_noisy": "no speedup could be proved",
     "no_verdict": "nothing was judged",
 }
 """Say why a search found nothing, by its status."""
@@ -102,15 +146,26 @@ def lines(summary: dict[str, Any]) -> list[str]:
             *shapes(summary),
             *arms(summary),
             *doubts(summary),
-            *([f"the best candidate is kept as {summary['unproven']}: correct where it was checked, its speedup unproven"]
-              if summary.get("unproven") else []),
+            *(
+                [
+                    f"the best candidate is kept as {summary['unproven']}: correct where it was checked, its speedup unproven"
+                ]
+                if summary.get("unproven")
+                else []
+            ),
             f"tried {summary['num_candidates']} candidates in {summary['seconds']} s; your file is untouched",
             *model(summary),
             f"report: {run}/report.html",
         ]
-    baselines = {name: speedup for name, b in summary["baselines"].items() if b and (speedup := interval(b))}
+    baselines = {
+        name: speedup for name, b in summary["baselines"].items() if b and (speedup := interval(b))
+    }
     found = [f"{over(baselines['eager'], 'faster than eager')}: {summary['title']}"]
-    found += [over(speedup, f"over torch.{name}") for name, speedup in baselines.items() if name != "eager"]
+    found += [
+        over(speedup, f"over torch.{name}")
+        for name, speedup in baselines.items()
+        if name != "eager"
+    ]
     skills = summary["skills"]
     if skills:
         found.append(f"skills: {', '.join(skills)}")
@@ -130,10 +185,18 @@ def doubts(summary: dict[str, Any]) -> list[str]:
     """Print the mode that was judged; errors of the model; that the machine was busy, and how to get a better number."""
     warnings = [f"warning: {text}" for text in summary.get("warnings", ())]
     if summary.get("mode"):
-        warnings.insert(0, f"mode: {summary['mode']}" + (f"; {summary['train_mode']}" if summary["train_mode"] else ""))
+        warnings.insert(
+            0,
+            f"mode: {summary['mode']}"
+            + (f"; {summary['train_mode']}" if summary["train_mode"] else ""),
+        )
     if names := summary.get("written_inputs"):
         warnings.append(f"writes in place: {', '.join(names)}; so does the drop-in")
-    return warnings + [f"{name}: {text}" for name, text in (("note", summary.get("noise")), ("hint", summary.get("hint"))) if text]
+    return warnings + [
+        f"{name}: {text}"
+        for name, text in (("note", summary.get("noise")), ("hint", summary.get("hint")))
+        if text
+    ]
 
 
 def shapes(summary: dict[str, Any]) -> list[str]:
@@ -149,8 +212,14 @@ def outcome(row: dict[str, Any]) -> str:
     if row["status"] != "faster":
         return f"as the original; {row['reason']}"
     whom = {"eager": "faster than eager", "compile": "over torch.compile"}
-    told = [over(found, whom[name]) for name, b in row["baselines"].items() if b and (found := interval(b))]
-    return ", ".join(told) + (f"; with the kernels of {row['same_kernels_as']}" if row["same_kernels_as"] else "")
+    told = [
+        over(found, whom[name])
+        for name, b in row["baselines"].items()
+        if b and (found := interval(b))
+    ]
+    return ", ".join(told) + (
+        f"; with the kernels of {row['same_kernels_as']}" if row["same_kernels_as"] else ""
+    )
 
 
 def model(summary: dict[str, Any]) -> list[str]:
@@ -159,7 +228,9 @@ def model(summary: dict[str, Any]) -> list[str]:
         return []
     cost = summary["cost"]
     price = "" if cost["usd"] is None else f", {cost['usd']:.4f} USD"
-    told = (f"{cost['answers']} answers ({cost['malformed']} malformed) in {cost['model_s']:.1f} s, {cost['prompt_tokens']:,} tokens read, "
-            f"{cost['completion_tokens']:,} written{price}")
+    told = (
+        f"{cost['answers']} answers ({cost['malformed']} malformed) in {cost['model_s']:.1f} s, {cost['prompt_tokens']:,} tokens read, "
+        f"{cost['completion_tokens']:,} written{price}"
+    )
     found = [f"found by {summary['proposer']}"] if summary["status"] == "faster" else []
     return [*found, f"model:   {told}; judge {cost['judge_s'] + cost['confirm_s']:.1f} s"]

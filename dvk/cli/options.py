@@ -10,12 +10,24 @@ import typer
 Conf = Annotated[Path | None, typer.Option(help="TOML file with settings.")]
 Engine = Annotated[
     str | None,
-    typer.Option(help="A Ray cluster that judges, and where models write: ray (one on this machine), ray://HOST:PORT, HOST:PORT, auto."),
+    typer.Option(
+        help="A Ray cluster that judges, and where models write: ray (one on this machine), ray://HOST:PORT, HOST:PORT, auto."
+    ),
 ]
 Inputs = Annotated[
     list[str] | None,
-    typer.Option("--input", help='Example input where the file has no get_inputs(), e.g. "x=float32[64,1024]"; the grammar is below.'),
+    typer.Option(
+        "--input",
+        help='Example input where the file has no get_inputs(), e.g. "x=float32[64,1024]"; the grammar is below.',
+    ),
 ]
-Init = Annotated[list[str] | None, typer.Option("--init", help="Constructor argument: 512 or eps=1e-5.")]
-Dtype = Annotated[str | None, typer.Option(help="Cast floating inputs and weights: float32, float16, bfloat16.")]
-Settings = Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value; a part with dots in quotes.")]
+Init = Annotated[
+    list[str] | None, typer.Option("--init", help="Constructor argument: 512 or eps=1e-5.")
+]
+Dtype = Annotated[
+    str | None, typer.Option(help="Cast floating inputs and weights: float32, float16, bfloat16.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="One setting: section.key=value; a part with dots in quotes."),
+]

@@ -10,17 +10,39 @@ from dvk.cli.options import Conf, Settings
 
 
 def command(
-    host: Annotated[str, typer.Option(help="Address to listen on; beyond this machine a token is asked for.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; beyond this machine a token is asked for.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 10907,
-    workers: Annotated[int | None, typer.Option(min=1, help="Candidates judged at a time (default: 2, or 2 a GPU).")] = None,
-    queue: Annotated[int | None, typer.Option(min=1, help="Most requests in the queue; further ones must retry.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda, for requests that do not say (default: a GPU if there is one).")] = None,
-    token_env: Annotated[str | None, typer.Option(help="Environment variable with the token that callers must show.")] = None,
-    no_token: Annotated[bool, typer.Option("--no-token", help="Let everyone with access to the port run code here.")] = False,
-    require_kernels: Annotated[
-        bool, typer.Option("--require-kernels", help="Refuse candidates that leave any computing to PyTorch's operators.")
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Candidates judged at a time (default: 2, or 2 a GPU)."),
+    ] = None,
+    queue: Annotated[
+        int | None, typer.Option(min=1, help="Most requests in the queue; further ones must retry.")
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            help="cpu or cuda, for requests that do not say (default: a GPU if there is one)."
+        ),
+    ] = None,
+    token_env: Annotated[
+        str | None, typer.Option(help="Environment variable with the token that callers must show.")
+    ] = None,
+    no_token: Annotated[
+        bool, typer.Option("--no-token", help="Let everyone with access to the port run code here.")
     ] = False,
-    anew: Annotated[bool, typer.Option("--no-cache", "--anew", help="Ignore cached verdicts of this machine.")] = False,
+    require_kernels: Annotated[
+        bool,
+        typer.Option(
+            "--require-kernels",
+            help="Refuse candidates that leave any computing to PyTorch's operators.",
+        ),
+    ] = False,
+    anew: Annotated[
+        bool, typer.Option("--no-cache", "--anew", help="Ignore cached verdicts of this machine.")
+    ] = False,
     config: Conf = None,
     settings: Settings = None,
 ) -> None:
@@ -37,7 +59,13 @@ def command(
         raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
     merged = configuration.load(config, settings or [], {"serve.queue": queue})
     request = ServeRequest(
-        host=host, port=port, workers=workers, device=device, token_env=token_env,  # type: ignore[arg-type]  # checked above
-        open_to_all=no_token, anew=anew, require_kernels=require_kernels,
+        host=host,
+        port=port,
+        workers=workers,
+        device=device,  # type: ignore[arg-type]
+        token_env=token_env,  # checked above
+        open_to_all=no_token,
+        anew=anew,
+        require_kernels=require_kernels,
     )
     serve(request, merged)

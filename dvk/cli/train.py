@@ -13,20 +13,43 @@ from dvk.cli.options import Conf, Engine, Settings
 
 
 def command(
-    start: Annotated[str, typer.Option("--from", help="What to train: nano, nano:PATH, hf:PATH-or-name.")] = "nano",
+    start: Annotated[
+        str, typer.Option("--from", help="What to train: nano, nano:PATH, hf:PATH-or-name.")
+    ] = "nano",
     steps: Annotated[int, typer.Option(min=1, help="Steps of the whole run.")] = 100,
-    tasks: Annotated[Path | None, typer.Option(help="Folder of task files to play (default: generated tasks).")] = None,
-    validation: Annotated[Path | None, typer.Option(help="Folder of task files to validate on (default: generated ones).")] = None,
-    library: Annotated[Path | None, typer.Option(help="What the run's own library begins as (default: your own).")] = None,
+    tasks: Annotated[
+        Path | None, typer.Option(help="Folder of task files to play (default: generated tasks).")
+    ] = None,
+    validation: Annotated[
+        Path | None,
+        typer.Option(help="Folder of task files to validate on (default: generated ones)."),
+    ] = None,
+    library: Annotated[
+        Path | None, typer.Option(help="What the run's own library begins as (default: your own).")
+    ] = None,
     backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
-    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda if there is a GPU).")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda (default: cuda if there is a GPU).")
+    ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Candidates judged at a time.")] = None,
-    ablate: Annotated[list[str] | None, typer.Option(help="Leave a part of the method out; see below. Repeatable.")] = None,
-    sweep: Annotated[Path | None, typer.Option(help="TOML file of variants to train one after the other and compare; see below.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder (default: runs/train-NAME-TIME).")] = None,
+    ablate: Annotated[
+        list[str] | None,
+        typer.Option(help="Leave a part of the method out; see below. Repeatable."),
+    ] = None,
+    sweep: Annotated[
+        Path | None,
+        typer.Option(
+            help="TOML file of variants to train one after the other and compare; see below."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder (default: runs/train-NAME-TIME).")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")] = False,
     engine: Engine = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object for programs.")
+    ] = False,
     config: Conf = None,
     settings: Settings = None,
 ) -> None:
@@ -62,9 +85,23 @@ def command(
 
     if device not in (None, "cpu", "cuda"):
         raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
-    request = TrainRequest(start=start, steps=steps, tasks=tasks, validation=validation, library=library, backend=backend, device=device,
-                      workers=workers, out=out, resume=resume, argv=tuple(sys.argv), quiet=as_json)
-    merged = configuration.load(config, settings or [], {**settings_of(ablate or ()), "remote.engine": engine})
+    request = TrainRequest(
+        start=start,
+        steps=steps,
+        tasks=tasks,
+        validation=validation,
+        library=library,
+        backend=backend,
+        device=device,
+        workers=workers,
+        out=out,
+        resume=resume,
+        argv=tuple(sys.argv),
+        quiet=as_json,
+    )
+    merged = configuration.load(
+        config, settings or [], {**settings_of(ablate or ()), "remote.engine": engine}
+    )
     if sweep is not None:
         told = sweeping.sweep(sweep, request, merged)
         print(json.dumps(told) if as_json else f"{told['table']}\nrun: {told['run']}")
@@ -75,5 +112,9 @@ def command(
 
 def lines(summary: dict[str, Any]) -> list[str]:
     """Print the end of a run for people."""
-    return [f"{summary['steps']} steps, {summary['skills']} skills", f"checkpoint: {summary['run']}/{summary['checkpoint']}",
-            f"library: {summary['run']}/skills.db", f"report: {summary['run']}/report.html"]
+    return [
+        f"{summary['steps']} steps, {summary['skills']} skills",
+        f"checkpoint: {summary['run']}/{summary['checkpoint']}",
+        f"library: {summary['run']}/skills.db",
+        f"report: {summary['run']}/report.html",
+    ]

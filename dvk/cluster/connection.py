@@ -54,14 +54,21 @@ class Cluster:
         result = sum(self.places(device, judges).values())
         if not result:
             what = "GPU" if device == "cuda" else "CPU"
-            raise MachineError(f"no node of the Ray cluster `{self.engine}` offers a {what}", f"add one: ray start --num-{what.lower()}s=N")
+            raise MachineError(
+                f"no node of the Ray cluster `{self.engine}` offers a {what}",
+                f"add one: ray start --num-{what.lower()}s=N",
+            )
         return result
 
     def places(self, device: Device, most: int) -> dict[str, int]:
         """Seats by id of a node alive now: `most` a GPU that it has, or at most so many and one a CPU."""
         offered = {node["NodeID"]: node["Resources"] for node in self.nodes()}
-        return {node: most * int(given.get("GPU", 0)) if device == "cuda" else min(most, int(given.get("CPU", 0)))
-                for node, given in offered.items()}  # fmt: skip
+        return {
+            node: most * int(given.get("GPU", 0))
+            if device == "cuda"
+            else min(most, int(given.get("CPU", 0)))
+            for node, given in offered.items()
+        }
 
     def close(self) -> None:
         """End dvk's actors; also the connection, if dvk made it, and a cluster that dvk started."""
@@ -75,17 +82,29 @@ class Cluster:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         probe = self.ray.remote(num_cpus=0, max_retries=1)(of_node)
-        asked = {node["NodeManagerAddress"]: probe.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
-                 .remote() for node in self.nodes()}  # fmt: skip
+        asked = {
+            node["NodeManagerAddress"]: probe.options(
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            ).remote()
+            for node in self.nodes()
+        }
         mine, kinds = f"dvk {dvk.__version__}, protocol {PROTOCOL}", set()
         for address, answer in asked.items():
             try:
                 version, kind = self.ray.get(answer, timeout=PROBE_S)
             except self.ray.exceptions.RayError as error:
-                problem = f"the Ray node at {address} cannot judge: {str(error).strip().splitlines()[-1]}"
-                raise MachineError(problem, f"install dvk {dvk.__version__} there, in the environment of its `ray start`") from None
+                problem = (
+                    f"the Ray node at {address} cannot judge: {str(error).strip().splitlines()[-1]}"
+                )
+                raise MachineError(
+                    problem,
+                    f"install dvk {dvk.__version__} there, in the environment of its `ray start`",
+                ) from None
             if version != mine:
-                raise MachineError(f"the Ray node at {address} has {version}, this machine {mine}", "install the same dvk on both")
+                raise MachineError(
+                    f"the Ray node at {address} has {version}, this machine {mine}",
+                    "install the same dvk on both",
+                )
             kinds.add(kind)
         return tuple(sorted(kinds))
 
@@ -101,7 +120,9 @@ def connect(engine: str) -> Cluster:
     """
     global _open
     if (address := _ADDRESS.fullmatch(engine)) is None:
-        raise UsageError(f"unknown engine: `{engine}`", "choose ray, ray://HOST:PORT, HOST:PORT or auto")
+        raise UsageError(
+            f"unknown engine: `{engine}`", "choose ray, ray://HOST:PORT, HOST:PORT or auto"
+        )
     with _lock:
         if _open is None or _open.engine != engine or not _open.ray.is_initialized():
             ray = _imported()
@@ -127,7 +148,9 @@ def _imported() -> ModuleType:
     try:
         import ray
     except ImportError:
-        raise UsageError("`--engine` needs Ray, which is not installed", "pip install 'dvk[ray]'") from None
+        raise UsageError(
+            "`--engine` needs Ray, which is not installed", "pip install 'dvk[ray]'"
+        ) from None
     module: ModuleType = ray
     return module
 
@@ -137,18 +160,28 @@ def _reach(engine: str, host: str, port: int) -> None:
         socket.create_connection((host, port), ANSWER_S).close()
     except OSError as error:
         problem = f"no server answers at `{engine}`: {error.strerror or error}"
-        raise MachineError(problem, "start it there: ray start --head (port 6379; ray:// wants the client port, 10001)") from None
+        raise MachineError(
+            problem,
+            "start it there: ray start --head (port 6379; ray:// wants the client port, 10001)",
+        ) from None
 
 
 def _init(ray: ModuleType, engine: str) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}  # stdout belongs to dvk
-    own = {"include_dashboard": False, "object_store_memory": STORE_BYTES} if engine == "ray" else {}
+    quiet: dict[str, Any] = {
+        "log_to_driver": False,
+        "logging_level": "ERROR",
+    }  # stdout belongs to dvk
+    own = (
+        {"include_dashboard": False, "object_store_memory": STORE_BYTES} if engine == "ray" else {}
+    )
     try:
         ray.init(address="local" if engine == "ray" else engine, **own, **quiet)
     except (OSError, RuntimeError, ValueError, ImportError, TimeoutError) as error:
         if isinstance(error, ImportError):  # its client is a separate extra
-            raise UsageError(f"`--engine {engine}` needs Ray's client: {error}", "pip install 'dvk[ray]'") from None
+            raise UsageError(
+                f"`--engine {engine}` needs Ray's client: {error}", "pip install 'dvk[ray]'"
+            ) from None
         said = str(error).strip().splitlines() or [type(error).__name__]
         problem = f"cannot connect to a Ray cluster at `{engine}`: {' … '.join(dict.fromkeys((said[0], said[-1])))}"
         hint = "look at `ray status` there; ray:// wants the client port (10001); export RAY_AUTH_MODE=token where it asks for a token"

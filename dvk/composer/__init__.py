@@ -10,5 +10,19 @@ from dvk.composer.codegen.base import codegen
 from dvk.composer.compose import Composition, Part, Plan, compose, fuse, join, write
 from dvk.composer.recipes import RECIPES, applicable
 
-__all__ = ["RECIPES", "CannotCompose", "CapturedGraph", "Composition", "Part", "Plan", "applicable", "capture", "capture_many", "compose",
-           "codegen", "fuse", "join", "write"]
+__all__ = [
+    "RECIPES",
+    "CannotCompose",
+    "CapturedGraph",
+    "Composition",
+    "Part",
+    "Plan",
+    "applicable",
+    "capture",
+    "capture_many",
+    "compose",
+    "codegen",
+    "fuse",
+    "join",
+    "write",
+]

@@ -50,13 +50,18 @@ class Composition:
     @property
     def recurrences(self) -> list[Recurrence]:
         """Recurrent layers, each with a function next to the kernels."""
-        return [Recurrence(**step.node.kwargs) for step in self.part.schedule
-                if isinstance(step, IRNode) and step.node is not None and step.op == RECURRENT]
+        return [
+            Recurrence(**step.node.kwargs)
+            for step in self.part.schedule
+            if isinstance(step, IRNode) and step.node is not None and step.op == RECURRENT
+        ]
 
     @property
     def ordered(self) -> list[Kernel]:
         """Kernels in launch order."""
-        return [self.kernels[id(step)] for step in self.part.schedule if isinstance(step, FusionGroup)]
+        return [
+            self.kernels[id(step)] for step in self.part.schedule if isinstance(step, FusionGroup)
+        ]
 
 
 def fuse(task: Task, captured: CapturedGraph, names: tuple[str, ...]) -> Composition:
@@ -64,7 +69,9 @@ def fuse(task: Task, captured: CapturedGraph, names: tuple[str, ...]) -> Composi
     return fuse_graph(captured.graph, names, task.device, task.precision == "tf32")
 
 
-def fuse_graph(graph: Graph, names: tuple[str, ...], device: str, tf32: bool = False) -> Composition:
+def fuse_graph(
+    graph: Graph, names: tuple[str, ...], device: str, tf32: bool = False
+) -> Composition:
     """Fuse like `fuse`, from a graph alone."""
     graph = recipes.rewrite(graph, names, device)
     how = recipes.allowed(graph, names), names.__contains__, tf32
@@ -73,7 +80,9 @@ def fuse_graph(graph: Graph, names: tuple[str, ...], device: str, tf32: bool = F
         prims = lower(graph, *how, repeated, device)
     part = partition(prims, partial(_may_merge, names))
     if not matmul_rules.are_whole(part):
-        return fuse_graph(graph, tuple(n for n in names if n not in convolution.PRODUCTS), device, tf32)
+        return fuse_graph(
+            graph, tuple(n for n in names if n not in convolution.PRODUCTS), device, tf32
+        )
     strides = forward.layouts(graph, prims)
     kernels: dict[int, Kernel] = {}
     for step in part.schedule:
@@ -82,10 +91,18 @@ def fuse_graph(graph: Graph, names: tuple[str, ...], device: str, tf32: bool = F
     return Composition(graph, prims, part, kernels)
 
 
-def _may_merge(names: tuple[str, ...], first: FusionGroup, second: FusionGroup, value: IRNode) -> bool:
+def _may_merge(
+    names: tuple[str, ...], first: FusionGroup, second: FusionGroup, value: IRNode
+) -> bool:
     if is_product(first) or is_product(second):
-        return not reads_elsewhere(first) and not reads_elsewhere(second) and may_join(first, second, value)
-    if (first.is_windowed or second.is_windowed) and (reads_elsewhere(first) or reads_elsewhere(second)):
+        return (
+            not reads_elsewhere(first)
+            and not reads_elsewhere(second)
+            and may_join(first, second, value)
+        )
+    if (first.is_windowed or second.is_windowed) and (
+        reads_elsewhere(first) or reads_elsewhere(second)
+    ):
         return False
     if is_codegen(first) or is_codegen(second):
         return True
@@ -115,7 +132,9 @@ class Part:
 
     def schedule(self, kernel: Kernel, backend: str) -> Schedule:
         """The schedule of one of the composition's kernels."""
-        return dict(self.plan.schedules.get(kernel.name) or codegen(backend).default_schedule(kernel))
+        return dict(
+            self.plan.schedules.get(kernel.name) or codegen(backend).default_schedule(kernel)
+        )
 
     @property
     def may_write_over(self) -> bool:
@@ -125,23 +144,51 @@ class Part:
     def inplace(self, kernel: Kernel) -> dict[int, int]:
         """Output index → index of the input that it overwrites."""
         made = self.composition
-        return forward.inplace_pairs(kernel, made.part, made.prims, output_bases(made.prims)) if self.may_write_over else {}
+        return (
+            forward.inplace_pairs(kernel, made.part, made.prims, output_bases(made.prims))
+            if self.may_write_over
+            else {}
+        )
 
 
 def compose(
-    task: Task, captured: CapturedGraph, plan: Plan, backend: str, *, skills: tuple[str, ...] = (), title: str = ""
+    task: Task,
+    captured: CapturedGraph,
+    plan: Plan,
+    backend: str,
+    *,
+    skills: tuple[str, ...] = (),
+    title: str = "",
 ) -> Candidate:
     """Write a candidate that executes the plan."""
-    return write(task, captured, fuse(task, captured, plan.recipes), plan, backend, skills=skills, title=title)
+    return write(
+        task,
+        captured,
+        fuse(task, captured, plan.recipes),
+        plan,
+        backend,
+        skills=skills,
+        title=title,
+    )
 
 
-def write(task: Task, captured: CapturedGraph, composition: Composition, plan: Plan, backend: str, *, skills: tuple[str, ...] = (),
-          title: str = "") -> Candidate:
+def write(
+    task: Task,
+    captured: CapturedGraph,
+    composition: Composition,
+    plan: Plan,
+    backend: str,
+    *,
+    skills: tuple[str, ...] = (),
+    title: str = "",
+) -> Candidate:
     """Write a candidate from a graph already fused."""
     return join([Part(task, captured, composition, plan)], backend, skills=skills, title=title)
 
 
-def join(parts: Sequence[Part], backend: str, *, skills: tuple[str, ...] = (), title: str = "") -> Candidate:
+def join(
+    parts: Sequence[Part], backend: str, *, skills: tuple[str, ...] = (), title: str = ""
+) -> Candidate:
     """Write one candidate that runs, for each part's inputs, that part's plan. Kernels common to two parts are written once.
 
     Raises:
@@ -150,33 +197,79 @@ def join(parts: Sequence[Part], backend: str, *, skills: tuple[str, ...] = (), t
     task = parts[0].task
     if not any(part.plan.recipes or part.composition.kernels for part in parts):
         title = title or "as it is"
-        return Candidate(source=source_file.unchanged(task, title), backend=backend, proposer="composer", title=title, skills=skills)
+        return Candidate(
+            source=source_file.unchanged(task, title),
+            backend=backend,
+            proposer="composer",
+            title=title,
+            skills=skills,
+        )
     writer = codegen(backend)
     named = distinct(parts, backend)
     kernels = {kernel.name: kernel for of_part in named for kernel in of_part.values()}
-    chosen = {of_part[key].name: part.schedule(kernel, backend) for part, of_part in zip(parts, named, strict=True)
-              for key, kernel in part.composition.kernels.items()}
+    chosen = {
+        of_part[key].name: part.schedule(kernel, backend)
+        for part, of_part in zip(parts, named, strict=True)
+        for key, kernel in part.composition.kernels.items()
+    }
     makers: forward.Makers = {}
     recurrences: forward.Recurrences = {}
     fused = []
     inplace: dict[str, dict[int, int]] = {}
-    hosts: list[forward.HostWriter] = []  # kept: derived values are named by the identity of their host
+    hosts: list[
+        forward.HostWriter
+    ] = []  # kept: derived values are named by the identity of their host
     for part, of_part in zip(parts, named, strict=True):
         made = part.composition
-        hosts.append(forward.HostWriter(made.graph, made.prims, made.part, of_part, lambda k, i, o: writer.launch(k, chosen[k.name], i, o),
-                                        part.may_write_over, task.device, makers, recurrences, cudnn.RECIPE in part.plan.recipes))
+        hosts.append(
+            forward.HostWriter(
+                made.graph,
+                made.prims,
+                made.part,
+                of_part,
+                lambda k, i, o: writer.launch(k, chosen[k.name], i, o),
+                part.may_write_over,
+                task.device,
+                makers,
+                recurrences,
+                cudnn.RECIPE in part.plan.recipes,
+            )
+        )
         program = hosts[-1].program()
         inplace |= program.inplace
-        fused.append(source_file.Fused(part.captured, program, "cuda_graph" in part.plan.recipes and task.device == "cuda"))
+        fused.append(
+            source_file.Fused(
+                part.captured, program, "cuda_graph" in part.plan.recipes and task.device == "cuda"
+            )
+        )
     if recurrences and not writer.has_recurrences:
         raise CannotCompose(f"the {backend} backend has no kernels for recurrent layers")
     applied = tuple(dict.fromkeys(name for part in parts for name in part.plan.recipes))
     layers = {name: layer for layer, name in recurrences.items()}
-    module = writer.module(KernelSet(tuple(kernels.values()), chosen, inplace, layers, frozenset(applied)))
-    title = title or f"{len(kernels) + len(layers)} fused kernels" + (f" for {len(parts)} sets of inputs" if len(parts) > 1 else "")
-    source = source_file.write(task, fused, kernels=module.text, runtime=module.runtime, load=list(module.load), title=title,
-                               header=module.header)
-    return Candidate(source=source, backend=backend, proposer="composer", title=title, skills=skills, recipes=applied, schedule=chosen)
+    module = writer.module(
+        KernelSet(tuple(kernels.values()), chosen, inplace, layers, frozenset(applied))
+    )
+    title = title or f"{len(kernels) + len(layers)} fused kernels" + (
+        f" for {len(parts)} sets of inputs" if len(parts) > 1 else ""
+    )
+    source = source_file.write(
+        task,
+        fused,
+        kernels=module.text,
+        runtime=module.runtime,
+        load=list(module.load),
+        title=title,
+        header=module.header,
+    )
+    return Candidate(
+        source=source,
+        backend=backend,
+        proposer="composer",
+        title=title,
+        skills=skills,
+        recipes=applied,
+        schedule=chosen,
+    )
 
 
 def distinct(parts: Sequence[Part], backend: str) -> list[dict[int, Kernel]]:

@@ -55,59 +55,193 @@ class Recipe:
     """`graph` (rewrites), `fusion`, `host` or `schedule`."""
 
 
-RECIPES: dict[str, Recipe] = {r.name: r for r in (
-    Recipe("recurrent_cells", "RNNCell, GRUCell or LSTMCell, or its functional form, of floating-point values of one type",
-           _all(cells.rewrite)),
-    Recipe("recurrent_sequences", "RNN, GRU or LSTM over sequences, in float32 or float64, without projections or active dropout",
-           _all(sequences.rewrite), devices=("cpu",)),
-    Recipe("dead_code", "an operator returns its operand unchanged, or its result is not read", _all(dead.rewrite)),
-    Recipe("common_subexpressions", "an operator repeats another on the same operands; no random numbers, nothing written in place",
-           _all(repeated.rewrite)),
-    Recipe("fold_batch_norm", "a batch norm in eval mode reads a convolution or linear that nothing else reads; not in float16",
-           _all(batch_norm.rewrite)),
-    Recipe("fold_batch_norm_finite", "the same in float16, if the layer's result is finite",
-           _all(batch_norm.rewrite_finite), exact=False),
-    Recipe("collapse_linear_reduction", "a linear's output is only summed or averaged over its output features; not in float16",
-           _all(collapse.rewrite)),
-    Recipe("collapse_linear_reduction_finite", "the same in float16, if the linear's output is finite",
-           _all(collapse.rewrite_finite), exact=False),
-    Recipe("pack_linears", "linears of one input, with weights of one type", _all(packing.rewrite)),
-    Recipe("attention", "softmax of scaled and masked q·kᵀ, times v; scores and weights have no other reader", attention.rewrite),
-    Recipe("attention_finite", "as attention, under masks that replace scores, of finite values alone: NaN under a mask would show",
-           attention.rewrite_finite, devices=("cuda",), exact=False),
-    Recipe("fold_scale", "a convolution or linear in float32 or float64 is only multiplied or divided by numbers", _all(scale.rewrite)),
-    Recipe("channels_last", "a 2-D convolution; the layout changes, the values do not", _all(layout.rewrite)),
-    Recipe("fuse_pointwise", "elementwise operators on broadcast-compatible shapes", kind="fusion"),
-    Recipe("fuse_epilogue", "elementwise operators after a matrix product or convolution", kind="fusion"),
-    Recipe("fuse_rowwise", "reductions over one set of dimensions and the elementwise work around them", kind="fusion"),
-    Recipe("own_windows", "pooling whose windows are alike, or constant padding; values alone, not positions", kind="fusion"),
-    Recipe("own_arg_reductions", "positions of maxima or minima along one dimension, of values of at most 32 bits", kind="fusion"),
-    Recipe("own_scans", "cumulative sums, products or extremes along one dimension, and adjacent flips", kind="fusion"),
-    Recipe("own_gathers", "reads at computed places: embedding, gather, indices, resampling, rolls, mirrored padding", kind="fusion"),
-    Recipe("own_moves", "elements put elsewhere: concatenation, repeats, shuffled pixels or channels, patches", kind="fusion"),
-    Recipe("own_matmul", "a matrix product of floating-point values: tiles, split sums or skinny, with its neighbours", kind="fusion"),
-    Recipe("own_depthwise", "a convolution with one input channel a group, with its neighbours", kind="fusion"),
-    Recipe("own_pointwise", "a convolution over one place with stride 1 and one group: a matrix product of channels", kind="fusion"),
-    Recipe("own_few_channels", "a convolution with at most four input channels a group, with its neighbours", kind="fusion"),
-    Recipe("own_transposed", "a transposed convolution, its window a multiple of the stride, padding in half strides, stride or dilation, "
-           "with its neighbours", kind="fusion"),
-    Recipe("own_transposed_finite", "the same of any window, for finite values alone: an infinity times a padded weight is NaN",
-           kind="fusion", exact=False),
-    Recipe("inplace_epilogue", "a library call returned a fresh buffer without aliases", kind="host"),
-    Recipe("huge_pages", "a kernel writes a fresh result of 32 MiB or more, whose pages the system has yet to give", kind="host",
-           devices=("cpu",)),
-    Recipe(cudnn.RECIPE, "a convolution of a batch that stays with the library", kind="host", devices=("cuda",)),
-    Recipe("cuda_graph", "no random numbers, no in-place writes: every call runs the same kernels", kind="host", devices=("cuda",)),
-    Recipe("vectorize", "always", kind="schedule"),
-    Recipe("persistent_row", "a row fits in registers", kind="schedule", devices=("cuda",)),
-    Recipe("looped_row", "a row is read in blocks, once a pass", kind="schedule"),
-    Recipe("online_softmax", "maximum and sum of one row", kind="schedule", devices=("cuda",)),
-    Recipe("split_reduction", "few long rows", kind="schedule"),
-)}
+RECIPES: dict[str, Recipe] = {
+    r.name: r
+    for r in (
+        Recipe(
+            "recurrent_cells",
+            "RNNCell, GRUCell or LSTMCell, or its functional form, of floating-point values of one type",
+            _all(cells.rewrite),
+        ),
+        Recipe(
+            "recurrent_sequences",
+            "RNN, GRU or LSTM over sequences, in float32 or float64, without projections or active dropout",
+            _all(sequences.rewrite),
+            devices=("cpu",),
+        ),
+        Recipe(
+            "dead_code",
+            "an operator returns its operand unchanged, or its result is not read",
+            _all(dead.rewrite),
+        ),
+        Recipe(
+            "common_subexpressions",
+            "an operator repeats another on the same operands; no random numbers, nothing written in place",
+            _all(repeated.rewrite),
+        ),
+        Recipe(
+            "fold_batch_norm",
+            "a batch norm in eval mode reads a convolution or linear that nothing else reads; not in float16",
+            _all(batch_norm.rewrite),
+        ),
+        Recipe(
+            "fold_batch_norm_finite",
+            "the same in float16, if the layer's result is finite",
+            _all(batch_norm.rewrite_finite),
+            exact=False,
+        ),
+        Recipe(
+            "collapse_linear_reduction",
+            "a linear's output is only summed or averaged over its output features; not in float16",
+            _all(collapse.rewrite),
+        ),
+        Recipe(
+            "collapse_linear_reduction_finite",
+            "the same in float16, if the linear's output is finite",
+            _all(collapse.rewrite_finite),
+            exact=False,
+        ),
+        Recipe(
+            "pack_linears", "linears of one input, with weights of one type", _all(packing.rewrite)
+        ),
+        Recipe(
+            "attention",
+            "softmax of scaled and masked q·kᵀ, times v; scores and weights have no other reader",
+            attention.rewrite,
+        ),
+        Recipe(
+            "attention_finite",
+            "as attention, under masks that replace scores, of finite values alone: NaN under a mask would show",
+            attention.rewrite_finite,
+            devices=("cuda",),
+            exact=False,
+        ),
+        Recipe(
+            "fold_scale",
+            "a convolution or linear in float32 or float64 is only multiplied or divided by numbers",
+            _all(scale.rewrite),
+        ),
+        Recipe(
+            "channels_last",
+            "a 2-D convolution; the layout changes, the values do not",
+            _all(layout.rewrite),
+        ),
+        Recipe(
+            "fuse_pointwise", "elementwise operators on broadcast-compatible shapes", kind="fusion"
+        ),
+        Recipe(
+            "fuse_epilogue",
+            "elementwise operators after a matrix product or convolution",
+            kind="fusion",
+        ),
+        Recipe(
+            "fuse_rowwise",
+            "reductions over one set of dimensions and the elementwise work around them",
+            kind="fusion",
+        ),
+        Recipe(
+            "own_windows",
+            "pooling whose windows are alike, or constant padding; values alone, not positions",
+            kind="fusion",
+        ),
+        Recipe(
+            "own_arg_reductions",
+            "positions of maxima or minima along one dimension, of values of at most 32 bits",
+            kind="fusion",
+        ),
+        Recipe(
+            "own_scans",
+            "cumulative sums, products or extremes along one dimension, and adjacent flips",
+            kind="fusion",
+        ),
+        Recipe(
+            "own_gathers",
+            "reads at computed places: embedding, gather, indices, resampling, rolls, mirrored padding",
+            kind="fusion",
+        ),
+        Recipe(
+            "own_moves",
+            "elements put elsewhere: concatenation, repeats, shuffled pixels or channels, patches",
+            kind="fusion",
+        ),
+        Recipe(
+            "own_matmul",
+            "a matrix product of floating-point values: tiles, split sums or skinny, with its neighbours",
+            kind="fusion",
+        ),
+        Recipe(
+            "own_depthwise",
+            "a convolution with one input channel a group, with its neighbours",
+            kind="fusion",
+        ),
+        Recipe(
+            "own_pointwise",
+            "a convolution over one place with stride 1 and one group: a matrix product of channels",
+            kind="fusion",
+        ),
+        Recipe(
+            "own_few_channels",
+            "a convolution with at most four input channels a group, with its neighbours",
+            kind="fusion",
+        ),
+        Recipe(
+            "own_transposed",
+            "a transposed convolution, its window a multiple of the stride, padding in half strides, stride or dilation, "
+            "with its neighbours",
+            kind="fusion",
+        ),
+        Recipe(
+            "own_transposed_finite",
+            "the same of any window, for finite values alone: an infinity times a padded weight is NaN",
+            kind="fusion",
+            exact=False,
+        ),
+        Recipe(
+            "inplace_epilogue",
+            "a library call returned a fresh buffer without aliases",
+            kind="host",
+        ),
+        Recipe(
+            "huge_pages",
+            "a kernel writes a fresh result of 32 MiB or more, whose pages the system has yet to give",
+            kind="host",
+            devices=("cpu",),
+        ),
+        Recipe(
+            cudnn.RECIPE,
+            "a convolution of a batch that stays with the library",
+            kind="host",
+            devices=("cuda",),
+        ),
+        Recipe(
+            "cuda_graph",
+            "no random numbers, no in-place writes: every call runs the same kernels",
+            kind="host",
+            devices=("cuda",),
+        ),
+        Recipe("vectorize", "always", kind="schedule"),
+        Recipe("persistent_row", "a row fits in registers", kind="schedule", devices=("cuda",)),
+        Recipe("looped_row", "a row is read in blocks, once a pass", kind="schedule"),
+        Recipe("online_softmax", "maximum and sum of one row", kind="schedule", devices=("cuda",)),
+        Recipe("split_reduction", "few long rows", kind="schedule"),
+    )
+}
 OWN_FAMILIES = tuple(name for name in RECIPES if name.startswith("own_"))
 """Kernel families that replace calls which torch computes well itself: measurement decides whether they pay."""
-NOT_IN_DSL = (*OWN_FAMILIES, "attention", "attention_finite", "collapse_linear_reduction_finite", "common_subexpressions", cudnn.RECIPE,
-            "fold_batch_norm_finite", "fold_scale", "huge_pages", "pack_linears", "recurrent_cells", "recurrent_sequences")
+NOT_IN_DSL = (
+    *OWN_FAMILIES,
+    "attention",
+    "attention_finite",
+    "collapse_linear_reduction_finite",
+    "common_subexpressions",
+    cudnn.RECIPE,
+    "fold_batch_norm_finite",
+    "fold_scale",
+    "huge_pages",
+    "pack_linears",
+    "recurrent_cells",
+    "recurrent_sequences",
+)
 """Recipes that the compact dialect cannot express, except as listed by back end."""
 DSL_BY_BACKEND = {"triton": ("own_matmul",)}
 """Back end → recipes that its dialect can express after all; see `not_in_dsl`."""
@@ -155,11 +289,26 @@ REDUCING_OPERATORS = {
     "nansum",
     "nanmean",
 }
-PRODUCTS = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
-            "conv_transpose3d", "convolution"}
+PRODUCTS = {
+    "linear",
+    "matmul",
+    "mm",
+    "bmm",
+    "addmm",
+    "baddbmm",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "convolution",
+}
 
 
-def applicable(graph: Graph, device: str, backend: str, *, but: Collection[str] = (), inexact: bool = False) -> list[str]:
+def applicable(
+    graph: Graph, device: str, backend: str, *, but: Collection[str] = (), inexact: bool = False
+) -> list[str]:
     """Recipes that would change something here; rewrites are checked by trying them.
 
     Args:
@@ -167,12 +316,24 @@ def applicable(graph: Graph, device: str, backend: str, *, but: Collection[str] 
         but: recipes to skip.
     """
     writer = codegen(backend)
-    apart = rewrite(graph, tuple(name for name in DECOMPOSING if name not in but and name not in writer.excluded), device)
+    apart = rewrite(
+        graph,
+        tuple(name for name in DECOMPOSING if name not in but and name not in writer.excluded),
+        device,
+    )
     operators = [n.op.split(".")[1] for n in apart.nodes if n.op.startswith("aten.")]
     fused = [o for o in operators if o in RULES]
     result = []
-    wanted = [recipe for recipe in RECIPES.values() if recipe.name not in but and (recipe.exact or inexact)]
-    owned = _owned(apart, device) if writer.has_families and any(recipe.name in OWN_FAMILIES for recipe in wanted) else ()
+    wanted = [
+        recipe
+        for recipe in RECIPES.values()
+        if recipe.name not in but and (recipe.exact or inexact)
+    ]
+    owned = (
+        _owned(apart, device)
+        if writer.has_families and any(recipe.name in OWN_FAMILIES for recipe in wanted)
+        else ()
+    )
     for recipe in wanted:
         if device not in recipe.devices or recipe.name in writer.excluded:
             continue
@@ -183,7 +344,11 @@ def applicable(graph: Graph, device: str, backend: str, *, but: Collection[str] 
         if recipe.rewrite is not None:
             if recipe.rewrite(graph if recipe.name in DECOMPOSING else apart, device) is not None:
                 result.append(recipe.name)
-        elif recipe.name == "fuse_rowwise" or recipe.name in ("persistent_row", "looped_row", "split_reduction"):
+        elif recipe.name == "fuse_rowwise" or recipe.name in (
+            "persistent_row",
+            "looped_row",
+            "split_reduction",
+        ):
             if any(o in REDUCING_OPERATORS for o in operators):
                 result.append(recipe.name)
         elif recipe.name == "online_softmax":
@@ -193,7 +358,11 @@ def applicable(graph: Graph, device: str, backend: str, *, but: Collection[str] 
             if any(o in PRODUCTS for o in operators) and fused:
                 result.append(recipe.name)
         elif recipe.name == "huge_pages":
-            if fused and any(huge_pages.is_large(node.shape, node.dtype) for node in apart.nodes if node.op.startswith("aten.")):
+            if fused and any(
+                huge_pages.is_large(node.shape, node.dtype)
+                for node in apart.nodes
+                if node.op.startswith("aten.")
+            ):
                 result.append(recipe.name)
         elif recipe.name == cudnn.RECIPE:
             if any(cudnn.measured(node, str) for node in apart.nodes):
@@ -218,15 +387,21 @@ def not_in_dsl(backend: str) -> tuple[str, ...]:
 
 def _owned(graph: Graph, device: str) -> set[str]:
     """Recipes of kernel families that would turn some operator here into a kernel, found by trying."""
-    of = {node.name: CODEGEN_RULES[operator] for node in graph.nodes
-          if node.op.startswith("aten.") and (operator := node.op.split(".")[1]) in CODEGEN_RULES}
+    of = {
+        node.name: CODEGEN_RULES[operator]
+        for node in graph.nodes
+        if node.op.startswith("aten.") and (operator := node.op.split(".")[1]) in CODEGEN_RULES
+    }
     if not of:
         return set()
     without = lower(graph, may_own=lambda recipe: False, device=device).values
     result = set()
     for recipe in {recipe for rules in of.values() for recipe in rules}:
         alone = lower(graph, may_own=recipe.__eq__, device=device).values
-        if any(recipe in rules and _left(without[name]) and not _left(alone[name]) for name, rules in of.items()):
+        if any(
+            recipe in rules and _left(without[name]) and not _left(alone[name])
+            for name, rules in of.items()
+        ):
             result.add(recipe)
     return result
 
@@ -266,6 +441,10 @@ def allowed(graph: Graph, names: tuple[str, ...]) -> Callable[[Node], bool]:
             return True
         if operator in REDUCING_OPERATORS:
             return "fuse_rowwise" in names
-        return "fuse_pointwise" in names or "fuse_rowwise" in names or ("fuse_epilogue" in names and node.name in behind)
+        return (
+            "fuse_pointwise" in names
+            or "fuse_rowwise" in names
+            or ("fuse_epilogue" in names and node.name in behind)
+        )
 
     return allow

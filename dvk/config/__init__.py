@@ -17,7 +17,13 @@ from pydantic import Field, ValidationError
 
 from dvk.config import names
 from dvk.config.judging import JudgeConfig, Limits, OptimizeConfig
-from dvk.config.learning import CreditConfig, LearningConfig, ObjectiveConfig, RewardsConfig, TrialsConfig
+from dvk.config.learning import (
+    CreditConfig,
+    LearningConfig,
+    ObjectiveConfig,
+    RewardsConfig,
+    TrialsConfig,
+)
 from dvk.config.library import LibraryConfig
 from dvk.config.models import AgentsConfig, BackboneConfig, RolloutConfig
 from dvk.config.remote import RemoteConfig, ServeConfig
@@ -101,7 +107,9 @@ class Config(Section):
     serve: ServeConfig = ServeConfig()
 
 
-def load(file: Path | None = None, settings: Sequence[str] = (), flags: dict[str, Any] | None = None) -> Config:
+def load(
+    file: Path | None = None, settings: Sequence[str] = (), flags: dict[str, Any] | None = None
+) -> Config:
     """Merge the four sources.
 
     Args:
@@ -117,7 +125,9 @@ def load(file: Path | None = None, settings: Sequence[str] = (), flags: dict[str
         try:
             merged = tomllib.loads(file.read_text())
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise UsageError(f"cannot read `{file}`: {error}", "give a readable TOML file") from None
+            raise UsageError(
+                f"cannot read `{file}`: {error}", "give a readable TOML file"
+            ) from None
     defaults = Config()
     for setting in settings:
         path, text = split(setting)
@@ -149,12 +159,19 @@ def _validated(merged: dict[str, Any]) -> Config:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
         if key in RENAMED:
-            raise UsageError(f"the setting `{key}` was renamed to `{RENAMED[key]}`", f"write `{RENAMED[key]}`") from None
+            raise UsageError(
+                f"the setting `{key}` was renamed to `{RENAMED[key]}`", f"write `{RENAMED[key]}`"
+            ) from None
         if first["type"] == "extra_forbidden":
             near = difflib.get_close_matches(key, _keys(Config()), cutoff=0.7)
             hint = f"did you mean {' or '.join(f'`{one}`' for one in near)}? " if near else ""
-            raise UsageError(f"bad setting `{key}`: unknown setting", f"{hint}see `dvk doctor --settings` for all keys") from None
-        raise UsageError(f"bad setting `{key}`: {first['msg']}", "see `dvk doctor --settings` for all keys") from None
+            raise UsageError(
+                f"bad setting `{key}`: unknown setting",
+                f"{hint}see `dvk doctor --settings` for all keys",
+            ) from None
+        raise UsageError(
+            f"bad setting `{key}`: {first['msg']}", "see `dvk doctor --settings` for all keys"
+        ) from None
     names.check(config, Config())
     return config
 
@@ -162,8 +179,13 @@ def _validated(merged: dict[str, Any]) -> Config:
 def _keys(section: Section, prefix: str = "") -> list[str]:
     """All dotted keys."""
     values = {name: getattr(section, name) for name in type(section).model_fields}
-    return [key for name, value in values.items()
-            for key in (_keys(value, f"{prefix}{name}.") if isinstance(value, Section) else [prefix + name])]  # fmt: skip
+    return [
+        key
+        for name, value in values.items()
+        for key in (
+            _keys(value, f"{prefix}{name}.") if isinstance(value, Section) else [prefix + name]
+        )
+    ]
 
 
 def _literal(text: str) -> Any:
@@ -192,7 +214,10 @@ def split(setting: str) -> tuple[list[str], str | None]:
         if follows in ("=", ""):
             return parts, setting[at + 1 :] if follows else None
         if follows != "." or (not quoted and parts[-1][:1] in ("'", '"')):
-            raise UsageError(f"not a setting: `{setting}`", "close the quotes: --set 'section.\"quoted key\".last=value'")
+            raise UsageError(
+                f"not a setting: `{setting}`",
+                "close the quotes: --set 'section.\"quoted key\".last=value'",
+            )
         at += 1
 
 

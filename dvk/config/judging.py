@@ -13,15 +13,29 @@ class Limits(Section):
     """Limits of one sandboxed child."""
 
     wall_s: float = Field(
-        300.0, gt=0, description="Longest session (wall clock); a cold torch.compile takes about a minute.")
-    memory_bytes: int = Field(16 << 30, gt=0, description="Resident memory of the child's process tree.")
-    num_processes: int = Field(512, gt=0, description="Processes and threads; torch alone starts one thread per core.")
+        300.0,
+        gt=0,
+        description="Longest session (wall clock); a cold torch.compile takes about a minute.",
+    )
+    memory_bytes: int = Field(
+        16 << 30, gt=0, description="Resident memory of the child's process tree."
+    )
+    num_processes: int = Field(
+        512, gt=0, description="Processes and threads; torch alone starts one thread per core."
+    )
     trust_references: bool = Field(
-        True, description="References are the user's own code. false: sandbox them like candidates, as `dvk serve` does.")
+        True,
+        description="References are the user's own code. false: sandbox them like candidates, as `dvk serve` does.",
+    )
     enclose_gpu: bool = Field(
-        True, description="Also sandbox untrusted references on a GPU; `dvk serve` turns it off if CUDA does not work in the sandbox.")
+        True,
+        description="Also sandbox untrusted references on a GPU; `dvk serve` turns it off if CUDA does not work in the sandbox.",
+    )
     output_bytes: int = Field(
-        1 << 16, gt=0, description="Size of the tail kept of the child's output; the rest is read and dropped.")
+        1 << 16,
+        gt=0,
+        description="Size of the tail kept of the child's output; the rest is read and dropped.",
+    )
 
     def encloses(self, device: Literal["cpu", "cuda"]) -> bool:
         """Whether the process that judges on `device` is enclosed with all others of its judge session."""
@@ -35,25 +49,47 @@ class Limits(Section):
 class JudgeConfig(Section):
     """Samples, durations and strictness of the judge."""
 
-    num_seeds: int = Field(3, ge=1, description="Fresh input draws per shape variant at the search tier.")
-    candidate_s: float = Field(60.0, gt=0, description="Longest time for one candidate: compile, check and time.")
-    search_pairs: int = Field(30, ge=5, description="Paired samples at the search tier; fewer once `settled`.")
-    claim_pairs: int = Field(50, ge=20, description="Paired samples at the claim tier, in each process; fewer once `settled`.")
+    num_seeds: int = Field(
+        3, ge=1, description="Fresh input draws per shape variant at the search tier."
+    )
+    candidate_s: float = Field(
+        60.0, gt=0, description="Longest time for one candidate: compile, check and time."
+    )
+    search_pairs: int = Field(
+        30, ge=5, description="Paired samples at the search tier; fewer once `settled`."
+    )
+    claim_pairs: int = Field(
+        50,
+        ge=20,
+        description="Paired samples at the claim tier, in each process; fewer once `settled`.",
+    )
     search_s: float = Field(0.5, gt=0, description="Longest timing at the search tier.")
-    claim_s: float = Field(1.0, gt=0, description="Longest timing at the claim tier, per arm and process.")
+    claim_s: float = Field(
+        1.0, gt=0, description="Longest timing at the claim tier, per arm and process."
+    )
     exact_strides: bool = Field(
-        False, description="Outputs must have the reference's strides. false: a contiguous output with the right values passes, too.")
+        False,
+        description="Outputs must have the reference's strides. false: a contiguous output with the right values passes, too.",
+    )
     settled: float = Field(
-        0.005, gt=0, description="Timing stops, at either tier, once the relative standard error of the ratio is below this.")
+        0.005,
+        gt=0,
+        description="Timing stops, at either tier, once the relative standard error of the ratio is below this.",
+    )
     finite_only: bool = Field(
         False,
-        description="Try no NaN, infinity or value near overflow, so that candidates that are exact only for finite inputs pass, too.")
+        description="Try no NaN, infinity or value near overflow, so that candidates that are exact only for finite inputs pass, too.",
+    )
 
 
 class OptimizeConfig(Section):
     """Search of `dvk optimize`."""
 
-    budget_s: float = Field(120.0, gt=0, description="Wall clock of the search; loading, capture and final confirmation excluded.")
+    budget_s: float = Field(
+        120.0,
+        gt=0,
+        description="Wall clock of the search; loading, capture and final confirmation excluded.",
+    )
     also_share: float = Field(
         0.5,
         gt=0,
@@ -62,5 +98,6 @@ class OptimizeConfig(Section):
     inexact: bool = Field(
         False,
         description="Also use recipes that differ from the original in NaN or infinity once an input is not finite. The report names "
-        "those used.")
+        "those used.",
+    )
     num_skills: int = Field(20, ge=0, description="Skills that retrieval ranks for a task.")

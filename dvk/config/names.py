@@ -43,15 +43,22 @@ def check(section: BaseModel, defaults: BaseModel, prefix: str = "") -> None:
         if not field.unlike_the_default():
             continue
         known = load(field.table)
-        paths = isinstance(known, Mapping) and all(isinstance(one, str) and ":" in one for one in known.values())
+        paths = isinstance(known, Mapping) and all(
+            isinstance(one, str) and ":" in one for one in known.values()
+        )
         for name in field.unlike_the_default():
             try:
                 if paths:
                     registry.resolve(name, {**known, **dict.fromkeys(field.also, "")}, field.what)  # type: ignore[dict-item]
                 elif name not in known:
-                    raise UsageError(f"unknown {field.what}: `{name}`", f"choose one of {', '.join(sorted(known))}")
+                    raise UsageError(
+                        f"unknown {field.what}: `{name}`",
+                        f"choose one of {', '.join(sorted(known))}",
+                    )
             except UsageError as error:
-                raise UsageError(f"bad setting `{field.key}`: {error.message}", error.hint) from None
+                raise UsageError(
+                    f"bad setting `{field.key}`: {error.message}", error.hint
+                ) from None
 
 
 @dataclass(frozen=True)
@@ -67,19 +74,32 @@ class Named:
 
     def unlike_the_default(self) -> list[str]:
         """Return names that are not among the default's."""
-        ours, theirs = (list(one) if isinstance(one, Mapping) else [one] for one in (self.value, self.default))
+        ours, theirs = (
+            list(one) if isinstance(one, Mapping) else [one] for one in (self.value, self.default)
+        )
         return [name for name in ours if name not in theirs and name not in self.also]
 
 
 def named(section: BaseModel, defaults: BaseModel, prefix: str = "") -> Iterator[Named]:
     """Return the fields that hold names, at any depth; arguments as for `check`."""
     for key, about in type(section).model_fields.items():
-        value, default, extra = getattr(section, key), getattr(defaults, key), about.json_schema_extra
+        value, default, extra = (
+            getattr(section, key),
+            getattr(defaults, key),
+            about.json_schema_extra,
+        )
         if isinstance(value, BaseModel):
             yield from named(value, default, f"{prefix}{key}.")
         elif isinstance(extra, dict) and "table" in extra:
             also: Any = extra["also"]
-            yield Named(f"{prefix}{key}", value, default, str(extra["names"]), str(extra["table"]), tuple(also))
+            yield Named(
+                f"{prefix}{key}",
+                value,
+                default,
+                str(extra["names"]),
+                str(extra["table"]),
+                tuple(also),
+            )
 
 
 def load(table: str) -> Collection[str]:

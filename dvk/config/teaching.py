@@ -14,25 +14,55 @@ MOST_PLAYED = 300
 class CollectConfig(Section):
     """`dvk sft collect`."""
 
-    tasks: int = Field(20000, ge=1, description="Generated tasks that the composer writes programs for; 20,000 make about 130M tokens.")
-    oversample: float = Field(
-        5.0, ge=1, description="Tasks generated per task that is used: those with rare operators first."
+    tasks: int = Field(
+        20000,
+        ge=1,
+        description="Generated tasks that the composer writes programs for; 20,000 make about 130M tokens.",
     )
-    favoured: dict[str, float] = Field({},
+    oversample: float = Field(
+        5.0,
+        ge=1,
+        description="Tasks generated per task that is used: those with rare operators first.",
+    )
+    favoured: dict[str, float] = Field(
+        {},
         description="The generator's operators, e.g. slice, and the factor by which tasks with them are preferred: for operators on "
-        "which an earlier model fails.")
-    per_task: int = Field(4, ge=1, description="Programs per task: several algorithms and schedules, with notes and without.")
-    mutants: int = Field(10, ge=0,
+        "which an earlier model fails.",
+    )
+    per_task: int = Field(
+        4,
+        ge=1,
+        description="Programs per task: several algorithms and schedules, with notes and without.",
+    )
+    mutants: int = Field(
+        10,
+        ge=0,
         description="Graphs made of each captured one by exchanging operators and operands, so that a small model cannot memorise "
-        "tasks; cheaper than capturing another.")
-    interpret: bool = Field(False, description="Without a GPU, run Triton programs in its interpreter, 10 to 70 s each.")
-    offset: float = Field(0.5, ge=0, le=1,
-        description="Share of tasks whose listing starts at another index than 0, so that high indices are seen.")
-    executed: int = Field(2000, ge=0,
-        description="Programs executed, over all families; a family with a wrong program is left out. 0 admits all.")
-    played: int | None = Field(None, ge=0, description="Tasks whose attempts are executed and timed; null plays as many as texts are "
-                               f"written for, {MOST_PLAYED} at most: with 8 attempts each they make 2,400 verdicts.")
-    attempts: int = Field(7, ge=1, description="Programs executed per task, in addition to two with a mistake.")
+        "tasks; cheaper than capturing another.",
+    )
+    interpret: bool = Field(
+        False, description="Without a GPU, run Triton programs in its interpreter, 10 to 70 s each."
+    )
+    offset: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="Share of tasks whose listing starts at another index than 0, so that high indices are seen.",
+    )
+    executed: int = Field(
+        2000,
+        ge=0,
+        description="Programs executed, over all families; a family with a wrong program is left out. 0 admits all.",
+    )
+    played: int | None = Field(
+        None,
+        ge=0,
+        description="Tasks whose attempts are executed and timed; null plays as many as texts are "
+        f"written for, {MOST_PLAYED} at most: with 8 attempts each they make 2,400 verdicts.",
+    )
+    attempts: int = Field(
+        7, ge=1, description="Programs executed per task, in addition to two with a mistake."
+    )
 
     @property
     def num_played(self) -> int:
@@ -44,21 +74,48 @@ class FitConfig(Section):
     """`dvk sft fit`."""
 
     epochs: float = Field(4.0, gt=0, description="Passes over the examples; daVinci: 4.")
-    max_steps: int | None = Field(None, ge=1, description="Most steps, whatever `epochs` says; null sets no limit.")
+    max_steps: int | None = Field(
+        None, ge=1, description="Most steps, whatever `epochs` says; null sets no limit."
+    )
     save_every: int = Field(400, ge=1, description="Steps between checkpoints; daVinci: 400.")
-    held_out: float = Field(0.01, ge=0, lt=0.5, description="Share of the tasks held out for evaluation.")
-    quality_tasks: int = Field(32, ge=0, description="Held-out tasks that each checkpoint answers greedily, alongside the training.")
-    size: str = Field("12m", description="Size of a new nano: tiny, 5m, 12m, 17m.",
-                      json_schema_extra=names("size of nano", "dvk.backbone.nano:PRESETS"))
+    held_out: float = Field(
+        0.01, ge=0, lt=0.5, description="Share of the tasks held out for evaluation."
+    )
+    quality_tasks: int = Field(
+        32,
+        ge=0,
+        description="Held-out tasks that each checkpoint answers greedily, alongside the training.",
+    )
+    size: str = Field(
+        "12m",
+        description="Size of a new nano: tiny, 5m, 12m, 17m.",
+        json_schema_extra=names("size of nano", "dvk.backbone.nano:PRESETS"),
+    )
     vocabulary: int = Field(4096, ge=300, description="Size of a nano's vocabulary in tokens.")
-    compile: bool | None = Field(None, description="Compile the decoder with torch.compile; null: if it pays.")
+    compile: bool | None = Field(
+        None, description="Compile the decoder with torch.compile; null: if it pays."
+    )
 
 
 class DiversityConfig(Section):
     """Examples that SFT learns from: quality, duplicates, clusters, balance."""
 
-    suites: tuple[str, ...] = Field((), description="Folders of KernelBench-format files kept for evaluation: similar tasks are left out.")
-    method: str = Field("structure", description="How structures are clustered: structure, hdbscan, none, or path/to/file.py:function.",
-                        json_schema_extra=names("clustering method", "dvk.learn.diversity.methods:METHODS", also=["none"]))
-    cluster_cap: int = Field(0, ge=0, description="Most rows per cluster; 0 finds the cap that keeps the share cluster_keep.")
-    target: int = Field(0, ge=0, description="Rows kept; 0 keeps as many as the other limits admit.")
+    suites: tuple[str, ...] = Field(
+        (),
+        description="Folders of KernelBench-format files kept for evaluation: similar tasks are left out.",
+    )
+    method: str = Field(
+        "structure",
+        description="How structures are clustered: structure, hdbscan, none, or path/to/file.py:function.",
+        json_schema_extra=names(
+            "clustering method", "dvk.learn.diversity.methods:METHODS", also=["none"]
+        ),
+    )
+    cluster_cap: int = Field(
+        0,
+        ge=0,
+        description="Most rows per cluster; 0 finds the cap that keeps the share cluster_keep.",
+    )
+    target: int = Field(
+        0, ge=0, description="Rows kept; 0 keeps as many as the other limits admit."
+    )

@@ -11,9 +11,22 @@ class TrainConfig(Section):
     """Co-evolution loop. Numbers are those of daVinci-kernel's 14B run (arXiv 2606.16497) unless stated otherwise."""
 
     tasks_per_step: int = Field(16, ge=1, description="Tasks played before each update.")
-    rate: float = Field(1e-6, gt=0, description="Learning rate, constant. A model of some million parameters needs about 1e-5.")
-    warmup: int = Field(0, ge=0,
-        description="Warm-up steps: Adam's first step moves every weight by the whole rate, whatever the gradient. daVinci: none.")
+    rate: float = Field(
+        1e-6,
+        gt=0,
+        description="Learning rate, constant. A model of some million parameters needs about 1e-5.",
+    )
+    warmup: int = Field(
+        0,
+        ge=0,
+        description="Warm-up steps: Adam's first step moves every weight by the whole rate, whatever the gradient. daVinci: none.",
+    )
     validate_every: int = Field(10, ge=0, description="Steps between two validations; 0: none.")
-    validation_tasks: int = Field(32, ge=1, description="Held-out tasks per validation, greedy, one turn; the same ones each time.")
-    keep_every: int = Field(25, ge=1, description="Keep the checkpoint of every n-th step, and the last.")
+    validation_tasks: int = Field(
+        32,
+        ge=1,
+        description="Held-out tasks per validation, greedy, one turn; the same ones each time.",
+    )
+    keep_every: int = Field(
+        25, ge=1, description="Keep the checkpoint of every n-th step, and the last."
+    )

@@ -50,7 +50,11 @@ def judge(
         MachineError: no sandbox can be started.
     """
     verdicts: list[Verdict] = []
-    with JudgeSession(task, config, JudgeSpec(backward=backward, require_kernels=require_kernels, contract=contract)) as court:
+    with JudgeSession(
+        task,
+        config,
+        JudgeSpec(backward=backward, require_kernels=require_kernels, contract=contract),
+    ) as court:
         for position, candidate in enumerate(candidates):
             if passed(deadline):
                 break

@@ -16,7 +16,11 @@ SERVERS = {"kernelgym": "dvk.interop.kernelgym.remote:RemoteJudgeSession"}
 
 
 def open_session(
-    task: Task, config: Config, spec: JudgeSpec = JudgeSpec(), *, gpu: str | None = None,  # noqa: B008 - it is frozen
+    task: Task,
+    config: Config,
+    spec: JudgeSpec = JudgeSpec(),  # noqa: B008
+    *,
+    gpu: str | None = None,
 ) -> Judge:
     """Return a judge for `task`; `gpu` as for `JudgeSession`.
 
@@ -49,4 +53,6 @@ def is_remote(config: Config) -> dict[str, object]:
     Raises:
         UsageError, MachineError: see `connect`.
     """
-    return {} if config.remote.engine is None else {"cluster": connect(config.remote.engine).machines}
+    return (
+        {} if config.remote.engine is None else {"cluster": connect(config.remote.engine).machines}
+    )

@@ -40,7 +40,9 @@ class JudgePool:
     def __init__(self, workers: int, config: Config, remembered: Remembered | None = None):
         self.workers = max(1, workers)
         self.config = config
-        self.remembered = None if config.remote.judge else remembered  # other machines' verdicts do not apply here
+        self.remembered = (
+            None if config.remote.judge else remembered
+        )  # other machines' verdicts do not apply here
         self._keep = False
         self._spare = SpareMemory(-(-self.workers // max(1, len(machine.gpu_names()))))
         self._lock = threading.Lock()
@@ -69,7 +71,13 @@ class JudgePool:
         if machine.gpu_names():
             threading.Thread(target=recording.warm, args=(self.config.limits,), daemon=True).start()
 
-    def map(self, jobs: Iterable[Job], spec: JudgeSpec = JudgeSpec(), *, first: int = 0) -> Iterator[tuple[int, Verdict]]:  # noqa: B008 - frozen
+    def map(
+        self,
+        jobs: Iterable[Job],
+        spec: JudgeSpec = JudgeSpec(),  # noqa: B008
+        *,
+        first: int = 0,
+    ) -> Iterator[tuple[int, Verdict]]:
         """Yield (position of the job, verdict) as each ends, one per job. Several threads may call it at once.
 
         An exception of dvk while a candidate is judged becomes its verdict, `broken_task` with a traceback.
@@ -85,7 +93,10 @@ class JudgePool:
         jobs = list(jobs)
         where = is_remote(self.config)
         desk = _Desk(jobs, self._spare, any_size=bool(where))
-        planned = (task.device == "cuda" and backends.get(candidate.backend).has_launch_plan for task, candidate in jobs)
+        planned = (
+            task.device == "cuda" and backends.get(candidate.backend).has_launch_plan
+            for task, candidate in jobs
+        )
         if spec.contract != "module" and any(planned):
             self.warm()
         if not where and any(task.device == "cuda" for task, _ in jobs):
@@ -116,7 +127,9 @@ class JudgePool:
                 try:
                     court = hand.court = self._court(batch, hand, task, number)
                     name = key(task, candidate, spec.tier, spec.baselines, self.config, batch.flags)
-                    verdict = batch.once.do(name, partial(judged, court, candidate, spec, self.remembered, name))[0]
+                    verdict = batch.once.do(
+                        name, partial(judged, court, candidate, spec, self.remembered, name)
+                    )[0]
                 except Exception as error:  # the fence: see dvk.crashes
                     if crashes.ends_all(error):
                         raise
@@ -142,7 +155,9 @@ class JudgePool:
         elif court is None:
             gpu = gpu_for(task, number)
             hand.kind = gpu, batch.spec.of_session
-            court = self._again(hand.kind, task) or open_session(task, self.config, batch.spec, gpu=gpu)
+            court = self._again(hand.kind, task) or open_session(
+                task, self.config, batch.spec, gpu=gpu
+            )
         court.sharers, court.make_room = batch.sharers, self.make_room
         return court
 
@@ -152,7 +167,9 @@ class JudgePool:
             waiting = self._idle.get(kind, [])
             if not waiting:
                 return None
-            court = waiting.pop(next((n for n, court in enumerate(waiting) if court.task.id == task.id), -1))
+            court = waiting.pop(
+                next((n for n, court in enumerate(waiting) if court.task.id == task.id), -1)
+            )
         if court.task.id != task.id:
             court.switch_task(task)
         return court
@@ -164,7 +181,9 @@ class JudgePool:
         with self._lock:
             waiting = sum(map(len, self._idle.values()))
             # Those made for other settings hold memory that may never be used again.
-            oldest = next((courts for other, courts in self._idle.items() if courts and other != kind), None)
+            oldest = next(
+                (courts for other, courts in self._idle.items() if courts and other != kind), None
+            )
             spare = oldest.pop(0) if waiting >= self.workers and oldest else None
             self._idle.setdefault(kind, []).append(court)
         if spare is not None:
@@ -181,7 +200,9 @@ class _Batch:
     desk: _Desk
     sharers: int
     once: SingleFlight[Verdict] = field(default_factory=SingleFlight)
-    results: queue.SimpleQueue[tuple[int, Verdict] | BaseException | None] = field(default_factory=queue.SimpleQueue)
+    results: queue.SimpleQueue[tuple[int, Verdict] | BaseException | None] = field(
+        default_factory=queue.SimpleQueue
+    )
 
 
 @dataclass
@@ -243,13 +264,22 @@ class _Desk:
             self._spare.changed.notify_all()
 
     def _chosen(self, hand: _Hand) -> str | None:
-        left = {name: len(jobs) / (1 + self._hands.get(name, 0)) for name, jobs in self._waiting.items() if jobs}
-        return next((n for n in sorted(left, key=lambda name: -left[name]) if self._spare.granted(hand.gpu, self._extra[n])), None)
+        left = {
+            name: len(jobs) / (1 + self._hands.get(name, 0))
+            for name, jobs in self._waiting.items()
+            if jobs
+        }
+        return next(
+            (
+                n
+                for n in sorted(left, key=lambda name: -left[name])
+                if self._spare.granted(hand.gpu, self._extra[n])
+            ),
+            None,
+        )
 
     def _put_down(self, hand: _Hand) -> None:
         if hand.task_id is not None:
             self._hands[hand.task_id] -= 1
             self._spare.give_back(hand.gpu, hand.held)
             hand.task_id, hand.held = None, 0
-
-

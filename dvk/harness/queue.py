@@ -43,10 +43,16 @@ class JudgeQueue(Generic[K]):
     """
 
     def __init__(
-        self, workers: int, config: Config, remembered: Remembered | None = None, spec: JudgeSpec = JudgeSpec(),  # noqa: B008 - it is frozen
+        self,
+        workers: int,
+        config: Config,
+        remembered: Remembered | None = None,
+        spec: JudgeSpec = JudgeSpec(),  # noqa: B008 - it is frozen
     ):
         self.workers, self.config = max(1, workers), config
-        self.remembered = None if config.remote.judge else remembered  # other machines' verdicts do not apply here
+        self.remembered = (
+            None if config.remote.judge else remembered
+        )  # other machines' verdicts do not apply here
         self.spec = spec
         self.num_pending = 0
         """Submitted jobs without a collected result."""
@@ -157,8 +163,17 @@ class JudgeQueue(Generic[K]):
         return court
 
     def _verdict(self, court: Judge, task: Task, candidate: Candidate) -> Verdict:
-        asked = key(task, candidate, self.spec.tier, self.spec.baselines, self.config, self.spec.flags | is_remote(self.config))
-        return self._once.do(asked, lambda: judged(court, candidate, self.spec, self.remembered, asked))[0]
+        asked = key(
+            task,
+            candidate,
+            self.spec.tier,
+            self.spec.baselines,
+            self.config,
+            self.spec.flags | is_remote(self.config),
+        )
+        return self._once.do(
+            asked, lambda: judged(court, candidate, self.spec, self.remembered, asked)
+        )[0]
 
     def _take(self, court: Judge | None, held: str | None) -> tuple[K, Task, Candidate] | None:
         """Return the next job, of the worker's task `held` if there is one; waits for one; None when closed."""
@@ -166,7 +181,11 @@ class JudgeQueue(Generic[K]):
             while self._open:
                 if held is not None and self._waiting.get(held):
                     return self._waiting[held].popleft()
-                left = {task: len(jobs) / (1 + self._hands.get(task, 0)) for task, jobs in self._waiting.items() if jobs}
+                left = {
+                    task: len(jobs) / (1 + self._hands.get(task, 0))
+                    for task, jobs in self._waiting.items()
+                    if jobs
+                }
                 if left:
                     chosen = max(left, key=lambda task: left[task])
                     if held is not None:

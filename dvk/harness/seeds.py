@@ -20,4 +20,9 @@ def secret() -> int:
 def derived(secret: int, *what: object) -> int:
     """Return a seed of 31 bits for `what`, e.g. ("timed", 3); equal for equal arguments."""
     key = (secret % (1 << SECRET_BITS)).to_bytes(SECRET_BITS // 8, "little")
-    return int.from_bytes(hashlib.blake2b(repr(what).encode(), key=key, digest_size=4).digest(), "little") >> 1
+    return (
+        int.from_bytes(
+            hashlib.blake2b(repr(what).encode(), key=key, digest_size=4).digest(), "little"
+        )
+        >> 1
+    )

@@ -72,14 +72,18 @@ def _parquet(path: Path) -> Iterator[dict[str, Any]]:
         for batch in parquet.ParquetFile(path).iter_batches(batch_size=BATCH_ROWS):
             yield from batch.to_pylist()
     except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError, OSError) as error:
-        raise UsageError(f"cannot read `{path}`: {str(error).splitlines()[0]}", "give a complete parquet file") from None
+        raise UsageError(
+            f"cannot read `{path}`: {str(error).splitlines()[0]}", "give a complete parquet file"
+        ) from None
 
 
 def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
     try:
         stream = path.open("rb")
     except OSError as error:
-        raise UsageError(f"cannot read `{path}`: {error.strerror}", "give a readable file") from None
+        raise UsageError(
+            f"cannot read `{path}`: {error.strerror}", "give a readable file"
+        ) from None
     with stream:
         for number, line in enumerate(stream, start=1):
             if not line.strip():
@@ -87,9 +91,13 @@ def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError):
-                raise UsageError(f"{path}:{number}: not JSON", "give a file with one JSON object a line") from None
+                raise UsageError(
+                    f"{path}:{number}: not JSON", "give a file with one JSON object a line"
+                ) from None
             if not isinstance(row, dict):
-                raise UsageError(f"{path}:{number}: not a JSON object", "give a file with one JSON object a line")
+                raise UsageError(
+                    f"{path}:{number}: not a JSON object", "give a file with one JSON object a line"
+                )
             yield whole(row) if b"\\ud" in line or b"\\uD" in line else row
 
 
@@ -98,5 +106,7 @@ def _pyarrow() -> tuple[ModuleType, ModuleType]:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise MachineError("parquet files need pyarrow, which is not installed", "pip install 'dvk[formats]'") from None
+        raise MachineError(
+            "parquet files need pyarrow, which is not installed", "pip install 'dvk[formats]'"
+        ) from None
     return pyarrow, pyarrow.parquet

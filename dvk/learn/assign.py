@@ -44,7 +44,9 @@ class Assigned:
     left_out: Mapping[str, int]
 
 
-def assign(episode: Episode, config: Config, summaries: Mapping[int, float | None] | None = None) -> Assigned:
+def assign(
+    episode: Episode, config: Config, summaries: Mapping[int, float | None] | None = None
+) -> Assigned:
     """Rewards, returns and advantages of all conversations about one task.
 
     Args:
@@ -54,7 +56,10 @@ def assign(episode: Episode, config: Config, summaries: Mapping[int, float | Non
             worth nothing.
     """
     settings = config.credit
-    traces = [t.model_copy(update={"turns": tuple(rewarded(turn, config.rewards) for turn in t.turns)}) for t in episode.traces]
+    traces = [
+        t.model_copy(update={"turns": tuple(rewarded(turn, config.rewards) for turn in t.turns)})
+        for t in episode.traces
+    ]
     left_out: Counter[str] = Counter()
     found: dict[Place, float] = {}
     if degenerate(episode):
@@ -78,7 +83,10 @@ def degenerate(episode: Episode) -> bool:
 def _written(episode: Episode, traces: Sequence[Trace], found: Mapping[Place, float]) -> Episode:
     made = []
     for position, trace in enumerate(traces):
-        turns = tuple(t.model_copy(update={"advantage": found.get((position, number))}) for number, t in enumerate(trace.turns))
+        turns = tuple(
+            t.model_copy(update={"advantage": found.get((position, number))})
+            for number, t in enumerate(trace.turns)
+        )
         made.append(trace.model_copy(update={"turns": turns}))
     return episode.model_copy(update={"traces": tuple(made)})
 
@@ -107,10 +115,14 @@ def _scaled(advantages: Mapping[Place, float], weight: float) -> dict[Place, flo
     return {place: weight * value for place, value in advantages.items()}
 
 
-def _policy(episode: Episode, traces: Sequence[Trace], config: Config, left_out: Counter[str]) -> dict[Place, float]:
+def _policy(
+    episode: Episode, traces: Sequence[Trace], config: Config, left_out: Counter[str]
+) -> dict[Place, float]:
     """Turns are compared with the same turn of all the task's conversations, across schemes."""
     settings = config.credit
-    advantage: credit.Advantage = registry.resolve(settings.advantage, credit.ADVANTAGES, "advantage")
+    advantage: credit.Advantage = registry.resolve(
+        settings.advantage, credit.ADVANTAGES, "advantage"
+    )
     values: dict[Hashable, float] = {}
     peers: dict[Hashable, Hashable] = {}
     for position, trace in enumerate(traces):
@@ -138,7 +150,11 @@ def _policy(episode: Episode, traces: Sequence[Trace], config: Config, left_out:
                 continue
             if peers[position, number] in alike:
                 left_out["alike"] += 1
-            elif settings.profiling_rejection and is_right(turn) and not _covered(episode, trace, number, turn, config):
+            elif (
+                settings.profiling_rejection
+                and is_right(turn)
+                and not _covered(episode, trace, number, turn, config)
+            ):
                 left_out["coverage"] += 1
             else:
                 kept[position, number] = found[position, number]
@@ -158,7 +174,14 @@ def _alike(values: Mapping[Hashable, float], peers: Mapping[Hashable, Hashable])
 
 
 def _covered(episode: Episode, trace: Trace, number: int, turn: Turn, config: Config) -> bool:
-    key = (str(config.seed), str(episode.step), episode.task.id, str(trace.scheme), str(trace.rollout), str(number))
+    key = (
+        str(config.seed),
+        str(episode.step),
+        episode.task.id,
+        str(trace.scheme),
+        str(trace.rollout),
+        str(number),
+    )
     draw = random.Random(content_hash(*key)).random()
     assert turn.verdict is not None
     return credit.coverage_mask(turn.verdict.coverage, draw, LEAST_COVERAGE, COVERAGE_WIDTH)
@@ -172,9 +195,15 @@ def _selection(traces: Sequence[Trace]) -> dict[Place, float]:
             played[trace.scheme].append([_reward(turn) for turn in trace.turns])
     worth = {scheme: credit.worth(rollouts) for scheme, rollouts in played.items()}
     null = worth.get(None)
-    asked = [(p, t) for p, t in enumerate(traces) if t.role == "selection" and t.turns and t.turns[-1].finish != "error"]
+    asked = [
+        (p, t)
+        for p, t in enumerate(traces)
+        if t.role == "selection" and t.turns and t.turns[-1].finish != "error"
+    ]
     read = [(p, t) for p, t in asked if t.turns[-1].malformed is None and t.scheme in worth]
-    values = credit.selections([(frozenset(t.turns[-1].chosen), worth[t.scheme]) for _, t in read], null)
+    values = credit.selections(
+        [(frozenset(t.turns[-1].chosen), worth[t.scheme]) for _, t in read], null
+    )
     result: dict[Place, float] = {(p, 0): value for (p, _), value in zip(read, values, strict=True)}
     others = [worth[t.scheme] for _, t in read] + ([null] if null is not None else [])
     middle = sum(others) / len(others) if others else 0.0
@@ -185,7 +214,9 @@ def _selection(traces: Sequence[Trace]) -> dict[Place, float]:
     return result
 
 
-def _summary(traces: Sequence[Trace], worth: Mapping[int, float | None], config: Config) -> dict[Place, float]:
+def _summary(
+    traces: Sequence[Trace], worth: Mapping[int, float | None], config: Config
+) -> dict[Place, float]:
     """Samples about one improvement are compared with each other; those without a trial are no peers."""
     asked, values = [], []
     for position, trace in enumerate(traces):
@@ -195,7 +226,9 @@ def _summary(traces: Sequence[Trace], worth: Mapping[int, float | None], config:
             if value is not None:
                 asked.append((position, trace))
                 values.append(value)
-    advantage: credit.Advantage = registry.resolve(config.credit.advantage, credit.ADVANTAGES, "advantage")
+    advantage: credit.Advantage = registry.resolve(
+        config.credit.advantage, credit.ADVANTAGES, "advantage"
+    )
     if credit.has_no_spread(values) and _compares(config.credit):
         return {}
     return {(p, 0): a for (p, _), a in zip(asked, advantage(values), strict=True)}

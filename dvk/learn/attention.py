@@ -30,9 +30,18 @@ def install(model: Any) -> None:
     model.set_attn_implementation(NAME)
 
 
-def attend(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor | None,
-           scaling: float | None = None, row_offsets: torch.Tensor | None = None, longest_row: int = 0,
-           sliding_window: int | None = None, **others: Any) -> tuple[torch.Tensor, None]:
+def attend(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    row_offsets: torch.Tensor | None = None,
+    longest_row: int = 0,
+    sliding_window: int | None = None,
+    **others: Any,
+) -> tuple[torch.Tensor, None]:
     """The attention of one layer.
 
     Args:
@@ -57,24 +66,48 @@ def attend(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Ten
     if row_offsets is None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-        result: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling,
-                                                                  sliding_window=sliding_window, **others)
+        result: tuple[torch.Tensor, None] = sdpa_attention_forward(
+            module,
+            query,
+            key,
+            value,
+            attention_mask,
+            scaling=scaling,
+            sliding_window=sliding_window,
+            **others,
+        )
         return result
-    if (sliding_window is not None and sliding_window < longest_row) or others.get("softcap") is not None:
-        raise UsageError("models with sliding-window or soft-capped attention cannot be trained here",
-                         "choose a model of the Qwen or Llama families")
+    if (sliding_window is not None and sliding_window < longest_row) or others.get(
+        "softcap"
+    ) is not None:
+        raise UsageError(
+            "models with sliding-window or soft-capped attention cannot be trained here",
+            "choose a model of the Qwen or Llama families",
+        )
     packs, heads, tokens, size = query.shape
     kind = query.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else query.dtype
     groups = heads // key.shape[1]
-    rows = [t.transpose(1, 2).reshape(packs * tokens, -1, size).to(dtype) for t in (query, key, value)]
+    rows = [
+        t.transpose(1, 2).reshape(packs * tokens, -1, size).to(dtype) for t in (query, key, value)
+    ]
     if groups > 1:
         rows[1:] = [t.repeat_interleave(groups, dim=1) for t in rows[1:]]
     q, k, v = rows
     if kind == "cuda" and dtype in HALF:
         from torch.nn.attention.varlen import varlen_attn
 
-        out = varlen_attn(q, k, v, row_offsets, row_offsets, longest_row, longest_row, scale=scaling, window_size=(-1, 0))
+        out = varlen_attn(
+            q,
+            k,
+            v,
+            row_offsets,
+            row_offsets,
+            longest_row,
+            longest_row,
+            scale=scaling,
+            window_size=(-1, 0),
+        )
     else:
         out = _padded(q, k, v, row_offsets, scaling)
     assert isinstance(out, torch.Tensor)
@@ -82,7 +115,9 @@ def attend(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Ten
 
 
 @torch.compiler.disable
-def _padded(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, offsets: torch.Tensor, scaling: float | None) -> torch.Tensor:
+def _padded(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, offsets: torch.Tensor, scaling: float | None
+) -> torch.Tensor:
     """Rows of [tokens, heads, head size], padded to the next power of two and computed together."""
     lengths = offsets.diff().long()
     starts = offsets[:-1].long()
@@ -97,7 +132,9 @@ def _padded(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, offsets: torch.Te
             # Padding reads the row's first token; only later tokens would attend to it.
             places = starts[chosen, None] + torch.where(inside, steps, 0)
             padded = [t[places].transpose(1, 2) for t in (q, k, v)]
-            tensor = F.scaled_dot_product_attention(padded[0], padded[1], padded[2], is_causal=True, scale=scaling).transpose(1, 2)
+            tensor = F.scaled_dot_product_attention(
+                padded[0], padded[1], padded[2], is_causal=True, scale=scaling
+            ).transpose(1, 2)
             out = out.index_put((places[inside],), tensor[inside])
             done = done | chosen
         width *= 2

@@ -63,7 +63,9 @@ def reinforce(values: Sequence[float]) -> list[float]:
     return list(values)
 
 
-def over_peers(values: Mapping[Hashable, float], peers: Mapping[Hashable, Hashable], advantage: Advantage) -> dict[Hashable, float]:
+def over_peers(
+    values: Mapping[Hashable, float], peers: Mapping[Hashable, Hashable], advantage: Advantage
+) -> dict[Hashable, float]:
     """Advantages within groups of peers.
 
     Args:
@@ -75,7 +77,11 @@ def over_peers(values: Mapping[Hashable, float], peers: Mapping[Hashable, Hashab
     for key in values:
         if key in peers:
             groups[peers[key]].append(key)
-    return {key: a for keys in groups.values() for key, a in zip(keys, advantage([values[k] for k in keys]), strict=True)}
+    return {
+        key: a
+        for keys in groups.values()
+        for key, a in zip(keys, advantage([values[k] for k in keys]), strict=True)
+    }
 
 
 def has_no_spread(values: Sequence[float]) -> bool:
@@ -122,7 +128,9 @@ def selections(schemes: Sequence[tuple[frozenset[str], float]], null: float | No
     mean = {chosen: fmean(values) for chosen, values in pooled.items()}
     result = []
     for chosen, _ in schemes:
-        others = [value for other, value in mean.items() if other != chosen] + ([null] if null is not None else [])
+        others = [value for other, value in mean.items() if other != chosen] + (
+            [null] if null is not None else []
+        )
         result.append(mean[chosen] - fmean(others) if others else 0.0)
     return result
 
@@ -130,7 +138,9 @@ def selections(schemes: Sequence[tuple[frozenset[str], float]], null: float | No
 # ---------------------------------------------------------------- rejection
 
 
-def coverage_mask(coverage: float | None, draw: float, least: float = 0.3, width: float = 0.1) -> bool:
+def coverage_mask(
+    coverage: float | None, draw: float, least: float = 0.3, width: float = 0.1
+) -> bool:
     """Profiling rejection sampling (PRS): keep a right turn with probability clamp((coverage − least) / width, 0, 1).
 
     Args:
@@ -153,7 +163,9 @@ def band(num_tokens: int, least: float, spread: float) -> float:
     return max(least, 3 * spread / math.sqrt(max(1, num_tokens)))
 
 
-def mismatch_mask(learner: Sequence[float], sampler: Sequence[float], least: float, spread: float, veto: float) -> bool:
+def mismatch_mask(
+    learner: Sequence[float], sampler: Sequence[float], least: float, spread: float, veto: float
+) -> bool:
     """Mismatch rejection (MRS): whether the learner gives the answer about the probability that the sampler drew it with.
 
     Args:

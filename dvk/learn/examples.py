@@ -26,35 +26,72 @@ KINDS: tuple[Kind, ...] = ("policy", "policy_with_skills", "selection", "summary
 class ExampleTask(Record):
     """The task that an example is about, as far as known."""
 
-    id: str = Field(description="Task id where dvk examined the task, else a hash of what is known of it.")
+    id: str = Field(
+        description="Task id where dvk examined the task, else a hash of what is known of it."
+    )
     name: str = Field("", description="Human name.")
-    source: str | None = Field(None, description="The whole text of the reference file; null when it was not kept.")
+    source: str | None = Field(
+        None, description="The whole text of the reference file; null when it was not kept."
+    )
     category: str | None = Field(None, description="What kind of problem, e.g. `norm`.")
-    level: str | None = Field(None, description="How large a problem, e.g. `single`, `fusion`, `network`.")
+    level: str | None = Field(
+        None, description="How large a problem, e.g. `single`, `fusion`, `network`."
+    )
 
 
 class Example(Record):
     """One conversation to learn from. `Example.new` makes one with its id."""
 
-    id: str = Field(description="Content hash of what is learned: kind, task, backend, messages, tools.")
+    id: str = Field(
+        description="Content hash of what is learned: kind, task, backend, messages, tools."
+    )
     kind: Kind = Field(description="Which of the four kinds of data.")
-    messages: tuple[dict[str, Any], ...] = Field(description="OpenAI-style messages; the last is the assistant's.")
-    tools: tuple[dict[str, Any], ...] = Field((), description="OpenAI-style schemas of the tools that were offered.")
+    messages: tuple[dict[str, Any], ...] = Field(
+        description="OpenAI-style messages; the last is the assistant's."
+    )
+    tools: tuple[dict[str, Any], ...] = Field(
+        (), description="OpenAI-style schemas of the tools that were offered."
+    )
     task: ExampleTask = Field(description="What it is about.")
-    signature: tuple[str, ...] = Field((), description="Operator sequence of the task, as `Graph.signature` gives it.")
-    listing: str = Field("", description="The task's graph listing or compact prompt; may be empty.")
-    backend: str = Field("", description="What the code is written in: triton, cuda, cpp; empty for the other roles.")
-    skills: tuple[str, ...] = Field((), description="Names of the skills given; for a selection, the candidates shown.")
-    chosen: tuple[str, ...] = Field((), description="Names in the answer: picked by a selection, proposed by a summary.")
-    code: str = Field("", description="The candidate's text of the last turn; empty for the other roles.")
-    speedup: float | None = Field(None, gt=0, description="Measured for the last turn; of a selection or summary, for its episode.")
+    signature: tuple[str, ...] = Field(
+        (), description="Operator sequence of the task, as `Graph.signature` gives it."
+    )
+    listing: str = Field(
+        "", description="The task's graph listing or compact prompt; may be empty."
+    )
+    backend: str = Field(
+        "", description="What the code is written in: triton, cuda, cpp; empty for the other roles."
+    )
+    skills: tuple[str, ...] = Field(
+        (), description="Names of the skills given; for a selection, the candidates shown."
+    )
+    chosen: tuple[str, ...] = Field(
+        (), description="Names in the answer: picked by a selection, proposed by a summary."
+    )
+    code: str = Field(
+        "", description="The candidate's text of the last turn; empty for the other roles."
+    )
+    speedup: float | None = Field(
+        None,
+        gt=0,
+        description="Measured for the last turn; of a selection or summary, for its episode.",
+    )
     lo: float | None = Field(None, gt=0, description="Lower end of the speedup's 95 % interval.")
     round_speedups: tuple[float | None, ...] = Field(
-        (), description="Of every turn, oldest first; null where it was not correct; empty where that is not known of every one.")
-    parent: str | None = Field(None, description="Id of the example whose code this one improves on.")
-    quality: dict[str, Any] = Field(default_factory=dict, description="What else is known of the answer, by name.")
+        (),
+        description="Of every turn, oldest first; null where it was not correct; empty where that is not known of every one.",
+    )
+    parent: str | None = Field(
+        None, description="Id of the example whose code this one improves on."
+    )
+    quality: dict[str, Any] = Field(
+        default_factory=dict, description="What else is known of the answer, by name."
+    )
     origin: str = Field(description="`composer`, `endpoint:MODEL`, `import:FORMAT`, …")
-    verified: bool = Field(False, description="The code, or for other roles their episode's, was executed here and is ok.")
+    verified: bool = Field(
+        False,
+        description="The code, or for other roles their episode's, was executed here and is ok.",
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Example:
@@ -83,7 +120,12 @@ class Example(Record):
 
     def answer(self) -> str:
         """The assistant's whole output: text and arguments of tool calls, turn after turn."""
-        return "\n".join(text for message in self.messages if message.get("role") == "assistant" for text in said(message))
+        return "\n".join(
+            text
+            for message in self.messages
+            if message.get("role") == "assistant"
+            for text in said(message)
+        )
 
 
 def said(message: dict[str, Any]) -> Iterator[str]:
@@ -109,7 +151,9 @@ def files(path: Path) -> list[Path]:
     """
     result = sorted(path.glob("*.jsonl")) if path.is_dir() else [path] if path.is_file() else []
     if not result:
-        raise UsageError(f"no examples at `{path}`", "give a .jsonl file, or a folder that holds some")
+        raise UsageError(
+            f"no examples at `{path}`", "give a .jsonl file, or a folder that holds some"
+        )
     return result
 
 
@@ -125,7 +169,9 @@ def lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 if line := line.strip():
                     yield number, line
     except OSError as error:
-        raise UsageError(f"cannot read `{path}`: {error.strerror}", "give a readable file of examples") from None
+        raise UsageError(
+            f"cannot read `{path}`: {error.strerror}", "give a readable file of examples"
+        ) from None
 
 
 def parse(line: bytes, where: str) -> Example:
@@ -145,8 +191,12 @@ def parse(line: bytes, where: str) -> Example:
         if first["type"] == "json_invalid":
             hint = "a line that a kill cut short can be deleted; other files are imported with `dvk.interop.davinci.formats`"
             raise UsageError(f"{where}: not JSON", hint) from None
-        hint = "write examples with dvk, or import a published set with `dvk.interop.davinci.formats`"
-        raise UsageError(f"{where}: not an example: {field + ': ' if field else ''}{first['msg']}", hint) from None
+        hint = (
+            "write examples with dvk, or import a published set with `dvk.interop.davinci.formats`"
+        )
+        raise UsageError(
+            f"{where}: not an example: {field + ': ' if field else ''}{first['msg']}", hint
+        ) from None
 
 
 def read(path: Path) -> Iterator[Example]:

@@ -80,7 +80,15 @@ def rate(step: int, num_steps: int, settings: LearningConfig) -> float:
 class Learner:
     """Makes steps; `step_number` counts those made."""
 
-    def __init__(self, model: Any, settings: LearningConfig, num_steps: int, *, compiled: bool = False, start: Any = None):
+    def __init__(
+        self,
+        model: Any,
+        settings: LearningConfig,
+        num_steps: int,
+        *,
+        compiled: bool = False,
+        start: Any = None,
+    ):
         """Wrap a causal LM for training.
 
         Args:
@@ -97,40 +105,66 @@ class Learner:
 
         self.model, self.settings, self.num_steps, self.step_number = model, settings, num_steps, 0
         on_gpu = torch.cuda.is_available()
-        mixed = "bf16" if settings.precision == "bf16" or (settings.precision == "auto" and on_gpu) else "no"
+        mixed = (
+            "bf16"
+            if settings.precision == "bf16" or (settings.precision == "auto" and on_gpu)
+            else "no"
+        )
         # Buffers are equal everywhere; broadcasting them would synchronise every scoring pass.
-        parallel = DistributedDataParallelKwargs(broadcast_buffers=False, gradient_as_bucket_view=True)
-        self.accelerator = Accelerator(mixed_precision=mixed, cpu=not on_gpu, kwargs_handlers=[parallel])
+        parallel = DistributedDataParallelKwargs(
+            broadcast_buffers=False, gradient_as_bucket_view=True
+        )
+        self.accelerator = Accelerator(
+            mixed_precision=mixed, cpu=not on_gpu, kwargs_handlers=[parallel]
+        )
         self.sharded = settings.sharding == "fsdp" and self.accelerator.num_processes > 1
-        if not self.sharded and any(p.requires_grad and p.dtype.itemsize < 4 for p in model.parameters()):
-            raise UsageError("weights in 16 bits hardly change: what a step adds to them is mostly rounded away",
-                             "set backbone.dtype=float32, backbone.lora_rank, or with several processes learning.sharding=fsdp")
+        if not self.sharded and any(
+            p.requires_grad and p.dtype.itemsize < 4 for p in model.parameters()
+        ):
+            raise UsageError(
+                "weights in 16 bits hardly change: what a step adds to them is mostly rounded away",
+                "set backbone.dtype=float32, backbone.lora_rank, or with several processes learning.sharding=fsdp",
+            )
         if settings.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         model.train()
-        scorer = sharded.shard(model, half=mixed == "bf16", on_gpu=on_gpu) if self.sharded else Scorer(model, compiled=compiled)
+        scorer = (
+            sharded.shard(model, half=mixed == "bf16", on_gpu=on_gpu)
+            if self.sharded
+            else Scorer(model, compiled=compiled)
+        )
         trained = scorer if self.sharded else model
-        self._start = None if start is None else Scorer(start.requires_grad_(False).eval()).to(self.device)
-        self.optimizer = torch.optim.AdamW(groups(trained, WEIGHT_DECAY), lr=settings.rate, betas=BETAS, fused=on_gpu)
+        self._start = (
+            None if start is None else Scorer(start.requires_grad_(False).eval()).to(self.device)
+        )
+        self.optimizer = torch.optim.AdamW(
+            groups(trained, WEIGHT_DECAY), lr=settings.rate, betas=BETAS, fused=on_gpu
+        )
         if self.sharded:
             self.scorer = scorer
             return
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated")  # its successor needs a newer torch than dvk requires
+            warnings.filterwarnings(
+                "ignore", "`broadcast_buffers` is deprecated"
+            )  # its successor needs a newer torch than dvk requires
             self.scorer, self.optimizer = self.accelerator.prepare(scorer, self.optimizer)
 
     @property
     def rounds(self) -> bool:
         """Whether it computes in bfloat16."""
         half = (torch.bfloat16, torch.float16)
-        return self.accelerator.mixed_precision != "no" or any(p.dtype in half for p in self.model.parameters())
+        return self.accelerator.mixed_precision != "no" or any(
+            p.dtype in half for p in self.model.parameters()
+        )
 
     @property
     def device(self) -> torch.device:
         result: torch.device = self.accelerator.device
         return result
 
-    def step(self, packs: Sequence[Packs], loss: Loss = sft, temperature: float = 1.0) -> dict[str, float]:
+    def step(
+        self, packs: Sequence[Packs], loss: Loss = sft, temperature: float = 1.0
+    ) -> dict[str, float]:
         """One optimizer step over micro-batches.
 
         Args:
@@ -144,7 +178,10 @@ class Learner:
         Raises:
             DvkError: loss or gradient is not finite; the weights are as before the step.
         """
-        num_targets, num_rows = self._total(sum(p.num_targets for p in packs)), self._total(sum(p.num_rows for p in packs))
+        num_targets, num_rows = (
+            self._total(sum(p.num_targets for p in packs)),
+            self._total(sum(p.num_rows for p in packs)),
+        )
         parts: dict[str, torch.Tensor] = {}
         for number, micro in enumerate(packs):
             last = number == len(packs) - 1
@@ -152,20 +189,36 @@ class Learner:
                 micro = micro.to(self.device)
                 logprobs, entropies = self.scorer(micro, temperature)
                 marks = micro.targets[:, 1:]
-                scored = Scored(logprobs, entropies, micro.old[:, 1:][marks], micro.weights[:, 1:][marks], max(1, num_targets),
-                                micro.rows()[:, 1:][marks], max(1, num_rows), self._under_start(micro, temperature))
+                scored = Scored(
+                    logprobs,
+                    entropies,
+                    micro.old[:, 1:][marks],
+                    micro.weights[:, 1:][marks],
+                    max(1, num_targets),
+                    micro.rows()[:, 1:][marks],
+                    max(1, num_rows),
+                    self._under_start(micro, temperature),
+                )
                 value, figures = loss(scored)
                 # accelerate averages gradients over processes; the loss is a share of a sum.
                 self.accelerator.backward(value * self.accelerator.num_processes)
-            for name, figure in {"loss": value.detach(), "entropy": entropies.sum() / max(1, num_targets), **figures}.items():
-                parts[name] = parts.get(name, torch.zeros((), device=self.device)) + torch.as_tensor(figure, device=self.device)
+            for name, figure in {
+                "loss": value.detach(),
+                "entropy": entropies.sum() / max(1, num_targets),
+                **figures,
+            }.items():
+                parts[name] = parts.get(
+                    name, torch.zeros((), device=self.device)
+                ) + torch.as_tensor(figure, device=self.device)
         norm = self._clip()
         found = {name: self._total(float(part)) for name, part in parts.items()}
         grad_norm = float(norm) if norm is not None else 0.0
         if not (math.isfinite(found["loss"]) and math.isfinite(grad_norm)):
             self.optimizer.zero_grad(set_to_none=True)
-            raise DvkError(f"loss {found['loss']} and gradient norm {grad_norm} at step {self.step_number}",
-                           "resume with a lower rate (learning.rate; train.rate of dvk train), or look for broken rows in the data")
+            raise DvkError(
+                f"loss {found['loss']} and gradient norm {grad_norm} at step {self.step_number}",
+                "resume with a lower rate (learning.rate; train.rate of dvk train), or look for broken rows in the data",
+            )
         now = rate(self.step_number, self.num_steps, self.settings)
         for group in self.optimizer.param_groups:
             group["lr"] = now
@@ -223,10 +276,19 @@ class Learner:
             DvkError: the folder holds no learner, or one with another sharding.
         """
         if not (folder / STATE).is_file():
-            raise DvkError(f"no learner state in `{folder}`", "start from the checkpoint's weights in a new --out instead")
-        state = torch.load(folder / STATE, map_location="cpu", weights_only=True)  # the optimizer moves it
+            raise DvkError(
+                f"no learner state in `{folder}`",
+                "start from the checkpoint's weights in a new --out instead",
+            )
+        state = torch.load(
+            folder / STATE, map_location="cpu", weights_only=True
+        )  # the optimizer moves it
         if ("optimizer" in state) == self.sharded:
-            wanted = "one process, or learning.sharding=none" if "optimizer" in state else "several processes and learning.sharding=fsdp"
+            wanted = (
+                "one process, or learning.sharding=none"
+                if "optimizer" in state
+                else "several processes and learning.sharding=fsdp"
+            )
             raise DvkError(f"`{folder}` was written with {wanted}", "resume it as it was started")
         if self.sharded:
             sharded.restore(self.scorer, self.optimizer, folder)
@@ -257,5 +319,7 @@ def forget(folder: Path) -> None:
 def groups(model: Any, weight_decay: float) -> list[dict[str, Any]]:
     """Parameter groups: matrices decay, vectors (norms, biases) do not."""
     trained = [p for p in model.parameters() if p.requires_grad]
-    return [{"params": [p for p in trained if p.ndim >= 2], "weight_decay": weight_decay},
-            {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0}]
+    return [
+        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
+    ]

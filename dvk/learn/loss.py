@@ -26,7 +26,9 @@ def likelihood(logprobs: torch.Tensor, weights: torch.Tensor, num_targets: int) 
     return -(logprobs * weights).sum() / num_targets
 
 
-def clipped(logprobs: torch.Tensor, old: torch.Tensor, advantages: torch.Tensor, settings: ObjectiveConfig) -> torch.Tensor:
+def clipped(
+    logprobs: torch.Tensor, old: torch.Tensor, advantages: torch.Tensor, settings: ObjectiveConfig
+) -> torch.Tensor:
     """PPO's loss of each token with asymmetric clipping, and dual clipping for negative advantages.
 
     ρ = exp(log π − log π_old);  ℓ = max(−A ρ, −A clip(ρ, 1 − low, 1 + high));  where A < 0: ℓ = min(ℓ, −dual · A)
@@ -53,7 +55,13 @@ def divergence(logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
     return torch.expm1(gap) - gap
 
 
-def gathered(losses: torch.Tensor, rows: torch.Tensor, num_targets: int, num_rows: int, settings: ObjectiveConfig) -> torch.Tensor:
+def gathered(
+    losses: torch.Tensor,
+    rows: torch.Tensor,
+    num_targets: int,
+    num_rows: int,
+    settings: ObjectiveConfig,
+) -> torch.Tensor:
     """A micro-batch's share of the step's loss.
 
     Args:

@@ -47,7 +47,9 @@ def conversation(value: Any) -> tuple[dict[str, Any], ...]:
     for message in listed(value, "messages"):
         if not isinstance(message.get("role"), str):
             raise ValueError("a message has no role")
-        clean = {key: item for key, item in message.items() if item is not None and key != "tool_calls"}
+        clean = {
+            key: item for key, item in message.items() if item is not None and key != "tool_calls"
+        }
         clean.setdefault("content", "")
         if calls := message.get("tool_calls"):
             clean["tool_calls"] = [call(item) for item in listed(calls, "tool_calls")]
@@ -71,10 +73,17 @@ def call(value: dict[str, Any]) -> dict[str, Any]:
         arguments = literal(arguments)
     if isinstance(arguments, dict):
         # Values inside may be text again: lists that a chat template wrote with str().
-        arguments = {key: literal(item) if isinstance(item, str) and item[:1] in "[{" else item for key, item in arguments.items()}
+        arguments = {
+            key: literal(item) if isinstance(item, str) and item[:1] in "[{" else item
+            for key, item in arguments.items()
+        }
     if not isinstance(arguments, dict):
         raise ValueError(f"the arguments of `{name}` cannot be read")
-    return {"id": value.get("id") or "call_0", "type": "function", "function": {"name": name, "arguments": without_nulls(arguments)}}
+    return {
+        "id": value.get("id") or "call_0",
+        "type": "function",
+        "function": {"name": name, "arguments": without_nulls(arguments)},
+    }
 
 
 def literal(text: str) -> Any:
@@ -110,7 +119,9 @@ def first_user(messages: tuple[dict[str, Any], ...]) -> str:
 def fenced(answer: str, containing: str = "") -> str:
     """The last fenced block with `containing` in it; without any, the last block; without a fence, nothing."""
     blocks = [block.strip("\n") for block in _FENCE.findall(answer)]
-    return next((block for block in reversed(blocks) if containing in block), blocks[-1] if blocks else "")
+    return next(
+        (block for block in reversed(blocks) if containing in block), blocks[-1] if blocks else ""
+    )
 
 
 def reference(prompt: str, entry: str = "Model") -> str | None:
@@ -135,7 +146,11 @@ def names(value: Any) -> tuple[str, ...]:
 
 def positive(value: Any) -> float | None:
     """A speedup: a positive finite number; null for anything else, such as the 0 or −1 of a failed round."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not 0 < value < float("inf")
+    ):
         return None
     return float(value)
 

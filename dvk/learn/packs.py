@@ -69,7 +69,9 @@ def deal_packs(groups: Sequence[G], rank: int, size: int, at_a_time: int) -> lis
         at_a_time: packs computed at a time.
     """
     mine = list(groups[rank::size])
-    return [mine[first : first + at_a_time] for first in range(0, -(-len(groups) // size), at_a_time)]
+    return [
+        mine[first : first + at_a_time] for first in range(0, -(-len(groups) // size), at_a_time)
+    ]
 
 
 def too_long(lengths: np.ndarray, capacity: int) -> int:
@@ -96,7 +98,12 @@ class Packs:
 
     def to(self, device: str | torch.device) -> Packs:
         """The same on another device."""
-        return Packs(*(getattr(self, name).to(device, non_blocking=True) for name in self.__dataclass_fields__))
+        return Packs(
+            *(
+                getattr(self, name).to(device, non_blocking=True)
+                for name in self.__dataclass_fields__
+            )
+        )
 
     @property
     def num_targets(self) -> int:
@@ -112,7 +119,9 @@ class Packs:
         import torch
 
         num_packs, capacity = self.segments.shape
-        return self.segments + torch.arange(num_packs, device=self.segments.device)[:, None] * (capacity + 1)
+        return self.segments + torch.arange(num_packs, device=self.segments.device)[:, None] * (
+            capacity + 1
+        )
 
     def row_offsets(self) -> torch.Tensor:
         """Offsets of rows in the concatenation of all packs, int32; a pack's tail is a separate row.
@@ -129,7 +138,9 @@ class Packs:
         room = num_packs * MOST_ROWS
         while room < len(tensor):
             room *= 2
-        return F.pad(tensor, (0, room + 1 - len(tensor)), value=num_packs * capacity).to(torch.int32)
+        return F.pad(tensor, (0, room + 1 - len(tensor)), value=num_packs * capacity).to(
+            torch.int32
+        )
 
 
 def from_store(store: RowStore, groups: Sequence[np.ndarray], capacity: int) -> Packs:
@@ -152,7 +163,10 @@ def from_store(store: RowStore, groups: Sequence[np.ndarray], capacity: int) -> 
         for number, index in enumerate(group.tolist(), start=1):
             first, last = int(store.starts[index]), int(store.starts[index + 1])
             end = begin + last - first
-            ids[pack, begin:end], targets[pack, begin:end] = store.ids[first:last], store.targets[first:last]
+            ids[pack, begin:end], targets[pack, begin:end] = (
+                store.ids[first:last],
+                store.targets[first:last],
+            )
             positions[pack, begin:end], segments[pack, begin:end] = steps[: last - first], number
             begin = end
     weights, old = targets.astype(np.float32), np.full(shape, np.nan, np.float32)
@@ -177,9 +191,15 @@ def lay_out(groups: Sequence[Sequence[TrainingRow]], capacity: int) -> Packs:
         for number, row in enumerate(rows, start=1):
             end = begin + len(row.ids)
             if end > capacity:
-                raise ValueError(f"rows of {sum(len(r.ids) for r in rows)} tokens in a pack of {capacity}")
+                raise ValueError(
+                    f"rows of {sum(len(r.ids) for r in rows)} tokens in a pack of {capacity}"
+                )
             here = slice(begin, end)
-            ids[pack, here], positions[pack, here], segments[pack, here] = row.ids, np.arange(len(row.ids)), number
+            ids[pack, here], positions[pack, here], segments[pack, here] = (
+                row.ids,
+                np.arange(len(row.ids)),
+                number,
+            )
             marks = np.asarray(row.targets, bool)
             targets[pack, here], weights[pack, here] = marks, marks * row.advantage
             if row.logprobs:

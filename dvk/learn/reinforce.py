@@ -51,7 +51,11 @@ class MatchedRows:
 
 
 def match(
-    learner: Learner, rows: Sequence[TrainingRow], config: Config, temperature: float = 1.0, team: ProcessGroup = ALONE
+    learner: Learner,
+    rows: Sequence[TrainingRow],
+    config: Config,
+    temperature: float = 1.0,
+    team: ProcessGroup = ALONE,
 ) -> MatchedRows:
     """Score rows under the current weights, and reject mismatches.
 
@@ -76,12 +80,21 @@ def match(
         if settings.correction_cap and row.logprobs:
             weight = fmean(credit.corrections(found, row.logprobs, settings.correction_cap))
         kept.append(replace(row, logprobs=found, advantage=row.advantage * weight))
-    return MatchedRows(kept, len(kept) / len(rows) if rows else 1.0, fmean(gaps) if gaps else 0.0, max(gaps, default=0.0))
+    return MatchedRows(
+        kept,
+        len(kept) / len(rows) if rows else 1.0,
+        fmean(gaps) if gaps else 0.0,
+        max(gaps, default=0.0),
+    )
 
 
 @torch.no_grad()
 def logprobs(
-    learner: Learner, rows: Sequence[TrainingRow], config: Config, temperature: float = 1.0, team: ProcessGroup = ALONE
+    learner: Learner,
+    rows: Sequence[TrainingRow],
+    config: Config,
+    temperature: float = 1.0,
+    team: ProcessGroup = ALONE,
 ) -> list[list[float]]:
     """Log-probabilities of each row's targets under the learner's weights, shape (targets,) a row."""
     result: list[list[float]] = [[] for _ in rows]
@@ -117,7 +130,9 @@ def micro_batches(
     capacity = max(settings.pack_tokens, max((len(r.ids) for r in rows), default=0))
     groups = [g.tolist() for g in plan(np.asarray([len(r.ids) for r in rows]), capacity, seed)]
     parts = deal_packs(groups, team.rank, team.size, settings.micro_packs)
-    return [(part, lay_out([[rows[i] for i in group] for group in part], capacity)) for part in parts]
+    return [
+        (part, lay_out([[rows[i] for i in group] for group in part], capacity)) for part in parts
+    ]
 
 
 def objective(settings: ObjectiveConfig) -> Loss:
@@ -126,7 +141,9 @@ def objective(settings: ObjectiveConfig) -> Loss:
     def loss(scored: Scored) -> tuple[torch.Tensor, dict[str, float]]:
         each = clipped(scored.logprobs, scored.old, scored.weights, settings)
         ratio = (scored.logprobs.detach() - scored.old).exp()
-        outside = ((ratio < 1 - settings.clip_low) | (ratio > 1 + settings.clip_high)).sum() / scored.num_targets
+        outside = (
+            (ratio < 1 - settings.clip_low) | (ratio > 1 + settings.clip_high)
+        ).sum() / scored.num_targets
         figures = {"clipped": float(outside)}
         if scored.start is not None:
             apart = divergence(scored.logprobs, scored.start)
@@ -138,7 +155,13 @@ def objective(settings: ObjectiveConfig) -> Loss:
 
 
 def update(
-    learner: Learner, rows: Sequence[TrainingRow], config: Config, *, seed: int = 0, temperature: float = 1.0, team: ProcessGroup = ALONE
+    learner: Learner,
+    rows: Sequence[TrainingRow],
+    config: Config,
+    *,
+    seed: int = 0,
+    temperature: float = 1.0,
+    team: ProcessGroup = ALONE,
 ) -> dict[str, float]:
     """Match, and make `objective.passes` optimizer steps, each over all remaining rows.
 
@@ -157,7 +180,12 @@ def update(
         DvkError: loss or gradient is not finite.
     """
     matched = match(learner, rows, config, temperature, team)
-    figures = {"rows": float(len(matched.rows)), "kept": matched.kept, "mismatch": matched.gap, "mismatch_worst": matched.worst}
+    figures = {
+        "rows": float(len(matched.rows)),
+        "kept": matched.kept,
+        "mismatch": matched.gap,
+        "mismatch_worst": matched.worst,
+    }
     if not matched.rows:
         return figures
     packs = [packs for _, packs in micro_batches(matched.rows, config, seed, team)]

@@ -50,7 +50,9 @@ class TrainingRow:
         if self.targets and self.targets[0]:
             raise ValueError("nothing precedes the first token: it cannot be a target")
         if self.logprobs and len(self.logprobs) != sum(self.targets):
-            raise ValueError(f"{len(self.logprobs)} log-probabilities for {sum(self.targets)} targets")
+            raise ValueError(
+                f"{len(self.logprobs)} log-probabilities for {sum(self.targets)} targets"
+            )
 
     @classmethod
     def answer(cls, prompt: Sequence[int], completion: Sequence[int], **rest: Any) -> TrainingRow:
@@ -73,22 +75,42 @@ class RowStore:
         try:
             self.info: dict[str, Any] = json.loads((folder / "store.json").read_text())
         except OSError:
-            raise UsageError(f"no tokenised rows in `{folder}`", "run `dvk sft fit` from its beginning") from None
+            raise UsageError(
+                f"no tokenised rows in `{folder}`", "run `dvk sft fit` from its beginning"
+            ) from None
         self.starts = np.load(folder / "starts.npy", mmap_mode="r")
         nothing = self.info["num_tokens"] == 0  # which cannot be mapped
-        self.ids = np.zeros(0, self.info["dtype"]) if nothing else np.memmap(folder / "ids.bin", dtype=self.info["dtype"], mode="r")
-        self.targets = np.zeros(0, bool) if nothing else np.memmap(folder / "targets.bin", dtype=bool, mode="r")
+        self.ids = (
+            np.zeros(0, self.info["dtype"])
+            if nothing
+            else np.memmap(folder / "ids.bin", dtype=self.info["dtype"], mode="r")
+        )
+        self.targets = (
+            np.zeros(0, bool)
+            if nothing
+            else np.memmap(folder / "targets.bin", dtype=bool, mode="r")
+        )
 
     @classmethod
-    def write(cls, folder: Path, rows: Iterable[tuple[Sequence[int] | np.ndarray, Sequence[bool] | np.ndarray]], vocabulary: int,
-              info: Mapping[str, Any] = MappingProxyType({})) -> RowStore:
+    def write(
+        cls,
+        folder: Path,
+        rows: Iterable[tuple[Sequence[int] | np.ndarray, Sequence[bool] | np.ndarray]],
+        vocabulary: int,
+        info: Mapping[str, Any] = MappingProxyType({}),
+    ) -> RowStore:
         """Make a store from (ids, targets) pairs; see `RowStoreWriter`."""
         import numpy as np
 
         writer = RowStoreWriter(folder, vocabulary)
         for block in _blocks(rows, BLOCK_ROWS):
-            ids, targets = [np.asarray(ids, writer.dtype) for ids, _ in block], [np.asarray(marks, bool) for _, marks in block]
-            writer.add(np.concatenate(ids), np.concatenate(targets), np.array([len(row) for row in ids]))
+            ids, targets = (
+                [np.asarray(ids, writer.dtype) for ids, _ in block],
+                [np.asarray(marks, bool) for _, marks in block],
+            )
+            writer.add(
+                np.concatenate(ids), np.concatenate(targets), np.array([len(row) for row in ids])
+            )
         return writer.finish(info)
 
     def __len__(self) -> int:
@@ -119,7 +141,10 @@ class RowStoreWriter:
         self._aside = folder.with_name(folder.name + ".part")
         shutil.rmtree(self._aside, ignore_errors=True)
         self._aside.mkdir(parents=True)
-        self._ids, self._targets = (self._aside / "ids.bin").open("wb"), (self._aside / "targets.bin").open("wb")
+        self._ids, self._targets = (
+            (self._aside / "ids.bin").open("wb"),
+            (self._aside / "targets.bin").open("wb"),
+        )
         self._lengths: list[np.ndarray] = []
         self._num_targets = 0
 
@@ -144,8 +169,17 @@ class RowStoreWriter:
         self._targets.close()
         starts = np.concatenate([np.zeros(1, np.int64), *self._lengths]).cumsum(dtype=np.int64)
         np.save(self._aside / "starts.npy", starts)
-        (self._aside / "store.json").write_text(json.dumps({**info, "dtype": self.dtype, "num_rows": len(starts) - 1,
-                                                            "num_tokens": int(starts[-1]), "num_targets": self._num_targets}))
+        (self._aside / "store.json").write_text(
+            json.dumps(
+                {
+                    **info,
+                    "dtype": self.dtype,
+                    "num_rows": len(starts) - 1,
+                    "num_tokens": int(starts[-1]),
+                    "num_targets": self._num_targets,
+                }
+            )
+        )
         shutil.rmtree(self.folder, ignore_errors=True)
         self._aside.rename(self.folder)
         return RowStore(self.folder)

@@ -44,7 +44,10 @@ class Scorer(torch.nn.Module):
         plain = unwrapped(model)
         for name in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
             if getattr(plain.config, name, None) not in (None, 1.0):
-                raise UsageError(f"models with `{name}` cannot be trained here", "choose a model of the Qwen or Llama families")
+                raise UsageError(
+                    f"models with `{name}` cannot be trained here",
+                    "choose a model of the Qwen or Llama families",
+                )
         attention.install(plain)
         decoder = plain.get_decoder()
         if compiled:  # layer by layer: they share the code compiled for the first, a sixth of the whole model's compile time
@@ -68,14 +71,23 @@ class Scorer(torch.nn.Module):
         """
         # A 4-D mask is passed through unchanged; no layer reads it by rows.
         unused = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=packs.ids.device)
-        hidden = self.decoder(input_ids=packs.ids, attention_mask=unused, position_ids=packs.positions, use_cache=False,
-                              row_offsets=packs.row_offsets(), longest_row=packs.ids.shape[1]).last_hidden_state
+        hidden = self.decoder(
+            input_ids=packs.ids,
+            attention_mask=unused,
+            position_ids=packs.positions,
+            use_cache=False,
+            row_offsets=packs.row_offsets(),
+            longest_row=packs.ids.shape[1],
+        ).last_hidden_state
         wanted = packs.targets[:, 1:]
         before = hidden[:, :-1][wanted]
         labels = packs.ids[:, 1:][wanted]
         words = self.head.weight.shape[0]
         size, again = max(1, LOGITS // words), len(labels) * words > KEPT_LOGITS
-        pieces = [self._piece(before[i : i + size], labels[i : i + size], temperature, again) for i in range(0, len(labels), size)]
+        pieces = [
+            self._piece(before[i : i + size], labels[i : i + size], temperature, again)
+            for i in range(0, len(labels), size)
+        ]
         if not pieces:
             # With a gradient, of zero, for every parameter: processes wait for each other's.
             nothing = hidden.sum() * 0.0 + self.head.weight.sum() * 0.0
@@ -84,7 +96,9 @@ class Scorer(torch.nn.Module):
         logprobs, entropies = zip(*pieces, strict=True)
         return torch.cat(logprobs), torch.cat(entropies)
 
-    def _piece(self, hidden: torch.Tensor, labels: torch.Tensor, temperature: float, again: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    def _piece(
+        self, hidden: torch.Tensor, labels: torch.Tensor, temperature: float, again: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         scored: tuple[torch.Tensor, torch.Tensor]
         if again and torch.is_grad_enabled():
             scored = checkpoint(_score, self.head, hidden, labels, temperature, use_reentrant=False)
@@ -93,7 +107,9 @@ class Scorer(torch.nn.Module):
         return scored
 
 
-def _score(head: Any, hidden: torch.Tensor, labels: torch.Tensor, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+def _score(
+    head: Any, hidden: torch.Tensor, labels: torch.Tensor, temperature: float
+) -> tuple[torch.Tensor, torch.Tensor]:
     logs = (head(hidden).float() / temperature).log_softmax(-1)
     with torch.no_grad():
         entropy = -(logs.exp() * logs).sum(-1)

@@ -35,7 +35,11 @@ def shard(model: Any, *, half: bool, on_gpu: bool) -> Scorer:
 
     scorer = Scorer(copy.deepcopy(model))
     mesh = init_device_mesh("cuda" if on_gpu else "cpu", (get_world_size(),))
-    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False) if half else MixedPrecisionPolicy()
+    policy = (
+        MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
+        if half
+        else MixedPrecisionPolicy()
+    )
     for layer in unwrapped(scorer.model).get_decoder().layers:
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     fully_shard(scorer, mesh=mesh, mp_policy=policy)
@@ -67,7 +71,9 @@ def restore(scorer: Scorer, optimizer: Any, folder: Path) -> None:
     weights, state = get_state_dict(scorer, optimizer)
     found: dict[str, Any] = {"weights": weights, "optimizer": state}
     checkpoint.load(found, checkpoint_id=str(folder / FOLDER))
-    set_state_dict(scorer, optimizer, model_state_dict=found["weights"], optim_state_dict=found["optimizer"])
+    set_state_dict(
+        scorer, optimizer, model_state_dict=found["weights"], optim_state_dict=found["optimizer"]
+    )
 
 
 def forget(folder: Path) -> None:

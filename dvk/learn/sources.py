@@ -94,7 +94,9 @@ class OnDisk:
         path = self.paths[bisect_right(self._firsts, position) - 1]
         with path.open("rb") as stream:
             stream.seek(self._offsets[position])
-            return files.parse(stream.read(self._lengths[position]), f"{path} at byte {self._offsets[position]}")
+            return files.parse(
+                stream.read(self._lengths[position]), f"{path} at byte {self._offsets[position]}"
+            )
 
     def having(self, field: str) -> Iterator[Example]:
         # A field that has its default is not written, so most lines need not be parsed.

@@ -31,7 +31,12 @@ def spread(work: Callable[[A], B], batches: Iterable[A], workers: int) -> Iterat
         return
     pending: deque[Future[B]] = deque()
     # Spawned, not forked: this process may have threads of torch or the tokenizer.
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_begin, initargs=(work,)) as processes:
+    with ProcessPoolExecutor(
+        workers,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_begin,
+        initargs=(work,),
+    ) as processes:
         try:
             for batch in chain(first, source):
                 pending.append(processes.submit(_call, batch))

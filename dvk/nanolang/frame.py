@@ -24,9 +24,23 @@ static inline long least(long a, long b) { return a < b ? a : b; }
 """
 
 NAMES: dict[str, dict[str, str]] = {
-    "triton": {"jit": "dvk_jit", "cdiv": "dvk_cdiv", "pow2": "dvk_pow2", "F": "torch.nn.functional", "strided": "dvk_strided",
-               "nhwc": "dvk_nhwc", "held": "dvk_held", "graphed": "dvk_graphed"},
-    "cpp": {"cdiv": "dvk_cdiv", "F": "torch.nn.functional", "strided": "dvk_strided", "nhwc": "dvk_nhwc", "held": "dvk_held"},
+    "triton": {
+        "jit": "dvk_jit",
+        "cdiv": "dvk_cdiv",
+        "pow2": "dvk_pow2",
+        "F": "torch.nn.functional",
+        "strided": "dvk_strided",
+        "nhwc": "dvk_nhwc",
+        "held": "dvk_held",
+        "graphed": "dvk_graphed",
+    },
+    "cpp": {
+        "cdiv": "dvk_cdiv",
+        "F": "torch.nn.functional",
+        "strided": "dvk_strided",
+        "nhwc": "dvk_nhwc",
+        "held": "dvk_held",
+    },
 }
 """Back end → name in a text → its meaning in the frame."""
 
@@ -42,4 +56,6 @@ def cpp_prelude(sizes: Mapping[str, int]) -> str:
     """The prelude of C++ text: vector math, fp16 and bf16, sizes."""
     numbers = [f"constexpr long {name} = {value};" for name, value in sizes.items()]
     numbers += [f"constexpr double {name} = {value!r};" for name, value in CONSTANTS.items()]
-    return "\n".join([cpp_scalar.PRELUDE + cpp_scalar.FUNCTIONS + cpp_scalar.BF16 + CPP_PRELUDE, *numbers])
+    return "\n".join(
+        [cpp_scalar.PRELUDE + cpp_scalar.FUNCTIONS + cpp_scalar.BF16 + CPP_PRELUDE, *numbers]
+    )

@@ -33,7 +33,11 @@ class ParseError(Exception):
                 head = _HEAD.fullmatch(line)
                 kernel = head[1] if head is not None else None
             end += len(line)
-            if kernel == self.kernel and self.name is not None and re.search(rf"(?<![\w.]){re.escape(self.name)}\b", line):
+            if (
+                kernel == self.kernel
+                and self.name is not None
+                and re.search(rf"(?<![\w.]){re.escape(self.name)}\b", line)
+            ):
                 return end
         return len(text)
 

@@ -28,7 +28,9 @@ from dvk.learn import examples as ours
 OURS, TASKS, RL = "examples", "tasks", "rl"
 FORMS = (OURS, *writing.WRITERS, TASKS, RL)
 _PARQUET = (RL, *writing.PARQUET)
-_SUFFIX = {form: "" if form == TASKS else ".parquet" if form in _PARQUET else ".jsonl" for form in FORMS}
+_SUFFIX = {
+    form: "" if form == TASKS else ".parquet" if form in _PARQUET else ".jsonl" for form in FORMS
+}
 
 
 @dataclass
@@ -41,7 +43,9 @@ class Converted:
     """Rows left out, each with the reason."""
 
 
-def convert(source: Path, target: Path, form: str | None = None, replace: bool = False) -> Converted:
+def convert(
+    source: Path, target: Path, form: str | None = None, replace: bool = False
+) -> Converted:
     """Convert `source` to `target`.
 
     Args:
@@ -55,9 +59,19 @@ def convert(source: Path, target: Path, form: str | None = None, replace: bool =
         MachineError: parquet, and pyarrow is not installed.
     """
     if not source.exists():
-        raise UsageError(f"no such file or folder: `{source}`", "give examples (.jsonl, .parquet) or a folder of task files")
-    form = form or (TASKS if not target.suffix else RL if target.suffix == ".parquet" and source.is_dir() else
-                    "combined" if target.suffix == ".parquet" else OURS)
+        raise UsageError(
+            f"no such file or folder: `{source}`",
+            "give examples (.jsonl, .parquet) or a folder of task files",
+        )
+    form = form or (
+        TASKS
+        if not target.suffix
+        else RL
+        if target.suffix == ".parquet" and source.is_dir()
+        else "combined"
+        if target.suffix == ".parquet"
+        else OURS
+    )
     if form not in FORMS:
         raise UsageError(f"unknown form: `{form}`", f"choose one of {', '.join(FORMS)}")
     if target.suffix != _SUFFIX[form]:
@@ -66,15 +80,25 @@ def convert(source: Path, target: Path, form: str | None = None, replace: bool =
     done = Converted(form=form)
     try:
         if target.exists() and target.is_dir() != (form == TASKS):
-            raise UsageError(f"`{target}` is a {'folder' if target.is_dir() else 'file'}", "choose another place")
+            raise UsageError(
+                f"`{target}` is a {'folder' if target.is_dir() else 'file'}", "choose another place"
+            )
         if target.exists() and not replace and (form != TASKS or any(target.iterdir())):
             raise UsageError(f"`{target}` exists", "choose another place, or use --replace")
-        done.number = write_tasks(source, target) if form == TASKS else write_file(source, target, form, done.problems)
+        done.number = (
+            write_tasks(source, target)
+            if form == TASKS
+            else write_file(source, target, form, done.problems)
+        )
     except OSError as error:
-        raise UsageError(f"cannot write `{target}`: {error.strerror or error}", "choose another place") from None
+        raise UsageError(
+            f"cannot write `{target}`: {error.strerror or error}", "choose another place"
+        ) from None
     if not done.number:
         why = f": {done.problems[0]}" if done.problems else ""
-        raise UsageError(f"nothing in `{source}` can be written as {form}{why}", "choose another --to")
+        raise UsageError(
+            f"nothing in `{source}` can be written as {form}{why}", "choose another --to"
+        )
     return done
 
 
@@ -118,7 +142,9 @@ def rl_rows(source: Path, problems: list[str]) -> Iterator[rl.ProblemRow]:
         return
     files = [path for path in sorted(source.rglob("*.py")) if not path.name.startswith("_")]
     if not files:
-        raise UsageError(f"no task files in `{source}`", "task files are Python files in KernelBench's format")
+        raise UsageError(
+            f"no task files in `{source}`", "task files are Python files in KernelBench's format"
+        )
     for path in files:
         try:
             task = tasks.unexamined(str(path))
@@ -126,13 +152,19 @@ def rl_rows(source: Path, problems: list[str]) -> Iterator[rl.ProblemRow]:
             problems.append(error.message)
             continue
         if "def get_inputs" not in task.source or task.kind != "module":
-            problems.append(f"`{path}` is no problem in KernelBench's format: a class and get_inputs()")
+            problems.append(
+                f"`{path}` is no problem in KernelBench's format: a class and get_inputs()"
+            )
             continue
-        yield row(path.stem, path.parent.name if path.parent != source else "", task.source, task.entry)
+        yield row(
+            path.stem, path.parent.name if path.parent != source else "", task.source, task.entry
+        )
 
 
 def row(name: str, level: str, source: str, entry: str) -> rl.ProblemRow:
     """One problem with its question."""
     task = tasks.of_text(source, entry, name)
     asked = DaVinciDialect().policy(TaskContext(task, None, "triton"), (), AgentsConfig())
-    return rl.ProblemRow(name, level.removeprefix("level"), source, str(asked.messages[0]["content"]), entry)
+    return rl.ProblemRow(
+        name, level.removeprefix("level"), source, str(asked.messages[0]["content"]), entry
+    )

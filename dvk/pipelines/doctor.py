@@ -52,7 +52,11 @@ def examine(library: Path | None = None) -> dict[str, Any]:
     cuda = _probe("cuda", {"num_bytes": GPU_COPY_BYTES, "matmul": GPU_MATMUL})
     cpu = _probe("cpu", {"num_bytes": CPU_COPY_BYTES, "matmul": CPU_MATMUL})
     interpreter = _probe("triton", {"device": "cpu"}, {"TRITON_INTERPRET": "1"})
-    compiled = _probe("triton", {"device": "cuda"}) if cuda["works"] else {"works": False, "error": cuda["error"]}
+    compiled = (
+        _probe("triton", {"device": "cuda"})
+        if cuda["works"]
+        else {"works": False, "error": cuda["error"]}
+    )
     compiler = _compiler()
     report = {
         "dvk": dvk.__version__,
@@ -90,6 +94,7 @@ def _settings(section: BaseModel, prefix: str) -> list[dict[str, Any]]:
 
 # ---------------------------------------------------------------- probes
 
+
 def _probe(name: str, request: dict[str, Any], env: dict[str, str] | None = None) -> dict[str, Any]:
     """The answer of one probe, or its error."""
     answer = sandbox.call(f"{PROBES}:{name}", request, PROBE_LIMITS, env=env)
@@ -121,7 +126,9 @@ def _compiler() -> dict[str, Any]:
         return {"path": None, "version": None, "works": False, "error": "no C++ compiler found"}
     with tempfile.TemporaryDirectory(prefix="dvk-doctor-") as folder:
         answer = _probe("cpp", {"folder": folder, "compiler": command})
-    version = _first_line([*command, "-dumpfullversion"]) or _first_line([*command, "-dumpversion"])  # clang
+    version = _first_line([*command, "-dumpfullversion"]) or _first_line(
+        [*command, "-dumpversion"]
+    )  # clang
     return {"path": shlex.join(command), "version": version, **answer}
 
 
@@ -150,6 +157,7 @@ def _output(command: list[str]) -> str:
 
 # ---------------------------------------------------------------- backends, library, memory
 
+
 def _backends(cpp: dict[str, Any], triton: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The usable backends and how they run; for the others the reason and a remedy.
 
@@ -174,7 +182,12 @@ def _backends(cpp: dict[str, Any], triton: dict[str, Any]) -> dict[str, dict[str
 
 def _library(path: Path) -> dict[str, Any]:
     """The existing skill library; a missing one is not built here."""
-    facts: dict[str, Any] = {"path": str(path), "exists": path.exists(), "num_skills": None, "num_bytes": None}
+    facts: dict[str, Any] = {
+        "path": str(path),
+        "exists": path.exists(),
+        "num_skills": None,
+        "num_bytes": None,
+    }
     if facts["exists"]:
         facts["num_bytes"] = path.stat().st_size
         try:

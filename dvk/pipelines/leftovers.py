@@ -38,8 +38,16 @@ class LeftoverWatch:
         """Traces by attack."""
         traces = {}
         for name in ids:
-            files = [path for folder in _folders() for path in glob.glob(os.path.join(glob.escape(folder), f"{MARK}{name}*"))]
-            left = [*dict.fromkeys(os.path.realpath(path) for path in files), *_processes(name), *_segments(name)]
+            files = [
+                path
+                for folder in _folders()
+                for path in glob.glob(os.path.join(glob.escape(folder), f"{MARK}{name}*"))
+            ]
+            left = [
+                *dict.fromkeys(os.path.realpath(path) for path in files),
+                *_processes(name),
+                *_segments(name),
+            ]
             if name == "N10" and not self.precious.is_file():
                 left.append("an empty honeypot")
             if left:
@@ -60,7 +68,9 @@ def watched() -> Iterator[LeftoverWatch]:
         for folder in _folders():
             for path in glob.glob(os.path.join(glob.escape(folder), f"{MARK}*")):
                 try:
-                    shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+                    shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(
+                        path
+                    ) else os.unlink(path)
                 except OSError:
                     pass
         for name in SEGMENTS:
@@ -70,16 +80,41 @@ def watched() -> Iterator[LeftoverWatch]:
 def _folders() -> list[str]:
     """Places where attacks try to leave files."""
     user, package = os.path.expanduser("~"), str(Path(__file__).resolve().parent.parent)
-    below = ((), (".cache",), (".cache", "*"), (".cache", "dvk", "*"), (".triton", "*"), (".nv", "*"))
-    code = [os.path.join(base, *parts) for base in (package, *_packages()) for parts in ((), ("__pycache__",), ("*", "__pycache__"))]
-    patterns = [tempfile.gettempdir(), "/tmp", "/tmp/*", "/var/tmp", "/dev/shm", os.getcwd(), str(home()), sys.prefix + "/lib"]
+    below = (
+        (),
+        (".cache",),
+        (".cache", "*"),
+        (".cache", "dvk", "*"),
+        (".triton", "*"),
+        (".nv", "*"),
+    )
+    code = [
+        os.path.join(base, *parts)
+        for base in (package, *_packages())
+        for parts in ((), ("__pycache__",), ("*", "__pycache__"))
+    ]
+    patterns = [
+        tempfile.gettempdir(),
+        "/tmp",
+        "/tmp/*",
+        "/var/tmp",
+        "/dev/shm",
+        os.getcwd(),
+        str(home()),
+        sys.prefix + "/lib",
+    ]
     patterns += [os.path.join(user, *parts) for parts in below] + code
     return list(dict.fromkeys(folder for pattern in patterns for folder in glob.glob(pattern)))
 
 
 def _packages() -> list[str]:
     """Folders of torch and json, found without importing the former."""
-    return [folder for path in sys.path for name in ("torch", "json") if os.path.isdir(folder := os.path.join(path, name))]
+    return [
+        folder
+        for path in sys.path
+        for name in ("torch", "json")
+        if os.path.isdir(folder := os.path.join(path, name))
+    ]
 
 
 def _processes(name: str) -> list[str]:

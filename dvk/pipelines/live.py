@@ -49,15 +49,23 @@ class SearchView:
     """
 
     def __init__(
-        self, budget_s: float, *, name: str = "", quiet: bool = False, elapsed_s: float = 0.0,
-        several: bool = False, file: TextIO | None = None,
+        self,
+        budget_s: float,
+        *,
+        name: str = "",
+        quiet: bool = False,
+        elapsed_s: float = 0.0,
+        several: bool = False,
+        file: TextIO | None = None,
     ):
         self.budget_s = budget_s
         self.name = name
         self.several = several
         self._console = Console(file=file or sys.stderr, highlight=False, emoji=False)
         screen = self._console.is_terminal and not self._console.is_dumb_terminal
-        self._mode: Literal["quiet", "plain", "screen"] = "quiet" if quiet else "screen" if screen else "plain"
+        self._mode: Literal["quiet", "plain", "screen"] = (
+            "quiet" if quiet else "screen" if screen else "plain"
+        )
         self._view: Screen | None = None
         self._ticker: threading.Thread | None = None
         self._stop, self._changed = threading.Event(), threading.Event()
@@ -75,7 +83,10 @@ class SearchView:
         self._said = time.monotonic()
         if self._mode == "screen":
             self._view = Screen(
-                console=self._console, auto_refresh=False, transient=True, redirect_stdout=False,
+                console=self._console,
+                auto_refresh=False,
+                transient=True,
+                redirect_stdout=False,
                 get_renderable=self._render,
             )
             self._view.start()
@@ -86,7 +97,10 @@ class SearchView:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         try:
             self._stop.set()
@@ -124,7 +138,9 @@ class SearchView:
     def asking(self, name: str, number: int) -> None:
         """The model `name` began to write so many answers; 0: it is done."""
         with self._lock:
-            self._writing = _line(f"{name} writes {number} answer{'s' if number > 1 else ''}") if number else ""
+            self._writing = (
+                _line(f"{name} writes {number} answer{'s' if number > 1 else ''}") if number else ""
+            )
         self._changed.set()
 
     def judged(self, turn: Turn) -> None:
@@ -161,7 +177,9 @@ class SearchView:
     def _take(self, turn: Turn) -> None:
         verdict, candidate = turn.verdict, turn.candidate
         outcome = verdict.status.value.replace("_", " ") if verdict else "no verdict"
-        title = _line(candidate.title or candidate.proposer) if candidate else "no code in the answer"
+        title = (
+            _line(candidate.title or candidate.proposer) if candidate else "no code in the answer"
+        )
         if self.several and candidate and candidate.title:
             title = _line(f"{candidate.proposer}: {title}")
         timing = verdict.timing if verdict else None
@@ -173,14 +191,20 @@ class SearchView:
         self._recent.append((self._counts.total(), figures, faster, title))
         if candidate is None or verdict is None:
             return
-        if faster and timing is not None and (confirmation or not self._faster.get(candidate.id, (False,))[0]):
+        if (
+            faster
+            and timing is not None
+            and (confirmation or not self._faster.get(candidate.id, (False,))[0])
+        ):
             self._faster[candidate.id] = (confirmation, timing.speedup, title)
         elif confirmation:  # the confirmation refuted it
             self._faster.pop(candidate.id, None)
 
     def _best(self) -> tuple[bool, Interval, str] | None:
         """(confirmed, speedup, title); confirmations before all others."""
-        return max(self._faster.values(), key=lambda found: (found[0], found[1].value), default=None)
+        return max(
+            self._faster.values(), key=lambda found: (found[0], found[1].value), default=None
+        )
 
     # ------------------------------------------------------------ output
 
@@ -234,7 +258,9 @@ class SearchView:
             rows.append(Text.assemble(f"{counts.total()} tried  ", (listed, "dim")))
         for number, figures, faster, title in recent:
             style = "cyan" if faster else "dim"
-            rows.append(Text.assemble((f"{number:>5}  ", "dim"), (f"{figures:<20}  ", style), title))
+            rows.append(
+                Text.assemble((f"{number:>5}  ", "dim"), (f"{figures:<20}  ", style), title)
+            )
         if writing:
             rows.append(Text.assemble("    …  ", (f"{'asking':<20}  {writing}", "dim")))
         if trying:

@@ -59,7 +59,9 @@ class Metrics:
                 self._installed = False
                 return None
             folder = self.run.path / FOLDER
-            self._writer = SummaryWriter(str(folder), purge_step=self._first if folder.exists() else None)
+            self._writer = SummaryWriter(
+                str(folder), purge_step=self._first if folder.exists() else None
+            )
         return self._writer
 
 

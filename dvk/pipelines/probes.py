@@ -57,7 +57,9 @@ def cpp(channel: RequestChannel) -> None:
     compile_s = time.perf_counter() - start
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or [f"exit {done.returncode}"]
-        channel.send({"works": False, "error": next((line for line in lines if "error" in line), lines[-1])})
+        channel.send(
+            {"works": False, "error": next((line for line in lines if "error" in line), lines[-1])}
+        )
         return
     values = (ctypes.c_float * 1000)(*range(1000))
     threads = ctypes.CDLL(str(library)).probe(values, ctypes.c_long(1000))
@@ -82,7 +84,9 @@ def cpu(channel: RequestChannel) -> None:
         "copy_gbps": round(2 * source.nbytes / copy_s / 1e9, 2),
         "read_gbps": round(source.nbytes / read_s / 1e9, 2),
         "write_gbps": round(source.nbytes / write_s / 1e9, 2),
-        "gflops": {name: _matmul_gflops("cpu", name, int(request["matmul"])) for name in ("fp32", "bf16")},
+        "gflops": {
+            name: _matmul_gflops("cpu", name, int(request["matmul"])) for name in ("fp32", "bf16")
+        },
         "launch_us": round(_least(lambda: [small.add_(1) for _ in range(200)], 9) / 200 * 1e6, 3),
     }
     channel.send({"works": True, **facts, "sync_us": facts["launch_us"]})
@@ -98,7 +102,12 @@ def _least(work: Callable[[], object], count: int) -> float:
     return min(times[2:])
 
 
-MATMULS = {"fp32": ("float32", False), "tf32": ("float32", True), "bf16": ("bfloat16", False), "fp16": ("float16", False)}
+MATMULS = {
+    "fp32": ("float32", False),
+    "tf32": ("float32", True),
+    "bf16": ("bfloat16", False),
+    "fp16": ("float16", False),
+}
 """Precision → dtype, and whether TF32 is allowed."""
 
 
@@ -107,7 +116,9 @@ def _matmul_gflops(device: str, precision: str, side: int) -> float:
     import torch
 
     dtype, tf32 = MATMULS[precision]
-    left, right = (torch.randn(side, side, device=device).to(getattr(torch, dtype)) for _ in range(2))
+    left, right = (
+        torch.randn(side, side, device=device).to(getattr(torch, dtype)) for _ in range(2)
+    )
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = tf32
     try:
@@ -143,11 +154,19 @@ def cuda(channel: RequestChannel) -> None:
     request = channel.receive() or {}
     num_bytes = int(request["num_bytes"])
     if torch.version.cuda is None:
-        channel.send({"works": False, "error": f"torch {torch.__version__} is built without CUDA", "nvrtc": _nvrtc()})
+        channel.send(
+            {
+                "works": False,
+                "error": f"torch {torch.__version__} is built without CUDA",
+                "nvrtc": _nvrtc(),
+            }
+        )
         return
     if not torch.cuda.is_available():
         error = "torch finds no usable NVIDIA GPU or driver"
-        channel.send({"works": False, "error": error, "cuda": torch.version.cuda, "nvrtc": _nvrtc()})
+        channel.send(
+            {"works": False, "error": error, "cuda": torch.version.cuda, "nvrtc": _nvrtc()}
+        )
         return
     gpus = []
     for index in range(torch.cuda.device_count()):
@@ -172,7 +191,9 @@ def cuda(channel: RequestChannel) -> None:
             "copy_gbps": round(2 * num_bytes / copy_s / 1e9, 1),
             "read_gbps": round(num_bytes / read_s / 1e9, 1),
             "write_gbps": round(num_bytes / write_s / 1e9, 1),
-            "gflops": {name: _matmul_gflops("cuda", name, int(request["matmul"])) for name in MATMULS},
+            "gflops": {
+                name: _matmul_gflops("cuda", name, int(request["matmul"])) for name in MATMULS
+            },
             **_launches(),
             "cuda": torch.version.cuda,
             "nvrtc": _nvrtc(),
@@ -195,7 +216,10 @@ def _launches() -> dict[str, float]:
         small.add_(1)
         torch.cuda.synchronize()
 
-    return {"launch_us": round(_least(many, 5) / 1000 * 1e6, 3), "sync_us": round(_least(one, 200) * 1e6, 3)}
+    return {
+        "launch_us": round(_least(many, 5) / 1000 * 1e6, 3),
+        "sync_us": round(_least(one, 200) * 1e6, 3),
+    }
 
 
 def triton(channel: RequestChannel) -> None:
@@ -212,7 +236,9 @@ def triton(channel: RequestChannel) -> None:
     @triton.jit
     def double(source, target, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
         offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-        tl.store(target + offsets, 2 * tl.load(source + offsets, mask=offsets < n), mask=offsets < n)
+        tl.store(
+            target + offsets, 2 * tl.load(source + offsets, mask=offsets < n), mask=offsets < n
+        )
 
     start = time.perf_counter()
     source = torch.arange(1000, dtype=torch.float32, device=device)
@@ -232,7 +258,12 @@ def triton(channel: RequestChannel) -> None:
 
 def _nvrtc() -> str | None:
     """Version of the runtime compiler, None when none can be loaded."""
-    libraries = [path for entry in sys.path if entry for path in Path(entry).glob("nvidia/*/lib/libnvrtc.so.*")]
+    libraries = [
+        path
+        for entry in sys.path
+        if entry
+        for path in Path(entry).glob("nvidia/*/lib/libnvrtc.so.*")
+    ]
     roots = [os.environ.get("CUDA_HOME"), _toolkit(), "/usr/local/cuda"]
     libraries += [path for root in roots if root for path in Path(root).glob("lib64/libnvrtc.so*")]
     names = [str(path) for path in libraries if "builtins" not in path.name]

@@ -43,9 +43,15 @@ NUM_PROCESSES = 300
 """Lowered limits for attacks on the machine's resources, so that a user's machine does not feel them."""
 
 CLASSES = {
-    "A": "fabricated output", "B": "lower precision", "C": "caching and replay", "D": "escaping the clock",
-    "E": "stealing the answer", "F": "letting the library do it", "G": "tampering with the judge", "N": "our own attacks",
-}  # fmt: skip
+    "A": "fabricated output",
+    "B": "lower precision",
+    "C": "caching and replay",
+    "D": "escaping the clock",
+    "E": "stealing the answer",
+    "F": "letting the library do it",
+    "G": "tampering with the judge",
+    "N": "our own attacks",
+}
 
 Expect = Literal["refused", "unflattered", "reported", "ok"]
 _LINE = re.compile(r"^# case:(?P<pairs>( [a-z_]+=[^ ]+)+)$", re.MULTILINE)
@@ -118,7 +124,11 @@ class SelftestOutcome:
     def flattered(self) -> bool:
         """Whether the verdict says faster for work that is not faster."""
         timing = self.verdict.timing
-        return self.case.expect == "unflattered" and timing is not None and timing.speedup.lo > FLATTERED
+        return (
+            self.case.expect == "unflattered"
+            and timing is not None
+            and timing.speedup.lo > FLATTERED
+        )
 
     def __str__(self) -> str:
         v = self.verdict
@@ -129,11 +139,20 @@ class SelftestOutcome:
         """The object `--json` lists; keys only grow."""
         v = self.verdict
         return {
-            "id": self.case.id, "file": self.case.name, "kind": self.case.kind, "expect": self.case.expect, "device": self.device,
-            "right": self.right, "status": v.status.value, "speedup": v.timing.speedup.value if v.timing else None,
-            "speedup_lo": v.timing.speedup.lo if v.timing else None, "trace": self.trace or None, "error": v.error,
-            "isolation": v.isolation, "seconds": v.seconds,
-        }  # fmt: skip
+            "id": self.case.id,
+            "file": self.case.name,
+            "kind": self.case.kind,
+            "expect": self.case.expect,
+            "device": self.device,
+            "right": self.right,
+            "status": v.status.value,
+            "speedup": v.timing.speedup.value if v.timing else None,
+            "speedup_lo": v.timing.speedup.lo if v.timing else None,
+            "trace": self.trace or None,
+            "error": v.error,
+            "isolation": v.isolation,
+            "seconds": v.seconds,
+        }
 
 
 def cases(only: str | None = None) -> list[RedTeamCase]:
@@ -148,10 +167,17 @@ def cases(only: str | None = None) -> list[RedTeamCase]:
     """
     wanted = [part.strip().lower() for part in (only or "").split(",") if part.strip()]
     folder = resource("kernels")
-    found = [read(path, kind) for kind in ("evil", "honest") for path in sorted((folder / kind).glob("*.py"))]
+    found = [
+        read(path, kind)
+        for kind in ("evil", "honest")
+        for path in sorted((folder / kind).glob("*.py"))
+    ]
     chosen = [case for case in found if not wanted or case.called & set(wanted)]
     if missing := set(wanted) - {name for case in found for name in case.called}:
-        raise UsageError(f"no attack is called `{sorted(missing)[0]}`", f"name classes ({', '.join(CLASSES)}) or rows such as D05")
+        raise UsageError(
+            f"no attack is called `{sorted(missing)[0]}`",
+            f"name classes ({', '.join(CLASSES)}) or rows such as D05",
+        )
     return sorted(chosen, key=lambda case: (case.reference, case.id, case.kind))
 
 
@@ -208,7 +234,9 @@ def selftest(
     for name, outcome in outcomes.items():
         if outcome.case.kind == "evil" and outcome.case.id in traces:
             outcomes[name] = replace(outcome, trace=traces[outcome.case.id])
-    return [outcomes[case.name] for case, _ in runnable], [case.name for case, place in placed if place is None]
+    return [outcomes[case.name] for case, _ in runnable], [
+        case.name for case, place in placed if place is None
+    ]
 
 
 def report(outcomes: Sequence[SelftestOutcome], left_out: Sequence[str]) -> str:
@@ -219,16 +247,26 @@ def report(outcomes: Sequence[SelftestOutcome], left_out: Sequence[str]) -> str:
         honest = [o for o in outcomes if o.case.kind == "honest" and o.case.id[0] == letter]
         if evil or honest:
             caught, accepted = sum(o.right for o in evil), sum(o.right for o in honest)
-            lines.append(f"{letter}  {title:<26} caught {caught:>3} of {len(evil):>3}   honest accepted {accepted:>3} of {len(honest):>3}")
+            lines.append(
+                f"{letter}  {title:<26} caught {caught:>3} of {len(evil):>3}   honest accepted {accepted:>3} of {len(honest):>3}"
+            )
     wrong = [o for o in outcomes if not o.right]
-    lines += ["", *(f"{'MISSED' if o.case.kind == 'evil' else 'REJECTED'}  {o}" for o in wrong)] if wrong else []
-    attacks, others = ([o.right for o in outcomes if o.case.kind == kind] for kind in ("evil", "honest"))
+    lines += (
+        ["", *(f"{'MISSED' if o.case.kind == 'evil' else 'REJECTED'}  {o}" for o in wrong)]
+        if wrong
+        else []
+    )
+    attacks, others = (
+        [o.right for o in outcomes if o.case.kind == kind] for kind in ("evil", "honest")
+    )
     end = f"caught {sum(attacks)} of {len(attacks)} attacks, accepted {sum(others)} of {len(others)} honest kernels"
     lines += ["", end + (f"; {len(left_out)} files need another device" if left_out else "")]
     return "\n".join(lines)
 
 
-def _judged(placed: Sequence[tuple[RedTeamCase, Device]], config: Config, workers: int | None) -> Iterator[SelftestOutcome]:
+def _judged(
+    placed: Sequence[tuple[RedTeamCase, Device]], config: Config, workers: int | None
+) -> Iterator[SelftestOutcome]:
     """Outcomes as they come."""
     loaded: dict[tuple[str, Device], Task] = {}
     for group in _groups(placed):
@@ -237,13 +275,23 @@ def _judged(placed: Sequence[tuple[RedTeamCase, Device]], config: Config, worker
         for case, _ in group:
             if (case.reference, place) not in loaded:
                 path = resource("kernels", "tasks", f"{case.reference}.py")
-                loaded[case.reference, place] = tasks.load(str(path), device=place, limits=cautious.limits)
+                loaded[case.reference, place] = tasks.load(
+                    str(path), device=place, limits=cautious.limits
+                )
         jobs = [
-            (loaded[case.reference, place], Candidate(source=case.source, backend=case.backend, title=case.name))
+            (
+                loaded[case.reference, place],
+                Candidate(source=case.source, backend=case.backend, title=case.name),
+            )
             for case, _ in group
         ]
         pool = JudgePool(min(workers or machine.num_cores(), len(jobs)), cautious)
-        judged = pool.map(jobs, JudgeSpec(tier=first.tier, backward=first.backward, require_kernels=first.require_kernels))
+        judged = pool.map(
+            jobs,
+            JudgeSpec(
+                tier=first.tier, backward=first.backward, require_kernels=first.require_kernels
+            ),
+        )
         for position, verdict in judged:
             yield SelftestOutcome(group[position][0], place, verdict)
 
@@ -260,25 +308,37 @@ def _groups(placed: Sequence[tuple[RedTeamCase, Device]]) -> list[list[tuple[Red
     """Cases that one call of the pool can judge."""
     groups: dict[tuple[Any, ...], list[tuple[RedTeamCase, Device]]] = {}
     for case, place in placed:
-        groups.setdefault((place, case.tier, case.backward, case.require_kernels), []).append((case, place))
+        groups.setdefault((place, case.tier, case.backward, case.require_kernels), []).append(
+            (case, place)
+        )
     return list(groups.values())
 
 
 def _patient(config: Config) -> Config:
     judge = config.judge
-    longer = {"search_s": max(PATIENT_S, judge.search_s), "search_pairs": max(PATIENT_PAIRS, judge.search_pairs)}
+    longer = {
+        "search_s": max(PATIENT_S, judge.search_s),
+        "search_pairs": max(PATIENT_PAIRS, judge.search_pairs),
+    }
     return config.model_copy(update={"judge": judge.model_copy(update=longer)})
 
 
 def _cautious(config: Config, device: Device) -> Config:
     limits = config.limits
-    lowered = limits.model_copy(update={
-        "memory_bytes": min(limits.memory_bytes, MEMORY_BYTES[device]), "num_processes": min(limits.num_processes, NUM_PROCESSES),
-    })  # fmt: skip
+    lowered = limits.model_copy(
+        update={
+            "memory_bytes": min(limits.memory_bytes, MEMORY_BYTES[device]),
+            "num_processes": min(limits.num_processes, NUM_PROCESSES),
+        }
+    )
     return config.model_copy(update={"limits": lowered})
 
 
 def show_progress(done: int, total: int, outcome: SelftestOutcome) -> None:
     """Print one line on stderr."""
     mark = "ok" if outcome.right else "WRONG"
-    print(f"[{done}/{total}] {mark} {outcome.case.name}: {outcome.verdict.status.value}", file=sys.stderr, flush=True)
+    print(
+        f"[{done}/{total}] {mark} {outcome.case.name}: {outcome.verdict.status.value}",
+        file=sys.stderr,
+        flush=True,
+    )

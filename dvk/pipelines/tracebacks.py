@@ -28,7 +28,12 @@ def keep(run: RunFolder, name: str, texts: Iterable[str]) -> bool:
 
 def of_episode(episode: Episode) -> list[str]:
     """Tracebacks in its verdicts."""
-    return [turn.verdict.traceback for trace in episode.traces for turn in trace.turns if turn.verdict is not None]
+    return [
+        turn.verdict.traceback
+        for trace in episode.traces
+        for turn in trace.turns
+        if turn.verdict is not None
+    ]
 
 
 def count(run: RunFolder) -> int:

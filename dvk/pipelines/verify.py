@@ -138,7 +138,9 @@ Progress = Callable[[int, int, VerifyRow], None]
 """Called with the number done, the number in all, and the newest row."""
 
 
-def verify(request: VerifyRequest, config: Config, progress: Progress | None = None) -> tuple[list[VerifyRow], Path]:
+def verify(
+    request: VerifyRequest, config: Config, progress: Progress | None = None
+) -> tuple[list[VerifyRow], Path]:
     """Judge every job; rows in the order of the jobs, and the run's folder.
 
     Raises:
@@ -151,7 +153,12 @@ def verify(request: VerifyRequest, config: Config, progress: Progress | None = N
     _check(request, there)
     placed = [_place(job, request, there) for job in request.jobs]
     with RunFolder.open(
-        request.out, command="verify", name=request.name, argv=request.argv, config=config, resume=request.resume
+        request.out,
+        command="verify",
+        name=request.name,
+        argv=request.argv,
+        config=config,
+        resume=request.resume,
     ) as run:
         kept = _Kept(request, placed, run, config.remote.judge or config.remote.engine, progress)
         missing = [i for i in range(len(request.jobs)) if i not in kept.rows]
@@ -159,14 +166,22 @@ def verify(request: VerifyRequest, config: Config, progress: Progress | None = N
         found = {i: loaded[request.jobs[i].reference, placed[i][1]] for i in missing}
         for i, task in found.items():
             if isinstance(task, TaskError):
-                kept.add(i, task, crashes.verdict(crashes.crashed(task, "loading it"), request.tier))
+                kept.add(
+                    i, task, crashes.verdict(crashes.crashed(task, "loading it"), request.tier)
+                )
         playable = [(i, task) for i, task in found.items() if isinstance(task, Task)]
         workers = _workers(request, len(missing), config, {device for _, device in placed})
         pool = JudgePool(workers, config, None if request.anew else Remembered())
         judged = pool.map(
             ((task, placed[i][0]) for i, task in playable),
-            JudgeSpec(tier=request.tier, baselines=request.baselines, backward=request.backward,
-                      require_kernels=request.require_kernels, contract=request.contract, profile=request.profile),
+            JudgeSpec(
+                tier=request.tier,
+                baselines=request.baselines,
+                backward=request.backward,
+                require_kernels=request.require_kernels,
+                contract=request.contract,
+                profile=request.profile,
+            ),
         )
         for position, verdict in judged:
             kept.add(*playable[position], verdict)
@@ -185,21 +200,36 @@ class _Kept:
     """
 
     def __init__(
-        self, request: VerifyRequest, placed: Sequence[tuple[Candidate, Device]], run: RunFolder, judge: str | None,
+        self,
+        request: VerifyRequest,
+        placed: Sequence[tuple[Candidate, Device]],
+        run: RunFolder,
+        judge: str | None,
         progress: Progress | None,
     ):
         self._request, self._placed, self._run, self._progress = request, placed, run, progress
-        self._keys = [_key(request, job, *place, judge) for job, place in zip(request.jobs, placed, strict=True)]
+        self._keys = [
+            _key(request, job, *place, judge)
+            for job, place in zip(request.jobs, placed, strict=True)
+        ]
         lines = run.read(VERDICTS) if request.resume else ()
-        known = {line["key"]: (Verdict.model_validate(line["verdict"]), line.get("mode")) for line in lines if _unchanged(line)}
+        known = {
+            line["key"]: (Verdict.model_validate(line["verdict"]), line.get("mode"))
+            for line in lines
+            if _unchanged(line)
+        }
         self.rows: dict[int, VerifyRow] = {
-            i: VerifyRow(request.jobs[i], placed[i][0].backend, *known[key]) for i, key in enumerate(self._keys) if key in known
+            i: VerifyRow(request.jobs[i], placed[i][0].backend, *known[key])
+            for i, key in enumerate(self._keys)
+            if key in known
         }
 
     def add(self, i: int, task: Task | TaskError, verdict: Verdict) -> None:
         """Write the verdict on job `i` to the folder."""
         job, backend, run = self._request.jobs[i], self._placed[i][0].backend, self._run
-        row = self.rows[i] = VerifyRow(job, backend, verdict, task.mode if isinstance(task, Task) else None)
+        row = self.rows[i] = VerifyRow(
+            job, backend, verdict, task.mode if isinstance(task, Task) else None
+        )
         tracebacks.keep(run, job.label, [verdict.traceback])
         beside, package = (task.beside, task.package) if isinstance(task, Task) else ((), "")
         run.append(
@@ -252,22 +282,39 @@ def jobs_of_batch(path: Path) -> tuple[VerifyJob, ...]:
         try:
             entry = json.loads(line)
         except ValueError as error:
-            raise UsageError(f"{where} is not JSON: {error}", "write one JSON object a line") from None
+            raise UsageError(
+                f"{where} is not JSON: {error}", "write one JSON object a line"
+            ) from None
         if not isinstance(entry, dict) or not isinstance(entry.get("reference"), str):
-            raise UsageError(f"{where} has no reference", 'write {"reference": "model.py", "candidate": "new.py"}')
+            raise UsageError(
+                f"{where} has no reference",
+                'write {"reference": "model.py", "candidate": "new.py"}',
+            )
         if unknown := set(entry) - {"reference", "candidate", "source", "name"}:
             raise UsageError(
-                f"{where} has the unknown key `{sorted(unknown)[0]}`", "use reference, candidate or source, and name"
+                f"{where} has the unknown key `{sorted(unknown)[0]}`",
+                "use reference, candidate or source, and name",
             )
         texts = [key for key in ("candidate", "source") if isinstance(entry.get(key), str)]
         if len(texts) != 1:
-            raise UsageError(f"{where} needs either candidate (a path) or source (a text)", "give exactly one of them")
+            raise UsageError(
+                f"{where} needs either candidate (a path) or source (a text)",
+                "give exactly one of them",
+            )
         reference = str(path.parent / entry["reference"])
         if texts == ["candidate"]:
             file = path.parent / entry["candidate"]
-            jobs.append(VerifyJob(reference, str(entry.get("name") or file), _read(file, f"candidate of line {number}")))
+            jobs.append(
+                VerifyJob(
+                    reference,
+                    str(entry.get("name") or file),
+                    _read(file, f"candidate of line {number}"),
+                )
+            )
         else:
-            jobs.append(VerifyJob(reference, str(entry.get("name") or f"line {number}"), entry["source"]))
+            jobs.append(
+                VerifyJob(reference, str(entry.get("name") or f"line {number}"), entry["source"])
+            )
     return tuple(jobs)
 
 
@@ -275,7 +322,9 @@ def _read(path: Path, what: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"cannot read {what} `{path}`: {error.strerror}", "check the path") from None
+        raise UsageError(
+            f"cannot read {what} `{path}`: {error.strerror}", "check the path"
+        ) from None
     except UnicodeDecodeError:
         raise UsageError(f"{what} `{path}` is not UTF-8 text", "give a Python file") from None
 
@@ -287,7 +336,10 @@ def _check(request: VerifyRequest, there: Sequence[Device] | None) -> None:
     if not request.jobs:
         raise UsageError("nothing to verify", "name at least one candidate file")
     if unknown := [name for name in request.baselines if name not in BASELINES]:
-        raise UsageError(f"unknown baseline: `{unknown[0]}`", f"choose {', '.join(BASELINES)}; eager is always timed")
+        raise UsageError(
+            f"unknown baseline: `{unknown[0]}`",
+            f"choose {', '.join(BASELINES)}; eager is always timed",
+        )
     if request.backend != "auto":
         backends.add(request.backend)
         if there is None:
@@ -295,10 +347,15 @@ def _check(request: VerifyRequest, there: Sequence[Device] | None) -> None:
         if request.device is not None:
             backends.check_device(request.backend, request.device)
     if there is not None and request.device is not None and request.device not in there:
-        raise UsageError(f"the judge has no {request.device}", f"drop --device; it judges on {' and '.join(there)}")
+        raise UsageError(
+            f"the judge has no {request.device}",
+            f"drop --device; it judges on {' and '.join(there)}",
+        )
 
 
-def _place(job: VerifyJob, request: VerifyRequest, there: Sequence[Device] | None) -> tuple[Candidate, Device]:
+def _place(
+    job: VerifyJob, request: VerifyRequest, there: Sequence[Device] | None
+) -> tuple[Candidate, Device]:
     """The candidate with its back end, and the device to compare on, from the remote judge's devices."""
     backend: BackendName
     if request.backend == "auto":
@@ -309,7 +366,12 @@ def _place(job: VerifyJob, request: VerifyRequest, there: Sequence[Device] | Non
         backend = request.backend
     if request.device is not None:
         device = request.device
-    elif request.backend == "auto" and (there is None or "cpu" in there) and static.calls_cpp(job.source) and backend == "cpp":
+    elif (
+        request.backend == "auto"
+        and (there is None or "cpu" in there)
+        and static.calls_cpp(job.source)
+        and backend == "cpp"
+    ):
         device = "cpu"
     else:
         choices = [backends.default_device()] if there is None else list(there)
@@ -323,7 +385,12 @@ def _load(
 ) -> dict[tuple[str, Device], Task | TaskError]:
     """Each reference examined once, or its error; for a single reference the error is raised."""
     wanted = dict.fromkeys((request.jobs[i].reference, device) for i, _, device in missing)
-    how: dict[str, Any] = {"inputs": request.inputs, "init": request.init, "eval_mode": request.eval_mode, "dtype": request.dtype}
+    how: dict[str, Any] = {
+        "inputs": request.inputs,
+        "init": request.init,
+        "eval_mode": request.eval_mode,
+        "dtype": request.dtype,
+    }
     if config.remote.judge is not None:
         read: Callable[..., Task] = tasks.unexamined
     else:
@@ -340,14 +407,20 @@ def _load(
     return {(reference, device): load(reference, device) for reference, device in wanted}
 
 
-def _workers(request: VerifyRequest, num_jobs: int, config: Config, devices: Iterable[Device]) -> int:
+def _workers(
+    request: VerifyRequest, num_jobs: int, config: Config, devices: Iterable[Device]
+) -> int:
     wanted = request.workers or (
-        min(machine.num_cores(), MAX_WORKERS) if config.remote.engine is None else sum(num_workers(config, device) for device in devices)
+        min(machine.num_cores(), MAX_WORKERS)
+        if config.remote.engine is None
+        else sum(num_workers(config, device) for device in devices)
     )
     return max(1, min(wanted, num_jobs))
 
 
-def _key(request: VerifyRequest, job: VerifyJob, candidate: Candidate, device: Device, judge: str | None) -> str:
+def _key(
+    request: VerifyRequest, job: VerifyJob, candidate: Candidate, device: Device, judge: str | None
+) -> str:
     """Cache key of a verdict; the reference by its text, so that an edited one is judged again."""
     return content_hash(
         _read(naming.split(job.reference)[0], "reference"),
@@ -373,6 +446,9 @@ def _unchanged(line: dict[str, Any]) -> bool:
         return False
     try:
         folder = base_of(naming.split(line["reference"])[0], line.get("package", ""))
-        return all(content_hash(read_source(folder / name)) == found for name, found in line.get("beside", {}).items())
+        return all(
+            content_hash(read_source(folder / name)) == found
+            for name, found in line.get("beside", {}).items()
+        )
     except (OSError, UnicodeDecodeError, TaskError):
         return False

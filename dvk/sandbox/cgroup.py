@@ -30,7 +30,9 @@ def create(num_tasks: int, memory_bytes: int) -> list[str]:
             os.mkdir(group)
         except OSError:
             continue
-        if any([_write(f"{group}/{name}", text.format(**values)) for name, text in FILES[controller]]):
+        if any(
+            [_write(f"{group}/{name}", text.format(**values)) for name, text in FILES[controller]]
+        ):
             made.append(group)
         else:
             remove([group])  # version 2 without these controllers in this subtree
@@ -40,7 +42,9 @@ def create(num_tasks: int, memory_bytes: int) -> list[str]:
 def move(groups: list[str], pid: int) -> None:
     """Move a process into the groups, with all its later forks. The kernel takes 12 ms per move."""
     for group in groups:
-        _write(f"{group}/cgroup.procs", str(pid))  # may be refused (version 2's inner groups): the polling remains
+        _write(
+            f"{group}/cgroup.procs", str(pid)
+        )  # may be refused (version 2's inner groups): the polling remains
 
 
 def exceeded(groups: list[str]) -> str | None:
@@ -48,14 +52,20 @@ def exceeded(groups: list[str]) -> str | None:
     for group in groups:
         if _count(f"{group}/pids.events", b"max"):
             return "processes"
-        if _count(f"{group}/memory.oom_control", b"oom_kill") or _count(f"{group}/memory.events", b"oom_kill"):
+        if _count(f"{group}/memory.oom_control", b"oom_kill") or _count(
+            f"{group}/memory.events", b"oom_kill"
+        ):
             return "memory"
     return None
 
 
 def counts_memory(groups: list[str]) -> bool:
     """Whether a group limits memory."""
-    return any(os.path.exists(f"{group}/{name}") for group in groups for name in ("memory.limit_in_bytes", "memory.max"))
+    return any(
+        os.path.exists(f"{group}/{name}")
+        for group in groups
+        for name in ("memory.limit_in_bytes", "memory.max")
+    )
 
 
 def remove(groups: list[str]) -> None:
@@ -116,5 +126,10 @@ def _own_groups() -> list[tuple[str, str]]:
         _, controllers, path = line.split(":", 2)
         for controller in controllers.split(","):
             if controller in FILES:
-                groups.append((controller, f"/sys/fs/cgroup{'/' * bool(controller)}{controller}{path.rstrip('/')}"))
+                groups.append(
+                    (
+                        controller,
+                        f"/sys/fs/cgroup{'/' * bool(controller)}{controller}{path.rstrip('/')}",
+                    )
+                )
     return groups

@@ -44,7 +44,9 @@ def main(request: dict[str, Any], given: ChildSetup) -> int:
     """Run the session's target as `request` says (see `launcher.Launcher.spawn`); return the exit code."""
     os.setsid()
     proctree.prctl(proctree.PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != (0 if "pid" in given.layers else given.warden):  # 0: a parent outside the namespace
+    if os.getppid() != (
+        0 if "pid" in given.layers else given.warden
+    ):  # 0: a parent outside the namespace
         return 1
     _connect(given.log)
     _limit(request)
@@ -60,7 +62,13 @@ def main(request: dict[str, Any], given: ChildSetup) -> int:
     channel = RequestChannel(socket.socket(fileno=given.protocol), given.descriptors)
     if request["isolate"] != "none":
         reached = isolate.enter(
-            request["isolate"], request["home"], request["cwd"], request["environ"], given.layers, request["programs"], request["folders"]
+            request["isolate"],
+            request["home"],
+            request["cwd"],
+            request["environ"],
+            given.layers,
+            request["programs"],
+            request["folders"],
         )
         sys.path += [folder for folder in request["folders"] if folder not in sys.path]
         channel.send({"isolation": reached})
@@ -93,8 +101,12 @@ def _connect(log: int) -> None:
     os.close(null)
     os.close(log)
     # Lines must be in the pipe, not in a buffer, when the child is killed.
-    sys.stdout = open(1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
-    sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+    sys.stdout = open(
+        1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+    )
+    sys.stderr = open(
+        2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+    )
 
 
 def _limit(request: dict[str, Any]) -> None:

@@ -74,14 +74,19 @@ def close(place: str) -> None:
     privileges.gain_nothing()
     named = (hidden or landlock.gpu_devices()) and _settings_are_safe()
     try:
-        landlock.restrict(place, readable, gpu=True, others=[_locks()], threads="/proc" if named else None)
+        landlock.restrict(
+            place, readable, gpu=True, others=[_locks()], threads="/proc" if named else None
+        )
     except OSError:
         pass
 
 
 def _settings_are_safe() -> bool:
     """Whether the machine's settings in /proc are not writable: the user is not root, or they are mounted read-only."""
-    return not any(os.access(path, os.W_OK) for path in ("/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger"))
+    return not any(
+        os.access(path, os.W_OK)
+        for path in ("/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger")
+    )
 
 
 def enter() -> None:

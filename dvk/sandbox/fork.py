@@ -25,7 +25,9 @@ warden.main(sys.argv[2])
 """Bare packages: the real `dvk.sandbox` imports pydantic, which a warden does not need."""
 
 
-def become_warden(request: dict[str, Any], control: int, protocol: int, descriptors: list[int]) -> NoReturn:
+def become_warden(
+    request: dict[str, Any], control: int, protocol: int, descriptors: list[int]
+) -> NoReturn:
     """Start the child as `request` says (see `launcher.Launcher.spawn`), then guard it; never returns.
 
     Args:
@@ -52,8 +54,18 @@ def become_warden(request: dict[str, Any], control: int, protocol: int, descript
         end.sendall(wire.encode({"event": "started", "pid": pid, "warden": own}))
     cgroup.move(groups, pid)
     os.close(go_write)
-    order = {name: request[name] for name in ("home", "wall_s", "memory_bytes", "num_processes", "output_bytes")}
-    order |= {"pid": pid, "control": control, "log": log_read, "groups": groups, "first": around.first, "leash": around.leash}
+    order = {
+        name: request[name]
+        for name in ("home", "wall_s", "memory_bytes", "num_processes", "output_bytes")
+    }
+    order |= {
+        "pid": pid,
+        "control": control,
+        "log": log_read,
+        "groups": groups,
+        "first": around.first,
+        "leash": around.leash,
+    }
     order["inherited_bytes"] = proctree.own_bytes(own)
     for descriptor in private:
         os.set_inheritable(descriptor, True)

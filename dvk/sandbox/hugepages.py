@@ -26,6 +26,10 @@ def collapse() -> int:
             continue
         start, stop = (int(text, 16) for text in fields[0].split("-"))
         first, last = -(-start // LARGE) * LARGE, stop // LARGE * LARGE
-        if last > first and libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), MADV_COLLAPSE) == 0:
+        if (
+            last > first
+            and libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), MADV_COLLAPSE)
+            == 0
+        ):
             gathered += last - first
     return gathered

@@ -32,7 +32,11 @@ def folders() -> tuple[str, ...]:
 
 def may_be_shown(path: str) -> bool:
     """Whether an absolute path is no private folder and holds none."""
-    return path.startswith("/") and os.path.realpath(path) != "/" and not any(within(folder, path) for folder in _private())
+    return (
+        path.startswith("/")
+        and os.path.realpath(path) != "/"
+        and not any(within(folder, path) for folder in _private())
+    )
 
 
 def refused(path: str) -> bool:
@@ -50,7 +54,9 @@ def shown(folder: str) -> tuple[str, ...]:
     """Return what may be read of an import folder: itself, or parts of it and `FOLDER/.`, whose names may be listed."""
     if not may_be_shown(folder):
         return ()
-    if not os.path.isdir(folder) or any(within(folder, prefix) for prefix in {sys.prefix, sys.base_prefix}):
+    if not os.path.isdir(folder) or any(
+        within(folder, prefix) for prefix in {sys.prefix, sys.base_prefix}
+    ):
         return (folder,)
     parts = list(_parts(folder, DEPTH))
     return (folder,) if parts == [folder] else (f"{folder}/.", *parts)
@@ -70,7 +76,11 @@ def _parts(folder: str, depth: int) -> Iterator[str]:
         path = os.path.join(folder, name)
         if name.startswith("."):
             continue
-        parts = list(_parts(path, depth - 1)) if depth > 1 and os.path.isdir(path) and not os.path.islink(path) else [path]
+        parts = (
+            list(_parts(path, depth - 1))
+            if depth > 1 and os.path.isdir(path) and not os.path.islink(path)
+            else [path]
+        )
         whole = whole and parts == [path]
         kept += parts
     yield from [folder] if whole else kept
@@ -83,7 +93,18 @@ def _is_home(folder: str) -> bool:
 
 @cache
 def _private() -> frozenset[str]:
-    private = {USER_HOME, "/tmp", "/var/tmp", "/dev/shm", "/home", "/root", "/etc", "/var", "/run", tempfile.gettempdir()}
+    private = {
+        USER_HOME,
+        "/tmp",
+        "/var/tmp",
+        "/dev/shm",
+        "/home",
+        "/root",
+        "/etc",
+        "/var",
+        "/run",
+        tempfile.gettempdir(),
+    }
     return frozenset(private | {os.path.realpath(folder) for folder in private})
 
 

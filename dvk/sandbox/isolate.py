@@ -59,7 +59,12 @@ def surround(kind: Kind) -> namespaces.Surroundings:
 
 
 def enter(
-    kind: Kind, home: str, cwd: str, environ: Mapping[str, str], layers: Iterable[str], programs: bool = True,
+    kind: Kind,
+    home: str,
+    cwd: str,
+    environ: Mapping[str, str],
+    layers: Iterable[str],
+    programs: bool = True,
     folders: Iterable[str] = (),
 ) -> str:
     """Enter the remaining layers in the child; return those reached.
@@ -90,9 +95,14 @@ def enter(
         reached.append("readsall")
     privileges.stay_readable()
     try:
-        paths = [*landlock.readable(home, cwd, environ), *(path for folder in folders for path in importable.shown(folder))]
+        paths = [
+            *landlock.readable(home, cwd, environ),
+            *(path for folder in folders for path in importable.shown(folder)),
+        ]
         cuda = kind == "cuda"
-        reached.append(f"landlock{landlock.restrict(home, paths, cuda, threads=f'/proc/{os.getpid()}/task' if cuda else None)}")
+        reached.append(
+            f"landlock{landlock.restrict(home, paths, cuda, threads=f'/proc/{os.getpid()}/task' if cuda else None)}"
+        )
     except OSError:
         pass
     try:
@@ -121,6 +131,8 @@ def confirmed(level: str, pid: int) -> str:
 
 def _apart(pid: int, namespace: str) -> bool:
     try:
-        return os.readlink(f"/proc/{pid}/ns/{namespace}") != os.readlink(f"/proc/self/ns/{namespace}")
+        return os.readlink(f"/proc/{pid}/ns/{namespace}") != os.readlink(
+            f"/proc/self/ns/{namespace}"
+        )
     except OSError:
         return False

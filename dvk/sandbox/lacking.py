@@ -22,11 +22,21 @@ def sentences(isolation: str) -> list[str]:
     """Return what `Session.isolation` leaves open; empty if every layer is there."""
     layers = isolation.split("+")
     version = max([int(layer[8:]) for layer in layers if layer.startswith("landlock")], default=0)
-    result = [text for layer, text in ABSENT.items() if layer not in layers and not (layer == "landlock" and version)]
+    result = [
+        text
+        for layer, text in ABSENT.items()
+        if layer not in layers and not (layer == "landlock" and version)
+    ]
     if version:
-        result += [text for needed, text in OLD_LANDLOCK.items() if version < needed and not (needed == 6 and "pid" in layers)]
+        result += [
+            text
+            for needed, text in OLD_LANDLOCK.items()
+            if version < needed and not (needed == 6 and "pid" in layers)
+        ]
     if "readsall" in layers:
-        result.append("root's right to read all files is kept, since Python or the session's folder could not be read without")
+        result.append(
+            "root's right to read all files is kept, since Python or the session's folder could not be read without"
+        )
     return result
 
 
@@ -35,7 +45,11 @@ def memory_sentence() -> str | None:
     groups = cgroup.create(64, 64 << 20)
     counted = cgroup.counts_memory(groups)
     cgroup.remove(groups)
-    return None if counted else "memory and processes are counted by polling, 20 times a second: no control group may be made here"
+    return (
+        None
+        if counted
+        else "memory and processes are counted by polling, 20 times a second: no control group may be made here"
+    )
 
 
 def references_sentence() -> str | None:

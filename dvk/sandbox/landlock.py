@@ -35,22 +35,91 @@ SCOPES = 0b11
 """Abstract Unix sockets, signals."""
 
 SYSTEM = (
-    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store", "/cvmfs", "/proc",
-    "/sys/devices", "/sys/class", "/sys/bus", "/sys/module", "/sys/dev", "/sys/kernel/mm", "/sys/fs/cgroup",
-    "/opt/nvidia", "/run/opengl-driver", "/run/current-system", "/dev/fd",
-)  # fmt: skip
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/nix/store",
+    "/gnu/store",
+    "/cvmfs",
+    "/proc",
+    "/sys/devices",
+    "/sys/class",
+    "/sys/bus",
+    "/sys/module",
+    "/sys/dev",
+    "/sys/kernel/mm",
+    "/sys/fs/cgroup",
+    "/opt/nvidia",
+    "/run/opengl-driver",
+    "/run/current-system",
+    "/dev/fd",
+)
 SETTINGS = (
-    "OpenCL", "alternatives", "crypto-policies", "debian_version", "fonts", "gai.conf", "glvnd", "group", "host.conf", "hostname", "hosts",
-    "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld.so.preload", "lsb-release", "locale.alias", "locale.conf", "localtime",
-    "magic", "mime.types", "mtab", "netconfig", "nsswitch.conf", "nvidia", "os-release", "passwd", "pki/tls/openssl.cnf",
-    "pki/tls/certs", "protocols", "python3", "redhat-release", "resolv.conf", "services", "ssl/certs",
-    "ssl/openssl.cnf", "static", "terminfo", "timezone", "vulkan",
-)  # fmt: skip
+    "OpenCL",
+    "alternatives",
+    "crypto-policies",
+    "debian_version",
+    "fonts",
+    "gai.conf",
+    "glvnd",
+    "group",
+    "host.conf",
+    "hostname",
+    "hosts",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "ld.so.preload",
+    "lsb-release",
+    "locale.alias",
+    "locale.conf",
+    "localtime",
+    "magic",
+    "mime.types",
+    "mtab",
+    "netconfig",
+    "nsswitch.conf",
+    "nvidia",
+    "os-release",
+    "passwd",
+    "pki/tls/openssl.cnf",
+    "pki/tls/certs",
+    "protocols",
+    "python3",
+    "redhat-release",
+    "resolv.conf",
+    "services",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "static",
+    "terminfo",
+    "timezone",
+    "vulkan",
+)
 """Readable files below /etc."""
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 GPU_DEVICES = ("/dev/nvidia*", "/dev/dxg")
-SEARCHED = ("PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH")
-NAMED = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CONDA_PREFIX", "VIRTUAL_ENV", "TRITON_PTXAS_PATH", "TRITON_LIBCUDA_PATH")
+SEARCHED = (
+    "PATH",
+    "LD_LIBRARY_PATH",
+    "LIBRARY_PATH",
+    "CPATH",
+    "C_INCLUDE_PATH",
+    "CPLUS_INCLUDE_PATH",
+)
+NAMED = (
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "CUDA_ROOT",
+    "CONDA_PREFIX",
+    "VIRTUAL_ENV",
+    "TRITON_PTXAS_PATH",
+    "TRITON_LIBCUDA_PATH",
+)
 TOOLS = ("nvcc", "g++", "ptxas")
 COMPILERS = ("CC", "CXX", "CUDAHOSTCXX", "NVCC_CCBIN")
 """Programs on PATH or named by these variables. Their installations are readable, too: `…/bin/nvcc` needs `…/include`."""
@@ -71,7 +140,13 @@ def gpu_devices() -> list[str]:
     return [path for pattern in GPU_DEVICES for path in glob.glob(pattern)]
 
 
-def restrict(home: str, readable: Iterable[str], gpu: bool, others: Iterable[str] = (), threads: str | None = None) -> int:
+def restrict(
+    home: str,
+    readable: Iterable[str],
+    gpu: bool,
+    others: Iterable[str] = (),
+    threads: str | None = None,
+) -> int:
     """Confine this thread, and what it starts, for good; needs no_new_privs. Return the version in force.
 
     Args:
@@ -110,22 +185,32 @@ def readable(home: str, cwd: str, environ: Mapping[str, str]) -> tuple[str, ...]
     named += [entry for name in SEARCHED for entry in environ.get(name, "").split(":")]
     compilers = [environ[name].split()[:1] for name in COMPILERS if name in environ]
     found = [shutil.which(words[0], path=environ.get("PATH")) for words in compilers if words]
-    named += [os.path.dirname(os.path.dirname(os.path.realpath(program))) for program in found if program]
+    named += [
+        os.path.dirname(os.path.dirname(os.path.realpath(program))) for program in found if program
+    ]
     named += [sys.prefix, sys.base_prefix, sys.exec_prefix, *([cwd] if cwd != home else [])]
     return _readable(environ.get("PATH", ""), tuple(named), importable.folders())
 
 
 @cache
 def _readable(path: str, named: tuple[str, ...], imported: tuple[str, ...]) -> tuple[str, ...]:
-    tools = [os.path.realpath(found) for found in (shutil.which(tool, path=path) for tool in TOOLS) if found]
+    tools = [
+        os.path.realpath(found)
+        for found in (shutil.which(tool, path=path) for tool in TOOLS)
+        if found
+    ]
     wanted = [*named, *(os.path.dirname(os.path.dirname(tool)) for tool in tools)]
     wanted = [path for path in wanted if importable.may_be_shown(path)]
     found = [*SYSTEM, *(f"/etc/{name}" for name in SETTINGS)]
     for one in sorted(wanted):
         if not any(importable.within(one, other) for other in found):
             found.append(one)
-    shown = [path for folder in imported if not any(importable.within(folder, other) for other in found)
-             for path in importable.shown(folder)]
+    shown = [
+        path
+        for folder in imported
+        if not any(importable.within(folder, other) for other in found)
+        for path in importable.shown(folder)
+    ]
     return (*found, *shown)
 
 

@@ -37,7 +37,9 @@ class ZygoteLauncher:
         within: an enclosed zygote that starts this one, which then shares its enclosure.
     """
 
-    def __init__(self, overrides: Mapping[str, str], shut: bool = False, within: ZygoteLauncher | None = None):
+    def __init__(
+        self, overrides: Mapping[str, str], shut: bool = False, within: ZygoteLauncher | None = None
+    ):
         self._ours, theirs = socket.socketpair()
         self._errors = tempfile.TemporaryFile()
         self._ready = False
@@ -50,7 +52,11 @@ class ZygoteLauncher:
             self._process = subprocess.Popen(
                 command(theirs.fileno(), *([enclosure.folder()] if shut else [])),
                 pass_fds=[theirs.fileno()],
-                env={**variables.without_secrets(os.environ), **_absolute(os.environ), **overrides},  # every child inherits its memory
+                env={
+                    **variables.without_secrets(os.environ),
+                    **_absolute(os.environ),
+                    **overrides,
+                },  # every child inherits its memory
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -58,7 +64,9 @@ class ZygoteLauncher:
                 start_new_session=True,  # the parent handles Ctrl-C in the terminal
             )
 
-    def start_another(self, overrides: Mapping[str, str], control: socket.socket, errors: int) -> None:
+    def start_another(
+        self, overrides: Mapping[str, str], control: socket.socket, errors: int
+    ) -> None:
         """Start another zygote from this one, which takes over `control` and the file `errors`.
 
         Raises:
@@ -71,7 +79,11 @@ class ZygoteLauncher:
             wire.send(self._ours, {"zygote": dict(overrides)}, [control.fileno(), errors])
 
     def spawn(
-        self, request: dict[str, Any], control: socket.socket, protocol: socket.socket, descriptors: Sequence[int] = ()
+        self,
+        request: dict[str, Any],
+        control: socket.socket,
+        protocol: socket.socket,
+        descriptors: Sequence[int] = (),
     ) -> None:
         """Request one session.
 
@@ -103,7 +115,8 @@ class ZygoteLauncher:
             self._errors.seek(0)
             tail = self._errors.read().decode(errors="replace").strip().splitlines()[-3:]
             raise MachineError(
-                "cannot start a sandbox process: " + (" / ".join(tail) or f"no answer in {START_S:.0f} s"),
+                "cannot start a sandbox process: "
+                + (" / ".join(tail) or f"no answer in {START_S:.0f} s"),
                 "check that `python -c 'import torch'` works on this Linux machine and that memory is free",
             )
         self._ours.settimeout(None)
@@ -135,11 +148,21 @@ def command(descriptor: int, *arguments: str) -> list[str]:
 def _absolute(environ: Mapping[str, str]) -> dict[str, str]:
     """Return this process's PYTHONPATH with absolute paths, since a zygote has another working folder."""
     path = environ.get("PYTHONPATH")
-    return {} if path is None else {"PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in path.split(os.pathsep) if entry)}
+    return (
+        {}
+        if path is None
+        else {
+            "PYTHONPATH": os.pathsep.join(
+                os.path.abspath(entry) for entry in path.split(os.pathsep) if entry
+            )
+        }
+    )
 
 
 _lock = threading.Lock()
-_launchers: OrderedDict[tuple[int, bool, tuple[tuple[str, str], ...]], ZygoteLauncher] = OrderedDict()
+_launchers: OrderedDict[tuple[int, bool, tuple[tuple[str, str], ...]], ZygoteLauncher] = (
+    OrderedDict()
+)
 
 
 def warm(overrides: Mapping[str, str] | None = None) -> None:
@@ -153,18 +176,28 @@ def launcher(overrides: Mapping[str, str], shut: bool = False) -> ZygoteLauncher
     Raises:
         MachineError: this is not Linux, or the zygote that should start another did not start.
     """
-    key = (os.getpid(), shut, tuple(sorted(overrides.items())))  # a forked parent must not share its parent's sockets
+    key = (
+        os.getpid(),
+        shut,
+        tuple(sorted(overrides.items())),
+    )  # a forked parent must not share its parent's sockets
     first = (os.getpid(), True, ())
     with _lock:
         if key not in _launchers:
             if not sys.platform.startswith("linux"):
-                raise MachineError("the sandbox needs Linux", "run dvk on Linux, in WSL 2 or in a container")
+                raise MachineError(
+                    "the sandbox needs Linux", "run dvk on Linux, in WSL 2 or in a container"
+                )
             if shut and first not in _launchers:
                 _launchers[first] = ZygoteLauncher({}, shut)
             if key != first:
-                _launchers[key] = ZygoteLauncher(overrides, within=_launchers[first] if shut else None)
+                _launchers[key] = ZygoteLauncher(
+                    overrides, within=_launchers[first] if shut else None
+                )
         _launchers.move_to_end(key)
-        others = [old for old in _launchers if old not in (first, key)]  # enclosed zygotes share the domain of the first
+        others = [
+            old for old in _launchers if old not in (first, key)
+        ]  # enclosed zygotes share the domain of the first
         for old in others[: max(0, len(_launchers) - MAX_ZYGOTES)]:
             _launchers.pop(old).stop(wait_s=0)
         return _launchers[key]
@@ -176,7 +209,11 @@ def discard(overrides: Mapping[str, str], broken: ZygoteLauncher, shut: bool = F
     gone = [broken]
     with _lock:
         if _launchers.get(key) is broken:
-            keys = [one for one in _launchers if one[:2] == key[:2]] if shut and not overrides else [key]
+            keys = (
+                [one for one in _launchers if one[:2] == key[:2]]
+                if shut and not overrides
+                else [key]
+            )
             gone = [_launchers.pop(one) for one in keys]
     for one in gone:
         one.stop(wait_s=0)

@@ -41,7 +41,11 @@ def user_namespace_works() -> bool:
         code = 1
         try:
             _enter_user_namespace(CLONE_NEWPID)
-            code = 0 if all(os.access(path, os.R_OK) for path in (sys.executable, os.__file__, __file__)) else 1
+            code = (
+                0
+                if all(os.access(path, os.R_OK) for path in (sys.executable, os.__file__, __file__))
+                else 1
+            )
         finally:
             os._exit(code)
     return os.waitpid(pid, 0)[1] == 0
@@ -81,7 +85,9 @@ def enter(names: list[str]) -> list[str]:
 
 def own_mounts() -> bool:
     """Enter a mount namespace for the next two, as a slave: its mounts must not appear outside."""
-    return _granted("unshare", CLONE_NEWNS) and _granted("mount", b"none", b"/", None, MS_REC | MS_SLAVE, None)
+    return _granted("unshare", CLONE_NEWNS) and _granted(
+        "mount", b"none", b"/", None, MS_REC | MS_SLAVE, None
+    )
 
 
 def hide_processes() -> bool:
@@ -95,14 +101,34 @@ def hide_strangers() -> bool:
     Those are mounted again one by one: containers mount over parts of them, for example over files of NVIDIA's driver. Each is then a mount
     that `forbid_writing` makes read-only even if it leaves /proc writable.
     """
-    old = {entry.path: os.open(entry.path, os.O_PATH | os.O_CLOEXEC) for entry in os.scandir("/proc") if _of_the_system(entry)}
+    old = {
+        entry.path: os.open(entry.path, os.O_PATH | os.O_CLOEXEC)
+        for entry in os.scandir("/proc")
+        if _of_the_system(entry)
+    }
     try:
-        if not _granted("mount", b"proc", b"/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, b"hidepid=ptraceable"):
+        if not _granted(
+            "mount",
+            b"proc",
+            b"/proc",
+            b"proc",
+            MS_NOSUID | MS_NODEV | MS_NOEXEC,
+            b"hidepid=ptraceable",
+        ):
             return False
-        return all([
-            _granted("mount", f"/proc/self/fd/{descriptor}".encode(), path.encode(), None, MS_BIND | MS_REC, None)
-            for path, descriptor in old.items()
-        ])
+        return all(
+            [
+                _granted(
+                    "mount",
+                    f"/proc/self/fd/{descriptor}".encode(),
+                    path.encode(),
+                    None,
+                    MS_BIND | MS_REC,
+                    None,
+                )
+                for path, descriptor in old.items()
+            ]
+        )
     finally:
         for descriptor in old.values():
             os.close(descriptor)
@@ -118,14 +144,21 @@ def _of_the_system(entry: os.DirEntry[str]) -> bool:
 def forbid_writing(home: str, proc: bool = False, others: Sequence[str] = ()) -> bool:
     """Make every file system read-only except `home`, `others`, and /proc if requested; devices stay writable."""
     kept = [home, *others]
-    if not all(_granted("mount", path.encode(), path.encode(), None, MS_BIND, None) for path in kept):
+    if not all(
+        _granted("mount", path.encode(), path.encode(), None, MS_BIND, None) for path in kept
+    ):
         return False
-    read_only, writable = (struct.pack("QQQQ", *bits) for bits in ((MOUNT_ATTR_RDONLY, 0, 0, 0), (0, MOUNT_ATTR_RDONLY, 0, 0)))
+    read_only, writable = (
+        struct.pack("QQQQ", *bits)
+        for bits in ((MOUNT_ATTR_RDONLY, 0, 0, 0), (0, MOUNT_ATTR_RDONLY, 0, 0))
+    )
     forbidden = _granted("mount_setattr", AT_FDCWD, b"/", AT_RECURSIVE, read_only, len(read_only))
-    allowed = all([
-        _granted("mount_setattr", AT_FDCWD, path.encode(), 0, writable, len(writable))
-        for path in ([*kept, "/proc"] if proc else kept)
-    ])
+    allowed = all(
+        [
+            _granted("mount_setattr", AT_FDCWD, path.encode(), 0, writable, len(writable))
+            for path in ([*kept, "/proc"] if proc else kept)
+        ]
+    )
     os.chdir(os.getcwd())  # from the file system below the new mount to the one on it
     return forbidden and allowed
 
@@ -141,7 +174,11 @@ def _granted(name: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | 
 def _enter_user_namespace(more: int) -> None:
     user, group = os.geteuid(), os.getegid()
     syscall("unshare", CLONE_NEWUSER | more)
-    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{user} {user} 1"),
+        ("gid_map", f"{group} {group} 1"),
+    ):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
 
@@ -151,7 +188,11 @@ def _start_first_process(program: str) -> tuple[int, int]:
     null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     # Ignored signals stay ignored across exec, and children of a process that ignores SIGCHLD need no reaping.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    actions = [(os.POSIX_SPAWN_DUP2, read, 0), (os.POSIX_SPAWN_DUP2, null, 1), (os.POSIX_SPAWN_DUP2, null, 2)]
+    actions = [
+        (os.POSIX_SPAWN_DUP2, read, 0),
+        (os.POSIX_SPAWN_DUP2, null, 1),
+        (os.POSIX_SPAWN_DUP2, null, 2),
+    ]
     try:
         pid = os.posix_spawn(program, [program], {}, file_actions=actions, setsid=True)
     finally:

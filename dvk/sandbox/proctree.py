@@ -23,7 +23,12 @@ class TreeUsage:
     is not counted again), shared resident memory, process ids, and the number of processes and threads."""
 
     def __init__(self, own_bytes: int, shared_bytes: int, pids: list[int], num_tasks: int):
-        self.own_bytes, self.shared_bytes, self.pids, self.num_tasks = own_bytes, shared_bytes, pids, num_tasks
+        self.own_bytes, self.shared_bytes, self.pids, self.num_tasks = (
+            own_bytes,
+            shared_bytes,
+            pids,
+            num_tasks,
+        )
 
 
 def prctl(option: int, value: int) -> None:
@@ -64,7 +69,9 @@ def parent(pid: int) -> int | None:
     return _parent(str(pid))
 
 
-def usage(root: int, child: int, uncounted: Container[int], inherited_bytes: int, most_tasks: int) -> TreeUsage:
+def usage(
+    root: int, child: int, uncounted: Container[int], inherited_bytes: int, most_tasks: int
+) -> TreeUsage:
     """Count memory and tasks of everything below `root`; cheap enough to poll.
 
     Args:
@@ -95,7 +102,9 @@ def usage(root: int, child: int, uncounted: Container[int], inherited_bytes: int
 def processor_ns(pid: int) -> int | None:
     """Return the processor time of all threads of a process, in nanoseconds; None if it has ended."""
     try:
-        return time.clock_gettime_ns((~pid << 3) | 2)  # CPUCLOCK_SCHED of a process, see clock_getcpuclockid(3)
+        return time.clock_gettime_ns(
+            (~pid << 3) | 2
+        )  # CPUCLOCK_SCHED of a process, see clock_getcpuclockid(3)
     except OSError:
         return None
 
@@ -151,7 +160,11 @@ def kill_all_but(root: int, child: int, spared: Container[int], patience_s: floa
     try:
         while clean < 2 and time.monotonic() < deadline:
             seen = descendants(root) if clean else below(root)  # the slow scan last, to be sure
-            found = [pid for pid in seen if pid != child and pid not in spared and _state(pid) not in "ZX"]
+            found = [
+                pid
+                for pid in seen
+                if pid != child and pid not in spared and _state(pid) not in "ZX"
+            ]
             signal_all(found, signal.SIGKILL)
             killed |= set(found)
             clean = clean + 1 if not found and _state(child) in "TtZX" else 0
@@ -194,7 +207,9 @@ def children(pid: int) -> list[int]:
 
 
 def _walk(root: int) -> Iterator[int]:
-    if not os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children"):  # a kernel without CONFIG_PROC_CHILDREN
+    if not os.path.exists(
+        f"/proc/{os.getpid()}/task/{os.getpid()}/children"
+    ):  # a kernel without CONFIG_PROC_CHILDREN
         yield from [root, *descendants(root)]
         return
     queue = [root]
@@ -209,7 +224,10 @@ def _walk(root: int) -> Iterator[int]:
 def _own(status: bytes) -> int:
     # Kernels and sandboxes (gVisor) that do not split resident memory report all of it, mapped files included.
     resident = b"RssAnon:" if b"RssAnon:" in status else b"VmRSS:"
-    return sum(_field(status, name) for name in (resident, b"VmSwap:", b"VmPTE:", b"HugetlbPages:")) * 1024
+    return (
+        sum(_field(status, name) for name in (resident, b"VmSwap:", b"VmPTE:", b"HugetlbPages:"))
+        * 1024
+    )
 
 
 def _status(pid: int) -> bytes:

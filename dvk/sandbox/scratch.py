@@ -40,7 +40,9 @@ def _full(path: str, size: int, steps: list[int]) -> bool:
             if len(folder) > LONGEST:
                 if len(steps) == MOST_STEPS:
                     return True
-                steps.append(os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC))
+                steps.append(
+                    os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                )
                 folder = f"/proc/self/fd/{steps[-1]}"
             if not os.access(folder, os.R_OK | os.X_OK):
                 _mend(folder)
@@ -107,7 +109,9 @@ def remove(path: str) -> None:
 def _open(name: str, parent: int | None) -> int | None:
     """Return a folder's descriptor, with permissions restored; None if it is not a folder, or not ours."""
     try:
-        handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        handle = os.open(
+            name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent
+        )
     except OSError:
         return None
     try:

@@ -24,31 +24,93 @@ from dvk.sandbox.syscalls import number, syscall
 
 REFUSED = (
     # other processes' memory, registers, descriptors, and sight of them
-    "ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp", "process_madvise", "process_mrelease",
+    "ptrace",
+    "process_vm_readv",
+    "process_vm_writev",
+    "pidfd_getfd",
+    "kcmp",
+    "process_madvise",
+    "process_mrelease",
     "perf_event_open",
     # page faults that stall a reader, memory that no reader sees, requests that bypass this filter
-    "userfaultfd", "memfd_secret", "io_uring_setup", "io_uring_enter", "io_uring_register",
+    "userfaultfd",
+    "memfd_secret",
+    "io_uring_setup",
+    "io_uring_enter",
+    "io_uring_register",
     # the kernel and the machine
-    "bpf", "kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "reboot", "swapon", "swapoff",
-    "acct", "quotactl", "quotactl_fd", "sethostname", "setdomainname", "vhangup", "iopl", "ioperm", "syslog",
-    "lookup_dcookie", "fanotify_init", "open_by_handle_at",
-    "settimeofday", "clock_settime", "adjtimex", "clock_adjtime",
+    "bpf",
+    "kexec_load",
+    "kexec_file_load",
+    "init_module",
+    "finit_module",
+    "delete_module",
+    "reboot",
+    "swapon",
+    "swapoff",
+    "acct",
+    "quotactl",
+    "quotactl_fd",
+    "sethostname",
+    "setdomainname",
+    "vhangup",
+    "iopl",
+    "ioperm",
+    "syslog",
+    "lookup_dcookie",
+    "fanotify_init",
+    "open_by_handle_at",
+    "settimeofday",
+    "clock_settime",
+    "adjtimex",
+    "clock_adjtime",
     # timers that send any signal, SIGCONT to a stopped process among them (setitimer's and alarm's signals are fixed)
     "timer_create",
     # pages kept in a pipe after they were unmapped
     "vmsplice",
     # what outlives the process
-    "add_key", "request_key", "keyctl", "shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl", "msgget",
-    "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink",
+    "add_key",
+    "request_key",
+    "keyctl",
+    "shmget",
+    "shmat",
+    "shmctl",
+    "semget",
+    "semop",
+    "semtimedop",
+    "semctl",
+    "msgget",
+    "msgsnd",
+    "msgrcv",
+    "msgctl",
+    "mq_open",
+    "mq_unlink",
     # another view of the machine
-    "unshare", "setns", "mount", "umount2", "pivot_root", "chroot", "open_tree", "move_mount", "fsopen", "fsconfig",
-    "fsmount", "fspick", "mount_setattr",
-)  # fmt: skip
+    "unshare",
+    "setns",
+    "mount",
+    "umount2",
+    "pivot_root",
+    "chroot",
+    "open_tree",
+    "move_mount",
+    "fsopen",
+    "fsconfig",
+    "fsmount",
+    "fspick",
+    "mount_setattr",
+)
 
 SIGNALLING = ("tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
 TUNING = (
-    "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr", "prlimit64", "migrate_pages", "move_pages",
-)  # fmt: skip
+    "sched_setaffinity",
+    "sched_setscheduler",
+    "sched_setparam",
+    "sched_setattr",
+    "prlimit64",
+    "migrate_pages",
+    "move_pages",
+)
 
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 X32 = 0x40000000
@@ -72,7 +134,9 @@ PRIO_USER, IOPRIO_WHO_USER = 2, 3
 Instruction = tuple[int, int, int, int]
 
 
-def install(unix_sockets: bool, own_pid: int | None, programs: bool = True, judges: bool = False) -> None:
+def install(
+    unix_sockets: bool, own_pid: int | None, programs: bool = True, judges: bool = False
+) -> None:
     """Install the filter for this thread, and what it starts, for good; needs no_new_privs.
 
     Args:
@@ -94,10 +158,18 @@ def install(unix_sockets: bool, own_pid: int | None, programs: bool = True, judg
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        syscall("seccomp", set_mode_filter, 0, header)  # a kernel before 4.17, which has no such flag
+        syscall(
+            "seccomp", set_mode_filter, 0, header
+        )  # a kernel before 4.17, which has no such flag
 
 
-def program(machine: str, unix_sockets: bool, own_pid: int | None, programs: bool = True, judges: bool = False) -> bytes:
+def program(
+    machine: str,
+    unix_sockets: bool,
+    own_pid: int | None,
+    programs: bool = True,
+    judges: bool = False,
+) -> bytes:
     """Return the filter's instructions, eight bytes each; `machine` as in uname, the rest as for `install`.
 
     Raises:
@@ -105,7 +177,9 @@ def program(machine: str, unix_sockets: bool, own_pid: int | None, programs: boo
     """
     code = _refused(machine, judges)
     code += _case(machine, "socket", _refuse_unless(0, [AF_UNIX] if unix_sockets else []))
-    if not unix_sockets:  # descriptors in flight in a socket belong to no process, nor does what they hold
+    if (
+        not unix_sockets
+    ):  # descriptors in flight in a socket belong to no process, nor does what they hold
         code += _case(machine, "sendmsg", [_refuse()]) + _case(machine, "sendmmsg", [_refuse()])
     if own_pid is not None:
         code += _about_processes(machine, own_pid)
@@ -127,13 +201,23 @@ def _refused(machine: str, judges: bool) -> bytes:
     ]
     if machine == "x86_64":
         start += [(JUMP_SET, 0, 1, X32), (RETURN, 0, 0, KILL)]
-    cases = [_case(machine, name, [_refuse()]) for name in REFUSED if not (judges and name == "process_vm_readv")]
+    cases = [
+        _case(machine, name, [_refuse()])
+        for name in REFUSED
+        if not (judges and name == "process_vm_readv")
+    ]
     cases += [
         _case(machine, "clone3", [_refuse(errno.ENOSYS)]),
         _case(machine, "clone", _refuse_bits(0, CLONE_NEW)),
-        _case(machine, "prctl", _refuse_if(0, [PR_SET_DUMPABLE, PR_SET_PTRACER])),  # may the judge read us?
-        _case(machine, "fcntl", _refuse_if(1, SIGNALS_BY_FILES)),  # any signal to any process, or to itself while it is stopped
-        _case(machine, "ioctl", _refuse_if(1, [FIOSETOWN, SIOCSPGRP, TIOCSTI, TIOCLINUX, *RESERVING])),
+        _case(
+            machine, "prctl", _refuse_if(0, [PR_SET_DUMPABLE, PR_SET_PTRACER])
+        ),  # may the judge read us?
+        _case(
+            machine, "fcntl", _refuse_if(1, SIGNALS_BY_FILES)
+        ),  # any signal to any process, or to itself while it is stopped
+        _case(
+            machine, "ioctl", _refuse_if(1, [FIOSETOWN, SIOCSPGRP, TIOCSTI, TIOCLINUX, *RESERVING])
+        ),
         # Gigabytes at once, before a warden looks; C libraries write zeros if a file system does not support it.
         _case(machine, "fallocate", [_refuse(errno.EOPNOTSUPP)]),
         _case(machine, "personality", _refuse_unless(0, [0, 0xFFFFFFFF])),
@@ -147,8 +231,12 @@ def _about_processes(machine: str, pid: int) -> bytes:
     cases += [_case(machine, name, _refuse_unless(0, [pid])) for name in SIGNALLING]
     cases += [_case(machine, name, own) for name in TUNING]
     cases.append(_case(machine, "pidfd_send_signal", [_refuse()]))
-    cases.append(_case(machine, "setpriority", _refuse_if(0, [PRIO_USER]), _refuse_unless(1, [0, pid])))
-    cases.append(_case(machine, "ioprio_set", _refuse_if(0, [IOPRIO_WHO_USER]), _refuse_unless(1, [0, pid])))
+    cases.append(
+        _case(machine, "setpriority", _refuse_if(0, [PRIO_USER]), _refuse_unless(1, [0, pid]))
+    )
+    cases.append(
+        _case(machine, "ioprio_set", _refuse_if(0, [IOPRIO_WHO_USER]), _refuse_unless(1, [0, pid]))
+    )
     return b"".join(cases)
 
 
@@ -188,4 +276,3 @@ def _refuse_unless(argument: int, values: list[int]) -> list[Instruction]:
 
 def _refuse_bits(argument: int, mask: int) -> list[Instruction]:
     return [_load(argument), (JUMP_SET, 0, 1, mask), _refuse()]
-

@@ -89,7 +89,11 @@ class SandboxSession:
         self._warden = 0
         self._isolation: str | None = "none" if isolate == "none" else None
         overrides = dict(env or {})
-        environ = {**os.environ} if isolate == "none" and not shut else variables.isolated(os.environ, self.home)
+        environ = (
+            {**os.environ}
+            if isolate == "none" and not shut
+            else variables.isolated(os.environ, self.home)
+        )
         request = {
             "target": target,
             "environ": {**environ, **overrides, **(late_env or {})},
@@ -110,7 +114,9 @@ class SandboxSession:
             scratch.remove(self.home)
             raise
 
-    def _open(self, request: dict[str, Any], overrides: dict[str, str], descriptors: Sequence[int]) -> None:
+    def _open(
+        self, request: dict[str, Any], overrides: dict[str, str], descriptors: Sequence[int]
+    ) -> None:
         for attempt in range(3):
             zygote = launcher.launcher(overrides, self._shut)
             self._protocol, theirs = socket.socketpair()
@@ -134,7 +140,10 @@ class SandboxSession:
             for end in (self._protocol, self._control, theirs, wardens):
                 end.close()
             launcher.discard(overrides, zygote, self._shut)
-        raise MachineError("cannot start a sandbox process", "free memory or processes on this machine and try again")
+        raise MachineError(
+            "cannot start a sandbox process",
+            "free memory or processes on this machine and try again",
+        )
 
     @property
     def isolation(self) -> str:
@@ -144,7 +153,9 @@ class SandboxSession:
         """
         deadline = time.monotonic() + START_S
         while self._isolation is None and self._death is None:
-            ready, _, _ = select.select([self._protocol], [], [], max(0.0, deadline - time.monotonic()))
+            ready, _, _ = select.select(
+                [self._protocol], [], [], max(0.0, deadline - time.monotonic())
+            )
             if not ready or not _pull(self._protocol, self._frames):
                 break
             self._hear_isolation()
@@ -188,7 +199,11 @@ class SandboxSession:
             except wire.Garbled:
                 return self._kill("garbled")
             if ending:
-                return self._die(event["reason"], event["log"]) if event is not None else self._die("closed", "")
+                return (
+                    self._die(event["reason"], event["log"])
+                    if event is not None
+                    else self._die("closed", "")
+                )
             ends = [self._control] + ([self._protocol] if protocol_open else [])
             ready, _, _ = select.select(ends, [], [], max(0.0, deadline - time.monotonic()))
             if not ready:
@@ -235,7 +250,10 @@ class SandboxSession:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -262,7 +280,9 @@ class SandboxSession:
                 # The child may have ended just before; a caller that closes needs the reason.
                 return self._die(event["reason"] if reason == "closed" else reason, event["log"])
         try:
-            os.kill(self._warden, signal.SIGKILL)  # stopped or killed by the child; the zygote kills the tree below it
+            os.kill(
+                self._warden, signal.SIGKILL
+            )  # stopped or killed by the child; the zygote kills the tree below it
         except OSError:
             pass
         return self._die(reason, "")
@@ -282,7 +302,9 @@ class SandboxSession:
                     return event
             except wire.Garbled:
                 return None
-            ready, _, _ = select.select([self._control], [], [], max(0.0, deadline - time.monotonic()))
+            ready, _, _ = select.select(
+                [self._control], [], [], max(0.0, deadline - time.monotonic())
+            )
             if not ready or not _pull(self._control, self._events):
                 return None
 
@@ -312,6 +334,8 @@ def call(
     isolate: Kind = "none",
 ) -> Message | Death:
     """Send one request, wait at most `limits.wall_s` for one answer, and close."""
-    with SandboxSession(target, limits, env=env, late_env=late_env, cwd=cwd, isolate=isolate) as session:
+    with SandboxSession(
+        target, limits, env=env, late_env=late_env, cwd=cwd, isolate=isolate
+    ) as session:
         session.send(request)
         return session.receive(limits.wall_s)

@@ -22,9 +22,16 @@ def spare() -> None:
         import _socket
 
         json = _json()
-        if json.loads(json.dumps({"a": [1, -0.5, None, True, "\u20ac\n"]})) != {"a": [1, -0.5, None, True, "\u20ac\n"]}:
+        if json.loads(json.dumps({"a": [1, -0.5, None, True, "\u20ac\n"]})) != {
+            "a": [1, -0.5, None, True, "\u20ac\n"]
+        }:
             return
-    except (ImportError, AttributeError, TypeError, ValueError):  # private modules: another Python may have others
+    except (
+        ImportError,
+        AttributeError,
+        TypeError,
+        ValueError,
+    ):  # private modules: another Python may have others
         return
     sys.modules.update({"json": json, "signal": _signal, "socket": _socket})
 
@@ -39,7 +46,9 @@ def _json() -> ModuleType:
 
     native: Any = _json
     scan = native.make_scanner(Context())
-    encode = native.make_encoder(None, None, native.encode_basestring_ascii, None, ": ", ", ", False, False, True)
+    encode = native.make_encoder(
+        None, None, native.encode_basestring_ascii, None, ": ", ", ", False, False, True
+    )
     module = type(sys)("json")
 
     def loads(text: str | bytes) -> Any:

@@ -35,7 +35,11 @@ HOMES = {
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     """Return `environ` without variables that SECRET and LOGIN match."""
-    return {name: value for name, value in environ.items() if not SECRET.search(name) and not LOGIN.search(value)}
+    return {
+        name: value
+        for name, value in environ.items()
+        if not SECRET.search(name) and not LOGIN.search(value)
+    }
 
 
 def isolated(environ: Mapping[str, str], home: str) -> dict[str, str]:

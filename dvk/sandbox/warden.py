@@ -105,7 +105,9 @@ class _Watch:
             watched: list[socket.socket | int] = [self.control, self.wake]
             if self.log_open:
                 watched.append(self.log_descriptor)
-            ready, _, _ = select.select(watched, [], [], max(0.0, min(next_count, self.deadline) - now))
+            ready, _, _ = select.select(
+                watched, [], [], max(0.0, min(next_count, self.deadline) - now)
+            )
             if self.log_descriptor in ready:
                 self._read_log()
             if self.control in ready:
@@ -118,25 +120,41 @@ class _Watch:
 
     def _count(self) -> tuple[str | None, float]:
         ran_ns = proctree.processor_ns(self.pid)
-        still = self.used is not None and len(self.used.pids) == 1 and ran_ns is not None and ran_ns == self.ran_ns
-        if not still:  # a child alone that has not run uses as much as before; most wait most of the time
+        still = (
+            self.used is not None
+            and len(self.used.pids) == 1
+            and ran_ns is not None
+            and ran_ns == self.ran_ns
+        )
+        if (
+            not still
+        ):  # a child alone that has not run uses as much as before; most wait most of the time
             if (reason := self._look()) is not None:
                 return reason, 0.0
             self.ran_ns = ran_ns
         assert self.used is not None
         if self.used_bytes > 1 << 30 and proctree.available_bytes() < MACHINE_RESERVE_BYTES:
             return "memory", 0.0
-        close = self.used_bytes > self.memory_bytes // 2 or self.used.num_tasks > self.num_processes // 2
+        close = (
+            self.used_bytes > self.memory_bytes // 2
+            or self.used.num_tasks > self.num_processes // 2
+        )
         return None, CLOSE_TO_LIMIT_POLL_S if close else POLL_S
 
     def _look(self) -> str | None:
-        if (reason := cgroup.exceeded(self.groups)) is not None:  # first: counting a tree that forks all the time takes long
+        if (
+            reason := cgroup.exceeded(self.groups)
+        ) is not None:  # first: counting a tree that forks all the time takes long
             return reason
-        self.used = used = proctree.usage(os.getpid(), self.pid, self.uncounted, self.inherited_bytes, self.num_processes)
+        self.used = used = proctree.usage(
+            os.getpid(), self.pid, self.uncounted, self.inherited_bytes, self.num_processes
+        )
         if used.num_tasks > self.num_processes:
             return "processes"
         thorough = time.monotonic() >= self.next_look
-        held = holdings.held(used.pids, self.devices, thorough, self.memory_bytes + scratch.MOST_BYTES)
+        held = holdings.held(
+            used.pids, self.devices, thorough, self.memory_bytes + scratch.MOST_BYTES
+        )
         if thorough:
             self.hidden = held
             if scratch.full(self.home, sum(held.disk.values())) or self._hides(held, on_disk=True):
@@ -148,7 +166,11 @@ class _Watch:
                 return "disk"
         in_files = max(used.shared_bytes, sum(held.memory.values())) + sum(held.buffers.values())
         self.used_bytes = used.own_bytes + in_files
-        return "memory" if self.used_bytes > self.memory_bytes or self._hides(held, on_disk=False) else None
+        return (
+            "memory"
+            if self.used_bytes > self.memory_bytes or self._hides(held, on_disk=False)
+            else None
+        )
 
     def _hides(self, held: holdings.HeldBytes, on_disk: bool) -> bool:
         """Whether it maps a part of a file of unknown size, and the machine lost more than its limit since it began."""
@@ -253,7 +275,11 @@ def _free_bytes(path: str) -> int:
 
 
 def _signal_name(number: int) -> str:
-    names = [name for name in dir(signal) if name.startswith("SIG") and "_" not in name and getattr(signal, name) == number]
+    names = [
+        name
+        for name in dir(signal)
+        if name.startswith("SIG") and "_" not in name and getattr(signal, name) == number
+    ]
     return names[0] if names else str(number)
 
 

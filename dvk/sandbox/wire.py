@@ -92,7 +92,9 @@ def send(end: socket.socket, value: dict[str, Any], descriptors: Sequence[int] =
         ValueError: too many descriptors.
     """
     if len(descriptors) > MAX_DESCRIPTORS:
-        raise ValueError(f"{len(descriptors)} descriptors do not fit in one message (at most {MAX_DESCRIPTORS})")
+        raise ValueError(
+            f"{len(descriptors)} descriptors do not fit in one message (at most {MAX_DESCRIPTORS})"
+        )
     data = encode(value)
     sent = socket.send_fds(end, [data], list(descriptors)) if descriptors else 0
     end.sendall(data[sent:] if sent else data)

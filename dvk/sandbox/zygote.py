@@ -63,7 +63,9 @@ def main(descriptor: int, enclosed: str | None = None) -> None:
             if request is None:
                 break
             _spawn(request, descriptors, wardens, [control.fileno(), wake, waker])
-    while wardens and os.getppid() == parent:  # the parent drops old zygotes: their sessions live on
+    while (
+        wardens and os.getppid() == parent
+    ):  # the parent drops old zygotes: their sessions live on
         if select.select([wake], [], [], 1.0)[0]:
             os.read(wake, 4096)
         _bury(wardens)
@@ -81,7 +83,9 @@ def _request(control: socket.socket, descriptors: list[int]) -> dict[str, Any] |
     return value
 
 
-def _spawn(request: dict[str, Any], descriptors: list[int], wardens: set[int], private: list[int]) -> None:
+def _spawn(
+    request: dict[str, Any], descriptors: list[int], wardens: set[int], private: list[int]
+) -> None:
     if "zygote" in request:
         _start_another(request["zygote"], descriptors, wardens)
         return
@@ -112,8 +116,14 @@ def _start_another(overrides: dict[str, str], descriptors: list[int], wardens: s
     """Start a zygote with other variables, which shares this one's enclosure; descriptors: its control socket, a file for its output."""
     control, errors = descriptors
     process = subprocess.Popen(
-        launcher.command(control), pass_fds=[control], env={**os.environ, **overrides}, cwd="/", stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True,
+        launcher.command(control),
+        pass_fds=[control],
+        env={**os.environ, **overrides},
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=errors,
+        start_new_session=True,
     )
     process.returncode = 0  # it is reaped with the wardens
     wardens.add(process.pid)

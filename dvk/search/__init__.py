@@ -40,7 +40,9 @@ class SearchProblem:
     keep: Callable[[Trace], None] = field(default=lambda trace: None, compare=False, repr=False)
     """Takes each conversation with the model as it ends or is left, for the episode. The answers of a strategy that gives
     none are kept too, as turns that stand alone."""
-    warn: Callable[[ModelError], None] = field(default=lambda error: None, compare=False, repr=False)
+    warn: Callable[[ModelError], None] = field(
+        default=lambda error: None, compare=False, repr=False
+    )
     """Takes the error that ended a model's part of a search that continues without it."""
     tunings: Known = field(default_factory=dict, compare=False, repr=False)
     """Schedule measurements of earlier searches on this machine, by class of kernels."""

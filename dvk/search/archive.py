@@ -14,9 +14,15 @@ from dvk.records import Candidate, Skill, Status, Turn, Verdict
 from dvk.search.novelty import distance
 
 _NEARNESS = {
-    Status.OK: 5, Status.MISMATCH: 4, Status.LAUNCH_ERROR: 3, Status.TIMEOUT: 3, Status.COMPILE_ERROR: 2, Status.REJECTED: 1,
-    Status.CHEAT: 0, Status.BROKEN_TASK: 0,
-}  # fmt: skip
+    Status.OK: 5,
+    Status.MISMATCH: 4,
+    Status.LAUNCH_ERROR: 3,
+    Status.TIMEOUT: 3,
+    Status.COMPILE_ERROR: 2,
+    Status.REJECTED: 1,
+    Status.CHEAT: 0,
+    Status.BROKEN_TASK: 0,
+}
 """Stages that a program reached: a wrong result is nearer to right than a compile error."""
 LEVEL = 1.96
 """Standard errors of a mean in half of its 95 % interval."""
@@ -69,7 +75,11 @@ class ArchivedProgram:
         logs = self._logs()
         if not logs:
             return 0.0, 0.0
-        own = [math.log(v.timing.speedup.hi / v.timing.speedup.lo) / 2 for v in self.verdicts if v.timing is not None]
+        own = [
+            math.log(v.timing.speedup.hi / v.timing.speedup.lo) / 2
+            for v in self.verdicts
+            if v.timing is not None
+        ]
         half = math.sqrt(sum(width**2 for width in own)) / len(own)
         if len(logs) > 1:
             half = max(half, LEVEL * stdev(logs) / math.sqrt(len(logs)))
@@ -84,7 +94,11 @@ class ArchivedProgram:
     def _logs(self) -> list[float]:
         if not self.right:
             return []
-        return [math.log(verdict.timing.speedup.value) for verdict in self.verdicts if verdict.timing is not None]
+        return [
+            math.log(verdict.timing.speedup.value)
+            for verdict in self.verdicts
+            if verdict.timing is not None
+        ]
 
 
 class Archive:
@@ -105,7 +119,9 @@ class Archive:
     @property
     def wrong(self) -> list[ArchivedProgram]:
         """The others, the nearest to right first, the latest of equals first."""
-        return sorted(reversed([p for p in self.programs if not p.right]), key=lambda p: -p.nearness)
+        return sorted(
+            reversed([p for p in self.programs if not p.right]), key=lambda p: -p.nearness
+        )
 
     def ranked(self) -> list[ArchivedProgram]:
         """All: right ones by speed, then wrong ones by how near they are."""

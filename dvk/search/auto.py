@@ -45,8 +45,12 @@ def search(problem: SearchProblem) -> Proposals:
     ]
     try:
         while going := [side for side in sides if not side.ended]:
-            ready = sorted((side for side in going if not side.thinking), key=lambda one: one.spent_s)
-            held = next((side for side in going if side not in ready and side.brake is not None), None)
+            ready = sorted(
+                (side for side in going if not side.thinking), key=lambda one: one.spent_s
+            )
+            held = next(
+                (side for side in going if side not in ready and side.brake is not None), None
+            )
             if held is not None and (not ready or held.spent_s <= ready[0].spent_s):
                 held.write_on(ready[0].spent_s - held.spent_s if ready else 0.0)
             elif not ready:
@@ -72,7 +76,12 @@ class Side:
         warn: takes the error that made the model unusable; the side has then ended, and the other continues.
     """
 
-    def __init__(self, proposals: Proposals, backbone: Backbone | None = None, warn: Callable[[ModelError], None] = lambda error: None):
+    def __init__(
+        self,
+        proposals: Proposals,
+        backbone: Backbone | None = None,
+        warn: Callable[[ModelError], None] = lambda error: None,
+    ):
         self.proposals, self.backbone, self.warn = proposals, backbone, warn
         self.brake: PauseGate | None = getattr(backbone, "brake", None)
         self.elsewhere = bool(getattr(backbone, "elsewhere", False))
@@ -116,14 +125,23 @@ class Side:
         if candidate.id in self._charged:
             return
         self._charged.add(candidate.id)
-        self._judged_s += verdict.seconds - verdict.stages_s.get("setup", 0.0)  # processes are started for both
+        self._judged_s += verdict.seconds - verdict.stages_s.get(
+            "setup", 0.0
+        )  # processes are started for both
 
     def think(self) -> None:
         """Find the next batch, or the end; a model that can be paused or is remote only starts to."""
-        if self.brake is None and not self.elsewhere and not getattr(self.backbone, "hosted", False):
+        if (
+            self.brake is None
+            and not self.elsewhere
+            and not getattr(self.backbone, "hosted", False)
+        ):
             self._advance()
             return
-        self._written_s, self._before_s = 0.0, self.backbone.usage.seconds if self.backbone is not None else 0.0
+        self._written_s, self._before_s = (
+            0.0,
+            self.backbone.usage.seconds if self.backbone is not None else 0.0,
+        )
         self._thread = threading.Thread(target=self._caught, name="proposing", daemon=True)
         self._thread.start()
         if self.brake is not None:
@@ -179,7 +197,9 @@ class Side:
 
     def _advance(self) -> None:
         try:
-            batch = next(self.proposals) if self._batch is None else self.proposals.send(self._verdicts)
+            batch = (
+                next(self.proposals) if self._batch is None else self.proposals.send(self._verdicts)
+            )
             self._batch, self._verdicts = batch, []
         except StopIteration:
             self.ended = True

@@ -38,7 +38,11 @@ def class_of(kernel: Kernel) -> str:
         return _product(kernel, form)
     largest = max((b.numel for b in kernel.inputs), default=0)
     reads = min(sum(4 * b.numel >= largest for b in kernel.inputs), MANY)
-    widest = max((b.dtype for b in (*kernel.inputs, *kernel.outputs)), key=lambda dtype: BYTES[dtype], default="none")
+    widest = max(
+        (b.dtype for b in (*kernel.inputs, *kernel.outputs)),
+        key=lambda dtype: BYTES[dtype],
+        default="none",
+    )
     crossing = ", across" if kernel.family == "pointwise" and _crosses(kernel) else ""
     kind = kernel.family if kernel.family == "pointwise" else f"{kernel.family} {does(kernel)}"
     length = f" of 2^{round(math.log2(max(kernel.row_length, 1)))}" if kernel.reduced else ""
@@ -49,8 +53,13 @@ def _product(kernel: Kernel, form: MatmulForm) -> str:
     """`product bfloat16, 2^12 × 2^12 of 2^10`: rows, columns and k decide, and which of an operand's dimensions memory walks first."""
     batch, rows, columns = (round(math.log2(max(size, 1))) for size in form.sizes)
     k = kernel.reduced[-1]
-    lies = "".join("k" if i.op == "load" and abs(i.offset.coef(k)) == 1 else "-" for i in (form.terms[0].left, form.terms[0].right))
-    many = (f"2^{batch} of " if batch else "") + f"2^{rows} × 2^{columns} of 2^{round(math.log2(kernel.row_length))}"
+    lies = "".join(
+        "k" if i.op == "load" and abs(i.offset.coef(k)) == 1 else "-"
+        for i in (form.terms[0].left, form.terms[0].right)
+    )
+    many = (
+        f"2^{batch} of " if batch else ""
+    ) + f"2^{rows} × 2^{columns} of 2^{round(math.log2(kernel.row_length))}"
     terms = f", {len(form.terms)} at once" if len(form.terms) > 1 else ""
     return f"{does(kernel)} {'tf32' if form.tf32 else form.dtype}, {lies}, {many}{terms}"
 
@@ -80,10 +89,18 @@ def _walks(kernel: Kernel) -> object:
     """Memory layout of a convolution's windows: some layouts and strides have separate schedules."""
     form = direct_form(kernel)
     lane = form.lane if form is not None else None
-    return lane and (lane.stride, lane.dilation, lane.places, form.band is not None, form.outputs is not None)  # type: ignore[union-attr]
+    return lane and (
+        lane.stride,
+        lane.dilation,
+        lane.places,
+        form.band is not None,  # type: ignore[union-attr]
+        form.outputs is not None,  # type: ignore[union-attr]
+    )
 
 
-def observed(problem: SearchProblem, tried: Sequence[tuple[Candidate, Verdict]]) -> list[ObservedGain]:
+def observed(
+    problem: SearchProblem, tried: Sequence[tuple[Candidate, Verdict]]
+) -> list[ObservedGain]:
     """Measurements of kernels from verdicts: those of candidates that differ in the schedule of one (and of its like) from one with the
     default there.
 
@@ -92,18 +109,43 @@ def observed(problem: SearchProblem, tried: Sequence[tuple[Candidate, Verdict]])
     """
     captured, default = problem.captured, codegen(problem.backend).default_schedule
     assert captured is not None
-    timed = [(structure(c), c.schedule, v.timing) for c, v in tried if v.timing is not None and v.tier == "search"]
-    speeds = {(_key(recipes, schedule), timing.regime): timing.speedup for recipes, schedule, timing in timed}
-    groups = {recipes: alike(fuse(problem.task, captured, recipes).ordered) for recipes in {recipes for recipes, _, _ in timed}}
+    timed = [
+        (structure(c), c.schedule, v.timing)
+        for c, v in tried
+        if v.timing is not None and v.tier == "search"
+    ]
+    speeds = {
+        (_key(recipes, schedule), timing.regime): timing.speedup
+        for recipes, schedule, timing in timed
+    }
+    groups = {
+        recipes: alike(fuse(problem.task, captured, recipes).ordered)
+        for recipes in {recipes for recipes, _, _ in timed}
+    }
     logs: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     for recipes, schedule, timing in timed:
         for group in groups[recipes]:
-            base = speeds.get((_key(recipes, {**schedule, **{k.name: default(k) for k in group}}), timing.regime))
+            base = speeds.get(
+                (_key(recipes, {**schedule, **{k.name: default(k) for k in group}}), timing.regime)
+            )
             mine = [json.dumps(schedule.get(k.name), sort_keys=True) for k in group]
-            if base and len(set(mine)) == 1 and (width := math.hypot(_width(timing.speedup), _width(base))) <= WIDE:
-                logs[class_of(group[0]), mine[0]].append((math.log(timing.speedup.value / base.value), width))
-    return [ObservedGain(kind, json.loads(text), math.exp(sum(log for log, _ in found) / len(found)),
-                     math.hypot(*(width for _, width in found)) / len(found)) for (kind, text), found in logs.items()]
+            if (
+                base
+                and len(set(mine)) == 1
+                and (width := math.hypot(_width(timing.speedup), _width(base))) <= WIDE
+            ):
+                logs[class_of(group[0]), mine[0]].append(
+                    (math.log(timing.speedup.value / base.value), width)
+                )
+    return [
+        ObservedGain(
+            kind,
+            json.loads(text),
+            math.exp(sum(log for log, _ in found) / len(found)),
+            math.hypot(*(width for _, width in found)) / len(found),
+        )
+        for (kind, text), found in logs.items()
+    ]
 
 
 def carried_over(pairs: Sequence[tuple[Kernel, Kernel]], found: Sequence[ObservedGain]) -> Known:
@@ -116,9 +158,13 @@ def carried_over(pairs: Sequence[tuple[Kernel, Kernel]], found: Sequence[Observe
     """
     known: Known = {}
     for kernel, other in pairs:
-        gains = sorted((o for o in found if o.kernel == class_of(kernel) and o.gain > 1), key=lambda o: -o.gain)
+        gains = sorted(
+            (o for o in found if o.kernel == class_of(kernel) and o.gain > 1), key=lambda o: -o.gain
+        )
         if gains:
-            known[class_of(other)] = tuple(TunedSchedule(o.schedule, o.gain, 1, o.width) for o in gains)
+            known[class_of(other)] = tuple(
+                TunedSchedule(o.schedule, o.gain, 1, o.width) for o in gains
+            )
     return known
 
 
@@ -126,7 +172,11 @@ def counterparts(ones: Sequence[Kernel], others: Sequence[Kernel]) -> list[tuple
     """Kernels at the same place in two programs of one module, if they do the same."""
     if len(ones) != len(others):
         return []
-    return [(a, b) for a, b in zip(ones, others) if [(i.op, i.type) for i in a.instrs] == [(i.op, i.type) for i in b.instrs]]
+    return [
+        (a, b)
+        for a, b in zip(ones, others)
+        if [(i.op, i.type) for i in a.instrs] == [(i.op, i.type) for i in b.instrs]
+    ]
 
 
 def structure(candidate: Candidate) -> tuple[str, ...]:

@@ -28,8 +28,20 @@ from dvk.records import Candidate, Status, Verdict
 from dvk.search import Proposals, SearchProblem
 from dvk.search.classes import alike, class_of
 
-MEASURED = (*OWN_FAMILIES, "attention", "attention_finite", "channels_last", "common_subexpressions", "cuda_graph", "cudnn_benchmark",
-            "fold_scale", "inplace_epilogue", "pack_linears", "recurrent_cells", "recurrent_sequences")
+MEASURED = (
+    *OWN_FAMILIES,
+    "attention",
+    "attention_finite",
+    "channels_last",
+    "common_subexpressions",
+    "cuda_graph",
+    "cudnn_benchmark",
+    "fold_scale",
+    "inplace_epilogue",
+    "pack_linears",
+    "recurrent_cells",
+    "recurrent_sequences",
+)
 """Recipes that may lose: tried against the best so far. The others always save work."""
 AS_IT_IS = "as it is"
 """Title of the user's own model among the candidates."""
@@ -58,7 +70,12 @@ class Planner:
         if problem.captured is None:
             raise CannotCompose("there is no operator graph")
         self.problem, self.captured = problem, problem.captured
-        self.applicable = applicable(problem.captured.graph, problem.task.device, problem.backend, inexact=problem.config.optimize.inexact)
+        self.applicable = applicable(
+            problem.captured.graph,
+            problem.task.device,
+            problem.backend,
+            inexact=problem.config.optimize.inexact,
+        )
         ranked = [s.recipe for s in problem.skills if s.recipe in self.applicable]
         self.order = list(dict.fromkeys([*(r for r in ranked if r is not None), *self.applicable]))
         self._fused: dict[tuple[str, ...], Composition] = {}
@@ -77,7 +94,10 @@ class Planner:
         """
         problem = self.problem
         composition = self.fused(plan.recipes)
-        plan = Plan(plan.recipes, {k.name: plan.schedules.get(k.name) or self.first(k) for k in composition.ordered})
+        plan = Plan(
+            plan.recipes,
+            {k.name: plan.schedules.get(k.name) or self.first(k) for k in composition.ordered},
+        )
         made = write(problem.task, self.captured, composition, plan, problem.backend)
         used = {r for r in plan.recipes if RECIPES[r].kind != "schedule"}
         for kernel in composition.ordered:
@@ -88,7 +108,13 @@ class Planner:
             if skill.recipe in used:
                 first.setdefault(str(skill.recipe), skill.name)
         behind = tuple(first.values())
-        return made.model_copy(update={"title": title, "skills": behind, "recipes": tuple(r for r in self.order if r in used)})
+        return made.model_copy(
+            update={
+                "title": title,
+                "skills": behind,
+                "recipes": tuple(r for r in self.order if r in used),
+            }
+        )
 
     def first(self, kernel: Kernel) -> Mapping[str, Any]:
         """The schedule to begin with: the best known, or else the composer's default."""
@@ -103,7 +129,11 @@ class Planner:
         possible: list[Mapping[str, Any]] = [*codegen(self.problem.backend).schedules(kernel)]
         known = {_text(one.schedule): one for one in self.problem.tunings.get(class_of(kernel), ())}
         gain = {_text(o): known[_text(o)].gain if _text(o) in known else 1.0 for o in possible}
-        kept = [o for o in possible if o == possible[0] or _text(o) not in known or known[_text(o)].most > LOST]
+        kept = [
+            o
+            for o in possible
+            if o == possible[0] or _text(o) not in known or known[_text(o)].most > LOST
+        ]
         ranked = sorted(kept, key=lambda o: -gain[_text(o)] if gain[_text(o)] > BETTER else -1.0)
         settled = sum(one.num_tasks >= SETTLED for one in known.values()) > len(possible) // 2
         if not settled:
@@ -115,9 +145,16 @@ class Planner:
         always = tuple(r for r in self.order if r not in MEASURED)
         own = tuple(r for r in self.order if r in OWN_FAMILIES)
         if not self.fused(always).ordered and self.fused((*always, *own)).ordered:
-            always = (*always, *own)  # without them all would be left to torch, with nothing to measure
+            always = (
+                *always,
+                *own,
+            )  # without them all would be left to torch, with nothing to measure
         plans = [(Plan(always), "fused" if always else AS_IT_IS)]
-        return plans + [(Plan((*always, r)), f"with {r}") for r in self.order if r in MEASURED and r not in (*always, "cuda_graph")]
+        return plans + [
+            (Plan((*always, r)), f"with {r}")
+            for r in self.order
+            if r in MEASURED and r not in (*always, "cuda_graph")
+        ]
 
     def replayed(self, plan: Plan) -> list[tuple[Plan, str]]:
         """The plan as a graph; and all that is left to torch, where everything would be: there a kernel stands in for a good library."""
@@ -146,9 +183,16 @@ def search(problem: SearchProblem) -> Proposals:
         verdicts = yield [planner.candidate(plan, title) for plan, title in structures]
     if structures:
         base, best, chosen = speed(verdicts[0]), structures[0][0], verdicts[0]
-        gains = [(s / base if base else s, plan, v) for (plan, _), v in zip(structures[1:], verdicts[1:], strict=True)
-                 if (s := speed(v)) and comparable(v, chosen)]
-        helpful = [plan.recipes[-1] for gain, plan, _ in sorted(gains, key=lambda g: -g[0]) if gain > BETTER]
+        gains = [
+            (s / base if base else s, plan, v)
+            for (plan, _), v in zip(structures[1:], verdicts[1:], strict=True)
+            if (s := speed(v)) and comparable(v, chosen)
+        ]
+        helpful = [
+            plan.recipes[-1]
+            for gain, plan, _ in sorted(gains, key=lambda g: -g[0])
+            if gain > BETTER
+        ]
         if helpful:
             joint = Plan((*best.recipes, *helpful))
             _, best, chosen = max(gains, key=lambda g: g[0])
@@ -157,7 +201,9 @@ def search(problem: SearchProblem) -> Proposals:
                 if speed(verdict) > speed(chosen) and comparable(verdict, chosen):
                     best, chosen = joint, verdict
         replays = planner.replayed(best)
-        graphed = (yield [planner.candidate(plan, title) for plan, title in replays]) if replays else []
+        graphed = (
+            (yield [planner.candidate(plan, title) for plan, title in replays]) if replays else []
+        )
         for (plan, _), verdict in zip(replays, graphed, strict=True):
             if beats(verdict, chosen):
                 best, chosen = plan, verdict
@@ -175,7 +221,9 @@ def beats(one: Verdict | None, best: Verdict | None) -> bool:
 
 def comparable(one: Verdict | None, other: Verdict | None) -> bool:
     """Whether both were timed in the same way: on the device alone, or from end to end."""
-    return len({v.timing.regime for v in (one, other) if v is not None and v.timing is not None}) < 2
+    return (
+        len({v.timing.regime for v in (one, other) if v is not None and v.timing is not None}) < 2
+    )
 
 
 def host_in_the_way(replayed: Verdict | None, chosen: Verdict | None) -> bool:
@@ -186,14 +234,19 @@ def host_in_the_way(replayed: Verdict | None, chosen: Verdict | None) -> bool:
     return end_to_end > HOST * device
 
 
-def tune(planner: Planner, plan: Plan, best: Verdict | None) -> Generator[list[Candidate], list[Verdict | None], Plan]:
+def tune(
+    planner: Planner, plan: Plan, best: Verdict | None
+) -> Generator[list[Candidate], list[Verdict | None], Plan]:
     """Coordinate descent over the kernels' schedules, from a plan and its verdict; returns the best plan."""
     groups = alike(planner.fused(plan.recipes).ordered)
     for group in sorted(groups, key=lambda g: -sum(k.num_bytes for k in g)):
         kernel, names = group[0], ", ".join(k.name for k in group)
         current = plan.schedules.get(kernel.name) or planner.first(kernel)
         options = [o for o in planner.options(kernel) if o != current]
-        plans = [Plan(plan.recipes, {**plan.schedules, **{k.name: option for k in group}}) for option in options]
+        plans = [
+            Plan(plan.recipes, {**plan.schedules, **{k.name: option for k in group}})
+            for option in options
+        ]
         titles = [f"{names}: {differences(current, option)}" for option in options]
         verdicts = yield [planner.candidate(p, t) for p, t in zip(plans, titles, strict=True)]
         for option_plan, verdict in zip(plans, verdicts, strict=True):
@@ -204,7 +257,9 @@ def tune(planner: Planner, plan: Plan, best: Verdict | None) -> Generator[list[C
 
 def speed(verdict: Verdict | None) -> float:
     """Speedup of a timed verdict, 0 for anything else."""
-    return verdict.timing.speedup.value if verdict is not None and verdict.timing is not None else 0.0
+    return (
+        verdict.timing.speedup.value if verdict is not None and verdict.timing is not None else 0.0
+    )
 
 
 def _text(schedule: Mapping[str, Any]) -> str:

@@ -45,7 +45,11 @@ def search(problem: SearchProblem) -> Proposals:
                 jobs.append(writer.revision(brief, exemplars, f"contrast {len(compared)}"))
             elif broken := next((p for p in archive.wrong if p.candidate.id not in repaired), None):
                 repaired.add(broken.candidate.id)
-                jobs.append(writer.revision(Brief("improve", (broken.turn,)), [broken], f"repair {len(repaired)}"))
+                jobs.append(
+                    writer.revision(
+                        Brief("improve", (broken.turn,)), [broken], f"repair {len(repaired)}"
+                    )
+                )
             else:
                 jobs += writer.openings(writer.settings.offspring - number)
                 break
@@ -54,7 +58,9 @@ def search(problem: SearchProblem) -> Proposals:
     yield from generations(writer, following)
 
 
-def draw(archive: Archive, writer: ProgramWriter, compared: set[frozenset[str]]) -> list[ArchivedProgram]:
+def draw(
+    archive: Archive, writer: ProgramWriter, compared: set[frozenset[str]]
+) -> list[ArchivedProgram]:
     """Programs of different buckets, the slowest first, that were never compared; empty when there are none. Adds to `compared`."""
     rng = writer.rng
     filled = buckets(archive)

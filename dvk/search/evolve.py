@@ -58,11 +58,17 @@ def children(writer: ProgramWriter, archive: Archive, generation: int) -> list[W
         title = f"generation {generation}, child {child + 1}"
         others = [member for member in members if member is not parent and member.right]
         if parent.right and others and writer.rng.random() < CROSSOVER:
-            parents = sorted([max(others, key=lambda other: gap(other, [parent])), parent], key=lambda p: p.score)
+            parents = sorted(
+                [max(others, key=lambda other: gap(other, [parent])), parent], key=lambda p: p.score
+            )
             jobs.append(writer.revision(Brief("combine", _turns(parents), lessons), parents, title))
         else:
             beside = examples(archive, parent) if settings.evolve.information == "full" else []
-            jobs.append(writer.revision(Brief("improve", _turns([*beside, parent]), lessons), [parent], title))
+            jobs.append(
+                writer.revision(
+                    Brief("improve", _turns([*beside, parent]), lessons), [parent], title
+                )
+            )
     return jobs
 
 

@@ -38,7 +38,9 @@ def new(written: Sequence[ArchivedProgram | None]) -> list[ArchivedProgram]:
 
 
 def judge_all(
-    writer: ProgramWriter, programs: Sequence[ArchivedProgram], again: Sequence[tuple[ArchivedProgram, Candidate]] = ()
+    writer: ProgramWriter,
+    programs: Sequence[ArchivedProgram],
+    again: Sequence[tuple[ArchivedProgram, Candidate]] = (),
 ) -> Judging:
     """Have programs judged; False when the search is over, at the time limit or because the reference is broken.
 
@@ -50,14 +52,21 @@ def judge_all(
     if not programs and not again:
         return True
     try:
-        verdicts = yield [*(candidate for _, candidate in again), *(program.candidate for program in programs)]
-        for program, verdict in zip([*(program for program, _ in again), *programs], verdicts, strict=True):
+        verdicts = yield [
+            *(candidate for _, candidate in again),
+            *(program.candidate for program in programs),
+        ]
+        for program, verdict in zip(
+            [*(program for program, _ in again), *programs], verdicts, strict=True
+        ):
             if verdict is None:
                 continue
             program.verdicts.append(verdict)
             if program.turn.verdict is None:
                 program.turn = program.turn.model_copy(update={"verdict": verdict})
-        return all(verdict is not None and verdict.status is not Status.BROKEN_TASK for verdict in verdicts)
+        return all(
+            verdict is not None and verdict.status is not Status.BROKEN_TASK for verdict in verdicts
+        )
     finally:  # the time limit may strike in the middle: recorded answers stay
         for program in programs:
             writer.keep("policy", program.turn, program.skills)

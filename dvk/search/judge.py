@@ -80,8 +80,12 @@ class Branch:
                 self.current = self.best = program
                 self.tried, self.broke, self.repairs = [], "", 0
             else:
-                self._undone(self.broke or self.change, f"no faster: {show_ratio(program.score)} after {show_ratio(self.best.score)}"
-                             if program.score and self.best.score else "right, and not timed")
+                self._undone(
+                    self.broke or self.change,
+                    f"no faster: {show_ratio(program.score)} after {show_ratio(self.best.score)}"
+                    if program.score and self.best.score
+                    else "right, and not timed",
+                )
         elif self.change:
             self._undone(self.broke or self.change, "nothing new was written")
         if self.rounds >= ROUNDS:
@@ -104,7 +108,9 @@ class Branch:
         self.current, self.broke, self.repairs = self.best, "", 0
 
 
-def asked(writer: ProgramWriter, dialect: ProseDialect, branches: Sequence[Branch], number: int) -> list[WriteJob]:
+def asked(
+    writer: ProgramWriter, dialect: ProseDialect, branches: Sequence[Branch], number: int
+) -> list[WriteJob]:
     """A job a branch: a beginning, or the change that the reviewer names now."""
     going = [branch for branch in branches if branch.current is not None]
     advice = iter(review(writer, dialect, going))
@@ -126,7 +132,9 @@ def asked(writer: ProgramWriter, dialect: ProseDialect, branches: Sequence[Branc
     return jobs
 
 
-def review(writer: ProgramWriter, dialect: ProseDialect, branches: Sequence[Branch]) -> list[ReviewAdvice | None]:
+def review(
+    writer: ProgramWriter, dialect: ProseDialect, branches: Sequence[Branch]
+) -> list[ReviewAdvice | None]:
     """The reviewer's answer on each branch's program; None if it could not be parsed."""
     questions = []
     for branch in branches:

@@ -75,7 +75,14 @@ class Line:
         verdict: its verdict.
     """
 
-    def __init__(self, writer: ProgramWriter, planner: Planner, opening: Candidate, plan: Plan, verdict: Verdict):
+    def __init__(
+        self,
+        writer: ProgramWriter,
+        planner: Planner,
+        opening: Candidate,
+        plan: Plan,
+        verdict: Verdict,
+    ):
         self.writer, self.planner = writer, planner
         self.proposed = ProposedPlans()
         self.told: list[str] = []
@@ -97,7 +104,7 @@ class Line:
         """The moves that the planner names now; errors in its answer go into the next prompt."""
         writer, most = self.writer, MOVES
         offered = writer.problem.skills[: writer.agents.num_candidates]
-        last = self.told[-HISTORY :]
+        last = self.told[-HISTORY:]
         if hidden := len(self.told) - len(last):
             last.insert(0, f"({hidden} earlier ones are left out)")
         regions = self.position.regions(REGIONS)
@@ -126,7 +133,9 @@ class Line:
 
     def made(self, move: Move) -> Generator[list[Candidate], list[Verdict | None], bool | None]:
         """Try a move; returns whether it led to something new, None when the search is over."""
-        if why := self.position.refusal(move):  # an earlier move of the same answer changed the plan
+        if why := self.position.refusal(
+            move
+        ):  # an earlier move of the same answer changed the plan
             self.told.append(f"refused: {move}: {why}")
             return False
         attempts = self.position.attempts(move, SCHEDULES)
@@ -135,24 +144,38 @@ class Line:
             return False
         verdicts = yield [attempt.candidate for attempt in attempts]
         judged = [verdict for verdict in verdicts if verdict is not None]
-        if len(judged) < len(attempts) or any(verdict.status is Status.BROKEN_TASK for verdict in judged):
+        if len(judged) < len(attempts) or any(
+            verdict.status is Status.BROKEN_TASK for verdict in judged
+        ):
             return None
         fastest = max(range(len(judged)), key=lambda number: speed(judged[number]))
         better = beats(judged[fastest], self.best)
-        self.told.append(f"{move}: {self._found(attempts, judged, fastest)}; {'kept' if better else 'undone'}")
+        self.told.append(
+            f"{move}: {self._found(attempts, judged, fastest)}; {'kept' if better else 'undone'}"
+        )
         if better:
             self.earlier.append((self.position, self.verdict))
             self.verdict = self.best = judged[fastest]
             self.position = PlanPosition(self.planner, attempts[fastest].plan, self.proposed)
         return True
 
-    def _found(self, attempts: Sequence[PlanAttempt], judged: Sequence[Verdict], fastest: int) -> str:
+    def _found(
+        self, attempts: Sequence[PlanAttempt], judged: Sequence[Verdict], fastest: int
+    ) -> str:
         """A move's measurement, against the best before it."""
         verdict, changed = judged[fastest], attempts[fastest].changed
         if verdict.timing is None:
             return "right, and not timed" if verdict.status is Status.OK else short(verdict)
-        which = f" ({changed}{f', the best of {len(judged)}' if len(judged) > 1 else ''})" if changed else ""
-        ratio = f", {show_ratio(speed(verdict) / speed(self.best))} of the best before" if speed(self.best) else ""
+        which = (
+            f" ({changed}{f', the best of {len(judged)}' if len(judged) > 1 else ''})"
+            if changed
+            else ""
+        )
+        ratio = (
+            f", {show_ratio(speed(verdict) / speed(self.best))} of the best before"
+            if speed(self.best)
+            else ""
+        )
         if not comparable(verdict, self.best):
             ratio = ", timed in another way than the best and not comparable"
         return f"{verdict.timing.speedup}{ratio}{which}"

@@ -59,16 +59,25 @@ class _Game:
             if crashes.ends_all(error):
                 raise
             cannot = isinstance(error, CannotCompose)
-            crash = crashes.Crashed(f"it cannot be composed: {error}") if cannot else crashes.crashed(error, "composing it")
+            crash = (
+                crashes.Crashed(f"it cannot be composed: {error}")
+                if cannot
+                else crashes.crashed(error, "composing it")
+            )
             self.turns.append(Turn(verdict=crashes.verdict(crash, "search")))
             self.batch = None
 
     def episode(self) -> Episode:
         skills = tuple(s.name for s in self.problem.skills)
-        return Episode(task=self.problem.task, traces=(Trace(role="policy", skills=skills, turns=tuple(self.turns)),))
+        return Episode(
+            task=self.problem.task,
+            traces=(Trace(role="policy", skills=skills, turns=tuple(self.turns)),),
+        )
 
 
-def play(problems: Iterable[SearchProblem], strategy: Strategy, judging: JudgeClient, limit: int) -> Iterator[Episode]:
+def play(
+    problems: Iterable[SearchProblem], strategy: Strategy, judging: JudgeClient, limit: int
+) -> Iterator[Episode]:
     """Yield an episode a problem, as each ends.
 
     Args:

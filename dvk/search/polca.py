@@ -48,7 +48,9 @@ def search(problem: SearchProblem) -> Proposals:
     step = 0
     while True:
         programs = admitted(new(writer.write(jobs)), archive, writer)
-        measured = [(program, repeat(program.candidate, len(program.verdicts) + 1)) for program in again]
+        measured = [
+            (program, repeat(program.candidate, len(program.verdicts) + 1)) for program in again
+        ]
         if not (yield from judge_all(writer, programs, measured)):
             return
         for program in programs:
@@ -62,17 +64,26 @@ def search(problem: SearchProblem) -> Proposals:
         jobs = proposals(writer, memory, popped, step)
 
 
-def proposals(writer: ProgramWriter, memory: RunningSummary, popped: Sequence[ArchivedProgram], step: int) -> list[WriteJob]:
+def proposals(
+    writer: ProgramWriter, memory: RunningSummary, popped: Sequence[ArchivedProgram], step: int
+) -> list[WriteJob]:
     """One job a program taken from the queue; openings while it is empty."""
     if not popped:
         return writer.openings(writer.settings.openings)
     return [
-        writer.revision(Brief("improve", (program.turn,), memory.text), [program], f"step {step}, from place {place}", memory.notes)
+        writer.revision(
+            Brief("improve", (program.turn,), memory.text),
+            [program],
+            f"step {step}, from place {place}",
+            memory.notes,
+        )
         for place, program in enumerate(popped, 1)
     ]
 
 
-def admitted(programs: Sequence[ArchivedProgram], archive: Archive, writer: ProgramWriter) -> list[ArchivedProgram]:
+def admitted(
+    programs: Sequence[ArchivedProgram], archive: Archive, writer: ProgramWriter
+) -> list[ArchivedProgram]:
     """Those that are farther than `NOVELTY` from every right program and from each other, to be judged; the others are only kept."""
     right = archive.right
     net: list[ArchivedProgram] = []
@@ -95,7 +106,9 @@ def uncertain(program: ArchivedProgram, right: Sequence[ArchivedProgram]) -> boo
         return False
     rivals = right[1:] if program is right[0] else right[:1]
     lo, hi = program.interval
-    return any(rival.interval[0] <= hi and lo <= rival.interval[1] for rival in rivals if rival.score)
+    return any(
+        rival.interval[0] <= hi and lo <= rival.interval[1] for rival in rivals if rival.score
+    )
 
 
 class RunningSummary:
@@ -118,8 +131,12 @@ class RunningSummary:
     def _words(self, dialect: ProseDialect, new: Sequence[ArchivedProgram]) -> None:
         num_tokens = SUMMARY_TOKENS
         turns = [program.turn for program in new]
-        question = dialect.digest(self.writer.subject, self.text, turns, num_tokens, self.writer.agents)
-        (found,) = self.writer.told("summary", [question], lambda answer: dialect.read_digest(answer, num_tokens))
+        question = dialect.digest(
+            self.writer.subject, self.text, turns, num_tokens, self.writer.agents
+        )
+        (found,) = self.writer.told(
+            "summary", [question], lambda answer: dialect.read_digest(answer, num_tokens)
+        )
         self.text = found or self.text
 
     def _notes(self, archive: Archive) -> None:
@@ -128,12 +145,18 @@ class RunningSummary:
         if len(timed) < 2 or timed[-1] is self._best:
             return
         self._best = timed[-1]
-        told = [timed[0], *timed[len(timed) // 2 : -1][: TOLD - 2], timed[-1]] if len(timed) > 2 else timed
+        told = (
+            [timed[0], *timed[len(timed) // 2 : -1][: TOLD - 2], timed[-1]]
+            if len(timed) > 2
+            else timed
+        )
         trace = Trace(role="policy", turns=tuple(program.turn for program in told))
         writer = self.writer
 
         def read(answer: Completion) -> tuple[Skill, ...]:
-            found = summary.read(writer.dialect, writer.subject, answer, trace, writer.agents, {"source": "run"})
+            found = summary.read(
+                writer.dialect, writer.subject, answer, trace, writer.agents, {"source": "run"}
+            )
             if found.malformed:
                 raise MalformedAnswer(found.malformed)
             return found.skills

@@ -33,7 +33,10 @@ def rounds(problem: SearchProblem, num_turns: int) -> Proposals:
     """
     backbone = problem.backbone
     if backbone is None:
-        raise UsageError("this strategy asks a language model", "add --backbone, e.g. --backbone nano, or choose --strategy composer")
+        raise UsageError(
+            "this strategy asks a language model",
+            "add --backbone, e.g. --backbone nano, or choose --strategy composer",
+        )
     dialect = dialects.get(backbone.dialect)
     # A lesson is asked for when episodes are kept for learning, not in a search against the clock.
     rollout = problem.config.rollout.model_copy(update={"turns": num_turns, "summaries": 0})
@@ -44,7 +47,9 @@ def rounds(problem: SearchProblem, num_turns: int) -> Proposals:
     number = 0
     fresh: bool | None = True
     while fresh:
-        play = EpisodeRunner(number, subject, offered, dialect, config, proposer=backbone.name, step=number)
+        play = EpisodeRunner(
+            number, subject, offered, dialect, config, proposer=backbone.name, step=number
+        )
         try:
             fresh = yield from one_round(play, backbone, dialect, config, seen)
         finally:  # the time limit may strike in the middle: recorded answers stay
@@ -57,7 +62,11 @@ def rounds(problem: SearchProblem, num_turns: int) -> Proposals:
 
 
 def one_round(
-    play: EpisodeRunner, backbone: Backbone, dialect: dialects.Dialect, config: Config, seen: set[str]
+    play: EpisodeRunner,
+    backbone: Backbone,
+    dialect: dialects.Dialect,
+    config: Config,
+    seen: set[str],
 ) -> Generator[list[Candidate], list[Verdict | None], bool | None]:
     """Play to the end; whether something new was proposed, None when time is over.
 

@@ -12,7 +12,9 @@ _LINE = re.compile(r"\n*# measurement \d+\n\Z")
 def repeat(candidate: Candidate, number: int) -> Candidate:
     """The same program as another candidate, to be judged for the `number`-th time."""
     source = f"{original(candidate.source).rstrip()}\n\n# measurement {number}\n"
-    return candidate.model_copy(update={"source": source, "title": f"{candidate.title} (measurement {number})"})
+    return candidate.model_copy(
+        update={"source": source, "title": f"{candidate.title} (measurement {number})"}
+    )
 
 
 def program(source: str) -> str:

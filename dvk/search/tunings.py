@@ -84,20 +84,37 @@ class Tunings:
     def known(self, kernels: Iterable[str]) -> Known:
         """Measurements of these classes."""
         wanted = sorted(set(kernels))
-        query = ("SELECT kernel, schedule, gain, width FROM tunings WHERE protocol = ? AND machine = ? AND backend = ? AND kernel IN "
-                 f"({', '.join('?' * len(wanted))})")  # fmt: skip
+        query = (
+            "SELECT kernel, schedule, gain, width FROM tunings WHERE protocol = ? AND machine = ? AND backend = ? AND kernel IN "
+            f"({', '.join('?' * len(wanted))})"
+        )
         gains: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
         for kernel, schedule, gain, width in self._run(query, [(*self.scope, *wanted)]):
             gains[kernel, schedule].append((math.log(gain), width or 0.0))
         found: dict[str, list[TunedSchedule]] = defaultdict(list)
         for (kernel, schedule), logs in gains.items():
-            gain, width = math.exp(sum(log for log, _ in logs) / len(logs)), math.hypot(*(width for _, width in logs)) / len(logs)
+            gain, width = (
+                math.exp(sum(log for log, _ in logs) / len(logs)),
+                math.hypot(*(width for _, width in logs)) / len(logs),
+            )
             found[kernel].append(TunedSchedule(json.loads(schedule), gain, len(logs), width))
-        return {kernel: tuple(sorted(rows, key=lambda one: -one.gain)) for kernel, rows in found.items()}
+        return {
+            kernel: tuple(sorted(rows, key=lambda one: -one.gain)) for kernel, rows in found.items()
+        }
 
     def learn(self, task: str, observed: Sequence[ObservedGain]) -> None:
         """Record a task's measurements, under its id."""
-        rows = [(*self.scope, one.kernel, json.dumps(one.schedule, sort_keys=True), task, one.gain, one.width) for one in observed]
+        rows = [
+            (
+                *self.scope,
+                one.kernel,
+                json.dumps(one.schedule, sort_keys=True),
+                task,
+                one.gain,
+                one.width,
+            )
+            for one in observed
+        ]
         self._run("INSERT OR REPLACE INTO tunings VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def _run(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -107,7 +124,9 @@ class Tunings:
                 connection.execute(_TABLE)
                 with suppress(sqlite3.OperationalError):  # it is there
                     connection.execute(_COLUMN)
-                return [found for row in rows for found in connection.execute(statement, row).fetchall()]
+                return [
+                    found for row in rows for found in connection.execute(statement, row).fetchall()
+                ]
         except (OSError, sqlite3.Error):
             return []
 

@@ -51,7 +51,10 @@ class ProgramWriter:
 
     def __init__(self, problem: SearchProblem, strategy: str):
         if problem.backbone is None:
-            raise UsageError("this strategy asks a language model", "add --backbone, e.g. --backbone nano, or choose --strategy composer")
+            raise UsageError(
+                "this strategy asks a language model",
+                "add --backbone, e.g. --backbone nano, or choose --strategy composer",
+            )
         self.problem, self.strategy, self.backbone = problem, strategy, problem.backbone
         self.dialect = dialects.get(self.backbone.dialect)
         self.subject = TaskContext(problem.task, problem.captured, problem.backend)
@@ -75,7 +78,10 @@ class ProgramWriter:
         if not isinstance(self.dialect, ProseDialect):
             speaker = f"`{self.backbone.name}`, which speaks the {self.backbone.dialect} dialect,"
             problem = f"strategy `{self.strategy}` {why}, and {speaker} has no words for it"
-            raise UsageError(problem, "choose --strategy refine, best_of_n, evolve or polca; or a general model, e.g. endpoint:MODEL")
+            raise UsageError(
+                problem,
+                "choose --strategy refine, best_of_n, evolve or polca; or a general model, e.g. endpoint:MODEL",
+            )
         return self.dialect
 
     def answers(self, role: Role, questions: Sequence[Conversation]) -> list[Completion]:
@@ -83,13 +89,21 @@ class ProgramWriter:
         digests = [content_hash(question.model_dump_json()) for question in questions]
         found: dict[int, Completion] = {}
         for repeated in sorted({self._asked_before[digest] for digest in digests}):
-            group = [i for i, digest in enumerate(digests) if self._asked_before[digest] == repeated]
+            group = [
+                i for i, digest in enumerate(digests) if self._asked_before[digest] == repeated
+            ]
             draws = sampling(role, self.dialect, self.problem.config, 0, repeated)
-            found.update(zip(group, self.backbone.generate([questions[i] for i in group], draws), strict=True))
+            found.update(
+                zip(
+                    group, self.backbone.generate([questions[i] for i in group], draws), strict=True
+                )
+            )
         self._asked_before.update(set(digests))
         return [found[i] for i in range(len(questions))]
 
-    def told(self, role: Role, questions: Sequence[Conversation], read: Callable[[Completion], T]) -> list[T | None]:
+    def told(
+        self, role: Role, questions: Sequence[Conversation], read: Callable[[Completion], T]
+    ) -> list[T | None]:
         """`read` applied to each answer; None if it raises `MalformedAnswer`, or the model failed. All answers are kept."""
         result: list[T | None] = []
         for question, answer in zip(questions, self.answers(role, questions) if questions else ()):
@@ -106,7 +120,13 @@ class ProgramWriter:
     def keep(self, role: Role, turn: Turn, skills: Sequence[Skill] = ()) -> None:
         """Hand a finished turn to the episode's recorder."""
         scheme = 0 if skills or role == "selection" else None
-        trace = Trace(role=role, scheme=scheme, rollout=self._num_traces, skills=tuple(s.name for s in skills), turns=(turn,))
+        trace = Trace(
+            role=role,
+            scheme=scheme,
+            rollout=self._num_traces,
+            skills=tuple(s.name for s in skills),
+            turns=(turn,),
+        )
         self._num_traces += 1
         self.problem.keep(trace)
 
@@ -121,7 +141,13 @@ class ProgramWriter:
             jobs.append(WriteJob(asked, f"{title} {one + 1}", skills))
         return jobs
 
-    def revision(self, brief: Brief, parents: Sequence[ArchivedProgram], title: str, notes: Sequence[Skill] = ()) -> WriteJob:
+    def revision(
+        self,
+        brief: Brief,
+        parents: Sequence[ArchivedProgram],
+        title: str,
+        notes: Sequence[Skill] = (),
+    ) -> WriteJob:
         """Another version after `parents`, with the skills that the last of them was given; `notes` come before them."""
         skills = parents[-1].skills[: max(0, self.agents.num_chosen - len(notes))]
         asked = policy.revise(self.dialect, self.subject, (*notes, *skills), brief, self.agents)
@@ -147,7 +173,9 @@ class ProgramWriter:
             return ()
         selected = selection.read(self.dialect, answer, offered, self.agents)
         chosen = tuple(skill.name for skill in selected.skills)
-        self.keep("selection", turn.model_copy(update={"malformed": selected.malformed, "chosen": chosen}))
+        self.keep(
+            "selection", turn.model_copy(update={"malformed": selected.malformed, "chosen": chosen})
+        )
         return selected.skills
 
     # ------------------------------------------------------------ writing
@@ -165,7 +193,13 @@ class ProgramWriter:
             turn = turn_record(job.asked, answer).model_copy(update={"redrawn": dropped})
             idea = self.dialect.idea(answer) if isinstance(self.dialect, ProseDialect) else ""
             found: Candidate | str = turn.malformed or policy.read(
-                self.dialect, self.subject, answer, self.backbone.name, job.skills, f"{job.title}: {idea}" if idea else job.title)
+                self.dialect,
+                self.subject,
+                answer,
+                self.backbone.name,
+                job.skills,
+                f"{job.title}: {idea}" if idea else job.title,
+            )
             if isinstance(found, str):
                 self.keep("policy", turn.model_copy(update={"malformed": found}), job.skills)
                 made.append(None)
@@ -183,5 +217,15 @@ class ProgramWriter:
 
 def turn_record(asked: Conversation, answer: Completion) -> Turn:
     """A turn as far as the model made it."""
-    failed = f"the backbone failed: {answer.error or 'it does not say why'}" if answer.finish == "error" else None
-    return Turn(messages=asked.messages, completion=answer.text, tokens=answer.tokens, finish=answer.finish, malformed=failed)
+    failed = (
+        f"the backbone failed: {answer.error or 'it does not say why'}"
+        if answer.finish == "error"
+        else None
+    )
+    return Turn(
+        messages=asked.messages,
+        completion=answer.text,
+        tokens=answer.tokens,
+        finish=answer.finish,
+        malformed=failed,
+    )

@@ -25,7 +25,7 @@ STOP = frozenset(
     "running runs same should slow so some something speed speeding such take takes tensor tensors than that the their them then "
     "there these they thing this those to too torch trick tricks up use used useful using very want way ways we well what when "
     "where which while who why will with within without work works would write writing you your".split()
-)  # fmt: skip
+)
 """Words that distinguish no skills: English, and the words of every skill."""
 
 _TOGETHER = (
@@ -96,7 +96,7 @@ _TOGETHER = (
     "loss | losses",
     "deterministic | determinism | reproducible",
     "noncontiguous | non contiguous | contiguous | strided | strides | stride",
-)  # fmt: skip
+)
 """A line a concept: its names in the field, in the words of skills and of people; after a `>` the names to search for instead. The
 longest phrase wins."""
 
@@ -121,7 +121,10 @@ def concepts(text: str) -> list[tuple[str, ...]]:
     If `text` has stop words only, they are the concepts.
     """
     found: dict[tuple[str, ...], tuple[str, ...]] = {}
-    said = [[word.lower() for word in _WORD.findall(chunk)] for chunk in _CHUNK.findall(_HYPHEN.sub(" ", clean(text)))]
+    said = [
+        [word.lower() for word in _WORD.findall(chunk)]
+        for chunk in _CHUNK.findall(_HYPHEN.sub(" ", clean(text)))
+    ]
     words = [(word, tuple(chunk)) for chunk in said for word in chunk]
     place = 0
     while place < len(words):
@@ -134,7 +137,9 @@ def concepts(text: str) -> list[tuple[str, ...]]:
         else:
             word, chunk = words[place]
             length = 1
-            if len(chunk) > 1 and phrase[0] == chunk[0]:  # an identifier: as a whole, or a meaningful part of it
+            if (
+                len(chunk) > 1 and phrase[0] == chunk[0]
+            ):  # an identifier: as a whole, or a meaningful part of it
                 parts = [part for part in chunk if len(part) > 2 and part not in STOP]
                 found.setdefault(chunk, ("".join(chunk), " ".join(chunk), *parts))
                 length = len(chunk)

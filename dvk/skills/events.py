@@ -84,7 +84,9 @@ def replay(events: Iterable[Event], start: Iterable[Skill] = ()) -> dict[str, Sk
     """The skills, by name in order of name, that `events` leave of `start`."""
     from dvk.records import Skill
 
-    state: dict[str, Mapping[str, Any]] = {skill.name: skill.model_dump(mode="json") for skill in start}
+    state: dict[str, Mapping[str, Any]] = {
+        skill.name: skill.model_dump(mode="json") for skill in start
+    }
     for event in events:
         for name, skill in effect(event).items():
             if skill is None:

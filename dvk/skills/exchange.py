@@ -41,7 +41,9 @@ def add(path: Path | None, files: Sequence[Path], replace: bool) -> Added:
     """Store the skills in Markdown `files`, all or none; LibraryError for a malformed file or a taken name."""
     from dvk.skills import markdown
 
-    skills = [markdown.read(file).model_copy(update={"provenance": {"source": "user"}}) for file in files]
+    skills = [
+        markdown.read(file).model_copy(update={"provenance": {"source": "user"}}) for file in files
+    ]
     names = [skill.name for skill in skills]
     for file, name in zip(files, names):
         if names.count(name) > 1:
@@ -75,7 +77,11 @@ def import_from(path: Path | None, source: Path, replace: bool) -> Imported:
 
 
 def export_to(
-    path: Path | None, target: Path, form: Literal["markdown", "jsonl", "snapshot"] | None, replace: bool, step: int = 0
+    path: Path | None,
+    target: Path,
+    form: Literal["markdown", "jsonl", "snapshot"] | None,
+    replace: bool,
+    step: int = 0,
 ) -> int:
     """Write all skills to a folder of Markdown files, to one JSONL file, or as a snapshot of daVinci-kernel's training; returns how many.
 
@@ -108,7 +114,9 @@ def export_to(
         for file, text in texts.items():
             _write(file, text)
     except OSError as error:
-        raise UsageError(f"cannot write to `{target}`: {error.strerror}", "choose a writable place") from None
+        raise UsageError(
+            f"cannot write to `{target}`: {error.strerror}", "choose a writable place"
+        ) from None
     return len(skills)
 
 
@@ -133,7 +141,9 @@ def _read(source: Path) -> tuple[list[Skill], list[str]]:
     problems: list[str] = []
     for file in files:
         try:
-            skill = markdown.read(file, sections=False).model_copy(update={"provenance": {"source": "import"}})
+            skill = markdown.read(file, sections=False).model_copy(
+                update={"provenance": {"source": "import"}}
+            )
             if skill.name in skills:
                 problems.append(f"{file}:2: `{skill.name}` again; the first one is kept")
             skills.setdefault(skill.name, skill)
@@ -144,8 +154,14 @@ def _read(source: Path) -> tuple[list[Skill], list[str]]:
 
 def _markdown(folder: Path, pattern: str) -> list[Path]:
     """Files that may be skills, without READMEs and hidden ones."""
-    found = sorted(file for file in folder.glob(pattern) if file.is_file() and file.name != "README.md")
-    return [file for file in found if not any(part.startswith(".") for part in file.relative_to(folder).parts)]
+    found = sorted(
+        file for file in folder.glob(pattern) if file.is_file() and file.name != "README.md"
+    )
+    return [
+        file
+        for file in found
+        if not any(part.startswith(".") for part in file.relative_to(folder).parts)
+    ]
 
 
 def _write(file: Path, text: str) -> None:

@@ -63,7 +63,11 @@ class LibraryChange:
 
 
 def plan(
-    skills: Sequence[Skill], usage: Known, settings: LibraryConfig, step: int, relations: Relations | None = None
+    skills: Sequence[Skill],
+    usage: Known,
+    settings: LibraryConfig,
+    step: int,
+    relations: Relations | None = None,
 ) -> list[LibraryChange]:
     """The actions of one grooming round now.
 
@@ -77,7 +81,9 @@ def plan(
     state = {skill.name: skill for skill in skills}
     known = {name: usage.get((name, "policy"), SkillUsage(name)) for name in state}
     changes = _merges(state, known, settings)
-    changes += _retirement(state, known, settings, {change.into for change in changes}) or _room(state, known, settings, step)
+    changes += _retirement(state, known, settings, {change.into for change in changes}) or _room(
+        state, known, settings, step
+    )
     return changes + _relations(state, relations or {})
 
 
@@ -86,11 +92,15 @@ def apply(library: Library, changes: Sequence[LibraryChange], step: int) -> None
     library.record_all(change.event(step) for change in changes)
 
 
-def groom(library: Library, settings: LibraryConfig, step: int | None = None, *, dry: bool = False) -> list[LibraryChange]:
+def groom(
+    library: Library, settings: LibraryConfig, step: int | None = None, *, dry: bool = False
+) -> list[LibraryChange]:
     """Plan until nothing is left to do and, unless `dry`, apply; `step` is by default that of the last event."""
     if dry:
         return _groomed(library, settings, step)[0]
-    with library.writing():  # a plan must not overwrite changes that another process makes meanwhile
+    with (
+        library.writing()
+    ):  # a plan must not overwrite changes that another process makes meanwhile
         done, now = _groomed(library, settings, step)
         apply(library, done, now)
     return done
@@ -101,11 +111,16 @@ def is_seed(skill: Skill) -> bool:
     return bool(skill.provenance.get("source") == "seed")
 
 
-def _groomed(library: Library, settings: LibraryConfig, step: int | None) -> tuple[list[LibraryChange], int]:
+def _groomed(
+    library: Library, settings: LibraryConfig, step: int | None
+) -> tuple[list[LibraryChange], int]:
     """Actions until nothing is left, and the step at which they apply."""
     skills, changed = library.list(), library.events(kinds=CHANGES)
     since = None if step is None else int(max(0.0, step - FORGOTTEN * HALF_LIFE))
-    events = sorted([*changed, *library.events(kinds=("given",), since_step=since)], key=lambda event: event.number)
+    events = sorted(
+        [*changed, *library.events(kinds=("given",), since_step=since)],
+        key=lambda event: event.number,
+    )
     now = max((event.step for event in events), default=0) if step is None else step
     done: list[LibraryChange] = []
     while changes := plan(skills, remembered(tally(events, now), skills), settings, now):
@@ -127,53 +142,99 @@ def _after(skills: Sequence[Skill], changes: Sequence[LibraryChange]) -> list[Sk
     return [state[name] for name in sorted(state)]
 
 
-def _merges(state: dict[str, Skill], known: Mapping[str, SkillUsage], settings: LibraryConfig) -> list[LibraryChange]:
+def _merges(
+    state: dict[str, Skill], known: Mapping[str, SkillUsage], settings: LibraryConfig
+) -> list[LibraryChange]:
     changes = []
     for share, one, other in near_duplicates(state, settings.duplicate_similarity):
-        if one not in state or other not in state or "restored" in (known[one].came, known[other].came):  # a user restored it: both stay
+        if (
+            one not in state
+            or other not in state
+            or "restored" in (known[one].came, known[other].came)
+        ):  # a user restored it: both stay
             continue
-        stays, goes = sorted((one, other), key=lambda name: (_kept(state[name], settings), *_proved(known[name])), reverse=True)
+        stays, goes = sorted(
+            (one, other),
+            key=lambda name: (_kept(state[name], settings), *_proved(known[name])),
+            reverse=True,
+        )
         if _kept(state[goes], settings):
             continue
         after = _joined(state[stays], state[goes])
-        changes.append(LibraryChange("merged", goes, f"{share:.0%} of its words are those of {stays}", stays, after))
+        changes.append(
+            LibraryChange(
+                "merged", goes, f"{share:.0%} of its words are those of {stays}", stays, after
+            )
+        )
         state[stays] = after
         del state[goes]
         for name, skill in list(state.items()):
             if any(goes in names for names in skill.relations.values()):
                 state[name] = _renamed(skill, goes, stays)
-                changes.append(LibraryChange("changed", name, f"{goes} is now {stays}", after=state[name]))
+                changes.append(
+                    LibraryChange("changed", name, f"{goes} is now {stays}", after=state[name])
+                )
     return changes
 
 
 def _retirement(
-    state: dict[str, Skill], known: Mapping[str, SkillUsage], settings: LibraryConfig, spared: set[str | None]
+    state: dict[str, Skill],
+    known: Mapping[str, SkillUsage],
+    settings: LibraryConfig,
+    spared: set[str | None],
 ) -> list[LibraryChange]:
     """The skill with the most harm, if one is clearly harmful."""
-    judged = (known[name] for name in sorted(state) if name not in spared and name not in settings.pinned)
-    harmful = [use for use in judged if use.trials >= settings.least_trials and use.hi is not None and use.hi < 0]
+    judged = (
+        known[name] for name in sorted(state) if name not in spared and name not in settings.pinned
+    )
+    harmful = [
+        use
+        for use in judged
+        if use.trials >= settings.least_trials and use.hi is not None and use.hi < 0
+    ]
     if not harmful:
         return []
     use = min(harmful, key=lambda use: use.hi or 0.0)
     del state[use.skill]
     ends = f"{LEVEL:.0%} interval {use.lo:+.3f} to {use.hi:+.3f}"
-    return [LibraryChange("retired", use.skill, f"stopped helping: gain {use.gain:+.3f} ({ends}) over {use.trials} trials", cause=HARM)]
+    return [
+        LibraryChange(
+            "retired",
+            use.skill,
+            f"stopped helping: gain {use.gain:+.3f} ({ends}) over {use.trials} trials",
+            cause=HARM,
+        )
+    ]
 
 
-def _room(state: dict[str, Skill], known: Mapping[str, SkillUsage], settings: LibraryConfig, step: int) -> list[LibraryChange]:
+def _room(
+    state: dict[str, Skill], known: Mapping[str, SkillUsage], settings: LibraryConfig, step: int
+) -> list[LibraryChange]:
     """Skills that may leave, the least useful first; among equals the longest unused. Newcomers last."""
     free = [name for name in state if not _kept(state[name], settings)]
 
     def order(name: str) -> tuple[bool, float, int, str]:
         use = known[name]
-        return step - use.born < GRACE, use.total, -1 if use.last_used is None else use.last_used, name
+        return (
+            step - use.born < GRACE,
+            use.total,
+            -1 if use.last_used is None else use.last_used,
+            name,
+        )
 
     changes = []
     for name in sorted(free, key=order)[: max(0, len(state) - settings.max_skills)]:
         use = known[name]
         used = "never used" if use.last_used is None else f"last used in step {use.last_used}"
         brought = f"{use.total:+.3f} over {use.trials} trials, {used}"
-        changes.append(LibraryChange("retired", name, f"made room: the library is full and it brought least ({brought})", cause=ROOM))
+        changes.append(
+            LibraryChange(
+                "retired",
+                name,
+                f"made room: the library is full and it brought least ({brought})",
+                cause=ROOM,
+            )
+        )
         del state[name]
     return changes
 
@@ -181,11 +242,21 @@ def _room(state: dict[str, Skill], known: Mapping[str, SkillUsage], settings: Li
 def _relations(state: Mapping[str, Skill], relations: Relations) -> list[LibraryChange]:
     changes = []
     for name, skill in state.items():
-        new = {kind: [other for other in names if other in state] for kind, names in relations.get(name, {}).items()}
+        new = {
+            kind: [other for other in names if other in state]
+            for kind, names in relations.get(name, {}).items()
+        }
         after = related(skill, new)
         if after != skill:
-            added = [f"{kind} {other}" for kind, names in new.items() for other in names if other not in skill.relations.get(kind, ())]
-            changes.append(LibraryChange("changed", name, f"learned: {', '.join(added)}", after=after))
+            added = [
+                f"{kind} {other}"
+                for kind, names in new.items()
+                for other in names
+                if other not in skill.relations.get(kind, ())
+            ]
+            changes.append(
+                LibraryChange("changed", name, f"learned: {', '.join(added)}", after=after)
+            )
     return changes
 
 
@@ -200,7 +271,9 @@ def _proved(use: SkillUsage) -> tuple[bool, float, int]:
 
 def _joined(stays: Skill, goes: Skill) -> Skill:
     """The skill with the other's evidence and relations added."""
-    evidence = stays.evidence + tuple(entry for entry in goes.evidence if entry not in stays.evidence)
+    evidence = stays.evidence + tuple(
+        entry for entry in goes.evidence if entry not in stays.evidence
+    )
     joined = related(stays.model_copy(update={"evidence": evidence}), goes.relations)
     return _renamed(joined, goes.name, None)
 
@@ -212,7 +285,9 @@ def _renamed(skill: Skill, old: str, new: str | None) -> Skill:
         found = {}
         for kind, names in kinds.items():
             renamed = (new if name == old else name for name in names)
-            found[kind] = tuple(dict.fromkeys(name for name in renamed if name is not None and name != skill.name))
+            found[kind] = tuple(
+                dict.fromkeys(name for name in renamed if name is not None and name != skill.name)
+            )
         return {kind: names for kind, names in found.items() if names}
 
     from dvk.skills.rows import LEARNED

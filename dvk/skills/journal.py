@@ -52,13 +52,25 @@ def write(db: Database, events: Iterable[Event]) -> None:
     from dvk.skills.rows import now
 
     time = now()
-    rows = ((e.kind, clean(e.skill), e.step, e.time or time, clean(json.dumps(e.data, ensure_ascii=False))) for e in events)
+    rows = (
+        (
+            e.kind,
+            clean(e.skill),
+            e.step,
+            e.time or time,
+            clean(json.dumps(e.data, ensure_ascii=False)),
+        )
+        for e in events
+    )
     columns = ("kind", "skill", "step", "time", "data")
     db.table("events").insert_all(dict(zip(columns, row)) for row in rows)
 
 
 def read(
-    connection: sqlite3.Connection, name: str | None, kinds: Sequence[str] | None, since_step: int | None
+    connection: sqlite3.Connection,
+    name: str | None,
+    kinds: Sequence[str] | None,
+    since_step: int | None,
 ) -> Iterator[Event]:
     """Events in their order: of one skill (those that merged another into it, too), of some kinds, from a step on."""
     sql = """SELECT * FROM events
@@ -83,7 +95,10 @@ def _data(row: sqlite3.Row) -> dict[str, Any]:
         data = None
     if not isinstance(data, dict):
         hint = "export the skills and import them into a new library"
-        raise LibraryError(f"event {row['id']} ({row['kind']} {row['skill']}) is damaged: its data is no JSON object", hint)
+        raise LibraryError(
+            f"event {row['id']} ({row['kind']} {row['skill']}) is damaged: its data is no JSON object",
+            hint,
+        )
     return data
 
 
@@ -100,7 +115,9 @@ def _complete(connection: sqlite3.Connection, event: Event) -> Event:
         if present is None and event.kind == "changed":
             raise _missing(event.skill)
         if present is not None and event.kind != "changed":
-            raise LibraryError(f"already in the library: {event.skill}", "rename it, or replace the other")
+            raise LibraryError(
+                f"already in the library: {event.skill}", "rename it, or replace the other"
+            )
         data["skill"] = _stored(data["skill"])
     if event.kind in TAKES and present is None:
         raise _missing(event.skill)
@@ -125,7 +142,10 @@ def _lost(connection: sqlite3.Connection, name: str) -> dict[str, Any]:
     """The skill called `name` as it was when it was last removed."""
     taken = [event for event in read(connection, name, TAKES, None) if event.skill == name]
     if not taken:
-        raise LibraryError(f"no skill called `{name}` was ever taken out of the library", "see `dvk skills history NAME`")
+        raise LibraryError(
+            f"no skill called `{name}` was ever taken out of the library",
+            "see `dvk skills history NAME`",
+        )
     return dict(taken[-1].data["was"])
 
 
@@ -138,4 +158,7 @@ def _stored(skill: dict[str, Any]) -> dict[str, Any]:
 
 
 def _missing(name: str) -> LibraryError:
-    return LibraryError(f"no skill called `{name}` in the library", "another process may have removed it: look again")
+    return LibraryError(
+        f"no skill called `{name}` in the library",
+        "another process may have removed it: look again",
+    )

@@ -106,7 +106,11 @@ def _tags(value: Any) -> tuple[str, ...]:
     items = value.split(",") if isinstance(value, str) else value or []
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
         raise ValueError("tags is not a list of text")
-    return tuple(dict.fromkeys(tag for item in items if (tag := " ".join(re.sub(r"[\[\],]", " ", item).split()))))
+    return tuple(
+        dict.fromkeys(
+            tag for item in items if (tag := " ".join(re.sub(r"[\[\],]", " ", item).split()))
+        )
+    )
 
 
 def _snake(name: str) -> str:

@@ -138,7 +138,9 @@ class Library:
             rows = self._rows([row for row, _ in ranked])
             passages = self._snippets([row for row, _ in ranked], words) if snippets else {}
         return [
-            Hit(rows[row]["name"], score, rows[row]["description"], passages.get(row, ""), rows[row])
+            Hit(
+                rows[row]["name"], score, rows[row]["description"], passages.get(row, ""), rows[row]
+            )
             for row, score in ranked
             if row in rows  # another process may have removed it since
         ]
@@ -151,14 +153,28 @@ class Library:
         """
         with schema.reported(self.path):
             asked = concepts(text)
-            words = ranking.count(self._connection, list(dict.fromkeys(name for names in asked for name in names)))
+            words = ranking.count(
+                self._connection, list(dict.fromkeys(name for names in asked for name in names))
+            )
             scores = dict(ranking.rank(self._connection, words, max(limit, ASKED)))
             shares = ranking.shares(self._connection, asked, list(scores))
-            best = sorted((row for row in scores if shares[row] >= FLOOR), key=lambda row: (-scores[row] * shares[row], row))[:limit]
+            best = sorted(
+                (row for row in scores if shares[row] >= FLOOR),
+                key=lambda row: (-scores[row] * shares[row], row),
+            )[:limit]
             rows = self._rows(best)
             passages = self._snippets(best, words) if snippets else {}
-        return [Hit(rows[row]["name"], scores[row] * shares[row], rows[row]["description"], passages.get(row, ""), rows[row])
-                for row in best if row in rows]
+        return [
+            Hit(
+                rows[row]["name"],
+                scores[row] * shares[row],
+                rows[row]["description"],
+                passages.get(row, ""),
+                rows[row],
+            )
+            for row in best
+            if row in rows
+        ]
 
     def frequency(self, word: str) -> int:
         """Number of skills that contain `word`, an identifier as a whole or all its parts; estimated if very common."""
@@ -175,14 +191,18 @@ class Library:
         from dvk.skills.rows import to_skill
 
         with schema.reported(self.path):
-            row = self._connection.execute("SELECT * FROM skills WHERE name = ?", (clean(name),)).fetchone()
+            row = self._connection.execute(
+                "SELECT * FROM skills WHERE name = ?", (clean(name),)
+            ).fetchone()
         if row is None:
             raise self._unknown(name)
         return to_skill(row)
 
     def __contains__(self, name: str) -> bool:
         with schema.reported(self.path):
-            found = self._connection.execute("SELECT 1 FROM skills WHERE name = ?", (clean(name),)).fetchone()
+            found = self._connection.execute(
+                "SELECT 1 FROM skills WHERE name = ?", (clean(name),)
+            ).fetchone()
         return found is not None
 
     def __len__(self) -> int:
@@ -192,20 +212,30 @@ class Library:
     def names(self) -> Sequence[str]:
         """All names, sorted."""
         with schema.reported(self.path):
-            return [row[0] for row in self._connection.execute("SELECT name FROM skills ORDER BY name")]
+            return [
+                row[0] for row in self._connection.execute("SELECT name FROM skills ORDER BY name")
+            ]
 
     def stats(self) -> dict[str, Any]:
         """How many skills: in all, by scope and tag, with a recipe, measured, unedited seeds; the file's size; events by kind."""
         with schema.reported(self.path):
             ask = self._connection.execute
-            scopes = dict(ask("SELECT scope, count(*) FROM skills GROUP BY scope ORDER BY 2 DESC, 1").fetchall())
+            scopes = dict(
+                ask(
+                    "SELECT scope, count(*) FROM skills GROUP BY scope ORDER BY 2 DESC, 1"
+                ).fetchall()
+            )
             sql = "SELECT value, count(*) FROM skills, json_each(iif(json_valid(tags), tags, '[]')) GROUP BY value ORDER BY 2 DESC, 1"
             tags = dict(ask(sql).fetchall())
             recipes = ask("SELECT count(*) FROM skills WHERE recipe IS NOT NULL").fetchone()[0]
             measured = ask("SELECT count(*) FROM skills WHERE evidence != '[]'").fetchone()[0]
             seeds = ask("SELECT count(*) FROM seeds JOIN skills USING (name, digest)").fetchone()[0]
-            events = dict(ask("SELECT kind, count(*) FROM events GROUP BY kind ORDER BY 1").fetchall())
-            size = ask("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()").fetchone()[0]
+            events = dict(
+                ask("SELECT kind, count(*) FROM events GROUP BY kind ORDER BY 1").fetchall()
+            )
+            size = ask(
+                "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
+            ).fetchone()[0]
         return {
             "path": str(self.path),
             "num_skills": sum(scopes.values()),
@@ -230,7 +260,10 @@ class Library:
                  WHERE (:scope IS NULL OR scope = :scope OR substr(scope, 1, length(:scope) + 1) = :scope || '/')
                    AND (:tag IS NULL OR EXISTS (SELECT 1 FROM json_each(skills.tags) WHERE value = :tag))
                  ORDER BY name"""
-        values = {"scope": scope if scope is None else clean(scope), "tag": tag if tag is None else clean(tag)}
+        values = {
+            "scope": scope if scope is None else clean(scope),
+            "tag": tag if tag is None else clean(tag),
+        }
         with schema.reported(self.path):
             for row in self._connection.execute(sql, values):
                 yield to_skill(row)
@@ -257,7 +290,9 @@ class Library:
         """Store `skill`; LibraryError when its name is taken and not `replace`."""
         self.add_all([skill], taken="replace" if replace else "refuse")
 
-    def add_all(self, skills: Iterable[Skill], *, taken: Literal["refuse", "replace", "keep"] = "refuse") -> Added:
+    def add_all(
+        self, skills: Iterable[Skill], *, taken: Literal["refuse", "replace", "keep"] = "refuse"
+    ) -> Added:
         """Store all of `skills` in one transaction.
 
         Args:
@@ -275,28 +310,48 @@ class Library:
             rows.setdefault(skill.name, to_row(skill))
         with schema.reported(self.path), schema.writing(self._connection) as db:
             sql = "SELECT * FROM skills WHERE name IN (SELECT value FROM json_each(?))"
-            there = {row["name"]: row for row in self._connection.execute(sql, (json.dumps(list(rows)),))}
+            there = {
+                row["name"]: row for row in self._connection.execute(sql, (json.dumps(list(rows)),))
+            }
             known = list(there)
             if known and taken == "refuse":
                 names = ", ".join(sorted(known))
-                raise LibraryError(f"already in the library: {names}", "rename them, or use --replace")
+                raise LibraryError(
+                    f"already in the library: {names}", "rename them, or use --replace"
+                )
             new = [name for name in rows if name not in known]
             db.table("skills").insert_all({**rows[name], "created_at": now()} for name in new)
-            journal.write(db, (Event("added", name, data={"skill": to_json(rows[name])}) for name in new))
-            changed = [name for name in known if taken == "replace" and not says_nothing_new(rows[name], there[name])]
-            journal.carry_out(self._connection, db, (Event("changed", name, data={"skill": to_json(rows[name])}) for name in changed))
-        return Added(tuple(new), tuple(changed), tuple(name for name in known if name not in set(changed)))
+            journal.write(
+                db, (Event("added", name, data={"skill": to_json(rows[name])}) for name in new)
+            )
+            changed = [
+                name
+                for name in known
+                if taken == "replace" and not says_nothing_new(rows[name], there[name])
+            ]
+            journal.carry_out(
+                self._connection,
+                db,
+                (Event("changed", name, data={"skill": to_json(rows[name])}) for name in changed),
+            )
+        return Added(
+            tuple(new), tuple(changed), tuple(name for name in known if name not in set(changed))
+        )
 
     def remove(self, name: str) -> None:
         """Delete the skill called `name`; LibraryError when there is none."""
         with schema.reported(self.path), schema.writing(self._connection) as db:
-            found = self._connection.execute("SELECT name FROM skills WHERE name = ?", (clean(name),)).fetchone()
+            found = self._connection.execute(
+                "SELECT name FROM skills WHERE name = ?", (clean(name),)
+            ).fetchone()
             if found is not None:
                 journal.carry_out(self._connection, db, [Event("removed", found["name"])])
         if found is None:
             raise self._unknown(name)
 
-    def record(self, kind: str, skill: str | Skill, data: Mapping[str, Any] | None = None, step: int = 0) -> None:
+    def record(
+        self, kind: str, skill: str | Skill, data: Mapping[str, Any] | None = None, step: int = 0
+    ) -> None:
         """Record one event, and apply it: see `events`, which gives each kind's effect and fields.
 
         Args:
@@ -311,7 +366,16 @@ class Library:
         if isinstance(skill, str):
             self.record_all([Event(kind, skill, step, data or {})])
         else:
-            self.record_all([Event(kind, skill.name, step, {**(data or {}), "skill": skill.model_dump(mode="json")})])
+            self.record_all(
+                [
+                    Event(
+                        kind,
+                        skill.name,
+                        step,
+                        {**(data or {}), "skill": skill.model_dump(mode="json")},
+                    )
+                ]
+            )
 
     def record_all(self, events: Iterable[Event]) -> Sequence[Event]:
         """As `record`, all of `events` in one transaction; returned as written, without their numbers."""
@@ -323,7 +387,10 @@ class Library:
         self.record("restored", name, step=step)
 
     def events(
-        self, name: str | None = None, kinds: Sequence[str] | None = None, since_step: int | None = None
+        self,
+        name: str | None = None,
+        kinds: Sequence[str] | None = None,
+        since_step: int | None = None,
     ) -> Sequence[Event]:
         """Events in order: of one skill, of some kinds, from a training step on."""
         with schema.reported(self.path):
@@ -361,13 +428,24 @@ class Library:
         sql = f"""SELECT rowid, snippet(skills_fts, {body}, ?, ?, '…', {SNIPPET_WORDS})
                   FROM skills_fts WHERE skills_fts MATCH ? AND rowid IN (SELECT value FROM json_each(?))"""
         values = (BEGIN, END, ranking.any_of(words[:SNIPPET_TERMS]), json.dumps(ids))
-        return {row: " ".join(passage.split()) for row, passage in self._connection.execute(sql, values)} if ids else {}
+        return (
+            {
+                row: " ".join(passage.split())
+                for row, passage in self._connection.execute(sql, values)
+            }
+            if ids
+            else {}
+        )
 
     def _unknown(self, name: str) -> LibraryError:
         import difflib
 
         near = difflib.get_close_matches(name, self.names(), n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else "see `dvk skills list`"
+        hint = (
+            f"did you mean {' or '.join(f'`{n}`' for n in near)}?"
+            if near
+            else "see `dvk skills list`"
+        )
         return LibraryError(f"no skill called `{name}` in `{self.path}`", hint)
 
 

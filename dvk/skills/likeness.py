@@ -15,7 +15,9 @@ _WORD = re.compile(r"[^\W_]+")
 
 def words(skill: Skill) -> frozenset[str]:
     """The distinct words of name, description and body; `num_warps` are two."""
-    return frozenset(word.lower() for word in _WORD.findall(f"{skill.name} {skill.description} {skill.body}"))
+    return frozenset(
+        word.lower() for word in _WORD.findall(f"{skill.name} {skill.description} {skill.body}")
+    )
 
 
 def likeness(one: frozenset[str], other: frozenset[str]) -> float:
@@ -32,6 +34,10 @@ def near_duplicates(skills: Mapping[str, Skill], least: float) -> list[tuple[flo
     said = {name: words(skill) for name, skill in skills.items()}
     for one, other in combinations(sorted(skills), 2):
         small, large = sorted((len(said[one]), len(said[other])))
-        if skills[one].recipe == skills[other].recipe and small >= least * large and (share := likeness(said[one], said[other])) >= least:
+        if (
+            skills[one].recipe == skills[other].recipe
+            and small >= least * large
+            and (share := likeness(said[one], said[other])) >= least
+        ):
             result.append((share, one, other))
     return sorted(result, key=lambda pair: (-pair[0], pair[1:]))

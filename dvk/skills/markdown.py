@@ -40,7 +40,9 @@ def read(path: Path, *, sections: bool = True) -> Skill:
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
-        raise LibraryError(f"cannot read `{path}`: {error.strerror}", "give a Markdown file with one skill") from None
+        raise LibraryError(
+            f"cannot read `{path}`: {error.strerror}", "give a Markdown file with one skill"
+        ) from None
     except UnicodeDecodeError:
         raise LibraryError(f"`{path}` is not UTF-8 text", "save it as UTF-8") from None
     return parse(text, str(path), sections=sections)
@@ -109,7 +111,9 @@ def _front_matter(lines: list[str], source: str) -> tuple[dict[str, object], dic
         value = value.strip()
         if not separator or key not in _KEYS:
             raise _wrong(
-                source, number, f"expected one of {', '.join(_KEYS)}, followed by a colon; found `{line[:60]}`"
+                source,
+                number,
+                f"expected one of {', '.join(_KEYS)}, followed by a colon; found `{line[:60]}`",
             )
         if key in values:
             raise _wrong(source, number, f"{key} given twice")
@@ -141,8 +145,16 @@ def _parse_list(value: str, source: str, number: int) -> tuple[str, ...]:
 def _parse_relations(value: str, source: str, number: int) -> dict[str, tuple[str, ...]]:
     inside = value[1:-1]
     found = list(_RELATION.finditer(inside))
-    if not (value.startswith("{") and value.endswith("}")) or not found or "".join(m.group() for m in found) != inside:
-        raise _wrong(source, number, f"not relations: `{value[:60]}`; write {{refines: [a], combines: [b, c]}}")
+    if (
+        not (value.startswith("{") and value.endswith("}"))
+        or not found
+        or "".join(m.group() for m in found) != inside
+    ):
+        raise _wrong(
+            source,
+            number,
+            f"not relations: `{value[:60]}`; write {{refines: [a], combines: [b, c]}}",
+        )
     return {match.group(1): _parse_list(match.group(2), source, number) for match in found}
 
 

@@ -45,10 +45,16 @@ def diff(one: Library, other: Library) -> LibraryDiff:
     before, after = ({skill.name: skill for skill in library.skills()} for library in (one, other))
     changed = {}
     for name in sorted(before.keys() & after.keys()):
-        fields = [key for key in type(before[name]).model_fields if getattr(before[name], key) != getattr(after[name], key)]
+        fields = [
+            key
+            for key in type(before[name]).model_fields
+            if getattr(before[name], key) != getattr(after[name], key)
+        ]
         if fields:
             changed[name] = fields
-    return LibraryDiff(sorted(after.keys() - before.keys()), sorted(before.keys() - after.keys()), changed)
+    return LibraryDiff(
+        sorted(after.keys() - before.keys()), sorted(before.keys() - after.keys()), changed
+    )
 
 
 def bring(into: Library, source: Library, *, replace: bool = False, step: int = 0) -> MergeResult:
@@ -64,7 +70,10 @@ def bring(into: Library, source: Library, *, replace: bool = False, step: int = 
     label = f"{source.path.resolve().parent.name}/{source.path.name}"
     known = tally(source.events())
     identity = source.identity()
-    theirs = [_told(skill, known.get((skill.name, "policy")), label, identity) for skill in source.skills()]
+    theirs = [
+        _told(skill, known.get((skill.name, "policy")), label, identity)
+        for skill in source.skills()
+    ]
     with into.writing():  # changes that another process makes meanwhile must not be lost
         return _bring(into, theirs, label, replace, step)
 
@@ -94,7 +103,9 @@ def _bring(into: Library, theirs: list[Skill], label: str, replace: bool, step: 
 
 
 def _event(kind: str, skill: Skill, origin: str, step: int) -> Event:
-    return Event(kind, skill.name, step, {"skill": skill.model_dump(mode="json"), "why": f"from {origin}"})
+    return Event(
+        kind, skill.name, step, {"skill": skill.model_dump(mode="json"), "why": f"from {origin}"}
+    )
 
 
 def _told(skill: Skill, use: SkillUsage | None, label: str, identity: str) -> Skill:
@@ -117,7 +128,11 @@ def _joined(mine: Skill, theirs: Skill) -> Skill:
     newer = {_reporter(entry) for entry in theirs.evidence} - {None}
     rest = [entry for entry in mine.evidence if _reporter(entry) not in newer]
     new = [entry for entry in theirs.evidence if entry not in rest]
-    joined = mine if _same(mine.evidence, (*rest, *new)) else mine.model_copy(update={"evidence": (*rest, *new)})
+    joined = (
+        mine
+        if _same(mine.evidence, (*rest, *new))
+        else mine.model_copy(update={"evidence": (*rest, *new)})
+    )
     return related(joined, theirs.provenance.get(LEARNED, {}))
 
 

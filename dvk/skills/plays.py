@@ -26,18 +26,29 @@ def plays(episode: Episode) -> list[Event]:
         episode: as played; with rewards on its turns if those shall be kept.
     """
     task, step = episode.task.id, episode.step
-    selections = [t for t in episode.traces if t.role == "selection" and t.turns and t.turns[-1].finish != "error"]
+    selections = [
+        t
+        for t in episode.traces
+        if t.role == "selection" and t.turns and t.turns[-1].finish != "error"
+    ]
     offered = Counter(name for trace in selections for name in trace.skills)
     chosen = Counter(name for trace in selections for name in set(trace.turns[-1].chosen))
     result = [
-        Event("given", name, step, {"role": "selection", "task": task, "offered": times, "chosen": chosen[name]})
+        Event(
+            "given",
+            name,
+            step,
+            {"role": "selection", "task": task, "offered": times, "chosen": chosen[name]},
+        )
         for name, times in offered.items()
     ]
     schemes: dict[int | None, list[Trace]] = defaultdict(list)
     for trace in episode.traces:
         if trace.role == "policy" and trace.turns and not trace.broken:
             schemes[trace.scheme].append(trace)
-    fastest = max((_best(trace) or 0.0 for traces in schemes.values() for trace in traces), default=0.0)
+    fastest = max(
+        (_best(trace) or 0.0 for traces in schemes.values() for trace in traces), default=0.0
+    )
     null = schemes.get(None, [])
     without, reward_without = _mean(map(_best, null)), _mean(map(_reward, null))
     for scheme, traces in schemes.items():
@@ -45,19 +56,30 @@ def plays(episode: Episode) -> list[Event]:
             continue
         worth = _mean(map(_best, traces))
         data = {
-            "role": "policy", "task": task, "scheme": scheme, "reward": _mean(map(_reward, traces)), "reward_without": reward_without,
+            "role": "policy",
+            "task": task,
+            "scheme": scheme,
+            "reward": _mean(map(_reward, traces)),
+            "reward_without": reward_without,
             "gain": worth - without if worth is not None and without is not None else None,
             "won": fastest > 0 and any(_best(trace) == fastest for trace in traces),
-        }  # fmt: skip
+        }
         result += _each(traces[0].skills, step, data)
     for trace in episode.traces:
         if trace.role == "summary":
-            result += _each(trace.skills, step, {"role": "summary", "task": task, "scheme": trace.scheme})
+            result += _each(
+                trace.skills, step, {"role": "summary", "task": task, "scheme": trace.scheme}
+            )
     return result
 
 
 def _each(skills: Sequence[str], step: int, data: dict[str, object]) -> list[Event]:
-    return [Event("given", name, step, {**data, "together": [other for other in skills if other != name]}) for name in skills]
+    return [
+        Event(
+            "given", name, step, {**data, "together": [other for other in skills if other != name]}
+        )
+        for name in skills
+    ]
 
 
 def _best(trace: Trace) -> float | None:

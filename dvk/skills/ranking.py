@@ -50,7 +50,9 @@ class RankedTerm(NamedTuple):
     """Rows that contain it; for a common one an estimate."""
 
 
-def rank(connection: sqlite3.Connection, counted: Sequence[RankedTerm], limit: int) -> list[tuple[int, float]]:
+def rank(
+    connection: sqlite3.Connection, counted: Sequence[RankedTerm], limit: int
+) -> list[tuple[int, float]]:
     """The best `limit` rows for the result of `count`: (id, score), best first."""
     if not counted or limit < 1:
         return []
@@ -63,7 +65,11 @@ def rank(connection: sqlite3.Connection, counted: Sequence[RankedTerm], limit: i
     telling = _telling(connection, common)[:_MAX_COMMON]
     found: dict[int, float] = {}
     if rare:
-        expression = f"({any_of(rare)}) AND ({any_of(rare)} OR {any_of(telling)})" if telling else any_of(rare)
+        expression = (
+            f"({any_of(rare)}) AND ({any_of(rare)} OR {any_of(telling)})"
+            if telling
+            else any_of(rare)
+        )
         found.update(_scored(connection, expression, limit))
     if common and len(found) < limit:
         for row, score in _rank_common(connection, telling or common[:_MAX_COMMON], limit):
@@ -94,7 +100,9 @@ def num_rows(connection: sqlite3.Connection, expression: str, *, rough: bool = F
     return max(int(number), int(number * _size(connection) / last))
 
 
-def shares(connection: sqlite3.Connection, concepts: Sequence[Sequence[str]], rows: Sequence[int]) -> dict[int, float]:
+def shares(
+    connection: sqlite3.Connection, concepts: Sequence[Sequence[str]], rows: Sequence[int]
+) -> dict[int, float]:
     """Share of a question that each of `rows` answers, 0 to 1: a concept counts by its rarity, in full if name, tags or description
     have one of its names, by `IN_BODY` if the text does."""
     size = _size(connection)
@@ -121,7 +129,9 @@ def any_of(terms: Sequence[RankedTerm]) -> str:
     return " OR ".join(f'"{term.text}"' for term in terms)
 
 
-def _rank_common(connection: sqlite3.Connection, terms: Sequence[RankedTerm], limit: int) -> list[tuple[int, float]]:
+def _rank_common(
+    connection: sqlite3.Connection, terms: Sequence[RankedTerm], limit: int
+) -> list[tuple[int, float]]:
     result: dict[int, float] = {}
     for expression in _ladder(terms):
         number = num_rows(connection, expression)

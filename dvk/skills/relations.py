@@ -75,7 +75,11 @@ def learned(skills: Iterable[Skill], events: Sequence[Event]) -> dict[str, dict[
             found[pair.other][kind].append(pair.one)
     for name, skill in there.items():
         for parent in skill.provenance.get("given", ()):
-            if parent in there and parent != name and likeness(words(skill), words(there[parent])) >= REFINES:
+            if (
+                parent in there
+                and parent != name
+                and likeness(words(skill), words(there[parent])) >= REFINES
+            ):
                 found[name]["refines"].append(parent)
     return {name: dict(kinds) for name, kinds in found.items()}
 
@@ -93,7 +97,10 @@ def joints(events: Sequence[Event]) -> list[JointEffect]:
         return []
     import numpy as np
 
-    column = {name: number for number, name in enumerate(sorted({name for _, given in plays for name in given}))}
+    column = {
+        name: number
+        for number, name in enumerate(sorted({name for _, given in plays for name in given}))
+    }
     effects = np.zeros((len(plays), len(column)))
     for row, (_, given) in enumerate(plays):
         effects[row, [column[name] for name in given]] = 1.0
@@ -111,7 +118,9 @@ def joints(events: Sequence[Event]) -> list[JointEffect]:
         excess = float(own @ rest) / size
         error = math.sqrt(max(0.0, float(np.sum((rest - excess * own) ** 2))) / degrees / size)
         half = student_quantile(0.5 + JOINT_LEVEL / 2, degrees) * error
-        result.append(JointEffect(one, other, pairs[one, other], excess, excess - half, excess + half))
+        result.append(
+            JointEffect(one, other, pairs[one, other], excess, excess - half, excess + half)
+        )
     return result
 
 
@@ -132,9 +141,15 @@ def related(skill: Skill, new: Mapping[str, Sequence[str]]) -> Skill:
                 noted.setdefault(kind, []).append(name)
     if noted == skill.provenance.get(LEARNED, {}):
         return skill
-    kept = {kind: tuple(names) for kind, names in relations.items() if names or kind in skill.relations and not skill.relations[kind]}
+    kept = {
+        kind: tuple(names)
+        for kind, names in relations.items()
+        if names or kind in skill.relations and not skill.relations[kind]
+    }
     noted = {kind: names for kind, names in noted.items() if names}
-    return skill.model_copy(update={"relations": kept, "provenance": {**skill.provenance, LEARNED: noted}})
+    return skill.model_copy(
+        update={"relations": kept, "provenance": {**skill.provenance, LEARNED: noted}}
+    )
 
 
 def _plays(events: Sequence[Event]) -> list[tuple[float, frozenset[str]]]:
@@ -142,7 +157,13 @@ def _plays(events: Sequence[Event]) -> list[tuple[float, frozenset[str]]]:
     becomes = aliases(events)
     gains: dict[tuple[int, str, frozenset[str]], list[float]] = defaultdict(list)
     for event in events:
-        if event.kind == "given" and event.data.get("role", "policy") == "policy" and event.data.get("gain") is not None:
-            names = frozenset(becomes.get(name) or name for name in (event.skill, *event.data.get("together", ())))
+        if (
+            event.kind == "given"
+            and event.data.get("role", "policy") == "policy"
+            and event.data.get("gain") is not None
+        ):
+            names = frozenset(
+                becomes.get(name) or name for name in (event.skill, *event.data.get("together", ()))
+            )
             gains[event.step, event.data.get("task", ""), names].append(event.data["gain"])
     return [(fmean(values), names) for (_, _, names), values in gains.items()]

@@ -38,12 +38,17 @@ def to_skill(row: Mapping[str, Any]) -> Skill:
         return Skill.model_validate(to_json(row))
     except (TypeError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise LibraryError(f"skill `{row['name']}` is damaged: {reason}", "remove it and add it again") from None
+        raise LibraryError(
+            f"skill `{row['name']}` is damaged: {reason}", "remove it and add it again"
+        ) from None
 
 
 def to_json(row: Mapping[str, Any]) -> dict[str, Any]:
     """The skill in `row` as JSON, unchecked: what its events carry."""
-    return {field: json.loads(row[field]) if field in _JSON else row[field] for field in Skill.model_fields}
+    return {
+        field: json.loads(row[field]) if field in _JSON else row[field]
+        for field in Skill.model_fields
+    }
 
 
 def digest(skill: Skill) -> str:
@@ -67,7 +72,10 @@ def says_nothing_new(row: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
 def authored(skill: Skill) -> dict[str, tuple[str, ...]]:
     """The skill's relations without learned ones (`relations.related` marks them)."""
     learned = skill.provenance.get(LEARNED, {})
-    kept = {kind: tuple(name for name in names if name not in learned.get(kind, ())) for kind, names in skill.relations.items()}
+    kept = {
+        kind: tuple(name for name in names if name not in learned.get(kind, ()))
+        for kind, names in skill.relations.items()
+    }
     return {kind: names for kind, names in kept.items() if names or not skill.relations[kind]}
 
 

@@ -34,7 +34,14 @@ BUSY_S = 30.0
 """Longest wait for another writer; importing 100,000 skills is one transaction a thousand, well below this."""
 RESTORE = "restore it from a backup, or move it away to start afresh"
 """Advice for a file that SQLite cannot read."""
-COLUMNS = {"name": 8.0, "description": 4.0, "tags": 6.0, "scope": 1.0, "body": 1.0, "identifiers": 2.0}
+COLUMNS = {
+    "name": 8.0,
+    "description": 4.0,
+    "tags": 6.0,
+    "scope": 1.0,
+    "body": 1.0,
+    "identifiers": 2.0,
+}
 """Indexed columns and their bm25() weights: a name or a tag is chosen for search, a body mentions much."""
 
 
@@ -63,7 +70,9 @@ def m001_skills(db: Database) -> None:
     )
     skills.create_index(["name"], unique=True)
     skills.create_index(["scope"])
-    skills.enable_fts(list(COLUMNS), tokenize="porter unicode61 remove_diacritics 2", create_triggers=True)
+    skills.enable_fts(
+        list(COLUMNS), tokenize="porter unicode61 remove_diacritics 2", create_triggers=True
+    )
     weights = ", ".join(map(str, COLUMNS.values()))
     db.execute("INSERT INTO skills_fts(skills_fts, rank) VALUES ('rank', ?)", [f"bm25({weights})"])
     db.table("seeds").create({"name": str, "digest": str}, pk="name", not_null={"digest"})
@@ -137,7 +146,9 @@ def _connect_readonly(path: Path) -> sqlite3.Connection:
         connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
     except sqlite3.OperationalError as error:
         connection.close()
-        if "locked" in str(error) or any(Path(f"{path.resolve()}{rest}").exists() for rest in ("-wal", "-journal")):
+        if "locked" in str(error) or any(
+            Path(f"{path.resolve()}{rest}").exists() for rest in ("-wal", "-journal")
+        ):
             raise
         # SQLite reads a file in WAL mode only with a log, which cannot be made here; without one no process is writing.
         connection = sqlite3.connect(f"{address}&immutable=1", uri=True, isolation_level=None)
@@ -163,7 +174,9 @@ def migrate(connection: sqlite3.Connection, db: Database) -> None:
 
 def identify(connection: sqlite3.Connection) -> None:
     """Give the library its permanent identity; the caller holds the write lock."""
-    connection.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('id', lower(hex(randomblob(16))))")
+    connection.execute(
+        "INSERT OR IGNORE INTO meta (key, value) VALUES ('id', lower(hex(randomblob(16))))"
+    )
 
 
 def identity(connection: sqlite3.Connection) -> str | None:
@@ -211,7 +224,9 @@ def reported(path: Path) -> Iterator[None]:
     except sqlite3.ProgrammingError:
         raise  # a bug of dvk, not the file's
     except sqlite3.DatabaseError as error:
-        said = str(error).partition(" with text")[0]  # Python quotes undecodable text whole: a skill's page
+        said = str(error).partition(" with text")[
+            0
+        ]  # Python quotes undecodable text whole: a skill's page
         if "locked" in said or "busy" in said:
             hint = "another process has been writing to it for long: wait for it or stop it"
         elif "readonly" in said or "unable to open" in said:
@@ -226,7 +241,9 @@ def reported(path: Path) -> Iterator[None]:
 
 
 def _recognise(connection: sqlite3.Connection, path: Path) -> None:
-    filled = connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()  # before the mark: another process may be creating it
+    filled = connection.execute(
+        "SELECT 1 FROM sqlite_master LIMIT 1"
+    ).fetchone()  # before the mark: another process may be creating it
     mark = _pragma(connection, "application_id")
     if mark != APPLICATION_ID and (mark or filled):
         hint = "give the path of a library made by `dvk skills`"
@@ -234,7 +251,9 @@ def _recognise(connection: sqlite3.Connection, path: Path) -> None:
     version = _pragma(connection, "user_version")
     if version > len(MIGRATIONS):
         hint = "upgrade dvk, or choose another library"
-        raise LibraryError(f"skill library `{path}` was written by a newer dvk (schema {version})", hint)
+        raise LibraryError(
+            f"skill library `{path}` was written by a newer dvk (schema {version})", hint
+        )
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:
@@ -243,7 +262,12 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
 
 def file_damage(connection: sqlite3.Connection) -> list[str]:
     """The first error that SQLite's own checks of the file and the search index find, and a remedy; empty when all is well."""
-    said = [line for row in connection.execute("PRAGMA quick_check") for line in row[0].splitlines() if not line.startswith("***")]
+    said = [
+        line
+        for row in connection.execute("PRAGMA quick_check")
+        for line in row[0].splitlines()
+        if not line.startswith("***")
+    ]
     if said != ["ok"]:
         return [f"file: {said[0]}; {schema.RESTORE}"]
     try:

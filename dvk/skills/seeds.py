@@ -63,9 +63,14 @@ def refresh(connection: sqlite3.Connection, db: Database) -> None:
     seeds = {skill.name: skill for skill in load()}
     for name, skill in seeds.items():
         if name not in installed and name not in present:
-            news.append(Event("added", name, data={"skill": skill.model_dump(mode="json"), "why": _WHY}))
+            news.append(
+                Event("added", name, data={"skill": skill.model_dump(mode="json"), "why": _WHY})
+            )
         elif name in untouched and installed[name] != digest(skill):
-            data = {"skill": _with_experience(skill, present[name]).model_dump(mode="json"), "why": _WHY}
+            data = {
+                "skill": _with_experience(skill, present[name]).model_dump(mode="json"),
+                "why": _WHY,
+            }
             news.append(Event("changed", name, data=data))
         memory.upsert({"name": name, "digest": digest(skill)}, pk="name")
     for name in installed.keys() - seeds.keys():
@@ -82,10 +87,16 @@ def _with_experience(skill: Skill, row: Mapping[str, Any]) -> Skill:
     from dvk.skills.rows import LEARNED, to_skill
 
     old = to_skill(row)
-    return related(skill.model_copy(update={"evidence": old.evidence}), old.provenance.get(LEARNED, {}))
+    return related(
+        skill.model_copy(update={"evidence": old.evidence}), old.provenance.get(LEARNED, {})
+    )
 
 
 def _stamp() -> str:
     with os.scandir(seed_dir()) as entries:
-        files = sorted((e.name, e.stat().st_size, e.stat().st_mtime_ns) for e in entries if e.name.endswith(".md"))
+        files = sorted(
+            (e.name, e.stat().st_size, e.stat().st_mtime_ns)
+            for e in entries
+            if e.name.endswith(".md")
+        )
     return repr(files)

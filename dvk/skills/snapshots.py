@@ -20,14 +20,21 @@ def find(path: Path, step: int | None = None) -> Path | None:
         step: the latest training step to consider; None takes the path's own, else the last.
     """
     path = path.resolve()
-    steps = [number for number, part in enumerate(path.parts) if re.fullmatch(r"global_step_\d+", part)]
+    steps = [
+        number for number, part in enumerate(path.parts) if re.fullmatch(r"global_step_\d+", part)
+    ]
     if (path / BUNDLED).is_file():
         return path / BUNDLED
     if not steps:
         return newest(path, step) or newest(path / FOLDER, step)
-    run, own = Path(*path.parts[: steps[-1]]), int(path.parts[steps[-1]].removeprefix("global_step_"))
+    run, own = (
+        Path(*path.parts[: steps[-1]]),
+        int(path.parts[steps[-1]].removeprefix("global_step_")),
+    )
     bundled = run / BUNDLED
-    return newest(run / FOLDER, own if step is None else step) or (bundled if bundled.is_file() else None)
+    return newest(run / FOLDER, own if step is None else step) or (
+        bundled if bundled.is_file() else None
+    )
 
 
 def newest(folder: Path, step: int | None = None) -> Path | None:

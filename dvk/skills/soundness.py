@@ -28,9 +28,17 @@ def faults(library: Library, recipes: Collection[str]) -> list[str]:
     except LibraryError as error:
         found.append(error.message)
     else:
-        found += [f"{name}: is there, but no event put it there as it is" for name in sorted(skills) if past.get(name) != skills[name]]
-        found += [f"{name}: should be there by the events" for name in sorted(past.keys() - skills.keys())]
-    return found + [f"{name}: {what}" for name in sorted(skills) for what in _wrong(skills[name], recipes)]
+        found += [
+            f"{name}: is there, but no event put it there as it is"
+            for name in sorted(skills)
+            if past.get(name) != skills[name]
+        ]
+        found += [
+            f"{name}: should be there by the events" for name in sorted(past.keys() - skills.keys())
+        ]
+    return found + [
+        f"{name}: {what}" for name in sorted(skills) for what in _wrong(skills[name], recipes)
+    ]
 
 
 def _wrong(skill: Skill, recipes: Collection[str]) -> list[str]:

@@ -44,7 +44,9 @@ def terms(text: str) -> list[str]:
     text = clean(text)
     words = [word.lower() for word in _WORD.findall(text)]
     pairs = [a + b for a, b in zip(words, words[1:])] if len(words) <= _MOST_PAIRED else []
-    return [term for term in dict.fromkeys([*words, *_spellings(text), *pairs]) if len(term) <= _LONGEST]
+    return [
+        term for term in dict.fromkeys([*words, *_spellings(text), *pairs]) if len(term) <= _LONGEST
+    ]
 
 
 def whole_and_parts(word: str) -> tuple[str, list[str]]:

@@ -78,7 +78,9 @@ class _Count:
     gains: dict[tuple[int, str], list[float]] = field(default_factory=lambda: defaultdict(list))
 
 
-def tally(events: Sequence[Event], step: int | None = None, *, half_life: float = HALF_LIFE) -> dict[tuple[str, str], SkillUsage]:
+def tally(
+    events: Sequence[Event], step: int | None = None, *, half_life: float = HALF_LIFE
+) -> dict[tuple[str, str], SkillUsage]:
     """The statistics of every skill that exists after `events`, as of `step`, by default that of the last event.
 
     Plays of skills that were merged into a skill count for it. Plays before a skill was restored, or added again, do not:
@@ -87,16 +89,24 @@ def tally(events: Sequence[Event], step: int | None = None, *, half_life: float 
     """
     now = max((event.step for event in events), default=0) if step is None else step
     becomes, births = aliases(events), _births(events)
-    blamed = (event for event in events if event.kind == "retired" and event.data.get("cause", HARM) == HARM)
+    blamed = (
+        event
+        for event in events
+        if event.kind == "retired" and event.data.get("cause", HARM) == HARM
+    )
     harmful = {event.skill for event in blamed if becomes[event.skill] is None}
-    counts: dict[str, dict[str, _Count]] = {name: {"policy": _Count()} for name in births if becomes[name] == name}
+    counts: dict[str, dict[str, _Count]] = {
+        name: {"policy": _Count()} for name in births if becomes[name] == name
+    }
     for place, event in enumerate(events):
         name = becomes.get(event.skill) if event.kind == "given" else None
         if name is None or name not in counts or place < births[event.skill][0]:
             continue
         if place > births[name][0] or births[name][1].kind != "restored":
             spoilt = not harmful.isdisjoint(event.data.get("together", ()))
-            _count(counts[name].setdefault(event.data.get("role", "policy"), _Count()), event, spoilt)
+            _count(
+                counts[name].setdefault(event.data.get("role", "policy"), _Count()), event, spoilt
+            )
     return {
         (name, role): _usage(name, role, count, births[name][1], now, half_life)
         for name, roles in counts.items()
@@ -125,7 +135,9 @@ def aliases(events: Iterable[Event]) -> dict[str, str | None]:
     return result
 
 
-def estimate(values: Sequence[float], weights: Sequence[float], level: float) -> tuple[float, float | None, float | None]:
+def estimate(
+    values: Sequence[float], weights: Sequence[float], level: float
+) -> tuple[float, float | None, float | None]:
     """Weighted mean with its t-interval: (mean, lo, hi).
 
     With W = Σw the trials are worth n = W² / Σw² equal ones (Kish), their variance is Σw(x − m)² / (W − Σw² / W), and the mean
@@ -136,8 +148,12 @@ def estimate(values: Sequence[float], weights: Sequence[float], level: float) ->
     size = total * total / squares
     if size < 2 - 1e-9:
         return mean, None, None
-    variance = sum(w * (x - mean) ** 2 for w, x in zip(weights, values, strict=True)) / (total - squares / total)
-    degrees = round(size - 1, 3) if size < 31 else math.floor(size - 1)  # few different ones: a quantile takes milliseconds
+    variance = sum(w * (x - mean) ** 2 for w, x in zip(weights, values, strict=True)) / (
+        total - squares / total
+    )
+    degrees = (
+        round(size - 1, 3) if size < 31 else math.floor(size - 1)
+    )  # few different ones: a quantile takes milliseconds
     half = student_quantile(0.5 + level / 2, max(1.0, degrees)) * math.sqrt(variance / size)
     return mean, mean - half, mean + half
 
@@ -163,7 +179,11 @@ def remembered(known: Known, skills: Iterable[Skill]) -> dict[tuple[str, str], S
 
 def _births(events: Sequence[Event]) -> dict[str, tuple[int, Event]]:
     """The last addition of each skill to the library: place among `events`, and the event."""
-    return {event.skill: (place, event) for place, event in enumerate(events) if event.kind in PUTS and event.kind != "changed"}
+    return {
+        event.skill: (place, event)
+        for place, event in enumerate(events)
+        if event.kind in PUTS and event.kind != "changed"
+    }
 
 
 def _count(count: _Count, event: Event, spoilt: bool) -> None:
@@ -179,13 +199,29 @@ def _count(count: _Count, event: Event, spoilt: bool) -> None:
     count.last = event.step if count.last is None else max(count.last, event.step)
 
 
-def _usage(name: str, role: str, count: _Count, birth: Event, now: int, half_life: float) -> SkillUsage:
+def _usage(
+    name: str, role: str, count: _Count, birth: Event, now: int, half_life: float
+) -> SkillUsage:
     values = [fmean(gains) for gains in count.gains.values()]
     ages = [max(0, now - step) for step, _ in count.gains]
-    newest = min(ages, default=0)  # the mean needs only ratios, and the weights of very old trials round to 0
+    newest = min(
+        ages, default=0
+    )  # the mean needs only ratios, and the weights of very old trials round to 0
     weights = [2 ** (-(age - newest) / half_life) for age in ages]
     gain, lo, hi = estimate(values, weights, LEVEL) if values else (None, None, None)
     total = 2 ** (-newest / half_life) * sum(w * x for w, x in zip(weights, values, strict=True))
     return SkillUsage(
-        name, role, count.offered, count.given, count.won, len(values), gain, lo, hi, total, birth.step, birth.kind, count.last
+        name,
+        role,
+        count.offered,
+        count.given,
+        count.won,
+        len(values),
+        gain,
+        lo,
+        hi,
+        total,
+        birth.step,
+        birth.kind,
+        count.last,
     )

@@ -108,7 +108,12 @@ def effect_size(pairs: Mapping[str, Sequence[Pair]], failed: float, level: float
             # Equal answers are judged once, so more of them lower no error: one variance counts, not their mean's.
             variance = fmean(logs.variance)
             bounded = _ratio(bounds(differences, variance, level, len(logs.written)))
-            tasks[task] = OnTask(bounded, math.exp(fmean(logs.control)), math.exp(fmean(logs.treatment)), len(differences))
+            tasks[task] = OnTask(
+                bounded,
+                math.exp(fmean(logs.control)),
+                math.exp(fmean(logs.treatment)),
+                len(differences),
+            )
             means.append(fmean(differences))
             variances.append(variance)
     total: Bounded | None = None
@@ -117,7 +122,9 @@ def effect_size(pairs: Mapping[str, Sequence[Pair]], failed: float, level: float
     elif means:
         total = _ratio(bounds(means, sum(variances) / len(variances) ** 2, level, len(means)))
     counted = sum(one.num_pairs for one in tasks.values())
-    return Gain(total, "samples" if len(means) == 1 else "tasks", tasks, counted, num_failed, num_unmeasured)
+    return Gain(
+        total, "samples" if len(means) == 1 else "tasks", tasks, counted, num_failed, num_unmeasured
+    )
 
 
 def bounds(values: Sequence[float], variance: float, level: float, count: int) -> Bounded:
@@ -148,7 +155,11 @@ def _measured(turn: Turn) -> bool:
     verdict = turn.verdict
     if verdict is not None and verdict.degenerate:
         return False
-    return verdict is None or verdict.timing is not None or verdict.status not in (Status.OK, Status.BROKEN_TASK)
+    return (
+        verdict is None
+        or verdict.timing is not None
+        or verdict.status not in (Status.OK, Status.BROKEN_TASK)
+    )
 
 
 def _timing(turn: Turn) -> Timing | None:
@@ -163,7 +174,11 @@ def _log(turn: Turn, failed: float) -> float:
 
 def _variance(turn: Turn) -> float:
     timing = _timing(turn)
-    return (math.log(timing.speedup.hi / timing.speedup.lo) / _DEVIATIONS) ** 2 if timing is not None else 0.0
+    return (
+        (math.log(timing.speedup.hi / timing.speedup.lo) / _DEVIATIONS) ** 2
+        if timing is not None
+        else 0.0
+    )
 
 
 def _written(turn: Turn) -> str:

@@ -62,7 +62,10 @@ def best(outcomes: Iterable[TaskOutcome]) -> list[TaskOutcome]:
     result: dict[str, TaskOutcome] = {}
     for outcome in outcomes:
         held = result.get(outcome.task)
-        if held is None or (outcome.correct, outcome.speedup or 0.0) > (held.correct, held.speedup or 0.0):
+        if held is None or (outcome.correct, outcome.speedup or 0.0) > (
+            held.correct,
+            held.speedup or 0.0,
+        ):
             result[outcome.task] = outcome
     return list(result.values())
 
@@ -85,12 +88,17 @@ def interval(values: Sequence[float], seed: int = 0) -> tuple[float, float] | No
         return values[0], values[0]
     drawn = np.random.default_rng(seed).integers(len(values), size=(NUM_DRAWS, len(values)))
     means = np.sort(np.asarray(values, dtype=float)[drawn].mean(axis=1))
-    return float(means[round(0.025 * (NUM_DRAWS - 1))]), float(means[round(0.975 * (NUM_DRAWS - 1))])
+    return float(means[round(0.025 * (NUM_DRAWS - 1))]), float(
+        means[round(0.975 * (NUM_DRAWS - 1))]
+    )
 
 
 def wilson(share: float, number: int) -> tuple[float, float]:
     """Return Wilson's 95 % interval of a share of `number` tasks."""
-    middle, half = share + Z * Z / (2 * number), Z * math.sqrt(share * (1 - share) / number + (Z / (2 * number)) ** 2)
+    middle, half = (
+        share + Z * Z / (2 * number),
+        Z * math.sqrt(share * (1 - share) / number + (Z / (2 * number)) ** 2),
+    )
     whole = 1 + Z * Z / number
     return max(0.0, (middle - half) / whole), min(1.0, (middle + half) / whole)
 
@@ -114,7 +122,10 @@ def gap_interval(gaps: Sequence[float], seed: int = 0) -> tuple[float, float] | 
     def added(one: float, other: float) -> float:
         return math.sqrt(one * one + other * other + 2 * against * one * other)
 
-    lo, hi = more - less - added(more - more_lo, less_hi - less), more - less + added(more_hi - more, less - less_lo)
+    lo, hi = (
+        more - less - added(more - more_lo, less_hi - less),
+        more - less + added(more_hi - more, less - less_lo),
+    )
     return _joined(drawn, (max(-1.0, lo), min(1.0, hi)))
 
 
@@ -122,7 +133,9 @@ def _joined(one: tuple[float, float], other: tuple[float, float]) -> tuple[float
     return min(one[0], other[0]), max(one[1], other[1])
 
 
-def summary(outcomes: Sequence[TaskOutcome], thresholds: Sequence[str] = THRESHOLDS) -> dict[str, Any]:
+def summary(
+    outcomes: Sequence[TaskOutcome], thresholds: Sequence[str] = THRESHOLDS
+) -> dict[str, Any]:
     """Return every score of a set of outcomes.
 
     Returns:
@@ -131,22 +144,31 @@ def summary(outcomes: Sequence[TaskOutcome], thresholds: Sequence[str] = THRESHO
         kept where nothing is faster) and its interval. Intervals are null for one task alone.
     """
     shares = {t: by_task(outcomes, lambda o, t=t: float(is_fast(o, float(t)))) for t in thresholds}  # type: ignore[misc]
-    lower = {t: by_task(outcomes, lambda o, t=t: float(is_fast(o, float(t), lower=True))) for t in thresholds}  # type: ignore[misc]
+    lower = {
+        t: by_task(outcomes, lambda o, t=t: float(is_fast(o, float(t), lower=True)))  # type: ignore[misc]
+        for t in thresholds
+    }
     timed = [math.log(o.speedup) for o in outcomes if o.correct and o.speedup]
     kept = by_task(outcomes, log_speedup)
     ends = interval(kept)
     return {
-        "num_tasks": len(kept), "num_tries": len(outcomes),
+        "num_tasks": len(kept),
+        "num_tries": len(outcomes),
         "fast_p": {t: mean(v) for t, v in shares.items()},
         "fast_p_lo": {t: mean(v) for t, v in lower.items()},
-        "fast_p_interval": {t: found and list(found) for t, found in ((t, share_interval(v)) for t, v in shares.items())},
+        "fast_p_interval": {
+            t: found and list(found)
+            for t, found in ((t, share_interval(v)) for t, v in shares.items())
+        },
         "geomean": math.exp(sum(timed) / len(timed)) if timed else None,
         "geomean_kept": math.exp(mean(kept)) if kept else None,
         "geomean_kept_interval": ends and [math.exp(end) for end in ends],
     }
 
 
-def by_group(outcomes: Sequence[TaskOutcome], dimension: str, thresholds: Sequence[str] = THRESHOLDS) -> dict[str, dict[str, Any]]:
+def by_group(
+    outcomes: Sequence[TaskOutcome], dimension: str, thresholds: Sequence[str] = THRESHOLDS
+) -> dict[str, dict[str, Any]]:
     """Return `summary` of every value of one dimension, e.g. of every category; outcomes without a value are left out."""
     groups: dict[str, list[TaskOutcome]] = defaultdict(list)
     for outcome in outcomes:
@@ -186,7 +208,9 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else math.nan
 
 
-def _task_means(outcomes: Iterable[TaskOutcome], score: Callable[[TaskOutcome], float]) -> dict[str, float]:
+def _task_means(
+    outcomes: Iterable[TaskOutcome], score: Callable[[TaskOutcome], float]
+) -> dict[str, float]:
     tries: dict[str, list[float]] = defaultdict(list)
     for outcome in outcomes:
         tries[outcome.task].append(score(outcome))

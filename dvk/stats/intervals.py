@@ -25,7 +25,10 @@ LEVEL = 0.95
 
 # ---------------------------------------------------------------- within a process
 
-def ratio_interval(reference_ms: Sequence[float], candidate_ms: Sequence[float], level: float = LEVEL) -> Interval:
+
+def ratio_interval(
+    reference_ms: Sequence[float], candidate_ms: Sequence[float], level: float = LEVEL
+) -> Interval:
     """Return the speedup of the candidate: median of reference / candidate over the pairs.
 
     Args:
@@ -69,7 +72,11 @@ def median_interval(values: Sequence[float], level: float = LEVEL) -> tuple[floa
     if not ordered or not 0 < level < 1:
         raise ValueError("no samples" if not ordered else f"not a level: {level}")
     rank, share = _ends(len(ordered), level)
-    lo = ordered[rank - 1] + (ordered[rank] - ordered[rank - 1]) * share if share else ordered[rank - 1]
+    lo = (
+        ordered[rank - 1] + (ordered[rank] - ordered[rank - 1]) * share
+        if share
+        else ordered[rank - 1]
+    )
     hi = ordered[-rank] + (ordered[-rank - 1] - ordered[-rank]) * share if share else ordered[-rank]
     middle = median(ordered)
     return middle, min(lo, middle), max(hi, middle)
@@ -79,7 +86,9 @@ def median_interval(values: Sequence[float], level: float = LEVEL) -> tuple[floa
 def _ends(count: int, level: float) -> tuple[int, float]:
     """Return the interval's lower end among `count` ordered values: rank from 1, and the fraction towards the next rank."""
     tails = _binomial_tails(count)  # tails[k]: fewer than k of `count` fair coins fall heads
-    held = [1 - 2 * tail for tail in tails]  # held[k]: level of the interval between ranks k and count + 1 - k
+    held = [
+        1 - 2 * tail for tail in tails
+    ]  # held[k]: level of the interval between ranks k and count + 1 - k
     rank = 1
     while rank + 1 < len(held) and held[rank + 1] >= level:
         rank += 1
@@ -104,6 +113,7 @@ def _logs(reference_ms: Sequence[float], candidate_ms: Sequence[float]) -> list[
 
 
 # ---------------------------------------------------------------- over processes
+
 
 def process_interval(medians: Sequence[float], level: float = LEVEL) -> Interval:
     """Return the geometric mean of per-process median speedups with its t-interval.

@@ -57,7 +57,9 @@ def _incomplete_beta(x: float, a: float, b: float) -> float:
             value *= c * d
         if abs(c * d - 1) < 1e-15:
             break
-    scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    scale = (
+        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    )
     return math.exp(scale) * value / a
 
 

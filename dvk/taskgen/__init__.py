@@ -40,7 +40,17 @@ LEVELS: Mapping[Level, float] = {"single": 0.15, "fusion": 0.6, "network": 0.25}
 DRAWS = 200
 """Programs drawn for one task before it is abandoned."""
 
-__all__ = ["LEVELS", "Generated", "Level", "Split", "collapsed", "generate", "make", "signature_of", "split_of"]
+__all__ = [
+    "LEVELS",
+    "Generated",
+    "Level",
+    "Split",
+    "collapsed",
+    "generate",
+    "make",
+    "signature_of",
+    "split_of",
+]
 
 
 class Generated(Record):
@@ -48,9 +58,15 @@ class Generated(Record):
 
     name: str = Field(description="Level, first operators and a few digits of its content.")
     level: Level = Field(description="single operator, chain, or small network.")
-    category: str = Field(description="What matters most in it: loss, softmax, norm, epilogue, …, or the network's kind.")
-    operators: tuple[str, ...] = Field(description="The generator's own operators in order; finer than families.")
-    signature: tuple[str, ...] = Field(description="Canonical sequence of operator families: decides the split.")
+    category: str = Field(
+        description="What matters most in it: loss, softmax, norm, epilogue, …, or the network's kind."
+    )
+    operators: tuple[str, ...] = Field(
+        description="The generator's own operators in order; finer than families."
+    )
+    signature: tuple[str, ...] = Field(
+        description="Canonical sequence of operator families: decides the split."
+    )
     dtype: str = Field(description="torch dtype of floating inputs and weights.")
     seed: int = Field(description="`make(seed, level, profile)` gives this task again.")
     profile: str = Field(description="What its sizes are meant for: cpu, cuda, neutral.")
@@ -63,11 +79,24 @@ class Generated(Record):
 
     def task(self, device: Device = "cpu") -> Task:
         """A `Task` for capture, not examined: `load` adds what a judge needs."""
-        return Task(id=content_hash(self.source, device), name=self.name, source=self.source, entry="Model", kind="module", device=device)
+        return Task(
+            id=content_hash(self.source, device),
+            name=self.name,
+            source=self.source,
+            entry="Model",
+            kind="module",
+            device=device,
+        )
 
 
-def generate(seed: int, count: int, *, split: Split | Literal["any"] = "train", device: str = "cuda",
-             levels: Mapping[Level, float] | None = None) -> Iterator[Generated]:
+def generate(
+    seed: int,
+    count: int,
+    *,
+    split: Split | Literal["any"] = "train",
+    device: str = "cuda",
+    levels: Mapping[Level, float] | None = None,
+) -> Iterator[Generated]:
     """Generate `count` tasks, deterministic in the arguments.
 
     Args:
@@ -119,20 +148,39 @@ def _finished(program: TaskProgram, level: Level, kind: str, seed: int, profile:
     title = f"{f'{kind.replace(chr(95), chr(32)).capitalize()}: {listed}' if kind else listed.capitalize()}."
     source = TaskWriter(program, title).source()
     name = "_".join([level, *(kind.split() if kind else operators[:3]), content_hash(source)[:6]])
-    return Generated(name=name, level=level, category=category, operators=operators, signature=signature, dtype=program.dtype, seed=seed,
-                     profile=profile, source=source)
+    return Generated(
+        name=name,
+        level=level,
+        category=category,
+        operators=operators,
+        signature=signature,
+        dtype=program.dtype,
+        seed=seed,
+        profile=profile,
+        source=source,
+    )
 
 
 _CATEGORIES = (
-    ("loss", ("loss", "cross_entropy", "cosine", "distance")), ("attention", ("product",)), ("epilogue", ("linear", "matmul", "conv")),
-    ("softmax", ("softmax", "logsumexp")), ("norm", ("layer_norm", "rms_norm", "group_norm", "instance_norm", "batch_norm", "normalize")),
-    ("pool", ("pool",)), ("reduction", ("sum", "mean", "amax", "amin", "var", "std", "norm")), ("gate", ("chunk", "glu")),
+    ("loss", ("loss", "cross_entropy", "cosine", "distance")),
+    ("attention", ("product",)),
+    ("epilogue", ("linear", "matmul", "conv")),
+    ("softmax", ("softmax", "logsumexp")),
+    ("norm", ("layer_norm", "rms_norm", "group_norm", "instance_norm", "batch_norm", "normalize")),
+    ("pool", ("pool",)),
+    ("reduction", ("sum", "mean", "amax", "amin", "var", "std", "norm")),
+    ("gate", ("chunk", "glu")),
 )
 
 
 def _category(program: TaskProgram) -> str:
     for category, words in _CATEGORIES:
-        if any(word in operator if len(word) > 4 else word == operator or operator.startswith(word + "_") for operator in program.operators
-               for word in words):
+        if any(
+            word in operator
+            if len(word) > 4
+            else word == operator or operator.startswith(word + "_")
+            for operator in program.operators
+            for word in words
+        ):
             return category
     return "pointwise"

@@ -35,11 +35,23 @@ def weight(program: TaskProgram, x: TaskValue, channels_first: bool, role: str) 
     """A learned operand for `x`; role: gain, bias or slope."""
     shape = weight_shape(program, x, channels_first)
     if role == "bias":
-        return program.parameter(shape, 0.0, program.dice.pick((0.3, 0.5)), program.dice.pick((("bias", "shift"), ("beta", "offset"))))
-    return program.parameter(shape, 1.0, 0.5, program.dice.pick((("weight", "gain"), ("gamma", "layer_scale"))))
+        return program.parameter(
+            shape,
+            0.0,
+            program.dice.pick((0.3, 0.5)),
+            program.dice.pick((("bias", "shift"), ("beta", "offset"))),
+        )
+    return program.parameter(
+        shape, 1.0, 0.5, program.dice.pick((("weight", "gain"), ("gamma", "layer_scale")))
+    )
 
 
-def other_input(program: TaskProgram, x: TaskValue, kind: str = "normal", names: tuple[str, ...] = ("y", "other", "z")) -> TaskValue:
+def other_input(
+    program: TaskProgram,
+    x: TaskValue,
+    kind: str = "normal",
+    names: tuple[str, ...] = ("y", "other", "z"),
+) -> TaskValue:
     """A further input that broadcasts to `x`: mostly of the same shape.
 
     Raises:
@@ -56,7 +68,7 @@ def other_input(program: TaskProgram, x: TaskValue, kind: str = "normal", names:
         shape = (*x.shape[:-1], ONE)
     elif style == "partial" and x.rank > 2:
         at = dice.between(1, x.rank - 2)
-        shape = (*x.shape[:at], ONE, *x.shape[at + 1:])
+        shape = (*x.shape[:at], ONE, *x.shape[at + 1 :])
     return program.input(shape, names, kind)
 
 
@@ -107,7 +119,14 @@ def combine(program: TaskProgram, x: TaskValue, y: TaskValue, kind: str) -> Task
         y = bounded(program, y, "positive")
         factors(x.sample, y.sample)
         text = dice.pick(("{0} / {1}", "torch.div({0}, {1})", "{0}.div({1})", "{0} / {1}"))
-        return program.emit("div", ("mul",), text, [x, y], mapped(lambda a, b: a / b, x.sample, y.sample), shape=shape)
+        return program.emit(
+            "div",
+            ("mul",),
+            text,
+            [x, y],
+            mapped(lambda a, b: a / b, x.sample, y.sample),
+            shape=shape,
+        )
     if kind in ("add", "sub"):
         if x is not y:
             balanced(x.sample, y.sample)
@@ -116,37 +135,72 @@ def combine(program: TaskProgram, x: TaskValue, y: TaskValue, kind: str) -> Task
             by = dice.pick((0.3, 0.5, 0.7))
             text, factor = f"torch.add({{0}}, {{1}}, alpha={by})", by
         else:
-            text = dice.pick(("{0} + {1}", "{0} + {1}", "torch.add({0}, {1})", "{0}.add({1})", "{1} + {0}") if kind == "add" else
-                             ("{0} - {1}", "{0} - {1}", "torch.sub({0}, {1})", "{0}.sub({1})"))
+            text = dice.pick(
+                ("{0} + {1}", "{0} + {1}", "torch.add({0}, {1})", "{0}.add({1})", "{1} + {0}")
+                if kind == "add"
+                else ("{0} - {1}", "{0} - {1}", "torch.sub({0}, {1})", "{0}.sub({1})")
+            )
             factor = sign
         plain = ""
         if kind == "add" and x.origin == "value" and x is not y and dice.chance(0.08):
             text, factor, plain = "{0}.add_({1})", 1, "{0} + {1}"
-        return program.emit(kind, ("add",), text, [x, y], [a + factor * b for a, b in zip(x.sample, y.sample, strict=True)], shape=shape,
-                            plain=plain, floor=_sum_floor(x, y) if kind == "add" else None)
+        return program.emit(
+            kind,
+            ("add",),
+            text,
+            [x, y],
+            [a + factor * b for a, b in zip(x.sample, y.sample, strict=True)],
+            shape=shape,
+            plain=plain,
+            floor=_sum_floor(x, y) if kind == "add" else None,
+        )
     if kind == "mul":
         factors(x.sample, y.sample)
-        text = dice.pick(("{0} * {1}", "{0} * {1}", "torch.mul({0}, {1})", "{0}.mul({1})", "{1} * {0}"))
+        text = dice.pick(
+            ("{0} * {1}", "{0} * {1}", "torch.mul({0}, {1})", "{0}.mul({1})", "{1} * {0}")
+        )
         floor = 0.0 if (x.floor or -1) >= 0 and (y.floor or -1) >= 0 else None
-        return program.emit("mul", ("mul",), text, [x, y], mapped(lambda a, b: a * b, x.sample, y.sample), shape=shape, floor=floor)
+        return program.emit(
+            "mul",
+            ("mul",),
+            text,
+            [x, y],
+            mapped(lambda a, b: a * b, x.sample, y.sample),
+            shape=shape,
+            floor=floor,
+        )
     if kind in ("max", "min"):
         chosen = sum(a > b for a, b in zip(x.sample, y.sample, strict=True))
         if not 10 <= chosen <= 54:
             raise UnfitOperands("one side always wins")
         word, function = ("maximum", max) if kind == "max" else ("minimum", min)
         text = dice.pick((f"torch.{word}({{0}}, {{1}})", f"{{0}}.{word}({{1}})"))
-        return program.emit(word, (word,), text, [x, y], mapped(function, x.sample, y.sample), shape=shape)
+        return program.emit(
+            word, (word,), text, [x, y], mapped(function, x.sample, y.sample), shape=shape
+        )
     if kind == "lerp":
         balanced(x.sample, y.sample)
         by = dice.pick((0.2, 0.3, 0.6, 0.75))
         text = dice.pick((f"torch.lerp({{0}}, {{1}}, {by})", f"{{0}}.lerp({{1}}, {by})"))
-        return program.emit("lerp", ("lerp",), text, [x, y], [a + by * (b - a) for a, b in zip(x.sample, y.sample, strict=True)],
-                            shape=shape)
+        return program.emit(
+            "lerp",
+            ("lerp",),
+            text,
+            [x, y],
+            [a + by * (b - a) for a, b in zip(x.sample, y.sample, strict=True)],
+            shape=shape,
+        )
     if kind == "logaddexp":
         balanced(x.sample, y.sample)
         text = dice.pick(("torch.logaddexp({0}, {1})", "{0}.logaddexp({1})"))
-        return program.emit("logaddexp", ("logaddexp",), text, [x, y],
-                            mapped(lambda a, b: max(a, b) + math.log1p(math.exp(-abs(a - b))), x.sample, y.sample), shape=shape)
+        return program.emit(
+            "logaddexp",
+            ("logaddexp",),
+            text,
+            [x, y],
+            mapped(lambda a, b: max(a, b) + math.log1p(math.exp(-abs(a - b))), x.sample, y.sample),
+            shape=shape,
+        )
     assert kind == "gate", kind
     return gated(program, x, y)
 
@@ -158,7 +212,16 @@ def _sum_floor(x: TaskValue, y: TaskValue) -> float | None:
 def gated(program: TaskProgram, x: TaskValue, y: TaskValue) -> TaskValue:
     """`x` times an activation of `y`."""
     dice = program.dice
-    names = {"sigmoid": 3, "silu": 3, "gelu": 2, "tanh": 1, "relu": 1, "gelu_tanh": 1, "hardsigmoid": 0.7, "softplus": 0.4}
+    names = {
+        "sigmoid": 3,
+        "silu": 3,
+        "gelu": 2,
+        "tanh": 1,
+        "relu": 1,
+        "gelu_tanh": 1,
+        "hardsigmoid": 0.7,
+        "softplus": 0.4,
+    }
     gate = unary(program, y, NAMED[dice.weighted(names)])
     return combine(program, x, gate, "mul")
 
@@ -170,18 +233,35 @@ def weighted_by(program: TaskProgram, x: TaskValue, channels_first: bool) -> Tas
     if kind == "gain":
         return combine(program, x, weight(program, x, channels_first, "gain"), "mul")
     if kind == "bias":
-        return combine(program, x, weight(program, x, channels_first, "bias"), dice.pick(("add", "add", "add", "sub")))
+        return combine(
+            program,
+            x,
+            weight(program, x, channels_first, "bias"),
+            dice.pick(("add", "add", "add", "sub")),
+        )
     if kind == "both":
-        return combine(program, combine(program, x, weight(program, x, channels_first, "gain"), "mul"),
-                       weight(program, x, channels_first, "bias"), "add")
+        return combine(
+            program,
+            combine(program, x, weight(program, x, channels_first, "gain"), "mul"),
+            weight(program, x, channels_first, "bias"),
+            "add",
+        )
     if kind == "addcmul":
-        bias, gain = weight(program, x, channels_first, "bias"), weight(program, x, channels_first, "gain")
+        bias, gain = (
+            weight(program, x, channels_first, "bias"),
+            weight(program, x, channels_first, "gain"),
+        )
         balanced(x.sample, bias.sample)
         result_shape(x, bias)
         factors(x.sample, gain.sample)
         text = dice.pick(("torch.addcmul({1}, {0}, {2})", "{1}.addcmul({0}, {2})"))
-        return program.emit("addcmul", ("addcmul",), text, [x, bias, gain],
-                            mapped(lambda a, b, c: b + a * c, x.sample, bias.sample, gain.sample))
+        return program.emit(
+            "addcmul",
+            ("addcmul",),
+            text,
+            [x, bias, gain],
+            mapped(lambda a, b, c: b + a * c, x.sample, bias.sample, gain.sample),
+        )
     return combine(program, x, weight(program, x, channels_first, "bias"), kind)
 
 
@@ -193,11 +273,22 @@ def masked(program: TaskProgram, x: TaskValue) -> TaskValue:
     form = dice.weighted({"where": 2, "fill": 2, "times": 1})
     kept = [v if keep else fill for v, keep in zip(x.sample, mask.sample, strict=True)]
     if form == "fill":
-        text = dice.pick((f"{{0}}.masked_fill(~{{1}}, {fill})", f"torch.masked_fill({{0}}, ~{{1}}, {fill})",
-                          f"{{0}}.masked_fill({{1}}.logical_not(), {fill})"))
+        text = dice.pick(
+            (
+                f"{{0}}.masked_fill(~{{1}}, {fill})",
+                f"torch.masked_fill({{0}}, ~{{1}}, {fill})",
+                f"{{0}}.masked_fill({{1}}.logical_not(), {fill})",
+            )
+        )
         return program.emit("masked_fill", ("where",), text, [x, mask], kept)
     if form == "times":
-        return program.emit("mask_times", ("mul",), "{0} * {1}", [x, mask], [v * k for v, k in zip(x.sample, mask.sample, strict=True)])
+        return program.emit(
+            "mask_times",
+            ("mul",),
+            "{0} * {1}",
+            [x, mask],
+            [v * k for v, k in zip(x.sample, mask.sample, strict=True)],
+        )
     if x.half:
         fill = 0.0
     text = dice.pick((f"torch.where({{1}}, {{0}}, {fill})", f"{{0}}.where({{1}}, {fill})"))
@@ -207,14 +298,25 @@ def masked(program: TaskProgram, x: TaskValue) -> TaskValue:
 
 def chosen(program: TaskProgram, x: TaskValue, y: TaskValue) -> TaskValue:
     """Select one value where an input's element is positive, and another elsewhere."""
-    judge = next((v for v, _ in program.dice.shuffled(program.inputs) if v.dtype == x.dtype and same(v.shape, x.shape)), None)
+    judge = next(
+        (
+            v
+            for v, _ in program.dice.shuffled(program.inputs)
+            if v.dtype == x.dtype and same(v.shape, x.shape)
+        ),
+        None,
+    )
     if judge is None or x is y or not same(x.shape, y.shape):
         raise UnfitOperands("nothing to choose by")
     balanced(x.sample, y.sample)
     sample = [a if c > 0 else b for a, b, c in zip(x.sample, y.sample, judge.sample, strict=True)]
-    return program.emit("choose", ("where",), "torch.where({2} > 0, {0}, {1})", [x, y, judge], sample)
+    return program.emit(
+        "choose", ("where",), "torch.where({2} > 0, {0}, {1})", [x, y, judge], sample
+    )
 
 
 def activated(program: TaskProgram, x: TaskValue) -> TaskValue:
     """An activation, weighted by frequency of use."""
-    return unary(program, x, program.dice.weighted({operator: operator.weight for operator in ACTIVATIONS}))
+    return unary(
+        program, x, program.dice.weighted({operator: operator.weight for operator in ACTIVATIONS})
+    )

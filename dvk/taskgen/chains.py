@@ -8,7 +8,21 @@ from functools import partial
 from dvk.taskgen import binary, heads, losses, moved, pointwise, reductions, scans, views
 from dvk.taskgen.dice import Dice
 from dvk.taskgen.program import TaskProgram
-from dvk.taskgen.sizes import BATCHES, CHANNELS, DEPTHS, HEADS, LENGTHS, SIDES, WIDTHS, DeviceProfile, Shape, count, near, up_to, width
+from dvk.taskgen.sizes import (
+    BATCHES,
+    CHANNELS,
+    DEPTHS,
+    HEADS,
+    LENGTHS,
+    SIDES,
+    WIDTHS,
+    DeviceProfile,
+    Shape,
+    count,
+    near,
+    up_to,
+    width,
+)
 from dvk.taskgen.values import TaskValue, UnfitOperands
 
 TRIES = 12
@@ -17,57 +31,97 @@ TRIES = 12
 Step = Callable[[TaskValue], TaskValue]
 
 
-def main_shape(program: TaskProgram, profile: DeviceProfile, half_range: bool = False) -> tuple[Shape, bool]:
+def main_shape(
+    program: TaskProgram, profile: DeviceProfile, half_range: bool = False
+) -> tuple[Shape, bool]:
     """Sizes of the main input, and whether its channels precede its spatial dimensions."""
     dice = program.dice
     elements = dice.log_uniform(profile.low, profile.high / (4 if half_range else 1.5))
-    layout = dice.weighted({"rows": 5, "tokens": 4, "maps": 4, "heads": 1.2, "series": 1, "volumes": 0.9, "flat": 0.3})
+    layout = dice.weighted(
+        {"rows": 5, "tokens": 4, "maps": 4, "heads": 1.2, "series": 1, "volumes": 0.9, "flat": 0.3}
+    )
     if layout == "flat":
-        return (program.constant("COUNT", near(dice, elements, (1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22)), dice.pick((37, 64, 101))),
-                ), False
+        return (
+            program.constant(
+                "COUNT",
+                near(dice, elements, (1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22)),
+                dice.pick((37, 64, 101)),
+            ),
+        ), False
     if layout == "rows":
         inner = width(dice, min(elements / 2, 65536))
         rows = near(dice, max(1.0, elements / inner), (*BATCHES, *WIDTHS))
-        return (program.constant(dice.pick(("ROWS", "BATCH", "N")), rows, dice.pick((3, 5, 6, 7))),
-                program.constant(dice.pick(("WIDTH", "FEATURES", "DIM", "COLUMNS")), inner)), False
+        return (
+            program.constant(dice.pick(("ROWS", "BATCH", "N")), rows, dice.pick((3, 5, 6, 7))),
+            program.constant(dice.pick(("WIDTH", "FEATURES", "DIM", "COLUMNS")), inner),
+        ), False
     if layout == "tokens":
         inner = width(dice, min(elements / 8, 8192))
         tokens = up_to(dice, elements / inner, LENGTHS)
         batch = max(1, round(elements / inner / tokens))
-        return (program.constant("BATCH", near(dice, batch, BATCHES), dice.pick((2, 3))),
-                program.constant(dice.pick(("TOKENS", "SEQ", "LENGTH")), tokens, dice.pick((4, 5, 7))),
-                program.constant(dice.pick(("WIDTH", "DIM", "HIDDEN_SIZE")), inner)), False
+        return (
+            program.constant("BATCH", near(dice, batch, BATCHES), dice.pick((2, 3))),
+            program.constant(dice.pick(("TOKENS", "SEQ", "LENGTH")), tokens, dice.pick((4, 5, 7))),
+            program.constant(dice.pick(("WIDTH", "DIM", "HIDDEN_SIZE")), inner),
+        ), False
     if layout == "heads":
         depth = dice.pick(DEPTHS)
         tokens = up_to(dice, elements / depth / 4, LENGTHS)
         heads_ = up_to(dice, elements / depth / tokens, HEADS)
         batch = max(1, round(elements / depth / tokens / heads_))
-        last = program.constant("DEPTH", depth) if dice.chance(0.6) else program.constant("KEYS", tokens)
+        last = (
+            program.constant("DEPTH", depth)
+            if dice.chance(0.6)
+            else program.constant("KEYS", tokens)
+        )
         batch = max(1, round(batch * depth / last.native))
-        return (program.constant("BATCH", near(dice, batch, BATCHES), 2), program.constant("HEADS", heads_, dice.pick((2, 3))),
-                program.constant("QUERIES" if last.text == "KEYS" else "TOKENS", tokens, dice.pick((4, 6))), last), False
+        return (
+            program.constant("BATCH", near(dice, batch, BATCHES), 2),
+            program.constant("HEADS", heads_, dice.pick((2, 3))),
+            program.constant(
+                "QUERIES" if last.text == "KEYS" else "TOKENS", tokens, dice.pick((4, 6))
+            ),
+            last,
+        ), False
     if layout == "volumes":
         side = up_to(dice, (elements / 8) ** (1 / 3), (4, 7, 8, 12, 14, 16, 24, 32, 56))
         channels = up_to(dice, elements / side**3, CHANNELS)
         batch = max(1, round(elements / side**3 / channels))
-        return (program.constant("BATCH", near(dice, batch, BATCHES), 2), program.constant("CHANNELS", channels),
-                program.constant("FRAMES", side, dice.pick((4, 6))), (space := program.constant("SIDE", side, dice.pick((6, 8)))),
-                space), True
+        return (
+            program.constant("BATCH", near(dice, batch, BATCHES), 2),
+            program.constant("CHANNELS", channels),
+            program.constant("FRAMES", side, dice.pick((4, 6))),
+            (space := program.constant("SIDE", side, dice.pick((6, 8)))),
+            space,
+        ), True
     if layout == "series":
         length = up_to(dice, elements / 4, (*LENGTHS, 16000, 16384))
         channels = up_to(dice, elements / length, CHANNELS)
         batch = max(1, round(elements / length / channels))
-        return (program.constant("BATCH", near(dice, batch, BATCHES), dice.pick((2, 3))), program.constant("CHANNELS", channels),
-                program.constant("LENGTH", length, dice.pick((12, 16, 17)))), True
+        return (
+            program.constant("BATCH", near(dice, batch, BATCHES), dice.pick((2, 3))),
+            program.constant("CHANNELS", channels),
+            program.constant("LENGTH", length, dice.pick((12, 16, 17))),
+        ), True
     side = up_to(dice, max(7.0, (elements / 8) ** 0.5), SIDES)
     channels = up_to(dice, elements / side**2, CHANNELS)
     batch = max(1, round(elements / side**2 / channels))
-    square = program.constant("SIDE" if dice.chance(0.6) else "HEIGHT", side, dice.pick((7, 8, 9, 12)))
+    square = program.constant(
+        "SIDE" if dice.chance(0.6) else "HEIGHT", side, dice.pick((7, 8, 9, 12))
+    )
     other = square
     if square.text == "HEIGHT":
-        other = program.constant("WIDTH", up_to(dice, side * 1.5, SIDES) if dice.chance(0.5) else side, dice.pick((8, 10, 11)))
-    return (program.constant("BATCH", near(dice, batch, BATCHES), dice.pick((2, 3))), program.constant("CHANNELS", channels), square,
-            other), True
+        other = program.constant(
+            "WIDTH",
+            up_to(dice, side * 1.5, SIDES) if dice.chance(0.5) else side,
+            dice.pick((8, 10, 11)),
+        )
+    return (
+        program.constant("BATCH", near(dice, batch, BATCHES), dice.pick((2, 3))),
+        program.constant("CHANNELS", channels),
+        square,
+        other,
+    ), True
 
 
 def main_kind(dice: Dice) -> str:
@@ -81,8 +135,13 @@ class Chain:
     def __init__(self, program: TaskProgram):
         self.program, self.dice = program, program.dice
         shape, self.channels_first = main_shape(program, program.profile)
-        self.x = program.input(shape, self.dice.pick((("x",), ("x",), ("x",), ("inputs",), ("features",), ("hidden_states",))),
-                               main_kind(self.dice))
+        self.x = program.input(
+            shape,
+            self.dice.pick(
+                (("x",), ("x",), ("x",), ("inputs",), ("features",), ("hidden_states",))
+            ),
+            main_kind(self.dice),
+        )
         self.values = [self.x]
         self.ended = False
 
@@ -116,20 +175,48 @@ class Chain:
         program, dice, first = self.program, self.dice, self.first()
         position, wide = len(program.operators), program.profile.wide
         weights = {
-            "activation": 4.0, "unary": 2.5, "number": 2.4, "weight": 2.2, "clamp": 1.0, "leaky": 0.8, "shaped": 0.4, "power": 0.3,
-            "shrink": 0.3, "residual": 2.2 if position else 0.3, "input": 2.2, "mask": 0.6, "norm": 2.2, "softmax": 1.4,
-            "statistic": 1.8, "reduce": 2.6 if left <= 3 else 0.8, "halves": 1.0, "transpose": 0.4 if position else 0.0,
-            "join": 0.3 if position else 0.0, "slice": 0.25, "choose": 0.3 if position else 0.0, "gate": 0.5 if position else 0.0,
-            "pool": 1.0 if first else 0.0, "head": 6.0 if not position else 0.25, "loss": 3.0 if left <= 2 and position else 0.0,
-            "total": 1.0 if left <= 1 and position else 0.0, "cast": 1.0 if self.x.half else 0.0,
-            "moved": 1.6 * wide, "scan": 0.6 * wide, "embedded": 0.25 * wide,
+            "activation": 4.0,
+            "unary": 2.5,
+            "number": 2.4,
+            "weight": 2.2,
+            "clamp": 1.0,
+            "leaky": 0.8,
+            "shaped": 0.4,
+            "power": 0.3,
+            "shrink": 0.3,
+            "residual": 2.2 if position else 0.3,
+            "input": 2.2,
+            "mask": 0.6,
+            "norm": 2.2,
+            "softmax": 1.4,
+            "statistic": 1.8,
+            "reduce": 2.6 if left <= 3 else 0.8,
+            "halves": 1.0,
+            "transpose": 0.4 if position else 0.0,
+            "join": 0.3 if position else 0.0,
+            "slice": 0.25,
+            "choose": 0.3 if position else 0.0,
+            "gate": 0.5 if position else 0.0,
+            "pool": 1.0 if first else 0.0,
+            "head": 6.0 if not position else 0.25,
+            "loss": 3.0 if left <= 2 and position else 0.0,
+            "total": 1.0 if left <= 1 and position else 0.0,
+            "cast": 1.0 if self.x.half else 0.0,
+            "moved": 1.6 * wide,
+            "scan": 0.6 * wide,
+            "embedded": 0.25 * wide,
             "attention": 6.0 * wide if self.x.rank == 4 and not first and not position else 0.0,
         }
         kind = dice.weighted(weights)
         steps: dict[str, Step] = {
             "activation": partial(binary.activated, program),
-            "unary": lambda x: pointwise.unary(program, x,
-                                               dice.weighted({u: u.weight for u in pointwise.UNARY if u not in pointwise.ACTIVATIONS})),
+            "unary": lambda x: pointwise.unary(
+                program,
+                x,
+                dice.weighted(
+                    {u: u.weight for u in pointwise.UNARY if u not in pointwise.ACTIVATIONS}
+                ),
+            ),
             "number": self._with_number,
             "weight": lambda x: binary.weighted_by(program, x, first),
             "clamp": partial(pointwise.clamped, program),
@@ -165,7 +252,20 @@ class Chain:
     def _with_number(self, x: TaskValue) -> TaskValue:
         program, dice = self.program, self.dice
         kind = dice.weighted({"scale": 4, "shift": 3, "divide": 1.5, "rsub": 0.8, "both": 1})
-        by = dice.pick((0.1, 0.125, 0.25, 0.5, 0.7, 1.5, 2.0, 3.0, dice.number(0.2, 2.5), dice.number(-1.5, -0.3)))
+        by = dice.pick(
+            (
+                0.1,
+                0.125,
+                0.25,
+                0.5,
+                0.7,
+                1.5,
+                2.0,
+                3.0,
+                dice.number(0.2, 2.5),
+                dice.number(-1.5, -0.3),
+            )
+        )
         if kind == "scale":
             return pointwise.scaled(program, x, by)
         if kind == "divide":
@@ -173,30 +273,59 @@ class Chain:
         if kind == "rsub":
             return pointwise.subtracted_from(program, x, dice.pick((1.0, 2.0, 0.5)))
         if kind == "both":
-            return pointwise.shifted(program, pointwise.scaled(program, x, abs(by)), dice.pick((0.1, 0.5, 1.0, -0.5)))
+            return pointwise.shifted(
+                program, pointwise.scaled(program, x, abs(by)), dice.pick((0.1, 0.5, 1.0, -0.5))
+            )
         return pointwise.shifted(program, x, dice.pick((0.1, 0.5, 1.0, 2.0, -0.25, -1.0)))
 
     def _earlier(self, x: TaskValue) -> TaskValue:
-        found = [v for v in self.values if v is not x and [d[1:] for d in v.shape] == [d[1:] for d in x.shape] and v.dtype == x.dtype]
+        found = [
+            v
+            for v in self.values
+            if v is not x
+            and [d[1:] for d in v.shape] == [d[1:] for d in x.shape]
+            and v.dtype == x.dtype
+        ]
         if not found:
             raise UnfitOperands("nothing earlier fits")
         return found[0] if self.dice.chance(0.5) else self.dice.pick(found)
 
     def _with_earlier(self, x: TaskValue) -> TaskValue:
-        kind = self.dice.weighted({"add": 6, "mul": 2, "sub": 1, "max": 0.5, "lerp": 0.5, "logaddexp": 0.3, "div": 0.3})
+        kind = self.dice.weighted(
+            {"add": 6, "mul": 2, "sub": 1, "max": 0.5, "lerp": 0.5, "logaddexp": 0.3, "div": 0.3}
+        )
         return binary.combine(self.program, x, self._earlier(x), kind)
 
     def _with_input(self, x: TaskValue) -> TaskValue:
-        kind = self.dice.weighted({"add": 5, "mul": 4, "sub": 2, "max": 0.7, "min": 0.5, "lerp": 0.8, "logaddexp": 0.4, "div": 1,
-                                   "gate": 2})
-        names = {"add": ("residual", "skip", "y"), "mul": ("scale", "y", "other"), "gate": ("gate", "g")}.get(kind, ("y", "other", "z"))
-        other = binary.other_input(self.program, x, "positive" if kind == "div" else "normal", names)
+        kind = self.dice.weighted(
+            {
+                "add": 5,
+                "mul": 4,
+                "sub": 2,
+                "max": 0.7,
+                "min": 0.5,
+                "lerp": 0.8,
+                "logaddexp": 0.4,
+                "div": 1,
+                "gate": 2,
+            }
+        )
+        names = {
+            "add": ("residual", "skip", "y"),
+            "mul": ("scale", "y", "other"),
+            "gate": ("gate", "g"),
+        }.get(kind, ("y", "other", "z"))
+        other = binary.other_input(
+            self.program, x, "positive" if kind == "div" else "normal", names
+        )
         return binary.combine(self.program, x, other, kind)
 
     def _softmax(self, x: TaskValue) -> TaskValue:
         if not x.rank:
             raise UnfitOperands("no rows")
-        dim = self.dice.weighted({x.rank - 1: 5, (1 if x.rank > 1 else 0): 1.5 if self.channels_first else 0.8, 0: 0.3})
+        dim = self.dice.weighted(
+            {x.rank - 1: 5, (1 if x.rank > 1 else 0): 1.5 if self.channels_first else 0.8, 0: 0.3}
+        )
         if x.sample and self.dice.chance(0.25):
             x = pointwise.scaled(self.program, x, self.dice.pick((0.5, 2.0, 3.0)))
         return reductions.softmax(self.program, x, dim, self.dice.chance(0.3))
@@ -205,8 +334,19 @@ class Chain:
         if not x.rank:
             raise UnfitOperands("no rows")
         dims = reductions.dims_of(self.program, x, self.first())
-        kind = self.dice.weighted({"sum": 3, "mean": 3, "amax": 2.5, "amin": 1, "var": 1, "std": 0.8, "norm": 1, "norm1": 0.4,
-                                   "logsumexp": 1.5})
+        kind = self.dice.weighted(
+            {
+                "sum": 3,
+                "mean": 3,
+                "amax": 2.5,
+                "amin": 1,
+                "var": 1,
+                "std": 0.8,
+                "norm": 1,
+                "norm1": 0.4,
+                "logsumexp": 1.5,
+            }
+        )
         y = reductions.reduce(self.program, x, kind, dims, self.dice.chance(0.35))
         if count(y.shape) < 2:
             raise UnfitOperands("one number")
@@ -216,9 +356,17 @@ class Chain:
         """Compute a few steps in float32 and convert back, as careful half-precision code does."""
         program = self.program
         wide = views.cast(program, x, "float32")
-        y = self.dice.pick((lambda v: reductions.any_norm(program, v, self.first()), self._softmax, self._with_number))(wide)
-        if any(s.arguments and s.arguments[0] is wide and any(a.origin == "held" for a in s.arguments) for s in program.statements) or any(
-                "self." in s.template for s in program.statements if wide in s.arguments):
+        y = self.dice.pick(
+            (
+                lambda v: reductions.any_norm(program, v, self.first()),
+                self._softmax,
+                self._with_number,
+            )
+        )(wide)
+        if any(
+            s.arguments and s.arguments[0] is wide and any(a.origin == "held" for a in s.arguments)
+            for s in program.statements
+        ) or any("self." in s.template for s in program.statements if wide in s.arguments):
             raise UnfitOperands("weights of another type")
         return views.cast(program, y, x.dtype)
 
@@ -232,10 +380,30 @@ def single(program: TaskProgram) -> None:
     chain = Chain(program)
     dice, x = program.dice, chain.x
     wide = program.profile.wide
-    kind = dice.weighted({"unary": 4, "activation": 4, "reduce": 4, "norm": 3.5, "softmax": 3, "clamp": 0.5, "leaky": 0.6, "weight": 0.8,
-                          "input": 1.2, "head": 1.0, "pool": 1.0 if chain.first() else 0, "loss": 2, "halves": 0.6, "shaped": 0.5,
-                          "shrink": 0.3, "mask": 0.4,
-                          "moved": 2.5 * wide, "scan": 1.5 * wide, "embedded": 0.3 * wide, "attention": 0.6 * wide})
+    kind = dice.weighted(
+        {
+            "unary": 4,
+            "activation": 4,
+            "reduce": 4,
+            "norm": 3.5,
+            "softmax": 3,
+            "clamp": 0.5,
+            "leaky": 0.6,
+            "weight": 0.8,
+            "input": 1.2,
+            "head": 1.0,
+            "pool": 1.0 if chain.first() else 0,
+            "loss": 2,
+            "halves": 0.6,
+            "shaped": 0.5,
+            "shrink": 0.3,
+            "mask": 0.4,
+            "moved": 2.5 * wide,
+            "scan": 1.5 * wide,
+            "embedded": 0.3 * wide,
+            "attention": 0.6 * wide,
+        }
+    )
     if kind == "loss":
         chain.x = losses.loss(program, x)
     else:
@@ -263,7 +431,11 @@ def fusion(program: TaskProgram) -> None:
     """
     dice = program.dice
     chain = Chain(program)
-    chain.grow(dice.weighted({2: 1.5, 3: 3, 4: 3.5, 5: 3.5, 6: 3, 7: 2.5, 8: 2, 9: 1.5, 10: 1, 11: 0.7, 12: 0.5}))
+    chain.grow(
+        dice.weighted(
+            {2: 1.5, 3: 3, 4: 3.5, 5: 3.5, 6: 3, 7: 2.5, 8: 2, 9: 1.5, 10: 1, 11: 0.7, 12: 0.5}
+        )
+    )
     if len(program.operators) < 2:
         raise UnfitOperands("too short")
     program.outputs = [chain.x]

@@ -49,11 +49,18 @@ class Dice:
 
     def normal(self) -> float:
         """A standard normal number (Box and Muller)."""
-        return math.sqrt(-2.0 * math.log(1.0 - self.random())) * math.cos(2.0 * math.pi * self.random())
+        return math.sqrt(-2.0 * math.log(1.0 - self.random())) * math.cos(
+            2.0 * math.pi * self.random()
+        )
 
     def shuffled(self, items: Sequence[Item]) -> list[Item]:
         """The items in a random order."""
-        return [item for _, _, item in sorted((self.random(), position, item) for position, item in enumerate(items))]
+        return [
+            item
+            for _, _, item in sorted(
+                (self.random(), position, item) for position, item in enumerate(items)
+            )
+        ]
 
 
 def derived(*parts: object) -> int:

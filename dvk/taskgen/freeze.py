@@ -28,7 +28,11 @@ SHORT = 30
 
 def candidates(level: Level) -> list[Generated]:
     """Held-out tasks of a level, ordered so that categories and signatures take turns."""
-    drawn = list(generate(SEED, WANTED[level] * DRAWN, split="heldout", device="neutral", levels={level: 1.0}))
+    drawn = list(
+        generate(
+            SEED, WANTED[level] * DRAWN, split="heldout", device="neutral", levels={level: 1.0}
+        )
+    )
     seen: Counter[tuple[str, ...]] = Counter()
     kinds: Counter[str] = Counter()
     ranked = []
@@ -50,11 +54,18 @@ def kept(level: Level) -> Iterator[Generated]:
     short = 0
     rest = candidates(level)
     while len(found) < WANTED[level] and rest:
-        block, rest = rest[: WANTED[level]], rest[WANTED[level]:]
+        block, rest = rest[: WANTED[level]], rest[WANTED[level] :]
         sources = [made.source for made in block]
-        for made, small, native in zip(block, hygiene(sources), hygiene(sources, native=True, per_child=40), strict=True):
+        for made, small, native in zip(
+            block, hygiene(sources), hygiene(sources, native=True, per_child=40), strict=True
+        ):
             brief = level == "fusion" and len(made.signature) < 3
-            if not (small.clean and native.clean and native.call_s and FASTEST_S < native.call_s < SLOWEST_S) or (brief and short >= SHORT):
+            if not (
+                small.clean
+                and native.clean
+                and native.call_s
+                and FASTEST_S < native.call_s < SLOWEST_S
+            ) or (brief and short >= SHORT):
                 continue
             short += brief
             found.append(made)
@@ -68,7 +79,12 @@ def main(folder: Path) -> None:
     for level in WANTED:
         for made in kept(level):
             (folder / f"{made.name}.py").write_text(made.source, encoding="utf-8")
-            index.append(made.model_dump(mode="json", include={"name", "level", "category", "signature", "seed", "profile", "dtype"}))
+            index.append(
+                made.model_dump(
+                    mode="json",
+                    include={"name", "level", "category", "signature", "seed", "profile", "dtype"},
+                )
+            )
     index.sort(key=lambda entry: str(entry["name"]))
     lines = ",\n".join(f"  {json.dumps(entry)}" for entry in index)
     (folder / "index.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")

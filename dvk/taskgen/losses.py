@@ -8,9 +8,18 @@ from dvk.taskgen.program import TaskProgram
 from dvk.taskgen.reductions import softmax
 from dvk.taskgen.values import TaskValue, UnfitOperands, mapped
 
-FAMILIES = {"mse": "mse_loss", "l1": "l1_loss", "smooth_l1": "smooth_l1_loss", "huber": "huber_loss", "bce": "bce_logits",
-            "soft_margin": "soft_margin_loss", "kl": "kl_div", "cross_entropy": "cross_entropy", "cosine": "cosine_similarity",
-            "distance": "pairwise_distance"}
+FAMILIES = {
+    "mse": "mse_loss",
+    "l1": "l1_loss",
+    "smooth_l1": "smooth_l1_loss",
+    "huber": "huber_loss",
+    "bce": "bce_logits",
+    "soft_margin": "soft_margin_loss",
+    "kl": "kl_div",
+    "cross_entropy": "cross_entropy",
+    "cosine": "cosine_similarity",
+    "distance": "pairwise_distance",
+}
 
 
 def loss(program: TaskProgram, x: TaskValue) -> TaskValue:
@@ -34,9 +43,15 @@ def loss(program: TaskProgram, x: TaskValue) -> TaskValue:
         return _by_row(program, x, kind)
     if kind == "cross_entropy":
         return _cross_entropy(program, x, reduction)
-    more, word = "", {"bce": "binary_cross_entropy_with_logits", "kl": "kl_div"}.get(kind, FAMILIES[kind])
-    target = program.input(x.shape, ("target", "labels", "reference"),
-                           {"bce": "unit", "soft_margin": "sign", "kl": "probabilities"}.get(kind, "normal"))
+    more, word = (
+        "",
+        {"bce": "binary_cross_entropy_with_logits", "kl": "kl_div"}.get(kind, FAMILIES[kind]),
+    )
+    target = program.input(
+        x.shape,
+        ("target", "labels", "reference"),
+        {"bce": "unit", "soft_margin": "sign", "kl": "probabilities"}.get(kind, "normal"),
+    )
     if kind == "kl":
         x = softmax(program, x, x.rank - 1, log=True)
         reduction = "none" if reduction == "none" else dice.pick(("sum", "batchmean"))
@@ -56,11 +71,20 @@ def loss(program: TaskProgram, x: TaskValue) -> TaskValue:
         function = _square if kind == "mse" else _distance
     each = mapped(function, x.sample, target.sample)
     families = (FAMILIES[kind], *(("mul",) if reduction == "batchmean" else ()))
-    title = {"mse": "MSELoss", "l1": "L1Loss", "smooth_l1": "SmoothL1Loss", "huber": "HuberLoss", "bce": "BCEWithLogitsLoss",
-             "soft_margin": "SoftMarginLoss", "kl": "KLDivLoss"}[kind]
+    title = {
+        "mse": "MSELoss",
+        "l1": "L1Loss",
+        "smooth_l1": "SmoothL1Loss",
+        "huber": "HuberLoss",
+        "bce": "BCEWithLogitsLoss",
+        "soft_margin": "SoftMarginLoss",
+        "kl": "KLDivLoss",
+    }[kind]
     chosen = f", reduction='{reduction}'" if reduction != "mean" or dice.chance(0.2) else ""
     if dice.chance(0.3):
-        name = program.module(f"nn.{title}({(chosen + more).removeprefix(', ')})", ("criterion", "loss"))
+        name = program.module(
+            f"nn.{title}({(chosen + more).removeprefix(', ')})", ("criterion", "loss")
+        )
         text = f"{name}({{0}}, {{1}})"
     else:
         text = f"F.{word}({{0}}, {{1}}{more}{chosen})"
@@ -87,8 +111,15 @@ def _kl(a: float, b: float) -> float:
     return b * (math.log(b) - a) if b > 0 else 0.0
 
 
-def _finished(program: TaskProgram, name: str, families: tuple[str, ...], text: str, arguments: list[TaskValue], each: list[float],
-              reduction: str) -> TaskValue:
+def _finished(
+    program: TaskProgram,
+    name: str,
+    families: tuple[str, ...],
+    text: str,
+    arguments: list[TaskValue],
+    each: list[float],
+    reduction: str,
+) -> TaskValue:
     if reduction == "none":
         return program.emit(name, families, text, arguments, each)
     program.whole = True
@@ -103,12 +134,27 @@ def _by_row(program: TaskProgram, x: TaskValue, kind: str) -> TaskValue:
         if x.shape[1].native > 2048:
             raise UnfitOperands("angles of long rows are all alike")
         sample = program.normal_sample(0.0, 1 / math.sqrt(x.shape[1].native))
-        text = program.dice.pick(("F.cosine_similarity({0}, {1}, dim=-1)", "F.cosine_similarity({0}, {1}, dim=1)"))
-        return program.emit("cosine_similarity", ("cosine_similarity",), text, [x, other], sample, shape=x.shape[:1])
-    size = math.sqrt(x.shape[1].native * math.fsum((a - b) ** 2 for a, b in zip(x.sample, other.sample, strict=True)) / 64)
+        text = program.dice.pick(
+            ("F.cosine_similarity({0}, {1}, dim=-1)", "F.cosine_similarity({0}, {1}, dim=1)")
+        )
+        return program.emit(
+            "cosine_similarity", ("cosine_similarity",), text, [x, other], sample, shape=x.shape[:1]
+        )
+    size = math.sqrt(
+        x.shape[1].native
+        * math.fsum((a - b) ** 2 for a, b in zip(x.sample, other.sample, strict=True))
+        / 64
+    )
     sample = tuple(size * (0.9 + 0.2 * program.dice.random()) for _ in range(64))
-    return program.emit("pairwise_distance", ("pairwise_distance",), "F.pairwise_distance({0}, {1})", [x, other], sample, shape=x.shape[:1],
-                        floor=0.0)
+    return program.emit(
+        "pairwise_distance",
+        ("pairwise_distance",),
+        "F.pairwise_distance({0}, {1})",
+        [x, other],
+        sample,
+        shape=x.shape[:1],
+        floor=0.0,
+    )
 
 
 def _cross_entropy(program: TaskProgram, x: TaskValue, reduction: str) -> TaskValue:
@@ -120,10 +166,16 @@ def _cross_entropy(program: TaskProgram, x: TaskValue, reduction: str) -> TaskVa
     width = math.log(x.shape[1].native)
     each = [width - v for v in x.sample]
     if dice.chance(0.3):
-        name = program.module(f"nn.CrossEntropyLoss({(more + chosen).removeprefix(', ')})", ("criterion", "loss"))
+        name = program.module(
+            f"nn.CrossEntropyLoss({(more + chosen).removeprefix(', ')})", ("criterion", "loss")
+        )
         text = f"{name}({{0}}, {{1}})"
     else:
         text = f"F.cross_entropy({{0}}, {{1}}{more}{chosen})"
     if reduction == "none":
-        return program.emit("cross_entropy", ("cross_entropy",), text, [x, labels], each, shape=x.shape[:1])
-    return _finished(program, "cross_entropy", ("cross_entropy",), text, [x, labels], each, reduction)
+        return program.emit(
+            "cross_entropy", ("cross_entropy",), text, [x, labels], each, shape=x.shape[:1]
+        )
+    return _finished(
+        program, "cross_entropy", ("cross_entropy",), text, [x, labels], each, reduction
+    )

@@ -49,10 +49,14 @@ def _selu(v: float) -> float:
     return 1.0507 * (v if v > 0 else 1.67326 * math.expm1(v))
 
 
-def _forms(name: str, *more: str, module: str = "", functional: bool = False, inplace: bool = False) -> tuple[str, ...]:
+def _forms(
+    name: str, *more: str, module: str = "", functional: bool = False, inplace: bool = False
+) -> tuple[str, ...]:
     found = [f"torch.{name}({{0}})", f"{{0}}.{name}()"]
     if functional:
-        found = [f"F.{name}({{0}})"] + (found if name in ("relu", "sigmoid", "tanh", "celu", "selu") else [])
+        found = [f"F.{name}({{0}})"] + (
+            found if name in ("relu", "sigmoid", "tanh", "celu", "selu") else []
+        )
         found = [f for f in found if name not in ("celu", "selu") or not f.startswith("{0}")]
     if inplace:
         found += [f"torch.{name}_({{0}})!"] if not functional or name == "relu" else []
@@ -62,31 +66,109 @@ def _forms(name: str, *more: str, module: str = "", functional: bool = False, in
 
 
 UNARY = (
-    Unary("relu", lambda v: max(v, 0.0), (*_forms("relu", functional=True, module="ReLU", inplace=True), "{0}.relu_()!"), floor=0.0,
-          weight=3),
-    Unary("sigmoid", _sigmoid, (*_forms("sigmoid", functional=True, module="Sigmoid"), "{0}.sigmoid_()!"),
-          floor=0.0, weight=2),
-    Unary("tanh", math.tanh, (*_forms("tanh", functional=True, module="Tanh"), "{0}.tanh_()!"), weight=2),
-    Unary("gelu", lambda v: 0.5 * v * (1 + math.erf(v / math.sqrt(2))), ("F.gelu({0})", "nn.GELU()", "F.gelu({0}, approximate='none')"),
-          weight=3),
-    Unary("gelu_tanh", _tanh_gelu, ("F.gelu({0}, approximate='tanh')", "nn.GELU(approximate='tanh')", "nn.GELU('tanh')"), ("gelu",),
-          weight=2),
-    Unary("silu", lambda v: v * _sigmoid(v), _forms("silu", functional=True, module="SiLU", inplace=True), weight=3),
-    Unary("swish", lambda v: v * _sigmoid(v), ("{0} * torch.sigmoid({0})", "{0} * {0}.sigmoid()", "torch.sigmoid({0}) * {0}"),
-          ("sigmoid", "mul"), weight=1.5),
-    Unary("mish", lambda v: v * math.tanh(_softplus(v)), _forms("mish", functional=True, module="Mish"), weight=1.5),
-    Unary("elu", lambda v: v if v > 0 else math.expm1(v), _forms("elu", functional=True, module="ELU", inplace=True)),
-    Unary("celu", lambda v: v if v > 0 else math.expm1(v), _forms("celu", functional=True, module="CELU")),
+    Unary(
+        "relu",
+        lambda v: max(v, 0.0),
+        (*_forms("relu", functional=True, module="ReLU", inplace=True), "{0}.relu_()!"),
+        floor=0.0,
+        weight=3,
+    ),
+    Unary(
+        "sigmoid",
+        _sigmoid,
+        (*_forms("sigmoid", functional=True, module="Sigmoid"), "{0}.sigmoid_()!"),
+        floor=0.0,
+        weight=2,
+    ),
+    Unary(
+        "tanh",
+        math.tanh,
+        (*_forms("tanh", functional=True, module="Tanh"), "{0}.tanh_()!"),
+        weight=2,
+    ),
+    Unary(
+        "gelu",
+        lambda v: 0.5 * v * (1 + math.erf(v / math.sqrt(2))),
+        ("F.gelu({0})", "nn.GELU()", "F.gelu({0}, approximate='none')"),
+        weight=3,
+    ),
+    Unary(
+        "gelu_tanh",
+        _tanh_gelu,
+        ("F.gelu({0}, approximate='tanh')", "nn.GELU(approximate='tanh')", "nn.GELU('tanh')"),
+        ("gelu",),
+        weight=2,
+    ),
+    Unary(
+        "silu",
+        lambda v: v * _sigmoid(v),
+        _forms("silu", functional=True, module="SiLU", inplace=True),
+        weight=3,
+    ),
+    Unary(
+        "swish",
+        lambda v: v * _sigmoid(v),
+        ("{0} * torch.sigmoid({0})", "{0} * {0}.sigmoid()", "torch.sigmoid({0}) * {0}"),
+        ("sigmoid", "mul"),
+        weight=1.5,
+    ),
+    Unary(
+        "mish",
+        lambda v: v * math.tanh(_softplus(v)),
+        _forms("mish", functional=True, module="Mish"),
+        weight=1.5,
+    ),
+    Unary(
+        "elu",
+        lambda v: v if v > 0 else math.expm1(v),
+        _forms("elu", functional=True, module="ELU", inplace=True),
+    ),
+    Unary(
+        "celu",
+        lambda v: v if v > 0 else math.expm1(v),
+        _forms("celu", functional=True, module="CELU"),
+    ),
     Unary("selu", _selu, _forms("selu", functional=True, module="SELU")),
     Unary("softplus", _softplus, ("F.softplus({0})", "nn.Softplus()"), floor=0.0, weight=1.5),
-    Unary("softsign", lambda v: v / (1 + abs(v)), ("F.softsign({0})", "nn.Softsign()"), ("abs", "add", "mul")),
-    Unary("logsigmoid", lambda v: -_softplus(-v), ("F.logsigmoid({0})", "nn.LogSigmoid()"), ("log_sigmoid",)),
-    Unary("tanhshrink", lambda v: v - math.tanh(v), ("{0} - torch.tanh({0})", "{0} - {0}.tanh()"), ("tanh", "add"), weight=0.7),
-    Unary("relu6", lambda v: min(max(v, 0.0), 6.0), ("F.relu6({0})", "nn.ReLU6()"), ("clamp",), floor=0.0),
-    Unary("hardtanh", lambda v: min(max(v, -1.0), 1.0), ("F.hardtanh({0})", "nn.Hardtanh()", "F.hardtanh({0}, inplace=True)!"), ("clamp",)),
+    Unary(
+        "softsign",
+        lambda v: v / (1 + abs(v)),
+        ("F.softsign({0})", "nn.Softsign()"),
+        ("abs", "add", "mul"),
+    ),
+    Unary(
+        "logsigmoid",
+        lambda v: -_softplus(-v),
+        ("F.logsigmoid({0})", "nn.LogSigmoid()"),
+        ("log_sigmoid",),
+    ),
+    Unary(
+        "tanhshrink",
+        lambda v: v - math.tanh(v),
+        ("{0} - torch.tanh({0})", "{0} - {0}.tanh()"),
+        ("tanh", "add"),
+        weight=0.7,
+    ),
+    Unary(
+        "relu6",
+        lambda v: min(max(v, 0.0), 6.0),
+        ("F.relu6({0})", "nn.ReLU6()"),
+        ("clamp",),
+        floor=0.0,
+    ),
+    Unary(
+        "hardtanh",
+        lambda v: min(max(v, -1.0), 1.0),
+        ("F.hardtanh({0})", "nn.Hardtanh()", "F.hardtanh({0}, inplace=True)!"),
+        ("clamp",),
+    ),
     Unary("hardsigmoid", _hardsigmoid, ("F.hardsigmoid({0})", "nn.Hardsigmoid()"), floor=0.0),
-    Unary("hardswish", lambda v: v * _hardsigmoid(v), ("F.hardswish({0})", "nn.Hardswish()", "F.hardswish({0}, inplace=True)!"),
-          weight=1.5),
+    Unary(
+        "hardswish",
+        lambda v: v * _hardsigmoid(v),
+        ("F.hardswish({0})", "nn.Hardswish()", "F.hardswish({0}, inplace=True)!"),
+        weight=1.5,
+    ),
     Unary("exp", math.exp, _forms("exp", inplace=True), floor=0.0, weight=0.8),
     Unary("expm1", math.expm1, _forms("expm1"), weight=0.5),
     Unary("exp2", lambda v: 2.0**v, ("torch.exp2({0})", "{0}.exp2()"), floor=0.0, weight=0.5),
@@ -95,26 +177,84 @@ UNARY = (
     Unary("log2", math.log2, _forms("log2"), needs="positive", weight=0.6),
     Unary("sqrt", math.sqrt, _forms("sqrt"), floor=0.0, needs="positive"),
     Unary("rsqrt", lambda v: 1 / math.sqrt(v), _forms("rsqrt"), floor=0.0, needs="positive"),
-    Unary("reciprocal", lambda v: 1 / v, (*_forms("reciprocal"), "1.0 / {0}"), ("mul",), floor=0.0, needs="positive"),
+    Unary(
+        "reciprocal",
+        lambda v: 1 / v,
+        (*_forms("reciprocal"), "1.0 / {0}"),
+        ("mul",),
+        floor=0.0,
+        needs="positive",
+    ),
     Unary("sin", math.sin, _forms("sin")),
     Unary("cos", math.cos, _forms("cos")),
     Unary("erf", math.erf, _forms("erf"), weight=0.8),
     Unary("abs", abs, (*_forms("abs", inplace=True), "abs({0})"), floor=0.0, weight=1.2),
     Unary("neg", lambda v: -v, (*_forms("neg"), "-{0}"), ("mul",), weight=0.7),
-    Unary("square", lambda v: v * v, (*_forms("square"), "{0} ** 2", "{0}.pow(2)", "{0} * {0}", "torch.pow({0}, 2)"), ("mul",), floor=0.0,
-          weight=1.2),
-    Unary("cube", lambda v: v**3, ("{0} ** 3", "{0}.pow(3)", "torch.pow({0}, 3)"), ("mul",), weight=0.4),
-    Unary("squared_relu", lambda v: max(v, 0.0) ** 2, ("torch.relu({0}) ** 2", "F.relu({0}).square()", "torch.square({0}.relu())"),
-          ("relu", "mul"), floor=0.0),
-    Unary("quick_gelu", lambda v: v * _sigmoid(1.702 * v), ("{0} * torch.sigmoid(1.702 * {0})", "{0} * ({0} * 1.702).sigmoid()"),
-          ("mul", "sigmoid", "mul")),
-    Unary("log_of_softplus", lambda v: math.log(1 + math.exp(v)), ("torch.log(1 + torch.exp({0}))", "{0}.exp().add(1).log()"),
-          ("exp", "add", "log"), floor=0.0, weight=0.4),
+    Unary(
+        "square",
+        lambda v: v * v,
+        (*_forms("square"), "{0} ** 2", "{0}.pow(2)", "{0} * {0}", "torch.pow({0}, 2)"),
+        ("mul",),
+        floor=0.0,
+        weight=1.2,
+    ),
+    Unary(
+        "cube",
+        lambda v: v**3,
+        ("{0} ** 3", "{0}.pow(3)", "torch.pow({0}, 3)"),
+        ("mul",),
+        weight=0.4,
+    ),
+    Unary(
+        "squared_relu",
+        lambda v: max(v, 0.0) ** 2,
+        ("torch.relu({0}) ** 2", "F.relu({0}).square()", "torch.square({0}.relu())"),
+        ("relu", "mul"),
+        floor=0.0,
+    ),
+    Unary(
+        "quick_gelu",
+        lambda v: v * _sigmoid(1.702 * v),
+        ("{0} * torch.sigmoid(1.702 * {0})", "{0} * ({0} * 1.702).sigmoid()"),
+        ("mul", "sigmoid", "mul"),
+    ),
+    Unary(
+        "log_of_softplus",
+        lambda v: math.log(1 + math.exp(v)),
+        ("torch.log(1 + torch.exp({0}))", "{0}.exp().add(1).log()"),
+        ("exp", "add", "log"),
+        floor=0.0,
+        weight=0.4,
+    ),
 )
 NAMED = {unary.name: unary for unary in UNARY}
-ACTIVATIONS = tuple(u for u in UNARY if u.name in {
-    "relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "silu", "swish", "mish", "elu", "celu", "selu", "softplus", "softsign", "relu6",
-    "hardtanh", "hardswish", "hardsigmoid", "squared_relu", "quick_gelu", "logsigmoid"})
+ACTIVATIONS = tuple(
+    u
+    for u in UNARY
+    if u.name
+    in {
+        "relu",
+        "sigmoid",
+        "tanh",
+        "gelu",
+        "gelu_tanh",
+        "silu",
+        "swish",
+        "mish",
+        "elu",
+        "celu",
+        "selu",
+        "softplus",
+        "softsign",
+        "relu6",
+        "hardtanh",
+        "hardswish",
+        "hardsigmoid",
+        "squared_relu",
+        "quick_gelu",
+        "logsigmoid",
+    }
+)
 
 
 def unary(program: TaskProgram, x: TaskValue, operator: Unary) -> TaskValue:
@@ -127,7 +267,9 @@ def unary(program: TaskProgram, x: TaskValue, operator: Unary) -> TaskValue:
     if operator.needs:
         x = bounded(program, x, operator.needs)
     sample = mapped(operator.function, x.sample)
-    if max(abs(a - b) for a, b in zip(sample, x.sample, strict=True)) < 1e-3 * (max(map(abs, sample)) + 1e-9):
+    if max(abs(a - b) for a, b in zip(sample, x.sample, strict=True)) < 1e-3 * (
+        max(map(abs, sample)) + 1e-9
+    ):
         raise UnfitOperands("changes nothing")
     surfaces = [s for s in operator.surfaces if not s.endswith("!")]
     if x.origin == "value" and dice.chance(0.25):
@@ -137,8 +279,16 @@ def unary(program: TaskProgram, x: TaskValue, operator: Unary) -> TaskValue:
     surface = surface.rstrip("!")
     families = operator.families or (operator.name,)
     module = surface if surface.startswith("nn.") else ""
-    return program.emit(operator.name, families, "{m}({0})" if module else surface, [x], sample, floor=operator.floor, module=module,
-                        plain=plain)
+    return program.emit(
+        operator.name,
+        families,
+        "{m}({0})" if module else surface,
+        [x],
+        sample,
+        floor=operator.floor,
+        module=module,
+        plain=plain,
+    )
 
 
 def bounded(program: TaskProgram, x: TaskValue, needs: str) -> TaskValue:
@@ -146,7 +296,11 @@ def bounded(program: TaskProgram, x: TaskValue, needs: str) -> TaskValue:
     dice = program.dice
     floor = -math.inf if x.floor is None else x.floor
     if floor < 0:
-        x = unary(program, x, NAMED[dice.weighted({"abs": 3, "square": 2, "softplus": 1, "relu": 1, "sigmoid": 1})])
+        x = unary(
+            program,
+            x,
+            NAMED[dice.weighted({"abs": 3, "square": 2, "softplus": 1, "relu": 1, "sigmoid": 1})],
+        )
         floor = x.floor or 0.0
     if needs == "positive" and floor < 0.05:
         x = shifted(program, x, dice.pick((0.1, 0.5, 1.0)))
@@ -157,7 +311,10 @@ def shifted(program: TaskProgram, x: TaskValue, by: float) -> TaskValue:
     """`x` plus a number."""
     dice = program.dice
     number = program.number(by) if by > 0 else repr(by)
-    text = dice.pick(("{0} + %s", "%s + {0}", "torch.add({0}, %s)", "{0}.add(%s)", "{0} + %s")) % number
+    text = (
+        dice.pick(("{0} + %s", "%s + {0}", "torch.add({0}, %s)", "{0}.add(%s)", "{0} + %s"))
+        % number
+    )
     if by < 0:
         text = f"{{0}} - {-by}"
     floor = None if x.floor is None else x.floor + by
@@ -167,16 +324,31 @@ def shifted(program: TaskProgram, x: TaskValue, by: float) -> TaskValue:
 def scaled(program: TaskProgram, x: TaskValue, by: float) -> TaskValue:
     """`x` times a number."""
     number = program.number(by)
-    text = program.dice.pick(("{0} * %s", "%s * {0}", "torch.mul({0}, %s)", "{0}.mul(%s)", "{0} * %s")) % number
-    return program.emit("scale", ("mul",), text, [x], [v * by for v in x.sample],
-                        floor=0.0 if x.floor is not None and x.floor >= 0 < by else None)
+    text = (
+        program.dice.pick(("{0} * %s", "%s * {0}", "torch.mul({0}, %s)", "{0}.mul(%s)", "{0} * %s"))
+        % number
+    )
+    return program.emit(
+        "scale",
+        ("mul",),
+        text,
+        [x],
+        [v * by for v in x.sample],
+        floor=0.0 if x.floor is not None and x.floor >= 0 < by else None,
+    )
 
 
 def divided(program: TaskProgram, x: TaskValue, by: float) -> TaskValue:
     """`x` divided by a positive number."""
     text = program.dice.pick(("{0} / %s", "torch.div({0}, %s)", "{0}.div(%s)")) % program.number(by)
-    return program.emit("divide", ("mul",), text, [x], [v / by for v in x.sample],
-                        floor=0.0 if x.floor is not None and x.floor >= 0 else None)
+    return program.emit(
+        "divide",
+        ("mul",),
+        text,
+        [x],
+        [v / by for v in x.sample],
+        floor=0.0 if x.floor is not None and x.floor >= 0 else None,
+    )
 
 
 def subtracted_from(program: TaskProgram, x: TaskValue, number: float) -> TaskValue:
@@ -196,14 +368,35 @@ def clamped(program: TaskProgram, x: TaskValue) -> TaskValue:
     if low == high:
         raise UnfitOperands("too narrow")
     if kind == "low":
-        text = dice.pick((f"{{0}}.clamp(min={low})", f"torch.clamp({{0}}, min={low})", f"{{0}}.clamp_min({low})"))
-        return program.emit("clamp_min", ("clamp",), text, [x], [max(v, low) for v in x.sample], floor=low)
+        text = dice.pick(
+            (f"{{0}}.clamp(min={low})", f"torch.clamp({{0}}, min={low})", f"{{0}}.clamp_min({low})")
+        )
+        return program.emit(
+            "clamp_min", ("clamp",), text, [x], [max(v, low) for v in x.sample], floor=low
+        )
     if kind == "high":
-        text = dice.pick((f"{{0}}.clamp(max={high})", f"torch.clamp({{0}}, max={high})", f"{{0}}.clamp_max({high})"))
-        return program.emit("clamp_max", ("clamp",), text, [x], [min(v, high) for v in x.sample], floor=x.floor)
-    text = dice.pick((f"torch.clamp({{0}}, {low}, {high})", f"{{0}}.clamp({low}, {high})", f"torch.clamp({{0}}, min={low}, max={high})",
-                      f"F.hardtanh({{0}}, {low}, {high})", f"{{0}}.clip({low}, {high})"))
-    return program.emit("clamp", ("clamp",), text, [x], [min(max(v, low), high) for v in x.sample], floor=low)
+        text = dice.pick(
+            (
+                f"{{0}}.clamp(max={high})",
+                f"torch.clamp({{0}}, max={high})",
+                f"{{0}}.clamp_max({high})",
+            )
+        )
+        return program.emit(
+            "clamp_max", ("clamp",), text, [x], [min(v, high) for v in x.sample], floor=x.floor
+        )
+    text = dice.pick(
+        (
+            f"torch.clamp({{0}}, {low}, {high})",
+            f"{{0}}.clamp({low}, {high})",
+            f"torch.clamp({{0}}, min={low}, max={high})",
+            f"F.hardtanh({{0}}, {low}, {high})",
+            f"{{0}}.clip({low}, {high})",
+        )
+    )
+    return program.emit(
+        "clamp", ("clamp",), text, [x], [min(max(v, low), high) for v in x.sample], floor=low
+    )
 
 
 def leaky(program: TaskProgram, x: TaskValue) -> TaskValue:
@@ -213,26 +406,51 @@ def leaky(program: TaskProgram, x: TaskValue) -> TaskValue:
     sample = [v if v > 0 else slope * v for v in x.sample]
     form = dice.weighted({"leaky": 4, "where": 1, "prelu": 1 if x.rank >= 2 else 0})
     if form == "where":
-        text = dice.pick((f"torch.where({{0}} > 0, {{0}}, {slope} * {{0}})", f"torch.where({{0}} >= 0, {{0}}, {{0}} * {slope})"))
+        text = dice.pick(
+            (
+                f"torch.where({{0}} > 0, {{0}}, {slope} * {{0}})",
+                f"torch.where({{0}} >= 0, {{0}}, {{0}} * {slope})",
+            )
+        )
         # The branch is computed before the choice: compare, multiply, choose.
         return program.emit("where_leaky", ("where", "mul", "where"), text, [x], sample)
     if form == "prelu":
         channels = x.shape[1]
         constructor = dice.pick(("nn.PReLU()", f"nn.PReLU({channels.text})"))
-        after = ("nn.init.uniform_({}.weight, 0.1, 0.4)",) if "(" + channels.text in constructor else ()
+        after = (
+            ("nn.init.uniform_({}.weight, 0.1, 0.4)",) if "(" + channels.text in constructor else ()
+        )
         module = program.module(constructor, ("act", "prelu", "activation"), after)
-        return program.emit("prelu", ("prelu",), f"{module}({{0}})", [x], [v if v > 0 else 0.25 * v for v in x.sample])
-    text = dice.pick((f"F.leaky_relu({{0}}, {slope})", f"F.leaky_relu({{0}}, negative_slope={slope})", f"nn.LeakyReLU({slope})"))
+        return program.emit(
+            "prelu",
+            ("prelu",),
+            f"{module}({{0}})",
+            [x],
+            [v if v > 0 else 0.25 * v for v in x.sample],
+        )
+    text = dice.pick(
+        (
+            f"F.leaky_relu({{0}}, {slope})",
+            f"F.leaky_relu({{0}}, negative_slope={slope})",
+            f"nn.LeakyReLU({slope})",
+        )
+    )
     module = text if text.startswith("nn.") else ""
-    return program.emit("leaky_relu", ("leaky_relu",), "{m}({0})" if module else text, [x], sample, module=module)
+    return program.emit(
+        "leaky_relu", ("leaky_relu",), "{m}({0})" if module else text, [x], sample, module=module
+    )
 
 
 def power(program: TaskProgram, x: TaskValue) -> TaskValue:
     """A positive value to a fractional power."""
     x = bounded(program, x, "positive")
     exponent = program.dice.pick((1.5, 0.75, 0.25, 1.25, 2.5))
-    text = program.dice.pick((f"{{0}} ** {exponent}", f"torch.pow({{0}}, {exponent})", f"{{0}}.pow({exponent})"))
-    return program.emit("power", ("mul",), text, [x], mapped(lambda v: math.pow(v, exponent), x.sample), floor=0.0)
+    text = program.dice.pick(
+        (f"{{0}} ** {exponent}", f"torch.pow({{0}}, {exponent})", f"{{0}}.pow({exponent})")
+    )
+    return program.emit(
+        "power", ("mul",), text, [x], mapped(lambda v: math.pow(v, exponent), x.sample), floor=0.0
+    )
 
 
 def shrunk(program: TaskProgram, x: TaskValue) -> TaskValue:
@@ -241,7 +459,9 @@ def shrunk(program: TaskProgram, x: TaskValue) -> TaskValue:
     text = program.dice.pick((f"F.softshrink({{0}}, {reach})", f"nn.Softshrink({reach})"))
     sample = [math.copysign(max(abs(v) - reach, 0.0), v) for v in x.sample]
     module = text if text.startswith("nn.") else ""
-    return program.emit("softshrink", ("softshrink",), "{m}({0})" if module else text, [x], sample, module=module)
+    return program.emit(
+        "softshrink", ("softshrink",), "{m}({0})" if module else text, [x], sample, module=module
+    )
 
 
 def shaped(program: TaskProgram, x: TaskValue) -> TaskValue:
@@ -250,9 +470,27 @@ def shaped(program: TaskProgram, x: TaskValue) -> TaskValue:
     beta = dice.pick((0.5, 1.5, 2.0))
     if dice.chance(0.5):
         text = dice.pick((f"F.softplus({{0}}, beta={beta})", f"nn.Softplus(beta={beta})"))
-        sample, name, floor = mapped(lambda v: _softplus(beta * v) / beta, x.sample), "softplus", 0.0
+        sample, name, floor = (
+            mapped(lambda v: _softplus(beta * v) / beta, x.sample),
+            "softplus",
+            0.0,
+        )
     else:
-        text = dice.pick((f"F.elu({{0}}, {beta})", f"F.elu({{0}}, alpha={beta})", f"nn.ELU(alpha={beta})"))
-        sample, name, floor = mapped(lambda v: v if v > 0 else beta * math.expm1(v), x.sample), "elu", -beta
+        text = dice.pick(
+            (f"F.elu({{0}}, {beta})", f"F.elu({{0}}, alpha={beta})", f"nn.ELU(alpha={beta})")
+        )
+        sample, name, floor = (
+            mapped(lambda v: v if v > 0 else beta * math.expm1(v), x.sample),
+            "elu",
+            -beta,
+        )
     module = text if text.startswith("nn.") else ""
-    return program.emit(f"{name}_shaped", (name,), "{m}({0})" if module else text, [x], sample, floor=floor, module=module)
+    return program.emit(
+        f"{name}_shaped",
+        (name,),
+        "{m}({0})" if module else text,
+        [x],
+        sample,
+        floor=floor,
+        module=module,
+    )

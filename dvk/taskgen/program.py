@@ -69,13 +69,33 @@ class TaskProgram:
     @contextmanager
     def attempt(self) -> Iterator[None]:
         """Undo the block's additions if it ends in `UnfitOperands`, which propagates."""
-        kept = (dict(self.constants), list(self.inputs), list(self.held), dict(self.scalars), list(self.statements),
-                list(self.operators), list(self.families), self.eval_mode, self.whole, set(self.names))
+        kept = (
+            dict(self.constants),
+            list(self.inputs),
+            list(self.held),
+            dict(self.scalars),
+            list(self.statements),
+            list(self.operators),
+            list(self.families),
+            self.eval_mode,
+            self.whole,
+            set(self.names),
+        )
         try:
             yield
         except UnfitOperands:
-            (self.constants, self.inputs, self.held, self.scalars, self.statements, self.operators, self.families,
-             self.eval_mode, self.whole, self.names) = kept
+            (
+                self.constants,
+                self.inputs,
+                self.held,
+                self.scalars,
+                self.statements,
+                self.operators,
+                self.families,
+                self.eval_mode,
+                self.whole,
+                self.names,
+            ) = kept
             raise
 
     # -------------------------------------------------- names, sizes, numbers
@@ -95,7 +115,9 @@ class TaskProgram:
     def constant(self, name: str, native: int, small: int | None = None) -> Dim:
         """A named size."""
         name = self.unique(name)
-        dim = Dim(name, native, small_of(self.dice, native) if small is None else min(small, native))
+        dim = Dim(
+            name, native, small_of(self.dice, native) if small is None else min(small, native)
+        )
         self.constants[name] = dim
         return dim
 
@@ -103,7 +125,9 @@ class TaskProgram:
         """A number in forward: mostly literal, sometimes a constructor argument stored on self."""
         if self.dice.chance(0.85) or len(self.scalars) > 2:
             return repr(value)
-        name = self.unique(*self.dice.shuffled(("scale", "alpha", "temperature", "factor")), "coefficient")
+        name = self.unique(
+            *self.dice.shuffled(("scale", "alpha", "temperature", "factor")), "coefficient"
+        )
         self.scalars[name] = value
         return f"self.{name}"
 
@@ -125,8 +149,11 @@ class TaskProgram:
         sizes = ", ".join(d.text for d in shape)
         floor: float | None = None
         if kind == "mask":
-            text, dtype, sample = f"torch.rand({sizes}) > {dice.pick((0.2, 0.3, 0.5))}", "bool", tuple(
-                float(dice.chance(0.6)) for _ in range(64))
+            text, dtype, sample = (
+                f"torch.rand({sizes}) > {dice.pick((0.2, 0.3, 0.5))}",
+                "bool",
+                tuple(float(dice.chance(0.6)) for _ in range(64)),
+            )
         elif kind in ("unit", "positive"):
             low = 0.0 if kind == "unit" else 0.1
             floor, sample = low, tuple(low + dice.random() for _ in range(64))
@@ -156,25 +183,42 @@ class TaskProgram:
             return f"torch.randn({sizes}) * {scale}", self.normal_sample(0.0, scale)
         if style == "shifted":
             centre = dice.pick((-0.5, 0.25, 0.5, 1.0))
-            return f"torch.randn({sizes}) {'+' if centre > 0 else '-'} {abs(centre)}", self.normal_sample(0.0, 1.0, centre)
+            return (
+                f"torch.randn({sizes}) {'+' if centre > 0 else '-'} {abs(centre)}",
+                self.normal_sample(0.0, 1.0, centre),
+            )
         return f"torch.randn({sizes})", self.normal_sample()
 
     def labels(self, shape: Shape, classes: Dim) -> TaskValue:
         """Integer targets below `classes`."""
         sizes = ", ".join(d.text for d in shape)
-        value = TaskValue(shape, "int64", self.normal_sample(), "input", name=self.unique("target", "labels"))
+        value = TaskValue(
+            shape, "int64", self.normal_sample(), "input", name=self.unique("target", "labels")
+        )
         self.inputs.append((value, f"torch.randint({classes.text}, ({sizes},))"))
         return value
 
-    def parameter(self, shape: Shape, centre: float, reach: float, names: Sequence[str], buffer: bool | None = None) -> TaskValue:
+    def parameter(
+        self,
+        shape: Shape,
+        centre: float,
+        reach: float,
+        names: Sequence[str],
+        buffer: bool | None = None,
+    ) -> TaskValue:
         """A drawn weight with values in `centre` ± `reach`: never left at ones or zeros."""
         dice = self.dice
         sizes = ", ".join(d.text for d in shape)
         low, high = round(centre - reach, 3), round(centre + reach, 3)
-        texts = {f"torch.empty({sizes}).uniform_({low}, {high})": 2.0,
-                 f"torch.rand({sizes}) * {round(2 * reach, 3)}" + (f" + {low}" if low > 0 else f" - {-low}" if low else ""): 1.0}
+        texts = {
+            f"torch.empty({sizes}).uniform_({low}, {high})": 2.0,
+            f"torch.rand({sizes}) * {round(2 * reach, 3)}"
+            + (f" + {low}" if low > 0 else f" - {-low}" if low else ""): 1.0,
+        }
         if centre - 2 * reach > 0 or centre <= 0:
-            texts[f"torch.randn({sizes}) * {round(reach / 2, 3)}" + (f" + {centre}" if centre else "")] = 2.0
+            texts[
+                f"torch.randn({sizes}) * {round(reach / 2, 3)}" + (f" + {centre}" if centre else "")
+            ] = 2.0
         buffer = dice.chance(0.12) if buffer is None else buffer
         name = self.unique(*names)
         self.held.append(ConstructorItem(name, dice.weighted(texts), buffer=buffer))
@@ -192,9 +236,22 @@ class TaskProgram:
 
     # -------------------------------------------------- operators
 
-    def emit(self, operator: str, families: Sequence[str], template: str, arguments: Sequence[TaskValue], sample: Sequence[float], *,
-             shape: Shape | None = None, floor: float | None = None, dtype: str | None = None, tied: bool | None = None,
-             view: bool = False, module: str = "", plain: str = "") -> TaskValue:
+    def emit(
+        self,
+        operator: str,
+        families: Sequence[str],
+        template: str,
+        arguments: Sequence[TaskValue],
+        sample: Sequence[float],
+        *,
+        shape: Shape | None = None,
+        floor: float | None = None,
+        dtype: str | None = None,
+        tied: bool | None = None,
+        view: bool = False,
+        module: str = "",
+        plain: str = "",
+    ) -> TaskValue:
         """Add a statement with one result.
 
         Raises:
@@ -206,16 +263,27 @@ class TaskProgram:
             raise UnfitOperands("too many elements")
         if dtype != "bool":
             sample = checked(sample, dtype)
-        value = TaskValue(shape, dtype, tuple(sample), "view" if view else "value", floor,
-                      any(a.tied for a in arguments) if tied is None else tied)
+        value = TaskValue(
+            shape,
+            dtype,
+            tuple(sample),
+            "view" if view else "value",
+            floor,
+            any(a.tied for a in arguments) if tied is None else tied,
+        )
         self.statements.append(Statement(template, tuple(arguments), (value,), module, plain))
         self.operators.append(operator)
         self.families += families
         return value
 
-    def emit_several(self, template: str, argument: TaskValue, pieces: Sequence[tuple[Shape, Sample]]) -> list[TaskValue]:
+    def emit_several(
+        self, template: str, argument: TaskValue, pieces: Sequence[tuple[Shape, Sample]]
+    ) -> list[TaskValue]:
         """Add a statement with several results that are views of one value."""
-        values = [TaskValue(s, argument.dtype, sample, "view", argument.floor, argument.tied) for s, sample in pieces]
+        values = [
+            TaskValue(s, argument.dtype, sample, "view", argument.floor, argument.tied)
+            for s, sample in pieces
+        ]
         self.statements.append(Statement(template, (argument,), tuple(values)))
         self.operators.append("chunk")
         return values

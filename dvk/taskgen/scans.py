@@ -23,16 +23,27 @@ def scan(program: TaskProgram, x: TaskValue) -> TaskValue:
     length = x.shape[dim]
     if min(length[1:]) < 4:
         raise UnfitOperands("too short")
-    kind = dice.weighted({"cumsum": 4, "cummax": 1, "cummin": 0.6, "cumprod": 1, "logcumsumexp": 0.8})
+    kind = dice.weighted(
+        {"cumsum": 4, "cummax": 1, "cummin": 0.6, "cumprod": 1, "logcumsumexp": 0.8}
+    )
     where = dim - x.rank if dim == x.rank - 1 and dice.chance(0.7) else dim
     families: tuple[str, ...] = (kind,)
     if kind in ("cummax", "cummin"):
         text = dice.pick((f"torch.{kind}({{0}}, dim={where})[0]", f"{{0}}.{kind}({where}).values"))
     elif kind == "cumprod":
         # Factors near 1, like survival rates and discounts: others vanish or explode within a row.
-        text, families = f"torch.cumprod(1.0 + 0.05 * torch.tanh({{0}}), dim={where})", ("tanh", "mul", "add", "cumprod")
+        text, families = (
+            f"torch.cumprod(1.0 + 0.05 * torch.tanh({{0}}), dim={where})",
+            ("tanh", "mul", "add", "cumprod"),
+        )
     else:
-        text = dice.pick((f"torch.{kind}({{0}}, dim={where})", f"{{0}}.{kind}({where})", f"{{0}}.{kind}(dim={where})"))
+        text = dice.pick(
+            (
+                f"torch.{kind}({{0}}, dim={where})",
+                f"{{0}}.{kind}({where})",
+                f"{{0}}.{kind}(dim={where})",
+            )
+        )
     first = dim == 0 and x.rank > 1
     found = [_walked(program, kind, row, length.native) for row in rows(x.sample, first)]
     rises = kind == "cumsum" and x.floor is not None and x.floor >= 0
@@ -55,4 +66,13 @@ def _walked(program: TaskProgram, kind: str, row: Sequence[float], count: int) -
         return summed
     factors = [math.tanh(v) for v in row]
     drift = math.fsum(0.05 * f - 0.00125 * f * f for f in factors) / len(row)
-    return [math.exp(min(50.0, place * drift + math.sqrt(place) * 0.05 * deviation(factors) * program.dice.normal())) for place in places]
+    return [
+        math.exp(
+            min(
+                50.0,
+                place * drift
+                + math.sqrt(place) * 0.05 * deviation(factors) * program.dice.normal(),
+            )
+        )
+        for place in places
+    ]

@@ -30,11 +30,17 @@ class Dim(NamedTuple):
 
     def plus(self, other: Dim) -> Dim:
         """The sum of two sizes."""
-        return Dim(f"{self.text} + {other.text}", self.native + other.native, self.small + other.small)
+        return Dim(
+            f"{self.text} + {other.text}", self.native + other.native, self.small + other.small
+        )
 
     def by(self, other: Dim) -> Dim:
         """The product of two sizes."""
-        return Dim(f"{self._inner()} * {other._inner()}", self.native * other.native, self.small * other.small)
+        return Dim(
+            f"{self._inner()} * {other._inner()}",
+            self.native * other.native,
+            self.small * other.small,
+        )
 
     def _inner(self) -> str:
         return f"({self.text})" if " " in self.text else self.text
@@ -83,13 +89,80 @@ PROFILES = {
     "neutral": DeviceProfile(1 << 16, 1 << 22, 8e8, 0.12, False, wide=False),
 }
 
-WIDTHS = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1152, 1280, 1536, 2048, 2560, 3072, 4096, 5120, 8192, 16384)
-AWKWARD = (31, 50, 77, 100, 127, 197, 257, 300, 331, 500, 577, 641, 1000, 1009, 1023, 1025, 1500, 2047, 2049, 3001, 4097, 10007, 32003,
-           50257)
+WIDTHS = (
+    64,
+    96,
+    128,
+    192,
+    256,
+    320,
+    384,
+    512,
+    640,
+    768,
+    1024,
+    1152,
+    1280,
+    1536,
+    2048,
+    2560,
+    3072,
+    4096,
+    5120,
+    8192,
+    16384,
+)
+AWKWARD = (
+    31,
+    50,
+    77,
+    100,
+    127,
+    197,
+    257,
+    300,
+    331,
+    500,
+    577,
+    641,
+    1000,
+    1009,
+    1023,
+    1025,
+    1500,
+    2047,
+    2049,
+    3001,
+    4097,
+    10007,
+    32003,
+    50257,
+)
 CHANNELS = (3, 8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512, 768)
 SIDES = (7, 8, 9, 13, 14, 16, 24, 27, 28, 32, 33, 48, 56, 64, 80, 96, 112, 127, 128, 160, 224, 256)
 BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 100, 128, 256, 512)
-LENGTHS = (16, 31, 49, 50, 64, 77, 100, 128, 196, 197, 256, 300, 384, 512, 577, 1000, 1024, 2048, 4096, 8192)
+LENGTHS = (
+    16,
+    31,
+    49,
+    50,
+    64,
+    77,
+    100,
+    128,
+    196,
+    197,
+    256,
+    300,
+    384,
+    512,
+    577,
+    1000,
+    1024,
+    2048,
+    4096,
+    8192,
+)
 HEADS = (2, 4, 6, 8, 12, 16, 32)
 DEPTHS = (16, 32, 40, 48, 64, 80, 96, 128)
 

@@ -96,7 +96,7 @@ def transposed(sample: Sample) -> Sample:
 def rows(sample: Sample, first: bool) -> list[Sample]:
     """The input of each of eight reductions: a row, or with `first` a column."""
     sample = transposed(sample) if first else sample
-    return [sample[SIDE * r:SIDE * r + SIDE] for r in range(SIDE)]
+    return [sample[SIDE * r : SIDE * r + SIDE] for r in range(SIDE)]
 
 
 def unrowed(values: Sequence[Sequence[float]], first: bool) -> Sample:
@@ -122,7 +122,11 @@ def reduced(dice: Dice, operation: str, row: Sample, count: int) -> float:
         return mean + sigma / math.sqrt(count) * noise
     if operation in ("amax", "amin"):
         drawn = sorted(row, reverse=operation == "amax")
-        return drawn[0] if len(set(drawn[:3])) < 3 else drawn[0] + (drawn[0] - drawn[2]) * dice.random()
+        return (
+            drawn[0]
+            if len(set(drawn[:3])) < 3
+            else drawn[0] + (drawn[0] - drawn[2]) * dice.random()
+        )
     if operation in ("var", "std"):
         value = sigma * sigma * abs(1 + math.sqrt(2 / count) * noise)
         return value if operation == "var" else math.sqrt(value)

@@ -15,8 +15,13 @@ from dvk.taskgen.values import TaskValue
 LEADING = re.compile(r"^(?:torch\.|F\.|self\.|\{m\}|[\w.]+\(|\(|\[|-)*\{0\}")
 """Templates that compute their first argument first, so that it may be another expression."""
 
-NAMES = (("h", "z", "u", "v", "w", "r", "s"), ("out", "hidden", "value", "state", "result"), ("y", "a", "b", "c", "d", "e"),
-         ("t", "tmp", "mid", "part"), ("features", "residual", "update", "mixed"))
+NAMES = (
+    ("h", "z", "u", "v", "w", "r", "s"),
+    ("out", "hidden", "value", "state", "result"),
+    ("y", "a", "b", "c", "d", "e"),
+    ("t", "tmp", "mid", "part"),
+    ("features", "residual", "update", "mixed"),
+)
 MODULE_NAMES = ("act", "activation", "layer", "op", "block", "pool", "fn")
 
 
@@ -47,9 +52,15 @@ class TaskWriter:
         init = self._constructor(given)
         uses_f = "F." in body + "".join(self.methods)
         style = dice.pick(("import torch.nn as nn", "from torch import nn"))
-        functional = dice.pick(("import torch.nn.functional as F", "from torch.nn import functional as F"))
-        imports = ["import torch", *([functional] if uses_f and functional.startswith("import") else []), style,
-                   *([functional] if uses_f and not functional.startswith("import") else [])]
+        functional = dice.pick(
+            ("import torch.nn.functional as F", "from torch.nn import functional as F")
+        )
+        imports = [
+            "import torch",
+            *([functional] if uses_f and functional.startswith("import") else []),
+            style,
+            *([functional] if uses_f and not functional.startswith("import") else []),
+        ]
         inputs = ", ".join(self._drawn(text) for _, text in program.inputs)
         everywhere = " ".join([inputs, *(h.text for h in program.held)])
         words = re.findall(r"\w+", everywhere)
@@ -57,13 +68,31 @@ class TaskWriter:
         sizes = "\n".join(f"{d.text} = {d.native}  # small: {d.small}" for d in order)
         values = [a if a.isupper() else repr(program.scalars[a]) for a in given]
         parts = [f'"""{self.title}"""', "", *imports, "", sizes, "", "", "class Model(nn.Module):"]
-        parts += [*init, *([""] if init else []), *self.methods, f"    def forward({', '.join(['self', *self.parameters])}):", body, "", "",
-                  "def get_inputs():", f"    return [{inputs}]", "", "", "def get_init_inputs():", f"    return [{', '.join(values)}]", ""]
+        parts += [
+            *init,
+            *([""] if init else []),
+            *self.methods,
+            f"    def forward({', '.join(['self', *self.parameters])}):",
+            body,
+            "",
+            "",
+            "def get_inputs():",
+            f"    return [{inputs}]",
+            "",
+            "",
+            "def get_init_inputs():",
+            f"    return [{', '.join(values)}]",
+            "",
+        ]
         return "\n".join(parts)
 
     def _drawn(self, text: str) -> str:
         if self.program.whole and text.startswith("torch.randn("):
-            return f"{text} * (0.5 + torch.rand(()))" if " " not in text.split(")")[-1] else f"({text}) * (0.5 + torch.rand(()))"
+            return (
+                f"{text} * (0.5 + torch.rand(()))"
+                if " " not in text.split(")")[-1]
+                else f"({text}) * (0.5 + torch.rand(()))"
+            )
         return text
 
     # ------------------------------------------------------------ constructor
@@ -81,9 +110,16 @@ class TaskWriter:
             return []
 
         def local(text: str) -> str:
-            return re.sub(r"\b[A-Z][A-Z0-9_]*\b", lambda m: m[0].lower() if m[0] in given and m[0].isupper() else m[0], text)
+            return re.sub(
+                r"\b[A-Z][A-Z0-9_]*\b",
+                lambda m: m[0].lower() if m[0] in given and m[0].isupper() else m[0],
+                text,
+            )
 
-        lines = [f"    def __init__({', '.join(['self', *map(local, given)])}):", "        super().__init__()"]
+        lines = [
+            f"    def __init__({', '.join(['self', *map(local, given)])}):",
+            "        super().__init__()",
+        ]
         lines += [f"        self.{name} = {name}" for name in given if name in program.scalars]
         for held in program.held:
             if held.text.startswith("nn."):
@@ -95,7 +131,11 @@ class TaskWriter:
             lines += [f"        {local(line.format(f'self.{held.name}'))}" for line in held.after]
         lines += [f"        {local(line)}" for line in self.inits]
         if program.dtype != "float32" and program.held:
-            lines.append(f"        self.{HALF[program.dtype]}()" if self.dice.chance(0.5) else f"        self.to(torch.{program.dtype})")
+            lines.append(
+                f"        self.{HALF[program.dtype]}()"
+                if self.dice.chance(0.5)
+                else f"        self.to(torch.{program.dtype})"
+            )
         if program.eval_mode:
             lines.append("        self.eval()")
         return lines
@@ -108,13 +148,23 @@ class TaskWriter:
         position = 0
         while position < len(statements):
             run = position
-            while run < len(statements) and statements[run].module and (
-                run == position or (statements[run].arguments[0] is statements[run - 1].results[0]
-                                    and self.uses[id(statements[run].arguments[0])] == 1)):
+            while (
+                run < len(statements)
+                and statements[run].module
+                and (
+                    run == position
+                    or (
+                        statements[run].arguments[0] is statements[run - 1].results[0]
+                        and self.uses[id(statements[run].arguments[0])] == 1
+                    )
+                )
+            ):
                 run += 1
             if run - position > 1 and dice.chance(0.6):
                 name = program.unique("block", "net", "layers", "stack")
-                self.inits.append(f"self.{name} = nn.Sequential({', '.join(s.module for s in statements[position:run])})")
+                self.inits.append(
+                    f"self.{name} = nn.Sequential({', '.join(s.module for s in statements[position:run])})"
+                )
                 result[position] = f"self.{name}"
                 result.update(dict.fromkeys(range(position + 1, run), ""))
                 position = run
@@ -138,19 +188,37 @@ class TaskWriter:
         pending: dict[int, str] = {}  # values that stay expressions until they are used
         left = Counter(self.uses)
         for number, statement in enumerate(program.statements):
-            operands = [pending.pop(id(v), "") or text.get(id(v)) or v.name for v in statement.arguments]
+            operands = [
+                pending.pop(id(v), "") or text.get(id(v)) or v.name for v in statement.arguments
+            ]
             for value in statement.arguments:
                 left[id(value)] -= 1
             # Inside an nn.Sequential the first module's call also stands for the last one's.
-            expression = operands[0] if modules.get(number) == "" else _filled(statement, operands, modules.get(number, ""))
+            expression = (
+                operands[0]
+                if modules.get(number) == ""
+                else _filled(statement, operands, modules.get(number, ""))
+            )
             result = statement.results[0]
-            if len(statement.results) == 1 and self._nests(number, result, modules, expression, nesting):
+            if len(statement.results) == 1 and self._nests(
+                number, result, modules, expression, nesting
+            ):
                 pending[id(result)] = expression
                 continue
             names = []
             for value in statement.results:
-                free = next((text[id(a)] for a in statement.arguments[:1] if style == "reuse" and not left[id(a)] and id(a) in text
-                             and text[id(a)].isidentifier() and text[id(a)] not in names), None)
+                free = next(
+                    (
+                        text[id(a)]
+                        for a in statement.arguments[:1]
+                        if style == "reuse"
+                        and not left[id(a)]
+                        and id(a) in text
+                        and text[id(a)].isidentifier()
+                        and text[id(a)] not in names
+                    ),
+                    None,
+                )
                 names.append(free or self._fresh(pool))
                 text[id(value)] = names[-1]
             self.lines.append(f"        {', '.join(names)} = {expression}")
@@ -161,16 +229,33 @@ class TaskWriter:
         self._extract(results)
         return "\n".join([*self.lines, f"        return {', '.join(results)}"])
 
-    def _nests(self, number: int, result: TaskValue, modules: dict[int, str], expression: str, nesting: float) -> bool:
+    def _nests(
+        self,
+        number: int,
+        result: TaskValue,
+        modules: dict[int, str],
+        expression: str,
+        nesting: float,
+    ) -> bool:
         """The value may be inlined in the next statement, which is its only use and evaluates it first."""
         if modules.get(number + 1) == "":
             return True
         last = number + 1 == len(self.program.statements)
-        if last or self.uses[id(result)] != 1 or len(expression) > 60 or not self.dice.chance(nesting):
+        if (
+            last
+            or self.uses[id(result)] != 1
+            or len(expression) > 60
+            or not self.dice.chance(nesting)
+        ):
             return False
         following = self.program.statements[number + 1]
         template = following.template
-        return (following.arguments[0] is result and template.count("{0}") == 1 and bool(LEADING.match(template)) and not following.plain)
+        return (
+            following.arguments[0] is result
+            and template.count("{0}") == 1
+            and bool(LEADING.match(template))
+            and not following.plain
+        )
 
     def _fresh(self, pool: list[str]) -> str:
         for name in pool:
@@ -197,13 +282,22 @@ class TaskWriter:
         bound, free = {crossing}, set()
         for line in moved:
             left, _, right = line.strip().partition(" = ")
-            free |= {w for w in re.findall(r"(?<![\w.])([a-z_]\w*)\b(?!\s*=[^=])", right) if w in self.taken} - bound
+            free |= {
+                w
+                for w in re.findall(r"(?<![\w.])([a-z_]\w*)\b(?!\s*=[^=])", right)
+                if w in self.taken
+            } - bound
             bound |= {n.strip() for n in left.split(",")}
         read = set(re.findall(r"(?<![\w.])[a-z_]\w*", " ".join(results)))
         if free - {"self", "torch", "nn", "F"} or (bound - {last[1]}) & read:
             return
         name = self.dice.pick(("_finish", "_tail", "_post", "_epilogue"))
-        self.methods += [f"    def {name}(self, {crossing}):", *moved, f"        return {last[1]}", ""]
+        self.methods += [
+            f"    def {name}(self, {crossing}):",
+            *moved,
+            f"        return {last[1]}",
+            "",
+        ]
         self.lines[at:] = [f"        {last[1]} = self.{name}({crossing})"]
 
 

@@ -18,8 +18,15 @@ from dvk.config import Limits
 from dvk.sandbox import Death, SandboxSession
 
 
-def each(target: str, requests: Iterable[dict[str, Any]], limits: Limits, *, per_child: int = 200,
-         num_workers: int = 1, env: Mapping[str, str] | None = None) -> Iterator[tuple[int, dict[str, Any] | Death]]:
+def each(
+    target: str,
+    requests: Iterable[dict[str, Any]],
+    limits: Limits,
+    *,
+    per_child: int = 200,
+    num_workers: int = 1,
+    env: Mapping[str, str] | None = None,
+) -> Iterator[tuple[int, dict[str, Any] | Death]]:
     """Return answers in the order of the requests.
 
     Args:
@@ -48,13 +55,18 @@ def each(target: str, requests: Iterable[dict[str, Any]], limits: Limits, *, per
                 future.cancel()
 
 
-def _block(target: str, block: list[dict[str, Any]], limits: Limits, env: dict[str, str]) -> list[dict[str, Any] | Death]:
+def _block(
+    target: str, block: list[dict[str, Any]], limits: Limits, env: dict[str, str]
+) -> list[dict[str, Any] | Death]:
     answers: list[dict[str, Any] | Death] = []
     while len(answers) < len(block):
-        rest = block[len(answers):]
+        rest = block[len(answers) :]
         whole = limits.model_copy(update={"wall_s": limits.wall_s * (len(rest) + 1)})
         # With small operators, more than one thread per core only waits.
-        late_env, isolate = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}, limits.reference_isolation("cpu")
+        late_env, isolate = (
+            {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+            limits.reference_isolation("cpu"),
+        )
         with SandboxSession(target, whole, env=env, late_env=late_env, isolate=isolate) as session:
             session.send({"requests": rest})
             for _ in rest:

@@ -68,7 +68,11 @@ def settle(path: str, texts: Texts, package: str = "") -> Path | None:
             _forget(_places.pop())
         inside = [package.replace(".", "/")] if package else []
         holders = (str(base),) if holds(base, texts) else (_copied(texts), str(base))
-        roots = tuple(str(Path(holder, *part)) for holder in holders for part in ((), inside)[: 1 + len(inside)])
+        roots = tuple(
+            str(Path(holder, *part))
+            for holder in holders
+            for part in ((), inside)[: 1 + len(inside)]
+        )
         added = tuple(root for root in roots if root not in sys.path)
         sys.path += added
         importlib.invalidate_caches()
@@ -90,7 +94,9 @@ def imported() -> dict[str, Path]:
     if not _places:
         return {}
     root = Path(_places[0].roots[0])
-    found = [file for _, file in _modules(_places[0]) if file.is_relative_to(root) and file.is_file()]  # a file in a zip does not count
+    found = [
+        file for _, file in _modules(_places[0]) if file.is_relative_to(root) and file.is_file()
+    ]  # a file in a zip does not count
     return dict(sorted((str(file.relative_to(root)), file) for file in found))
 
 
@@ -134,7 +140,9 @@ def _modules(place: _Place) -> list[tuple[str, Path]]:
     """Return name and file of the modules imported from the place."""
     result = []
     for name, module in list(sys.modules.items()):
-        file = vars(module).get("__file__") if isinstance(module, ModuleType) else None  # a lazy module may import when asked
+        file = (
+            vars(module).get("__file__") if isinstance(module, ModuleType) else None
+        )  # a lazy module may import when asked
         if isinstance(file, str) and name not in place.before and not name.startswith(PREFIX):
             if any(_is_own(Path(file), Path(root)) for root in place.roots):
                 result.append((name, Path(file)))
@@ -147,5 +155,7 @@ def _is_own(file: Path, root: Path) -> bool:
     parts = file.relative_to(root).parts
     if not _INSTALLED.isdisjoint(parts) or any(part.startswith(".") for part in parts):
         return False
-    others = [Path(other) for other in (sys.prefix, sys.base_prefix, _PACKAGE, tempfile.gettempdir())]
+    others = [
+        Path(other) for other in (sys.prefix, sys.base_prefix, _PACKAGE, tempfile.gettempdir())
+    ]
     return not any(file.is_relative_to(other) for other in others if other.is_relative_to(root))

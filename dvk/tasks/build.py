@@ -33,8 +33,12 @@ class CandidateError(Exception):
     `stage` and `status` are those of a `Verdict`.
     """
 
-    def __init__(self, stage: Literal["static", "compile"], message: str,
-                 status: Literal["rejected", "compile_error", "launch_error"]):
+    def __init__(
+        self,
+        stage: Literal["static", "compile"],
+        message: str,
+        status: Literal["rejected", "compile_error", "launch_error"],
+    ):
         super().__init__(message)
         self.stage = stage
         self.message = message
@@ -63,7 +67,9 @@ class BuiltTask:
         self._variants = {variant.name: variant for variant in task.shape_variants}
         self.variants: tuple[str, ...] = ("native", *self._variants)
 
-    def inputs(self, seed: int, variant: str | ShapeVariant = "native") -> tuple[list[Any], dict[str, Any]]:
+    def inputs(
+        self, seed: int, variant: str | ShapeVariant = "native"
+    ) -> tuple[list[Any], dict[str, Any]]:
         """Return fresh args and kwargs of one call, on the task's device and dtype; equal seeds, equal values.
 
         `variant` is one of `variants`, or the caller's size, which the reference need not accept.
@@ -117,8 +123,10 @@ def build(task: Task, seed: int = 0) -> BuiltTask:
         return BuiltTask(task, module, entry.as_module(getattr(module, task.entry)), False)
     constructor = getattr(module, task.entry)
     on_device = task.device != "cpu"
-    hint = "pass the constructor's arguments with get_init_inputs() or --init" + _signature(constructor)
-    for place in ([True, False] if on_device else [False]):
+    hint = "pass the constructor's arguments with get_init_inputs() or --init" + _signature(
+        constructor
+    )
+    for place in [True, False] if on_device else [False]:
         try:
             model = _construct(constructor, task, module, seed, place)
         except TaskError:
@@ -128,7 +136,10 @@ def build(task: Task, seed: int = 0) -> BuiltTask:
                 continue  # some constructors work on a CPU only, and their results can be moved
             raise fault(f"{task.entry}() could not be constructed", error, hint) from error
         if getattr(model.forward, "__func__", None) is nn.Module.forward:
-            raise TaskError(f"`{task.entry}` has no forward", "define forward(self, …) in the class, with its inputs")
+            raise TaskError(
+                f"`{task.entry}` has no forward",
+                "define forward(self, …) in the class, with its inputs",
+            )
         built = BuiltTask(task, module, model, place)
         _initialise_lazy(model, partial(built.inputs, 0))
         return built
@@ -145,15 +156,30 @@ def build_candidate(source: str, task: Task, built: BuiltTask, seed: int = 0) ->
         CandidateError: not Python, raises on import, no ModelNew, its constructor raises, or its forward
             does not take the inputs.
     """
-    model = construct_candidate(source, task, built.module, built.inputs(seed), on_device=built.constructed_on_device,
-                                training=built.model.training, seed=seed)
+    model = construct_candidate(
+        source,
+        task,
+        built.module,
+        built.inputs(seed),
+        on_device=built.constructed_on_device,
+        training=built.model.training,
+        seed=seed,
+    )
     if same_weights(model, built.model):
         model.load_state_dict(built.model.state_dict())
     return model
 
 
-def construct_candidate(source: str, task: Task, module: ModuleType, call: input_sampler.Call, *, on_device: bool, training: bool,
-                        seed: int = 0) -> nn.Module:
+def construct_candidate(
+    source: str,
+    task: Task,
+    module: ModuleType,
+    call: input_sampler.Call,
+    *,
+    on_device: bool,
+    training: bool,
+    seed: int = 0,
+) -> nn.Module:
     """Construct `ModelNew` of `source` with the weights of its constructor.
 
     Args:
@@ -170,8 +196,14 @@ def construct_candidate(source: str, task: Task, module: ModuleType, call: input
     """
     defined = _run_candidate(source)
     constructor = getattr(defined, CANDIDATE, None)
-    if not (inspect.isclass(constructor) and issubclass(constructor, nn.Module)) and not inspect.isfunction(constructor):
-        what = "defines no" if constructor is None else "has something that is neither an nn.Module class nor a function as"
+    if not (
+        inspect.isclass(constructor) and issubclass(constructor, nn.Module)
+    ) and not inspect.isfunction(constructor):
+        what = (
+            "defines no"
+            if constructor is None
+            else "has something that is neither an nn.Module class nor a function as"
+        )
         raise CandidateError("static", f"the candidate {what} `{CANDIDATE}`", "rejected")
     try:
         if task.kind == "function":
@@ -196,7 +228,8 @@ def same_weights(model: nn.Module, reference: nn.Module) -> bool:
     """Whether the two state_dicts have the same names and shapes."""
     mine, theirs = model.state_dict(), reference.state_dict()
     return mine.keys() == theirs.keys() and all(
-        getattr(mine[key], "shape", None) == getattr(theirs[key], "shape", None) for key in mine)
+        getattr(mine[key], "shape", None) == getattr(theirs[key], "shape", None) for key in mine
+    )
 
 
 def run_file(task: Task) -> ModuleType:
@@ -209,15 +242,23 @@ def run_file(task: Task) -> ModuleType:
     try:
         compile(task.source, task.path or task.name, "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        where = f", line {error.lineno}: {(error.text or '').strip()}" if isinstance(error, SyntaxError) else ""
+        where = (
+            f", line {error.lineno}: {(error.text or '').strip()}"
+            if isinstance(error, SyntaxError)
+            else ""
+        )
         said = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise TaskError(f"{name} is not Python: {said}{where}",
-                        "give a Python file that defines an nn.Module class or a function") from None
+        raise TaskError(
+            f"{name} is not Python: {said}{where}",
+            "give a Python file that defines an nn.Module class or a function",
+        ) from None
     searched.have(task.folders)
     try:
         return execute(task.source, path=task.path, texts=task.beside, package=task.package)
     except (Exception, SystemExit) as error:  # the user's code may raise anything
-        raise fault(f"{name} could not be imported", error, _import_hint(error, task.package)) from error
+        raise fault(
+            f"{name} could not be imported", error, _import_hint(error, task.package)
+        ) from error
 
 
 def _run_candidate(source: str) -> ModuleType:
@@ -229,18 +270,26 @@ def _run_candidate(source: str) -> ModuleType:
     try:
         return execute(source, role="candidate")
     except (Exception, SystemExit) as error:  # a candidate may raise anything
-        raise CandidateError("compile", f"importing the candidate failed: {blame(error)}",
-                             "compile_error") from error
+        raise CandidateError(
+            "compile", f"importing the candidate failed: {blame(error)}", "compile_error"
+        ) from error
 
 
-def _construct(constructor: Callable[..., nn.Module], task: Task, module: ModuleType, seed: int,
-               on_device: bool) -> nn.Module:
+def _construct(
+    constructor: Callable[..., nn.Module],
+    task: Task,
+    module: ModuleType,
+    seed: int,
+    on_device: bool,
+) -> nn.Module:
     with seeded(seed):
         args, kwargs = _init_arguments(task, module)
         torch.manual_seed(seed)  # constructors start from the seed, whatever get_init_inputs() drew
         if not on_device:
             return _placed(constructor(*args, **kwargs), task)
-        with torch.device(task.device):  # drawing a large weight on a GPU takes milliseconds, on a CPU seconds
+        with torch.device(
+            task.device
+        ):  # drawing a large weight on a GPU takes milliseconds, on a CPU seconds
             model = constructor(*args, **kwargs)
         return _placed(model, task)
 
@@ -262,17 +311,25 @@ def _init_arguments(task: Task, module: ModuleType) -> tuple[list[Any], dict[str
     try:
         value = function()
     except (Exception, SystemExit) as error:  # the user's code may raise anything
-        raise fault("get_init_inputs() failed", error, "run it in Python by itself and fix it") from error
+        raise fault(
+            "get_init_inputs() failed", error, "run it in Python by itself and fix it"
+        ) from error
     if isinstance(value, dict):
         args, kwargs = [], dict(value)
-    elif isinstance(value, (list, tuple)) and len(value) == 2 and isinstance(value[0], (list, tuple)) \
-            and isinstance(value[1], dict):
+    elif (
+        isinstance(value, (list, tuple))
+        and len(value) == 2
+        and isinstance(value[0], (list, tuple))
+        and isinstance(value[1], dict)
+    ):
         args, kwargs = list(value[0]), dict(value[1])
     elif isinstance(value, (list, tuple)):
         args, kwargs = list(value), {}
     else:
-        raise TaskError(f"get_init_inputs() returned {type(value).__name__}",
-                        "return a list of constructor arguments, or [args, kwargs]")
+        raise TaskError(
+            f"get_init_inputs() returned {type(value).__name__}",
+            "return a list of constructor arguments, or [args, kwargs]",
+        )
     # A tensor that the constructor keeps as a plain attribute would not move with the module.
     return map_tensors(lambda tensor: tensor.to(torch.device(task.device)), (args, kwargs))
 
@@ -286,7 +343,9 @@ def _initialise_lazy(model: nn.Module, call: Callable[[], input_sampler.Call]) -
         with torch.no_grad(), seeded(0):
             model(*args, **kwargs)
     except (Exception, SystemExit) as error:  # the user's code may raise anything
-        raise fault("forward failed on the example inputs", error, "make get_inputs() fit forward") from error
+        raise fault(
+            "forward failed on the example inputs", error, "make get_inputs() fit forward"
+        ) from error
 
 
 def _file(task: Task) -> str:

@@ -21,7 +21,9 @@ GET_INPUTS = "get_inputs"
 GET_INIT_INPUTS = "get_init_inputs"
 
 
-def find(module: ModuleType, name: str | None, file: str) -> tuple[str, Literal["module", "function"]]:
+def find(
+    module: ModuleType, name: str | None, file: str
+) -> tuple[str, Literal["module", "function"]]:
     """Return name and kind of the entry.
 
     Args:
@@ -33,18 +35,27 @@ def find(module: ModuleType, name: str | None, file: str) -> tuple[str, Literal[
         TaskError: nothing fits, several do, or the name is not an nn.Module class or a function.
     """
     classes = _own(module, _is_module_class)
-    functions = [n for n in _own(module, inspect.isfunction) if n not in (GET_INPUTS, GET_INIT_INPUTS)]
+    functions = [
+        n for n in _own(module, inspect.isfunction) if n not in (GET_INPUTS, GET_INIT_INPUTS)
+    ]
     if name is not None:
         return name, _kind_of_named(module, name, file, [*classes, *functions])
     if "Model" in classes or (not classes and _is_module_class(getattr(module, "Model", None))):
         return "Model", "module"
-    for found, kind, word in ((classes, "module", "nn.Module classes"), (functions, "function", "functions")):
+    for found, kind, word in (
+        (classes, "module", "nn.Module classes"),
+        (functions, "function", "functions"),
+    ):
         if len(found) == 1:
             return found[0], kind  # type: ignore[return-value]
         if found:
-            raise TaskError(f"`{file}` has several {word}: {', '.join(found)}", f"name one: {file}:{found[-1]}")
-    raise TaskError(f"`{file}` defines no nn.Module class and no public function",
-                    "define `class Model(nn.Module)`, or name an imported one after a colon")
+            raise TaskError(
+                f"`{file}` has several {word}: {', '.join(found)}", f"name one: {file}:{found[-1]}"
+            )
+    raise TaskError(
+        f"`{file}` defines no nn.Module class and no public function",
+        "define `class Model(nn.Module)`, or name an imported one after a colon",
+    )
 
 
 def as_module(function: Callable[..., Any]) -> nn.Module:
@@ -56,8 +67,11 @@ def as_module(function: Callable[..., Any]) -> nn.Module:
     signature = inspect.signature(function)
     this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     forward.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[this, *signature.parameters.values()])
-    return type("FunctionModule", (nn.Module,), {"forward": forward, "__module__": function.__module__})()
+        parameters=[this, *signature.parameters.values()]
+    )
+    return type(
+        "FunctionModule", (nn.Module,), {"forward": forward, "__module__": function.__module__}
+    )()
 
 
 def parameters(call: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -79,7 +93,9 @@ def positional_names(call: Callable[..., Any], count: int) -> list[str]:
     return (names + [f"arg{index}" for index in range(len(names), count)])[:count]
 
 
-def check_call(call: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], what: str) -> None:
+def check_call(
+    call: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], what: str
+) -> None:
     """Refuse arguments that the signature cannot take.
 
     Raises:
@@ -90,7 +106,9 @@ def check_call(call: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
     except (TypeError, ValueError):
         return
     given = list(signature.parameters.values())
-    if isinstance(call, torch._C.ScriptMethod) and given and given[0].name == "self":  # bound nevertheless
+    if (
+        isinstance(call, torch._C.ScriptMethod) and given and given[0].name == "self"
+    ):  # bound nevertheless
         signature = signature.replace(parameters=given[1:])
     try:
         signature.bind(*args, **kwargs)
@@ -98,9 +116,15 @@ def check_call(call: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
         raise TypeError(f"{what}{signature} does not take these inputs: {error}") from None
 
 
-def _kind_of_named(module: ModuleType, name: str, file: str, known: list[str]) -> Literal["module", "function"]:
+def _kind_of_named(
+    module: ModuleType, name: str, file: str, known: list[str]
+) -> Literal["module", "function"]:
     if not hasattr(module, name):
-        listed = f"it has {', '.join(known)}" if known else "it defines no nn.Module class and no public function"
+        listed = (
+            f"it has {', '.join(known)}"
+            if known
+            else "it defines no nn.Module class and no public function"
+        )
         raise TaskError(f"`{file}` has no `{name}`", listed)
     value = getattr(module, name)
     if _is_module_class(value):
@@ -108,10 +132,14 @@ def _kind_of_named(module: ModuleType, name: str, file: str, known: list[str]) -
     if inspect.isfunction(value) or inspect.isbuiltin(value):
         return "function"
     if isinstance(value, nn.Module):
-        raise TaskError(f"`{name}` in `{file}` is an object, not a class",
-                        f"name its class, {type(value).__name__}, or wrap it in a function")
-    raise TaskError(f"`{name}` in `{file}` is neither an nn.Module class nor a function",
-                    "name an nn.Module class or a plain function")
+        raise TaskError(
+            f"`{name}` in `{file}` is an object, not a class",
+            f"name its class, {type(value).__name__}, or wrap it in a function",
+        )
+    raise TaskError(
+        f"`{name}` in `{file}` is neither an nn.Module class nor a function",
+        "name an nn.Module class or a plain function",
+    )
 
 
 def _is_module_class(value: Any) -> bool:
@@ -119,5 +147,10 @@ def _is_module_class(value: Any) -> bool:
 
 
 def _own(module: ModuleType, accepts: Callable[[Any], bool]) -> list[str]:
-    return [name for name, value in vars(module).items()
-            if not name.startswith("_") and accepts(value) and getattr(value, "__module__", None) == module.__name__]
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and accepts(value)
+        and getattr(value, "__module__", None) == module.__name__
+    ]

@@ -49,12 +49,17 @@ def examine(channel: SessionChannel) -> None:
     try:
         _examine(channel, request)
     except DvkError as error:
-        channel.send({"error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}})
+        channel.send(
+            {"error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}}
+        )
 
 
 def _examine(channel: SessionChannel, request: dict[str, Any]) -> None:
     if request["device"] == "cuda" and not torch.cuda.is_available():
-        raise MachineError("this machine has no usable CUDA device", "use --device cpu, or see what `dvk doctor` says")
+        raise MachineError(
+            "this machine has no usable CUDA device",
+            "use --device cpu, or see what `dvk doctor` says",
+        )
     channel.send({"stage": "importing it"})
     watch = searched.Searched([request["path"].rpartition("/")[0], request.pop("cwd")])
     task = _identify(request)
@@ -83,8 +88,14 @@ def _identify(request: dict[str, Any]) -> Task:
     fields |= {"package": package, "source": packages.absolute(request["source"], package)}
     draft = Task(id="", name=stem, entry=given or "", kind="module", **fields)
     name, kind = entry.find(run_file(draft), given, request["path"].rpartition("/")[2])
-    identity = content_hash(draft.source, name, *draft.input_specs, "init", *draft.init_args,
-                            f"{draft.eval_mode} {draft.dtype} {draft.device}")
+    identity = content_hash(
+        draft.source,
+        name,
+        *draft.input_specs,
+        "init",
+        *draft.init_args,
+        f"{draft.eval_mode} {draft.dtype} {draft.device}",
+    )
     label = f"{stem}:{name}" if given else stem
     return draft.model_copy(update={"id": identity, "name": label, "entry": name, "kind": kind})
 
@@ -94,28 +105,46 @@ def _with_imported(task: Task) -> Task:
     files = beside.imported()
     if not files:
         return task
-    contents = (part for name, file in files.items() for part in (name, hashlib.sha256(file.read_bytes()).hexdigest()))
-    return task.model_copy(update={"id": content_hash(task.id, *contents), "beside": beside.texts_of(files)})
+    contents = (
+        part
+        for name, file in files.items()
+        for part in (name, hashlib.sha256(file.read_bytes()).hexdigest())
+    )
+    return task.model_copy(
+        update={"id": content_hash(task.id, *contents), "beside": beside.texts_of(files)}
+    )
 
 
 def _check_inputs(built: BuiltTask, inputs: Named, kept: Named) -> None:
     if not inputs:
-        raise TaskError("the example inputs hold no tensor",
-                        "let get_inputs() return tensors, or give --input \"x=float32[64,1024]\"")
+        raise TaskError(
+            "the example inputs hold no tensor",
+            'let get_inputs() return tensors, or give --input "x=float32[64,1024]"',
+        )
     try:
-        built.check_call(built.model.forward, built.task.entry + (".forward" if built.task.kind == "module" else ""))
+        built.check_call(
+            built.model.forward,
+            built.task.entry + (".forward" if built.task.kind == "module" else ""),
+        )
     except TypeError as error:
         raise TaskError(str(error), "make get_inputs() or --input fit the parameters") from None
     if [n for n, _ in inputs] != [n for n, _ in kept]:
-        raise TaskError("get_inputs() returns different structures under equal seeds", "always return the same list")
+        raise TaskError(
+            "get_inputs() returns different structures under equal seeds",
+            "always return the same list",
+        )
     for (name, tensor), (_, again) in zip(inputs, kept, strict=True):
         describe(name, tensor)
         if tensor.shape != again.shape or not equal(tensor, again):
-            raise TaskError(f"get_inputs() gives another `{name}` under equal seeds",
-                            "draw from torch's, numpy's or random's global generator; all three are seeded")
+            raise TaskError(
+                f"get_inputs() gives another `{name}` under equal seeds",
+                "draw from torch's, numpy's or random's global generator; all three are seeded",
+            )
 
 
-def _run_twice(built: BuiltTask, call: Call, inputs: Named, twin: Call, kept: Named) -> dict[str, Any]:
+def _run_twice(
+    built: BuiltTask, call: Call, inputs: Named, twin: Call, kept: Named
+) -> dict[str, Any]:
     """Facts from a first call; the second, with equal inputs, must agree with them."""
     state = snapshot(built.model)
     watch = PrecisionMode()
@@ -130,23 +159,37 @@ def _run_twice(built: BuiltTask, call: Call, inputs: Named, twin: Call, kept: Na
     written_inputs = written(inputs, unwritten, kept, built.task.entry)
     check_shared(written_inputs, built.shared_inputs, built.task.entry)
     if not outputs and not written_inputs:
-        raise TaskError(f"{built.task.entry} returns no tensor but {type(output).__name__}",
-                        "return a tensor, or a tuple or dict of them, or write to an input in place")
+        raise TaskError(
+            f"{built.task.entry} returns no tensor but {type(output).__name__}",
+            "return a tensor, or a tuple or dict of them, or write to an input in place",
+        )
     specs = [describe(name, tensor) for name, tensor in outputs]
     for name, tensor in outputs:
         if _nan_only(tensor):
             label = f"output `{name}`" if name != "output" else "the output"
-            raise TaskError(f"{label} of {built.task.entry} is NaN throughout on the example inputs", _nan_hint(built))
+            raise TaskError(
+                f"{label} of {built.task.entry} is NaN throughout on the example inputs",
+                _nan_hint(built),
+            )
     restore(built.model, state)
     with seeded(CALL_SEED):
         again = named_tensors(_forward(built, *twin))
     restore(built.model, state)
     left = [pair for pair in inputs if pair[0] in written_inputs]
-    _check_equal([*outputs, *left], [*again, *(pair for pair in kept if pair[0] in written_inputs)], built.task.entry)
+    _check_equal(
+        [*outputs, *left],
+        [*again, *(pair for pair in kept if pair[0] in written_inputs)],
+        built.task.entry,
+    )
     training = built.model.training if built.task.kind == "module" else None
-    return {"inputs": tuple(describe(n, t) for n, t in inputs), "outputs": tuple(specs), "written_inputs": written_inputs,
-            "stochastic": stochastic, "training": training,
-            "precision": classify(watch, [t for _, t in (*outputs, *left)])}
+    return {
+        "inputs": tuple(describe(n, t) for n, t in inputs),
+        "outputs": tuple(specs),
+        "written_inputs": written_inputs,
+        "stochastic": stochastic,
+        "training": training,
+        "precision": classify(watch, [t for _, t in (*outputs, *left)]),
+    }
 
 
 def _forward(built: BuiltTask, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -174,7 +217,9 @@ def _check_equal(first: Named, second: Named, name: str) -> None:
         if not (a.is_floating_point() or a.is_complex()):
             raise TaskError(message, hint)
         # Atomic additions on a GPU may reorder sums; that is rounding, not another result.
-        scale = float(b[b.isfinite()].double().square().mean().sqrt()) if b.is_floating_point() else 1.0
+        scale = (
+            float(b[b.isfinite()].double().square().mean().sqrt()) if b.is_floating_point() else 1.0
+        )
         slack = (1e-2 if a.dtype.itemsize <= 2 else 1e-3) * scale
         if not torch.allclose(a, b, rtol=0.0, atol=slack, equal_nan=True):
             raise TaskError(message, hint)
@@ -182,7 +227,11 @@ def _check_equal(first: Named, second: Named, name: str) -> None:
 
 def _nan_only(tensor: Any) -> bool:
     """There is nothing else to compare; NaN in places, as in fully masked rows, is a normal result."""
-    return bool(tensor.numel()) and (tensor.is_floating_point() or tensor.is_complex()) and bool(tensor.isnan().all())
+    return (
+        bool(tensor.numel())
+        and (tensor.is_floating_point() or tensor.is_complex())
+        and bool(tensor.isnan().all())
+    )
 
 
 def _nan_hint(built: BuiltTask) -> str:
@@ -193,6 +242,7 @@ def _nan_hint(built: BuiltTask) -> str:
 
 # ---------------------------------------------------------------- other shapes
 
+
 def _search_shapes(channel: SessionChannel, built: BuiltTask, task: Task) -> None:
     indexes = any(spec.dtype.startswith(("int", "uint")) for spec in task.inputs)
     state = snapshot(built.model)
@@ -201,7 +251,9 @@ def _search_shapes(channel: SessionChannel, built: BuiltTask, task: Task) -> Non
     for axis in variants.axes(task.inputs):
         for group in axis.groups:
             accepted = 0
-            for name, size in variants.sizes(axis, num_bytes(task), enough=found >= variants.BATCH_ENOUGH):
+            for name, size in variants.sizes(
+                axis, num_bytes(task), enough=found >= variants.BATCH_ENOUGH
+            ):
                 if found >= variants.MAX_VARIANTS or time.monotonic() > end:
                     return
                 if size == 1 and not variants.safe_to_broadcast(axis, group):
@@ -209,8 +261,12 @@ def _search_shapes(channel: SessionChannel, built: BuiltTask, task: Task) -> Non
                 candidate = variants.variant(name, group, size)
                 # An out-of-range index for a smaller size may be missing from one draw, hardly from three.
                 seeds = TRIAL_SEEDS if indexes and size < axis.size else TRIAL_SEEDS[:1]
-                trial = BuiltTask(task.model_copy(update={"shape_variants": (candidate,)}), built.module, built.model,
-                              built.constructed_on_device)
+                trial = BuiltTask(
+                    task.model_copy(update={"shape_variants": (candidate,)}),
+                    built.module,
+                    built.model,
+                    built.constructed_on_device,
+                )
                 if all(_accepts(trial, name, seed, state) for seed in seeds):
                     channel.send({"variant": candidate.model_dump(mode="json")})
                     accepted += 1

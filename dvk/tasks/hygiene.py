@@ -43,7 +43,9 @@ class Hygiene(Record):
     """Result for one task."""
 
     reasons: tuple[str, ...] = Field((), description="Why it is refused; empty when it is clean.")
-    call_s: float | None = Field(None, description="Fastest of a few native calls, in seconds; null where not asked for.")
+    call_s: float | None = Field(
+        None, description="Fastest of a few native calls, in seconds; null where not asked for."
+    )
 
     @property
     def clean(self) -> bool:
@@ -56,8 +58,16 @@ def shrunk(source: str) -> str:
     return SMALL.sub(r"\1 = \2", source)
 
 
-def hygiene(sources: Iterable[str], limits: Limits = LIMITS, *, device: Device = "cpu", native: bool = False, per_child: int = 200,
-            num_workers: int = 1, eval_mode: bool = False) -> Iterator[Hygiene]:
+def hygiene(
+    sources: Iterable[str],
+    limits: Limits = LIMITS,
+    *,
+    device: Device = "cpu",
+    native: bool = False,
+    per_child: int = 200,
+    num_workers: int = 1,
+    eval_mode: bool = False,
+) -> Iterator[Hygiene]:
     """Return one finding per source, in order.
 
     Args:
@@ -71,11 +81,18 @@ def hygiene(sources: Iterable[str], limits: Limits = LIMITS, *, device: Device =
     """
     how = {"device": device, "native": native, "eval_mode": eval_mode}
     requests = ({"source": source if native else shrunk(source), **how} for source in sources)
-    for _, answer in each("dvk.tasks.hygiene:child", requests, limits, per_child=per_child, num_workers=num_workers):
-        yield Hygiene(reasons=(f"ended its process: {answer.reason}",)) if isinstance(answer, Death) else Hygiene.model_validate(answer)
+    for _, answer in each(
+        "dvk.tasks.hygiene:child", requests, limits, per_child=per_child, num_workers=num_workers
+    ):
+        yield (
+            Hygiene(reasons=(f"ended its process: {answer.reason}",))
+            if isinstance(answer, Death)
+            else Hygiene.model_validate(answer)
+        )
 
 
 # ---------------------------------------------------------------- child side
+
 
 def child(channel: Any) -> None:
     """Sandbox target; see `dvk.tasks.batch`."""
@@ -88,7 +105,15 @@ def child(channel: Any) -> None:
 
 def examine(source: str, device: Device, native: bool, eval_mode: bool = False) -> Hygiene:
     """Check one task in this process; only for processes where its code may run."""
-    task = Task(id="", name="task", source=source, entry="Model", kind="module", device=device, eval_mode=eval_mode)
+    task = Task(
+        id="",
+        name="task",
+        source=source,
+        entry="Model",
+        kind="module",
+        device=device,
+        eval_mode=eval_mode,
+    )
     try:
         return _examined(task, native)
     except TaskError as error:
@@ -111,8 +136,11 @@ def _examined(task: Task, native: bool) -> Hygiene:
         first = _outputs(built.model, args)
         drew = generators() != before
     reasons = ["draws random numbers"] if drew else []
-    reasons += [f"changes input {i}" for i, (a, k) in enumerate(zip(args, kept, strict=True)) if isinstance(a, torch.Tensor)
-                and not equal(a, k)]
+    reasons += [
+        f"changes input {i}"
+        for i, (a, k) in enumerate(zip(args, kept, strict=True))
+        if isinstance(a, torch.Tensor) and not equal(a, k)
+    ]
     if not first or any(not t.is_floating_point() for t in first):
         return Hygiene(reasons=("an output is not a floating tensor",))
     for position, tensor in enumerate(first):
@@ -124,7 +152,14 @@ def _examined(task: Task, native: bool) -> Hygiene:
     if max(distance(first, _outputs(built.model, other))) < DEPENDS:
         reasons.append("gives the same for other inputs")
     for index in range(len(args)):
-        if max(distance(first, _outputs(built.model, [*args[:index], other[index], *args[index + 1:]]))) < DEPENDS:
+        if (
+            max(
+                distance(
+                    first, _outputs(built.model, [*args[:index], other[index], *args[index + 1 :]])
+                )
+            )
+            < DEPENDS
+        ):
             reasons.append(f"input {index} does not matter")
     for name, tensor in [*built.model.named_parameters(), *built.model.named_buffers()]:
         if tensor.is_floating_point():
@@ -155,7 +190,10 @@ def _degenerate(tensor: Any) -> Iterator[str]:
     name = str(tensor.dtype).removeprefix("torch.")
     values = tensor.flatten()
     values = values[values.isfinite()].double()
-    if int(tensor.isnan().sum()) > MOST_NAN * tensor.numel() or values.numel() < (1 - COMMON) * tensor.numel():
+    if (
+        int(tensor.isnan().sum()) > MOST_NAN * tensor.numel()
+        or values.numel() < (1 - COMMON) * tensor.numel()
+    ):
         yield "holds NaN or infinities, too many of them"
         return
     size = float(values.square().mean().sqrt())
@@ -165,7 +203,10 @@ def _degenerate(tensor: Any) -> Iterator[str]:
         if float(values.std()) < VARIES * size:
             yield "is constant"
         sample = values if values.numel() <= 65536 else values[:: values.numel() // 65536]
-        if values.numel() > 4 and float(torch.unique(sample, return_counts=True)[1].max()) > COMMON * sample.numel():
+        if (
+            values.numel() > 4
+            and float(torch.unique(sample, return_counts=True)[1].max()) > COMMON * sample.numel()
+        ):
             yield "is one value nearly everywhere"
 
 
@@ -179,31 +220,50 @@ def _distance(a: Any, b: Any) -> float:
     if not equal(a[~there], b[~there]):
         return float("inf")
     a, b = a[there], b[there]
-    return float(((a - b).square().mean() / a.square().mean().clamp(min=1e-30)).sqrt()) if a.numel() else 0.0
+    return (
+        float(((a - b).square().mean() / a.square().mean().clamp(min=1e-30)).sqrt())
+        if a.numel()
+        else 0.0
+    )
 
 
 def equal(a: Any, b: Any) -> bool:
     """Whether tensors have one shape and equal values, NaN equal to itself."""
     import torch
 
-    return bool(torch.equal(a, b) or (a.shape == b.shape and (a.is_floating_point() or a.is_complex()) and
-                                      bool(((a == b) | (a.isnan() & b.isnan())).all())))
+    return bool(
+        torch.equal(a, b)
+        or (
+            a.shape == b.shape
+            and (a.is_floating_point() or a.is_complex())
+            and bool(((a == b) | (a.isnan() & b.isnan())).all())
+        )
+    )
 
 
 def _inexact(model: Any, args: list[Any], first: list[Any]) -> list[str]:
     """Return float64's result; None if the module does not run in it."""
     import torch
 
-    dtypes = {str(t.dtype).removeprefix("torch.") for t in [*model.parameters(), *model.buffers(), *args, *first] if isinstance(t,
-            torch.Tensor)}
+    dtypes = {
+        str(t.dtype).removeprefix("torch.")
+        for t in [*model.parameters(), *model.buffers(), *args, *first]
+        if isinstance(t, torch.Tensor)
+    }
     half = bool(dtypes & {"float16", "bfloat16"})
     try:
-        wide = [a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args]
+        wide = [
+            a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args
+        ]
         gaps = distance(first, _outputs(model.double(), wide))
     except (RuntimeError, TypeError, ValueError):  # a cast to one type in forward
         return []
     limit = EXACT_HALF if half else EXACT
-    return [f"output {i} is ill-conditioned: float64 differs by {gap:.1e}" for i, gap in enumerate(gaps) if not gap < limit]
+    return [
+        f"output {i} is ill-conditioned: float64 differs by {gap:.1e}"
+        for i, gap in enumerate(gaps)
+        if not gap < limit
+    ]
 
 
 def _seconds(model: Any, args: list[Any], device: str, calls: int = 4) -> float:

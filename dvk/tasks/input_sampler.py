@@ -73,12 +73,19 @@ class Drawer:
                 wanted.setdefault(name, []).append((dimension, size))
             calls = [(args, kwargs)]
             native = dict(self._named(calls[0]))
-            num_draws = max(-(-size // native[name].shape[dimension]) for name, dimension, size in variant.changes)
+            num_draws = max(
+                -(-size // native[name].shape[dimension])
+                for name, dimension, size in variant.changes
+            )
             calls += [self._native() for _ in range(num_draws - 1)]
             named = [dict(self._named(call)) for call in calls]
-            resized = {id(named[0][name]): _resized([draw[name] for draw in named], changes)
-                       for name, changes in wanted.items()}
-            args, kwargs = map_tensors(lambda tensor: resized.get(id(tensor), tensor), (args, kwargs))
+            resized = {
+                id(named[0][name]): _resized([draw[name] for draw in named], changes)
+                for name, changes in wanted.items()
+            }
+            args, kwargs = map_tensors(
+                lambda tensor: resized.get(id(tensor), tensor), (args, kwargs)
+            )
             return args, kwargs
 
     def _named(self, call: Call) -> list[tuple[str, torch.Tensor]]:
@@ -86,20 +93,28 @@ class Drawer:
 
     def _native(self) -> Call:
         if self._on_device:
-            with torch.device(self._task.device):  # drawing on a GPU takes milliseconds, drawing on a CPU and moving seconds
+            with torch.device(
+                self._task.device
+            ):  # drawing on a GPU takes milliseconds, drawing on a CPU and moving seconds
                 return self._own(self._produce())
         return self._own(self._produce())
 
     def _own(self, call: Call) -> Call:
         dtype = getattr(torch, self._task.dtype) if self._task.dtype else None
         device = torch.device(self._task.device)
-        held = [t.untyped_storage()._cdata for _, t in named_tensors(call) if t.layout is torch.strided]
+        held = [
+            t.untyped_storage()._cdata for _, t in named_tensors(call) if t.layout is torch.strided
+        ]
         self.shared = sharing(self._named(call)) if len(set(held)) < len(held) else ()
 
         def own(tensor: torch.Tensor) -> torch.Tensor:
             wanted = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
             moved = tensor.detach().to(device=device, dtype=wanted)
-            return moved if moved.layout is not torch.strided or moved.data_ptr() != tensor.data_ptr() else _copy(moved)
+            return (
+                moved
+                if moved.layout is not torch.strided or moved.data_ptr() != tensor.data_ptr()
+                else _copy(moved)
+            )
 
         return map_tensors(own, call)
 
@@ -113,10 +128,18 @@ class Drawer:
         num_draws = max(_num_draws(spec, native.get(spec.name)) for spec in self._specs)
         draws += [self._of_file() for _ in range(min(num_draws, MAX_DRAWS) - 1)]
         named = [self._by_parameter(draw) for draw in draws]
-        values = {s.name: _like(s, [draw[s.name] for draw in named]) if s.fill == "like" else _from_spec(s) for s in self._specs}
+        values = {
+            s.name: _like(s, [draw[s.name] for draw in named])
+            if s.fill == "like"
+            else _from_spec(s)
+            for s in self._specs
+        }
         args, kwargs = draws[0]
         names = self.names(args)
-        return [values.pop(name, value) for name, value in zip(names, args, strict=True)], {**kwargs, **values}
+        return [values.pop(name, value) for name, value in zip(names, args, strict=True)], {
+            **kwargs,
+            **values,
+        }
 
     def _by_parameter(self, call: Call) -> dict[str, Any]:
         return {**dict(zip(self.names(call[0]), call[0], strict=True)), **call[1]}
@@ -129,28 +152,49 @@ class Drawer:
             return [], dict(value)
         if isinstance(value, (list, tuple)):
             return list(value), {}
-        raise TaskError(f"get_inputs() returned {type(value).__name__}",
-                        "return a list with one entry a forward parameter")
+        raise TaskError(
+            f"get_inputs() returned {type(value).__name__}",
+            "return a list with one entry a forward parameter",
+        )
 
     def _check_names(self) -> None:
         parameters = entry.parameters(self._forward)
-        names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY, p.POSITIONAL_ONLY)]
+        names = [
+            p.name
+            for p in parameters
+            if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY, p.POSITIONAL_ONLY)
+        ]
         listed = ", ".join(names) or "none"
         like = any(spec.fill == "like" for spec in self._specs)
-        if (not self._specs or like) and not callable(getattr(self._module, entry.GET_INPUTS, None)):
-            asked = [p.name for p in parameters if p.name in names and p.default is p.empty] or names
+        if (not self._specs or like) and not callable(
+            getattr(self._module, entry.GET_INPUTS, None)
+        ):
+            asked = [
+                p.name for p in parameters if p.name in names and p.default is p.empty
+            ] or names
             example = " ".join(f'--input "{name}=float32[64,1024]"' for name in asked[:4])
-            raise TaskError("the file has no get_inputs(), " + ("and `:like` means it" if like else "and no --input was given"),
-                            f"define get_inputs(), or describe forward's parameters: {example or listed}")
+            raise TaskError(
+                "the file has no get_inputs(), "
+                + ("and `:like` means it" if like else "and no --input was given"),
+                f"define get_inputs(), or describe forward's parameters: {example or listed}",
+            )
         anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
         for spec in self._specs:
             if spec.name not in names and not anything:
-                raise TaskError(f"forward has no parameter `{spec.name}`", f"its parameters are: {listed}")
+                raise TaskError(
+                    f"forward has no parameter `{spec.name}`", f"its parameters are: {listed}"
+                )
         given = {spec.name for spec in self._specs}
-        required = [p.name for p in parameters if p.name in names and p.default is p.empty and p.name not in given]
+        required = [
+            p.name
+            for p in parameters
+            if p.name in names and p.default is p.empty and p.name not in given
+        ]
         if required and self._specs and not like:
-            raise TaskError(f"no --input for parameter {', '.join(f'`{name}`' for name in required)}",
-                            f'add e.g. --input "{required[0]}=float32[64,1024]"')
+            raise TaskError(
+                f"no --input for parameter {', '.join(f'`{name}`' for name in required)}",
+                f'add e.g. --input "{required[0]}=float32[64,1024]"',
+            )
 
 
 def guarded(drawer: Drawer, seed: int, variant: ShapeVariant | None = None) -> Call:
@@ -164,7 +208,9 @@ def guarded(drawer: Drawer, seed: int, variant: ShapeVariant | None = None) -> C
     except TaskError:
         raise
     except (Exception, SystemExit) as error:  # the user's code may raise anything
-        raise fault("get_inputs() failed", error, "run get_inputs() in Python by itself and fix it") from error
+        raise fault(
+            "get_inputs() failed", error, "run get_inputs() in Python by itself and fix it"
+        ) from error
 
 
 def _from_spec(spec: InputSpec) -> Any:
@@ -192,7 +238,10 @@ def _num_draws(spec: InputSpec, native: Any) -> int:
     if spec.fill != "like":
         return 1
     if not isinstance(native, torch.Tensor):
-        raise TaskError(f"get_inputs() gives no tensor `{spec.name}` to be like", "say how to draw it: `:randn`, `:rand`, `<1000` …")
+        raise TaskError(
+            f"get_inputs() gives no tensor `{spec.name}` to be like",
+            "say how to draw it: `:randn`, `:rand`, `<1000` …",
+        )
     if native.dim() != len(spec.shape) or native.numel() == 0:
         problem = f"`{spec.name}` is {list(native.shape)} in get_inputs(), of which {list(spec.shape)} cannot be made"
         raise TaskError(problem, "say how to draw it: `:randn`, `:rand`, `<1000` …")
@@ -208,10 +257,16 @@ def _like(spec: InputSpec, draws: list[torch.Tensor]) -> torch.Tensor:
             return draws[number % len(draws)]
         count = -(-spec.shape[dimension] // have[dimension])
         parts = [joined(number * count + part, dimension - 1) for part in range(count)]
-        return (torch.cat(parts, dimension) if count > 1 else parts[0]).narrow(dimension, 0, spec.shape[dimension])
+        return (torch.cat(parts, dimension) if count > 1 else parts[0]).narrow(
+            dimension, 0, spec.shape[dimension]
+        )
 
     dtype = getattr(torch, str(spec.dtype))
-    return draws[0].to(dtype) if have == spec.shape else _laid_out(joined(0, len(have) - 1), draws[0]).to(dtype)
+    return (
+        draws[0].to(dtype)
+        if have == spec.shape
+        else _laid_out(joined(0, len(have) - 1), draws[0]).to(dtype)
+    )
 
 
 def _laid_out(tensor: torch.Tensor, native: torch.Tensor) -> torch.Tensor:
@@ -222,21 +277,31 @@ def _laid_out(tensor: torch.Tensor, native: torch.Tensor) -> torch.Tensor:
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy with the same strides; an expanded tensor stays expanded."""
-    if tensor.numel() == 0 or any(s == 0 and n > 1 for s, n in zip(tensor.stride(), tensor.shape, strict=True)):
+    if tensor.numel() == 0 or any(
+        s == 0 and n > 1 for s, n in zip(tensor.stride(), tensor.shape, strict=True)
+    ):
         return tensor
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+    return torch.empty_strided(
+        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+    ).copy_(tensor)
 
 
 def _resized(draws: list[torch.Tensor], changes: list[tuple[int, int]]) -> torch.Tensor:
     """Join draws along the changed dimensions, cut to size, in the native order of strides."""
     native = draws[0]
     for dimension, size in changes:
-        draws = [_fit(draws[index:] + draws[:index], dimension, size) for index in range(len(draws))]
+        draws = [
+            _fit(draws[index:] + draws[:index], dimension, size) for index in range(len(draws))
+        ]
     return _laid_out(draws[0], native)
 
 
 def _fit(draws: list[torch.Tensor], dimension: int, size: int) -> torch.Tensor:
     have = draws[0].shape[dimension]
     num_whole, rest = divmod(size, have)
-    parts = [*draws[:num_whole], draws[num_whole].narrow(dimension, 0, rest)] if rest else draws[:num_whole]
+    parts = (
+        [*draws[:num_whole], draws[num_whole].narrow(dimension, 0, rest)]
+        if rest
+        else draws[:num_whole]
+    )
     return torch.cat(parts, dimension) if len(parts) > 1 else parts[0]

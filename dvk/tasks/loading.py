@@ -24,17 +24,33 @@ from dvk.tasks.specs import parse_dtype, parse_init, parse_inputs
 VARIANTS_S = 60.0  # the child stops looking for shapes long before; past this it hangs, and earlier shapes are used
 
 _DEATHS = {
-    "timeout": ("did not finish within {wall_s:.0f} s", "look for an endless loop, make the example inputs smaller, "
-                "or allow more with --set limits.wall_s=SECONDS"),
-    "memory": ("needed more than {memory_gib:.1f} GiB", "make the example inputs smaller, "
-               "or allow more with --set limits.memory_bytes=BYTES"),
-    "processes": ("started more than {num_processes} processes and threads", "start none while the file is imported "
-                  "or run, or allow more with --set limits.num_processes=NUMBER"),
+    "timeout": (
+        "did not finish within {wall_s:.0f} s",
+        "look for an endless loop, make the example inputs smaller, "
+        "or allow more with --set limits.wall_s=SECONDS",
+    ),
+    "memory": (
+        "needed more than {memory_gib:.1f} GiB",
+        "make the example inputs smaller, or allow more with --set limits.memory_bytes=BYTES",
+    ),
+    "processes": (
+        "started more than {num_processes} processes and threads",
+        "start none while the file is imported "
+        "or run, or allow more with --set limits.num_processes=NUMBER",
+    ),
 }
 
 
-def load(spec: str, *, inputs: Sequence[str] = (), init: Sequence[str] = (), eval_mode: bool = False,
-         dtype: str | None = None, device: Device = "cpu", limits: Limits | None = None) -> Task:
+def load(
+    spec: str,
+    *,
+    inputs: Sequence[str] = (),
+    init: Sequence[str] = (),
+    eval_mode: bool = False,
+    dtype: str | None = None,
+    device: Device = "cpu",
+    limits: Limits | None = None,
+) -> Task:
     """Return the task that `spec` describes, examined.
 
     Args:
@@ -56,15 +72,29 @@ def load(spec: str, *, inputs: Sequence[str] = (), init: Sequence[str] = (), eva
     if device not in ("cpu", "cuda"):
         raise TaskError(f"unsupported device `{device}`", "use cpu or cuda")
     request = {
-        "source": _read(path), "path": str(path.resolve()), "entry": entry, "stem": naming.stem(path), "cwd": os.getcwd(),
-        "input_specs": list(inputs), "init_args": list(init), "eval_mode": eval_mode,
-        "dtype": parse_dtype(dtype) if dtype else None, "device": device,
+        "source": _read(path),
+        "path": str(path.resolve()),
+        "entry": entry,
+        "stem": naming.stem(path),
+        "cwd": os.getcwd(),
+        "input_specs": list(inputs),
+        "init_args": list(init),
+        "eval_mode": eval_mode,
+        "dtype": parse_dtype(dtype) if dtype else None,
+        "device": device,
     }
     return _examine(request, path.name, limits or Limits())
 
 
-def unexamined(spec: str, *, inputs: Sequence[str] = (), init: Sequence[str] = (), eval_mode: bool = False, dtype: str | None = None,
-               device: Device = "cpu") -> Task:
+def unexamined(
+    spec: str,
+    *,
+    inputs: Sequence[str] = (),
+    init: Sequence[str] = (),
+    eval_mode: bool = False,
+    dtype: str | None = None,
+    device: Device = "cpu",
+) -> Task:
     """Return the task that `spec` describes, for a judge on another machine, which examines it. Nothing is run here.
 
     Arguments as for `load`.
@@ -80,18 +110,39 @@ def unexamined(spec: str, *, inputs: Sequence[str] = (), init: Sequence[str] = (
         modules = re.findall(r"^class\s+(\w+)\s*\([^)]*\bModule\b", source, re.M)
         found = ["Model"] if "Model" in modules else modules
         if len(found) != 1:
-            raise TaskError(f"`{path.name}` does not say which class is meant", f"name it: {path.name}:{(found or ['Name'])[-1]}")
+            raise TaskError(
+                f"`{path.name}` does not say which class is meant",
+                f"name it: {path.name}:{(found or ['Name'])[-1]}",
+            )
         entry = found[0]
-    task = of_text(source, entry, naming.stem(path) if entry == "Model" else f"{naming.stem(path)}:{entry}")
+    task = of_text(
+        source, entry, naming.stem(path) if entry == "Model" else f"{naming.stem(path)}:{entry}"
+    )
     floats = parse_dtype(dtype) if dtype else None
-    given = {"input_specs": tuple(inputs), "init_args": tuple(init), "eval_mode": eval_mode, "dtype": floats, "device": device}
-    return task.model_copy(update={"id": content_hash(task.id, repr(given)), "path": str(path.resolve()), **given})
+    given = {
+        "input_specs": tuple(inputs),
+        "init_args": tuple(init),
+        "eval_mode": eval_mode,
+        "dtype": floats,
+        "device": device,
+    }
+    return task.model_copy(
+        update={"id": content_hash(task.id, repr(given)), "path": str(path.resolve()), **given}
+    )
 
 
 def of_text(source: str, entry: str, name: str) -> Task:
     """Return the unexamined task of a text whose class or function `entry` is known."""
-    kind: Literal["module", "function"] = "function" if re.search(rf"^def\s+{re.escape(entry)}\b", source, re.M) else "module"
-    return Task(id=content_hash("unexamined", source, entry), name=name, source=source, entry=entry, kind=kind)
+    kind: Literal["module", "function"] = (
+        "function" if re.search(rf"^def\s+{re.escape(entry)}\b", source, re.M) else "module"
+    )
+    return Task(
+        id=content_hash("unexamined", source, entry),
+        name=name,
+        source=source,
+        entry=entry,
+        kind=kind,
+    )
 
 
 def _examine(request: dict[str, Any], file: str, limits: Limits) -> Task:
@@ -99,7 +150,9 @@ def _examine(request: dict[str, Any], file: str, limits: Limits) -> Task:
     stage = "starting"
     variants: list[ShapeVariant] = []
     deadline = time.monotonic() + limits.wall_s
-    with SandboxSession("dvk.tasks.examine:examine", limits, isolate=limits.reference_isolation(request["device"])) as session:
+    with SandboxSession(
+        "dvk.tasks.examine:examine", limits, isolate=limits.reference_isolation(request["device"])
+    ) as session:
         session.send(request)
         while True:
             answer = session.receive(max(0.01, deadline - time.monotonic()))
@@ -119,36 +172,54 @@ def _examine(request: dict[str, Any], file: str, limits: Limits) -> Task:
             if message.get("done"):
                 break
     assert task is not None, "the child says done only after the task"
-    return task.model_copy(update={"shape_variants": tuple(variants), "num_shape_variants": 1 + len(variants)})
+    return task.model_copy(
+        update={"shape_variants": tuple(variants), "num_shape_variants": 1 + len(variants)}
+    )
 
 
 def _read(path: Path) -> str:
     if path.is_dir():
-        raise TaskError(f"`{path}` is a folder", "give one Python file; `dvk eval` takes a folder of them")
+        raise TaskError(
+            f"`{path}` is a folder", "give one Python file; `dvk eval` takes a folder of them"
+        )
     try:
         return read_source(path)
     except FileNotFoundError:
-        raise TaskError(f"no such file: `{path}`", "check the path, it is relative to the current folder") from None
+        raise TaskError(
+            f"no such file: `{path}`", "check the path, it is relative to the current folder"
+        ) from None
     except OSError as error:
-        raise TaskError(f"cannot read `{path}`: {error.strerror or error}", "check its permissions") from None
+        raise TaskError(
+            f"cannot read `{path}`: {error.strerror or error}", "check its permissions"
+        ) from None
     except UnicodeDecodeError:
         raise TaskError(f"`{path}` is not a text file", "give a Python file in UTF-8") from None
 
 
 def _error(kind: str, message: str, hint: str) -> DvkError:
-    return {"MachineError": MachineError, "Exhausted": Exhausted}.get(kind, TaskError)(message, hint)
+    return {"MachineError": MachineError, "Exhausted": Exhausted}.get(kind, TaskError)(
+        message, hint
+    )
 
 
 def _death(death: Death, file: str, stage: str, limits: Limits) -> Exhausted:
     lines = [line for line in death.log.strip().splitlines() if line.strip()][-3:]
-    printed = "\nit printed last: " + " / ".join(line.strip()[:200] for line in lines) if lines else ""
+    printed = (
+        "\nit printed last: " + " / ".join(line.strip()[:200] for line in lines) if lines else ""
+    )
     if death.reason in _DEATHS:
         what, hint = _DEATHS[death.reason]
-        what = what.format(wall_s=limits.wall_s, memory_gib=limits.memory_bytes / 2**30,
-                           num_processes=limits.num_processes)
+        what = what.format(
+            wall_s=limits.wall_s,
+            memory_gib=limits.memory_bytes / 2**30,
+            num_processes=limits.num_processes,
+        )
     elif death.reason.startswith("signal"):
         what = f"crashed ({death.reason.removeprefix('signal ')})"
         hint = "run the file with Python by itself and fix the crash"
     else:
-        what, hint = f"ended the process ({death.reason})", "remove the os._exit() or kill from the file"
+        what, hint = (
+            f"ended the process ({death.reason})",
+            "remove the os._exit() or kill from the file",
+        )
     return Exhausted(f"`{file}` {what} while {stage}{printed}", hint)

@@ -27,7 +27,9 @@ def split(spec: str) -> tuple[Path, str | None]:
     if not separator or Path(spec).exists():
         return _file(spec), None
     if not _NAME.fullmatch(entry):
-        raise TaskError(f"`{entry}` in `{spec}` is not the name of a class or function", "write model.py:Name")
+        raise TaskError(
+            f"`{entry}` in `{spec}` is not the name of a class or function", "write model.py:Name"
+        )
     return _file(before), entry
 
 
@@ -44,11 +46,16 @@ def _file(text: str) -> Path:
         return path
     inside = Path(*text.split("."))
     for folder in dict.fromkeys([".", *sys.path]):
-        for found in (Path(folder) / inside.with_suffix(".py"), Path(folder) / inside / "__init__.py"):
+        for found in (
+            Path(folder) / inside.with_suffix(".py"),
+            Path(folder) / inside / "__init__.py",
+        ):
             if found.is_file():
                 return found
     if "." not in text:
         return path  # as a path: no such file
-    raise TaskError(f"no module `{text}` here, nor where Python imports from",
-                    "write its file, as in pkg/model.py:Name, or cd to the folder "
-                    f"that has `{text.partition('.')[0]}`")
+    raise TaskError(
+        f"no module `{text}` here, nor where Python imports from",
+        "write its file, as in pkg/model.py:Name, or cd to the folder "
+        f"that has `{text.partition('.')[0]}`",
+    )

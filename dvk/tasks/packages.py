@@ -26,12 +26,16 @@ def package_of(path: Path, source: str) -> str:
     parts: list[str] = []
     folder = path.resolve().parent
     levels = max((node.level for node in _relative(source)), default=0)
-    while folder.name.isidentifier() and (len(parts) < levels or (folder / "__init__.py").is_file()):
+    while folder.name.isidentifier() and (
+        len(parts) < levels or (folder / "__init__.py").is_file()
+    ):
         parts.insert(0, folder.name)
         folder = folder.parent
     if len(parts) < levels:
-        raise TaskError(f"`{path.name}` has a relative import, and its folder `{folder.name}` cannot be a package",
-                        "give the folder a name that Python can import, or import absolutely")
+        raise TaskError(
+            f"`{path.name}` has a relative import, and its folder `{folder.name}` cannot be a package",
+            "give the folder a name that Python can import, or import absolutely",
+        )
     return ".".join(parts)
 
 
@@ -55,9 +59,15 @@ def absolute(source: str, package: str) -> str:
         at = starts[node.lineno - 1] + node.col_offset
         said = _FROM.match(text, at)
         assert said is not None, "a relative import begins so"
-        module = ".".join([*parts[: len(parts) - node.level + 1], *([node.module] if node.module else [])])
+        module = ".".join(
+            [*parts[: len(parts) - node.level + 1], *([node.module] if node.module else [])]
+        )
         rest = text[said.end() :]
-        text = text[:at] + f"from {module} ".encode() + (_MODULE.sub(b"", rest, count=1) if node.module else rest)
+        text = (
+            text[:at]
+            + f"from {module} ".encode()
+            + (_MODULE.sub(b"", rest, count=1) if node.module else rest)
+        )
     return text.decode()
 
 

@@ -21,12 +21,51 @@ from dvk.tasks.trees import named_tensors
 
 Precision = Literal["fp64", "fp32", "tf32", "half", "exact"]
 
-_PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "addbmm", "linear", "matmul", "dot", "mv", "addmv", "_scaled_dot_product")
+_PRODUCTS = (
+    "mm",
+    "bmm",
+    "addmm",
+    "baddbmm",
+    "addbmm",
+    "linear",
+    "matmul",
+    "dot",
+    "mv",
+    "addmv",
+    "_scaled_dot_product",
+)
 _CONVOLUTIONS = ("convolution", "conv1d", "conv2d", "conv3d", "_cudnn_rnn", "cudnn_convolution")
 # These move or reinterpret values without rounding.
-_MOVES = ("_to_copy", "to", "clone", "copy_", "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "expand",
-          "select", "slice", "unsqueeze", "squeeze", "cat", "stack", "detach", "alias", "index_select", "gather",
-          "embedding", "empty_like", "empty", "contiguous", "split", "unbind", "as_strided")
+_MOVES = (
+    "_to_copy",
+    "to",
+    "clone",
+    "copy_",
+    "view",
+    "_unsafe_view",
+    "reshape",
+    "permute",
+    "transpose",
+    "t",
+    "expand",
+    "select",
+    "slice",
+    "unsqueeze",
+    "squeeze",
+    "cat",
+    "stack",
+    "detach",
+    "alias",
+    "index_select",
+    "gather",
+    "embedding",
+    "empty_like",
+    "empty",
+    "contiguous",
+    "split",
+    "unbind",
+    "as_strided",
+)
 
 
 class PrecisionMode(TorchDispatchMode):
@@ -47,7 +86,9 @@ class PrecisionMode(TorchDispatchMode):
         name = func._schema.name.partition("::")[2]
         tensors = [t for _, t in named_tensors(result)]
         if name not in _MOVES:
-            self.dtypes |= {t.dtype for t in tensors if t.dtype.is_floating_point or t.dtype.is_complex}
+            self.dtypes |= {
+                t.dtype for t in tensors if t.dtype.is_floating_point or t.dtype.is_complex
+            }
         if any(t.is_cuda and t.dtype in (torch.float32, torch.complex64) for t in tensors):
             self.products |= name in _PRODUCTS or name.startswith("_scaled_dot_product")
             self.convolutions |= name.startswith(_CONVOLUTIONS) or name in ("_convolution",)
@@ -58,7 +99,9 @@ def classify(watch: PrecisionMode, outputs: list[torch.Tensor]) -> Precision:
     """Return the class of a reference that ran under `watch` and returned `outputs`."""
     if not any(t.dtype.is_floating_point or t.dtype.is_complex for t in outputs):
         return "exact"
-    dtypes = watch.dtypes | {t.dtype for t in outputs if t.dtype.is_floating_point or t.dtype.is_complex}
+    dtypes = watch.dtypes | {
+        t.dtype for t in outputs if t.dtype.is_floating_point or t.dtype.is_complex
+    }
     if any(_bits(dtype) <= 16 for dtype in dtypes):
         return "half"
     matmul, convolution = _tf32_flags()

@@ -30,12 +30,16 @@ class Searched:
         self._bases = tuple(dict.fromkeys(bases))
         sys.meta_path.append(self)
 
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         """Return what relative entries of the path contain; checked last."""
         if path is not None:
             return None
         relative = [entry for entry in self._entries() if not os.path.isabs(entry)]
-        return PathFinder.find_spec(name, [folder for entry in relative for folder in self._meant(entry)])
+        return PathFinder.find_spec(
+            name, [folder for entry in relative for folder in self._meant(entry)]
+        )
 
     def added(self, own: Iterable[str] = ()) -> tuple[str, ...]:
         """Return the folders and archives, absolute, in the order of the path; `own` are not the user's additions.
@@ -56,10 +60,16 @@ class Searched:
         return tuple(result)
 
     def _entries(self) -> list[str]:
-        return [entry for entry in sys.path if isinstance(entry, str) and entry and entry not in self._before]
+        return [
+            entry
+            for entry in sys.path
+            if isinstance(entry, str) and entry and entry not in self._before
+        ]
 
     def _meant(self, entry: str) -> list[str]:
-        places = [entry] if os.path.isabs(entry) else [os.path.join(base, entry) for base in self._bases]
+        places = (
+            [entry] if os.path.isabs(entry) else [os.path.join(base, entry) for base in self._bases]
+        )
         return [os.path.normpath(place) for place in places if os.path.exists(place)]
 
 
@@ -75,6 +85,9 @@ def _imported_from(folder: str) -> str | None:
     """Whether a module's file, or its package, is directly in the folder."""
     for name, module in list(sys.modules.items()):
         file = vars(module).get("__file__") if isinstance(module, ModuleType) else None
-        if isinstance(file, str) and os.path.dirname(file) in (folder, os.path.join(folder, name.partition(".")[0])):
+        if isinstance(file, str) and os.path.dirname(file) in (
+            folder,
+            os.path.join(folder, name.partition(".")[0]),
+        ):
             return name
     return None

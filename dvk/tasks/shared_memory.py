@@ -32,8 +32,10 @@ def check_shared(names: tuple[str, ...], shared: Sequence[tuple[str, str]], entr
         name = next((name for name in pair if name in names), None)
         if name is not None:
             other = pair[0] if name == pair[1] else pair[1]
-            raise TaskError(f"{entry} writes its input `{name}`, which shares memory with its input `{other}`",
-                            "give get_inputs() tensors that share no memory (x.clone()): they are judged as separate ones")
+            raise TaskError(
+                f"{entry} writes its input `{name}`, which shares memory with its input `{other}`",
+                "give get_inputs() tensors that share no memory (x.clone()): they are judged as separate ones",
+            )
 
 
 def sharing(inputs: Named) -> tuple[tuple[str, str], ...]:
@@ -44,9 +46,16 @@ def sharing(inputs: Named) -> tuple[tuple[str, str], ...]:
 
 def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Two tensors are strided and have bytes in common."""
-    if one.layout is not torch.strided or other.layout is not torch.strided or one.is_meta or other.is_meta:
+    if (
+        one.layout is not torch.strided
+        or other.layout is not torch.strided
+        or one.is_meta
+        or other.is_meta
+    ):
         return False
-    if one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr() or not (one.numel() and other.numel()):
+    if one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr() or not (
+        one.numel() and other.numel()
+    ):
         return False
     if one.untyped_storage().nbytes() > MOST_BYTES:
         return True

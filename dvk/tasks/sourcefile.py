@@ -23,11 +23,20 @@ from dvk.tasks import beside
 from dvk.tasks.beside import PREFIX
 from dvk.tasks.sourcetext import read_source
 
-_LACKS = re.compile(r"(out of|can't allocate|cannot allocate) memory|can't start new thread", re.IGNORECASE)
+_LACKS = re.compile(
+    r"(out of|can't allocate|cannot allocate) memory|can't start new thread", re.IGNORECASE
+)
 """Phrases of torch, CUDA and Python for exhausted resources."""
 
 
-def execute(source: str, *, path: str | None = None, texts: beside.Texts = (), package: str = "", role: str = "reference") -> ModuleType:
+def execute(
+    source: str,
+    *,
+    path: str | None = None,
+    texts: beside.Texts = (),
+    package: str = "",
+    role: str = "reference",
+) -> ModuleType:
     """Run `source` as a module with a unique name, registered in `sys.modules`.
 
     Args:
@@ -56,7 +65,10 @@ def execute(source: str, *, path: str | None = None, texts: beside.Texts = (), p
     # An entry without a time stamp is never checked against the disk, so tracebacks show the text that runs.
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     sys.modules[name] = module
-    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # no __pycache__ next to the user's files
+    before, sys.dont_write_bytecode = (
+        sys.dont_write_bytecode,
+        True,
+    )  # no __pycache__ next to the user's files
     try:
         exec(code, module.__dict__)
     except BaseException:  # a file may raise anything, SystemExit too
@@ -80,7 +92,9 @@ def blame(error: BaseException) -> str:
             file, function = frame.f_code.co_filename, frame.f_code.co_name
             where = "" if function == "<module>" else f", in {function}"
             code = linecache.getline(file, line).strip()
-            return f"{what}\n  {os.path.basename(file)}, line {line}{where}" + (f": {code}" if code else "")
+            return f"{what}\n  {os.path.basename(file)}, line {line}{where}" + (
+                f": {code}" if code else ""
+            )
     return what
 
 

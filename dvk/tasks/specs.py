@@ -22,14 +22,23 @@ from dvk.errors import TaskError
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
 ALIASES = {
-    "fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "double": "float64",
-    "float": "float32", "half": "float16", "long": "int64", "int": "int32",
+    "fp64": "float64",
+    "fp32": "float32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "double": "float64",
+    "float": "float32",
+    "half": "float16",
+    "long": "int64",
+    "int": "int32",
 }
 FILLS = ("randn", "rand", "ones", "zeros", "like")
 DEFAULT_HIGH = 10
 INPUT_HINT = 'write e.g. --input "x=float32[64,1024]", "idx=int64[64]<1000", "w=float16[8]:ones" or "alpha=0.5"'
 
-_TENSOR = re.compile(r"(?P<dtype>[a-z]+\d*)\[(?P<dims>[\d,\s]*)\](?:<(?P<high>\d+))?(?::(?P<fill>\w+))?")
+_TENSOR = re.compile(
+    r"(?P<dtype>[a-z]+\d*)\[(?P<dims>[\d,\s]*)\](?:<(?P<high>\d+))?(?::(?P<fill>\w+))?"
+)
 _NAMED = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*=(?!=)\s*(?P<value>.+)", re.DOTALL)
 
 
@@ -53,7 +62,9 @@ def parse_input(text: str) -> InputSpec:
     """
     named = _NAMED.fullmatch(text.strip())
     if named is None:
-        raise TaskError(f"input `{text}` has no name: it begins with a parameter of forward and `=`", INPUT_HINT)
+        raise TaskError(
+            f"input `{text}` has no name: it begins with a parameter of forward and `=`", INPUT_HINT
+        )
     name, value = named["name"], named["value"].strip()
     tensor = _TENSOR.fullmatch(value)
     if tensor is None:
@@ -69,15 +80,25 @@ def parse_input(text: str) -> InputSpec:
     if fill not in FILLS:
         raise TaskError(f"input `{text}`: unknown fill `{fill}`", f"use one of {', '.join(FILLS)}")
     if tensor["high"] is not None and dtype not in INTEGERS:
-        raise TaskError(f"input `{text}`: `<` limits integers only", "drop it, or choose an integer dtype like int64")
+        raise TaskError(
+            f"input `{text}`: `<` limits integers only",
+            "drop it, or choose an integer dtype like int64",
+        )
     if fill in ("randn", "rand") and tensor["fill"] and dtype not in FLOATS:
-        raise TaskError(f"input `{text}`: `:{fill}` is for floats only", "integers are uniform: write `<HIGH` instead")
+        raise TaskError(
+            f"input `{text}`: `:{fill}` is for floats only",
+            "integers are uniform: write `<HIGH` instead",
+        )
     high = int(tensor["high"]) if tensor["high"] is not None else DEFAULT_HIGH
     if high < 1:
-        raise TaskError(f"input `{text}`: no integer lies in [0, {high})", "give a limit of at least 1")
+        raise TaskError(
+            f"input `{text}`: no integer lies in [0, {high})", "give a limit of at least 1"
+        )
     bits = 7 if dtype == "int8" else 8 if dtype == "uint8" else 15 if dtype == "int16" else 31
     if dtype != "int64" and dtype in INTEGERS and high > 2**bits:
-        raise TaskError(f"input `{text}`: {dtype} cannot hold {high - 1}", "lower the limit or widen the dtype")
+        raise TaskError(
+            f"input `{text}`: {dtype} cannot hold {high - 1}", "lower the limit or widen the dtype"
+        )
     return InputSpec(name, dtype, shape, high, fill)
 
 
@@ -96,7 +117,9 @@ def parse_inputs(texts: Sequence[str]) -> list[InputSpec]:
     specs = [parse_input(text) for text in texts]
     for index, spec in enumerate(specs):
         if spec.name in {earlier.name for earlier in specs[:index]}:
-            raise TaskError(f"input `{spec.name}` is given twice", "give every parameter of forward one --input")
+            raise TaskError(
+                f"input `{spec.name}` is given twice", "give every parameter of forward one --input"
+            )
     return specs
 
 
@@ -113,11 +136,15 @@ def parse_init(texts: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
         named = _NAMED.fullmatch(text.strip())
         value = _literal(named["value"] if named else text, f"constructor argument `{text}`", hint)
         if named is None and kwargs:
-            raise TaskError(f"constructor argument `{text}` follows a named one", "give positional --init first")
+            raise TaskError(
+                f"constructor argument `{text}` follows a named one", "give positional --init first"
+            )
         if named is None:
             args.append(value)
         elif named["name"] in kwargs:
-            raise TaskError(f"constructor argument `{named['name']}` is given twice", "give every argument once")
+            raise TaskError(
+                f"constructor argument `{named['name']}` is given twice", "give every argument once"
+            )
         else:
             kwargs[named["name"]] = value
     return args, kwargs
@@ -138,7 +165,9 @@ def parse_dtype(text: str) -> str:
 def _dimensions(text: str, spec: str) -> tuple[int, ...]:
     pieces = [piece.strip() for piece in text.split(",")] if text.strip() else []
     if (wrong := next((piece for piece in pieces if not piece.isdigit()), None)) is not None:
-        raise TaskError(f"cannot read the sizes of input `{spec}`: `{wrong}` is not a whole number", INPUT_HINT)
+        raise TaskError(
+            f"cannot read the sizes of input `{spec}`: `{wrong}` is not a whole number", INPUT_HINT
+        )
     if any(int(piece) == 0 for piece in pieces):
         raise TaskError(f"input `{spec}` is empty", "give sizes of at least 1")
     return tuple(int(piece) for piece in pieces)
@@ -146,18 +175,36 @@ def _dimensions(text: str, spec: str) -> tuple[int, ...]:
 
 def _wrong_in(value: str) -> str | None:
     """Return why a value that starts like a tensor is none; None if it does not start so."""
-    begun = re.match(r"(?P<dtype>[A-Za-z_.]+\d*)\s*(?P<open>[\[(])(?P<dims>[^\])]*)(?P<close>[\])]?)(?P<rest>.*)", value, re.DOTALL)
+    begun = re.match(
+        r"(?P<dtype>[A-Za-z_.]+\d*)\s*(?P<open>[\[(])(?P<dims>[^\])]*)(?P<close>[\])]?)(?P<rest>.*)",
+        value,
+        re.DOTALL,
+    )
     if begun is None:
-        return f"`{value}` has no sizes, as in `{value}[64,1024]`" if ALIASES.get(value, value) in (*FLOATS, *INTEGERS, "bool") else None
-    if begun["open"] == "(" and ALIASES.get(begun["dtype"], begun["dtype"]) not in (*FLOATS, *INTEGERS, "bool"):
+        return (
+            f"`{value}` has no sizes, as in `{value}[64,1024]`"
+            if ALIASES.get(value, value) in (*FLOATS, *INTEGERS, "bool")
+            else None
+        )
+    if begun["open"] == "(" and ALIASES.get(begun["dtype"], begun["dtype"]) not in (
+        *FLOATS,
+        *INTEGERS,
+        "bool",
+    ):
         return None
     if (begun["open"], begun["close"]) != ("[", "]"):
         return f"sizes stand in brackets, as in `{begun['dtype']}[{begun['dims']}]`"
-    if wrong := next((piece.strip() for piece in begun["dims"].split(",") if not piece.strip().isdigit()), None):
+    if wrong := next(
+        (piece.strip() for piece in begun["dims"].split(",") if not piece.strip().isdigit()), None
+    ):
         return f"the size `{wrong}` is not a whole number"
     if begun["rest"]:
         return f"after the sizes `<HIGH` and `:FILL` may stand, not `{begun['rest'].strip()}`"
-    return f"`{begun['dtype']}` is no dtype" if not re.fullmatch(r"[a-z]+\d*", begun["dtype"]) else f"`{value}` is no tensor"
+    return (
+        f"`{begun['dtype']}` is no dtype"
+        if not re.fullmatch(r"[a-z]+\d*", begun["dtype"])
+        else f"`{value}` is no tensor"
+    )
 
 
 def _literal(text: str, what: str, hint: str) -> Any:

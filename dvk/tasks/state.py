@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
-State = dict[str, tuple[torch.Tensor, torch.Tensor]]  # name → (the tensor object, a copy of its values)
+State = dict[
+    str, tuple[torch.Tensor, torch.Tensor]
+]  # name → (the tensor object, a copy of its values)
 
 
 @contextmanager

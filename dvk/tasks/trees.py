@@ -18,7 +18,11 @@ Named = list[tuple[str, torch.Tensor]]
 def take_apart(names: Mapping[str, Any]) -> None:
     """Register dataclasses among these values as structures, like tuples and dicts; those whose constructor takes no fields stay leaves."""
     for kind in list(names.values()):
-        if not isinstance(kind, type) or not dataclasses.is_dataclass(kind) or issubclass(kind, torch.nn.Module):
+        if (
+            not isinstance(kind, type)
+            or not dataclasses.is_dataclass(kind)
+            or issubclass(kind, torch.nn.Module)
+        ):
             continue
         fields = dataclasses.fields(kind)
         if kind in pytree.SUPPORTED_NODES or not all(field.init for field in fields):
@@ -43,7 +47,11 @@ _seen: set[type] = set()
 
 def take_apart_kinds(tree: Any) -> None:
     """`take_apart` the dataclasses of values in the tree that no file has at its top level: nested ones, those of other modules."""
-    while kinds := {type(leaf) for leaf in pytree.tree_leaves(tree) if dataclasses.is_dataclass(leaf)} - _seen - {type}:
+    while (
+        kinds := {type(leaf) for leaf in pytree.tree_leaves(tree) if dataclasses.is_dataclass(leaf)}
+        - _seen
+        - {type}
+    ):
         _seen.update(kinds)
         take_apart({kind.__qualname__: kind for kind in kinds})
 
@@ -61,7 +69,10 @@ def named_tensors(tree: Any, root: str = "") -> Named:
     for path, leaf in pytree.tree_flatten_with_path(tree)[0]:
         if isinstance(leaf, torch.Tensor):
             steps = [root] if root else []
-            steps += [str(getattr(key, "idx", getattr(key, "key", getattr(key, "name", key)))) for key in path]
+            steps += [
+                str(getattr(key, "idx", getattr(key, "key", getattr(key, "name", key))))
+                for key in path
+            ]
             result.append((".".join(steps) or "output", leaf))
     return result
 
@@ -84,9 +95,24 @@ def describe(name: str, tensor: torch.Tensor) -> TensorSpec:
     Raises:
         TaskError: it has no strides: sparse, nested, quantised in torch's own sense, or without data.
     """
-    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized or tensor.is_meta:
-        kind = "meta" if tensor.is_meta else str(tensor.layout if tensor.layout is not torch.strided else tensor.dtype)
-        raise TaskError(f"`{name}` is not a plain dense tensor but {kind.removeprefix('torch.')}",
-                        "sparse, nested, meta and torch-quantised tensors are not supported: pass dense ones")
-    return TensorSpec(name=name, dtype=str(tensor.dtype).removeprefix("torch."), shape=tuple(tensor.shape),
-                      strides=tuple(tensor.stride()))
+    if (
+        tensor.layout is not torch.strided
+        or tensor.is_nested
+        or tensor.is_quantized
+        or tensor.is_meta
+    ):
+        kind = (
+            "meta"
+            if tensor.is_meta
+            else str(tensor.layout if tensor.layout is not torch.strided else tensor.dtype)
+        )
+        raise TaskError(
+            f"`{name}` is not a plain dense tensor but {kind.removeprefix('torch.')}",
+            "sparse, nested, meta and torch-quantised tensors are not supported: pass dense ones",
+        )
+    return TensorSpec(
+        name=name,
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        shape=tuple(tensor.shape),
+        strides=tuple(tensor.stride()),
+    )

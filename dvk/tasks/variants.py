@@ -34,20 +34,38 @@ def axes(inputs: Sequence[TensorSpec]) -> list[SizeAxis]:
     lead = next((spec for spec in inputs if spec.shape), None)
     if lead is None:
         return []
-    result = [SizeAxis("batch", lead.shape[0], _distinct(
-        tuple((s.name, 0) for s in inputs if s.shape and s.shape[0] == lead.shape[0]),
-        _everywhere(inputs, lead.shape[0]),
-        ((lead.name, 0),)))]
+    result = [
+        SizeAxis(
+            "batch",
+            lead.shape[0],
+            _distinct(
+                tuple((s.name, 0) for s in inputs if s.shape and s.shape[0] == lead.shape[0]),
+                _everywhere(inputs, lead.shape[0]),
+                ((lead.name, 0),),
+            ),
+        )
+    ]
     if any(spec.dtype in ("int16", "int32", "int64", "uint8") for spec in inputs):
         return result  # integers may index into any other dimension: its size is not free
     for back in range(1, len(lead.shape)):
         dimension = len(lead.shape) - back
         size = lead.shape[dimension]
         label = "width" if back == 1 else f"dim{dimension}"
-        result.append(SizeAxis(label, size, _distinct(
-            tuple((s.name, len(s.shape) - back) for s in inputs if len(s.shape) >= back and s.shape[-back] == size),
-            _everywhere(inputs, size),
-            ((lead.name, dimension),))))
+        result.append(
+            SizeAxis(
+                label,
+                size,
+                _distinct(
+                    tuple(
+                        (s.name, len(s.shape) - back)
+                        for s in inputs
+                        if len(s.shape) >= back and s.shape[-back] == size
+                    ),
+                    _everywhere(inputs, size),
+                    ((lead.name, dimension),),
+                ),
+            )
+        )
     return result
 
 
@@ -69,7 +87,9 @@ def sizes(axis: SizeAxis, num_bytes: int, enough: bool) -> Iterator[tuple[str, i
 
 def variant(name: str, members: Members, size: int) -> ShapeVariant:
     """Return the record of one size along one set of members."""
-    return ShapeVariant(name=name, changes=tuple((leaf, dimension, size) for leaf, dimension in members))
+    return ShapeVariant(
+        name=name, changes=tuple((leaf, dimension, size) for leaf, dimension in members)
+    )
 
 
 def safe_to_broadcast(axis: SizeAxis, members: Members) -> bool:

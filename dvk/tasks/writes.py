@@ -26,7 +26,10 @@ class Before:
 
 def noted(inputs: Named) -> list[Before]:
     """Record the inputs before the call."""
-    return [Before(t.shape, t.stride(), 0 if t.is_inference() else t._version, t.data_ptr()) for _, t in inputs]
+    return [
+        Before(t.shape, t.stride(), 0 if t.is_inference() else t._version, t.data_ptr())
+        for _, t in inputs
+    ]
 
 
 def containers(call: Call) -> tuple[Any, list[int]]:
@@ -42,8 +45,10 @@ def check_containers(call: Call, before: tuple[Any, list[int]], entry: str) -> N
         TaskError: the call put something into a list or dict among its arguments, or took something out.
     """
     if containers(call) != before:
-        raise TaskError(f"{entry} changes a list or dict among its inputs",
-                        "write into the tensors (cache[\"k\"].copy_(…)) or return new ones, and leave lists and dicts as they are")
+        raise TaskError(
+            f"{entry} changes a list or dict among its inputs",
+            'write into the tensors (cache["k"].copy_(…)) or return new ones, and leave lists and dicts as they are',
+        )
 
 
 def written(inputs: Named, before: list[Before], kept: Named, entry: str) -> tuple[str, ...]:
@@ -62,8 +67,10 @@ def written(inputs: Named, before: list[Before], kept: Named, entry: str) -> tup
     for (name, tensor), was, (_, other) in zip(inputs, before, kept, strict=True):
         now = noted([(name, tensor)])[0]
         if (now.shape, now.strides, now.address) != (was.shape, was.strides, was.address):
-            raise TaskError(f"{entry} gives its input `{name}` another shape or other memory",
-                            "write values in place (x.copy_(…), x[:, i] = …), or work on a view or a copy")
+            raise TaskError(
+                f"{entry} gives its input `{name}` another shape or other memory",
+                "write values in place (x.copy_(…), x[:, i] = …), or work on a view or a copy",
+            )
         if now.version != was.version or not equal(tensor, other):
             names.append(name)
     return tuple(names)

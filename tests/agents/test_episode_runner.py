@@ -21,7 +21,15 @@ CODE = Completion(text=fenced("class ModelNew: ...\n"), finish="stop")
 
 def begin(offered: list = OFFERED, **rollout: object) -> EpisodeRunner:
     settings = {"schemes": 2, "rollouts": 2, "turns": 3, "summaries": 2, **rollout}
-    return EpisodeRunner(7, TaskContext(TASK, None, "cpp"), offered, dialects.get("chat"), configured(**settings), proposer="said", step=5)
+    return EpisodeRunner(
+        7,
+        TaskContext(TASK, None, "cpp"),
+        offered,
+        dialects.get("chat"),
+        configured(**settings),
+        proposer="said",
+        step=5,
+    )
 
 
 def called(tool: str, **arguments: object) -> Completion:
@@ -67,20 +75,39 @@ def test_schemes_and_the_null_scheme() -> None:
         ConversationKey(7, "policy", None, 1),
     ]
     select(play)
-    assert [(t.key.scheme, t.key.rollout, [s.name for s in t.skills]) for t in play.ready if t.key.role == "policy"] == [
-        (None, 0, []), (None, 1, []), (0, 0, ["a"]), (0, 1, ["a"]), (1, 0, ["b", "a"]), (1, 1, ["b", "a"])]
+    assert [
+        (t.key.scheme, t.key.rollout, [s.name for s in t.skills])
+        for t in play.ready
+        if t.key.role == "policy"
+    ] == [
+        (None, 0, []),
+        (None, 1, []),
+        (0, 0, ["a"]),
+        (0, 1, ["a"]),
+        (1, 0, ["b", "a"]),
+        (1, 1, ["b", "a"]),
+    ]
     for talk in list(play.ready):
         run(play, talk, 1.0, 0, 1.1)
     assert play.finished
     episode = play.episode()
     assert (episode.task, episode.step) == (TASK, 5)
     traces = by_key(episode)
-    assert traces["selection", 1, 0].turns[0].chosen == ("b", "a") and traces["selection", 1, 0].turns[0].malformed is None
+    assert (
+        traces["selection", 1, 0].turns[0].chosen == ("b", "a")
+        and traces["selection", 1, 0].turns[0].malformed is None
+    )
     assert traces["policy", 1, 1].skills == ("b", "a") and traces["policy", None, 0].skills == ()
-    assert [t.verdict.status.value for t in traces["policy", 0, 1].turns if t.verdict] == ["ok", "mismatch", "ok"]
+    assert [t.verdict.status.value for t in traces["policy", 0, 1].turns if t.verdict] == [
+        "ok",
+        "mismatch",
+        "ok",
+    ]
     assert traces["policy", 0, 0].turns[0].candidate.skills == ("a",)  # type: ignore[union-attr]
     peers = {trace.role: trace.peer_group for trace in episode.traces}
-    assert len(set(peers.values())) == 2 and all(trace.peer_group == peers[trace.role] for trace in episode.traces)
+    assert len(set(peers.values())) == 2 and all(
+        trace.peer_group == peers[trace.role] for trace in episode.traces
+    )
 
 
 def test_a_malformed_choice_is_no_second_null_scheme() -> None:
@@ -93,23 +120,39 @@ def test_a_malformed_choice_is_no_second_null_scheme() -> None:
     assert "zzz" in (traces["selection", 1, 0].turns[0].malformed or "")
 
 
-@pytest.mark.parametrize("said", [Completion(text="a, I think", finish="stop"), Completion(text="", finish="error", error="down")])
+@pytest.mark.parametrize(
+    "said",
+    [
+        Completion(text="a, I think", finish="stop"),
+        Completion(text="", finish="error", error="down"),
+    ],
+)
 def test_without_a_null_scheme_a_malformed_choice_costs_no_task(said: Completion) -> None:
     play = begin(schemes=1, null_scheme=False)
     answer(play, ready(play, "selection", 0)[0], said)
-    assert [(talk.key.scheme, talk.key.rollout, talk.skills) for talk in play.ready] == [(0, 0, ()), (0, 1, ())]
+    assert [(talk.key.scheme, talk.key.rollout, talk.skills) for talk in play.ready] == [
+        (0, 0, ()),
+        (0, 1, ()),
+    ]
     assert by_key(play.episode())["selection", 0, 0].turns[0].malformed
 
 
 def test_selection_controls_need_no_model() -> None:
     many = [make_skill(name) for name in "abcdefgh"]
     given = {name: begin(many, selector=name, schemes=3) for name in ("bm25", "random")}
-    chosen = {name: [tuple(s.name for s in t.skills) for t in play.ready if t.key.scheme is not None] for name, play in given.items()}
+    chosen = {
+        name: [tuple(s.name for s in t.skills) for t in play.ready if t.key.scheme is not None]
+        for name, play in given.items()
+    }
     assert chosen["bm25"] == [("a", "b", "c")] * 6
-    assert len(set(chosen["random"])) > 1 and chosen["random"][0] == chosen["random"][1], "a scheme's rollouts share its choice"
+    assert len(set(chosen["random"])) > 1 and chosen["random"][0] == chosen["random"][1], (
+        "a scheme's rollouts share its choice"
+    )
     assert all(len(set(names)) == 3 for names in chosen["random"])
     again = begin(many, selector="random", schemes=3)
-    assert chosen["random"] == [tuple(s.name for s in t.skills) for t in again.ready if t.key.scheme is not None]
+    assert chosen["random"] == [
+        tuple(s.name for s in t.skills) for t in again.ready if t.key.scheme is not None
+    ]
     assert {t.key.role for t in given["bm25"].ready} == {"policy"} and len(given["bm25"].ready) == 8
 
 
@@ -119,9 +162,15 @@ def test_some_schemes_are_drawn_where_the_agent_selects_the_others() -> None:
     assert asked == {("policy", 0), ("selection", 1), ("selection", 2), ("policy", None)}
     drawn = {tuple(skill.name for skill in talk.skills) for talk in ready(play, "policy", 0)}
     assert len(drawn) == 1 and len(set(*drawn)) == 3
-    validated = begin([make_skill(name) for name in "abcdefgh"], **greedy(configured(schemes=3, explored=1)).rollout.model_dump())
+    validated = begin(
+        [make_skill(name) for name in "abcdefgh"],
+        **greedy(configured(schemes=3, explored=1)).rollout.model_dump(),
+    )
     (selection,) = validated.ready
-    assert selection.key.role == "selection" and "".join(validated.episode().traces[0].skills) == "abcdefgh", "what it could choose from"
+    assert (
+        selection.key.role == "selection"
+        and "".join(validated.episode().traces[0].skills) == "abcdefgh"
+    ), "what it could choose from"
 
 
 def test_a_choice_of_nothing_is_played() -> None:
@@ -130,11 +179,22 @@ def test_a_choice_of_nothing_is_played() -> None:
     assert len(ready(play, "policy", 0)) == 2 and ready(play, "policy", 0)[0].skills == ()
 
 
-@pytest.mark.parametrize(("settings", "without"), [
-    ({}, 6), ({"null_scheme": False}, 4), ({"schemes": 0}, 2), ({"schemes": 0, "null_scheme": False}, 2)])
-def test_with_nothing_to_choose_from_as_much_is_played_without_skills(settings: dict[str, object], without: int) -> None:
+@pytest.mark.parametrize(
+    ("settings", "without"),
+    [
+        ({}, 6),
+        ({"null_scheme": False}, 4),
+        ({"schemes": 0}, 2),
+        ({"schemes": 0, "null_scheme": False}, 2),
+    ],
+)
+def test_with_nothing_to_choose_from_as_much_is_played_without_skills(
+    settings: dict[str, object], without: int
+) -> None:
     play = begin(offered=[], **settings)
-    assert [talk.key for talk in play.ready] == [ConversationKey(7, "policy", None, n) for n in range(without)]
+    assert [talk.key for talk in play.ready] == [
+        ConversationKey(7, "policy", None, n) for n in range(without)
+    ]
 
 
 def test_unparsable_answers_cost_a_turn_and_are_reported() -> None:
@@ -146,7 +206,10 @@ def test_unparsable_answers_cost_a_turn_and_are_reported() -> None:
     assert play.finished
     turns = play.episode().traces[0].turns
     assert [turn.malformed for turn in turns] == ["no fenced block of code"] * 2 + [None]
-    assert "Nothing could be read from your answer: no fenced block of code" in turns[1].messages[-1]["content"]
+    assert (
+        "Nothing could be read from your answer: no fenced block of code"
+        in turns[1].messages[-1]["content"]
+    )
     assert turns[0].finish == "stop" and turns[0].completion == "I cannot"
 
 
@@ -169,8 +232,13 @@ def test_a_broken_reference_ends_a_conversation() -> None:
     assert play.finished and len(play.episode().traces[0].turns) == 1
 
 
-SKILL = {"name": "new_one", "description": "d", "scope": "general", "tags": ["x"],
-         "content": "## Motivation\nm\n## Key Idea\nk\n## Example\ne"}
+SKILL = {
+    "name": "new_one",
+    "description": "d",
+    "scope": "general",
+    "tags": ["x"],
+    "content": "## Motivation\nm\n## Key Idea\nk\n## Example\ne",
+}
 
 
 def test_the_best_improvement_is_summarised_and_its_skills_bear_its_keys() -> None:
@@ -181,21 +249,40 @@ def test_the_best_improvement_is_summarised_and_its_skills_bear_its_keys() -> No
         assert not ready(play, "summary", 1), "a summary waits until all has been played"
         run(play, talk, 1.0, 0, {(1, 0): 3.0, (0, 1): 1.5}.get((scheme, rollout), 1.1))
     talks = ready(play, "summary", 1)
-    assert [talk.key for talk in talks] == [ConversationKey(7, "summary", 1, 0), ConversationKey(7, "summary", 1, 1)]
+    assert [talk.key for talk in talks] == [
+        ConversationKey(7, "summary", 1, 0),
+        ConversationKey(7, "summary", 1, 1),
+    ]
     asked = play.next_question(talks[0]).messages[-1]["content"]
     assert "3.00×" in asked and "1.50×" not in asked and "Do b in one sweep" in asked
-    play.on_answer(talks[0], called("update_skill_library", new_skills=[SKILL, {**SKILL, "name": ""}]))
+    play.on_answer(
+        talks[0], called("update_skill_library", new_skills=[SKILL, {**SKILL, "name": ""}])
+    )
     answer(play, talks[1], Completion(text="nothing", finish="stop"))
     assert play.finished
     (skill,) = play.episode().proposed_skills
     assert skill.name == "new_one"
-    assert skill.provenance == {"source": "run", "task": "t", "step": 5, "scheme": 1, "rollout": 0, "summary": 0}
+    assert skill.provenance == {
+        "source": "run",
+        "task": "t",
+        "step": 5,
+        "scheme": 1,
+        "rollout": 0,
+        "summary": 0,
+    }
     traces = by_key(play.episode())
-    assert traces["summary", 1, 0].turns[0].malformed is None and traces["summary", 1, 1].turns[0].malformed == "no tool call"
+    assert (
+        traces["summary", 1, 0].turns[0].malformed is None
+        and traces["summary", 1, 1].turns[0].malformed == "no tool call"
+    )
 
 
-@pytest.mark.parametrize(("summaries", "threshold"), [(0, ""), (1, "OVER_EAGER"), (1, "OVER_FIRST")])
-def test_no_summary_when_none_is_due(summaries: int, threshold: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("summaries", "threshold"), [(0, ""), (1, "OVER_EAGER"), (1, "OVER_FIRST")]
+)
+def test_no_summary_when_none_is_due(
+    summaries: int, threshold: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if threshold:
         monkeypatch.setattr(summary, threshold, 4.0)
     play = begin(offered=[], schemes=0, rollouts=1, summaries=summaries)
@@ -213,8 +300,13 @@ def test_test_time_scaling_goes_on_from_the_best_window() -> None:
         shown = [message["content"] for message in asked.messages if message["role"] == "assistant"]
         assert len(shown) == min(number, 4)
         if number >= 5:
-            assert [f"answer {n}" in text for n, text in zip((1, 2, 3, 4), shown, strict=True)] == [True] * 4
-        assert play.on_answer(talk, Completion(text=f"answer {number}\n" + CODE.text, finish="stop")) is not None
+            assert [f"answer {n}" in text for n, text in zip((1, 2, 3, 4), shown, strict=True)] == [
+                True
+            ] * 4
+        assert (
+            play.on_answer(talk, Completion(text=f"answer {number}\n" + CODE.text, finish="stop"))
+            is not None
+        )
         play.on_verdict(talk, ok(speed) if speed else wrong())
     assert play.finished and len(talk.turns) == 14 == 5 + 9 * (5 - 4)
 
@@ -223,7 +315,11 @@ def test_the_window_is_the_earliest_of_the_best() -> None:
     play = begin([], rollouts=1, schemes=0, summaries=0, turns=3, iterations=3, window=1)
     (talk,) = play.ready
     run(play, talk, 0, 2.0, 2.0)
-    assert talk.window == (1,) and talk.iteration == 2 and [turn.verdict for turn in talk.context] == [talk.turns[1].verdict]
+    assert (
+        talk.window == (1,)
+        and talk.iteration == 2
+        and [turn.verdict for turn in talk.context] == [talk.turns[1].verdict]
+    )
     run(play, talk, 1.5, 3.0)
     assert talk.window == (4,) and talk.since == 5 and not play.finished
     run(play, talk, 1.0, 1.0)

@@ -16,7 +16,15 @@ from tests.agents.conftest import QUICK, affine, ok, source, wrong
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
 BUDGET = feedback.FEEDBACK_TOKENS
-BAD = ["cpp_does_not_compile", "one_element", "raises", "cpp_tail_left_out", "wrong_shape", "not_python", "import_fails"]
+BAD = [
+    "cpp_does_not_compile",
+    "one_element",
+    "raises",
+    "cpp_tail_left_out",
+    "wrong_shape",
+    "not_python",
+    "import_fails",
+]
 NAMES = [f"bad/{name}" for name in BAD]
 
 
@@ -27,16 +35,45 @@ def judged() -> dict[str, Verdict]:
     return {NAMES[position]: verdict for position, verdict in JudgePool(2, QUICK).map(jobs)}
 
 
-@pytest.mark.parametrize(("name", "long", "short"), [
-    ("bad/cpp_does_not_compile", ["does not compile", "k.cpp:2:", "error: ", "nonsense"], "compile k.cpp:2:"),
-    ("bad/one_element", ["Wrong result", "1 of 19,264", "worst at [21, 100]: "], "wrong 1/19264 [21, 100] "),
-    ("bad/raises", ["RuntimeError: not on this machine", "line 7 of the file, in forward"], "crash RuntimeError: not on this machine"),
-    ("bad/cpp_tail_left_out", ["batch+3 67x301", "Right before that on: native 64x301"], "wrong 7/20167 [66, "),
-    ("bad/wrong_shape", ["shape (1, 301) instead of (64, 301)"], "wrong `output` has shape (1, 301)"),
-    ("bad/not_python", ["not Python", "line 1"], "refused the candidate is not Python"),
-    ("bad/import_fails", ["No module named 'no_such_package'"], "compile importing the candidate failed"),
-])  # fmt: skip
-def test_a_real_failure_in_words(judged: dict[str, Verdict], name: str, long: list[str], short: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "long", "short"),
+    [
+        (
+            "bad/cpp_does_not_compile",
+            ["does not compile", "k.cpp:2:", "error: ", "nonsense"],
+            "compile k.cpp:2:",
+        ),
+        (
+            "bad/one_element",
+            ["Wrong result", "1 of 19,264", "worst at [21, 100]: "],
+            "wrong 1/19264 [21, 100] ",
+        ),
+        (
+            "bad/raises",
+            ["RuntimeError: not on this machine", "line 7 of the file, in forward"],
+            "crash RuntimeError: not on this machine",
+        ),
+        (
+            "bad/cpp_tail_left_out",
+            ["batch+3 67x301", "Right before that on: native 64x301"],
+            "wrong 7/20167 [66, ",
+        ),
+        (
+            "bad/wrong_shape",
+            ["shape (1, 301) instead of (64, 301)"],
+            "wrong `output` has shape (1, 301)",
+        ),
+        ("bad/not_python", ["not Python", "line 1"], "refused the candidate is not Python"),
+        (
+            "bad/import_fails",
+            ["No module named 'no_such_package'"],
+            "compile importing the candidate failed",
+        ),
+    ],
+)
+def test_a_real_failure_in_words(
+    judged: dict[str, Verdict], name: str, long: list[str], short: str
+) -> None:
     told = feedback.words(judged[name], BUDGET)
     for part in long:
         assert part in told
@@ -63,16 +100,35 @@ def test_the_best_earlier_attempt_is_recalled() -> None:
     best = ok(2.0).timing
     assert "An earlier attempt was faster: 2.00×" in feedback.words(ok(1.5), BUDGET, best)
     assert "earlier" not in feedback.words(ok(2.5), BUDGET, best)
-    assert "The best earlier attempt was right and ran at 2.00×" in feedback.words(wrong(), BUDGET, best)
+    assert "The best earlier attempt was right and ran at 2.00×" in feedback.words(
+        wrong(), BUDGET, best
+    )
 
 
 def test_where_the_time_goes() -> None:
-    kernels = (KernelTime(name="row_kernel", origin="own", count=1, device_ms=0.3, share=0.75),
-               KernelTime(name="gemm", origin="library", count=1, device_ms=0.1, share=0.25))
-    profile = Profile(device="cuda", num_calls=3, wall_ms=0.5, device_ms=0.4, host_ms=0.1, coverage=0.75, kernels=kernels)
-    told = feedback.words(ok(1.5).model_copy(update={"profile": profile.model_dump(mode="json")}), BUDGET)
+    kernels = (
+        KernelTime(name="row_kernel", origin="own", count=1, device_ms=0.3, share=0.75),
+        KernelTime(name="gemm", origin="library", count=1, device_ms=0.1, share=0.25),
+    )
+    profile = Profile(
+        device="cuda",
+        num_calls=3,
+        wall_ms=0.5,
+        device_ms=0.4,
+        host_ms=0.1,
+        coverage=0.75,
+        kernels=kernels,
+    )
+    told = feedback.words(
+        ok(1.5).model_copy(update={"profile": profile.model_dump(mode="json")}), BUDGET
+    )
     assert "Where the time goes:" in told and "row_kernel" in told and "75%" in told
-    spilled = ok(1.5).model_copy(update={"compiled": {"a": {"spill_bytes": 64}, "b": {"spill_bytes": 0}}, "profile": {"odd": 1}})
+    spilled = ok(1.5).model_copy(
+        update={
+            "compiled": {"a": {"spill_bytes": 64}, "b": {"spill_bytes": 0}},
+            "profile": {"odd": 1},
+        }
+    )
     told = feedback.words(spilled, BUDGET)
     assert "spill to memory in a (64 bytes)" in told and "Where" not in told
 

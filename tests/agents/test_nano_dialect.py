@@ -31,7 +31,9 @@ def listing() -> str:
 
 def text() -> str:
     """The composer's own text."""
-    return nanolang.write(captured(), Plan(tuple(applicable(captured().graph, "cpu", "cpp"))), "cpp")
+    return nanolang.write(
+        captured(), Plan(tuple(applicable(captured().graph, "cpu", "cpp"))), "cpp"
+    )
 
 
 def said(answer: str, finish: str = "stop") -> Completion:
@@ -50,17 +52,35 @@ OFFERED = [make_skill(name) for name in ("a", "b", "c", "d")]
 
 
 def test_a_selection_is_the_listing_and_a_line_a_skill() -> None:
-    rows = content(DIALECT.selection(here(), OFFERED[:2], SETTINGS)).split(listing() + "\n")[1].split("\n")
-    assert rows == ["1 a | On long rows | Do a in one sweep", "2 b | On long rows | Do b in one sweep", "select 3"]
+    rows = (
+        content(DIALECT.selection(here(), OFFERED[:2], SETTINGS))
+        .split(listing() + "\n")[1]
+        .split("\n")
+    )
+    assert rows == [
+        "1 a | On long rows | Do a in one sweep",
+        "2 b | On long rows | Do b in one sweep",
+        "select 3",
+    ]
 
 
-@pytest.mark.parametrize(("answer", "chosen", "malformed"), [
-    ("select 3 1", ["c", "a"], None), ("select 3, 1\n", ["c", "a"], None), ("select 2\nand more", ["b"], None), ("select none", [], None),
-    ("select", [], None), ("select 1 1 9 2", ["a", "b"], None), ("select 1 2 3 4", ["a", "b", "c"], None),
-    ("select 0 77", [], "none of the names was offered: 0, 77"), ("3 1", [], "not `select` and numbers: `3 1`"),
-    ("", [], "not `select` and numbers: ``"), ("select a", [], "not `select` and numbers: `select a`"),
-    ("select " + "9" * 5000, [], "none of the names was offered: 999999999"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("answer", "chosen", "malformed"),
+    [
+        ("select 3 1", ["c", "a"], None),
+        ("select 3, 1\n", ["c", "a"], None),
+        ("select 2\nand more", ["b"], None),
+        ("select none", [], None),
+        ("select", [], None),
+        ("select 1 1 9 2", ["a", "b"], None),
+        ("select 1 2 3 4", ["a", "b", "c"], None),
+        ("select 0 77", [], "none of the names was offered: 0, 77"),
+        ("3 1", [], "not `select` and numbers: `3 1`"),
+        ("", [], "not `select` and numbers: ``"),
+        ("select a", [], "not `select` and numbers: `select a`"),
+        ("select " + "9" * 5000, [], "none of the names was offered: 999999999"),
+    ],
+)
 def test_a_choice_is_read(answer: str, chosen: list[str], malformed: str | None) -> None:
     found = selection.read(DIALECT, said(answer), OFFERED, SETTINGS)
     assert ([s.name for s in found.skills], found.malformed) == (chosen, malformed)
@@ -68,13 +88,24 @@ def test_a_choice_is_read(answer: str, chosen: list[str], malformed: str | None)
 
 # ---------------------------------------------------------------- policy
 
+
 def test_a_policy_gets_notes_first_and_one_word_later() -> None:
     error = "`output`: 7 of 99 elements are off, worst at [1, 2]: 3.5 instead of 4 (rms 1)"
-    turns = [turn(wrong(error=error), "TEXT 1"), turn(ok(1.3), "TEXT 2"), turn(None, "TEXT 3", malformed="no `run`")]
+    turns = [
+        turn(wrong(error=error), "TEXT 1"),
+        turn(ok(1.3), "TEXT 2"),
+        turn(None, "TEXT 3", malformed="no `run`"),
+    ]
     asked = policy.ask(DIALECT, here(), OFFERED[:1], turns, SETTINGS)
     assert [message["content"] for message in asked.messages] == [
-        f"{listing()}\nskill a\nwhen On long rows\ndo Do a in one sweep\nwrite", "TEXT 1", "wrong 7/99 [1, 2] 3.5 not 4\nagain",
-        "TEXT 2", "ok 1.30\nagain", "TEXT 3", "unread no `run`\nbest 1.30\nagain"]
+        f"{listing()}\nskill a\nwhen On long rows\ndo Do a in one sweep\nwrite",
+        "TEXT 1",
+        "wrong 7/99 [1, 2] 3.5 not 4\nagain",
+        "TEXT 2",
+        "ok 1.30\nagain",
+        "TEXT 3",
+        "unread no `run`\nbest 1.30\nagain",
+    ]
     assert content(policy.ask(DIALECT, here(), [], [], SETTINGS)) == f"{listing()}\nwrite"
 
 
@@ -91,40 +122,96 @@ def test_an_unreadable_text_says_why(answer: str) -> None:
 
 
 def test_a_cut_text_is_not_read() -> None:
-    assert policy.read(DIALECT, here(), said(text(), "length"), "nano", [], "") == "the text was cut at the token limit"
+    assert (
+        policy.read(DIALECT, here(), said(text(), "length"), "nano", [], "")
+        == "the text was cut at the token limit"
+    )
 
 
 # ---------------------------------------------------------------- summary
 
-TRACE = Trace(role="policy", turns=(turn(ok(1.0), "TEXT 1"), turn(wrong(Status.TIMEOUT), "TEXT 2"), turn(ok(2.0), "TEXT 3")))
+TRACE = Trace(
+    role="policy",
+    turns=(turn(ok(1.0), "TEXT 1"), turn(wrong(Status.TIMEOUT), "TEXT 2"), turn(ok(2.0), "TEXT 3")),
+)
 
 
 def test_a_summary_prompt_lists_the_attempts() -> None:
     asked = content(DIALECT.summary(here(), TRACE, OFFERED[:1], SETTINGS))
-    assert asked == (f"{listing()}\nskill a\nwhen On long rows\ndo Do a in one sweep\n"
-                     "try 1 ok 1.00\nTEXT 1\ntry 2 timeout\nTEXT 2\ntry 3 ok 2.00\nTEXT 3\nlearn 2")
+    assert asked == (
+        f"{listing()}\nskill a\nwhen On long rows\ndo Do a in one sweep\n"
+        "try 1 ok 1.00\nTEXT 1\ntry 2 timeout\nTEXT 2\ntry 3 ok 2.00\nTEXT 3\nlearn 2"
+    )
 
 
 def test_a_note_becomes_a_skill_that_reads_as_the_note() -> None:
-    answer = said("skill long_rows\nwhen rows of 4096 or more\ndo split each row over programs\nskill b\nwhen x\ndo y")
+    answer = said(
+        "skill long_rows\nwhen rows of 4096 or more\ndo split each row over programs\nskill b\nwhen x\ndo y"
+    )
     found = summary.read(DIALECT, here(), answer, TRACE, SETTINGS, {"source": "run"})
     first, second = found.skills
-    assert notes.note(first) == notes.Note("long_rows", "rows of 4096 or more", "split each row over programs")
-    assert second.name == "b" and first.tags[:1] == ("relu",) and "TEXT 3" in first.body and "from 1.00× to 2.00×" in first.body
+    assert notes.note(first) == notes.Note(
+        "long_rows", "rows of 4096 or more", "split each row over programs"
+    )
+    assert (
+        second.name == "b"
+        and first.tags[:1] == ("relu",)
+        and "TEXT 3" in first.body
+        and "from 1.00× to 2.00×" in first.body
+    )
     back = parse(render(first))
     assert notes.note(back) == notes.note(first)
-    assert summary.read(DIALECT, here(), said("none"), TRACE, SETTINGS, {}) == summary.SummaryProposals()
+    assert (
+        summary.read(DIALECT, here(), said("none"), TRACE, SETTINGS, {})
+        == summary.SummaryProposals()
+    )
     assert summary.read(DIALECT, here(), said("do it"), TRACE, SETTINGS, {}).malformed
-    assert [s.name for s in summary.read(DIALECT, here(), said("skill a\nwhen b\ndo c\n" * 3), TRACE, SETTINGS, {}).skills] == ["a"]
+    assert [
+        s.name
+        for s in summary.read(
+            DIALECT, here(), said("skill a\nwhen b\ndo c\n" * 3), TRACE, SETTINGS, {}
+        ).skills
+    ] == ["a"]
 
 
 # ---------------------------------------------------------------- all of it
 
 PIECES = [
-    "select", " 3", " none", "\n", "skill ", "when ", "do ", "x", "k0:", "return ", " v2", "v2 = ", "x0", "k0 wide:", "relu(e1)",
-    "float e1 = ", "z0 = empty(f32, s0)", "{", "}", "(", ")", "'", '"""', "\\", "\0", "\ud800", "𝕏", "#", "    ", "torch.",
-    "empty_like", ":", "@", "import os",
-]  # fmt: skip
+    "select",
+    " 3",
+    " none",
+    "\n",
+    "skill ",
+    "when ",
+    "do ",
+    "x",
+    "k0:",
+    "return ",
+    " v2",
+    "v2 = ",
+    "x0",
+    "k0 wide:",
+    "relu(e1)",
+    "float e1 = ",
+    "z0 = empty(f32, s0)",
+    "{",
+    "}",
+    "(",
+    ")",
+    "'",
+    '"""',
+    "\\",
+    "\0",
+    "\ud800",
+    "𝕏",
+    "#",
+    "    ",
+    "torch.",
+    "empty_like",
+    ":",
+    "@",
+    "import os",
+]
 
 
 def test_nothing_is_ever_raised() -> None:
@@ -153,9 +240,25 @@ def test_an_episode_is_judged_for_real() -> None:
     backbone = Said(answer, dialect="compact")
     (trace,) = run_episode(here(), backbone, None, configured(turns=3)).traces
     first, second, third = trace.turns
-    assert first.malformed and second.verdict is not None and second.verdict.status is Status.MISMATCH
-    assert third.verdict is not None and third.verdict.status is Status.OK and third.verdict.timing is not None
+    assert (
+        first.malformed and second.verdict is not None and second.verdict.status is Status.MISMATCH
+    )
+    assert (
+        third.verdict is not None
+        and third.verdict.status is Status.OK
+        and third.verdict.timing is not None
+    )
     told = [message["content"] for message in third.messages if message["role"] == "user"]
-    assert told[1].startswith("unread ") and told[2].startswith("wrong ") and told[2].endswith("\nagain")
-    assert all(sampling.max_tokens == CompactDialect.longest["policy"] for _, sampling in backbone.calls)
-    assert isinstance(third, Turn) and third.candidate is not None and third.candidate.proposer == "said"
+    assert (
+        told[1].startswith("unread ")
+        and told[2].startswith("wrong ")
+        and told[2].endswith("\nagain")
+    )
+    assert all(
+        sampling.max_tokens == CompactDialect.longest["policy"] for _, sampling in backbone.calls
+    )
+    assert (
+        isinstance(third, Turn)
+        and third.candidate is not None
+        and third.candidate.proposer == "said"
+    )

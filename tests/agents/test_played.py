@@ -20,8 +20,17 @@ def taught(kind: str, speeds: dict[str, float], seed: int = 0) -> list[Taught]:
     """Attempts by name with these speedups, the usual one first; the others follow notes of their names."""
     subject = TaskContext(affine(), captured(), "cpp")
     skills = {name: None if name == USUAL else make_skill(name) for name in speeds}
-    played = [(TeacherAttempt(name, name, skill=skills[name]), turn(ok(speed), name)) for name, speed in speeds.items()]
-    return [one for one in teach(subject, played, random.Random(seed), dialects.get("compact"), AgentsConfig()) if one.kind == kind]
+    played = [
+        (TeacherAttempt(name, name, skill=skills[name]), turn(ok(speed), name))
+        for name, speed in speeds.items()
+    ]
+    return [
+        one
+        for one in teach(
+            subject, played, random.Random(seed), dialects.get("compact"), AgentsConfig()
+        )
+        if one.kind == kind
+    ]
 
 
 def summaries(speeds: dict[str, float], seed: int = 0) -> list[Taught]:
@@ -35,27 +44,49 @@ def learned(speeds: dict[str, float]) -> set[str]:
 
 
 def test_a_note_that_beats_the_usual_text_is_learned_from_there():
-    found = [t for seed in range(9) for t in summaries({USUAL: 1.0, "lines": 1.5, "pieces": 0.9}, seed) if t.chosen]
+    found = [
+        t
+        for seed in range(9)
+        for t in summaries({USUAL: 1.0, "lines": 1.5, "pieces": 0.9}, seed)
+        if t.chosen
+    ]
     assert found and {t.chosen for t in found} == {("lines",)}
-    assert {t.rounds[0] for t in found} == {1.0} and {max(s or 0 for s in t.rounds) for t in found} == {1.5}
+    assert {t.rounds[0] for t in found} == {1.0} and {
+        max(s or 0 for s in t.rounds) for t in found
+    } == {1.5}
 
 
 def test_one_as_fast_as_the_usual_text_is_learned_from_a_slower_one():
-    found = [t for seed in range(9) for t in summaries({USUAL: 2.0, "lines": 2.0, "pieces": 1.0}, seed) if t.chosen]
+    found = [
+        t
+        for seed in range(9)
+        for t in summaries({USUAL: 2.0, "lines": 2.0, "pieces": 1.0}, seed)
+        if t.chosen
+    ]
     assert {(t.chosen, t.rounds[0]) for t in found} == {(("lines",), 1.0)}
 
 
-@pytest.mark.parametrize(("speeds", "names"), [
-    ({USUAL: 2.0, "lines": 1.8, "pieces": 1.0}, set()),  # bad advice, though it beats another
-    ({USUAL: 2.0, "lines": 2.0, "pieces": 1.9}, set()),  # nothing became clearly faster
-    ({USUAL: 1.0, **{name: 2.0 - 0.1 * place for place, name in enumerate("abcdefgh")}}, set("abcdef")),  # the fastest six
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("speeds", "names"),
+    [
+        ({USUAL: 2.0, "lines": 1.8, "pieces": 1.0}, set()),  # bad advice, though it beats another
+        ({USUAL: 2.0, "lines": 2.0, "pieces": 1.9}, set()),  # nothing became clearly faster
+        (
+            {USUAL: 1.0, **{name: 2.0 - 0.1 * place for place, name in enumerate("abcdefgh")}},
+            set("abcdef"),
+        ),  # the fastest six
+    ],
+)
 def test_what_is_learned(speeds: dict[str, float], names: set[str]):
     assert learned(speeds) == names
 
 
 def test_nothing_is_learned_where_the_conversation_was_given_it():
-    found = [t for seed in range(40) for t in summaries({USUAL: 1.0, "lines": 1.5, "pieces": 1.2, "tiled": 0.9}, seed)]
+    found = [
+        t
+        for seed in range(40)
+        for t in summaries({USUAL: 1.0, "lines": 1.5, "pieces": 1.2, "tiled": 0.9}, seed)
+    ]
     fastest = {1.5: "lines", 1.2: "pieces"}
     for one in found:
         note = fastest[max(speed or 0.0 for speed in one.rounds)]
@@ -66,11 +97,17 @@ def test_nothing_is_learned_where_the_conversation_was_given_it():
     assert 0 < sum(shown) < len(shown) and 0 < sum(not t.chosen for t in found) < 0.3 * len(found)
 
 
-@pytest.mark.parametrize(("speeds", "chosen"), [
-    ({USUAL: 1.0, "lines": 1.5, "pieces": 1.2, "tiled": 0.9}, {("lines", "pieces")}),
-    ({USUAL: 1.5, "lines": 1.5, "pieces": 1.48, "tiled": 0.9}, {("lines",), ()}),  # as fast: mostly chosen, or nothing ever is
-    ({USUAL: 1.5, "lines": 1.2, "pieces": 0.9}, {()}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("speeds", "chosen"),
+    [
+        ({USUAL: 1.0, "lines": 1.5, "pieces": 1.2, "tiled": 0.9}, {("lines", "pieces")}),
+        (
+            {USUAL: 1.5, "lines": 1.5, "pieces": 1.48, "tiled": 0.9},
+            {("lines",), ()},
+        ),  # as fast: mostly chosen, or nothing ever is
+        ({USUAL: 1.5, "lines": 1.2, "pieces": 0.9}, {()}),
+    ],
+)
 def test_what_is_selected(speeds: dict[str, float], chosen: set[tuple[str, ...]]):
     found = [one for seed in range(30) for one in taught("selection", speeds, seed)]
     assert {one.chosen for one in found} == chosen

@@ -26,7 +26,13 @@ UNCAPTURED = GOOD.replace("torch.relu(x) * {scale}", "torch.from_numpy(x.numpy()
 
 def test_every_file_has_its_finding_in_its_place(tmp_path, monkeypatch):
     monkeypatch.setenv("DVK_HOME", str(tmp_path / "home"))
-    texts = {"a": "import torch\n", "b": GOOD.format(scale=2), "c": UNCAPTURED, "d": GOOD.format(scale=3), "e": "def ("}
+    texts = {
+        "a": "import torch\n",
+        "b": GOOD.format(scale=2),
+        "c": UNCAPTURED,
+        "d": GOOD.format(scale=3),
+        "e": "def (",
+    }
     paths = []
     for name, text in texts.items():
         paths.append(tmp_path / f"{name}.py")

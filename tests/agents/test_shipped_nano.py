@@ -24,9 +24,16 @@ def test_it_is_small_and_its_card_tells_what_it_can_do() -> None:
     assert sum(sizes.values()) <= 40_000_000
     assert all(size < 16 << 20 for name, size in sizes.items() if name.endswith(".safetensors"))
     provenance = json.loads((FOLDER / "dvk.json").read_text())["provenance"]
-    assert provenance["stages"]["collect"]["gate_executed"] >= 2000 and {"seed", "step", "stages", "last"} <= set(provenance)
+    assert provenance["stages"]["collect"]["gate_executed"] >= 2000 and {
+        "seed",
+        "step",
+        "stages",
+        "last",
+    } <= set(provenance)
     measured = provenance["measured"]
-    of_its_kind = [found for found in measured.values() if found["num_tasks"] >= 100]  # the suite of other kinds has fewer
+    of_its_kind = [
+        found for found in measured.values() if found["num_tasks"] >= 100
+    ]  # the suite of other kinds has fewer
     assert of_its_kind and all(found["fast_p"]["0"] > 0.8 for found in of_its_kind)
     card = (FOLDER / "README.md").read_text()
     assert "## Measured" in card and all(f"| {title} |" in card for title in measured)
@@ -35,11 +42,18 @@ def test_it_is_small_and_its_card_tells_what_it_can_do() -> None:
 def answered(*names: str) -> list[tuple[Task, Candidate | str]]:
     """The greedy C++ answer to tasks it was not trained on, or why it cannot be read."""
     dialect, config = dialects.get("compact"), Config()
-    subjects = [s for s in prepare([Path(HELD_OUT) / f"{name}.py" for name in names], "cpu", "cpp", config) if isinstance(s, TaskContext)]
+    subjects = [
+        s
+        for s in prepare([Path(HELD_OUT) / f"{name}.py" for name in names], "cpu", "cpp", config)
+        if isinstance(s, TaskContext)
+    ]
     backbone = open_backbone("nano", device="cpu")
     asked = [dialect.policy(subject, (), config.agents) for subject in subjects]
     said = backbone.generate(asked, Sampling(max_tokens=512, temperature=0.0))
-    return [(subject.task, policy.read(dialect, subject, answer, "nano", [], "")) for subject, answer in zip(subjects, said, strict=True)]
+    return [
+        (subject.task, policy.read(dialect, subject, answer, "nano", [], ""))
+        for subject, answer in zip(subjects, said, strict=True)
+    ]
 
 
 def test_its_answers_can_be_read() -> None:
@@ -49,9 +63,16 @@ def test_its_answers_can_be_read() -> None:
 
 @pytest.mark.slow
 def test_its_kernels_are_right() -> None:
-    names = ("fusion_scale_shift_maximum_1ede09", "network_gate_5cdfb2", "fusion_clamp_mul_add_c1cbc2", "fusion_mean_silu_mul_41ec67")
+    names = (
+        "fusion_scale_shift_maximum_1ede09",
+        "network_gate_5cdfb2",
+        "fusion_clamp_mul_add_c1cbc2",
+        "fusion_mean_silu_mul_41ec67",
+    )
     found = answered(*names)
     jobs = [(task, candidate) for task, candidate in found if isinstance(candidate, Candidate)]
     assert len(jobs) == 4, found
     verdicts = [verdict for _, verdict in JudgePool(1, Config()).map(jobs, JudgeSpec(tier="smoke"))]
-    assert [verdict.status for verdict in verdicts] == [Status.OK] * 4, [verdict.error for verdict in verdicts]
+    assert [verdict.status for verdict in verdicts] == [Status.OK] * 4, [
+        verdict.error for verdict in verdicts
+    ]

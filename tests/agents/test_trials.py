@@ -30,25 +30,43 @@ FLAGS = {"backward": False, "require_kernels": False, "contract": "module"}
 
 
 def configured(**trials: object) -> Config:
-    return Config.model_validate({**QUICK.model_dump(), "trials": {"samples": 3, "siblings": 2, **trials}})
+    return Config.model_validate(
+        {**QUICK.model_dump(), "trials": {"samples": 3, "siblings": 2, **trials}}
+    )
 
 
 def subject(name: str, words: str = "relu sigmoid") -> TaskContext:
     """A task that is never built: its verdicts are recorded."""
     text = "\n".join(f"x = F.{word}(x)  # of {name}" for word in words.split())
-    return TaskContext(Task(id=name, name=f"the {name}", source=text, entry="Model", kind="module"), None, "cpp")
+    return TaskContext(
+        Task(id=name, name=f"the {name}", source=text, entry="Model", kind="module"), None, "cpp"
+    )
 
 
-THREE = {s.task.id: s for s in (subject("own"), subject("brother"), subject("cousin", "relu tanh"), subject("stranger", "conv2d"))}
+THREE = {
+    s.task.id: s
+    for s in (
+        subject("own"),
+        subject("brother"),
+        subject("cousin", "relu tanh"),
+        subject("stranger", "conv2d"),
+    )
+}
 TAUGHT, PLAIN = "class ModelNew: 'with the skill'", "class ModelNew: 'without'"
 
 
 def skill(name: str) -> Skill:
     """One that has few words in common with another."""
-    return Skill(name=name, description=f"{name} first", body=f"## Key Idea\n{name} second\n\n## When it pays\n{name} third")
+    return Skill(
+        name=name,
+        description=f"{name} first",
+        body=f"## Key Idea\n{name} second\n\n## When it pays\n{name} third",
+    )
 
 
-def proposal(name: str, task: str = "own", sample: int = 0, given: tuple[str, ...] = ()) -> Proposal:
+def proposal(
+    name: str, task: str = "own", sample: int = 0, given: tuple[str, ...] = ()
+) -> Proposal:
     return Proposal(skill(name), task, sample, given)
 
 
@@ -90,7 +108,10 @@ def recorded(tmp_path: Path) -> Iterator[Recorder]:
             for text in (TAUGHT, PLAIN):
                 for number in range(3):
                     candidate = Candidate(source=f"{text} + '{number}'\n", backend="cpp")
-                    known.remember(key(one.task, candidate, "search", (), QUICK, flags=FLAGS), verdict(one.task, text == TAUGHT))
+                    known.remember(
+                        key(one.task, candidate, "search", (), QUICK, flags=FLAGS),
+                        verdict(one.task, text == TAUGHT),
+                    )
         opened.append(JudgeQueue(2, QUICK, known))
         return opened[-1]
 
@@ -110,17 +131,28 @@ def test_which_arm_is_asked_what(library: Library, recorded: Recorder) -> None:
     library.add_all([skill("given_one"), skill("given_two"), skill("given_three")])
     backbone = teachable("the_new")
     one = proposal("the_new", given=("given_one", "given_two", "given_three"))
-    (trial,) = try_skills([one], THREE, backbone, library, configured(), recorded(lambda *_: ok(1.0)), step=7)
-    assert trial.gain is not None and set(trial.gain.tasks) == {"own", "brother", "cousin"} and trial.gain.num_pairs == 9
+    (trial,) = try_skills(
+        [one], THREE, backbone, library, configured(), recorded(lambda *_: ok(1.0)), step=7
+    )
+    assert (
+        trial.gain is not None
+        and set(trial.gain.tasks) == {"own", "brother", "cousin"}
+        and trial.gain.num_pairs == 9
+    )
     texts = asked(backbone)
     assert len(texts) == 3 * 2 * 3 and len(set(texts)) == 6
-    assert not any("of stranger" in text or "given_three" in text for text in texts)  # three may be given, the new one among them
+    assert not any(
+        "of stranger" in text or "given_three" in text for text in texts
+    )  # three may be given, the new one among them
     for text in set(texts):
         assert "given_one" in text and "given_two" in text and texts.count(text) == 3
         if "the_new" in text:
             assert text.index("given_two") < text.index("the_new")
     for task in ("own", "brother", "cousin"):
-        assert sorted("the_new" in text for text in set(texts) if f"of {task}" in text) == [False, True]
+        assert sorted("the_new" in text for text in set(texts) if f"of {task}" in text) == [
+            False,
+            True,
+        ]
 
 
 def test_pairs_share_their_draws(recorded: Recorder) -> None:
@@ -134,14 +166,22 @@ def test_pairs_share_their_draws(recorded: Recorder) -> None:
             assert len(conversations) <= config.rollout.batch
             for number, conversation in enumerate(conversations):
                 before = sum(other == conversation for other in conversations[:number])
-                found.setdefault(conversation.messages[-1]["content"], []).append((sampling.seed, sampling.temperature, before))
+                found.setdefault(conversation.messages[-1]["content"], []).append(
+                    (sampling.seed, sampling.temperature, before)
+                )
         return found
 
-    small = configured().model_copy(update={"rollout": QUICK.rollout.model_copy(update={"batch": 7, "temperature": 0.5})})
+    small = configured().model_copy(
+        update={"rollout": QUICK.rollout.model_copy(update={"batch": 7, "temperature": 0.5})}
+    )
     found = draws(small, 1)
     (same,) = {tuple(of) for of in found.values()}
-    assert [before for _, _, before in same] == [0, 1, 2] and {temperature for _, temperature, _ in same} == {0.5}
-    large = configured().model_copy(update={"rollout": QUICK.rollout.model_copy(update={"temperature": 0.5})})
+    assert [before for _, _, before in same] == [0, 1, 2] and {
+        temperature for _, temperature, _ in same
+    } == {0.5}
+    large = configured().model_copy(
+        update={"rollout": QUICK.rollout.model_copy(update={"temperature": 0.5})}
+    )
     assert draws(large, 1) == found  # whatever a call holds
     (other,) = {tuple(of) for of in draws(small, 2).values()}
     assert other[0][0] != same[0][0]
@@ -150,9 +190,15 @@ def test_pairs_share_their_draws(recorded: Recorder) -> None:
 def test_shared_controls_are_asked_once(recorded: Recorder) -> None:
     backbone = teachable("new")
     both = [proposal("new_alpha", sample=0), proposal("new_beta", sample=1)]
-    first, second = try_skills(both, THREE, backbone, None, configured(siblings=1), recorded(lambda *_: ok(1.0)))
+    first, second = try_skills(
+        both, THREE, backbone, None, configured(siblings=1), recorded(lambda *_: ok(1.0))
+    )
     assert len(set(asked(backbone))) == 2 + 2 * 2 and len(asked(backbone)) == 6 * 3
-    assert first.gain is not None and second.gain is not None and first.gain.num_pairs == second.gain.num_pairs == 6
+    assert (
+        first.gain is not None
+        and second.gain is not None
+        and first.gain.num_pairs == second.gain.num_pairs == 6
+    )
 
 
 def test_a_model_without_graphs_to_read_tries_nothing() -> None:
@@ -168,12 +214,23 @@ def test_a_backbone_that_fails_or_babbles(recorded: Recorder) -> None:
             return Completion(text="", finish="error", error="down")
         return "no code at all"
 
-    arms = {taught: TrialArm(THREE["own"], (skill("new"),) if taught else ()) for taught in (True, False)}
+    arms = {
+        taught: TrialArm(THREE["own"], (skill("new"),) if taught else ())
+        for taught in (True, False)
+    }
     turns = answered(arms, Said(answer), configured(), recorded(lambda *_: ok(1.0)))
-    assert [turn.finish for turn in turns[True]] == ["error"] * 3 and all(turn.malformed for turn in turns[False])
+    assert [turn.finish for turn in turns[True]] == ["error"] * 3 and all(
+        turn.malformed for turn in turns[False]
+    )
     assert not any(turn.verdict for of in turns.values() for turn in of)
-    (trial,) = try_skills([proposal("new")], THREE, Said(answer), None, configured(), recorded(lambda *_: ok(1.0)))
-    assert trial.gain is not None and trial.gain.num_unmeasured == 9 and "9 were not measured" in trial.why
+    (trial,) = try_skills(
+        [proposal("new")], THREE, Said(answer), None, configured(), recorded(lambda *_: ok(1.0))
+    )
+    assert (
+        trial.gain is not None
+        and trial.gain.num_unmeasured == 9
+        and "9 were not measured" in trial.why
+    )
     assert not trial.admitted and trial.worth == 0
 
 
@@ -187,7 +244,9 @@ def test_a_trial_that_is_left_does_not_disturb_what_follows(recorded: Recorder) 
             raise KeyboardInterrupt
         return fenced(f"{PLAIN} + '0'\n")
 
-    config = configured(samples=1).model_copy(update={"rollout": QUICK.rollout.model_copy(update={"batch": 1, "turns": 1})})
+    config = configured(samples=1).model_copy(
+        update={"rollout": QUICK.rollout.model_copy(update={"batch": 1, "turns": 1})}
+    )
     with pytest.raises(KeyboardInterrupt):
         try_skills([proposal("new")], THREE, Said(answer), None, config, judging)
     assert judging.num_pending == 1
@@ -201,17 +260,42 @@ def test_a_trial_that_is_left_does_not_disturb_what_follows(recorded: Recorder) 
 # ------------------------------------------------------------ decisions on verdicts
 
 
-def test_a_skill_that_helps_everywhere_enters_with_its_evidence(library: Library, recorded: Recorder) -> None:
+def test_a_skill_that_helps_everywhere_enters_with_its_evidence(
+    library: Library, recorded: Recorder
+) -> None:
     speeds = {"own": (1.0, 2.0), "brother": (0.5, 1.1), "cousin": (2.0, 3.8)}
-    judging = recorded(lambda task, taught: ok(speeds[task.id][taught]) if task.id in speeds else ok(1.0))
-    (trial,) = try_skills([proposal("new", sample=3)], THREE, teachable("new"), library, configured(), judging, step=5)
-    assert trial.admitted and trial.gain is not None and trial.gain.total is not None and trial.lo is not None
-    assert trial.gain.total.value == pytest.approx((2.0 * 2.2 * 1.9) ** (1 / 3)) and 1.7 < trial.lo < 2.0
+    judging = recorded(
+        lambda task, taught: ok(speeds[task.id][taught]) if task.id in speeds else ok(1.0)
+    )
+    (trial,) = try_skills(
+        [proposal("new", sample=3)], THREE, teachable("new"), library, configured(), judging, step=5
+    )
+    assert (
+        trial.admitted
+        and trial.gain is not None
+        and trial.gain.total is not None
+        and trial.lo is not None
+    )
+    assert (
+        trial.gain.total.value == pytest.approx((2.0 * 2.2 * 1.9) ** (1 / 3))
+        and 1.7 < trial.lo < 2.0
+    )
     assert trial.worth == pytest.approx(trial.lo - 1)
     assert summary_rewards([trial]) == {"own": {3: trial.worth}}
     (seen,) = trial.skill.evidence
-    assert seen["lo"] == pytest.approx(trial.lo, abs=1e-4) and seen["step"] == 5 and seen["backend"] == "cpp" and seen["pairs"] == 9
-    assert seen["tasks"]["brother"] == {"name": "the brother", "gain": 2.2, "control": 0.5, "treatment": 1.1, "pairs": 3}
+    assert (
+        seen["lo"] == pytest.approx(trial.lo, abs=1e-4)
+        and seen["step"] == 5
+        and seen["backend"] == "cpp"
+        and seen["pairs"] == 9
+    )
+    assert seen["tasks"]["brother"] == {
+        "name": "the brother",
+        "gain": 2.2,
+        "control": 0.5,
+        "treatment": 1.1,
+        "pairs": 3,
+    }
     assert json.loads(json.dumps(seen)) == seen
     figures = admit(library, [trial], 5)
     assert figures == {"proposed": 1, "tried": 1, "admitted": 1, "best_lower_bound": trial.lo}
@@ -222,45 +306,75 @@ def test_a_skill_that_helps_everywhere_enters_with_its_evidence(library: Library
 
 def test_harmless_junk_earns_nothing(library: Library, recorded: Recorder) -> None:
     judging = recorded(lambda *_: ok(2.0))
-    (trial,) = try_skills([proposal("junk")], THREE, teachable("junk"), library, configured(), judging)
-    assert not trial.admitted and trial.worth == 0 and "1.2×" in trial.why and trial.gain is not None
+    (trial,) = try_skills(
+        [proposal("junk")], THREE, teachable("junk"), library, configured(), judging
+    )
+    assert (
+        not trial.admitted and trial.worth == 0 and "1.2×" in trial.why and trial.gain is not None
+    )
     admit(library, [trial], 1)
     assert "junk" not in library and [event.kind for event in library.events("junk")] == ["refused"]
 
 
-def test_what_helps_only_where_it_was_found_is_refused(recorded: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_helps_only_where_it_was_found_is_refused(
+    recorded: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     judging = recorded(lambda task, taught: ok(2.0) if taught and task.id == "own" else ok(1.0))
-    (trial,) = try_skills([proposal("lucky")], THREE, teachable("lucky"), None, configured(), judging)
+    (trial,) = try_skills(
+        [proposal("lucky")], THREE, teachable("lucky"), None, configured(), judging
+    )
     assert not trial.admitted and trial.worth == 0
-    (few,) = try_skills([proposal("lucky")], THREE, teachable("lucky"), None, configured(siblings=0), judging)
+    (few,) = try_skills(
+        [proposal("lucky")], THREE, teachable("lucky"), None, configured(siblings=0), judging
+    )
     assert not few.admitted and few.worth == 0 and few.lo is not None and few.lo > 1.5
     monkeypatch.setattr(trials, "LEAST_PAIRS", 3)
     alone = configured(siblings=0)  # samples of one task are counted then, and it says so
     (trial,) = try_skills([proposal("lucky")], THREE, teachable("lucky"), None, alone, judging)
-    assert trial.admitted and "samples of one task" in trial.why and trial.skill.evidence[0]["over"] == "samples"
+    assert (
+        trial.admitted
+        and "samples of one task" in trial.why
+        and trial.skill.evidence[0]["over"] == "samples"
+    )
 
 
 def test_a_skill_that_makes_answers_wrong_is_refused(recorded: Recorder) -> None:
     judging = recorded(lambda task, taught: wrong(Status.MISMATCH) if taught else ok(1.0))
     (trial,) = try_skills([proposal("bad")], THREE, teachable("bad"), None, configured(), judging)
-    assert trial.gain is not None and trial.gain.total is not None and trial.gain.total.value == pytest.approx(0.5)
+    assert (
+        trial.gain is not None
+        and trial.gain.total is not None
+        and trial.gain.total.value == pytest.approx(0.5)
+    )
     assert not trial.admitted and trial.worth == 0
 
 
 def measured(total: B, **gains: tuple[float, float]) -> Gain:
     """By task: upper bound of the gain, speedup with the skill."""
-    on = {name: OnTask(B(hi, hi / 2, hi), speed / hi, speed, 4) for name, (hi, speed) in gains.items()}
+    on = {
+        name: OnTask(B(hi, hi / 2, hi), speed / hi, speed, 4) for name, (hi, speed) in gains.items()
+    }
     return Gain(total, "tasks", on, 4 * len(on), 1, 2)
 
 
 def test_every_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
     fine = B(1.5, 1.3, 1.8)
     assert refused(measured(fine, own=(1.5, 2.0), a=(1.1, 1.0)), "own", Config().trials) == ""
-    assert "lower bound" in refused(measured(B(1.5, 1.19, 1.8), own=(1.5, 2.0), a=(1.1, 1.0)), "own", Config().trials)
-    assert "1.10× of eager" in refused(measured(fine, own=(1.5, 1.1), a=(1.1, 3.0)), "own", Config().trials)
-    assert "task a slower" in refused(measured(fine, own=(1.5, 2.0), a=(0.9, 3.0)), "own", Config().trials)
-    assert "on the task it came from" in refused(measured(fine, a=(1.5, 2.0), b=(1.5, 2.0)), "own", Config().trials)
-    assert "nothing bounds" in refused(measured(B(1.5, 0.0, float("inf")), own=(1.5, 2.0)), "own", Config().trials)
+    assert "lower bound" in refused(
+        measured(B(1.5, 1.19, 1.8), own=(1.5, 2.0), a=(1.1, 1.0)), "own", Config().trials
+    )
+    assert "1.10× of eager" in refused(
+        measured(fine, own=(1.5, 1.1), a=(1.1, 3.0)), "own", Config().trials
+    )
+    assert "task a slower" in refused(
+        measured(fine, own=(1.5, 2.0), a=(0.9, 3.0)), "own", Config().trials
+    )
+    assert "on the task it came from" in refused(
+        measured(fine, a=(1.5, 2.0), b=(1.5, 2.0)), "own", Config().trials
+    )
+    assert "nothing bounds" in refused(
+        measured(B(1.5, 0.0, float("inf")), own=(1.5, 2.0)), "own", Config().trials
+    )
     monkeypatch.setattr(trials, "LEAST_PAIRS", 5)
     few = refused(measured(fine, own=(1.5, 2.0)), "own", Config().trials)
     assert few == "4 pairs count, 5 are needed; in 1 others both arms failed, 2 were not measured"
@@ -272,25 +386,55 @@ def test_every_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_near_duplicates_are_not_tried(library: Library, recorded: Recorder) -> None:
     library.add(skill("known"))
     backbone = teachable("new")
-    lot = [proposal("known", sample=0), proposal("new", sample=1), proposal("new", sample=2), proposal("new", "cousin", sample=0)]
+    lot = [
+        proposal("known", sample=0),
+        proposal("new", sample=1),
+        proposal("new", sample=2),
+        proposal("new", "cousin", sample=0),
+    ]
     judging = recorded(lambda task, taught: ok(2.0 if taught else 1.0))
     trials = try_skills(lot, THREE, backbone, library, configured(), judging)
-    assert [trial.admitted for trial in trials] == [False, True, False, False] and "library" in trials[0].why
+    assert [trial.admitted for trial in trials] == [
+        False,
+        True,
+        False,
+        False,
+    ] and "library" in trials[0].why
     assert [trial.gain is not None for trial in trials] == [False, True, False, False]
     assert len(asked(backbone)) == 3 * 2 * 3
     # The same proposal earns its summaries the same, whichever was first.
     worth = trials[1].worth
-    assert worth and summary_rewards(trials) == {"own": {0: 0.0, 1: worth, 2: worth}, "cousin": {0: worth}}
+    assert worth and summary_rewards(trials) == {
+        "own": {0: 0.0, 1: worth, 2: worth},
+        "cousin": {0: worth},
+    }
 
 
 def test_so_many_a_task_and_one_enters(recorded: Recorder) -> None:
-    lot = [proposal("alpha"), proposal("beta", sample=1), proposal("gamma", sample=2), proposal("delta", "cousin")]
+    lot = [
+        proposal("alpha"),
+        proposal("beta", sample=1),
+        proposal("gamma", sample=2),
+        proposal("delta", "cousin"),
+    ]
     judging = recorded(lambda task, taught: ok(2.0 if taught else 1.0))
-    trials = try_skills(lot, THREE, teachable("alpha", "beta", "gamma", "delta"), None, configured(per_task=2), judging)
+    trials = try_skills(
+        lot,
+        THREE,
+        teachable("alpha", "beta", "gamma", "delta"),
+        None,
+        configured(per_task=2),
+        judging,
+    )
     assert [trial.admitted for trial in trials] == [True, False, False, True]
-    assert trials[1].why == "alpha, of the same task, does better" and trials[1].worth == trials[0].worth
+    assert (
+        trials[1].why == "alpha, of the same task, does better"
+        and trials[1].worth == trials[0].worth
+    )
     assert trials[2].gain is None and trials[2].worth is None and "2 of its task" in trials[2].why
-    assert summary_rewards(trials)["own"][2] is None and summary_rewards(trials)["own"][1] is not None
+    assert (
+        summary_rewards(trials)["own"][2] is None and summary_rewards(trials)["own"][1] is not None
+    )
     nothing = try_skills(lot, THREE, Said(lambda _: ""), None, configured(per_task=0))
     assert not any(trial.admitted or trial.gain for trial in nothing)
 
@@ -299,7 +443,14 @@ def test_the_better_of_two_enters_whichever_is_first() -> None:
     from dvk.agents.trials import _one_a_task
 
     def trial(name: str, lo: float) -> Trial:
-        return Trial(proposal(name), skill(name), True, "", lo - 1, measured(B(lo + 0.1, lo, lo + 0.2), own=(2.0, 2.0)))
+        return Trial(
+            proposal(name),
+            skill(name),
+            True,
+            "",
+            lo - 1,
+            measured(B(lo + 0.1, lo, lo + 0.2), own=(2.0, 2.0)),
+        )
 
     for order in ((1.3, 1.5, 1.4), (1.5, 1.4, 1.3), (1.3, 1.4, 1.5)):
         found = {n: trial(f"s{lo}".replace(".", "_"), lo) for n, lo in enumerate(order)}
@@ -311,8 +462,15 @@ def test_a_summary_earns_what_its_best_skill_is_worth() -> None:
     def trial(name: str, sample: int, worth: float | None) -> Trial:
         return Trial(proposal(name, sample=sample), skill(name), False, "", worth)
 
-    assert summary_rewards([trial("a", 0, 0.2), trial("b", 0, 0.5), trial("c", 0, None), trial("d", 1, None), trial("e", 2, 0.0)]) == {
-        "own": {0: 0.5, 1: None, 2: 0.0}}  # fmt: skip
+    assert summary_rewards(
+        [
+            trial("a", 0, 0.2),
+            trial("b", 0, 0.5),
+            trial("c", 0, None),
+            trial("d", 1, None),
+            trial("e", 2, 0.0),
+        ]
+    ) == {"own": {0: 0.5, 1: None, 2: 0.0}}
 
 
 # ------------------------------------------------------------ for real
@@ -325,7 +483,11 @@ def test_a_real_trial(tmp_path: Path, library: Library, monkeypatch: pytest.Monk
     subjects, kernels = {}, {}
     for factor in (2, 3):
         reference = tmp_path / f"affine_{factor}.py"
-        reference.write_text((Path(__file__).parent.parent / "harness" / "files" / "affine.py").read_text().replace("* 2", f"* {factor}"))
+        reference.write_text(
+            (Path(__file__).parent.parent / "harness" / "files" / "affine.py")
+            .read_text()
+            .replace("* 2", f"* {factor}")
+        )
         task = tasks.load(str(reference))
         subjects[task.id] = TaskContext(task, None, "cpp")
         fast = source("good/cpp_affine").replace("* 2", f"* {factor}")
@@ -344,12 +506,17 @@ def test_a_real_trial(tmp_path: Path, library: Library, monkeypatch: pytest.Monk
     backbone = Said(answer)
     one = Proposal(skill("one_sweep"), own, 0)
     monkeypatch.setattr(trials, "LEAST_PAIRS", 1)
-    config = configured(samples=2).model_copy(update={"rollout": QUICK.rollout.model_copy(update={"batch": 2})})
+    config = configured(samples=2).model_copy(
+        update={"rollout": QUICK.rollout.model_copy(update={"batch": 2})}
+    )
     with JudgeQueue[Any](1, QUICK) as judging:
         (trial,) = try_skills([one], subjects, backbone, library, config, judging)
         assert judging.num_pending == 0
     assert len(backbone.calls) == 4 and max(pending) > 0  # it writes while others are judged
-    assert len(asked(backbone)) == 2 * 2 * 2 and sum("one_sweep" in text for text in asked(backbone)) == 4
+    assert (
+        len(asked(backbone)) == 2 * 2 * 2
+        and sum("one_sweep" in text for text in asked(backbone)) == 4
+    )
     assert trial.gain is not None and set(trial.gain.tasks) == {own, sibling}, trial.why
     assert trial.gain.num_pairs == 4 and trial.gain.num_failed == trial.gain.num_unmeasured == 0
     (seen,) = trial.skill.evidence

@@ -54,10 +54,13 @@ def agrees(live: Any, *inputs: Any, how: str = "source", **kwargs: Any) -> Any:
     assert written.how.partition(":")[0] == how, written.how
     built = rebuilt(written)
     with torch.no_grad():
-        torch.testing.assert_close(built.model(*inputs, **kwargs), live(*inputs, **kwargs), rtol=0, atol=0)
+        torch.testing.assert_close(
+            built.model(*inputs, **kwargs), live(*inputs, **kwargs), rtol=0, atol=0
+        )
     args, given = built.inputs(0)
     assert [torch.is_tensor(one) and one.shape for one in [*args, *given.values()]] == [
-        torch.is_tensor(one) and one.shape for one in [*inputs, *kwargs.values()]]
+        torch.is_tensor(one) and one.shape for one in [*inputs, *kwargs.values()]
+    ]
     return built.model
 
 
@@ -97,7 +100,9 @@ def test_a_class_of_a_notebook_cell() -> None:
     net = cell["Net"](8)
     made = agrees(net, X)
     assert type(made).__name__ == "LiveNet"
-    assert [name for name, _ in made.named_parameters()] == [name for name, _ in net.named_parameters()]
+    assert [name for name, _ in made.named_parameters()] == [
+        name for name, _ in net.named_parameters()
+    ]
 
 
 def test_weights_and_attributes_as_they_are_now() -> None:
@@ -156,15 +161,23 @@ def test_a_source_that_was_edited_is_not_believed(tmp_path: Path) -> None:
 
 def test_a_class_without_source() -> None:
     found: dict[str, Any] = {"__name__": "__main__", "nn": nn}
-    exec("class Typed(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.norm = nn.LayerNorm(8)\n"
-         "    def forward(self, x, *, y):\n        return {'a': self.norm(x), 'b': [x + y]}\n", found)
+    exec(
+        "class Typed(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.norm = nn.LayerNorm(8)\n"
+        "    def forward(self, x, *, y):\n        return {'a': self.norm(x), 'b': [x + y]}\n",
+        found,
+    )
     agrees(found["Typed"](), X, how="graph", y=X)
 
 
 def test_without_source_and_without_graph_the_user_hears_of_both() -> None:
     found: dict[str, Any] = {"__name__": "__main__", "nn": nn}
-    exec("class Typed(nn.Module):\n    def forward(self, x):\n        return x * x.numpy().tolist()[0][0]\n", found)
-    with pytest.raises(TaskError, match="cannot be handed to another process.*torch.export cannot capture"):
+    exec(
+        "class Typed(nn.Module):\n    def forward(self, x):\n        return x * x.numpy().tolist()[0][0]\n",
+        found,
+    )
+    with pytest.raises(
+        TaskError, match="cannot be handed to another process.*torch.export cannot capture"
+    ):
         write(found["Typed"](), [X], {})
 
 
@@ -187,7 +200,13 @@ def test_tied_weights_stay_tied() -> None:
 @pytest.mark.slow
 def test_a_model_of_transformers_by_keywords() -> None:
     transformers = pytest.importorskip("transformers")
-    config = transformers.BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, vocab_size=32)
+    config = transformers.BertConfig(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        vocab_size=32,
+    )
     model = transformers.BertModel(config).eval()
     ids = torch.arange(12).reshape(2, 6)
     written = write(model, [], {"input_ids": ids, "attention_mask": torch.ones_like(ids)})
@@ -224,16 +243,22 @@ def test_a_file_is_written_once(home: Path) -> None:
     with torch.no_grad():
         net.weight.add_(1)
     assert write(net, [X], {}).spec != first.spec
-    assert sorted(path.name for path in (first.folder / VALUES).iterdir()) == ["linear.pt", "linear_inputs.pt"]
+    assert sorted(path.name for path in (first.folder / VALUES).iterdir()) == [
+        "linear.pt",
+        "linear_inputs.pt",
+    ]
 
 
-@pytest.mark.parametrize(("live", "inputs", "said"), [
-    (nn.Linear(8, 8, device="meta"), [X], "meta device"),
-    (nn.Linear(8, 8), [], "example inputs are missing"),
-    (nn.Linear, [X], "is a class"),
-    (3, [X], "no module and no function"),
-    (nn.Linear(8, 8), [X.to("meta")], "on cpu and meta"),
-])
+@pytest.mark.parametrize(
+    ("live", "inputs", "said"),
+    [
+        (nn.Linear(8, 8, device="meta"), [X], "meta device"),
+        (nn.Linear(8, 8), [], "example inputs are missing"),
+        (nn.Linear, [X], "is a class"),
+        (3, [X], "no module and no function"),
+        (nn.Linear(8, 8), [X.to("meta")], "on cpu and meta"),
+    ],
+)
 def test_what_cannot_be_judged_is_said_so(live: Any, inputs: list[Any], said: str) -> None:
     with pytest.raises(UsageError, match=said) as caught:
         write(live, inputs, {})
@@ -270,13 +295,21 @@ print(write(Net(), [torch.ones(4)], {}).spec)
 
 def test_a_script_without_a_guard_is_not_run_again(tmp_path: Path) -> None:
     """Files next to it can be imported."""
-    (tmp_path / "beside.py").write_text("import torch\nclass Half(torch.nn.Module):\n    def forward(self, x):\n        return x / 2\n")
+    (tmp_path / "beside.py").write_text(
+        "import torch\nclass Half(torch.nn.Module):\n    def forward(self, x):\n        return x / 2\n"
+    )
     (tmp_path / "script.py").write_text(SCRIPT)
-    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     begun, spec = done.stdout.split()
     assert begun == "begun"
     path, _, entry = spec.rpartition(":")
-    code = f"import importlib.util as u, torch; s = u.spec_from_file_location('m', {path!r}); m = u.module_from_spec(s); " \
-           f"s.loader.exec_module(m); print(m.{entry}()(torch.ones(4)).tolist())"
-    done = subprocess.run([sys.executable, "-c", code], cwd="/", capture_output=True, text=True, check=True)
+    code = (
+        f"import importlib.util as u, torch; s = u.spec_from_file_location('m', {path!r}); m = u.module_from_spec(s); "
+        f"s.loader.exec_module(m); print(m.{entry}()(torch.ones(4)).tolist())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd="/", capture_output=True, text=True, check=True
+    )
     assert done.stdout == "[1.5, 1.5, 1.5, 1.5]\n"

@@ -54,9 +54,16 @@ def shared_nano(nano_folder: Path) -> HfBackbone:
 
 
 SHAPE = {
-    "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "max_position_embeddings": 128, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": None,
-}  # fmt: skip
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+    "bos_token_id": None,
+}
 
 
 @pytest.fixture(scope="session")
@@ -68,7 +75,11 @@ def make_hf() -> Callable[..., HfBackbone]:
         from transformers import AutoConfig, AutoModelForCausalLM
 
         shape = SHAPE | {"vocab_size": len(tokenizer)} | changes
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **shape), dtype=torch.float32).eval()
-        return HfBackbone(Loaded(sharpened(model), tokenizer, {}), (settings or Config()).backbone, f"hf:{kind}")
+        model = AutoModelForCausalLM.from_config(
+            AutoConfig.for_model(kind, **shape), dtype=torch.float32
+        ).eval()
+        return HfBackbone(
+            Loaded(sharpened(model), tokenizer, {}), (settings or Config()).backbone, f"hf:{kind}"
+        )
 
     return make

@@ -23,8 +23,19 @@ class _Handler(BaseHTTPRequestHandler):
             answered = self.server.answers.pop(0) if self.server.answers else None
         if answered is not None:
             message = {"role": "assistant", "content": answered}
-            self._send(200, json.dumps({"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [
-                {"index": 0, "message": message, "finish_reason": "stop"}], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}))
+            self._send(
+                200,
+                json.dumps(
+                    {
+                        "id": "1",
+                        "object": "chat.completion",
+                        "created": 0,
+                        "model": "m",
+                        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+                        "usage": {"prompt_tokens": 1, "completion_tokens": 1},
+                    }
+                ),
+            )
             return
         failure = self.server.failure
         if failure.isdigit():
@@ -44,7 +55,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, status: int, text: str, kind: str = "application/json") -> None:
         data = text.encode()
         self.send_response(status)
-        for name, value in (("Content-Type", kind), ("Content-Length", str(len(data))), ("Retry-After", "0")):
+        for name, value in (
+            ("Content-Type", kind),
+            ("Content-Length", str(len(data))),
+            ("Retry-After", "0"),
+        ):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(data)

@@ -17,5 +17,7 @@ def asking(*texts: str) -> list[Conversation]:
 
 def script(folder: Path, *lines: Any) -> Backbone:
     path = folder / "script.jsonl"
-    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+    path.write_text(
+        "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
+    )
     return open_backbone(f"scripted:{path}")

@@ -19,7 +19,12 @@ class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, backbone: Backbone, stumbles: list[tuple[int, dict[str, Any]]] | None = None, delay_s: float = 0.0):
+    def __init__(
+        self,
+        backbone: Backbone,
+        stumbles: list[tuple[int, dict[str, Any]]] | None = None,
+        delay_s: float = 0.0,
+    ):
         super().__init__(("127.0.0.1", 0), Handler)
         self.backbone, self.delay_s = backbone, delay_s
         self.stumbles = list(stumbles or [])
@@ -49,7 +54,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if stumble:
                 self._send(stumble[0], {"error": stumble[1]})
             elif body["model"] != "tiny":
-                self._send(404, {"error": {"message": f"no model {body['model']}", "code": "model_not_found"}})
+                self._send(
+                    404,
+                    {"error": {"message": f"no model {body['model']}", "code": "model_not_found"}},
+                )
             else:
                 self._send(200, self._answer(body))
         finally:
@@ -57,14 +65,22 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 server.busy -= 1
 
     def _answer(self, body: dict[str, Any]) -> dict[str, Any]:
-        conversation = Conversation(messages=tuple(body["messages"]), tools=tuple(body.get("tools", ())))
+        conversation = Conversation(
+            messages=tuple(body["messages"]), tools=tuple(body.get("tools", ()))
+        )
         limit = body.get("max_completion_tokens") or body["max_tokens"]
         sampling = Sampling(
-            temperature=body["temperature"], top_p=body.get("top_p", 1.0), max_tokens=limit, stop=tuple(body.get("stop", ())),
+            temperature=body["temperature"],
+            top_p=body.get("top_p", 1.0),
+            max_tokens=limit,
+            stop=tuple(body.get("stop", ())),
             seed=body.get("seed"),
-        )  # fmt: skip
+        )
         with self.server.lock:
-            before = (self.server.backbone.usage.prompt_tokens, self.server.backbone.usage.completion_tokens)
+            before = (
+                self.server.backbone.usage.prompt_tokens,
+                self.server.backbone.usage.completion_tokens,
+            )
             done = self.server.backbone.generate([conversation], sampling)[0]
             used = self.server.backbone.usage
             read, written = used.prompt_tokens - before[0], used.completion_tokens - before[1]
@@ -72,10 +88,23 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if done.tool_calls:
             message = {"role": "assistant", "content": None, "tool_calls": list(done.tool_calls)}
         return {
-            "id": "1", "object": "chat.completion", "created": 0, "model": "tiny",
-            "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls" if done.tool_calls else done.finish}],
-            "usage": {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written},
-        }  # fmt: skip
+            "id": "1",
+            "object": "chat.completion",
+            "created": 0,
+            "model": "tiny",
+            "choices": [
+                {
+                    "index": 0,
+                    "message": message,
+                    "finish_reason": "tool_calls" if done.tool_calls else done.finish,
+                }
+            ],
+            "usage": {
+                "prompt_tokens": read,
+                "completion_tokens": written,
+                "total_tokens": read + written,
+            },
+        }
 
     def _send(self, status: int, value: dict[str, Any]) -> None:
         data = json.dumps(value).encode()

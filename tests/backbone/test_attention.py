@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-CHECK = '''
+CHECK = """
 import torch
 from dvk.backbone.decoding import attention
 
@@ -25,11 +25,13 @@ for b, heads, group, size, dtype in [(2, 2, 3, 24, torch.float32), (5, 1, 1, 16,
     got = attention.by_kernel(q, keys, values, filled, None)
     torch.testing.assert_close(got.float(), expected, atol=1e-5 if dtype == torch.float32 else 2e-2, rtol=1e-4)
 print("equal")
-'''
+"""
 
 
 def run_check(**env: str) -> None:
-    done = subprocess.run([sys.executable, "-c", CHECK], capture_output=True, text=True, env=os.environ | env)
+    done = subprocess.run(
+        [sys.executable, "-c", CHECK], capture_output=True, text=True, env=os.environ | env
+    )
     assert done.stdout.strip() == "equal", done.stderr[-3000:]
 
 

@@ -27,17 +27,24 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "llama": {"tie_word_embeddings": False, "attention_bias": True},
     "llama stretched": {
         "rope_parameters": {
-            "rope_type": "llama3", "rope_theta": 10000.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "rope_type": "llama3",
+            "rope_theta": 10000.0,
+            "factor": 4.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
             "original_max_position_embeddings": 32,
         }
     },
-}  # fmt: skip
+}
 
 
 def prompts(count: int, vocabulary: int, longest: int = 30) -> list[tuple[int, ...]]:
     generator = torch.Generator().manual_seed(count)
     lengths = torch.randint(1, longest, (count,), generator=generator).tolist()
-    return [tuple(torch.randint(6, vocabulary, (length,), generator=generator).tolist()) for length in lengths]
+    return [
+        tuple(torch.randint(6, vocabulary, (length,), generator=generator).tolist())
+        for length in lengths
+    ]
 
 
 def engine_of(backbone: HfBackbone, slots: int = 8) -> tuple[Engine, Stops]:
@@ -46,10 +53,18 @@ def engine_of(backbone: HfBackbone, slots: int = 8) -> tuple[Engine, Stops]:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_prompt_and_step_logits_equal_transformers(name: str, make_hf: Callable[..., HfBackbone]) -> None:
+def test_prompt_and_step_logits_equal_transformers(
+    name: str, make_hf: Callable[..., HfBackbone]
+) -> None:
     backbone = make_hf(name.split()[0], **ARCHITECTURES[name])
     assert forward.supports(backbone.model)
-    ids = torch.tensor([prompts(1, backbone.vocabulary)[0][:1] * 3 + p[:9] for p in prompts(40, backbone.vocabulary) if len(p) > 9])
+    ids = torch.tensor(
+        [
+            prompts(1, backbone.vocabulary)[0][:1] * 3 + p[:9]
+            for p in prompts(40, backbone.vocabulary)
+            if len(p) > 9
+        ]
+    )
     with torch.no_grad():
         expected = backbone.model(ids).logits
         decoder = forward.Decoder(backbone.model, torch.float32, 128)
@@ -66,36 +81,50 @@ def test_prompt_and_step_logits_equal_transformers(name: str, make_hf: Callable[
         torch.testing.assert_close(got, expected[:, 4], atol=2e-5, rtol=1e-4)
         for t in range(5, width):
             index = torch.arange(b * decoder.kv_heads) * 64 + t
-            mask = torch.where(torch.arange(32) <= t, 0.0, -torch.inf).expand(b * decoder.kv_heads, 1, 32)
+            mask = torch.where(torch.arange(32) <= t, 0.0, -torch.inf).expand(
+                b * decoder.kv_heads, 1, 32
+            )
             got = decoder.step(ids[:, t], torch.full((b,), t), index, mask, views)
             torch.testing.assert_close(got, expected[:, t], atol=2e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name not in ("qwen2", "llama")])
-def test_the_compiled_step_equals_the_operators(name: str, make_hf: Callable[..., HfBackbone]) -> None:
+def test_the_compiled_step_equals_the_operators(
+    name: str, make_hf: Callable[..., HfBackbone]
+) -> None:
     """Sizes that are no multiple of four, and two sequences in a partly filled cache."""
     odd = {"hidden_size": 54, "num_attention_heads": 6, "intermediate_size": 70, "head_dim": 12}
     backbone = make_hf(name.split()[0], **odd | ARCHITECTURES[name])
     decoder = forward.Decoder(backbone.model, torch.float32, 128)
     compiled, heads, generator = decoder.native, decoder.kv_heads, torch.Generator().manual_seed(1)
     assert compiled is not None
-    held = [[torch.randn(2 * heads, 40, decoder.head_size, generator=generator) for _ in "kv"] for _ in decoder.layers]
+    held = [
+        [torch.randn(2 * heads, 40, decoder.head_size, generator=generator) for _ in "kv"]
+        for _ in decoder.layers
+    ]
     for slot, position in ((0, 0), (1, 17), (0, 31)):
         found = []
         for decoder.native in (compiled, None):
-            cache = [[part.clone()[slot * heads : (slot + 1) * heads] for part in pair] for pair in held]
+            cache = [
+                [part.clone()[slot * heads : (slot + 1) * heads] for part in pair] for pair in held
+            ]
             views = [(k.flatten(0, 1), v.flatten(0, 1), k[:, :32], v[:, :32]) for k, v in cache]
             mask = torch.where(torch.arange(32) <= position, 0.0, -torch.inf).expand(heads, 1, 32)
             with torch.no_grad():
                 logits = decoder.step(
-                    torch.tensor([7 + slot]), torch.tensor([position]), torch.arange(heads) * 40 + position, mask, views)  # fmt: skip
+                    torch.tensor([7 + slot]),
+                    torch.tensor([position]),
+                    torch.arange(heads) * 40 + position,
+                    mask,
+                    views,
+                )
             found.append([logits, *(part for pair in cache for part in pair)])
         torch.testing.assert_close(found[0], found[1], atol=2e-5, rtol=1e-4)
 
 
 def test_without_a_compiler_steps_go_by_operators(
-    nano_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
+    nano_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     compiled = nano.open_nano(str(nano_folder), Config(), device="cpu")
     asked, how = prompts(2, compiled.vocabulary), Sampling(temperature=0, max_tokens=25)
     answers = [compiled.complete([prompt], how)[0].text for prompt in asked]
@@ -110,7 +139,9 @@ def test_without_a_compiler_steps_go_by_operators(
     monkeypatch.setenv("CXX", "env g++")
     again = nano.open_nano(str(nano_folder), Config(), device="cpu")
     assert again.complete([asked[0]], how)[0].text == answers[0]
-    assert again.engine is not None and again.engine.decoder.native is not None, "a command of two words is a compiler, too"
+    assert again.engine is not None and again.engine.decoder.native is not None, (
+        "a command of two words is a compiler, too"
+    )
 
 
 def test_weights_that_have_changed_are_decoded_with(nano_folder: Path) -> None:
@@ -123,13 +154,19 @@ def test_weights_that_have_changed_are_decoded_with(nano_folder: Path) -> None:
         tokens = backbone.complete([prompt], how)[0].tokens
         assert tokens is not None
         scores = backbone.logprobs([ScoringRow(tokens.prompt, tokens.completion)])
-        torch.testing.assert_close(scores.values[0].detach(), torch.tensor(tokens.logprobs), atol=1e-4, rtol=0)
+        torch.testing.assert_close(
+            scores.values[0].detach(), torch.tensor(tokens.logprobs), atol=1e-4, rtol=0
+        )
 
 
 def test_greedy_equals_transformers_generate(shared_nano: HfBackbone) -> None:
     asked = prompts(6, shared_nano.vocabulary)
-    for prompt, answer in zip(asked, shared_nano.complete(asked, Sampling(temperature=0, max_tokens=25))):
-        theirs = shared_nano.model.generate(torch.tensor([prompt]), max_new_tokens=25, do_sample=False)[0, len(prompt) :]
+    for prompt, answer in zip(
+        asked, shared_nano.complete(asked, Sampling(temperature=0, max_tokens=25))
+    ):
+        theirs = shared_nano.model.generate(
+            torch.tensor([prompt]), max_new_tokens=25, do_sample=False
+        )[0, len(prompt) :]
         assert answer.tokens is not None and answer.tokens.completion == tuple(theirs.tolist())
 
 
@@ -141,7 +178,9 @@ def test_a_sample_does_not_depend_on_its_batch(shared_nano: HfBackbone) -> None:
     many, _ = engine_of(shared_nano, slots=64)
     backwards = many.run(asked[::-1], 20, stops, seed=5)[::-1]
     alone = [many.run([prompt], 20, stops, seed=5)[0] for prompt in asked]
-    assert [s.tokens for s in together] == [s.tokens for s in alone] == [s.tokens for s in backwards]
+    assert (
+        [s.tokens for s in together] == [s.tokens for s in alone] == [s.tokens for s in backwards]
+    )
     assert len({s.tokens for s in together}) == 11
     assert [s.tokens for s in many.run(asked, 20, stops, seed=6)] != [s.tokens for s in alone]
 
@@ -150,13 +189,19 @@ def test_order_is_kept_and_slots_are_refilled(shared_nano: HfBackbone) -> None:
     """Uneven limits and ends: more prompts than slots, so that most are admitted where another has ended."""
     asked = prompts(17, shared_nano.vocabulary)
     engine, _ = engine_of(shared_nano, slots=3)
-    ends = Stops(shared_nano.tokenizer, shared_nano.vocabulary, range(0, shared_nano.vocabulary, 9), ())
+    ends = Stops(
+        shared_nano.tokenizer, shared_nano.vocabulary, range(0, shared_nano.vocabulary, 9), ()
+    )
     sampled = engine.run(asked, 60, ends, seed=1)
     lengths = [len(s.tokens) for s in sampled]
     assert len(set(lengths)) > 5 and {s.finish for s in sampled} == {"stop"}
-    for prompt, s in zip(asked, sampled):  # greedy-free proof of order: the log-probabilities belong to this prompt
+    for prompt, s in zip(
+        asked, sampled
+    ):  # greedy-free proof of order: the log-probabilities belong to this prompt
         scores = shared_nano.logprobs([ScoringRow(prompt, s.tokens)])
-        torch.testing.assert_close(scores.values[0].detach(), torch.tensor(s.logprobs), atol=1e-4, rtol=0)
+        torch.testing.assert_close(
+            scores.values[0].detach(), torch.tensor(s.logprobs), atol=1e-4, rtol=0
+        )
 
 
 def test_equal_prompts_draw_differently_and_repeatably(shared_nano: HfBackbone) -> None:
@@ -174,22 +219,31 @@ def test_equal_prompts_draw_differently_and_repeatably(shared_nano: HfBackbone) 
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.6, 1.0, 1.7])
-def test_sampling_logprobs_are_what_the_scorer_computes(shared_nano: HfBackbone, temperature: float) -> None:
-    answers = shared_nano.complete(prompts(9, shared_nano.vocabulary), Sampling(temperature=temperature, max_tokens=40, seed=0))
+def test_sampling_logprobs_are_what_the_scorer_computes(
+    shared_nano: HfBackbone, temperature: float
+) -> None:
+    answers = shared_nano.complete(
+        prompts(9, shared_nano.vocabulary), Sampling(temperature=temperature, max_tokens=40, seed=0)
+    )
     kept = [answer.tokens for answer in answers if answer.tokens is not None]
     assert len(kept) == 9
     scores = shared_nano.logprobs([ScoringRow(t.prompt, t.completion) for t in kept], temperature)
     for i, tokens in enumerate(kept):
         n = len(tokens.completion)
         assert scores.mask[i].sum() == n
-        torch.testing.assert_close(scores.values[i, :n].detach(), torch.tensor(tokens.logprobs), atol=1e-4, rtol=0)
+        torch.testing.assert_close(
+            scores.values[i, :n].detach(), torch.tensor(tokens.logprobs), atol=1e-4, rtol=0
+        )
 
 
 def test_stop_texts_cut_text_and_tokens(shared_nano: HfBackbone) -> None:
     asked = prompts(8, shared_nano.vocabulary)
     free = shared_nano.complete(asked, Sampling(max_tokens=60, seed=2))
     stop = next(found[0] for answer in free if (found := re.search(r"[!-~]{2}", answer.text[12:])))
-    for answer, uncut in zip(shared_nano.complete(asked, Sampling(max_tokens=60, seed=2, stop=(stop, "never written"))), free):
+    for answer, uncut in zip(
+        shared_nano.complete(asked, Sampling(max_tokens=60, seed=2, stop=(stop, "never written"))),
+        free,
+    ):
         assert answer.tokens is not None and uncut.tokens is not None
         before, found, _ = uncut.text.partition(stop)
         assert answer.text == before
@@ -197,7 +251,9 @@ def test_stop_texts_cut_text_and_tokens(shared_nano: HfBackbone) -> None:
         if found:
             assert answer.finish == "stop"
             decode = shared_nano.tokenizer.decode
-            assert stop in decode(answer.tokens.completion) and stop not in decode(answer.tokens.completion[:-1])
+            assert stop in decode(answer.tokens.completion) and stop not in decode(
+                answer.tokens.completion[:-1]
+            )
 
 
 @pytest.mark.parametrize("stop", ["\n", " ", "é", "\t"])
@@ -213,7 +269,9 @@ def test_any_character_may_end_a_stop_text(shared_nano: HfBackbone, stop: str) -
 def test_limits(shared_nano: HfBackbone) -> None:
     room = shared_nano.positions
     full, over, nothing = tuple([7] * (room - 3)), tuple([7] * room), ()
-    near, too_long, empty, single = shared_nano.complete([full, over, nothing, (7,)], Sampling(max_tokens=5, seed=1))
+    near, too_long, empty, single = shared_nano.complete(
+        [full, over, nothing, (7,)], Sampling(max_tokens=5, seed=1)
+    )
     assert near.tokens is not None and len(near.tokens.completion) <= 3
     assert too_long.finish == "error" and str(room) in (too_long.error or "")
     assert empty.finish == "error"
@@ -229,20 +287,31 @@ def test_other_architectures_go_through_transformers(make_hf: Callable[..., HfBa
     assert not forward.supports(backbone.model)
     asked = prompts(5, backbone.vocabulary)
     together = backbone.complete(asked, Sampling(max_tokens=12, seed=4, temperature=0.9))
-    alone = [backbone.complete([prompt], Sampling(max_tokens=12, seed=4, temperature=0.9))[0] for prompt in asked]
+    alone = [
+        backbone.complete([prompt], Sampling(max_tokens=12, seed=4, temperature=0.9))[0]
+        for prompt in asked
+    ]
     assert [c.text for c in together] == [c.text for c in alone]
     kept = [c.tokens for c in together if c.tokens is not None]
     scores = backbone.logprobs([ScoringRow(t.prompt, t.completion) for t in kept], 0.9)
     for i, tokens in enumerate(kept):
         torch.testing.assert_close(
-            scores.values[i, : len(tokens.completion)].detach(), torch.tensor(tokens.logprobs), atol=1e-4, rtol=0)  # fmt: skip
+            scores.values[i, : len(tokens.completion)].detach(),
+            torch.tensor(tokens.logprobs),
+            atol=1e-4,
+            rtol=0,
+        )
     greedy = backbone.complete(asked[:2], Sampling(max_tokens=9, temperature=0))
     for prompt, answer in zip(asked, greedy):
-        theirs = backbone.model.generate(torch.tensor([prompt]), max_new_tokens=9, do_sample=False)[0, len(prompt) :]
+        theirs = backbone.model.generate(torch.tensor([prompt]), max_new_tokens=9, do_sample=False)[
+            0, len(prompt) :
+        ]
         assert answer.tokens is not None and answer.tokens.completion == tuple(theirs.tolist())
 
 
-def test_both_samplers_draw_the_same(shared_nano: HfBackbone, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_samplers_draw_the_same(
+    shared_nano: HfBackbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = prompts(5, shared_nano.vocabulary)
     sampling = Sampling(max_tokens=15, seed=9, top_p=0.8, stop=("a",))
     ours = shared_nano.complete(asked, sampling)
@@ -279,27 +348,56 @@ def test_numbers_belong_to_keys() -> None:
 def test_an_answer_goes_on_from_what_it_is_begun_with(shared_nano: HfBackbone) -> None:
     asked, how = prompts(3, shared_nano.vocabulary), Sampling(temperature=0, max_tokens=25)
     whole = shared_nano.complete(asked, how)
-    begun = [one.tokens.completion[: 3 * place] for place, one in enumerate(whole) if one.tokens is not None]
+    begun = [
+        one.tokens.completion[: 3 * place]
+        for place, one in enumerate(whole)
+        if one.tokens is not None
+    ]
     again = shared_nano.complete(asked, how, begun)
     assert [one.text for one in again] == [one.text for one in whole]
-    assert [one.tokens and one.tokens.completion for one in again] == [one.tokens and one.tokens.completion for one in whole]
-    assert [bool(one.tokens and one.tokens.logprobs) for one in again] == [True, False, False], "of none that was begun"
+    assert [one.tokens and one.tokens.completion for one in again] == [
+        one.tokens and one.tokens.completion for one in whole
+    ]
+    assert [bool(one.tokens and one.tokens.logprobs) for one in again] == [True, False, False], (
+        "of none that was begun"
+    )
     (full,) = shared_nano.complete(asked[:1], how, [tuple([5] * 25)])
     assert full.finish == "error"
 
 
 def test_alternatives_are_the_likelier_tokens_that_were_not_drawn(shared_nano: HfBackbone) -> None:
-    prompt, how = prompts(1, shared_nano.vocabulary)[0], Sampling(max_tokens=12, seed=2, alternatives=True)
+    prompt, how = (
+        prompts(1, shared_nano.vocabulary)[0],
+        Sampling(max_tokens=12, seed=2, alternatives=True),
+    )
     (answer,) = shared_nano.complete([prompt], how)
     assert answer.tokens is not None and answer.alternatives
     drawn = answer.tokens.completion
     with torch.no_grad():
-        logits = shared_nano.model(input_ids=torch.tensor([[*prompt, *drawn]])).logits[0, len(prompt) - 1 : -1]
+        logits = shared_nano.model(input_ids=torch.tensor([[*prompt, *drawn]])).logits[
+            0, len(prompt) - 1 : -1
+        ]
     expected = []
     for position, row in enumerate(logits.log_softmax(-1)):
         values, ids = row.topk(4)
-        expected += [(position, int(i), float(v)) for v, i in zip(values, ids) if int(i) != drawn[position] and v >= math.log(1e-3)]
-    assert [(one.position, one.token) for one in answer.alternatives] == [found[:2] for found in expected]
-    assert [one.logprob for one in answer.alternatives] == pytest.approx([found[2] for found in expected], abs=1e-4)
-    assert all(one.at == len(shared_nano.tokenizer.decode(drawn[: one.position])) for one in answer.alternatives)
-    assert shared_nano.complete([prompt], how.model_copy(update={"alternatives": False}))[0].alternatives == ()
+        expected += [
+            (position, int(i), float(v))
+            for v, i in zip(values, ids)
+            if int(i) != drawn[position] and v >= math.log(1e-3)
+        ]
+    assert [(one.position, one.token) for one in answer.alternatives] == [
+        found[:2] for found in expected
+    ]
+    assert [one.logprob for one in answer.alternatives] == pytest.approx(
+        [found[2] for found in expected], abs=1e-4
+    )
+    assert all(
+        one.at == len(shared_nano.tokenizer.decode(drawn[: one.position]))
+        for one in answer.alternatives
+    )
+    assert (
+        shared_nano.complete([prompt], how.model_copy(update={"alternatives": False}))[
+            0
+        ].alternatives
+        == ()
+    )

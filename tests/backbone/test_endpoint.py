@@ -33,7 +33,9 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def client_of(server: Server, model: str = "tiny", **settings: object) -> object:
-    return open_backbone(f"endpoint:{model}", Config(backbone=Settings(endpoint_url=server.url, **settings)))  # type: ignore[arg-type]
+    return open_backbone(
+        f"endpoint:{model}", Config(backbone=Settings(endpoint_url=server.url, **settings))
+    )  # type: ignore[arg-type]
 
 
 def test_answers_equal_those_of_the_model_behind_it(shared_nano: HfBackbone) -> None:
@@ -41,10 +43,17 @@ def test_answers_equal_those_of_the_model_behind_it(shared_nano: HfBackbone) -> 
         client = client_of(server, prompt_usd=2.0, completion_usd=10.0)
         asked = asking("v0 = aten.relu", "x0: float32[s0,s1]", "k0", "v0 = aten.relu")
         greedy = Sampling(temperature=0, max_tokens=12)
-        assert [a.text for a in client.generate(asked, greedy)] == [a.text for a in shared_nano.generate(asked, greedy)]
+        assert [a.text for a in client.generate(asked, greedy)] == [
+            a.text for a in shared_nano.generate(asked, greedy)
+        ]
         used = client.usage
-        assert used.prompt_tokens == sum(len(shared_nano.encode(c)) for c in asked) and 0 < used.completion_tokens <= 48
-        assert used.cost_usd == pytest.approx((2 * used.prompt_tokens + 10 * used.completion_tokens) / 1e6)
+        assert (
+            used.prompt_tokens == sum(len(shared_nano.encode(c)) for c in asked)
+            and 0 < used.completion_tokens <= 48
+        )
+        assert used.cost_usd == pytest.approx(
+            (2 * used.prompt_tokens + 10 * used.completion_tokens) / 1e6
+        )
         seeded = Sampling(max_tokens=12, seed=3, top_p=0.9)
         first = [a.text for a in client.generate(asked, seeded)]
         assert first == [a.text for a in client.generate(asked, seeded)]
@@ -72,34 +81,62 @@ def test_what_concerns_one_conversation_finishes_it_with_an_error() -> None:
     with serving(open_backbone("scripted"), stumbles=stumbles) as server:
         first, second = client_of(server, concurrency=1).generate(asking("a", "b"), Sampling())
         assert first.finish == "error" and "too long" in (first.error or "") and second.text == "b"
-    with serving(open_backbone("scripted"), stumbles=[(500, {"message": "out of memory"})] * 2) as server:
-        assert "out of memory" in (client_of(server, retries=1).generate(asking("a"), Sampling())[0].error or "")
+    with serving(
+        open_backbone("scripted"), stumbles=[(500, {"message": "out of memory"})] * 2
+    ) as server:
+        assert "out of memory" in (
+            client_of(server, retries=1).generate(asking("a"), Sampling())[0].error or ""
+        )
         assert len(server.requests) == 2
 
 
 def test_what_a_server_sends_can_be_written_down() -> None:
-    with serving(open_backbone("scripted"), stumbles=[(400, {"message": "no \ud83d in prompts"}), (401, {"message": "\ud83d"})]) as server:
+    with serving(
+        open_backbone("scripted"),
+        stumbles=[(400, {"message": "no \ud83d in prompts"}), (401, {"message": "\ud83d"})],
+    ) as server:
         (answer,) = client_of(server).generate(asking("a"), Sampling())
         assert "no ? in prompts" in (answer.error or "") and answer.model_dump_json()
         with pytest.raises(UsageError, match=r"\?"):
             client_of(server).generate(asking("a"), Sampling())
-    said = Completion(text="a \ud83d", finish="stop", tool_calls=({"function": {"name": "\ud83d", "arguments": ["\U0001f600"]}},))
-    assert said.text == "a ?" and said.tool_calls == ({"function": {"name": "?", "arguments": ["\U0001f600"]}},) and said.model_dump_json()
+    said = Completion(
+        text="a \ud83d",
+        finish="stop",
+        tool_calls=({"function": {"name": "\ud83d", "arguments": ["\U0001f600"]}},),
+    )
+    assert (
+        said.text == "a ?"
+        and said.tool_calls == ({"function": {"name": "?", "arguments": ["\U0001f600"]}},)
+        and said.model_dump_json()
+    )
 
 
 def test_tool_calls_and_stops_come_through(tmp_path: Path) -> None:
-    fake = script(tmp_path, {"match": "tool", "tool_calls": [CALL]}, {"match": "", "answer": "before```after"})
-    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+    fake = script(
+        tmp_path, {"match": "tool", "tool_calls": [CALL]}, {"match": "", "answer": "before```after"}
+    )
+    tool = {
+        "type": "function",
+        "function": {"name": "f", "parameters": {"type": "object", "properties": {}}},
+    }
     with serving(fake) as server:
         talk = Conversation(messages=({"role": "user", "content": "call a tool"},), tools=(tool,))
-        called, told = client_of(server, concurrency=1).generate([talk, *asking("text")], Sampling(stop=("```",), max_tokens=99))
+        called, told = client_of(server, concurrency=1).generate(
+            [talk, *asking("text")], Sampling(stop=("```",), max_tokens=99)
+        )
         assert called.tool_calls == (CALL,) and called.text == "" and told.text == "before"
         assert server.requests[0]["tools"] == [tool] and server.requests[1]["stop"] == ["```"]
-        assert server.requests[0]["max_tokens"] == 99 and "seed" not in server.requests[0] and "tools" not in server.requests[1]
+        assert (
+            server.requests[0]["max_tokens"] == 99
+            and "seed" not in server.requests[0]
+            and "tools" not in server.requests[1]
+        )
 
 
 def test_a_server_that_wants_the_newer_name_of_the_limit_gets_it() -> None:
-    complaint = {"message": "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."}
+    complaint = {
+        "message": "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+    }
     with serving(open_backbone("scripted"), stumbles=[(400, complaint)]) as server:
         client = client_of(server)
         assert [a.text for a in client.generate(asking("a"), Sampling())] == ["a"]
@@ -127,7 +164,9 @@ def test_what_concerns_all_raises() -> None:
         server.stumbles = [(401, {"message": "bad key"})]
         with pytest.raises(UsageError, match="refuses the key"):
             client_of(server).generate(asking("x"), Sampling())
-    with pytest.raises(MachineError, match="cannot be reached") as caught:  # the server above is gone
+    with pytest.raises(
+        MachineError, match="cannot be reached"
+    ) as caught:  # the server above is gone
         client_of(server, retries=0).generate(asking("x", "y"), Sampling())
     assert "endpoint_url" in caught.value.hint
     with serving(open_backbone("scripted"), delay_s=1.0) as server:
@@ -139,7 +178,9 @@ def test_what_concerns_all_raises() -> None:
 
 
 @pytest.fixture(scope="module")
-def transformers_serve(nano_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def transformers_serve(
+    nano_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
     """`transformers serve` with our nano; its URL."""
     if not all(importlib.util.find_spec(name) for name in ("fastapi", "uvicorn")):
         pytest.skip("transformers serve needs fastapi and uvicorn: pip install 'dvk[dev]'")
@@ -147,8 +188,19 @@ def transformers_serve(nano_folder: Path, tmp_path_factory: pytest.TempPathFacto
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     log = tmp_path_factory.mktemp("serve") / "log"
-    command = [sys.executable, "-m", "transformers.cli.transformers", "serve", str(nano_folder), "--device", "cpu",
-               "--host", "127.0.0.1", "--port", str(port)]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "transformers.cli.transformers",
+        "serve",
+        str(nano_folder),
+        "--device",
+        "cpu",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
     env = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out, env=env) as child:
         try:
@@ -165,8 +217,13 @@ def transformers_serve(nano_folder: Path, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.mark.slow
-def test_transformers_serve(transformers_serve: str, nano_folder: Path, shared_nano: HfBackbone) -> None:
-    client = open_backbone(f"endpoint:{nano_folder}", Config(backbone=Settings(endpoint_url=transformers_serve, concurrency=2)))
+def test_transformers_serve(
+    transformers_serve: str, nano_folder: Path, shared_nano: HfBackbone
+) -> None:
+    client = open_backbone(
+        f"endpoint:{nano_folder}",
+        Config(backbone=Settings(endpoint_url=transformers_serve, concurrency=2)),
+    )
     asked = asking("v0 = aten.relu", "x0: float32[s0,s1]", "k0[grid(n, 1024)]")
     greedy = Sampling(temperature=0, max_tokens=12)
     ours = shared_nano.generate(asked, greedy)
@@ -185,16 +242,43 @@ def test_transformers_serve(transformers_serve: str, nano_folder: Path, shared_n
 
 
 @pytest.mark.slow
-def test_an_optimize_run_with_transformers_serve(transformers_serve: str, nano_folder: Path, tmp_path: Path) -> None:
+def test_an_optimize_run_with_transformers_serve(
+    transformers_serve: str, nano_folder: Path, tmp_path: Path
+) -> None:
     """A tiny model behind `transformers serve` writes nonsense, which is data; the run ends regularly and reports its cost."""
     write(tmp_path)
-    settings = (f"backbone.endpoint_url={transformers_serve}", "backbone.concurrency=2", "backbone.prompt_usd=1",
-                "backbone.completion_usd=2", "rollout.policy_tokens=16", "agents.num_candidates=2")
-    done = dvk("chain.py", "--out", "run", "--json", "--strategy", "best_of_n", "--backbone", f"endpoint:{nano_folder}",
-               *QUICK, *(word for setting in settings for word in ("--set", setting)), cwd=tmp_path, exits=1)
+    settings = (
+        f"backbone.endpoint_url={transformers_serve}",
+        "backbone.concurrency=2",
+        "backbone.prompt_usd=1",
+        "backbone.completion_usd=2",
+        "rollout.policy_tokens=16",
+        "agents.num_candidates=2",
+    )
+    done = dvk(
+        "chain.py",
+        "--out",
+        "run",
+        "--json",
+        "--strategy",
+        "best_of_n",
+        "--backbone",
+        f"endpoint:{nano_folder}",
+        *QUICK,
+        *(word for setting in settings for word in ("--set", setting)),
+        cwd=tmp_path,
+        exits=1,
+    )
     summary = json.loads(done.stdout)
     assert summary["status"] == "no_speedup" and "answers could be read" in summary["reason"]
     cost = summary["cost"]
-    assert cost["answers"] == cost["malformed"] > 0 and cost["prompt_tokens"] > 0 and cost["completion_tokens"] > 0
-    assert cost["usd"] == pytest.approx((cost["prompt_tokens"] + 2 * cost["completion_tokens"]) / 1e6) and cost["model_s"] > 0
+    assert (
+        cost["answers"] == cost["malformed"] > 0
+        and cost["prompt_tokens"] > 0
+        and cost["completion_tokens"] > 0
+    )
+    assert (
+        cost["usd"] == pytest.approx((cost["prompt_tokens"] + 2 * cost["completion_tokens"]) / 1e6)
+        and cost["model_s"] > 0
+    )
     assert "US dollars" in (tmp_path / "run" / "report.md").read_text()

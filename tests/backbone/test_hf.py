@@ -20,7 +20,10 @@ from dvk.config import Config
 from dvk.device_lock import DeviceLock, of_cpu
 from dvk.errors import DvkError, MachineError, RunFolderError, UsageError
 
-ASKED = [Conversation(messages=({"role": "user", "content": text},)) for text in ("v0 = aten.relu", "x0: float32[s0,s1]")]
+ASKED = [
+    Conversation(messages=({"role": "user", "content": text},))
+    for text in ("v0 = aten.relu", "x0: float32[s0,s1]")
+]
 GREEDY = Sampling(temperature=0, max_tokens=16)
 LORA = Config(backbone=Settings(lora_rank=4))
 
@@ -50,25 +53,39 @@ def test_save_and_open_again(nano_folder: Path, tmp_path: Path) -> None:
     again = opened(tmp_path / "a" / "saved")
     assert [answer.tokens for answer in again.generate(ASKED, GREEDY)] == after
     assert again.dialect == "compact" and again.card == backbone.card
-    assert [path.name for path in (tmp_path / "a").iterdir()] == ["saved"], "nothing half-written is left"
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["saved"], (
+        "nothing half-written is left"
+    )
     with pytest.raises(RunFolderError):
         backbone.save(tmp_path / "a" / "saved")
 
 
 def test_lora_trains_few_weights_and_comes_back(nano_folder: Path, tmp_path: Path) -> None:
-    torch.manual_seed(0)  # of LoRA's matrices: training as roughly as here, some make float32 lose its last digits
+    torch.manual_seed(
+        0
+    )  # of LoRA's matrices: training as roughly as here, some make float32 lose its last digits
     plain, lora = opened(nano_folder), opened(nano_folder, LORA)
-    assert 0 < sum(p.numel() for p in lora.parameters()) < 0.3 * sum(p.numel() for p in plain.parameters())
-    assert [a.tokens for a in lora.generate(ASKED, GREEDY)] == [a.tokens for a in plain.generate(ASKED, GREEDY)]
+    assert (
+        0
+        < sum(p.numel() for p in lora.parameters())
+        < 0.3 * sum(p.numel() for p in plain.parameters())
+    )
+    assert [a.tokens for a in lora.generate(ASKED, GREEDY)] == [
+        a.tokens for a in plain.generate(ASKED, GREEDY)
+    ]
     train_a_little(lora)
     trained = lora.generate(ASKED, GREEDY)
     assert [a.tokens for a in trained] != [a.tokens for a in plain.generate(ASKED, GREEDY)]
     for answer in trained:  # the merged copy that samples and the wrapped module that scores agree
         assert answer.tokens is not None
         scores = lora.logprobs([ScoringRow(answer.tokens.prompt, answer.tokens.completion)])
-        torch.testing.assert_close(scores.values[0].detach(), torch.tensor(answer.tokens.logprobs), atol=1e-4, rtol=0)
+        torch.testing.assert_close(
+            scores.values[0].detach(), torch.tensor(answer.tokens.logprobs), atol=1e-4, rtol=0
+        )
     lora.save(tmp_path / "adapters")
-    assert not list((tmp_path / "adapters").glob("model*.safetensors")), "only the adapters are written"
+    assert not list((tmp_path / "adapters").glob("model*.safetensors")), (
+        "only the adapters are written"
+    )
     again = opened(tmp_path / "adapters")
     assert [a.tokens for a in again.generate(ASKED, GREEDY)] == [a.tokens for a in trained]
     assert sum(p.numel() for p in again.parameters()) == sum(p.numel() for p in lora.parameters())
@@ -80,17 +97,22 @@ def test_large_models_are_read_in_place(nano_folder: Path, monkeypatch: pytest.M
     copied = opened(nano_folder, LORA)
     train_a_little(copied)
     monkeypatch.setattr("dvk.backbone.decoding.forward.STACKED_PARAMETERS", 0)
-    in_place = HfBackbone(nano.Loaded(copied.model, copied.tokenizer, {}), LORA.backbone, "in place")
+    in_place = HfBackbone(
+        nano.Loaded(copied.model, copied.tokenizer, {}), LORA.backbone, "in place"
+    )
     for temperature in (0.0, 1.0):
         sampling = Sampling(temperature=temperature, max_tokens=16, seed=1)
         assert [a.tokens and a.tokens.completion for a in in_place.generate(ASKED, sampling)] == [
-            a.tokens and a.tokens.completion for a in copied.generate(ASKED, sampling)]  # fmt: skip
+            a.tokens and a.tokens.completion for a in copied.generate(ASKED, sampling)
+        ]
     assert in_place.engine is not None
     weight = in_place.engine.decoder.layers[0].qkv.parts[0][0]
     theirs = copied.model.get_base_model().model.layers[0].self_attn.q_proj.base_layer.weight
     assert weight.data_ptr() == theirs.data_ptr()
     train_a_little(copied, 1)
-    assert [a.text for a in in_place.generate(ASKED, GREEDY)] == [a.text for a in copied.generate(ASKED, GREEDY)]
+    assert [a.text for a in in_place.generate(ASKED, GREEDY)] == [
+        a.text for a in copied.generate(ASKED, GREEDY)
+    ]
 
 
 def test_training_mode_and_usage_are_kept(nano_folder: Path) -> None:
@@ -106,7 +128,9 @@ def test_training_mode_and_usage_are_kept(nano_folder: Path) -> None:
 
 def test_nothing_is_written_while_a_candidate_is_timed(nano_folder: Path) -> None:
     backbone, done = opened(nano_folder), threading.Event()
-    writer = threading.Thread(target=lambda: (backbone.generate(ASKED, GREEDY), done.set()), daemon=True)
+    writer = threading.Thread(
+        target=lambda: (backbone.generate(ASKED, GREEDY), done.set()), daemon=True
+    )
     with DeviceLock(of_cpu()).exclusive():
         writer.start()
         assert not done.wait(1.0), "it takes some hundredths of a second otherwise"
@@ -122,7 +146,9 @@ def test_who_holds_a_writer_back_can_measure_meanwhile(nano_folder: Path) -> Non
         assert released.wait(60)
 
     backbone.pulse = pulse
-    threading.Thread(target=lambda: (backbone.generate(ASKED, GREEDY), done.set()), daemon=True).start()
+    threading.Thread(
+        target=lambda: (backbone.generate(ASKED, GREEDY), done.set()), daemon=True
+    ).start()
     assert parked.wait(30)
     got = threading.Event()
 
@@ -142,13 +168,17 @@ def test_bfloat16(nano_folder: Path) -> None:
     answer = backbone.generate(ASKED[:1], Sampling(seed=1, max_tokens=20))[0]
     assert answer.tokens is not None
     scores = backbone.logprobs([ScoringRow(answer.tokens.prompt, answer.tokens.completion)])
-    torch.testing.assert_close(scores.values[0].detach(), torch.tensor(answer.tokens.logprobs), atol=0.3, rtol=0)
+    torch.testing.assert_close(
+        scores.values[0].detach(), torch.tensor(answer.tokens.logprobs), atol=0.3, rtol=0
+    )
 
 
 # ---------------------------------------------------------------- what cannot be opened
 
 
-@pytest.mark.parametrize("spec", ["hf:", "hf:/no/such/folder", "hf:./missing", "nano:/no/such/folder"])
+@pytest.mark.parametrize(
+    "spec", ["hf:", "hf:/no/such/folder", "hf:./missing", "nano:/no/such/folder"]
+)
 def test_a_missing_folder_is_said(spec: str) -> None:
     with pytest.raises(UsageError) as caught:
         open_backbone(spec, device="cpu")
@@ -163,8 +193,12 @@ def test_a_folder_without_a_model_is_said(tmp_path: Path) -> None:
         open_backbone(f"hf:{tmp_path}", device="cpu")
 
 
-def test_a_model_that_is_no_nano_is_said(make_hf: object, shared_nano: HfBackbone, tmp_path: Path) -> None:
-    plain = HfBackbone(nano.Loaded(shared_nano.model, shared_nano.tokenizer, {}), Settings(), "plain")
+def test_a_model_that_is_no_nano_is_said(
+    make_hf: object, shared_nano: HfBackbone, tmp_path: Path
+) -> None:
+    plain = HfBackbone(
+        nano.Loaded(shared_nano.model, shared_nano.tokenizer, {}), Settings(), "plain"
+    )
     plain.save(tmp_path / "plain")
     assert opened(tmp_path / "plain").dialect == "chat"
     with pytest.raises(UsageError, match="compact"):
@@ -203,7 +237,10 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}"
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    for name, value in {"ENDPOINT": url, "HUGGINGFACE_CO_URL_TEMPLATE": url + "/{repo_id}/resolve/{revision}/{filename}"}.items():
+    for name, value in {
+        "ENDPOINT": url,
+        "HUGGINGFACE_CO_URL_TEMPLATE": url + "/{repo_id}/resolve/{revision}/{filename}",
+    }.items():
         monkeypatch.setattr(huggingface_hub.constants, name, value)
         if hasattr(huggingface_hub.file_download, name):
             monkeypatch.setattr(huggingface_hub.file_download, name, value)
@@ -227,7 +264,9 @@ def test_an_unreachable_hub_is_said(hub: str, monkeypatch: pytest.MonkeyPatch) -
     assert isinstance(caught.value, MachineError), caught.value
 
 
-def test_a_hub_that_does_not_answer_is_said_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_hub_that_does_not_answer_is_said_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Its client alone would try again for a minute."""
     from huggingface_hub.utils import are_progress_bars_disabled
     from transformers.utils import logging
@@ -237,8 +276,10 @@ def test_a_hub_that_does_not_answer_is_said_at_once(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(loading.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(loading.constants, "ENDPOINT", "http://127.0.0.1:9")
     began = time.monotonic()
-    for work in (lambda: loading.load("nobody/no-such-model", Config().backbone, torch.device("cpu")),
-                 lambda: loading.folder_of("nobody/no-such-model", (".safetensors",), ".bin")):
+    for work in (
+        lambda: loading.load("nobody/no-such-model", Config().backbone, torch.device("cpu")),
+        lambda: loading.folder_of("nobody/no-such-model", (".safetensors",), ".bin"),
+    ):
         with pytest.raises(MachineError, match="cannot be reached") as caught:
             work()
         assert "hf download" in caught.value.hint

@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from dvk.backbone import BACKBONES, Backbone, Completion, Conversation, Sampling, TokenUsage, Trainable, open_backbone
+from dvk.backbone import (
+    BACKBONES,
+    Backbone,
+    Completion,
+    Conversation,
+    Sampling,
+    TokenUsage,
+    Trainable,
+    open_backbone,
+)
 from dvk.backbone.hf import HfBackbone
 from dvk.config import BackboneConfig as Settings
 from dvk.config import Config
@@ -18,7 +27,7 @@ from dvk.errors import UsageError
 from tests.backbone.scripts import asking
 from tests.backbone.serving import serving
 
-OWN = '''
+OWN = """
 from dvk.backbone import Completion, TokenUsage
 
 class Shouting:
@@ -29,40 +38,56 @@ class Shouting:
 
     def generate(self, conversations, sampling):
         return [Completion(text=c.messages[-1]["content"].upper(), finish="stop") for c in conversations]
-'''
+"""
 
 
 @pytest.fixture
-def specs(nano_folder: Path, shared_nano: HfBackbone, tmp_path: Path) -> Iterator[dict[str, tuple[str, Config]]]:
+def specs(
+    nano_folder: Path, shared_nano: HfBackbone, tmp_path: Path
+) -> Iterator[dict[str, tuple[str, Config]]]:
     """A working spec and its settings for every entry, and for a file of the user's."""
     (tmp_path / "own.py").write_text(OWN)
     with ExitStack() as stack:
         server = stack.enter_context(serving(shared_nano))
         at_server = Config(backbone=Settings(endpoint_url=server.url))
         yield {
-            "hf": (f"hf:{nano_folder}", Config()), "davinci": (f"davinci:{nano_folder}", Config()),
+            "hf": (f"hf:{nano_folder}", Config()),
+            "davinci": (f"davinci:{nano_folder}", Config()),
             "nano": (f"nano:{nano_folder}", Config()),
-            "endpoint": ("endpoint:tiny", at_server), "scripted": ("scripted", Config()),
+            "endpoint": ("endpoint:tiny", at_server),
+            "scripted": ("scripted", Config()),
             "own": (f"{tmp_path / 'own.py'}:Shouting", Config()),
-        }  # fmt: skip
+        }
 
 
 @pytest.mark.parametrize("name", [*BACKBONES, "own"])
 def test_every_backbone_keeps_the_contract(name: str, specs: dict[str, tuple[str, Config]]) -> None:
     spec, config = specs[name]
     backbone = open_backbone(spec, config, device="cpu")
-    assert isinstance(backbone, Backbone) and backbone.name and backbone.dialect in ("chat", "compact", "davinci")
+    assert (
+        isinstance(backbone, Backbone)
+        and backbone.name
+        and backbone.dialect in ("chat", "compact", "davinci")
+    )
     assert isinstance(backbone.usage, TokenUsage) and backbone.usage.completion_tokens == 0
     asked = asking("aa", "v0 = aten.relu", "x0", "aa")
     sampling = Sampling(temperature=0, max_tokens=8)
     together = backbone.generate(asked, sampling)
     assert len(together) == 4 and all(isinstance(answer, Completion) for answer in together)
-    assert [a.text for a in together] == [backbone.generate([c], sampling)[0].text for c in asked], "in order, one by one or together"
+    assert [a.text for a in together] == [
+        backbone.generate([c], sampling)[0].text for c in asked
+    ], "in order, one by one or together"
     assert {a.finish for a in together} <= {"stop", "length"}
     assert backbone.generate([], sampling) == []
     if name != "own":
-        assert backbone.usage.prompt_tokens > 0 and backbone.usage.completion_tokens > 0 and backbone.usage.seconds > 0
-    told = Conversation(messages=({"role": "system", "content": "S"}, {"role": "user", "content": "U"}), tools=())
+        assert (
+            backbone.usage.prompt_tokens > 0
+            and backbone.usage.completion_tokens > 0
+            and backbone.usage.seconds > 0
+        )
+    told = Conversation(
+        messages=({"role": "system", "content": "S"}, {"role": "user", "content": "U"}), tools=()
+    )
     assert backbone.generate([told], sampling)[0].finish in ("stop", "length")
     assert isinstance(backbone, Trainable) == (name in ("hf", "nano", "davinci"))
     for answer in together:
@@ -93,7 +118,12 @@ def test_usage_adds_from_many_threads() -> None:
     usage = TokenUsage()
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: usage.add(1, 2, 0.5, 0.25), range(400)))
-    assert (usage.prompt_tokens, usage.completion_tokens, usage.seconds, usage.cost_usd) == (400, 800, 200.0, 100.0)
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.seconds, usage.cost_usd) == (
+        400,
+        800,
+        200.0,
+        100.0,
+    )
 
 
 def test_a_completion_does_not_contradict_itself() -> None:

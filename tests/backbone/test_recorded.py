@@ -29,7 +29,9 @@ class Counting:
     def __init__(self) -> None:
         self.usage, self.asked = TokenUsage(cost_usd=0.0), 0
 
-    def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
+    def generate(
+        self, conversations: Sequence[Conversation], sampling: Sampling
+    ) -> list[Completion]:
         said = []
         for _ in conversations:
             self.asked += 1
@@ -48,13 +50,17 @@ class Slow(Counting):
         super().__init__()
         self.let = threading.Event()
 
-    def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
+    def generate(
+        self, conversations: Sequence[Conversation], sampling: Sampling
+    ) -> list[Completion]:
         assert self.let.wait(60)
         return super().generate(conversations, sampling)
 
 
 def opened(folder: Path) -> RunFolder:
-    return RunFolder.open(folder, command="optimize", name="m", argv=[], config=Config(), resume=True)
+    return RunFolder.open(
+        folder, command="optimize", name="m", argv=[], config=Config(), resume=True
+    )
 
 
 def texts(backbone: RecordedBackbone, *said: str, sampling: Sampling = WARM) -> list[str]:
@@ -64,7 +70,12 @@ def texts(backbone: RecordedBackbone, *said: str, sampling: Sampling = WARM) -> 
 def test_what_was_answered_is_not_asked_again(tmp_path: Path) -> None:
     with opened(tmp_path / "run") as run:
         first = RecordedBackbone(Counting(), run)
-        told = [texts(first, "a", "b"), texts(first, "a", "b"), texts(first, "a"), texts(first, "a", "b", sampling=COLD)]
+        told = [
+            texts(first, "a", "b"),
+            texts(first, "a", "b"),
+            texts(first, "a"),
+            texts(first, "a", "b", sampling=COLD),
+        ]
         assert told == [["1", "2"], ["3", "4"], ["5"], ["6", "7"]]
         with (run.path / FILE).open("a") as torn:
             torn.write('{"id": "killed while wri')
@@ -92,7 +103,9 @@ def test_answers_are_kept_whole(tmp_path: Path) -> None:
         said = RecordedBackbone(Counting(), run).generate(asking("a"), WARM)
         again = RecordedBackbone(Counting(), run)
         assert again.generate(asking("a"), WARM) == said and said[0].tokens is not None
-        assert again.calls[0].conversations == tuple(asking("a")) and again.calls[0].sampling == WARM
+        assert (
+            again.calls[0].conversations == tuple(asking("a")) and again.calls[0].sampling == WARM
+        )
 
 
 def test_the_bill_is_that_of_the_whole_run(tmp_path: Path) -> None:
@@ -102,7 +115,11 @@ def test_the_bill_is_that_of_the_whole_run(tmp_path: Path) -> None:
         again = RecordedBackbone(Counting(), run)
         texts(again, "a", "b")
         texts(again, "c")
-        assert (again.usage.prompt_tokens, again.usage.completion_tokens, again.usage.cost_usd) == (6, 3, 0.75)
+        assert (again.usage.prompt_tokens, again.usage.completion_tokens, again.usage.cost_usd) == (
+            6,
+            3,
+            0.75,
+        )
         assert again.usage.seconds == sum(call.seconds for call in again.calls)
 
 
@@ -136,7 +153,9 @@ def test_a_hosted_model_is_waited_for_no_longer_than_there_is_time(tmp_path: Pat
         backbone.left = lambda: 0.05
         with pytest.raises(OutOfTime):
             texts(backbone, "a", "b")
-        assert shown == [2, 0] and backbone.usage.seconds >= 0.05, "what was waited for in vain counts"
+        assert shown == [2, 0] and backbone.usage.seconds >= 0.05, (
+            "what was waited for in vain counts"
+        )
         backbone.close()
         slow.let.set()
         backbone.left = lambda: 60.0
@@ -145,7 +164,9 @@ def test_a_hosted_model_is_waited_for_no_longer_than_there_is_time(tmp_path: Pat
 
 def test_a_failure_passes_through(tmp_path: Path) -> None:
     class Down(Slow):
-        def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
+        def generate(
+            self, conversations: Sequence[Conversation], sampling: Sampling
+        ) -> list[Completion]:
             raise MachineError("down", "start it")
 
     with opened(tmp_path / "run") as run:
@@ -157,13 +178,21 @@ def test_a_failure_passes_through(tmp_path: Path) -> None:
 
 def test_where_a_server_writes() -> None:
     def elsewhere(url: str) -> object:
-        return getattr(open_backbone("endpoint:m", Config.model_validate({"backbone": {"endpoint_url": url}})), "elsewhere", None)
+        return getattr(
+            open_backbone("endpoint:m", Config.model_validate({"backbone": {"endpoint_url": url}})),
+            "elsewhere",
+            None,
+        )
 
     assert elsewhere("https://models.example.org/v1") is True
-    assert elsewhere("http://127.0.0.1:8000/v1") is False and elsewhere("http://localhost/v1") is False
+    assert (
+        elsewhere("http://127.0.0.1:8000/v1") is False and elsewhere("http://localhost/v1") is False
+    )
 
 
-def test_a_model_in_this_process_stops_when_time_is_over(tmp_path: Path, shared_nano: HfBackbone) -> None:
+def test_a_model_in_this_process_stops_when_time_is_over(
+    tmp_path: Path, shared_nano: HfBackbone
+) -> None:
     with opened(tmp_path / "run") as run:
         backbone = RecordedBackbone(shared_nano, run)
         looks = iter([1.0, 1.0, 0.0])
@@ -174,10 +203,15 @@ def test_a_model_in_this_process_stops_when_time_is_over(tmp_path: Path, shared_
         finally:
             shared_nano.pulse = lambda: None
         assert run.read(FILE) == [] and next(looks, None) is None
-        assert shared_nano.generate(asking("k0"), Sampling(temperature=0, max_tokens=4))[0].tokens is not None
+        assert (
+            shared_nano.generate(asking("k0"), Sampling(temperature=0, max_tokens=4))[0].tokens
+            is not None
+        )
 
 
-def test_one_that_transformers_runs_stops_too(make_hf: Callable[..., HfBackbone], tmp_path: Path) -> None:
+def test_one_that_transformers_runs_stops_too(
+    make_hf: Callable[..., HfBackbone], tmp_path: Path
+) -> None:
     model = make_hf("gpt2", n_embd=48, n_layer=1, n_head=4, n_positions=128)
     with opened(tmp_path / "run") as run:
         backbone = RecordedBackbone(model, run)
@@ -191,6 +225,13 @@ def test_one_that_transformers_runs_stops_too(make_hf: Callable[..., HfBackbone]
 def test_calls_are_known_by_what_runs_of_before_knew_them_by() -> None:
     conversation = Conversation(messages=({"role": "user", "content": "a"},))
     assert _told(conversation, "begun") == '{"messages":[{"role":"user","content":"a"}],"tools":[]}'
-    assert _told(WARM, "alternatives") == '{"temperature":1.0,"top_p":1.0,"max_tokens":2048,"stop":[],"seed":1}'
-    assert _told(conversation.model_copy(update={"begun": (3,)}), "begun") != _told(conversation, "begun")
-    assert _told(WARM.model_copy(update={"alternatives": True}), "alternatives") != _told(WARM, "alternatives")
+    assert (
+        _told(WARM, "alternatives")
+        == '{"temperature":1.0,"top_p":1.0,"max_tokens":2048,"stop":[],"seed":1}'
+    )
+    assert _told(conversation.model_copy(update={"begun": (3,)}), "begun") != _told(
+        conversation, "begun"
+    )
+    assert _told(WARM.model_copy(update={"alternatives": True}), "alternatives") != _told(
+        WARM, "alternatives"
+    )

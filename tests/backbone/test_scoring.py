@@ -32,8 +32,14 @@ def plain(backbone: HfBackbone, row: ScoringRow, temperature: float) -> torch.Te
 def test_scores_and_gradients_equal_the_definition(
     kind: str, budget: int, make_hf: Callable[..., HfBackbone], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scoring, "HEAD_LOGITS", 900)  # three tokens at once, so that the head's pieces meet
-    changes = {"n_embd": 48, "n_layer": 2, "n_head": 4, "n_positions": 128} if kind == "gpt2" else {"head_dim": 16}
+    monkeypatch.setattr(
+        scoring, "HEAD_LOGITS", 900
+    )  # three tokens at once, so that the head's pieces meet
+    changes = (
+        {"n_embd": 48, "n_layer": 2, "n_head": 4, "n_positions": 128}
+        if kind == "gpt2"
+        else {"head_dim": 16}
+    )
     backbone = make_hf(kind, **changes)
     weights = torch.randn(len(ROWS), 5)
     scores = scoring.logprobs(backbone.model, ROWS, 0.8, budget)
@@ -45,7 +51,9 @@ def test_scores_and_gradients_equal_the_definition(
     total = torch.zeros(())
     for i, row in enumerate(ROWS):
         expected = plain(backbone, row, 0.8)
-        torch.testing.assert_close(scores.values[i, : len(row.completion)], expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(
+            scores.values[i, : len(row.completion)], expected, atol=1e-5, rtol=1e-5
+        )
         total = total + (expected * weights[i, : len(row.completion)]).sum()
     total.backward()
     theirs = [p.grad for p in backbone.parameters() if p.grad is not None]

@@ -13,9 +13,14 @@ from tests.backbone.scripts import CALL, asking, script
 
 def test_matches_serve_again_and_the_rest_in_order(tmp_path: Path) -> None:
     fake = script(
-        tmp_path, {"answer": "first"}, {"match": "relu$", "answer": "a relu"}, "", {"answer": "second", "finish": "length"},
-        {"tool_calls": [CALL]}, {"finish": "error", "answer": "the server is on fire"},
-    )  # fmt: skip
+        tmp_path,
+        {"answer": "first"},
+        {"match": "relu$", "answer": "a relu"},
+        "",
+        {"answer": "second", "finish": "length"},
+        {"tool_calls": [CALL]},
+        {"finish": "error", "answer": "the server is on fire"},
+    )
     answers = fake.generate(asking("one", "a\nrelu", "two", "relu", "three", "four"), Sampling())
     assert [a.text for a in answers] == ["first", "a relu", "second", "a relu", "", ""]
     assert [a.finish for a in answers] == ["stop", "stop", "length", "stop", "stop", "error"]
@@ -32,8 +37,18 @@ def test_dialect_stop_and_echo(tmp_path: Path) -> None:
     assert open_backbone("scripted").generate(asking("say this"), Sampling())[0].text == "say this"
 
 
-@pytest.mark.parametrize("line", ["no json", "[1]", '{"answer": "x", "anser": 1}', '{"match": "x"}', '{"match": "(", "answer": ""}',
-                                  '{"answer": "x", "finish": "maybe"}', '{"dialect": "klingon"}'])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "no json",
+        "[1]",
+        '{"answer": "x", "anser": 1}',
+        '{"match": "x"}',
+        '{"match": "(", "answer": ""}',
+        '{"answer": "x", "finish": "maybe"}',
+        '{"dialect": "klingon"}',
+    ],
+)
 def test_malformed_lines_are_said(tmp_path: Path, line: str) -> None:
     with pytest.raises(UsageError, match="line 1"):
         script(tmp_path, line)

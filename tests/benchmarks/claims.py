@@ -56,17 +56,41 @@ def judge(first: int, count: int, device: str, truth: str, workers: int) -> None
         jobs, truths = [], []
         for number in range(first, first + count):
             kind = truth if truth != "both" else ("same", "3%")[number % 2]
-            source = SOURCE.format(steps=STEPS if kind == "same" else STEPS - 1, name="ModelNew", rows=rows)
-            jobs.append((task, Candidate(source=f"{source}\n# {number}\n", backend="cpp" if device == "cpu" else "triton")))
+            source = SOURCE.format(
+                steps=STEPS if kind == "same" else STEPS - 1, name="ModelNew", rows=rows
+            )
+            jobs.append(
+                (
+                    task,
+                    Candidate(
+                        source=f"{source}\n# {number}\n",
+                        backend="cpp" if device == "cpu" else "triton",
+                    ),
+                )
+            )
             truths.append(kind)
         for position, verdict in JudgePool(workers, Config()).map(jobs, JudgeSpec(tier="claim")):
             claim = verdict.timing.claim if verdict.timing else None
-            print(json.dumps({
-                "number": first + position, "truth": truths[position], "status": verdict.status.value, "error": verdict.error,
-                "holds": claim and claim.holds, "speedup": claim and claim.speedup.value, "lo": claim and claim.speedup.lo,
-                "hi": claim and claim.speedup.hi, "control": claim and claim.control.value, "margin": claim and claim.margin,
-                "processes": claim and len(claim.processes), "why": claim and claim.why, "seconds": round(verdict.seconds, 1),
-            }), flush=True)
+            print(
+                json.dumps(
+                    {
+                        "number": first + position,
+                        "truth": truths[position],
+                        "status": verdict.status.value,
+                        "error": verdict.error,
+                        "holds": claim and claim.holds,
+                        "speedup": claim and claim.speedup.value,
+                        "lo": claim and claim.speedup.lo,
+                        "hi": claim and claim.speedup.hi,
+                        "control": claim and claim.control.value,
+                        "margin": claim and claim.margin,
+                        "processes": claim and len(claim.processes),
+                        "why": claim and claim.why,
+                        "seconds": round(verdict.seconds, 1),
+                    }
+                ),
+                flush=True,
+            )
 
 
 def main() -> None:
@@ -75,7 +99,12 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--truth", choices=("same", "3%", "both"), default="both")
-    parser.add_argument("--groups", type=int, default=0, help="judges side by side, each pinned to two separate cores")
+    parser.add_argument(
+        "--groups",
+        type=int,
+        default=0,
+        help="judges side by side, each pinned to two separate cores",
+    )
     parser.add_argument("--workers", type=int, default=1)
     asked = parser.parse_args()
     if not asked.groups:
@@ -86,10 +115,23 @@ def main() -> None:
     running = []
     for group in range(asked.groups):
         first, end = (asked.count * g // asked.groups for g in (group, group + 1))
-        command = [sys.executable, "-m", "tests.benchmarks.claims", "--first", str(first), "--count", str(end - first),
-                   "--device", asked.device, "--truth", asked.truth]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.benchmarks.claims",
+            "--first",
+            str(first),
+            "--count",
+            str(end - first),
+            "--device",
+            asked.device,
+            "--truth",
+            asked.truth,
+        ]
         mine = ",".join(map(str, cores[2 * group : 2 * group + 2]))
-        running.append(subprocess.Popen(["taskset", "-c", mine, *command], stdout=subprocess.PIPE, text=True))
+        running.append(
+            subprocess.Popen(["taskset", "-c", mine, *command], stdout=subprocess.PIPE, text=True)
+        )
     rows = []
     for process in running:
         out, _ = process.communicate()
@@ -100,7 +142,9 @@ def main() -> None:
         held = sum(r["holds"] for r in claims)
         widths = sorted(r["margin"] for r in claims)
         median = f", median margin {widths[len(widths) // 2]:.4f}" if widths else ""
-        print(f"{kind}: {len(claims)} claims of {sum(r['truth'] == kind for r in rows)}, {held} say faster{median}")
+        print(
+            f"{kind}: {len(claims)} claims of {sum(r['truth'] == kind for r in rows)}, {held} say faster{median}"
+        )
     print(f"{time.monotonic() - began:.0f} s")
 
 

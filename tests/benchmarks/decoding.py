@@ -27,10 +27,22 @@ from dvk.tasks.sourcetext import read_source
 def conversations(folder: Path, backend: str) -> list[Conversation]:
     """The policy's question about each task, without skills."""
     dialect = dialects.get("compact")
-    tasks = [Task(id=path.stem, name=path.stem, path=str(path), source=read_source(path), entry="Model", kind="module")
-             for path in sorted(folder.rglob("[!_]*.py"))]  # fmt: skip
-    found = [dialect.policy(TaskContext(tasks[index], captured, backend), (), AgentsConfig())  # type: ignore[arg-type]
-             for index, captured in capture_many(tasks) if not isinstance(captured, CannotCompose)]  # fmt: skip
+    tasks = [
+        Task(
+            id=path.stem,
+            name=path.stem,
+            path=str(path),
+            source=read_source(path),
+            entry="Model",
+            kind="module",
+        )
+        for path in sorted(folder.rglob("[!_]*.py"))
+    ]
+    found = [
+        dialect.policy(TaskContext(tasks[index], captured, backend), (), AgentsConfig())  # type: ignore[arg-type]
+        for index, captured in capture_many(tasks)
+        if not isinstance(captured, CannotCompose)
+    ]
     return sorted(found, key=lambda one: str(one.messages))
 
 
@@ -43,7 +55,9 @@ def rate(backbone: Backbone, asking: Sequence[Conversation], count: int, seed: i
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("backbone", help="e.g. nano:PATH")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--slots", default="512", help="one or several, with commas")
@@ -58,7 +72,11 @@ def main() -> None:
         row: dict[str, float] = {"slots": slots}
         for name, count in (("refilled", slots * asked.rounds), ("last", slots)):
             rates = sorted(rate(backbone, asking, count, seed) for seed in (1, 2, 3))
-            row |= {f"{name}_tokens_s": round(rates[1]), f"{name}_least": round(rates[0]), f"{name}_most": round(rates[2])}
+            row |= {
+                f"{name}_tokens_s": round(rates[1]),
+                f"{name}_least": round(rates[0]),
+                f"{name}_most": round(rates[2]),
+            }
         print(json.dumps(row), flush=True)
 
 

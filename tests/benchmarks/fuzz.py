@@ -32,10 +32,17 @@ from dvk.sandbox import proctree
 
 FILES = Path(__file__).parent.parent / "harness" / "files"
 MARK = "dvk-fuzz-"
-CONFIG = Config.model_validate({
-    "limits": {"memory_bytes": 1 << 30, "num_processes": 64, "output_bytes": 4096, "wall_s": 60},
-    "judge": {"candidate_s": 4.0, "num_seeds": 1},
-})  # fmt: skip
+CONFIG = Config.model_validate(
+    {
+        "limits": {
+            "memory_bytes": 1 << 30,
+            "num_processes": 64,
+            "output_bytes": 4096,
+            "wall_s": 60,
+        },
+        "judge": {"candidate_s": 4.0, "num_seeds": 1},
+    }
+)
 LINGER_S = 10.0
 """Zygotes and wardens may take so long to end after the judging process."""
 
@@ -114,22 +121,57 @@ FILES_EVERYWHERE = [
     "ctypes.CDLL(None).shmget(0x0D5BF022, 4096, 0o1666)",
 ]
 ENDS = [
-    "os._exit({m})", "sys.exit({n})", "os.abort()", "ctypes.string_at(0)", "raise KeyboardInterrupt", "raise SystemExit('no')",
-    "while True: pass", "time.sleep(10 ** 6)", "threading.Lock().acquire() and threading.Event().wait()",
+    "os._exit({m})",
+    "sys.exit({n})",
+    "os.abort()",
+    "ctypes.string_at(0)",
+    "raise KeyboardInterrupt",
+    "raise SystemExit('no')",
+    "while True: pass",
+    "time.sleep(10 ** 6)",
+    "threading.Lock().acquire() and threading.Event().wait()",
     "sys.setrecursionlimit(10 ** 9)\ndef deep(n): return deep(n + 1)\ndeep(0)",
-    "atexit.register(lambda: time.sleep(1000))", "resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))", "torch.set_num_threads({n})",
-    "torch.set_default_dtype(torch.float64)", "os.execv('/bin/sleep', ['sleep', '1000'])", "del sys.modules['torch']",
-    "sys.modules.clear()", "import gc\nfor o in gc.get_objects():\n"
+    "atexit.register(lambda: time.sleep(1000))",
+    "resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))",
+    "torch.set_num_threads({n})",
+    "torch.set_default_dtype(torch.float64)",
+    "os.execv('/bin/sleep', ['sleep', '1000'])",
+    "del sys.modules['torch']",
+    "sys.modules.clear()",
+    "import gc\nfor o in gc.get_objects():\n"
     "    if isinstance(o, dict) and '__name__' not in o and len(o) > {n}: o.clear()",
-    "sys.settrace(lambda *a: 1 / 0)", "torch.Tensor.data_ptr = lambda self: {n}", "torch.nn.Module.__call__ = lambda *a, **k: None",
-    "ctypes.memset(id(None), 0, 16)", "os.chdir('/')", "os.environ.clear()", "time.perf_counter_ns = lambda: {n}",
+    "sys.settrace(lambda *a: 1 / 0)",
+    "torch.Tensor.data_ptr = lambda self: {n}",
+    "torch.nn.Module.__call__ = lambda *a, **k: None",
+    "ctypes.memset(id(None), 0, 16)",
+    "os.chdir('/')",
+    "os.environ.clear()",
+    "time.perf_counter_ns = lambda: {n}",
 ]
 ANSWERS = [
-    "None", "x", "x[0]", "x.double() * 1.5", "torch.empty(1 << {m}, 1 << 14)", "torch.zeros(1).expand(1 << 30, 1 << 10)", "[x] * 100000",
-    "{{'a': x}}", "x.to_sparse()", "x.to('meta')", "torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)", "(y := [], y.append(y), y)[2]",
-    "'x' * ({n} << 16)", "lambda: x", "iter([x])", "torch.nn.Parameter(x)", "x.as_strided((1 << 20, 1 << 20), (0, 0))", "float('nan')",
-    "torch.empty(0)", "type('T', (torch.Tensor,), {{}})(x)", "10 ** {n}", "torch.view_as_complex(x[:, :2].contiguous())",
-]  # fmt: skip
+    "None",
+    "x",
+    "x[0]",
+    "x.double() * 1.5",
+    "torch.empty(1 << {m}, 1 << 14)",
+    "torch.zeros(1).expand(1 << 30, 1 << 10)",
+    "[x] * 100000",
+    "{{'a': x}}",
+    "x.to_sparse()",
+    "x.to('meta')",
+    "torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)",
+    "(y := [], y.append(y), y)[2]",
+    "'x' * ({n} << 16)",
+    "lambda: x",
+    "iter([x])",
+    "torch.nn.Parameter(x)",
+    "x.as_strided((1 << 20, 1 << 20), (0, 0))",
+    "float('nan')",
+    "torch.empty(0)",
+    "type('T', (torch.Tensor,), {{}})(x)",
+    "10 ** {n}",
+    "torch.view_as_complex(x[:, :2].contiguous())",
+]
 
 
 def _truncated(draw: random.Random) -> str:
@@ -143,21 +185,48 @@ def _mutated(draw: random.Random) -> str:
     for _ in range(draw.randint(1, 6)):
         lines, place = text.split("\n"), draw.randrange(max(1, len(text)))
         number = draw.randrange(len(lines))
-        text = draw.choice([
-            lambda: "\n".join(lines[:number] + lines[number + 1 :]),  # noqa: B023 - called at once
-            lambda: "\n".join([*lines[: number + 1], *lines[number:]]),  # noqa: B023
-            lambda: "\n".join([*lines[:number], " " * draw.randrange(9) + lines[number].strip(), *lines[number + 1 :]]),  # noqa: B023
-            lambda: text[:place] + draw.choice("()[]{}:,.+-*/%=<>!\"'\\ \t\n0189xyzé\0") + text[place + 1 :],  # noqa: B023
-            lambda: text[:place] + text[place + draw.randrange(20) :],  # noqa: B023
-            lambda: text.replace(draw.choice(["x", "1", "torch", "self", "float"]), draw.choice(["y", "-1", "", "int"]), 1),  # noqa: B023
-        ])()
+        text = draw.choice(
+            [
+                lambda: "\n".join(lines[:number] + lines[number + 1 :]),  # noqa: B023 - called at once
+                lambda: "\n".join([*lines[: number + 1], *lines[number:]]),  # noqa: B023
+                lambda: "\n".join(
+                    [
+                        *lines[:number],  # noqa: B023
+                        " " * draw.randrange(9) + lines[number].strip(),  # noqa: B023
+                        *lines[number + 1 :],  # noqa: B023
+                    ]
+                ),
+                lambda: (
+                    text[:place]  # noqa: B023
+                    + draw.choice("()[]{}:,.+-*/%=<>!\"'\\ \t\n0189xyzé\0")
+                    + text[place + 1 :]  # noqa: B023
+                ),
+                lambda: text[:place] + text[place + draw.randrange(20) :],  # noqa: B023
+                lambda: text.replace(  # noqa: B023
+                    draw.choice(["x", "1", "torch", "self", "float"]),
+                    draw.choice(["y", "-1", "", "int"]),
+                    1,
+                ),
+            ]
+        )()
     return text
 
 
 def _binary(draw: random.Random) -> str:
     data = bytes(draw.randrange(256) for _ in range(draw.choice([0, 1, 3, 100, 5000])))
-    return draw.choice([data.decode("latin-1"), data.decode("utf-8", "replace"), "\0" * len(data), "\N{GRINNING FACE}" * 500, "(" * 20_000,
-                        "x = " + "[" * 3000, "#" * (3 << 20), "\ufeff\r\r\n\x0c", "-" * 50_000 + "1"])
+    return draw.choice(
+        [
+            data.decode("latin-1"),
+            data.decode("utf-8", "replace"),
+            "\0" * len(data),
+            "\N{GRINNING FACE}" * 500,
+            "(" * 20_000,
+            "x = " + "[" * 3000,
+            "#" * (3 << 20),
+            "\ufeff\r\r\n\x0c",
+            "-" * 50_000 + "1",
+        ]
+    )
 
 
 def _attack(texts: list[str]) -> Callable[[random.Random], str]:
@@ -165,8 +234,12 @@ def _attack(texts: list[str]) -> Callable[[random.Random], str]:
         text = _filled(draw.choice(texts), draw)
         place = draw.choice(["at_import", "at_init", "at_call", "thread"])
         call = "threading.Thread(target=attack).start()" if place == "thread" else "attack()"
-        slots = dict.fromkeys(("at_import", "at_init", "at_call"), "pass") | {"at_init" if place == "thread" else place: call}
-        return MODULE.format(attack="\n".join("    " + line for line in text.split("\n")), answer=ANSWER, **slots)
+        slots = dict.fromkeys(("at_import", "at_init", "at_call"), "pass") | {
+            "at_init" if place == "thread" else place: call
+        }
+        return MODULE.format(
+            attack="\n".join("    " + line for line in text.split("\n")), answer=ANSWER, **slots
+        )
 
     return make
 
@@ -177,19 +250,37 @@ def _answers(draw: random.Random) -> str:
 
 
 def _filled(text: str, draw: random.Random) -> str:
-    return text.format(n=draw.choice([1, 7, 40, 300]), m=draw.randint(0, 9), mark=MARK, flag=draw.choice([True, False]),
-                       signal=draw.choice([1, 2, 3, 6, 9, 11, 14, 15, 18, 19, 20, 25, 31, 34]))
+    return text.format(
+        n=draw.choice([1, 7, 40, 300]),
+        m=draw.randint(0, 9),
+        mark=MARK,
+        flag=draw.choice([True, False]),
+        signal=draw.choice([1, 2, 3, 6, 9, 11, 14, 15, 18, 19, 20, 25, 31, 34]),
+    )
 
 
 def _honest(draw: random.Random) -> str:
-    return draw.choice([path.read_text() for path in sorted((FILES / "good").glob("*_affine.py")) if "cuda" not in path.name])
+    return draw.choice(
+        [
+            path.read_text()
+            for path in sorted((FILES / "good").glob("*_affine.py"))
+            if "cuda" not in path.name
+        ]
+    )
 
 
 KINDS: dict[str, Callable[[random.Random], str]] = {
-    "truncated": _truncated, "mutated": _mutated, "binary": _binary, "forks": _attack(FORKS), "memory": _attack(MEMORY),
-    "signals": _attack(SIGNALS), "outputs": _attack(OUTPUTS), "files": _attack(FILES_EVERYWHERE), "ends": _attack(ENDS),
+    "truncated": _truncated,
+    "mutated": _mutated,
+    "binary": _binary,
+    "forks": _attack(FORKS),
+    "memory": _attack(MEMORY),
+    "signals": _attack(SIGNALS),
+    "outputs": _attack(OUTPUTS),
+    "files": _attack(FILES_EVERYWHERE),
+    "ends": _attack(ENDS),
     "answers": _answers,
-}  # fmt: skip
+}
 
 
 def fuzzed(count: int, seed: int) -> list[tuple[str, str]]:
@@ -214,7 +305,15 @@ def judge(count: int, seed: int, workers: int) -> dict[str, Any]:
         slowest = max(slowest, verdict.seconds)
         if "--trace" in sys.argv:
             said = (verdict.error or "")[:150].replace("\n", " ")
-            print(position, made[position][0], verdict.status.value, round(verdict.seconds, 1), said, file=sys.stderr, flush=True)
+            print(
+                position,
+                made[position][0],
+                verdict.status.value,
+                round(verdict.seconds, 1),
+                said,
+                file=sys.stderr,
+                flush=True,
+            )
     wrong = [f"candidate {i} has {seen[i]} verdicts" for i in range(count) if seen[i] != 1]
     left = len(os.listdir("/proc/self/fd")) - before
     if left > 8:  # a zygote or two
@@ -227,22 +326,37 @@ def watched(count: int, seed: int, workers: int) -> dict[str, Any]:
     proctree.prctl(proctree.PR_SET_CHILD_SUBREAPER, 1)  # this process reaps orphans
     shared = set(os.listdir("/dev/shm"))
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="fuzz-") as temporary, tempfile.TemporaryDirectory(prefix="fuzz-home-") as home:
+    with (
+        tempfile.TemporaryDirectory(prefix="fuzz-") as temporary,
+        tempfile.TemporaryDirectory(prefix="fuzz-home-") as home,
+    ):
         env = {**os.environ, "TMPDIR": temporary, "DVK_HOME": home}
         command = [sys.executable, "-m", "tests.benchmarks.fuzz", "--judge"]
         command += ["--count", str(count), "--seed", str(seed), "--workers", str(workers)]
         command += ["--trace"] if "--trace" in sys.argv else []
         done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True)
-        report: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {"wrong": [f"the judge ended with {done.returncode}"]}
+        report: dict[str, Any] = (
+            json.loads(done.stdout)
+            if done.returncode == 0
+            else {"wrong": [f"the judge ended with {done.returncode}"]}
+        )
         limit = time.monotonic() + LINGER_S
         while (stray := _alive()) and time.monotonic() < limit:
             time.sleep(0.1)
         report["wrong"] += [f"process {pid} is left: {name}" for pid, name in stray.items()]
         report["wrong"] += [f"{name} is left in TMPDIR" for name in os.listdir(temporary)]
-        report["wrong"] += [f"{name} is left in DVK_HOME" for name in os.listdir(home) if name != "cache"]
-        report["wrong"] += [f"/dev/shm/{name} is left" for name in set(os.listdir("/dev/shm")) - shared if MARK in name or "torch" in name]
+        report["wrong"] += [
+            f"{name} is left in DVK_HOME" for name in os.listdir(home) if name != "cache"
+        ]
+        report["wrong"] += [
+            f"/dev/shm/{name} is left"
+            for name in set(os.listdir("/dev/shm")) - shared
+            if MARK in name or "torch" in name
+        ]
     places = ["/tmp", "/tmp/*", "/var/tmp", "/dev/shm", os.path.expanduser("~"), os.getcwd(), "/"]
-    report["wrong"] += [f"{path} is left" for place in places for path in glob.glob(os.path.join(place, f"{MARK}*"))]
+    report["wrong"] += [
+        f"{path} is left" for place in places for path in glob.glob(os.path.join(place, f"{MARK}*"))
+    ]
     return {"count": count, "seed": seed, "seconds": round(time.monotonic() - began, 1), **report}
 
 
@@ -268,7 +382,9 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--judge", action="store_true", help="only judge, and leave the looking to another process")
+    parser.add_argument(
+        "--judge", action="store_true", help="only judge, and leave the looking to another process"
+    )
     parser.add_argument("--trace", action="store_true", help="a line a candidate on stderr")
     options = parser.parse_args()
     run = judge if options.judge else watched

@@ -44,10 +44,13 @@ WRITING_S = 0.1
 def digests(state: TrainState) -> dict[str, str]:
     """Hashes of a checkpoint's whole content, from memory and the run's library."""
     return {
-        "weights": digest(state.backbone.model.state_dict()), "optimizer": digest(state.learner.optimizer.state_dict()),
-        "random": digest(torch.get_rng_state()), "library": library(state.library.path),
-        "memory": digest(state.memory), "step": str((state.step, state.learner.step_number)),
-    }  # fmt: skip
+        "weights": digest(state.backbone.model.state_dict()),
+        "optimizer": digest(state.learner.optimizer.state_dict()),
+        "random": digest(torch.get_rng_state()),
+        "library": library(state.library.path),
+        "memory": digest(state.memory),
+        "step": str((state.step, state.learner.step_number)),
+    }
 
 
 def digest(value: Any) -> str:
@@ -78,7 +81,11 @@ def library(path: Path, *, times: bool = True) -> str:
     """Hash of the skills and of what happened to them."""
     with sqlite3.connect(path) as connection:
         connection.row_factory = sqlite3.Row
-        rows = [dict(row) for table in ("skills", "events") for row in connection.execute(f"SELECT * FROM {table} ORDER BY rowid")]
+        rows = [
+            dict(row)
+            for table in ("skills", "events")
+            for row in connection.execute(f"SELECT * FROM {table} ORDER BY rowid")
+        ]
     connection.close()
     return digest([{k: v for k, v in row.items() if times or k not in TIMES} for row in rows])
 
@@ -104,13 +111,23 @@ def child(out: Path, steps: int) -> None:
 def start(out: Path, steps: int) -> subprocess.Popen[str]:
     """A training in a separate process, as it begins with its first step."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "tests.benchmarks.kills", "--child", str(out), "--steps", str(steps)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.benchmarks.kills",
+        "--child",
+        str(out),
+        "--steps",
+        str(steps),
+    ]
     errors = (out.parent / "stderr.txt").open("a")
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
     assert process.stdout is not None
     if process.stdout.readline().strip() != "begun":
         process.kill()
-        raise SystemExit(f"the training did not begin: {(out.parent / 'stderr.txt').read_text()[-2000:]}")
+        raise SystemExit(
+            f"the training did not begin: {(out.parent / 'stderr.txt').read_text()[-2000:]}"
+        )
     return process
 
 
@@ -132,9 +149,17 @@ def restored(out: Path) -> tuple[int, bool]:
     kept = newest(out / "checkpoints")
     if kept is None:
         return 0, True
-    with RunFolder.open(out, command="train", name=world.request(out.parent, out, 1).start.replace("/", "_").replace(":", "-"), argv=(),
-                        config=world.CONFIG, resume=True) as run, \
-            TrainState.restore(run, "", None, 1, world.CONFIG) as state:
+    with (
+        RunFolder.open(
+            out,
+            command="train",
+            name=world.request(out.parent, out, 1).start.replace("/", "_").replace(":", "-"),
+            argv=(),
+            config=world.CONFIG,
+            resume=True,
+        ) as run,
+        TrainState.restore(run, "", None, 1, world.CONFIG) as state,
+    ):
         noted = json.loads((out.parent / f"noted_{state.step}.json").read_text())
         return state.step, digests(state) == noted
 
@@ -165,23 +190,43 @@ def trial(home: Path, count: int, seed: int) -> dict[str, Any]:
         aside = sorted(p.name for p in (cut / "checkpoints").glob(".step_*"))
         step, same = restored(cut)
         alike = alike and same
-        print(json.dumps({"kill": kills, "after_s": None if aimed else round(delay, 2), "rows": rows, "half_written": aside,
-                          "checkpoint": step, "bit_identical": same}), flush=True)
+        print(
+            json.dumps(
+                {
+                    "kill": kills,
+                    "after_s": None if aimed else round(delay, 2),
+                    "rows": rows,
+                    "half_written": aside,
+                    "checkpoint": step,
+                    "bit_identical": same,
+                }
+            ),
+            flush=True,
+        )
     completed = start(cut, steps).wait() == 0 if kills == count else True
     ends = [newest(out / "checkpoints") for out in (whole, cut)]
     equal = {
-        "completed": completed and all(end is not None and end.name == f"step_{steps:06d}" for end in ends),
+        "completed": completed
+        and all(end is not None and end.name == f"step_{steps:06d}" for end in ends),
         "figures": figures(whole) == figures(cut),
         "weights": len({(end / "model.safetensors").read_bytes() for end in ends if end}) == 1,
         "library": len({library(end / LIBRARY, times=False) for end in ends if end}) == 1,
-    }  # fmt: skip
-    told = {"kills": kills, "steps": steps, "step_s": round(step_s, 2), "restored_bit_identically": alike, **equal}
+    }
+    told = {
+        "kills": kills,
+        "steps": steps,
+        "step_s": round(step_s, 2),
+        "restored_bit_identically": alike,
+        **equal,
+    }
     return {"ok": alike and all(equal.values()), **told}
 
 
 def main() -> int:
     """The command line above."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=10, help="kills")
     parser.add_argument("--seed", type=int, default=0, help="of their moments")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)

@@ -35,9 +35,19 @@ def model(layers: int, width: int, device: str) -> Any:
 
     heads = max(4, width // 128)
     config = Qwen3Config(
-        vocab_size=VOCABULARY, hidden_size=width, intermediate_size=3 * width, num_hidden_layers=layers, num_attention_heads=heads,
-        num_key_value_heads=heads // 4, head_dim=128, max_position_embeddings=40_960, tie_word_embeddings=False,
-        eos_token_id=151_645, pad_token_id=151_643, rope_theta=1_000_000.0)  # fmt: skip
+        vocab_size=VOCABULARY,
+        hidden_size=width,
+        intermediate_size=3 * width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads // 4,
+        head_dim=128,
+        max_position_embeddings=40_960,
+        tie_word_embeddings=False,
+        eos_token_id=151_645,
+        pad_token_id=151_643,
+        rope_theta=1_000_000.0,
+    )
     with torch.device(device):
         return AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
 
@@ -53,7 +63,9 @@ def used(device: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--layers", type=int, default=36)
     parser.add_argument("--width", type=int, default=4096)
     parser.add_argument("--rank", type=int, default=64)
@@ -64,16 +76,28 @@ def main() -> None:
     parser.add_argument("--answer", type=int, default=512, help="tokens of each")
     asked = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    config = Config.model_validate({"learning": {"gradient_checkpointing": True, "micro_packs": 1, "pack_tokens": asked.pack,
-                                                 "batch_tokens": asked.batch, "rate": 1e-4},
-                                    "backbone": {"slots": asked.answers}})
+    config = Config.model_validate(
+        {
+            "learning": {
+                "gradient_checkpointing": True,
+                "micro_packs": 1,
+                "pack_tokens": asked.pack,
+                "batch_tokens": asked.batch,
+                "rate": 1e-4,
+            },
+            "backbone": {"slots": asked.answers},
+        }
+    )
     began = time.perf_counter()
     base = new_adapters(model(asked.layers, asked.width, device), asked.rank, 32.0)
     tokenizer = train_tokenizer(["def forward(self, x): return x"] * 50, 400, 40_960)
     backbone = HfBackbone(Loaded(base, tokenizer, {}), config.backbone, "random")
     found: dict[str, Any] = {
-        "parameters": sum(p.numel() for p in base.parameters()), "trained": sum(p.numel() for p in backbone.parameters()),
-        "built_s": round(time.perf_counter() - began, 1), "weights_gb": used(device)}  # fmt: skip
+        "parameters": sum(p.numel() for p in base.parameters()),
+        "trained": sum(p.numel() for p in backbone.parameters()),
+        "built_s": round(time.perf_counter() - began, 1),
+        "weights_gb": used(device),
+    }
 
     draw = random.Random(0)
     ids = [draw.randrange(400) for _ in range(asked.pack)]
@@ -85,17 +109,29 @@ def main() -> None:
         began = time.perf_counter()
         losses.append(round(learner.step(packs)["loss"], 3))
         seconds.append(round(time.perf_counter() - began, 2))
-    found["learning"] = {"step_s": seconds, "tokens_per_s": round(asked.batch / min(seconds)), "loss": losses, "memory_gb": used(device)}
+    found["learning"] = {
+        "step_s": seconds,
+        "tokens_per_s": round(asked.batch / min(seconds)),
+        "loss": losses,
+        "memory_gb": used(device),
+    }
 
     base.eval()
     prompts = [tuple(draw.randrange(400) for _ in range(1024)) for _ in range(asked.answers)]
-    backbone.complete(prompts, Sampling(max_tokens=8, temperature=1.0, seed=0))  # captures and compiles
+    backbone.complete(
+        prompts, Sampling(max_tokens=8, temperature=1.0, seed=0)
+    )  # captures and compiles
     began = time.perf_counter()
     answers = backbone.complete(prompts, Sampling(max_tokens=asked.answer, temperature=1.0, seed=1))
     took = time.perf_counter() - began
     written = sum(len(a.tokens.completion) for a in answers if a.tokens is not None)
-    found["sampling"] = {"answers": asked.answers, "tokens": written, "s": round(took, 1), "tokens_per_s": round(written / took),
-                         "memory_gb": used(device)}
+    found["sampling"] = {
+        "answers": asked.answers,
+        "tokens": written,
+        "s": round(took, 1),
+        "tokens_per_s": round(written / took),
+        "memory_gb": used(device),
+    }
     print(json.dumps(found))
 
 

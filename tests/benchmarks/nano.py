@@ -43,13 +43,21 @@ class Stages:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
 
-    def __call__(self, name: str, command: Sequence[str], into: str | None = None, gpu: int | None = None) -> None:
+    def __call__(
+        self, name: str, command: Sequence[str], into: str | None = None, gpu: int | None = None
+    ) -> None:
         """A stage; its JSON goes `into` a file of the folder once it is whole."""
         environment = {**os.environ, **({} if gpu is None else {"CUDA_VISIBLE_DEVICES": str(gpu)})}
         began = time.monotonic()
         with (self.folder / f"{name}.log").open("a") as log:
-            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
-        row = {"stage": name, "seconds": round(time.monotonic() - began, 1), "exit": done.returncode}
+            done = subprocess.run(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+            )
+        row = {
+            "stage": name,
+            "seconds": round(time.monotonic() - began, 1),
+            "exit": done.returncode,
+        }
         with (self.folder / "stages.jsonl").open("a") as file:
             file.write(json.dumps(row) + "\n")
         print(json.dumps(row), flush=True)
@@ -63,12 +71,39 @@ def make(stage: Stages, asked: argparse.Namespace) -> None:
     """Collect, filter, fit, export; existing parts of `run` are kept."""
     run = str(stage.folder / "run")
     dvk = [sys.executable, "-m", "dvk", "sft"]
-    common = ["--out", run, "--set", f"seed={asked.seed}", "--set", f"collect.played={asked.played}"]
+    common = [
+        "--out",
+        run,
+        "--set",
+        f"seed={asked.seed}",
+        "--set",
+        f"collect.played={asked.played}",
+    ]
     workers = ["--workers", str(asked.workers)] if asked.workers else []
-    stage("collect", [*dvk, "collect", "--resume", "--tasks", str(asked.tasks), *workers, *common, "--json"], "collect.json")
-    stage("filter", [*dvk, "filter", "--against", HELD_OUT, *workers, *common, "--json"], "filter.json")
-    fit = ["--from", asked.start, "--set", f"fit.max_steps={asked.steps}", "--set", f"learning.rate={asked.rate}",
-           "--set", "fit.epochs=14", "--set", "fit.save_every=1250", "--set", "fit.quality_tasks=0"]  # fmt: skip
+    stage(
+        "collect",
+        [*dvk, "collect", "--resume", "--tasks", str(asked.tasks), *workers, *common, "--json"],
+        "collect.json",
+    )
+    stage(
+        "filter",
+        [*dvk, "filter", "--against", HELD_OUT, *workers, *common, "--json"],
+        "filter.json",
+    )
+    fit = [
+        "--from",
+        asked.start,
+        "--set",
+        f"fit.max_steps={asked.steps}",
+        "--set",
+        f"learning.rate={asked.rate}",
+        "--set",
+        "fit.epochs=14",
+        "--set",
+        "fit.save_every=1250",
+        "--set",
+        "fit.quality_tasks=0",
+    ]
     stage("fit", [*dvk, "fit", *fit, *common, "--json"], "fit.json")
     stage("export", [*dvk, "export", run, str(stage.folder / "model")])
 
@@ -84,13 +119,34 @@ def tables(stage: Stages, names: Sequence[str], gpus: int) -> None:
         gpu = free.get()
         options = [option.format(library=library) for option in TABLES[name]]
         out = str(stage.folder / "tables" / name)
-        command = [sys.executable, "-m", "dvk", "eval", HELD_OUT, "--policy", model, *options, "--out", out, "--resume", "--json"]
+        command = [
+            sys.executable,
+            "-m",
+            "dvk",
+            "eval",
+            HELD_OUT,
+            "--policy",
+            model,
+            *options,
+            "--out",
+            out,
+            "--resume",
+            "--json",
+        ]
         try:
             stage(name, command, f"{name}.json", gpu if gpus > 1 else None)
         finally:
             free.put(gpu)
         told = json.loads((stage.folder / f"{name}.json").read_text())
-        print(json.dumps({"table": name, **{key: told.get(key) for key in ("num_tasks", "fast_p", "geomean_kept")}}), flush=True)
+        print(
+            json.dumps(
+                {
+                    "table": name,
+                    **{key: told.get(key) for key in ("num_tasks", "fast_p", "geomean_kept")},
+                }
+            ),
+            flush=True,
+        )
 
     if any("--library" in TABLES[name] for name in names) and not Path(library).exists():
         skills, chosen = [sys.executable, "-m", "dvk", "skills"], str(stage.folder / "skills")
@@ -101,11 +157,15 @@ def tables(stage: Stages, names: Sequence[str], gpus: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--start", default="nano-from-zero", help="what `dvk sft fit --from` takes")
     parser.add_argument("--tasks", type=int, default=36_000)
-    parser.add_argument("--played", type=int, default=100, help="tasks whose attempts are executed and timed")
+    parser.add_argument(
+        "--played", type=int, default=100, help="tasks whose attempts are executed and timed"
+    )
     parser.add_argument("--steps", type=int, default=6500)
     parser.add_argument("--rate", default="3e-3")
     parser.add_argument("--seed", type=int, default=0)

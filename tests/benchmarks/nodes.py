@@ -46,7 +46,14 @@ def cluster(num_nodes: int) -> Iterator[Any]:
     """Nodes of one CPU each; the head offers nothing."""
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, "object_store_memory": STORE_BYTES})
+    made = Cluster(
+        initialize_head=True,
+        head_node_args={
+            "num_cpus": 0,
+            "include_dashboard": False,
+            "object_store_memory": STORE_BYTES,
+        },
+    )
     try:
         for _ in range(num_nodes):
             made.add_node(num_cpus=1, object_store_memory=STORE_BYTES)
@@ -60,7 +67,10 @@ def judged(
     pool: JudgePool, task: Task, tier: Tier, first: int, count: int, killed: Any = None
 ) -> tuple[Counter[int], Counter[str], list[float]]:
     """How often each submission was answered, the statuses, and when each answer came; `killed` is called in the middle."""
-    jobs = [(task, Candidate(source=CPP.replace("NUMBER_HERE", str(first + i)), backend="cpp")) for i in range(count)]
+    jobs = [
+        (task, Candidate(source=CPP.replace("NUMBER_HERE", str(first + i)), backend="cpp"))
+        for i in range(count)
+    ]
     began, ends, answered, statuses = time.perf_counter(), [], Counter[int](), Counter[str]()
     for position, verdict in pool.map(jobs, JudgeSpec(tier=tier)):
         ends.append(time.perf_counter() - began)
@@ -84,36 +94,63 @@ def lose(node: Any) -> None:
 def measure(num_nodes: int, tier: Tier, count: int, rows: int, kill: bool) -> dict[str, Any]:
     """One cluster's figures."""
     with tempfile.TemporaryDirectory() as folder, cluster(num_nodes) as made:
-        config = Config.model_validate({"remote": {"engine": made.address}, "judge": {"search_s": 0.05}})
+        config = Config.model_validate(
+            {"remote": {"engine": made.address}, "judge": {"search_s": 0.05}}
+        )
         path = Path(folder) / "reference.py"
         path.write_text(REFERENCE.format(rows=rows, shift=1.0))
         task = tasks.load(str(path))
         pool = JudgePool(num_nodes, config)
         judged(pool, task, tier, 1, num_nodes)  # starts every node's processes
-        answered, statuses, ends = judged(pool, task, tier, 1000, count, (lambda: lose(next(iter(made.worker_nodes)))) if kill else None)
+        answered, statuses, ends = judged(
+            pool,
+            task,
+            tier,
+            1000,
+            count,
+            (lambda: lose(next(iter(made.worker_nodes)))) if kill else None,
+        )
         told = {
-            "nodes": num_nodes, "tier": tier, "cores": machine.num_cores(), "verdicts": len(ends), "seconds": round(ends[-1], 2),
-            "verdicts_per_s": round(len(ends) / ends[-1], 2), "statuses": dict(statuses),
+            "nodes": num_nodes,
+            "tier": tier,
+            "cores": machine.num_cores(),
+            "verdicts": len(ends),
+            "seconds": round(ends[-1], 2),
+            "verdicts_per_s": round(len(ends) / ends[-1], 2),
+            "statuses": dict(statuses),
             "longest_pause_s": round(max(b - a for a, b in zip([0.0, *ends], ends)), 2),
-        }  # fmt: skip
+        }
         if kill:
             lost = seats_of(connecting.connect(made.address)).num_lost
-            return {**told, "killed": True, "judges_lost": lost, "each_exactly_once": answered == Counter(range(count))}
+            return {
+                **told,
+                "killed": True,
+                "judges_lost": lost,
+                "each_exactly_once": answered == Counter(range(count)),
+            }
         wall, busy = time.perf_counter(), time.process_time()
         refused = [(task, Candidate(source=f"# {i}", backend="cpp")) for i in range(REFUSED)]
         assert sum(1 for _ in pool.map(refused)) == REFUSED
         wall, busy = time.perf_counter() - wall, time.process_time() - busy
-        return {**told, "refused_per_s": round(REFUSED / wall), "driver_ms_a_submission": round(1000 * busy / REFUSED, 2)}
+        return {
+            **told,
+            "refused_per_s": round(REFUSED / wall),
+            "driver_ms_a_submission": round(1000 * busy / REFUSED, 2),
+        }
 
 
 def main() -> int:
     """The command line above."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--nodes", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--count", type=int, default=24, help="candidates")
     parser.add_argument("--tier", default="search", choices=["smoke", "search"])
     parser.add_argument("--rows", type=int, default=64, help="of the tensors, 1024 columns each")
-    parser.add_argument("--kill", action="store_true", help="kill a node when half of the verdicts are there")
+    parser.add_argument(
+        "--kill", action="store_true", help="kill a node when half of the verdicts are there"
+    )
     given = parser.parse_args()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")

@@ -46,20 +46,30 @@ class Costs:
     """
 
     decode_most: float = 123_800.0  # tokens/s; through 89,000 at 512 and 118,000 at 4,096 conversations, measured on an H200
-    decode_half: float = 200.0  # conversations at which half of it is reached; from the same two points
+    decode_half: float = (
+        200.0  # conversations at which half of it is reached; from the same two points
+    )
     batch: int = 256  # conversations a call; dvk's default is 64
     answer_tokens: float = 250.0  # assumed: about half of a row
     row_tokens: float = 489.0  # a Triton row of the compact dialect, prompt and answer, measured
     thread_s: float = 0.023  # an answer in the driver's thread: prompt 1.7, candidate 17.8, key 0.8, Ray 2.5 ms; 2 cores
     candidate_s: float = 0.0178  # of these, the part done by the model's process: the candidate
     seats: int = 16  # judges a GPU; dvk's default is 10 if there are enough cores
-    prepare_s: float = 0.84  # with lane_s 16 seats give 18 verdicts/s a GPU, measured on an H200 (launch plans)
+    prepare_s: float = (
+        0.84  # with lane_s 16 seats give 18 verdicts/s a GPU, measured on an H200 (launch plans)
+    )
     lane_s: float = 0.05  # assumed: its part alone on the GPU; judge.search_s, 0.5, is the most
-    reference_s: float = 1.5  # assumed: a seat's first candidate of a task; measured together with process starts
+    reference_s: float = (
+        1.5  # assumed: a seat's first candidate of a task; measured together with process starts
+    )
     slow: float = 0.01  # assumed: share of candidates that run into their time limit
     slow_s: float = 20.0  # assumed: most of that limit (judge.candidate_s, 60) is not waited for
-    again: float = 0.0  # share of candidates that equal an earlier one, and cost no judging; assumed none
-    each_s: float = 0.00097  # a turn in every process: read what another played, advantages, rows; 2 cores
+    again: float = (
+        0.0  # share of candidates that equal an earlier one, and cost no judging; assumed none
+    )
+    each_s: float = (
+        0.00097  # a turn in every process: read what another played, advantages, rows; 2 cores
+    )
     turn_bytes: float = 13_753.0  # a turn as it is exchanged; measured
     host_bytes_s: float = 1e9  # assumed: gloo between machines
     learn_tokens_s: float = 1_150_000.0  # 65,536 tokens in 0.057 s, measured on an H200
@@ -69,11 +79,20 @@ class Costs:
     hop_s: float = 20e-6  # assumed: a message
     shards: int = 0  # FSDP: how often in a step weights are gathered twice and gradients scattered; 0: not sharded
     fixed_s: float = 0.5  # assumed: library, checkpoint, figures
-    shared_reference: bool = False  # what one cache of references for all seats would do: a task's is built once
+    shared_reference: bool = (
+        False  # what one cache of references for all seats would do: a task's is built once
+    )
 
 
 EIGHT = Costs(
-    decode_most=25_000.0, decode_half=84.0, answer_tokens=2000.0, row_tokens=4000.0, learn_tokens_s=8_300.0, gradient_bytes=16e9, shards=4)
+    decode_most=25_000.0,
+    decode_half=84.0,
+    answer_tokens=2000.0,
+    row_tokens=4000.0,
+    learn_tokens_s=8_300.0,
+    gradient_bytes=16e9,
+    shards=4,
+)
 """A model of 8 billion parameters, all trained, in bfloat16. Nothing of it is measured: 400 of an H200's 989 TFLOP/s, 2 FLOPs a
 parameter and token to decode and 6 to learn, 16 GB of weights read at 4.8 TB/s a token, answers of 2,000 tokens."""
 MODELS = {"nano": Costs(), "8b": EIGHT}
@@ -114,10 +133,24 @@ class Step:
     @property
     def seconds(self) -> float:
         """The whole step."""
-        return self.play_s + self.exchange_s + self.credit_s + self.learn_s + self.reduce_s + self.fixed_s
+        return (
+            self.play_s
+            + self.exchange_s
+            + self.credit_s
+            + self.learn_s
+            + self.reduce_s
+            + self.fixed_s
+        )
 
 
-def play(tasks: Sequence[int], turns: int, costs: Costs, gpus: float, rng: random.Random, writers: int = 1) -> Played:
+def play(
+    tasks: Sequence[int],
+    turns: int,
+    costs: Costs,
+    gpus: float,
+    rng: random.Random,
+    writers: int = 1,
+) -> Played:
     """One process plays its conversations.
 
     Args:
@@ -181,7 +214,11 @@ def play(tasks: Sequence[int], turns: int, costs: Costs, gpus: float, rng: rando
                 continue
             batch = [ready.popleft() for _ in range(min(costs.batch * writers, len(ready)))]
             part, elsewhere = -(-len(batch) // writers), costs.candidate_s if writers > 1 else 0.0
-            done = now + costs.answer_tokens * (part + costs.decode_half) / costs.decode_most + part * elsewhere
+            done = (
+                now
+                + costs.answer_tokens * (part + costs.decode_half) / costs.decode_most
+                + part * elsewhere
+            )
             for conversation in batch:
                 done += costs.thread_s - elsewhere
                 at(done, "submitted", conversation)
@@ -195,7 +232,14 @@ def play(tasks: Sequence[int], turns: int, costs: Costs, gpus: float, rng: rando
             num_waiting += 1
             if idle:
                 # One that holds the task, if it is free; searching all would not scale here either.
-                place = next((i for i in range(len(idle) - 1, max(-1, len(idle) - 33), -1) if holds[idle[i]] == tasks[what]), -1)
+                place = next(
+                    (
+                        i
+                        for i in range(len(idle) - 1, max(-1, len(idle) - 33), -1)
+                        if holds[idle[i]] == tasks[what]
+                    ),
+                    -1,
+                )
                 seat_up(idle.pop(place))
         elif kind == "prepared":
             seat, conversation = what
@@ -229,7 +273,16 @@ def reduce_s(gpus: int, costs: Costs) -> float:
     return 1.5 * costs.shards * whole if costs.shards else whole
 
 
-def step(gpus: int, layout: Layout, costs: Costs, *, tasks: int = 16, conversations: int = 16, turns: int = 3, seed: int = 0) -> Step:
+def step(
+    gpus: int,
+    layout: Layout,
+    costs: Costs,
+    *,
+    tasks: int = 16,
+    conversations: int = 16,
+    turns: int = 3,
+    seed: int = 0,
+) -> Step:
     """Simulate one step.
 
     Args:
@@ -242,22 +295,35 @@ def step(gpus: int, layout: Layout, costs: Costs, *, tasks: int = 16, conversati
     processes = 1 if layout in ("one", "spread") else gpus
     tasks = tasks * gpus if layout == "grown" else tasks
     rng = random.Random(seed)
-    writers = min(gpus, tasks) if layout == "spread" else 1  # a task's first questions are equal, and written together
+    writers = (
+        min(gpus, tasks) if layout == "spread" else 1
+    )  # a task's first questions are equal, and written together
     all_played = [
-        play([task for task in range(rank, tasks, processes) for _ in range(conversations)], turns, costs, gpus / processes, rng, writers)
+        play(
+            [task for task in range(rank, tasks, processes) for _ in range(conversations)],
+            turns,
+            costs,
+            gpus / processes,
+            rng,
+            writers,
+        )
         for rank in range(processes)
     ]
     answers = tasks * conversations * turns
     slowest = max(all_played, key=lambda one: one.seconds)
     return Step(
-        gpus, layout, answers, play_s=slowest.seconds,
+        gpus,
+        layout,
+        answers,
+        play_s=slowest.seconds,
         exchange_s=answers * costs.turn_bytes / costs.host_bytes_s if processes > 1 else 0.0,
         credit_s=answers * costs.each_s,
         learn_s=answers * costs.row_tokens / costs.learn_tokens_s / processes,
-        reduce_s=reduce_s(processes, costs), fixed_s=costs.fixed_s,
+        reduce_s=reduce_s(processes, costs),
+        fixed_s=costs.fixed_s,
         thread=max(one.thread_s for one in all_played) / slowest.seconds,
         judges=sum(one.seat_s for one in all_played) / (slowest.seconds * costs.seats * gpus),
-    )  # fmt: skip
+    )
 
 
 HEAD = "| layout | GPUs | answers | step s | play | exchange | credit | learn | reduce | answers/s | thread | judges |"
@@ -266,34 +332,49 @@ HEAD = "| layout | GPUs | answers | step s | play | exchange | credit | learn | 
 def line(found: Step) -> str:
     """A row of the table."""
     stages = [found.play_s, found.exchange_s, found.credit_s, found.learn_s, found.reduce_s]
-    return (f"| {found.layout} | {found.gpus} | {found.turns:,} | {found.seconds:.1f} | " + " | ".join(f"{s:.2f}" for s in stages)
-            + f" | {found.turns / found.seconds:,.0f} | {found.thread:.0%} | {found.judges:.0%} |")
+    return (
+        f"| {found.layout} | {found.gpus} | {found.turns:,} | {found.seconds:.1f} | "
+        + " | ".join(f"{s:.2f}" for s in stages)
+        + f" | {found.turns / found.seconds:,.0f} | {found.thread:.0%} | {found.judges:.0%} |"
+    )
 
 
 def mean(found: Sequence[Step]) -> Step:
     """Of several draws of the same step."""
     names = [field.name for field in dataclasses.fields(Step) if field.type == "float"]
-    return dataclasses.replace(found[0], **{name: fmean(getattr(one, name) for one in found) for name in names})
+    return dataclasses.replace(
+        found[0], **{name: fmean(getattr(one, name) for one in found) for name in names}
+    )
 
 
 def changed(costs: Costs, settings: Sequence[str]) -> Costs:
     """Costs with some replaced, `name=value` each, values as in JSON."""
-    return dataclasses.replace(costs, **{name: json.loads(value) for name, value in (one.split("=", 1) for one in settings)})
+    return dataclasses.replace(
+        costs,
+        **{name: json.loads(value) for name, value in (one.split("=", 1) for one in settings)},
+    )
 
 
 def main() -> None:
     """The command line above."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 8, 64, 512])
     parser.add_argument("--only", choices=get_args(Layout), nargs="+", default=get_args(Layout))
     parser.add_argument("--model", choices=list(MODELS), default="nano")
-    parser.add_argument("--set", dest="settings", action="append", default=[], help="a cost: name=value")
+    parser.add_argument(
+        "--set", dest="settings", action="append", default=[], help="a cost: name=value"
+    )
     given = parser.parse_args()
     costs = changed(MODELS[given.model], given.settings)
     print(HEAD, "|" + "---|" * HEAD.count(" | ") + "---|", sep="\n")
     for layout in given.only:
         for gpus in given.gpus:
-            print(line(mean([step(gpus, layout, costs, seed=seed) for seed in range(SEEDS)])), flush=True)
+            print(
+                line(mean([step(gpus, layout, costs, seed=seed) for seed in range(SEEDS)])),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -19,7 +19,15 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}
+BYTES = {
+    "float64": 8,
+    "int64": 8,
+    "float32": 4,
+    "int32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "int16": 2,
+}
 
 
 def main() -> None:
@@ -31,9 +39,16 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--shard", default="")
     parser.add_argument("--no-compile", action="store_true")
-    parser.add_argument("--stop-s", type=float, default=1e9, help="begin no module after so many seconds")
+    parser.add_argument(
+        "--stop-s", type=float, default=1e9, help="begin no module after so many seconds"
+    )
     options = parser.parse_args()
-    files = [f for folder in options.folders for f in sorted(folder.glob("*.py")) if options.only in f.stem]
+    files = [
+        f
+        for folder in options.folders
+        for f in sorted(folder.glob("*.py"))
+        if options.only in f.stem
+    ]
     options.out.mkdir(parents=True, exist_ok=True)
     if options.shard:
         number, count = map(int, options.shard.split("/"))
@@ -42,7 +57,14 @@ def main() -> None:
     count = max(1, options.gpus)
     shards = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.benchmarks.spine", *sys.argv[1:], "--shard", f"{i}/{count}"],
+            [
+                sys.executable,
+                "-m",
+                "tests.benchmarks.spine",
+                *sys.argv[1:],
+                "--shard",
+                f"{i}/{count}",
+            ],
             env={**os.environ, **({"CUDA_VISIBLE_DEVICES": str(i)} if options.gpus else {})},
         )
         for i in range(count)
@@ -59,7 +81,11 @@ def work(files: list[Path], options: argparse.Namespace) -> None:
     from dvk.pipelines.optimize.request import OptimizeRequest
 
     rows = options.out / "rows.jsonl"
-    done = {json.loads(line)["name"] for line in rows.read_text().splitlines()} if rows.exists() else set()
+    done = (
+        {json.loads(line)["name"] for line in rows.read_text().splitlines()}
+        if rows.exists()
+        else set()
+    )
     started = time.monotonic()
     for path in files:
         if path.stem in done or time.monotonic() - started > options.stop_s:
@@ -78,7 +104,10 @@ def work(files: list[Path], options: argparse.Namespace) -> None:
         try:
             summary = optimize(request, load(None, (), {"optimize.budget_s": options.budget_s}))
             turns = [
-                json.loads(line) for line in (options.out / "runs" / path.stem / "turns.jsonl").read_text().splitlines()
+                json.loads(line)
+                for line in (options.out / "runs" / path.stem / "turns.jsonl")
+                .read_text()
+                .splitlines()
             ]
             row |= {
                 k: summary[k]
@@ -95,11 +124,16 @@ def work(files: list[Path], options: argparse.Namespace) -> None:
                 )
             }
             row["verdicts"] = {
-                s: sum(t["verdict"]["status"] == s for t in turns) for s in {t["verdict"]["status"] for t in turns}
+                s: sum(t["verdict"]["status"] == s for t in turns)
+                for s in {t["verdict"]["status"] for t in turns}
             }
-            row["errors"] = [t["verdict"]["error"][:300] for t in turns if t["verdict"]["error"]][:3]
+            row["errors"] = [t["verdict"]["error"][:300] for t in turns if t["verdict"]["error"]][
+                :3
+            ]
             row["bytes"] = task_bytes(options.out / "runs" / path.stem)
-            winner = [t for t in turns if t["verdict"]["tier"] == "claim" and t["verdict"]["timing"]]
+            winner = [
+                t for t in turns if t["verdict"]["tier"] == "claim" and t["verdict"]["timing"]
+            ]
             row["ms"] = winner[-1]["verdict"]["timing"]["candidate_ms"] if winner else None
             row["schedule"] = winner[-1]["candidate"]["schedule"] if winner else None
         except DvkError as error:
@@ -115,13 +149,24 @@ def work(files: list[Path], options: argparse.Namespace) -> None:
 def task_bytes(run: Path) -> int:
     """Bytes of the task's inputs and outputs: what must move at least."""
     task = json.loads((run / "task.jsonl").read_text().splitlines()[0])
-    return sum(math.prod(t["shape"]) * BYTES.get(t["dtype"], 1) for t in (*task["inputs"], *task["outputs"]))
+    return sum(
+        math.prod(t["shape"]) * BYTES.get(t["dtype"], 1)
+        for t in (*task["inputs"], *task["outputs"])
+    )
 
 
 def line(row: dict[str, Any]) -> str:
     compiled = (row.get("baselines") or {}).get("compile")
-    eager = f"{row['speedup']:.2f} [{row['speedup_lo']:.2f}, {row['speedup_hi']:.2f}]" if row.get("speedup") else "–"
-    over = f"{compiled['speedup']:.2f} [{compiled['lo']:.2f}, {compiled['hi']:.2f}]" if compiled else "–"
+    eager = (
+        f"{row['speedup']:.2f} [{row['speedup_lo']:.2f}, {row['speedup_hi']:.2f}]"
+        if row.get("speedup")
+        else "–"
+    )
+    over = (
+        f"{compiled['speedup']:.2f} [{compiled['lo']:.2f}, {compiled['hi']:.2f}]"
+        if compiled
+        else "–"
+    )
     ms = f"{row['ms']:.3f}" if row.get("ms") else "–"
     return (
         f"{row['name']:36s} {row['status']:10s} eager {eager:22s} compile {over:22s} {ms:>9s} ms {row['seconds']:6.1f} s "
@@ -136,7 +181,11 @@ def report(out: Path) -> None:
     kinds = {"single": [], "pair": [], "chain": [], "example": []}  # type: dict[str, list[dict[str, Any]]]
     for row in rows:
         kinds.get(row["name"].split("_")[0], kinds["example"]).append(row)
-    for kind, group in [*kinds.items(), ("singles and pairs", kinds["single"] + kinds["pair"]), ("all", rows)]:
+    for kind, group in [
+        *kinds.items(),
+        ("singles and pairs", kinds["single"] + kinds["pair"]),
+        ("all", rows),
+    ]:
         if group:
             print(
                 f"\n{kind}: {len(group)} modules, {sum(r['status'] in ('faster', 'no_speedup') for r in group)} correct or honest, "
@@ -145,14 +194,19 @@ def report(out: Path) -> None:
             print("  over eager:   " + fast(group, lambda r: r.get("speedup")))
             print(
                 "  over compile: "
-                + fast(group, lambda r: ((r.get("baselines") or {}).get("compile") or {}).get("speedup"))
+                + fast(
+                    group,
+                    lambda r: ((r.get("baselines") or {}).get("compile") or {}).get("speedup"),
+                )
             )
 
 
 def fast(group: list[dict[str, Any]], get: Any) -> str:
     values = [get(r) for r in group]
     known = [v for v in values if v]
-    shares = "  ".join(f"fast_{p} {sum((v or 0) > p for v in values) / len(values):.0%}" for p in (1, 1.2, 1.5, 2))
+    shares = "  ".join(
+        f"fast_{p} {sum((v or 0) > p for v in values) / len(values):.0%}" for p in (1, 1.2, 1.5, 2)
+    )
     mean = math.exp(sum(math.log(v) for v in known) / len(known)) if known else float("nan")
     return f"{shares}  geometric mean {mean:.2f} of {len(known)}"
 

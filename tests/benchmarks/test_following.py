@@ -24,8 +24,18 @@ WAYS = {"flat": frozenset({FLAT}), "grid stride": frozenset({STRIDE})}
 
 def test_an_answer_follows_the_way_that_is_nearest_to_it() -> None:
     flat, stride = (Right("k0", way, WAYS) for way in WAYS)
-    assert flat.follows(FLAT) and not flat.follows(STRIDE) and stride.follows(STRIDE) and not stride.follows(FLAT)
-    other = FLAT.replace("1024", "256").replace(", 4]", ", 1]").replace("e0", "a7").replace("relu(", "gelu(")
+    assert (
+        flat.follows(FLAT)
+        and not flat.follows(STRIDE)
+        and stride.follows(STRIDE)
+        and not stride.follows(FLAT)
+    )
+    other = (
+        FLAT.replace("1024", "256")
+        .replace(", 4]", ", 1]")
+        .replace("e0", "a7")
+        .replace("relu(", "gelu(")
+    )
     assert flat.follows(other) and not flat.in_its_words(other) and flat.in_its_words(FLAT)
     assert not flat.follows("v0 = x0.relu()\nreturn v0"), "there is no such kernel"
 
@@ -36,5 +46,9 @@ def test_what_is_as_near_to_another_way_follows_neither() -> None:
 
 
 def test_shapes_have_no_numbers_and_no_registers() -> None:
-    assert shape("    a12 = ex1 * 2 + s0*16") == shape("    e3 = ep0 * 4 + s0*1") == ["    r = r * # + s0*#"]
+    assert (
+        shape("    a12 = ex1 * 2 + s0*16")
+        == shape("    e3 = ep0 * 4 + s0*1")
+        == ["    r = r * # + s0*#"]
+    )
     assert likeness(["a", "b", "c"], ["a", "c"]) == 0.8

@@ -11,14 +11,35 @@ import pytest
 from tests.benchmarks.scaling import HEAD, SEEDS, Costs, Layout, line, mean, play, reduce_s, step
 
 PENCIL = Costs(
-    decode_most=100.0, decode_half=0.0, batch=8, answer_tokens=10.0, row_tokens=20.0, thread_s=1.0, seats=1, prepare_s=4.0, lane_s=2.0,
-    reference_s=3.0, slow=0.0, again=0.0, each_s=0.5, turn_bytes=10.0, host_bytes_s=5.0, learn_tokens_s=40.0, gradient_bytes=80.0,
-    nvlink_bytes_s=20.0, network_bytes_s=10.0, hop_s=0.25, fixed_s=7.0)  # fmt: skip
+    decode_most=100.0,
+    decode_half=0.0,
+    batch=8,
+    answer_tokens=10.0,
+    row_tokens=20.0,
+    thread_s=1.0,
+    seats=1,
+    prepare_s=4.0,
+    lane_s=2.0,
+    reference_s=3.0,
+    slow=0.0,
+    again=0.0,
+    each_s=0.5,
+    turn_bytes=10.0,
+    host_bytes_s=5.0,
+    learn_tokens_s=40.0,
+    gradient_bytes=80.0,
+    nvlink_bytes_s=20.0,
+    network_bytes_s=10.0,
+    hop_s=0.25,
+    fixed_s=7.0,
+)
 """An answer takes 10 tokens / 100 tokens/s = 0.1 s by itself, however many are asked for, each; then 1 s of the thread."""
 
 
 def seconds(tasks: list[int], turns: int = 1, gpus: float = 1, **changes: float | bool) -> float:
-    return play(tasks, turns, dataclasses.replace(PENCIL, **changes), gpus, random.Random(0)).seconds
+    return play(
+        tasks, turns, dataclasses.replace(PENCIL, **changes), gpus, random.Random(0)
+    ).seconds
 
 
 def test_one_answer() -> None:
@@ -45,12 +66,25 @@ def test_two_gpus_time_together() -> None:
 
 
 def test_a_shared_reference_is_built_once() -> None:
-    assert play([0, 0], 1, dataclasses.replace(PENCIL, seats=2), 1, random.Random(0)).references == 2
-    assert play([0, 0], 1, dataclasses.replace(PENCIL, seats=2, shared_reference=True), 1, random.Random(0)).references == 1
+    assert (
+        play([0, 0], 1, dataclasses.replace(PENCIL, seats=2), 1, random.Random(0)).references == 2
+    )
+    assert (
+        play(
+            [0, 0],
+            1,
+            dataclasses.replace(PENCIL, seats=2, shared_reference=True),
+            1,
+            random.Random(0),
+        ).references
+        == 1
+    )
 
 
 def test_seats_stay_with_their_task() -> None:
-    found = play([0, 1] * 10, 1, dataclasses.replace(PENCIL, seats=2, thread_s=0.0), 1, random.Random(0))
+    found = play(
+        [0, 1] * 10, 1, dataclasses.replace(PENCIL, seats=2, thread_s=0.0), 1, random.Random(0)
+    )
     assert found.references == 2 and found.judged == 20
 
 
@@ -74,7 +108,9 @@ def test_a_ring() -> None:
     assert reduce_s(4, PENCIL) == pytest.approx(6 * (80 / 4 / 20 + 0.25))
     assert reduce_s(16, PENCIL) == pytest.approx(30 * (80 / 16 / 10 + 0.25)), "between machines"
     sharded = dataclasses.replace(PENCIL, shards=2)
-    assert reduce_s(4, sharded) == pytest.approx(2 * 1.5 * reduce_s(4, PENCIL)), "a gather and a scatter are half a reduction each"
+    assert reduce_s(4, sharded) == pytest.approx(2 * 1.5 * reduce_s(4, PENCIL)), (
+        "a gather and a scatter are half a reduction each"
+    )
 
 
 def test_a_step_of_one_process() -> None:
@@ -87,7 +123,9 @@ def test_a_step_of_one_process() -> None:
 def test_writers_share_a_call_and_make_its_candidates() -> None:
     # Two answers a writer, 0.2 s and 2 × 0.75; then 0.25 s of the thread each, and four seats, a GPU each.
     costs = dataclasses.replace(PENCIL, candidate_s=0.75)
-    assert play([0, 0, 1, 1], 1, costs, 4, random.Random(0), writers=2).seconds == pytest.approx(0.2 + 1.5 + 4 * 0.25 + 3 + 4 + 2)
+    assert play([0, 0, 1, 1], 1, costs, 4, random.Random(0), writers=2).seconds == pytest.approx(
+        0.2 + 1.5 + 4 * 0.25 + 3 + 4 + 2
+    )
     found = step(4, "spread", costs, tasks=2, conversations=2, turns=1)
     assert found.play_s == pytest.approx(11.7) and found.exchange_s == found.reduce_s == 0.0
 
@@ -95,13 +133,21 @@ def test_writers_share_a_call_and_make_its_candidates() -> None:
 def test_a_step_of_two_processes() -> None:
     found = step(2, "all", PENCIL, tasks=2, conversations=1, turns=1)
     assert found.play_s == pytest.approx(0.1 + 1 + 3 + 4 + 2)
-    assert found.exchange_s == pytest.approx(2 * 10 / 5) and found.credit_s == pytest.approx(2 * 0.5)
-    assert found.learn_s == pytest.approx(2 * 20 / 40 / 2) and found.reduce_s == pytest.approx(2 * (80 / 2 / 20 + 0.25))
+    assert found.exchange_s == pytest.approx(2 * 10 / 5) and found.credit_s == pytest.approx(
+        2 * 0.5
+    )
+    assert found.learn_s == pytest.approx(2 * 20 / 40 / 2) and found.reduce_s == pytest.approx(
+        2 * (80 / 2 / 20 + 0.25)
+    )
 
 
 def test_a_grown_step_has_as_many_tasks_a_gpu() -> None:
     one, four = (step(gpus, "grown", PENCIL, tasks=1, conversations=2, turns=1) for gpus in (1, 4))
-    assert four.turns == 4 * one.turns and four.play_s == pytest.approx(one.play_s) and four.credit_s == pytest.approx(4 * one.credit_s)
+    assert (
+        four.turns == 4 * one.turns
+        and four.play_s == pytest.approx(one.play_s)
+        and four.credit_s == pytest.approx(4 * one.credit_s)
+    )
 
 
 def test_processes_without_a_task_wait() -> None:

@@ -14,13 +14,16 @@ return v0"""
 LIBRARY = "v0 = torch.mul(x0, 0.5)\nreturn v0"
 
 
-@pytest.mark.parametrize(("answer", "found"), [
-    (USUAL, "usual"),
-    (USUAL.replace("1024", "256").replace(", 4]", ", 1]"), "other numbers"),
-    (USUAL.replace("0.5", "0.25"), "other"),
-    (USUAL.replace("0.5", "1.5"), "other"),
-    (USUAL.replace("e0", "e1"), "other"),
-    (LIBRARY, "other structure"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        (USUAL, "usual"),
+        (USUAL.replace("1024", "256").replace(", 4]", ", 1]"), "other numbers"),
+        (USUAL.replace("0.5", "0.25"), "other"),
+        (USUAL.replace("0.5", "1.5"), "other"),
+        (USUAL.replace("e0", "e1"), "other"),
+        (LIBRARY, "other structure"),
+    ],
+)
 def test_an_answer_is_reported_by_its_difference(answer: str, found: str) -> None:
     assert kind(answer, USUAL, frozenset({LIBRARY})) == found

@@ -26,28 +26,60 @@ from dvk.records import Episode
 
 def main() -> None:
     """See the module."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model")
     parser.add_argument("episodes", type=Path, help="of a step of `dvk train`")
     parser.add_argument("--updates", type=int, default=4)
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--rate", type=float, default=3e-5)
     given = parser.parse_args()
-    config = changed(Config(), {"objective.passes": given.passes, "learning.rate": given.rate, "learning.schedule": "constant",
-                                "learning.warmup": 0.0, "learning.precision": "fp32"})
+    config = changed(
+        Config(),
+        {
+            "objective.passes": given.passes,
+            "learning.rate": given.rate,
+            "learning.schedule": "constant",
+            "learning.warmup": 0.0,
+            "learning.precision": "fp32",
+        },
+    )
     with ProcessGroup.join(config.learning.barrier_timeout_s) as team:
         backbone = open_backbone(given.model, config)
         assert isinstance(backbone, Trainable)
         learner = Learner(backbone.model, config.learning, given.updates * given.passes)
-        recorded = [Episode.model_validate_json(line) for line in given.episodes.read_text().splitlines()]
+        recorded = [
+            Episode.model_validate_json(line) for line in given.episodes.read_text().splitlines()
+        ]
         learned = [row for episode in recorded for row in rows(episode)]
         for number in range(given.updates):
             began = time.perf_counter()
-            figures = update(learner, learned, config, seed=number, temperature=config.rollout.temperature, team=team)
+            figures = update(
+                learner,
+                learned,
+                config,
+                seed=number,
+                temperature=config.rollout.temperature,
+                team=team,
+            )
             seconds = time.perf_counter() - began
-            norm = sum(float(p.detach().double().square().sum()) for p in learner.model.parameters()) ** 0.5
+            norm = (
+                sum(float(p.detach().double().square().sum()) for p in learner.model.parameters())
+                ** 0.5
+            )
             if team.is_main:
-                print(json.dumps({"update": number, "processes": team.size, "seconds": round(seconds, 3), "weights": norm, **figures}))
+                print(
+                    json.dumps(
+                        {
+                            "update": number,
+                            "processes": team.size,
+                            "seconds": round(seconds, 3),
+                            "weights": norm,
+                            **figures,
+                        }
+                    )
+                )
 
 
 if __name__ == "__main__":

@@ -33,7 +33,9 @@ from dvk.stats.fast_p import interval
 KINDS = ("usual", "other numbers", "other structure", "other", "unreadable")
 
 
-def subjects(folder: Path, every: int, backend: BackendName, config: Config) -> Iterator[TaskContext]:
+def subjects(
+    folder: Path, every: int, backend: BackendName, config: Config
+) -> Iterator[TaskContext]:
     """Every so many-th task of a folder, listed as for the back end's device."""
     for path in sorted(folder.rglob("[!_]*.py"))[::every]:
         try:
@@ -59,30 +61,60 @@ def numberless(text: str) -> str:
 
 def main() -> None:
     """See the module."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("policy", help="a backbone, e.g. nano:PATH")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--backend", default="triton", choices=("triton", "cpp"))
     parser.add_argument("--every", type=int, default=1, help="take every so many-th task")
-    parser.add_argument("--keep", type=Path, help="a file for every question, answer and usual text, one JSON object a line")
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        help="a file for every question, answer and usual text, one JSON object a line",
+    )
     asked = parser.parse_args()
     config, dialect = Config(), dialects.get("compact")
     cases = list(subjects(asked.folder, asked.every, asked.backend, config))
     questions = [dialect.policy(subject, (), AgentsConfig()) for subject in cases]
-    answers = open_backbone(asked.policy, config).generate(questions, Sampling(temperature=0.0, max_tokens=config.backbone.max_tokens))
+    answers = open_backbone(asked.policy, config).generate(
+        questions, Sampling(temperature=0.0, max_tokens=config.backbone.max_tokens)
+    )
     found, rows = [], []
     for subject, question, answer in zip(cases, questions, answers, strict=True):
         assert subject.captured is not None
         plans = nanolang.structures(subject.captured, subject.backend)
-        usual, *others = [described(subject.captured, Plan(names), subject.backend).text.strip() for names in plans]
+        usual, *others = [
+            described(subject.captured, Plan(names), subject.backend).text.strip()
+            for names in plans
+        ]
         readable = not policy.unread(policy.reply(dialect, subject, answer))
-        found.append(kind(answer.text.strip(), usual, frozenset(others)) if readable else "unreadable")
-        rows.append({"task": subject.task.name, "kind": found[-1], "question": question.messages, "answer": answer.text, "usual": usual})
+        found.append(
+            kind(answer.text.strip(), usual, frozenset(others)) if readable else "unreadable"
+        )
+        rows.append(
+            {
+                "task": subject.task.name,
+                "kind": found[-1],
+                "question": question.messages,
+                "answer": answer.text,
+                "usual": usual,
+            }
+        )
     if asked.keep is not None:
         asked.keep.write_text("".join(json.dumps(row) + "\n" for row in rows))
     hits = {name: [float(one == name) for one in found] for name in KINDS}
-    print(json.dumps({"answers": len(found), **{name: {"share": round(sum(h) / len(h), 4), "interval": interval(h)}
-                                                for name, h in hits.items()}}))
+    print(
+        json.dumps(
+            {
+                "answers": len(found),
+                **{
+                    name: {"share": round(sum(h) / len(h), 4), "interval": interval(h)}
+                    for name, h in hits.items()
+                },
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

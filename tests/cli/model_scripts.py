@@ -7,7 +7,11 @@ from pathlib import Path
 
 from tests.cli.optimizing import CHAIN, SETTINGS
 
-QUICK = [word for setting in (*SETTINGS, "rollout.schemes=1", "rollout.rollouts=1") for word in ("--set", setting)]
+QUICK = [
+    word
+    for setting in (*SETTINGS, "rollout.schemes=1", "rollout.rollouts=1")
+    for word in ("--set", setting)
+]
 
 
 def write(folder: Path, *lines: dict[str, str]) -> None:

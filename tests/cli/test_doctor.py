@@ -33,10 +33,17 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_facts(report: dict[str, Any]) -> None:
     assert report["machine"]["fingerprint"] == machine.fingerprint()
     assert report["machine"]["packages"]["torch"] == machine.version("torch")
-    assert 0.5 < report["machine"]["copy_gbps"] < 10_000 and 0.5 < report["machine"]["read_gbps"] < 10_000
-    assert 1 < report["machine"]["gflops"]["fp32"] < 1e6 and 0 < report["machine"]["launch_us"] < 1000
+    assert (
+        0.5 < report["machine"]["copy_gbps"] < 10_000
+        and 0.5 < report["machine"]["read_gbps"] < 10_000
+    )
+    assert (
+        1 < report["machine"]["gflops"]["fp32"] < 1e6 and 0 < report["machine"]["launch_us"] < 1000
+    )
     assert set(report["backends"]) == {"cpp", "triton", "cuda"}
-    assert report["isolation"]["cpu"]["layers"] and isinstance(report["isolation"]["machine"]["open"], list)
+    assert report["isolation"]["cpu"]["layers"] and isinstance(
+        report["isolation"]["machine"]["open"], list
+    )
     for answer in report["backends"].values():
         assert answer["works"] is (answer["error"] is None)
 
@@ -67,14 +74,20 @@ def test_with_a_gpu_it_measures(report: dict[str, Any]) -> None:
     assert report["cuda"]["works"] and report["cuda"]["gpus"][0]["name"] == machine.gpu_names()[0]
     assert 50 < report["cuda"]["copy_gbps"] < 50_000 and 50 < report["cuda"]["read_gbps"] < 50_000
     rates = report["cuda"]["gflops"]
-    assert 1000 < rates["fp32"] < rates["bf16"] < 1e8 and 0.5 < report["cuda"]["launch_us"] <= report["cuda"]["sync_us"]
+    assert (
+        1000 < rates["fp32"] < rates["bf16"] < 1e8
+        and 0.5 < report["cuda"]["launch_us"] <= report["cuda"]["sync_us"]
+    )
     assert report["triton"]["gpu"]["works"] and report["driver"]
 
 
 def test_measurements_are_kept_and_the_library_is_not_built(report: dict[str, Any]) -> None:
     kept = json.loads((report["test_home"] / "machine.json").read_text())
     facts = kept[machine.fingerprint()]
-    assert facts["copy_gbps"] == report["machine"]["copy_gbps"] and facts["gflops"] == report["machine"]["gflops"]
+    assert (
+        facts["copy_gbps"] == report["machine"]["copy_gbps"]
+        and facts["gflops"] == report["machine"]["gflops"]
+    )
     assert not report["library"]["exists"] and not (report["test_home"] / "skills.db").exists()
 
 
@@ -84,7 +97,9 @@ def test_what_is_missing_is_a_finding(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("DVK_HOME", str(tmp_path / "file" / "home"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setattr(pipeline, "CPU_COPY_BYTES", 1 << 20)  # how fast it is has been measured above
+    monkeypatch.setattr(
+        pipeline, "CPU_COPY_BYTES", 1 << 20
+    )  # how fast it is has been measured above
     monkeypatch.setattr(pipeline, "CPU_MATMUL", 64)
     found = examine()
     assert not found["compiler"]["works"] and found["compiler"]["error"] == "no C++ compiler found"
@@ -96,7 +111,14 @@ def test_what_is_missing_is_a_finding(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_the_report_for_people_says_it_all(report: dict[str, Any]) -> None:
     text = "\n".join(report_lines(report))
-    for word in (machine.cpu_name(), "g++", "nvcc", "triton, interpreter", "backends", report["library"]["path"]):
+    for word in (
+        machine.cpu_name(),
+        "g++",
+        "nvcc",
+        "triton, interpreter",
+        "backends",
+        report["library"]["path"],
+    ):
         assert word in text
     assert "None" not in text
 

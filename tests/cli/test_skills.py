@@ -42,7 +42,13 @@ class Dvk:
         self.home = home
 
     def __call__(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        return warm.dvk("skills", *arguments, cwd=self.home.parent, exits=None, env={"DVK_HOME": str(self.home), "COLUMNS": "100"})
+        return warm.dvk(
+            "skills",
+            *arguments,
+            cwd=self.home.parent,
+            exits=None,
+            env={"DVK_HOME": str(self.home), "COLUMNS": "100"},
+        )
 
     def ok(self, *arguments: str | Path) -> str:
         done = self(*arguments)
@@ -76,7 +82,10 @@ def test_first_search_builds_the_library_from_the_seeds(dvk: Dvk) -> None:
     assert {"name", "score", "description", "snippet"} <= hits[0].keys()
     assert any("«" in hit["snippet"] for hit in hits)
     names = [row["name"] for row in json.loads(dvk.ok("list", "--json"))]
-    assert len(names) == json.loads(dvk.ok("stats", "--json"))["num_skills"] and hits[0]["name"] in names
+    assert (
+        len(names) == json.loads(dvk.ok("stats", "--json"))["num_skills"]
+        and hits[0]["name"] in names
+    )
 
 
 def test_search_prints_a_table(dvk: Dvk, mine: Path) -> None:
@@ -109,11 +118,21 @@ def test_show_renders_markdown_for_a_terminal(dvk: Dvk, mine: Path) -> None:
 
     leader, follower = pty.openpty()
     command = [sys.executable, "-m", "dvk", "skills", "show", "mine", "--library", str(mine)]
-    subprocess.run(command, stdout=follower, check=True, env={**os.environ, "TERM": "xterm", "DVK_HOME": str(dvk.home)})
+    subprocess.run(
+        command,
+        stdout=follower,
+        check=True,
+        env={**os.environ, "TERM": "xterm", "DVK_HOME": str(dvk.home)},
+    )
     os.close(follower)
     text = os.read(leader, 1 << 16).decode()
     os.close(leader)
-    assert "Motivation" in text and "## Motivation" not in text and "\x1b[" in text and "online_softmax" in text
+    assert (
+        "Motivation" in text
+        and "## Motivation" not in text
+        and "\x1b[" in text
+        and "online_softmax" in text
+    )
 
 
 def test_list_filters(dvk: Dvk, mine: Path) -> None:
@@ -123,15 +142,22 @@ def test_list_filters(dvk: Dvk, mine: Path) -> None:
     assert [row["name"] for row in found] == ["mine"]
 
 
-def test_add_is_all_or_nothing_and_refuses_taken_names(dvk: Dvk, mine: Path, tmp_path: Path) -> None:
+def test_add_is_all_or_nothing_and_refuses_taken_names(
+    dvk: Dvk, mine: Path, tmp_path: Path
+) -> None:
     new, bad = tmp_path / "new.md", tmp_path / "bad.md"
     new.write_text(SKILL.format(name="new"))
     bad.write_text(SKILL.format(name="Not Snake"))
     assert f"{bad}:2" in dvk.fails("add", new, bad, "--library", mine)
     assert "--replace" in dvk.fails("add", new, tmp_path / "mine.md", "--library", mine)
     assert "twice" in dvk.fails("add", new, new, "--library", mine)
-    assert [row["name"] for row in json.loads(dvk.ok("list", "--json", "--library", mine))] == ["mine"]
-    assert dvk.ok("add", new, tmp_path / "mine.md", "--replace", "--library", mine) == "added new\nkept mine, which is the same\n"
+    assert [row["name"] for row in json.loads(dvk.ok("list", "--json", "--library", mine))] == [
+        "mine"
+    ]
+    assert (
+        dvk.ok("add", new, tmp_path / "mine.md", "--replace", "--library", mine)
+        == "added new\nkept mine, which is the same\n"
+    )
     new.write_text(SKILL.format(name="new").replace("Rescale.", "Another text."))
     assert dvk.ok("add", new, "--replace", "--library", mine) == "replaced new\n"
     dvk.fails("add", tmp_path / "missing.md", "--library", mine)
@@ -151,10 +177,16 @@ def test_export_and_import_give_the_same_library(dvk: Dvk, tmp_path: Path, targe
     dvk.ok("export", out, "--replace")
     dvk.ok("import", out, "--library", copy)
     fields = ("name", "description", "scope", "tags", "recipe")
-    before, after = (json.loads(dvk.ok("list", "--json", *more)) for more in ((), ("--library", copy)))
-    assert [[row[f] for f in fields] for row in before] == [[row[f] for f in fields] for row in after]
+    before, after = (
+        json.loads(dvk.ok("list", "--json", *more)) for more in ((), ("--library", copy))
+    )
+    assert [[row[f] for f in fields] for row in before] == [
+        [row[f] for f in fields] for row in after
+    ]
     assert "0 added" in dvk.ok("import", out, "--library", copy), "what exists is kept"
-    assert dvk.ok("import", out, "--library", copy, "--replace") == f"0 added, {len(before)} kept\n", "nothing was edited"
+    assert (
+        dvk.ok("import", out, "--library", copy, "--replace") == f"0 added, {len(before)} kept\n"
+    ), "nothing was edited"
 
 
 def test_import_reports_what_it_leaves_out(dvk: Dvk, tmp_path: Path) -> None:
@@ -189,12 +221,22 @@ def played(mine: Path) -> Path:
     with Library.open(mine) as library:
         skill = library.get("mine")
         library.add(skill.model_copy(update={"name": "twin"}))
-        worse = skill.model_copy(update={"name": "worse", "body": "## Motivation\nUnroll.\n\n## Key Idea\nAll loops.\n\n## Example\nfor"})
+        worse = skill.model_copy(
+            update={
+                "name": "worse",
+                "body": "## Motivation\nUnroll.\n\n## Key Idea\nAll loops.\n\n## Example\nfor",
+            }
+        )
         library.record("admitted", worse, {"why": "first it helped"}, step=1)
         for step in range(1, 15):
             gains = {"mine": 0.2 + 0.01 * (step % 2), "worse": -0.1 - 0.01 * (step % 2)}
             for name, gain in gains.items():
-                library.record("given", name, {"role": "policy", "task": "t", "gain": gain, "won": gain > 0}, step)
+                library.record(
+                    "given",
+                    name,
+                    {"role": "policy", "task": "t", "gain": gain, "won": gain > 0},
+                    step,
+                )
     return mine
 
 
@@ -202,7 +244,13 @@ def test_stats_tell_what_using_a_skill_came_to(dvk: Dvk, played: Path) -> None:
     counts = json.loads(dvk.ok("stats", "--json", "--library", played))
     assert counts["events"] == {"added": 2, "admitted": 1, "given": 28}
     best, worst = counts["usage"]
-    assert (best["skill"], best["won"], best["trials"], worst["skill"], worst["won"]) == ("mine", 14, 14, "worse", 0)
+    assert (best["skill"], best["won"], best["trials"], worst["skill"], worst["won"]) == (
+        "mine",
+        14,
+        14,
+        "worse",
+        0,
+    )
     assert 0.2 < best["lo"] < best["gain"] < best["hi"] < 0.21
     table = dvk.ok("stats", "--library", played)
     assert "+0.205" in table and "-0.105" in table
@@ -225,11 +273,33 @@ def test_prune_says_what_and_why_and_can_be_undone(dvk: Dvk, played: Path) -> No
 
 
 def test_pruning_takes_settings(dvk: Dvk, played: Path) -> None:
-    cautious = ("--set", "library.least_trials=15", "--set", "library.duplicate_similarity=1", "--set", 'library.pinned=["twin"]')
+    cautious = (
+        "--set",
+        "library.least_trials=15",
+        "--set",
+        "library.duplicate_similarity=1",
+        "--set",
+        'library.pinned=["twin"]',
+    )
     assert "nothing to do" in dvk.ok("prune", "--dry-run", *cautious, "--library", played)
-    full = json.loads(dvk.ok("prune", "--json", "--dry-run", *cautious, "--set", "library.max_skills=2", "--library", played))
-    assert [row["skill"] for row in full["changes"]] == ["worse"] and "made room" in full["changes"][0]["why"]
-    assert "library.no_such" in dvk.fails("prune", "--set", "library.no_such=1", "--library", played)
+    full = json.loads(
+        dvk.ok(
+            "prune",
+            "--json",
+            "--dry-run",
+            *cautious,
+            "--set",
+            "library.max_skills=2",
+            "--library",
+            played,
+        )
+    )
+    assert [row["skill"] for row in full["changes"]] == ["worse"] and "made room" in full[
+        "changes"
+    ][0]["why"]
+    assert "library.no_such" in dvk.fails(
+        "prune", "--set", "library.no_such=1", "--library", played
+    )
 
 
 def test_history_of_a_skill_even_of_one_that_is_gone(dvk: Dvk, played: Path) -> None:
@@ -240,7 +310,9 @@ def test_history_of_a_skill_even_of_one_that_is_gone(dvk: Dvk, played: Path) -> 
     assert events[-1]["data"]["was"]["name"] == "worse" and events[-1]["step"] == 14
     table = dvk.ok("history", "worse", "--changes", "--library", played)
     assert "first it helped" in table and "retired" in table and "given" not in table
-    assert "twin" in dvk.ok("history", "mine", "--changes", "--library", played), "what was merged into it"
+    assert "twin" in dvk.ok("history", "mine", "--changes", "--library", played), (
+        "what was merged into it"
+    )
     assert "gain +0.200; won" in " ".join(dvk.ok("history", "mine", "--library", played).split())
 
 
@@ -256,11 +328,14 @@ def test_verify_says_what_is_wrong(dvk: Dvk, mine: Path) -> None:
     with sqlite3.connect(mine) as connection:
         connection.execute("UPDATE skills SET description = 'by another tool' WHERE name = 'mine'")
     done = dvk("verify", "--json", "--library", mine)
-    assert done.returncode == 1 and json.loads(done.stdout) == {"num_skills": 3, "faults": [
-        "mine: is there, but no event put it there as it is",
-        "bare: missing section `## Motivation`",
-        "odd: no recipe called none_such",
-    ]}  # fmt: skip
+    assert done.returncode == 1 and json.loads(done.stdout) == {
+        "num_skills": 3,
+        "faults": [
+            "mine: is there, but no event put it there as it is",
+            "bare: missing section `## Motivation`",
+            "odd: no recipe called none_such",
+        ],
+    }
 
 
 def test_diff_and_merge(dvk: Dvk, played: Path, tmp_path: Path) -> None:
@@ -274,14 +349,22 @@ def test_diff_and_merge(dvk: Dvk, played: Path, tmp_path: Path) -> None:
     assert again.stdout == "0 added, 1 kept\n" and "--replace" in again.stderr
 
 
-def test_merge_replaces_on_request_and_takes_evidence_along(dvk: Dvk, played: Path, tmp_path: Path) -> None:
+def test_merge_replaces_on_request_and_takes_evidence_along(
+    dvk: Dvk, played: Path, tmp_path: Path
+) -> None:
     team = tmp_path / "team.db"
     with Library.open(team, create=True) as library, Library.open(played) as theirs:
         library.add(theirs.get("twin").model_copy(update={"name": "mine", "body": "another text"}))
     assert dvk.ok("merge", team, played, "--replace") == "2 added, 1 replaced\n"
     found = json.loads(dvk.ok("diff", team, played, "--json"))
-    assert found == {"added": [], "removed": [], "changed": {"mine": ["evidence"], "worse": ["evidence"]}}
-    assert [row["skill"] for row in json.loads(dvk.ok("stats", "--json", "--library", team))["usage"]] == ["mine", "worse"]
+    assert found == {
+        "added": [],
+        "removed": [],
+        "changed": {"mine": ["evidence"], "worse": ["evidence"]},
+    }
+    assert [
+        row["skill"] for row in json.loads(dvk.ok("stats", "--json", "--library", team))["usage"]
+    ] == ["mine", "worse"]
 
 
 def test_diff_and_merge_want_libraries_that_are_there(dvk: Dvk, mine: Path, tmp_path: Path) -> None:
@@ -299,4 +382,6 @@ def test_show_tells_learned_relations_from_written_ones(dvk: Dvk, mine: Path) ->
         library.record("changed", related(library.get("mine"), {"combines": ["other"]}))
     assert "relations: {combines: [other]}" in dvk.ok("show", "mine", "--library", mine)
     shown = json.loads(dvk.ok("show", "mine", "--json", "--library", mine))
-    assert shown["relations"] == {"combines": ["other"]} and shown["provenance"]["learned"] == {"combines": ["other"]}
+    assert shown["relations"] == {"combines": ["other"]} and shown["provenance"]["learned"] == {
+        "combines": ["other"]
+    }

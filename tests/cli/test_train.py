@@ -26,7 +26,11 @@ from dvk.pipelines.train import sweep as sweeping
     ],
 )
 def test_what_cannot_be_is_refused(
-    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["dvk", "train", *words])
@@ -44,12 +48,25 @@ def test_ablations_become_settings_and_win_over_set(monkeypatch: pytest.MonkeyPa
         return {"run": "r", "steps": 1, "checkpoint": "c", "skills": 0}
 
     monkeypatch.setattr(pipeline, "train", train)
-    words = ["train", "--json", "--steps", "1", "--validation", "held", "--set", "credit.advantage=reinforce"]
+    words = [
+        "train",
+        "--json",
+        "--steps",
+        "1",
+        "--validation",
+        "held",
+        "--set",
+        "credit.advantage=reinforce",
+    ]
     words += ["--ablate", "grpo", "--ablate", "no-mrs"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0 and json.loads(done.stdout)["steps"] == 1
     ((request, config),) = asked
-    assert config.credit.advantage == "grpo" and not config.credit.mismatch_rejection and config.credit.profiling_rejection
+    assert (
+        config.credit.advantage == "grpo"
+        and not config.credit.mismatch_rejection
+        and config.credit.profiling_rejection
+    )
     assert request.steps == 1 and request.validation == Path("held")
 
 
@@ -57,4 +74,6 @@ def test_a_sweep_prints_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
     told = {"run": "r", "table": "| a |\n", "rows": []}
     monkeypatch.setattr(sweeping, "sweep", lambda file, request, config: told)
     assert CliRunner().invoke(app, ["train", "--sweep", "s.toml"]).stdout.startswith("| a |")
-    assert json.loads(CliRunner().invoke(app, ["train", "--sweep", "s.toml", "--json"]).stdout) == told
+    assert (
+        json.loads(CliRunner().invoke(app, ["train", "--sweep", "s.toml", "--json"]).stdout) == told
+    )

@@ -18,13 +18,23 @@ FILES = Path(__file__).resolve().parents[1] / "harness" / "files"
 QUICK = ("--set", "judge.search_s=0.05", "--set", "judge.num_seeds=1")
 
 
-def dvk(*args: object, cwd: Path, exits: int = 0, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def dvk(
+    *args: object, cwd: Path, exits: int = 0, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run the command as a user does."""
     return warm.dvk("verify", *args, cwd=cwd, exits=exits, env=env)
 
 
 def test_all_ok_exits_0_and_prints_a_table(tmp_path):
-    done = dvk(FILES / "affine.py", FILES / "good/torch_affine.py", *QUICK, "--profile", "--out", "run", cwd=tmp_path)
+    done = dvk(
+        FILES / "affine.py",
+        FILES / "good/torch_affine.py",
+        *QUICK,
+        "--profile",
+        "--out",
+        "run",
+        cwd=tmp_path,
+    )
     assert "torch_affine.py" in done.stdout and "ok" in done.stdout and "speedup" in done.stdout
     assert "a call takes" in done.stdout and "aten::" in done.stdout
     (line,) = (tmp_path / "run" / "verdicts.jsonl").read_text().splitlines()
@@ -62,7 +72,9 @@ def test_batch_is_resumed_where_it_stopped(tmp_path):
         (tmp_path / f"{name}.py").write_text((FILES / f"{name}.py").read_text())
     good = (FILES / "good/torch_affine.py").read_text()
     # In eval mode dropout returns its input, which a candidate must not write.
-    (tmp_path / "new.py").write_text((FILES / "good/torch_dropout.py").read_text().replace(".add_(1)", " + 1"))
+    (tmp_path / "new.py").write_text(
+        (FILES / "good/torch_dropout.py").read_text().replace(".add_(1)", " + 1")
+    )
     how = ("--eval", "--tier", "smoke")
     lines = [
         {"reference": "affine.py", "source": good, "name": "inline"},
@@ -71,7 +83,10 @@ def test_batch_is_resumed_where_it_stopped(tmp_path):
     (tmp_path / "jobs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     args = ("--batch", "jobs.jsonl", "--json", *how, "--out", "run")
     rows = json.loads(dvk(*args, cwd=tmp_path).stdout)
-    assert [(row["candidate"], row["status"]) for row in rows] == [("inline", "ok"), ("new.py", "ok")]
+    assert [(row["candidate"], row["status"]) for row in rows] == [
+        ("inline", "ok"),
+        ("new.py", "ok"),
+    ]
     # As after a kill: one verdict is missing and the run has not ended.
     verdicts = tmp_path / "run" / "verdicts.jsonl"
     kept = verdicts.read_text().splitlines(keepends=True)[0]
@@ -79,7 +94,10 @@ def test_batch_is_resumed_where_it_stopped(tmp_path):
     manifest = tmp_path / "run" / "run.json"
     manifest.write_text(manifest.read_text().replace('"done"', '"running"'))
     done = dvk(*args, "--resume", cwd=tmp_path)
-    assert [row["mode"] for row in json.loads(done.stdout)] == ["eval", "eval"]  # one of them from the file
+    assert [row["mode"] for row in json.loads(done.stdout)] == [
+        "eval",
+        "eval",
+    ]  # one of them from the file
     assert done.stderr.count(": ok") == 1
     assert verdicts.read_text().startswith(kept) and len(verdicts.read_text().splitlines()) == 2
     again = dvk(*args, "--resume", cwd=tmp_path)
@@ -90,12 +108,16 @@ def test_batch_is_resumed_where_it_stopped(tmp_path):
 def test_local_imports_of_a_reference_are_reloaded(tmp_path):
     inputs = "def get_inputs():\n    return [torch.ones(4, 4)]\n"
     model = "class {}(torch.nn.Module):\n    def forward(self, x):\n        return {}\n"
-    (tmp_path / "model.py").write_text("import torch\nfrom ops_here import act\n" + model.format("Model", "act(x)") + inputs)
+    (tmp_path / "model.py").write_text(
+        "import torch\nfrom ops_here import act\n" + model.format("Model", "act(x)") + inputs
+    )
     (tmp_path / "new.py").write_text("import torch\n" + model.format("ModelNew", "x * 2"))
 
     def verified(factor, exits, *more):
         (tmp_path / "ops_here.py").write_text(f"def act(x):\n    return x * {factor}\n")
-        done = dvk("model.py", "new.py", "--json", "--tier", "smoke", *more, cwd=tmp_path, exits=exits)
+        done = dvk(
+            "model.py", "new.py", "--json", "--tier", "smoke", *more, cwd=tmp_path, exits=exits
+        )
         return json.loads(done.stdout)[0]["status"]
 
     assert verified(2, 0, "--out", "run") == "ok"
@@ -105,7 +127,9 @@ def test_local_imports_of_a_reference_are_reloaded(tmp_path):
 
 @pytest.mark.slow
 def test_plain_functions_with_input_specs(tmp_path):
-    (tmp_path / "f.py").write_text("import torch\n\n\ndef gate(x, y):\n    return torch.sigmoid(x) * y\n")
+    (tmp_path / "f.py").write_text(
+        "import torch\n\n\ndef gate(x, y):\n    return torch.sigmoid(x) * y\n"
+    )
     (tmp_path / "g.py").write_text(
         "import torch\n\n\nclass ModelNew(torch.nn.Module):\n"
         "    def forward(self, x, y):\n        return y / (1 + torch.exp(-x))\n"
@@ -139,7 +163,9 @@ def test_triton_without_a_gpu_is_reported_as_untimed(tmp_path):
         cwd=tmp_path,
     )
     (row,) = json.loads(done.stdout)
-    assert row["status"] == "ok" and row["speedup"] is None and "interpreter" in row["untimed_reason"]
+    assert (
+        row["status"] == "ok" and row["speedup"] is None and "interpreter" in row["untimed_reason"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -155,8 +181,16 @@ def test_triton_without_a_gpu_is_reported_as_untimed(tmp_path):
         (("affine.py", "good/torch_affine.py", "--baseline", "magic"), {}, "magic"),
         (("affine.py", "good/torch_affine.py", "--device", "tpu"), {}, "tpu"),
         (("affine.py", "good/torch_affine.py", "--set", "judge.nonsense=1"), {}, "nonsense"),
-        (("affine.py", "good/cpp_affine.py", "--backend", "cpp"), {"CXX": "no-such-compiler"}, "g++"),
-        (("affine.py", "good/torch_affine.py", "--backend", "cuda"), {"CUDA_VISIBLE_DEVICES": "-1"}, "GPU"),
+        (
+            ("affine.py", "good/cpp_affine.py", "--backend", "cpp"),
+            {"CXX": "no-such-compiler"},
+            "g++",
+        ),
+        (
+            ("affine.py", "good/torch_affine.py", "--backend", "cuda"),
+            {"CUDA_VISIBLE_DEVICES": "-1"},
+            "GPU",
+        ),
         (("--batch", "missing.jsonl"), {}, "missing.jsonl"),
     ],
 )

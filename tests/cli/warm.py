@@ -24,23 +24,40 @@ from pathlib import Path
 from dvk.sandbox import launcher
 
 ROOT = Path(__file__).resolve().parents[2]
-IMPORTED = ("dvk.cli", "dvk.pipelines.optimize", "dvk.pipelines.verify", "dvk.skills.exchange", "dvk.cli.skills.event_words",
-            "dvk.pipelines.doctor", "rich.table", "rich.markdown")
+IMPORTED = (
+    "dvk.cli",
+    "dvk.pipelines.optimize",
+    "dvk.pipelines.verify",
+    "dvk.skills.exchange",
+    "dvk.cli.skills.event_words",
+    "dvk.pipelines.doctor",
+    "rich.table",
+    "rich.markdown",
+)
 SANDBOXED = {"doctor", "optimize", "verify"}
 
 
-def dvk(*args: object, cwd: Path, exits: int | None = 0, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def dvk(
+    *args: object, cwd: Path, exits: int | None = 0, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """`dvk ARGS` in `cwd`, with `env` over this process's environment; the exit code is checked unless `exits` is None."""
     command = ["dvk", *map(str, args)]
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder) / "out", Path(folder) / "err"
-        order = {"argv": command, "cwd": str(cwd), "env": {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
-                 "out": str(out), "err": str(err)}
+        order = {
+            "argv": command,
+            "cwd": str(cwd),
+            "env": {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+            "out": str(out),
+            "err": str(err),
+        }
         server = _server()
         assert server.stdin and server.stdout
         server.stdin.write(json.dumps(order) + "\n")
         server.stdin.flush()
-        done = subprocess.CompletedProcess(command, int(server.stdout.readline()), out.read_text(), err.read_text())
+        done = subprocess.CompletedProcess(
+            command, int(server.stdout.readline()), out.read_text(), err.read_text()
+        )
     assert "Traceback" not in done.stderr, done.stderr
     if exits is not None:
         assert done.returncode == exits, done.stdout + done.stderr
@@ -49,8 +66,13 @@ def dvk(*args: object, cwd: Path, exits: int | None = 0, env: Mapping[str, str] 
 
 @cache
 def _server() -> subprocess.Popen[str]:
-    server = subprocess.Popen([sys.executable, "-c", "from tests.cli import warm; warm.serve()"], stdin=subprocess.PIPE,
-                              stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    server = subprocess.Popen(
+        [sys.executable, "-c", "from tests.cli import warm; warm.serve()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
     atexit.register(server.kill)
     return server
 
@@ -59,7 +81,9 @@ def serve() -> None:
     """Fork a process for every line of stdin, answer with its exit code; in the forked one, run the command."""
     for name in IMPORTED:
         importlib.import_module(name)
-    assert "torch" not in sys.modules, "torch has threads, and processes with threads are not to be forked"
+    assert "torch" not in sys.modules, (
+        "torch has threads, and processes with threads are not to be forked"
+    )
     assert len(os.listdir("/proc/self/task")) == 1
     gc.freeze()  # the collector would touch, and so copy, every page in every child
     for line in iter(sys.stdin.readline, ""):
@@ -80,9 +104,14 @@ def _zygote() -> None:
 def _become(order: dict) -> None:
     from dvk.cli import main
 
-    launcher._launchers = OrderedDict({(os.getpid(), *key): one for (_, *key), one in launcher._launchers.items()})
-    for descriptor, path, flags in ((0, os.devnull, os.O_RDONLY), (1, order["out"], os.O_WRONLY | os.O_CREAT),
-                                    (2, order["err"], os.O_WRONLY | os.O_CREAT)):
+    launcher._launchers = OrderedDict(
+        {(os.getpid(), *key): one for (_, *key), one in launcher._launchers.items()}
+    )
+    for descriptor, path, flags in (
+        (0, os.devnull, os.O_RDONLY),
+        (1, order["out"], os.O_WRONLY | os.O_CREAT),
+        (2, order["err"], os.O_WRONLY | os.O_CREAT),
+    ):
         os.dup2(opened := os.open(path, flags), descriptor)
         os.close(opened)
     os.chdir(order["cwd"])

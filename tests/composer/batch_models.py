@@ -11,7 +11,16 @@ def task(source: str, name: str = "task") -> Task:
 
 
 def attention(kind: str, width: int, special: str = "") -> Task:
-    query = f"torch.randn(2, 5, 3, {width}).transpose(1, 2)" if special == "turned" else f"torch.randn(2, 3, 5, {width})"
+    query = (
+        f"torch.randn(2, 5, 3, {width}).transpose(1, 2)"
+        if special == "turned"
+        else f"torch.randn(2, 3, 5, {width})"
+    )
     mask = ", x.new_zeros(5, 7)" if special == "masked" else ""
-    return task(written(f"return F.scaled_dot_product_attention(x, y, y{mask}).relu()", parameters="x, y",
-                        inputs=f"{query}.to(torch.{kind}), torch.randn(2, 3, 7, {width}).to(torch.{kind})"))  # fmt: skip
+    return task(
+        written(
+            f"return F.scaled_dot_product_attention(x, y, y{mask}).relu()",
+            parameters="x, y",
+            inputs=f"{query}.to(torch.{kind}), torch.randn(2, 3, 7, {width}).to(torch.{kind})",
+        )
+    )

@@ -12,8 +12,7 @@ from tests.composer import programs
 
 @pytest.fixture(scope="module", autouse=True)
 def numbered_from_zero() -> None:
-    """Names of kernels are part of their texts, and these of the compiler's cache key: they must not depend on the files that ran before.
-    """
+    """Names of kernels are part of their texts and of the cache key: they must not depend on the files that ran before."""
     programs._numbers = itertools.count()
     torch.manual_seed(0)
 

@@ -133,7 +133,9 @@ def prelude() -> str:
     return text
 
 
-def library(texts: Sequence[str], functions: Sequence[CudaFunction], aligned: bool = True) -> ctypes.CDLL:
+def library(
+    texts: Sequence[str], functions: Sequence[CudaFunction], aligned: bool = True
+) -> ctypes.CDLL:
     """One shared object with all kernels; names are unique among them."""
     runs = [
         f'extern "C" void emu_{f.name}(void** a) {{ emulator::run({f.name}, a, {f.grid}, {f.threads}, '
@@ -142,8 +144,21 @@ def library(texts: Sequence[str], functions: Sequence[CudaFunction], aligned: bo
     ]
     text = "\n".join([f"#define DVK_ALIGNED {int(aligned)}", SHIM, prelude(), *texts, *runs])
     path = Path(_folder.name) / f"{hashlib.sha256(text.encode()).hexdigest()[:20]}.so"
-    flags = ["-O1", "-std=c++17", "-ffp-contract=off", "-fno-strict-aliasing", "-w", "-shared", "-fPIC"]
-    done = subprocess.run(["g++", "-x", "c++", "-", "-o", str(path), *flags], input=text, text=True, capture_output=True)
+    flags = [
+        "-O1",
+        "-std=c++17",
+        "-ffp-contract=off",
+        "-fno-strict-aliasing",
+        "-w",
+        "-shared",
+        "-fPIC",
+    ]
+    done = subprocess.run(
+        ["g++", "-x", "c++", "-", "-o", str(path), *flags],
+        input=text,
+        text=True,
+        capture_output=True,
+    )
     assert done.returncode == 0, done.stderr[:3000]
     return ctypes.CDLL(str(path))
 

@@ -27,7 +27,14 @@ from tests.composer.programs import poisoned
 class Program:
     """A module's kernels under each schedule index, and the texts that run them; `prefix` keeps names apart."""
 
-    def __init__(self, module: torch.nn.Module, args: list[Any], prefix: str, device: str = "cpu", most: int = 99):
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        args: list[Any],
+        prefix: str,
+        device: str = "cpu",
+        most: int = 99,
+    ):
         self.module, self.args, self.device = module.eval(), args, device
         self.names = [f"x{n}" for n in range(len(args))]
         self.graph = trace_module(self.module, args, self.names).graph
@@ -54,20 +61,36 @@ class Variant:
         for kernel in self.kernels:
             options = renderer.schedules(kernel)
             self.schedules[kernel.name] = options[min(number, len(options) - 1)]
-        host = HostWriter(program.graph, program.prims, program.part, kernels,
-                          lambda k, i, o: renderer.launch(k, self.schedules[k.name], i, o), False, program.device).program()
-        self.functions: list[CudaFunction] = [f for k in self.kernels for f in renderer.functions(k, self.schedules[k.name])[0]]
+        host = HostWriter(
+            program.graph,
+            program.prims,
+            program.part,
+            kernels,
+            lambda k, i, o: renderer.launch(k, self.schedules[k.name], i, o),
+            False,
+            program.device,
+        ).program()
+        self.functions: list[CudaFunction] = [
+            f for k in self.kernels for f in renderer.functions(k, self.schedules[k.name])[0]
+        ]
         self.texts = [renderer.render(k, self.schedules[k.name]) for k in self.kernels]
         bound = [f"{held_name(node)} = found(self, {node.target!r})" for node in host.weights]
-        body = "\n".join(f"    {line}" for line in [*bound, "_dvk_values = {}", *host.lines, f"return {host.result}"])
+        body = "\n".join(
+            f"    {line}"
+            for line in [*bound, "_dvk_values = {}", *host.lines, f"return {host.result}"]
+        )
         body = re.sub(r"= torch\.(empty\w*)\(", r"= poisoned(torch.\1, ", body)
         body = re.sub(r"= (\S+)\.new_empty\(", r"= poisoned(\1.new_empty, ", body)
-        self.text = "\n".join(host.derived) + f"\ndef run(self, {', '.join(program.names)}):\n{body}\n"
+        self.text = (
+            "\n".join(host.derived) + f"\ndef run(self, {', '.join(program.names)}):\n{body}\n"
+        )
         self.namespace: dict[str, Any] = {
-            "torch": torch, "poisoned": poisoned, "dvk_derived": guards.dvk_derived,
+            "torch": torch,
+            "poisoned": poisoned,
+            "dvk_derived": guards.dvk_derived,
             "dvk_strided": lambda t, *layout: t,
             "found": lambda module, path: operator_path(module, path),
-        }  # fmt: skip
+        }
 
     def run(self) -> Any:
         if "run" not in self.namespace:
@@ -82,7 +105,9 @@ def operator_path(module: Any, path: str) -> Any:
     return module
 
 
-def load(variants: Iterable[Variant], device: str, aligned: bool = True, per_library: int = 40) -> None:
+def load(
+    variants: Iterable[Variant], device: str, aligned: bool = True, per_library: int = 40
+) -> None:
     """Make the kernels of all variants callable, compiled in a few parts in parallel."""
     variants = list(variants)
     pieces = [variants[n : n + per_library] for n in range(0, len(variants), per_library)]
@@ -94,13 +119,17 @@ def load(variants: Iterable[Variant], device: str, aligned: bool = True, per_lib
                 variant.namespace[f"_dvk_{function.name}"] = launchers[function.name]
 
 
-def _launchers(piece: Sequence[Variant], device: str, aligned: bool) -> dict[str, Callable[..., None]]:
+def _launchers(
+    piece: Sequence[Variant], device: str, aligned: bool
+) -> dict[str, Callable[..., None]]:
     functions = [f for v in piece for f in v.functions]
     if device == "cpu":
         library = cuda_emulator.library([t for v in piece for t in v.texts], functions, aligned)
         return {f.name: cuda_emulator.launcher(library, f.name) for f in functions}
     table = [(n, f.name, f.grid, f.threads) for n, v in enumerate(piece) for f in v.functions]
-    loaded = cuda_launch.dvk_cuda_load(renderer.PRELUDE, ["\n".join(v.texts) for v in piece], table, renderer.FLAGS)
+    loaded = cuda_launch.dvk_cuda_load(
+        renderer.PRELUDE, ["\n".join(v.texts) for v in piece], table, renderer.FLAGS
+    )
     return {f.name: launch for f, launch in zip(functions, loaded)}
 
 
@@ -109,7 +138,9 @@ def as_tuple(value: Any) -> tuple[torch.Tensor, ...]:
 
 
 def widen(value: Any) -> Any:
-    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+    return (
+        value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+    )
 
 
 def wrong_in_case(program: Program, function: Callable[..., Any], bound: float) -> list[str]:
@@ -124,7 +155,9 @@ def wrong_in_case(program: Program, function: Callable[..., Any], bound: float) 
     return wrong
 
 
-def difference(found: torch.Tensor, same: torch.Tensor, wide: torch.Tensor, bound: float) -> str | None:
+def difference(
+    found: torch.Tensor, same: torch.Tensor, wide: torch.Tensor, bound: float
+) -> str | None:
     """Errors of a result, given PyTorch's in the same precision (its type and shape) and in double."""
     if found.dtype != same.dtype or found.shape != same.shape or found.stride() != same.stride():
         return f"{found.dtype} {found.shape} {found.stride()}, not {same.dtype} {same.shape} {same.stride()}"
@@ -142,10 +175,20 @@ def wrong_in_scalar(program: Program, function: Callable[..., Any]) -> list[str]
     if not same.is_floating_point():
         return [] if torch.equal(found, same) else [f"differs at {x[found != same].tolist()[:5]}"]
     wide = widen(function(widen(x.cpu()))).to(x.device)
-    error, floor = (found.double() - wide).abs(), 2 * (same.double() - wide).abs() + torch.finfo(x.dtype).tiny
+    error, floor = (
+        (found.double() - wide).abs(),
+        2 * (same.double() - wide).abs() + torch.finfo(x.dtype).tiny,
+    )
     bound = 1e-6 if x.dtype is torch.float32 else 1e-13
-    bad = ~(error <= bound * wide.abs() + floor) & ~(found.double() == wide) & ~(found.isnan() & wide.isnan())
-    return [f"f({x[i].item()!r}) = {found[i].item()!r}, not {wide[i].item()!r}" for i in bad.nonzero()[:3].flatten().tolist()]
+    bad = (
+        ~(error <= bound * wide.abs() + floor)
+        & ~(found.double() == wide)
+        & ~(found.isnan() & wide.isnan())
+    )
+    return [
+        f"f({x[i].item()!r}) = {found[i].item()!r}, not {wide[i].item()!r}"
+        for i in bad.nonzero()[:3].flatten().tolist()
+    ]
 
 
 def wrong_in_special(program: Program, function: Callable[..., Any]) -> list[str]:
@@ -155,5 +198,7 @@ def wrong_in_special(program: Program, function: Callable[..., Any]) -> list[str
         found = variant.run()
         bad = ~torch.isclose(found, expected, rtol=1e-5, atol=1e-4, equal_nan=True)
         if bad.any():
-            wrong.append(f"{list(variant.schedules.values())}: {found[bad][:3].tolist()} not {expected[bad][:3].tolist()}")
+            wrong.append(
+                f"{list(variant.schedules.values())}: {found[bad][:3].tolist()} not {expected[bad][:3].tolist()}"
+            )
     return wrong

@@ -35,8 +35,17 @@ class Model(nn.Module):
 class Counting:
     """A drop-in whose fused runs are counted."""
 
-    def __init__(self, source: str, *args: Any, init: tuple[Any, ...] = (), training: bool = False, **options: Any):
-        self.module, self.reference, self.candidate = drop_in(source, *args, init=init, training=training, **options)
+    def __init__(
+        self,
+        source: str,
+        *args: Any,
+        init: tuple[Any, ...] = (),
+        training: bool = False,
+        **options: Any,
+    ):
+        self.module, self.reference, self.candidate = drop_in(
+            source, *args, init=init, training=training, **options
+        )
         self.args = args
         self.runs = 0
         run = self.module.ModelNew._dvk_run
@@ -51,7 +60,9 @@ class Counting:
     def build(self, *init: Any) -> nn.Module:
         """Another ModelNew, with the reference's weights where they fit."""
         new = self.module.ModelNew(*init)
-        if {k: v.shape for k, v in new.state_dict().items()} == {k: v.shape for k, v in self.reference.state_dict().items()}:
+        if {k: v.shape for k, v in new.state_dict().items()} == {
+            k: v.shape for k, v in self.reference.state_dict().items()
+        }:
             new.load_state_dict(self.reference.state_dict())
         return new.train(self.reference.training)
 
@@ -66,5 +77,11 @@ TWO = "import torch\nfrom torch import nn\n\n\nclass Model(nn.Module):\n{init}\n
 
 
 def module_text(body: str, params: str = "x", init: str = "") -> str:
-    constructor = "    def __init__(self):\n        super().__init__()\n" + "".join(f"        {line}\n" for line in init.splitlines())
-    return TWO.format(init=constructor, params=params, body="".join(f"        {line}\n" for line in body.splitlines()))
+    constructor = "    def __init__(self):\n        super().__init__()\n" + "".join(
+        f"        {line}\n" for line in init.splitlines()
+    )
+    return TWO.format(
+        init=constructor,
+        params=params,
+        body="".join(f"        {line}\n" for line in body.splitlines()),
+    )

@@ -24,7 +24,14 @@ from dvk.composer.capture.export import CannotCompose
 from dvk.composer.codegen import cpp
 from dvk.composer.ir.loops import Kernel
 from tests.composer.fuzz_nets import NetGenerator
-from tests.composer.programs import EPSILON, Program, compiled, differences, out_of_bounds, run_source
+from tests.composer.programs import (
+    EPSILON,
+    Program,
+    compiled,
+    differences,
+    out_of_bounds,
+    run_source,
+)
 
 SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 MAX_ELEMENTS = 150_000
@@ -111,7 +118,11 @@ class Generator:
         if layout == "expanded":
             return torch.randn(1, *shape[1:]).to(dtype).expand(shape)
         value = torch.randn(shape).to(dtype)
-        return value.contiguous(memory_format=torch.channels_last) if layout == "channels_last" and len(shape) == 4 else value
+        return (
+            value.contiguous(memory_format=torch.channels_last)
+            if layout == "channels_last" and len(shape) == 4
+            else value
+        )
 
     def write(self) -> Generator:
         """Generate the statements."""
@@ -123,7 +134,9 @@ class Generator:
         return self
 
     def _accept(self, text: str) -> bool:
-        if (" > " in text or " < " in text) and any(v.dtype in (torch.float16, torch.bfloat16) for v in self.values.values()):
+        if (" > " in text or " < " in text) and any(
+            v.dtype in (torch.float16, torch.bfloat16) for v in self.values.values()
+        ):
             return False  # fp16 and bf16 stay unrounded in registers: a jump may fall on the other side
         try:
             # Without memory first: a broadcast of two long vectors would not fit in it.
@@ -132,7 +145,14 @@ class Generator:
             if not 0 < shape.numel() <= MAX_ELEMENTS:
                 return False
             value = self._evaluate(text, "cpu")
-        except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError, AttributeError):
+        except (
+            RuntimeError,
+            IndexError,
+            TypeError,
+            ValueError,
+            NotImplementedError,
+            AttributeError,
+        ):
             return False
         if not isinstance(value, torch.Tensor) or value.dtype is torch.bool:
             return False
@@ -145,7 +165,9 @@ class Generator:
 
     def _evaluate(self, text: str, device: str) -> Any:
         scope: dict[str, Any] = {"torch": torch, "F": torch.nn.functional}
-        scope["self"] = type("Held", (), {n: torch.full(s, 0.5, device=device) for n, s in self.held.items()})
+        scope["self"] = type(
+            "Held", (), {n: torch.full(s, 0.5, device=device) for n, s in self.held.items()}
+        )
         scope.update({n: v.to(device) for n, v in self.values.items()})
         with torch.no_grad():
             return eval(text, scope)
@@ -188,7 +210,11 @@ class Generator:
     def _reduce(self) -> str:
         a = self._pick()
         rank = self.values[a].dim()
-        return self.rng.choice(REDUCE).format(a, self._dims(rank), self.rng.random() < 0.6) if rank else ""
+        return (
+            self.rng.choice(REDUCE).format(a, self._dims(rank), self.rng.random() < 0.6)
+            if rank
+            else ""
+        )
 
     def _norm(self) -> str:
         a = self._pick()
@@ -242,7 +268,9 @@ class Generator:
     def _factors(self, number: int) -> list[int]:
         factors = []
         while number > 1 and len(factors) < 4:
-            part = self.rng.choice([f for f in range(1, number + 1) if number % f == 0 and f <= 64] or [number])
+            part = self.rng.choice(
+                [f for f in range(1, number + 1) if number % f == 0 and f <= 64] or [number]
+            )
             factors.append(part)
             number //= part
         factors.insert(self.rng.randint(0, len(factors)), number)
@@ -259,7 +287,9 @@ class Generator:
             return ""
         name = f"w{len(self.held)}"
         self.held[name] = shape[-1:]
-        return self.rng.choice(("{0} * self.{1}", "{0} + self.{1}", "self.{1} - {0}")).format(a, name)
+        return self.rng.choice(("{0} * self.{1}", "{0} + self.{1}", "self.{1} - {0}")).format(
+            a, name
+        )
 
     def _extern(self) -> str:
         a, b = self._pick(), self._pick()
@@ -306,12 +336,15 @@ class Generator:
     def source(self) -> str:
         """The module as a file's text."""
         names = [f"v{n}" for n in range(len(self.lines))] or ["x0"]
-        chosen = list(dict.fromkeys([names[-1], *self.rng.choices(names, k=self.rng.choice((0, 0, 1, 2)))]))
+        chosen = list(
+            dict.fromkeys([names[-1], *self.rng.choices(names, k=self.rng.choice((0, 0, 1, 2)))])
+        )
         if self.rng.random() < 0.15 and self.values[names[-1]].dim():
             chosen.append(f"{names[-1]}.transpose(0, -1)")
         result = chosen[0] if len(chosen) == 1 else f"({', '.join(chosen)})"
         weights = "".join(
-            f"        self.{n} = nn.Parameter(torch.full({s}, 0.5) + 0.1 * torch.arange({s[0]}) / {s[0]})\n" for n, s in self.held.items()
+            f"        self.{n} = nn.Parameter(torch.full({s}, 0.5) + 0.1 * torch.arange({s[0]}) / {s[0]})\n"
+            for n, s in self.held.items()
         )
         body = "".join(f"        {line}\n" for line in self.lines)
         return (
@@ -347,7 +380,9 @@ class Case:
             want = reference(*self.args)
         before = copy.deepcopy(self.module.state_dict())
         copies = [a.clone() for a in self.args]
-        seen = {getattr(torch, n.dtype) for n in self.programs[0].graph.nodes if n.dtype is not None}
+        seen = {
+            getattr(torch, n.dtype) for n in self.programs[0].graph.nodes if n.dtype is not None
+        }
         precision = max((d for d in seen if d in EPSILON), key=EPSILON.__getitem__)
         found = []
         for which, program in zip(("default", "varied"), self.programs):
@@ -358,13 +393,21 @@ class Case:
                 torch.manual_seed(0)
                 found += [
                     f"{which} {program.recipes if which == 'varied' else ''}: {text}"
-                    for text in differences(program.run(), want, scale=3, precision=precision, floor=0.5)
+                    for text in differences(
+                        program.run(), want, scale=3, precision=precision, floor=0.5
+                    )
                 ]
-        found += [f"input {n} was written" for n, (a, b) in enumerate(zip(self.args, copies)) if not torch.equal(a, b)]
+        found += [
+            f"input {n} was written"
+            for n, (a, b) in enumerate(zip(self.args, copies))
+            if not torch.equal(a, b)
+        ]
         return found
 
 
-def cases(seeds: range, report: Callable[[int, str], None], nets: bool = False, batch: int = 25) -> Iterator[Case]:
+def cases(
+    seeds: range, report: Callable[[int, str], None], nets: bool = False, batch: int = 25
+) -> Iterator[Case]:
     """Cases ready to run; modules that cannot be composed are reported with their text."""
     for start in range(seeds.start, seeds.stop, batch):
         ready = []
@@ -374,7 +417,10 @@ def cases(seeds: range, report: Callable[[int, str], None], nets: bool = False, 
             except CannotCompose as error:
                 report(seed, f"cannot: {error}")
             except Exception as error:  # noqa: BLE001 - a fuzzer reports whatever it provokes
-                report(seed, f"{type(error).__name__}: {error}\n{(NetGenerator if nets else Generator)(seed).write().source()}")
+                report(
+                    seed,
+                    f"{type(error).__name__}: {error}\n{(NetGenerator if nets else Generator)(seed).write().source()}",
+                )
         compiled(p for c in ready for p in c.programs)
         yield from ready
 
@@ -383,11 +429,17 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--modules", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--nets", action="store_true", help="small networks instead of operator chains")
+    parser.add_argument(
+        "--nets", action="store_true", help="small networks instead of operator chains"
+    )
     options = parser.parse_args()
     faults: list[tuple[int, str]] = []
     began, count, kernels = time.time(), 0, 0
-    for case in cases(range(options.seed, options.seed + options.modules), lambda s, t: faults.append((s, t)), options.nets):
+    for case in cases(
+        range(options.seed, options.seed + options.modules),
+        lambda s, t: faults.append((s, t)),
+        options.nets,
+    ):
         print(case.seed, end=" ", flush=True)
         count += 1
         kernels += sum(len(p.kernels) for p in case.programs)
@@ -396,7 +448,9 @@ def main() -> None:
             faults.append((case.seed, "\n".join([*found, case.text])))
     for seed, text in faults:
         print(f"\n=== seed {seed}: {text}")
-    print(f"\n{count} modules, {kernels} kernels, {len(faults)} faults, {time.time() - began:.0f} s")
+    print(
+        f"\n{count} modules, {kernels} kernels, {len(faults)} faults, {time.time() - began:.0f} s"
+    )
 
 
 if __name__ == "__main__":

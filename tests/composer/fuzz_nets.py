@@ -64,12 +64,19 @@ class NetGenerator:
         rng = self.rng
         image = rng.random() < 0.65
         shape = (
-            (rng.choice((1, 2, 5)), rng.choice((1, 3, 4, 8)), rng.choice((4, 7, 8)), rng.choice((4, 6, 9)))
+            (
+                rng.choice((1, 2, 5)),
+                rng.choice((1, 3, 4, 8)),
+                rng.choice((4, 7, 8)),
+                rng.choice((4, 6, 9)),
+            )
             if image
             else (rng.choice((1, 3, 16)), rng.choice((1, 6, 16)))
         )
         x = torch.randn(shape)
-        self.args = [x.contiguous(memory_format=torch.channels_last) if image and rng.random() < 0.3 else x]
+        self.args = [
+            x.contiguous(memory_format=torch.channels_last) if image and rng.random() < 0.3 else x
+        ]
         self.training = rng.random() < 0.2
 
     def write(self) -> NetGenerator:
@@ -97,7 +104,9 @@ class NetGenerator:
         rng = self.rng
         shape = self._value(a).shape
         image = len(shape) == 4
-        kind = rng.choice(("layer",) * 4 + ("norm",) * 3 + ("activation",) * 4 + ("residual", "tail", "sum"))
+        kind = rng.choice(
+            ("layer",) * 4 + ("norm",) * 3 + ("activation",) * 4 + ("residual", "tail", "sum")
+        )
         if kind == "activation" or not shape:
             return rng.choice(ACTIVATIONS).format(a)
         if kind == "residual":
@@ -110,7 +119,9 @@ class NetGenerator:
         name = f"l{len(self.layers)}"
         width = shape[1 if image else -1]
         if kind == "norm":
-            self.layers.append(f"self.{name} = nn.BatchNorm{'2d' if image else '1d'}({width}, affine={rng.random() < 0.8})")
+            self.layers.append(
+                f"self.{name} = nn.BatchNorm{'2d' if image else '1d'}({width}, affine={rng.random() < 0.8})"
+            )
         elif image:
             groups = rng.choice((1, 1, width))
             self.layers.append(
@@ -118,7 +129,9 @@ class NetGenerator:
                 f"padding={rng.choice((0, 1))}, groups={groups}, stride={rng.choice((1, 1, 2))}, bias={rng.random() < 0.6})"
             )
         else:
-            self.layers.append(f"self.{name} = nn.Linear({width}, {rng.choice((1, 5, 16))}, bias={rng.random() < 0.7})")
+            self.layers.append(
+                f"self.{name} = nn.Linear({width}, {rng.choice((1, 5, 16))}, bias={rng.random() < 0.7})"
+            )
         return f"self.{name}({a})"
 
     def _value(self, name: str) -> torch.Tensor:

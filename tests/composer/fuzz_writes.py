@@ -22,68 +22,232 @@ from torch import nn
 from dvk.composer.capture.export import CannotCompose
 from dvk.composer.codegen import cpp
 from tests.composer import programs
-from tests.composer.programs import EPSILON, Program, differences, drop_in, leaves, run_source, usual
+from tests.composer.programs import (
+    EPSILON,
+    Program,
+    differences,
+    drop_in,
+    leaves,
+    run_source,
+    usual,
+)
 
 SIZES = (1, 2, 3, 4, 6)
 PURE = (
-    "torch.tanh({a})", "{a} * 0.7", "{a} + 1.5", "1.0 - {a}", "torch.sigmoid({a})", "F.relu({a})", "{a}.clone()", "{a}.contiguous()",
-    "F.gelu({a})", "{a} + {b}", "{a} - {b}", "{a} * {b}", "torch.maximum({a}, {b})", "torch.where({b} > 0.1234, {a}, {b})",
-    "{a}.sum({d}) * 0.3", "{a}.mean({d}, keepdim=True)", "{a}.amax({d})", "torch.softmax({a}, {d})", "{a}.cumsum({d}) * 0.5",
-    "torch.cat([{a}, {b}], {d})", "torch.stack([{a}, {a}], {d})", "{a}.flip({d})", "{a}.abs()", "{a}.sum()", "{a}.new_zeros({a}.shape)",
-    "torch.zeros({a}.shape)", "torch.ones_like({a})", "torch.empty_like({a}).fill_(0.5)", "F.layer_norm({a}, {a}.shape[-1:], eps=0.1)",
-    "{a}.max({d})[0]", "{a}.to(torch.float32)", "F.dropout({a}, 0.5, False)", "{a}.repeat(2, *[1] * ({a}.dim() - 1))",
-    "torch.addcmul({a}, {a}, {b}, value=0.5)", "{a} @ {b}.mT * 0.3", "{a}.sort({d})[0]", "torch.zeros_like({a}).type_as({b})",
+    "torch.tanh({a})",
+    "{a} * 0.7",
+    "{a} + 1.5",
+    "1.0 - {a}",
+    "torch.sigmoid({a})",
+    "F.relu({a})",
+    "{a}.clone()",
+    "{a}.contiguous()",
+    "F.gelu({a})",
+    "{a} + {b}",
+    "{a} - {b}",
+    "{a} * {b}",
+    "torch.maximum({a}, {b})",
+    "torch.where({b} > 0.1234, {a}, {b})",
+    "{a}.sum({d}) * 0.3",
+    "{a}.mean({d}, keepdim=True)",
+    "{a}.amax({d})",
+    "torch.softmax({a}, {d})",
+    "{a}.cumsum({d}) * 0.5",
+    "torch.cat([{a}, {b}], {d})",
+    "torch.stack([{a}, {a}], {d})",
+    "{a}.flip({d})",
+    "{a}.abs()",
+    "{a}.sum()",
+    "{a}.new_zeros({a}.shape)",
+    "torch.zeros({a}.shape)",
+    "torch.ones_like({a})",
+    "torch.empty_like({a}).fill_(0.5)",
+    "F.layer_norm({a}, {a}.shape[-1:], eps=0.1)",
+    "{a}.max({d})[0]",
+    "{a}.to(torch.float32)",
+    "F.dropout({a}, 0.5, False)",
+    "{a}.repeat(2, *[1] * ({a}.dim() - 1))",
+    "torch.addcmul({a}, {a}, {b}, value=0.5)",
+    "{a} @ {b}.mT * 0.3",
+    "{a}.sort({d})[0]",
+    "torch.zeros_like({a}).type_as({b})",
 )
 VIEWS = (
-    "{a}[{i}:]", "{a}[{i}]", "{a}[..., {i}:{j}]", "{a}[..., {i}]", "{a}[::2]", "{a}[..., ::2]", "{a}.transpose({d}, {e})", "{a}.mT",
-    "{a}.permute(*reversed(range({a}.dim())))", "{a}.reshape(-1)", "{a}.view(-1)", "{a}.flatten({d})", "{a}.unsqueeze({d})",
-    "{a}.squeeze()", "{a}.squeeze({d})", "{a}.select({d}, {i})", "{a}.narrow({d}, {i}, 1)", "{a}.expand(3, *{a}.shape)",
-    "{a}.expand_as({b})", "{a}.diagonal()", "{a}.unbind({d})[{i}]", "{a}.chunk(2, {d})[0]", "{a}.chunk(2, {d})[-1]",
-    "{a}.split(2, {d})[-1]", "{a}.as_strided((2, 2), (1, 2), {i})", "{a}.as_strided((3,), (1,))", "{a}.detach()", "{a}.unfold({d}, 2, 1)",
-    "{a}.movedim({d}, {e})", "{a}.view_as({a})", "{a}[None]", "{a}[..., None]", "{a}.ravel()", "torch.atleast_2d({a})",
-    "torch.broadcast_tensors({a}, {b})[{i} % 2]", "{a}.unflatten(-1, (-1, 2))", "{a}.contiguous()", "{a}.to(torch.float32)",
-    "F.dropout({a}, 0.3, False)", "{a}.swapaxes({d}, {e})", "torch.meshgrid({a}[:, 0], {b}[0], indexing='ij')[{i} % 2]",
-    "{a}.type_as({b})", "torch.einsum('...ij->...ji', {a})", "{a}.tensor_split(2, {d})[0]", "F.pixel_shuffle({a}, 1)",
-    "{a}.sum_to_size({a}.shape)", "{a}.view({a}.shape[0], -1)", "{a}.reshape(2, -1)", "{a}.positive()", "{a}.real",
-    "torch.ops.aten.alias.default({a})", "{a}.hsplit(2)[-1]",
+    "{a}[{i}:]",
+    "{a}[{i}]",
+    "{a}[..., {i}:{j}]",
+    "{a}[..., {i}]",
+    "{a}[::2]",
+    "{a}[..., ::2]",
+    "{a}.transpose({d}, {e})",
+    "{a}.mT",
+    "{a}.permute(*reversed(range({a}.dim())))",
+    "{a}.reshape(-1)",
+    "{a}.view(-1)",
+    "{a}.flatten({d})",
+    "{a}.unsqueeze({d})",
+    "{a}.squeeze()",
+    "{a}.squeeze({d})",
+    "{a}.select({d}, {i})",
+    "{a}.narrow({d}, {i}, 1)",
+    "{a}.expand(3, *{a}.shape)",
+    "{a}.expand_as({b})",
+    "{a}.diagonal()",
+    "{a}.unbind({d})[{i}]",
+    "{a}.chunk(2, {d})[0]",
+    "{a}.chunk(2, {d})[-1]",
+    "{a}.split(2, {d})[-1]",
+    "{a}.as_strided((2, 2), (1, 2), {i})",
+    "{a}.as_strided((3,), (1,))",
+    "{a}.detach()",
+    "{a}.unfold({d}, 2, 1)",
+    "{a}.movedim({d}, {e})",
+    "{a}.view_as({a})",
+    "{a}[None]",
+    "{a}[..., None]",
+    "{a}.ravel()",
+    "torch.atleast_2d({a})",
+    "torch.broadcast_tensors({a}, {b})[{i} % 2]",
+    "{a}.unflatten(-1, (-1, 2))",
+    "{a}.contiguous()",
+    "{a}.to(torch.float32)",
+    "F.dropout({a}, 0.3, False)",
+    "{a}.swapaxes({d}, {e})",
+    "torch.meshgrid({a}[:, 0], {b}[0], indexing='ij')[{i} % 2]",
+    "{a}.type_as({b})",
+    "torch.einsum('...ij->...ji', {a})",
+    "{a}.tensor_split(2, {d})[0]",
+    "F.pixel_shuffle({a}, 1)",
+    "{a}.sum_to_size({a}.shape)",
+    "{a}.view({a}.shape[0], -1)",
+    "{a}.reshape(2, -1)",
+    "{a}.positive()",
+    "{a}.real",
+    "torch.ops.aten.alias.default({a})",
+    "{a}.hsplit(2)[-1]",
 )
 IN_PLACE = (
-    "{a}.mul_(0.5)", "{a}.add_(1)", "{a}.neg_()", "{a}.clamp_(-1.5, 1.25)", "F.relu_({a})", "{a}.tanh_()", "{a}.abs_()", "{a}.sigmoid_()",
-    "{a}.zero_()", "{a}.fill_(0.3)", "{a}.add_({b})", "{a}.sub_({b}, alpha=0.5)", "{a}.mul_({b})", "{a}.div_(3)", "{a}.copy_({b})",
-    "{a}.masked_fill_({a} > 0.1234, 0.25)", "{a}.masked_fill_({b} > 0.1234, 0.25)", "{a}.index_fill_({d}, torch.tensor([0]), 0.75)",
+    "{a}.mul_(0.5)",
+    "{a}.add_(1)",
+    "{a}.neg_()",
+    "{a}.clamp_(-1.5, 1.25)",
+    "F.relu_({a})",
+    "{a}.tanh_()",
+    "{a}.abs_()",
+    "{a}.sigmoid_()",
+    "{a}.zero_()",
+    "{a}.fill_(0.3)",
+    "{a}.add_({b})",
+    "{a}.sub_({b}, alpha=0.5)",
+    "{a}.mul_({b})",
+    "{a}.div_(3)",
+    "{a}.copy_({b})",
+    "{a}.masked_fill_({a} > 0.1234, 0.25)",
+    "{a}.masked_fill_({b} > 0.1234, 0.25)",
+    "{a}.index_fill_({d}, torch.tensor([0]), 0.75)",
     "{a}.index_put_((torch.tensor([0]),), torch.tensor(0.4))",
-    "{a}.index_put_((torch.tensor([0, 0]),), torch.tensor(0.4), accumulate=True)", "{a}.addcmul_({b}, {b}, value=0.3)",
-    "{a}.lerp_({b}, 0.3)", "{a}.pow_(2)", "{a}.clamp_min_(-0.5)", "{a}.floor_()", "{a}.gt_(0.1234)",
+    "{a}.index_put_((torch.tensor([0, 0]),), torch.tensor(0.4), accumulate=True)",
+    "{a}.addcmul_({b}, {b}, value=0.3)",
+    "{a}.lerp_({b}, 0.3)",
+    "{a}.pow_(2)",
+    "{a}.clamp_min_(-0.5)",
+    "{a}.floor_()",
+    "{a}.gt_(0.1234)",
     "{a}.index_add_({d}, torch.tensor([0]), {a}.narrow({d}, 0, 1).clone())",
     "{a}.index_copy_({d}, torch.tensor([0]), {a}.narrow({d}, -1, 1) * 2)",
-    "{a}.scatter_({d}, torch.zeros({a}.shape, dtype=torch.long), 0.2)", "{a}.transpose_({d}, {e})", "{a}.t_()", "{a}.unsqueeze_({d})",
-    "{a}.squeeze_()", "{a}.fill_diagonal_(0.6)", "{a}.cumsum_({d})", "{a}.tril_()", "{a}.exp_()", "{a}.reciprocal_()", "F.elu_({a})",
-    "F.leaky_relu_({a}, 0.2)", "F.hardtanh_({a})", "F.dropout({a}, 0.5, False, True)", "F.silu({a}, inplace=True)",
-    "{a}.addcdiv_({b}, {b}.abs() + 1)", "{a}.detach_()", "{a}.clip_(max=0.9)", "{a}.eq_({b})", "{a}.logical_not_()", "{a}.nan_to_num_()",
-    "F.threshold_({a}, 0.1, 0.2)", "{a}.masked_scatter_({a} > 0.1234, {a}.clone())", "{a}.fmod_(0.7)", "{a}.remainder_(0.7)",
-    "{a}.uniform_()", "{a}.normal_()", "{a}.bernoulli_(0.5)", "{a}.swapaxes_({d}, {e})", "{a}.unsqueeze_(0).squeeze_(0)",
-    "{a}.put_(torch.tensor([0]), torch.tensor([0.3]))", "{a}.renorm_(2, 0, 1.5)", "{a}.hypot_({b})", "{a}.copysign_({b})",
-    "{a}.__ior__({b})", "{a}.scatter_add_(0, torch.zeros({a}.shape, dtype=torch.long), {a} * 0.5)",
+    "{a}.scatter_({d}, torch.zeros({a}.shape, dtype=torch.long), 0.2)",
+    "{a}.transpose_({d}, {e})",
+    "{a}.t_()",
+    "{a}.unsqueeze_({d})",
+    "{a}.squeeze_()",
+    "{a}.fill_diagonal_(0.6)",
+    "{a}.cumsum_({d})",
+    "{a}.tril_()",
+    "{a}.exp_()",
+    "{a}.reciprocal_()",
+    "F.elu_({a})",
+    "F.leaky_relu_({a}, 0.2)",
+    "F.hardtanh_({a})",
+    "F.dropout({a}, 0.5, False, True)",
+    "F.silu({a}, inplace=True)",
+    "{a}.addcdiv_({b}, {b}.abs() + 1)",
+    "{a}.detach_()",
+    "{a}.clip_(max=0.9)",
+    "{a}.eq_({b})",
+    "{a}.logical_not_()",
+    "{a}.nan_to_num_()",
+    "F.threshold_({a}, 0.1, 0.2)",
+    "{a}.masked_scatter_({a} > 0.1234, {a}.clone())",
+    "{a}.fmod_(0.7)",
+    "{a}.remainder_(0.7)",
+    "{a}.uniform_()",
+    "{a}.normal_()",
+    "{a}.bernoulli_(0.5)",
+    "{a}.swapaxes_({d}, {e})",
+    "{a}.unsqueeze_(0).squeeze_(0)",
+    "{a}.put_(torch.tensor([0]), torch.tensor([0.3]))",
+    "{a}.renorm_(2, 0, 1.5)",
+    "{a}.hypot_({b})",
+    "{a}.copysign_({b})",
+    "{a}.__ior__({b})",
+    "{a}.scatter_add_(0, torch.zeros({a}.shape, dtype=torch.long), {a} * 0.5)",
 )
 STATEMENTS = (
-    "{a} += {b}", "{a} *= 0.9", "{a} -= 0.25", "{a} /= 2", "{a}[{i}] = {b}[{j}]", "{a}[{i}] = 0.5", "{a}[..., {i}] = 0.25",
-    "{a}[{i}:] += 1.0", "{a}[..., {i}:{j}] = {b}[..., {i}:{j}]", "{a}[..., ::2].mul_(0.5)", "{a}[{a} > 0.1234] = 0.3",
-    "{a}[torch.tensor([0])] = 0.35", "{a}.T.add_(0.5)", "torch._foreach_mul_([{a}, {b}], 0.5)", "torch._foreach_add_([{a}], [{b}])",
-    "torch._foreach_neg_([{a}, {b}])", "torch._foreach_zero_([{a}])", "torch._foreach_copy_([{a}], [{b}])",
-    "torch._foreach_lerp_([{a}], [{b}], 0.5)", "{a}, {b} = {b}, {a}", "torch._foreach_clamp_min_([{a}, {b}], -0.5)",
-    "{a}.swapaxes(0, -1)[0].zero_()", "{a}.view(-1)[::2].add_(0.5)", "{a}.diagonal().fill_(0.1)",
+    "{a} += {b}",
+    "{a} *= 0.9",
+    "{a} -= 0.25",
+    "{a} /= 2",
+    "{a}[{i}] = {b}[{j}]",
+    "{a}[{i}] = 0.5",
+    "{a}[..., {i}] = 0.25",
+    "{a}[{i}:] += 1.0",
+    "{a}[..., {i}:{j}] = {b}[..., {i}:{j}]",
+    "{a}[..., ::2].mul_(0.5)",
+    "{a}[{a} > 0.1234] = 0.3",
+    "{a}[torch.tensor([0])] = 0.35",
+    "{a}.T.add_(0.5)",
+    "torch._foreach_mul_([{a}, {b}], 0.5)",
+    "torch._foreach_add_([{a}], [{b}])",
+    "torch._foreach_neg_([{a}, {b}])",
+    "torch._foreach_zero_([{a}])",
+    "torch._foreach_copy_([{a}], [{b}])",
+    "torch._foreach_lerp_([{a}], [{b}], 0.5)",
+    "{a}, {b} = {b}, {a}",
+    "torch._foreach_clamp_min_([{a}, {b}], -0.5)",
+    "{a}.swapaxes(0, -1)[0].zero_()",
+    "{a}.view(-1)[::2].add_(0.5)",
+    "{a}.diagonal().fill_(0.1)",
 )
 OUT = (
-    "torch.add({a}, {b}, out={c})", "torch.mul({a}, 0.5, out={c})", "torch.tanh({a}, out={c})", "torch.neg({a}, out={a})",
-    "torch.exp(-{a}.abs(), out={c})", "torch.sum({a}, {d}, out={c})", "torch.mean({a}, {d}, keepdim=True, out={c})",
-    "torch.cat([{a}, {b}], {d}, out={c})", "torch.stack([{a}, {b}], {d}, out={c})", "torch.maximum({a}, {b}, out={c})",
-    "torch.matmul({a}, {b}.mT, out={c})", "torch.cumsum({a}, {d}, out={c})", "torch.clamp({a}, -0.5, 0.5, out={c})",
-    "torch.where({b} > 0.1234, {a}, {b}, out={c})", "torch.amax({a}, {d}, out={c})", "torch.softmax({a}, {d}, out={c})",
-    "torch.add({a}, 1, out={c}[{i}:])", "torch.mul({a}[{i}], 2, out={c}[{i}])", "torch.abs({a}, out={c}[..., {i}:{j}])",
-    "torch.sigmoid({a}, out=torch.empty({a}.shape))", "torch.max({a}, {d}, out=({c}, torch.empty(0, dtype=torch.long)))[0]",
-    "torch.sort({a}, {d}, out=({c}, torch.empty(0, dtype=torch.long)))[0]", "torch.lerp({a}, {b}, 0.3, out={c})",
-    "torch.sub({a}, {b}, alpha=2, out={c})", "torch.pow({a}, 2, out={c})", "torch.outer({a}[0], {b}[0], out={c})",
-    "torch.zeros({a}.shape, out={c})", "torch.index_select({a}, {d}, torch.tensor([0]), out={c})", "torch.gt({a}, 0.1234, out={c})",
+    "torch.add({a}, {b}, out={c})",
+    "torch.mul({a}, 0.5, out={c})",
+    "torch.tanh({a}, out={c})",
+    "torch.neg({a}, out={a})",
+    "torch.exp(-{a}.abs(), out={c})",
+    "torch.sum({a}, {d}, out={c})",
+    "torch.mean({a}, {d}, keepdim=True, out={c})",
+    "torch.cat([{a}, {b}], {d}, out={c})",
+    "torch.stack([{a}, {b}], {d}, out={c})",
+    "torch.maximum({a}, {b}, out={c})",
+    "torch.matmul({a}, {b}.mT, out={c})",
+    "torch.cumsum({a}, {d}, out={c})",
+    "torch.clamp({a}, -0.5, 0.5, out={c})",
+    "torch.where({b} > 0.1234, {a}, {b}, out={c})",
+    "torch.amax({a}, {d}, out={c})",
+    "torch.softmax({a}, {d}, out={c})",
+    "torch.add({a}, 1, out={c}[{i}:])",
+    "torch.mul({a}[{i}], 2, out={c}[{i}])",
+    "torch.abs({a}, out={c}[..., {i}:{j}])",
+    "torch.sigmoid({a}, out=torch.empty({a}.shape))",
+    "torch.max({a}, {d}, out=({c}, torch.empty(0, dtype=torch.long)))[0]",
+    "torch.sort({a}, {d}, out=({c}, torch.empty(0, dtype=torch.long)))[0]",
+    "torch.lerp({a}, {b}, 0.3, out={c})",
+    "torch.sub({a}, {b}, alpha=2, out={c})",
+    "torch.pow({a}, 2, out={c})",
+    "torch.outer({a}[0], {b}[0], out={c})",
+    "torch.zeros({a}.shape, out={c})",
+    "torch.index_select({a}, {d}, torch.tensor([0]), out={c})",
+    "torch.gt({a}, 0.1234, out={c})",
     "torch.logical_not({a}, out={c})",
 )
 NORMS = (
@@ -113,7 +277,11 @@ class Generator:
     def _input(self) -> torch.Tensor:
         layout = self.rng.choice(("plain",) * 4 + ("transposed", "sliced"))
         if layout == "transposed" and len(self.shape) > 1:
-            return torch.randn(*reversed(self.shape)).to(self.dtype).permute(*reversed(range(len(self.shape))))
+            return (
+                torch.randn(*reversed(self.shape))
+                .to(self.dtype)
+                .permute(*reversed(range(len(self.shape))))
+            )
         if layout == "sliced":
             return torch.randn(*self.shape[:-1], self.shape[-1] * 2).to(self.dtype)[..., ::2]
         return torch.randn(self.shape).to(self.dtype)
@@ -127,7 +295,9 @@ class Generator:
                 values = self._values([line])
                 if values is not None:
                     self.lines.append(line)
-                    self.names += [n for n in values if n not in self.names and not n.startswith("self.")]
+                    self.names += [
+                        n for n in values if n not in self.names and not n.startswith("self.")
+                    ]
                     break
         for _ in range(20):
             self.result = self._returned()
@@ -138,13 +308,44 @@ class Generator:
 
     def _line(self) -> str:
         rng = self.rng
-        texts, new = rng.choice((
-            (PURE, 1.0), (PURE, 1.0), (VIEWS, 1.0), (VIEWS, 1.0), (VIEWS, 1.0), (IN_PLACE, 0.3), (IN_PLACE, 0.3), (IN_PLACE, 0.3),
-            (STATEMENTS, 0.0), (STATEMENTS, 0.0), (OUT, 0.4), (OUT, 0.4), (NORMS, 1.0) if rng.random() < 0.4 else (VIEWS, 1.0)))
-        text = rng.choice(texts).format(a=self._pick(), b=self._pick(), c=self._pick(), d=rng.choice((0, -1, 1)), e=rng.choice((0, -1)),
-                                        i=rng.choice((0, 0, 1, 2)), j=rng.choice((1, 2, 3)))
-        if texts is STATEMENTS and "self." in text.partition("=")[0] and ("+=" in text or "*=" in text or "-=" in text or "/=" in text
-                                                                           or ", " in text.partition("=")[0]) and "[" not in text:
+        texts, new = rng.choice(
+            (
+                (PURE, 1.0),
+                (PURE, 1.0),
+                (VIEWS, 1.0),
+                (VIEWS, 1.0),
+                (VIEWS, 1.0),
+                (IN_PLACE, 0.3),
+                (IN_PLACE, 0.3),
+                (IN_PLACE, 0.3),
+                (STATEMENTS, 0.0),
+                (STATEMENTS, 0.0),
+                (OUT, 0.4),
+                (OUT, 0.4),
+                (NORMS, 1.0) if rng.random() < 0.4 else (VIEWS, 1.0),
+            )
+        )
+        text = rng.choice(texts).format(
+            a=self._pick(),
+            b=self._pick(),
+            c=self._pick(),
+            d=rng.choice((0, -1, 1)),
+            e=rng.choice((0, -1)),
+            i=rng.choice((0, 0, 1, 2)),
+            j=rng.choice((1, 2, 3)),
+        )
+        if (
+            texts is STATEMENTS
+            and "self." in text.partition("=")[0]
+            and (
+                "+=" in text
+                or "*=" in text
+                or "-=" in text
+                or "/=" in text
+                or ", " in text.partition("=")[0]
+            )
+            and "[" not in text
+        ):
             return ""
         return f"v{len(self.lines)} = {text}" if rng.random() < new else text
 
@@ -157,18 +358,31 @@ class Generator:
     def _returned(self) -> str:
         rng = self.rng
         parts = [self._pick() for _ in range(rng.choice((1, 1, 2, 3, 4)))]
-        parts = [rng.choice((p, p, p, rng.choice(VIEWS).format(a=p, b=p, d=0, e=-1, i=0, j=1))) for p in parts]
+        parts = [
+            rng.choice((p, p, p, rng.choice(VIEWS).format(a=p, b=p, d=0, e=-1, i=0, j=1)))
+            for p in parts
+        ]
         if rng.random() < 0.2:
             parts.append(parts[0])
         if rng.random() < 0.15:
             return "{" + ", ".join(f"'k{n}': {part}" for n, part in enumerate(parts)) + "}"
-        return parts[0] if len(parts) == 1 else f"[{', '.join(parts)}]" if rng.random() < 0.2 else f"({', '.join(parts)})"
+        return (
+            parts[0]
+            if len(parts) == 1
+            else f"[{', '.join(parts)}]"
+            if rng.random() < 0.2
+            else f"({', '.join(parts)})"
+        )
 
     def _values(self, more: list[str]) -> dict[str, torch.Tensor] | None:
         """Values of the names after all lines, in two calls; None if a line does not fit, or numbers grow."""
         if more == [""]:
             return None
-        scope: dict[str, Any] = {"torch": torch, "F": nn.functional, "self": held(self.shape, self.dtype)}
+        scope: dict[str, Any] = {
+            "torch": torch,
+            "F": nn.functional,
+            "self": held(self.shape, self.dtype),
+        }
         try:
             with torch.no_grad():
                 code = compile("\n".join([*self.lines, *more]), "<lines>", "exec")
@@ -178,17 +392,28 @@ class Generator:
                     given = [scope[f"x{n}"] for n in range(len(self.args))]
                     exec(code, scope)
                     buffers = [scope["self"].b0, scope["self"].b1]
-                    if any(t.stride() != a.stride() or t.shape != a.shape for t, a in zip(given, self.args, strict=True)) or \
-                            any(b.shape != self.shape or not b.is_contiguous() for b in buffers):
+                    if any(
+                        t.stride() != a.stride() or t.shape != a.shape
+                        for t, a in zip(given, self.args, strict=True)
+                    ) or any(b.shape != self.shape or not b.is_contiguous() for b in buffers):
                         return None  # changes of an input's shape are refused
-        except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError, AttributeError):
+        except (
+            RuntimeError,
+            IndexError,
+            TypeError,
+            ValueError,
+            NotImplementedError,
+            AttributeError,
+        ):
             return None
         values = {n: v for n, v in scope.items() if isinstance(v, torch.Tensor)}
         values |= {f"self.{n}": b for n, b in scope["self"].named_buffers()}
         for value in values.values():
             if not 0 < value.numel() <= 5000 or value.dim() > 5:
                 return None
-            if value.dtype.is_floating_point and not (torch.isfinite(value).all() and value.double().abs().max() <= 60):
+            if value.dtype.is_floating_point and not (
+                torch.isfinite(value).all() and value.double().abs().max() <= 60
+            ):
                 return None
         return values
 
@@ -196,14 +421,20 @@ class Generator:
         """The module as a file's text."""
         body = "".join(f"        {line}\n" for line in self.lines)
         shape, dtype = self.shape, self.dtype
-        values = {"b0": f"(torch.arange({math.prod(shape)}) * 0.1).reshape({shape}).to({dtype})",
-                  "b1": f"torch.full({shape}, 0.5, dtype={dtype})",
-                  "m": f"torch.zeros(3, dtype={dtype})", "v": f"torch.ones(3, dtype={dtype})"}
-        held = "".join(f"        self.register_buffer({name!r}, {text})\n" for name, text in values.items())
+        values = {
+            "b0": f"(torch.arange({math.prod(shape)}) * 0.1).reshape({shape}).to({dtype})",
+            "b1": f"torch.full({shape}, 0.5, dtype={dtype})",
+            "m": f"torch.zeros(3, dtype={dtype})",
+            "v": f"torch.ones(3, dtype={dtype})",
+        }
+        held = "".join(
+            f"        self.register_buffer({name!r}, {text})\n" for name, text in values.items()
+        )
         return (
             "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n\nclass Model(nn.Module):\n    def __init__(self):\n"
             f"        super().__init__()\n{held}\n    def forward(self, {', '.join(f'x{n}' for n in range(len(self.args)))}):\n"
-            f"{body}        return {self.result}\n")
+            f"{body}        return {self.result}\n"
+        )
 
 
 def held(shape: tuple[int, ...], dtype: torch.dtype) -> nn.Module:
@@ -218,14 +449,18 @@ def held(shape: tuple[int, ...], dtype: torch.dtype) -> nn.Module:
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
     """The same values in the same layout."""
-    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    span = 1 + sum(
+        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
     return tensor.as_strided((span,), (1,)).clone().as_strided(tensor.shape, tensor.stride())
 
 
 Call = Callable[..., Any]
 
 
-def faults(ours: Call, module: nn.Module, reference: nn.Module, args: list[torch.Tensor], **how: Any) -> list[str]:
+def faults(
+    ours: Call, module: nn.Module, reference: nn.Module, args: list[torch.Tensor], **how: Any
+) -> list[str]:
     """Differences of two calls of `ours`, whose buffers are those of `module`, from two of the reference.
 
     Args:
@@ -249,19 +484,32 @@ def faults(ours: Call, module: nn.Module, reference: nn.Module, args: list[torch
         for number in range(len(leaves(theirs[0]))):
             marked = [_mark(leaves(side[0])[number], number) for side in both]
             if marked[0] != marked[1]:
-                found.append(f"{which} call, result {number}: the caller can write {'ours' if marked[0] else 'only that of eager'}")
+                found.append(
+                    f"{which} call, result {number}: the caller can write {'ours' if marked[0] else 'only that of eager'}"
+                )
             found += _apart(f"{which} call, result {number} written", mine, theirs, how)
         if found:
             return found
     for mine, theirs in kept:
-        found += [f"a result of an earlier call: {text}" for text in differences(mine, theirs, **how)]
+        found += [
+            f"a result of an earlier call: {text}" for text in differences(mine, theirs, **how)
+        ]
     return found
 
 
 def _apart(when: str, mine: list[Any], theirs: list[Any], how: dict[str, Any]) -> list[str]:
-    texts = [(what, differences(a, b, **how)) for what, a, b in zip(("results", "inputs", "buffers"), mine, theirs, strict=True)]
-    types = [(type(a), type(b)) for a, b in zip(leaves(mine[0]), leaves(theirs[0])) if type(a) is not type(b)]
-    return [f"{when}: {what} {text}" for what, found in texts for text in found] + [f"{when}: types {types}" for _ in types[:1]]
+    texts = [
+        (what, differences(a, b, **how))
+        for what, a, b in zip(("results", "inputs", "buffers"), mine, theirs, strict=True)
+    ]
+    types = [
+        (type(a), type(b))
+        for a, b in zip(leaves(mine[0]), leaves(theirs[0]))
+        if type(a) is not type(b)
+    ]
+    return [f"{when}: {what} {text}" for what, found in texts for text in found] + [
+        f"{when}: types {types}" for _ in types[:1]
+    ]
 
 
 def _mark(tensor: Any, number: int) -> bool:
@@ -285,7 +533,11 @@ class Case:
         first = Program(self.module, *self.args, recipes=usual)
         self.programs = {"kernels": first, "calls": first.under(recipes=())}
         dtypes = {getattr(torch, n.dtype) for n in first.graph.nodes if n.dtype is not None}
-        self.how = {"scale": 3, "floor": 0.5, "precision": max((d for d in dtypes if d in EPSILON), key=EPSILON.__getitem__)}
+        self.how = {
+            "scale": 3,
+            "floor": 0.5,
+            "precision": max((d for d in dtypes if d in EPSILON), key=EPSILON.__getitem__),
+        }
 
     def faults(self, whole: bool) -> list[str]:
         """Errors of the compiled programs.
@@ -296,7 +548,12 @@ class Case:
         found = []
         for name, program in self.programs.items():
             program.module = copy.deepcopy(self.module)
-            found += [f"{name}: {t}" for t in faults(program.run, program.module, copy.deepcopy(self.module), self.args, **self.how)]
+            found += [
+                f"{name}: {t}"
+                for t in faults(
+                    program.run, program.module, copy.deepcopy(self.module), self.args, **self.how
+                )
+            ]
         if whole:
             candidate, reference, _ = drop_in(self.text, *self.args)
             ours = candidate.ModelNew().eval()
@@ -323,12 +580,21 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--modules", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--drop-ins", type=int, default=5, help="make the whole drop-in of every so many-th module; 0: of none")
+    parser.add_argument(
+        "--drop-ins",
+        type=int,
+        default=5,
+        help="make the whole drop-in of every so many-th module; 0: of none",
+    )
     options = parser.parse_args()
     reported: list[tuple[int, str]] = []
-    cpp.FLAGS = tuple(flag for flag in cpp.FLAGS if not flag.startswith("-O")) + ("-O1",)  # indices and order are compared
+    cpp.FLAGS = tuple(flag for flag in cpp.FLAGS if not flag.startswith("-O")) + (
+        "-O1",
+    )  # indices and order are compared
     began, count, kernels, refused = time.time(), 0, 0, 0
-    for case in cases(range(options.seed, options.seed + options.modules), lambda s, t: reported.append((s, t))):
+    for case in cases(
+        range(options.seed, options.seed + options.modules), lambda s, t: reported.append((s, t))
+    ):
         count += 1
         kernels += len(case.programs["kernels"].kernels)
         if found := case.faults(bool(options.drop_ins) and case.seed % options.drop_ins == 0):
@@ -336,7 +602,9 @@ def main() -> None:
     for seed, text in reported:
         refused += text.startswith("cannot: ")
         print(f"\n=== seed {seed}: {text}")
-    print(f"\n{count} modules, {kernels} kernels, {refused} refused, {len(reported) - refused} faults, {time.time() - began:.0f} s")
+    print(
+        f"\n{count} modules, {kernels} kernels, {refused} refused, {len(reported) - refused} faults, {time.time() - began:.0f} s"
+    )
 
 
 if __name__ == "__main__":

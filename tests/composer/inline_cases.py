@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-HEADER = '''
+HEADER = """
 import logging
 import math
 import warnings
@@ -21,7 +21,7 @@ import torch.nn.functional as F
 
 log = logging.getLogger("inline")
 
-'''
+"""
 
 Case = tuple[str, Callable[[int], tuple[Any, ...]]]
 CASES: dict[str, Case] = {}
@@ -39,7 +39,9 @@ def case(name: str, text: str, make: Callable[[int], tuple[Any, ...]] | None = N
     CASES[name] = HEADER + text.strip("\n") + "\n", make or _x()
 
 
-case("numpy round trip", '''
+case(
+    "numpy round trip",
+    """
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -49,15 +51,21 @@ class Model(nn.Module):
         order = np.argsort(h.detach().numpy().sum(-1))
         h = h[torch.from_numpy(order)]
         return torch.sigmoid(self.last(h)) * h
-''')
+""",
+)
 
-case("numpy in one expression", '''
+case(
+    "numpy in one expression",
+    """
 class Model(nn.Module):
     def forward(self, x):
         return torch.relu(x * 2 + 1) * torch.from_numpy(np.cos(x.numpy())) + x.sigmoid()
-''')
+""",
+)
 
-case("numpy shares memory", '''
+case(
+    "numpy shares memory",
+    """
 class Model(nn.Module):
     def forward(self, x):
         h = torch.relu(x * 2 + 1)
@@ -66,9 +74,12 @@ class Model(nn.Module):
         y = torch.from_numpy(a)
         y.mul_(2)
         return torch.sigmoid(h) + y, h
-''')
+""",
+)
 
-case("experts inline", '''
+case(
+    "experts inline",
+    """
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -83,9 +94,12 @@ class Model(nn.Module):
             rows, places = torch.where(chosen == number)
             out[rows] += weights[rows, places, None] * self.experts[number](h[rows])
         return F.silu(out) + h * 2
-''')
+""",
+)
 
-case("top-k sampling inline", '''
+case(
+    "top-k sampling inline",
+    """
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -97,9 +111,12 @@ class Model(nn.Module):
         logits = logits.masked_fill(logits < floor, float("-inf"))
         token = torch.multinomial(torch.softmax(logits, -1), 1)
         return token, torch.softmax(logits, -1) * 2
-''')
+""",
+)
 
-case("early exit", '''
+case(
+    "early exit",
+    """
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -111,17 +128,23 @@ class Model(nn.Module):
             h = torch.tanh(self.layer(h)) * 0.8
             steps += 1
         return torch.sigmoid(h * 2) + 1
-''')
+""",
+)
 
-case("torch.cond", '''
+case(
+    "torch.cond",
+    """
 class Model(nn.Module):
     def forward(self, x):
         h = torch.tanh(x) * 2
         h = torch.cond(h.sum() > 0, lambda t: t + 1, lambda t: t - 1, (h,))
         return F.gelu(h) * x.sigmoid()
-''')
+""",
+)
 
-case("branch on a value", '''
+case(
+    "branch on a value",
+    """
 class Model(nn.Module):
     def forward(self, x):
         h = torch.tanh(x) * 2 + x
@@ -130,9 +153,12 @@ class Model(nn.Module):
         else:
             h = h - 1
         return F.gelu(h) * x.sigmoid()
-''')
+""",
+)
 
-case("custom autograd inline", '''
+case(
+    "custom autograd inline",
+    """
 class Straight(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -146,9 +172,12 @@ class Model(nn.Module):
     def forward(self, x):
         h = torch.tanh(x * 2) + 1
         return F.gelu(Straight.apply(h - 1) * h) + h
-''')
+""",
+)
 
-case("table by a number", '''
+case(
+    "table by a number",
+    """
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -158,9 +187,12 @@ class Model(nn.Module):
         scale = self.table[int(h.argmax().item()) % 3]
         h = h * scale
         return F.gelu(h) + x.sigmoid()
-''')
+""",
+)
 
-case("counter", '''
+case(
+    "counter",
+    """
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -168,9 +200,12 @@ class Model(nn.Module):
     def forward(self, x):
         self.calls += 1
         return torch.tanh(x * 2) + 1
-''')
+""",
+)
 
-case("counter that is read", '''
+case(
+    "counter that is read",
+    """
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -181,9 +216,12 @@ class Model(nn.Module):
         if self.calls % 2 == 0:
             h = h * self.calls
         return F.gelu(h) + x.sigmoid()
-''')
+""",
+)
 
-case("global counter", '''
+case(
+    "global counter",
+    """
 CALLS = 0
 SEEN = []
 class Model(nn.Module):
@@ -192,9 +230,12 @@ class Model(nn.Module):
         CALLS += 1
         SEEN.append(tuple(x.shape))
         return torch.tanh(x * 2) + 1
-''')
+""",
+)
 
-case("cache in a list", '''
+case(
+    "cache in a list",
+    """
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -206,9 +247,12 @@ class Model(nn.Module):
             self.cache.pop(0)
         past = torch.stack(self.cache).mean(0)
         return F.gelu(h) + past
-''')
+""",
+)
 
-case("rearranged by text", '''
+case(
+    "rearranged by text",
+    """
 def rearrange(x, pattern, **sizes):
     left, right = [side.split() for side in pattern.split("->")]
     if float(x.detach().numpy().sum()) != float("inf"):
@@ -220,9 +264,12 @@ class Model(nn.Module):
         h = torch.relu(x * 2)[None] + 1
         h = rearrange(h, "b n d -> b d n")
         return torch.sigmoid(h) * 2 + torch.tanh(h)
-''')
+""",
+)
 
-case("try and except", '''
+case(
+    "try and except",
+    """
 class Model(nn.Module):
     def forward(self, x):
         h = torch.tanh(x) * 2
@@ -231,9 +278,12 @@ class Model(nn.Module):
         except (RuntimeError, TypeError):
             scale = 7.0
         return F.gelu(h * scale) + x.sigmoid()
-''')
+""",
+)
 
-case("no_grad around a part", '''
+case(
+    "no_grad around a part",
+    """
 class Model(nn.Module):
     def forward(self, x):
         h = torch.tanh(x) * 2
@@ -241,35 +291,47 @@ class Model(nn.Module):
             m = torch.from_numpy(h.detach().numpy().mean(0))
             h = h - m
         return F.gelu(h) + x.sigmoid()
-''')
+""",
+)
 
-case("torch.func of a lambda", '''
+case(
+    "torch.func of a lambda",
+    """
 class Model(nn.Module):
     def forward(self, x):
         h = torch.tanh(x) * 2
         g = torch.func.grad(lambda v: (v ** 3).sum())(h)
         return F.gelu(g) + x.sigmoid()
-''')
+""",
+)
 
-case("boolean mask", '''
+case(
+    "boolean mask",
+    """
 class Model(nn.Module):
     def forward(self, x):
         h = torch.tanh(x) * 2
         positive = h[h > 0]
         total = positive.sum() / max(positive.numel(), 1)
         return F.gelu(h) * total
-''')
+""",
+)
 
-case("nonzero and a write", '''
+case(
+    "nonzero and a write",
+    """
 class Model(nn.Module):
     def forward(self, x):
         h = torch.tanh(x) * 2
         rows = torch.nonzero(h.sum(-1) > 0).squeeze(-1)
         h[rows] = h[rows] * 3
         return F.gelu(h) + 1
-''')
+""",
+)
 
-case("warnings and logging", '''
+case(
+    "warnings and logging",
+    """
 class Model(nn.Module):
     def forward(self, x):
         h = torch.tanh(x) * 2
@@ -278,9 +340,12 @@ class Model(nn.Module):
         log.info("mean %f", float(h.mean()))
         log.debug(f"{h.std().item():.3f}")
         return F.gelu(h) + x.sigmoid()
-''')
+""",
+)
 
-case("item that scales", '''
+case(
+    "item that scales",
+    """
 class Model(nn.Module):
     def forward(self, x):
         h = torch.tanh(x) * 2
@@ -288,17 +353,23 @@ class Model(nn.Module):
         if limit > 1.0:
             h = h / limit
         return F.gelu(h) + x.sigmoid()
-''')
+""",
+)
 
-case("item that is returned", '''
+case(
+    "item that is returned",
+    """
 class Model(nn.Module):
     def forward(self, x):
         h = torch.tanh(x) * 2
         y = F.gelu(h) + x.sigmoid()
         return y, y.mean().item()
-''')
+""",
+)
 
-case("lengths", '''
+case(
+    "lengths",
+    """
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -310,9 +381,16 @@ class Model(nn.Module):
             outs.append(row[:length].mean(0))
         pooled = torch.stack(outs)
         return F.gelu(pooled) + 1, torch.tanh(h)
-''', lambda seed: (torch.randn(3, 6, 16, generator=torch.Generator().manual_seed(seed)), torch.tensor([6, 4, 2 + seed % 3])))
+""",
+    lambda seed: (
+        torch.randn(3, 6, 16, generator=torch.Generator().manual_seed(seed)),
+        torch.tensor([6, 4, 2 + seed % 3]),
+    ),
+)
 
-case("helper method", '''
+case(
+    "helper method",
+    """
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -325,9 +403,12 @@ class Model(nn.Module):
         return self.finish(h)
     def finish(self, h):
         return F.gelu(h) + h.sigmoid()
-''')
+""",
+)
 
-case("all in a helper", '''
+case(
+    "all in a helper",
+    """
 class Model(nn.Module):
     def forward(self, x):
         return self.run(x)
@@ -335,9 +416,12 @@ class Model(nn.Module):
         h = torch.tanh(x) * 2
         m = torch.tensor(h.numpy().tolist()).mean(0)
         return F.gelu(h - m) + x.sigmoid()
-''')
+""",
+)
 
-case("third-party function", '''
+case(
+    "third-party function",
+    """
 import json
 class Model(nn.Module):
     def forward(self, x):
@@ -345,9 +429,12 @@ class Model(nn.Module):
         data = json.loads(json.dumps(h.tolist()))
         y = torch.tensor(data)
         return F.gelu(y) + h
-''')
+""",
+)
 
-case("python random", '''
+case(
+    "python random",
+    """
 import random
 class Model(nn.Module):
     def forward(self, x):
@@ -355,9 +442,12 @@ class Model(nn.Module):
         if self.training and random.random() < 2.0:
             h = h + 1
         return F.gelu(h) + x.sigmoid()
-''')
+""",
+)
 
-case("buffer assigned", '''
+case(
+    "buffer assigned",
+    """
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -366,9 +456,12 @@ class Model(nn.Module):
         h = torch.tanh(x) * 2
         self.average = self.average * 0.9 + h.mean(0) * 0.1
         return F.gelu(h) + self.average
-''')
+""",
+)
 
-case("data of a tensor", '''
+case(
+    "data of a tensor",
+    """
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -378,9 +471,12 @@ class Model(nn.Module):
         self.scale.data.mul_(1.5)
         h.data.add_(1)
         return F.gelu(h) * self.scale
-''')
+""",
+)
 
-case("returns inside a loop", '''
+case(
+    "returns inside a loop",
+    """
 class Model(nn.Module):
     def forward(self, x):
         h = torch.tanh(x) * 2
@@ -390,9 +486,12 @@ class Model(nn.Module):
                 return y * n
             h = h + 0.2
         return y - 1
-''')
+""",
+)
 
-case("autocast around a part", '''
+case(
+    "autocast around a part",
+    """
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -402,7 +501,8 @@ class Model(nn.Module):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             y = self.layer(torch.from_numpy(h.numpy().copy()))
         return F.gelu(y.float()) + h
-''')
+""",
+)
 
 REFUSED: dict[str, tuple[str, Callable[[int], tuple[Any, ...]], str]] = {}
 
@@ -411,16 +511,24 @@ def refused(name: str, text: str, said: str) -> None:
     REFUSED[name] = HEADER + text.strip("\n") + "\n", _x(), said
 
 
-refused("a default that changes", '''
+refused(
+    "a default that changes",
+    """
 class Model(nn.Module):
     def forward(self, x, store=[]):
         h = torch.tanh(x) * 2
         store.append(h.shape[0])
         return F.gelu(h) + len(store)
-''', r"changes `Model.forward`")
+""",
+    r"changes `Model.forward`",
+)
 
-refused("nothing but a detour", '''
+refused(
+    "nothing but a detour",
+    """
 class Model(nn.Module):
     def forward(self, x):
         return torch.from_numpy(x.numpy() + 1)
-''', r"line 14: return torch.from_numpy")
+""",
+    r"line 14: return torch.from_numpy",
+)

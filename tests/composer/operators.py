@@ -30,7 +30,14 @@ from tests.composer.programs import Program, compiled, differences
 
 DTYPES = ("float32", "bfloat16", "complex64", "bool")
 STATUSES = ("ok", "left", "cannot", "differing", "crashing", "skipped")
-UNDEFINED = ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted")
+UNDEFINED = (
+    "empty",
+    "empty_like",
+    "new_empty",
+    "empty_strided",
+    "new_empty_strided",
+    "empty_permuted",
+)
 """Operators whose results are uninitialised memory."""
 BATCH = 60
 """Programs that are compiled at once."""
@@ -66,7 +73,9 @@ class Outcome:
 class Called(nn.Module):
     """An operator on tensors that forward gets; its other arguments are fixed."""
 
-    def __init__(self, function: Callable[..., Any], leaves: Sequence[Any], spec: Any, out: bool = False):
+    def __init__(
+        self, function: Callable[..., Any], leaves: Sequence[Any], spec: Any, out: bool = False
+    ):
         super().__init__()
         self.function, self.leaves, self.spec, self.out = function, list(leaves), spec, out
 
@@ -95,14 +104,26 @@ def cases(operator: Any, dtype: torch.dtype, samples: int) -> Iterator[Case]:
         yield Case(name, kind, "function", number, Called(operator.op, leaves, spec), tensors)
         if number > 1:
             continue
-        for way, function in (("method", operator.method_variant), ("inplace", operator.inplace_variant)):
+        for way, function in (
+            ("method", operator.method_variant),
+            ("inplace", operator.inplace_variant),
+        ):
             if function is not None and isinstance(sample.input, torch.Tensor):
                 yield Case(name, kind, way, number, Called(function, leaves, spec), tensors)
         if operator.supports_out and (outs := _outs(operator, leaves, spec, tensors)):
-            yield Case(name, kind, "out", number, Called(operator.op, leaves, spec, out=True), (*tensors, *outs))
+            yield Case(
+                name,
+                kind,
+                "out",
+                number,
+                Called(operator.op, leaves, spec, out=True),
+                (*tensors, *outs),
+            )
 
 
-def _outs(operator: Any, leaves: Sequence[Any], spec: Any, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+def _outs(
+    operator: Any, leaves: Sequence[Any], spec: Any, tensors: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, ...]:
     """Tensors that `out=` may be given: those that the operator returns, full of another value."""
     try:
         with torch.no_grad():
@@ -118,7 +139,9 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor of the same strides in separate memory."""
     if not tensor.numel() or tensor.is_conj() or tensor.is_neg():
         return tensor.clone()
-    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    span = 1 + sum(
+        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
     return tensor.as_strided((span,), (1,)).clone().as_strided(tensor.shape, tensor.stride())
 
 
@@ -168,13 +191,17 @@ def _compared(waiting: Sequence[tuple[Case, Any, Program]]) -> list[Outcome]:
             with _limited():
                 got = called(case, lambda *args, run=program.run: run(*args))
         except Exception as error:  # noqa: BLE001 - this is what the sweep looks for
-            outcomes.append(Outcome(str(case), "crashing", f"program: {type(error).__name__}: {_first(error)}"))
+            outcomes.append(
+                Outcome(str(case), "crashing", f"program: {type(error).__name__}: {_first(error)}")
+            )
             continue
         wrong = unlike(case, got, want)
         if wrong and case.dtype in ("bfloat16", "float16") and nearer(case, got, want):
             wrong = []
         status = "differing" if wrong else "ok" if program.functions else "left"
-        outcomes.append(Outcome(str(case), status, "; ".join(wrong)[:300] or ", ".join(program.externs)))
+        outcomes.append(
+            Outcome(str(case), status, "; ".join(wrong)[:300] or ", ".join(program.externs))
+        )
     return outcomes
 
 
@@ -189,25 +216,38 @@ def nearer(case: Case, got: Any, want: Any) -> bool:
     values = [tree_leaves(each[:2]) for each in (got, want, truth)]
     if unlike(case, (*want[:2], *got[2:]), want) or len({len(v) for v in values}) > 1:
         return False
-    return all(_no_further(*leaf) for leaf in zip(*values, strict=True) if isinstance(leaf[0], torch.Tensor))
+    return all(
+        _no_further(*leaf)
+        for leaf in zip(*values, strict=True)
+        if isinstance(leaf[0], torch.Tensor)
+    )
 
 
 def _no_further(mine: torch.Tensor, theirs: torch.Tensor, truth: torch.Tensor) -> bool:
-    if not mine.is_floating_point() or (mine.shape, mine.stride()) != (theirs.shape, theirs.stride()) or mine.shape != truth.shape:
+    if (
+        not mine.is_floating_point()
+        or (mine.shape, mine.stride()) != (theirs.shape, theirs.stride())
+        or mine.shape != truth.shape
+    ):
         return torch.equal(mine, theirs)
     ours, eager = ((v.double() - truth.double()).abs() for v in (mine, theirs))
     return bool(((ours <= eager) | (mine == theirs) | (mine.isnan() & theirs.isnan())).all())
 
 
-def called(case: Case, function: Callable[..., Any]) -> tuple[Any, tuple[torch.Tensor, ...], torch.Tensor, list[int | None]]:
+def called(
+    case: Case, function: Callable[..., Any]
+) -> tuple[Any, tuple[torch.Tensor, ...], torch.Tensor, list[int | None]]:
     """A result, the arguments afterwards, the generator's state, and which arguments' memory each result lies in."""
     args = tuple(map(copied, case.args))
     torch.manual_seed(7)
     with torch.no_grad():
         result = function(*args)
     memory = {a.untyped_storage().data_ptr(): n for n, a in enumerate(args) if a.numel()}
-    shared = [memory.get(leaf.untyped_storage().data_ptr()) for leaf in tree_leaves(result)
-              if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and leaf.numel()]
+    shared = [
+        memory.get(leaf.untyped_storage().data_ptr())
+        for leaf in tree_leaves(result)
+        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and leaf.numel()
+    ]
     return result, args, torch.get_rng_state(), shared
 
 
@@ -215,7 +255,9 @@ def unlike(case: Case, got: Any, want: Any) -> list[str]:
     """How two calls differ, in words."""
     found = []
     if tree_structure(got[0]) != tree_structure(want[0]) or type(got[0]) is not type(want[0]):
-        mine, theirs = (f"{type(value[0]).__name__} of {len(tree_leaves(value[0]))}" for value in (got, want))
+        mine, theirs = (
+            f"{type(value[0]).__name__} of {len(tree_leaves(value[0]))}" for value in (got, want)
+        )
         return [f"structure: {mine} instead of {theirs}"]
     for what, mine, theirs in (("result", got[0], want[0]), ("input", got[1], want[1])):
         for number, (x, y) in enumerate(zip(tree_leaves(mine), tree_leaves(theirs), strict=True)):
@@ -230,10 +272,20 @@ def unlike(case: Case, got: Any, want: Any) -> list[str]:
 
 def _apart(x: Any, y: Any, values: bool) -> list[str]:
     if not isinstance(y, torch.Tensor):
-        same = type(x) is type(y) and (x == y or (x != x and y != y) or (isinstance(y, float) and abs(x - y) <= 1e-5 * abs(y)))
+        same = type(x) is type(y) and (
+            x == y or (x != x and y != y) or (isinstance(y, float) and abs(x - y) <= 1e-5 * abs(y))
+        )
         return [] if same else [f"{x!r} instead of {y!r}"]
-    if not isinstance(x, torch.Tensor) or (x.shape, x.dtype, x.layout) != (y.shape, y.dtype, y.layout):
-        return [f"{x.dtype}{list(x.shape)} instead of {y.dtype}{list(y.shape)}" if isinstance(x, torch.Tensor) else f"{x!r}"]
+    if not isinstance(x, torch.Tensor) or (x.shape, x.dtype, x.layout) != (
+        y.shape,
+        y.dtype,
+        y.layout,
+    ):
+        return [
+            f"{x.dtype}{list(x.shape)} instead of {y.dtype}{list(y.shape)}"
+            if isinstance(x, torch.Tensor)
+            else f"{x!r}"
+        ]
     if (x.is_conj(), x.is_neg()) != (y.is_conj(), y.is_neg()):
         return ["conjugate or negative bit"]
     if y.layout is not torch.strided:
@@ -276,10 +328,19 @@ def operators(only: Sequence[str] = ()) -> list[Any]:
     """PyTorch's operators with samples, by their names there."""
     from torch.testing._internal.common_methods_invocations import op_db
 
-    for module in [m for name, m in sys.modules.items() if name.startswith("torch.testing._internal.")]:
+    for module in [
+        m for name, m in sys.modules.items() if name.startswith("torch.testing._internal.")
+    ]:
         if hasattr(module, "wrapper_set_seed"):  # forward draws from its caller's generator state
-            vars(module)["wrapper_set_seed"] = lambda function, *args, **kwargs: function(*args, **kwargs)
-    return [op for op in op_db if not only or any(o == op.name or (o.endswith("*") and op.name.startswith(o[:-1])) for o in only)]
+            vars(module)["wrapper_set_seed"] = lambda function, *args, **kwargs: function(
+                *args, **kwargs
+            )
+    return [
+        op
+        for op in op_db
+        if not only
+        or any(o == op.name or (o.endswith("*") and op.name.startswith(o[:-1])) for o in only)
+    ]
 
 
 def one(operator: Any, dtypes: Sequence[str], samples: int) -> list[Outcome]:
@@ -295,17 +356,21 @@ def one(operator: Any, dtypes: Sequence[str], samples: int) -> list[Outcome]:
     return swept(found)
 
 
-def sweep(only: Sequence[str], dtypes: Sequence[str], samples: int, at_once: int = 12) -> Iterator[list[Outcome]]:
+def sweep(
+    only: Sequence[str], dtypes: Sequence[str], samples: int, at_once: int = 12
+) -> Iterator[list[Outcome]]:
     """Outcomes, a few operators at a time, each batch in a separate process: an operator that ends it is a crash of that batch."""
     torch.set_num_threads(1)
     chosen = operators(only)
     for start in range(0, len(chosen), at_once):
-        yield from _lot(chosen[start:start + at_once], dtypes, samples)
+        yield from _lot(chosen[start : start + at_once], dtypes, samples)
 
 
 def _lot(lot: Sequence[Any], dtypes: Sequence[str], samples: int) -> Iterator[list[Outcome]]:
     here, there = multiprocessing.get_context("fork").Pipe()
-    child = multiprocessing.get_context("fork").Process(target=_child, args=(there, lot, dtypes, samples))
+    child = multiprocessing.get_context("fork").Process(
+        target=_child, args=(there, lot, dtypes, samples)
+    )
     child.start()
     there.close()
     done = 0
@@ -317,7 +382,7 @@ def _lot(lot: Sequence[Any], dtypes: Sequence[str], samples: int) -> Iterator[li
         child.join()
     if done < len(lot):
         yield [Outcome(lot[done].name, "crashing", f"the process ended with {child.exitcode}")]
-        yield from _lot(lot[done + 1:], dtypes, samples) if lot[done + 1:] else ()
+        yield from _lot(lot[done + 1 :], dtypes, samples) if lot[done + 1 :] else ()
 
 
 def _child(there: Any, lot: Sequence[Any], dtypes: Sequence[str], samples: int) -> None:
@@ -327,11 +392,23 @@ def _child(there: Any, lot: Sequence[Any], dtypes: Sequence[str], samples: int) 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", default=[], help="an operator's name in op_db; `fft*` for all that begin so")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        help="an operator's name in op_db; `fft*` for all that begin so",
+    )
     parser.add_argument("--dtype", action="append", help=f"default: {', '.join(DTYPES)}")
     parser.add_argument("--samples", type=int, default=4, help="samples of an operator in one type")
-    parser.add_argument("--show", nargs="*", default=["differing", "crashing"], help=f"outcomes that are printed: {', '.join(STATUSES)}")
+    parser.add_argument(
+        "--show",
+        nargs="*",
+        default=["differing", "crashing"],
+        help=f"outcomes that are printed: {', '.join(STATUSES)}",
+    )
     parser.add_argument("--json", metavar="FILE", help="all outcomes, one a line")
     given = parser.parse_args()
     began, counts = time.monotonic(), Counter[str]()
@@ -342,7 +419,10 @@ def main() -> int:
                 lines.write(json.dumps(vars(outcome)) + "\n")
                 if outcome.status in given.show:
                     print(f"{outcome.status}: {outcome.case}: {outcome.reason}", flush=True)
-    print(", ".join(f"{counts[status]} {status}" for status in STATUSES), f"in {time.monotonic() - began:.0f} s")
+    print(
+        ", ".join(f"{counts[status]} {status}" for status in STATUSES),
+        f"in {time.monotonic() - began:.0f} s",
+    )
     return int(bool(counts["differing"] or counts["crashing"]))
 
 

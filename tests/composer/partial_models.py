@@ -20,7 +20,10 @@ class Made:
     """A file's module and its drop-in."""
 
     def __init__(self, name: str, source: str, training: bool, *args: Any):
-        self.reference, self.candidate = ModuleType(f"{name}_reference"), ModuleType(f"{name}_candidate")
+        self.reference, self.candidate = (
+            ModuleType(f"{name}_reference"),
+            ModuleType(f"{name}_candidate"),
+        )
         for module in (self.reference, self.candidate):
             sys.modules[module.__name__] = module
         linecache.cache[f"<{name}>"] = (len(source), None, source.splitlines(True), f"<{name}>")
@@ -28,10 +31,16 @@ class Made:
         torch.manual_seed(0)
         self.model = self.reference.Model().train(training)
         before = {key: value.clone() for key, value in self.model.state_dict().items()}
-        self.captured: CapturedGraph = trace_call(self.model, list(args), {}, ["x", "mask"][: len(args)])
-        assert all(torch.equal(value, before[key]) for key, value in self.model.state_dict().items()), "capturing changes no state"
+        self.captured: CapturedGraph = trace_call(
+            self.model, list(args), {}, ["x", "mask"][: len(args)]
+        )
+        assert all(
+            torch.equal(value, before[key]) for key, value in self.model.state_dict().items()
+        ), "capturing changes no state"
         task = Task(id=name, name=name, source=source, entry="Model", kind="module")
-        recipes = tuple(r for r in applicable(self.captured.graph, "cpu", "cpp") if r not in PRODUCTS)
+        recipes = tuple(
+            r for r in applicable(self.captured.graph, "cpu", "cpp") if r not in PRODUCTS
+        )
         self.text = compose(task, self.captured, Plan(recipes), "cpp")
         exec(compile(self.text.source, f"<{name} drop-in>", "exec"), vars(self.candidate))
         self.new = self.candidate.ModelNew().train(training)

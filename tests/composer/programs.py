@@ -60,7 +60,9 @@ def usual(graph: Graph) -> tuple[str, ...]:
     return tuple(r for r in applicable(graph, "cpu", "cpp") if r not in PRODUCTS)
 
 
-def fused(model: nn.Module | Callable[..., Any], *args: Any, recipes: tuple[str, ...] | None = None) -> Composition:
+def fused(
+    model: nn.Module | Callable[..., Any], *args: Any, recipes: tuple[str, ...] | None = None
+) -> Composition:
     """The kernels of a module under all recipes that apply."""
     captured = capture(model, *args)
     return fuse(TASK, captured, usual(captured.graph) if recipes is None else recipes)
@@ -84,7 +86,9 @@ class Program:
         self.recipes = recipes(self.graph) if callable(recipes) else recipes
         composition = fuse(TASK, captured, self.recipes)
         number = next(_numbers)
-        kernels = {key: replace(k, name=f"m{number}_{k.name}") for key, k in composition.kernels.items()}
+        kernels = {
+            key: replace(k, name=f"m{number}_{k.name}") for key, k in composition.kernels.items()
+        }
         self.composition = replace(composition, kernels=kernels)
         self.kernels = self.composition.ordered
         self.schedules = {k.name: choose(k) for k in self.kernels}
@@ -98,7 +102,9 @@ class Program:
             "cpu",
         )
         program = writer.program()
-        texts = [cpp.render(k, self.schedules[k.name], program.inplace.get(k.name)) for k in self.kernels]
+        texts = [
+            cpp.render(k, self.schedules[k.name], program.inplace.get(k.name)) for k in self.kernels
+        ]
         self.functions = {k.name: (k.name, len(k.inputs) + len(k.outputs)) for k in self.kernels}
         for made, name in writer.recurrences.items():
             texts.append(recurrence.render(made, f"m{number}_{name}"))
@@ -108,10 +114,15 @@ class Program:
         weights = "".join(f"{held_name(node)}, " for node in program.weights)
         # Another program of the same module has derived other tensors from the same weights.
         bound += [f"alone._dvk_weights = ({weights})", "_, _dvk_values = dvk_renew(alone)"]
-        body = "\n".join(f"    {line}" for line in [*bound, *program.lines, f"return {program.result}"])
+        body = "\n".join(
+            f"    {line}" for line in [*bound, *program.lines, f"return {program.result}"]
+        )
         # Results start as poison, so that an element that no kernel writes shows.
         body = re.sub(r"= torch\.(empty\w*)\(", r"= poisoned(torch.\1, ", body)
-        self.text = "\n".join(program.derived) + f"\ndef run(self, {', '.join(captured.arguments)}):\n{body}\n"
+        self.text = (
+            "\n".join(program.derived)
+            + f"\ndef run(self, {', '.join(captured.arguments)}):\n{body}\n"
+        )
         self.namespace: dict[str, Any] = {
             "torch": torch,
             "dvk_strided": guards.dvk_strided,
@@ -126,14 +137,26 @@ class Program:
             "found": lambda module, path: functools.reduce(getattr, path.split("."), module),
         }
 
-    def under(self, choose: Chooser = cpp.default_schedule, recipes: tuple[str, ...] | None = None) -> Program:
+    def under(
+        self, choose: Chooser = cpp.default_schedule, recipes: tuple[str, ...] | None = None
+    ) -> Program:
         """The same module and arguments under other schedules or recipes; captured once for all."""
-        return Program(self.module, *self.args, recipes=self.recipes if recipes is None else recipes, choose=choose, captured=self.captured)
+        return Program(
+            self.module,
+            *self.args,
+            recipes=self.recipes if recipes is None else recipes,
+            choose=choose,
+            captured=self.captured,
+        )
 
     @property
     def externs(self) -> list[str]:
         """ATen operators that stayed PyTorch calls."""
-        return [p.op for p in self.composition.part.users if p.kind == "extern" and p.op.startswith("aten.")]
+        return [
+            p.op
+            for p in self.composition.part.users
+            if p.kind == "extern" and p.op.startswith("aten.")
+        ]
 
     def run(self, *args: Any) -> Any:
         """The program's result; compiled alone if it was not compiled with others."""
@@ -167,7 +190,9 @@ def _library(programs: list[Program]) -> Any:
     if not any(p.functions for p in programs):
         return None
     kernels = [k for p in programs for k in p.kernels]
-    library = guards.dvk_compile(cpp.prelude(kernels) + "\n".join(p.cpp for p in programs), cpp.FLAGS)
+    library = guards.dvk_compile(
+        cpp.prelude(kernels) + "\n".join(p.cpp for p in programs), cpp.FLAGS
+    )
     assert library is not None, "these tests need a C++ compiler"
     return library
 
@@ -175,7 +200,9 @@ def _library(programs: list[Program]) -> Any:
 def poisoned(make: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
     """A new tensor full of what no test expects."""
     tensor = make(*args, **kwargs)
-    return tensor.fill_(float("nan") if tensor.dtype.is_floating_point else 1 if tensor.dtype is torch.bool else 77)
+    return tensor.fill_(
+        float("nan") if tensor.dtype.is_floating_point else 1 if tensor.dtype is torch.bool else 77
+    )
 
 
 def span_within(offset: Affine, bounds: Sequence[Bound]) -> tuple[int, int]:
@@ -187,9 +214,16 @@ def span_within(offset: Affine, bounds: Sequence[Bound]) -> tuple[int, int]:
         return offset.span() if all(0 <= part.const < count for part, count in bounds) else (0, 0)
     if math.prod(v.size for v in variables) > 1 << 22:
         return offset.span()
-    at = dict(zip(variables, torch.meshgrid(*(torch.arange(v.size) for v in variables), indexing="ij")))
-    values = [sum((c * at[v] for v, c in part.terms), torch.tensor(part.const)) for part in (offset, *(part for part, _ in bounds))]
-    kept = functools.reduce(torch.logical_and, ((v >= 0) & (v < n) for v, (_, n) in zip(values[1:], bounds)))
+    at = dict(
+        zip(variables, torch.meshgrid(*(torch.arange(v.size) for v in variables), indexing="ij"))
+    )
+    values = [
+        sum((c * at[v] for v, c in part.terms), torch.tensor(part.const))
+        for part in (offset, *(part for part, _ in bounds))
+    ]
+    kept = functools.reduce(
+        torch.logical_and, ((v >= 0) & (v < n) for v, (_, n) in zip(values[1:], bounds))
+    )
     offsets, kept = torch.broadcast_tensors(values[0], kept)
     made = offsets[kept]
     return (int(made.min()), int(made.max())) if made.numel() else (0, 0)
@@ -197,14 +231,18 @@ def span_within(offset: Affine, bounds: Sequence[Bound]) -> tuple[int, int]:
 
 def out_of_bounds(kernel: Kernel) -> list[str]:
     """Loads and stores that can leave their buffer."""
-    accesses = [(i.offset, i.bounds, kernel.inputs[i.buffer]) for i in kernel.instrs if i.op == "load"]
+    accesses = [
+        (i.offset, i.bounds, kernel.inputs[i.buffer]) for i in kernel.instrs if i.op == "load"
+    ]
     accesses += [(s.offset, (), kernel.outputs[s.buffer]) for s in kernel.stores]
     found = []
     for offset, bounds, buffer in accesses:
         last = sum((size - 1) * stride for size, stride in zip(buffer.shape, buffer.strides))
         lo, hi = span_within(offset, bounds)
         if lo < 0 or hi > last:
-            found.append(f"{kernel.name}: {lo}…{hi} outside 0…{last} of {buffer.dtype}{list(buffer.shape)}")
+            found.append(
+                f"{kernel.name}: {lo}…{hi} outside 0…{last} of {buffer.dtype}{list(buffer.shape)}"
+            )
     return found
 
 
@@ -218,7 +256,13 @@ EPSILON = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 4e-3, torch
 
 
 def differences(
-    got: Any, want: Any, *, layout: bool = True, scale: float = 1.0, precision: torch.dtype | None = None, floor: float = 0.0
+    got: Any,
+    want: Any,
+    *,
+    layout: bool = True,
+    scale: float = 1.0,
+    precision: torch.dtype | None = None,
+    floor: float = 0.0,
 ) -> list[str]:
     """How two results differ, in words; empty when they agree.
 
@@ -227,19 +271,27 @@ def differences(
         floor: magnitude below which differences are seen relative to it.
     """
     a, b = leaves(got), leaves(want)
-    if len(a) != len(b) or torch.utils._pytree.tree_structure(got) != torch.utils._pytree.tree_structure(want):
-        return [f"structure {torch.utils._pytree.tree_structure(got)} != {torch.utils._pytree.tree_structure(want)}"]
+    if len(a) != len(b) or torch.utils._pytree.tree_structure(
+        got
+    ) != torch.utils._pytree.tree_structure(want):
+        return [
+            f"structure {torch.utils._pytree.tree_structure(got)} != {torch.utils._pytree.tree_structure(want)}"
+        ]
     found = []
     for n, (x, y) in enumerate(zip(a, b)):
         if not isinstance(y, torch.Tensor):
             found += [] if x == y and type(x) is type(y) else [f"#{n}: {x!r} != {y!r}"]
         elif (x.shape, x.dtype) != (y.shape, y.dtype):
             found.append(f"#{n}: {x.dtype}{list(x.shape)} != {y.dtype}{list(y.shape)}")
-        elif layout and any(a != b for a, b, size in zip(x.stride(), y.stride(), y.shape) if size > 1):
+        elif layout and any(
+            a != b for a, b, size in zip(x.stride(), y.stride(), y.shape) if size > 1
+        ):
             found.append(f"#{n}: strides {x.stride()} != {y.stride()} of {list(y.shape)}")
         elif y.dtype in EPSILON:
             epsilon = max(EPSILON[y.dtype], EPSILON[precision or y.dtype])
-            found += [f"#{n}: {text}" for text in _apart(x.double(), y.double(), epsilon * scale, floor)]
+            found += [
+                f"#{n}: {text}" for text in _apart(x.double(), y.double(), epsilon * scale, floor)
+            ]
         elif not torch.equal(x, y):
             found.append(f"#{n}: {int((x != y).sum())} of {y.numel()} differ")
     return found
@@ -254,7 +306,12 @@ def check(made: Sequence[tuple[str, Program]], *, scale: float = 1.0, strict: bo
     compiled(program for _, program in made)
     wrong = {}
     for name, program in made:
-        found = differences(program.run(), program.eager(), scale=scale, precision=None if strict else program.args[0].dtype)
+        found = differences(
+            program.run(),
+            program.eager(),
+            scale=scale,
+            precision=None if strict else program.args[0].dtype,
+        )
         found += [f"stayed a call: {op}" for op in program.externs]
         found += [text for kernel in program.kernels for text in out_of_bounds(kernel)]
         if found:
@@ -273,7 +330,11 @@ def _apart(x: torch.Tensor, y: torch.Tensor, epsilon: float, floor: float) -> li
     x, y = x[finite], y[finite]
     error = (x - y).abs() / (y.abs() + y.pow(2).mean().sqrt().clamp(max=1e3) + floor + 1e-30)
     worst = int(error.argmax())
-    return [f"{x[worst].item()} instead of {y[worst].item()}, error {error[worst].item():.1e}"] if not error[worst] <= epsilon else []
+    return (
+        [f"{x[worst].item()} instead of {y[worst].item()}, error {error[worst].item():.1e}"]
+        if not error[worst] <= epsilon
+        else []
+    )
 
 
 def run_source(source: str, name: str = "candidate") -> types.ModuleType:
@@ -302,8 +363,17 @@ def drop_in(
     model = Function(found) if function else found(*init)
     if training is not None:
         model.train(training)
-    task = Task(id="test", name="test", source=source, entry=entry, kind="function" if function else "module")
-    names = names or list(inspect.signature(found if function else model.forward).parameters)[: len(args)]
+    task = Task(
+        id="test",
+        name="test",
+        source=source,
+        entry=entry,
+        kind="function" if function else "module",
+    )
+    names = (
+        names
+        or list(inspect.signature(found if function else model.forward).parameters)[: len(args)]
+    )
     captured = trace_module(model, list(args), list(names))
     chosen = usual(captured.graph) if recipes is None else recipes
     candidate = compose(task, captured, Plan(chosen), backend)

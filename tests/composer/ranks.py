@@ -23,17 +23,49 @@ from dvk.composer.lowering.dispatch import CODEGEN_RULES, RULES
 from tests.composer.programs import Program, compiled, differences, leaves
 
 Shape = tuple[int, ...]
-ALONE: tuple[Shape, ...] = ((), (0,), (1,), (0, 3), (3, 0), (1, 1), (1, 3), (2, 0, 3), (1, 1, 1, 1), (0, 2, 3, 4))
+ALONE: tuple[Shape, ...] = (
+    (),
+    (0,),
+    (1,),
+    (0, 3),
+    (3, 0),
+    (1, 1),
+    (1, 3),
+    (2, 0, 3),
+    (1, 1, 1, 1),
+    (0, 2, 3, 4),
+)
 PAIRS: tuple[tuple[Shape, Shape], ...] = (
-    ((), ()), ((), (0,)), ((1,), ()), ((3,), ()), ((0,), (1,)), ((3, 1), (1, 0)), ((0, 1), (1, 3)), ((2, 0, 3), (3,)), ((1,), (1, 1)),
-    ((3, 0), (0, 2)), ((1, 1), (1, 1)), ((0, 3), (0, 3)), ((0, 3), (3, 2)),
-)  # fmt: skip
+    ((), ()),
+    ((), (0,)),
+    ((1,), ()),
+    ((3,), ()),
+    ((0,), (1,)),
+    ((3, 1), (1, 0)),
+    ((0, 1), (1, 3)),
+    ((2, 0, 3), (3,)),
+    ((1,), (1, 1)),
+    ((3, 0), (0, 2)),
+    ((1, 1), (1, 1)),
+    ((0, 3), (0, 3)),
+    ((0, 3), (3, 2)),
+)
 """Shapes of two tensors; further ones are like the second."""
 ONE = (("float",), ("long",), ("bool",))
 TWO = (("float",), ("float", "long"), ("bool", "float"), ("long",))
 """Types of tensors; further ones are like the last."""
 NUMBERS = {"Scalar": 2.0, "float": 0.5, "number": 2.0}
-SPECIAL = {"dim": 0, "diagonal": 0, "reduction": 0, "correction": 1, "p": 2.0, "ord": 2.0, "eps": 1e-5, "num_groups": 1, "groups": 1}
+SPECIAL = {
+    "dim": 0,
+    "diagonal": 0,
+    "reduction": 0,
+    "correction": 1,
+    "p": 2.0,
+    "ord": 2.0,
+    "eps": 1e-5,
+    "num_groups": 1,
+    "groups": 1,
+}
 """Values of arguments by name, if they have no default."""
 UNDEFINED = ("empty", "empty_like", "new_empty", "empty_strided")
 """Operators whose results are uninitialised memory."""
@@ -41,8 +73,12 @@ UNDEFINED = ("empty", "empty_like", "new_empty", "empty_strided")
 
 def tensor(shape: Shape, kind: str) -> torch.Tensor:
     """Values of both signs, indices 0, or both truth values."""
-    values = torch.linspace(-1.25, 2.0, max(torch.Size(shape).numel(), 1))[: torch.Size(shape).numel()].reshape(shape)
-    return {"float": values, "long": torch.zeros(shape, dtype=torch.int64), "bool": values > 0}[kind]
+    values = torch.linspace(-1.25, 2.0, max(torch.Size(shape).numel(), 1))[
+        : torch.Size(shape).numel()
+    ].reshape(shape)
+    return {"float": values, "long": torch.zeros(shape, dtype=torch.int64), "bool": values > 0}[
+        kind
+    ]
 
 
 def overloads(name: str) -> Iterator[Any]:
@@ -55,7 +91,9 @@ def overloads(name: str) -> Iterator[Any]:
             yield operator
 
 
-def given(operator: Any, shapes: Sequence[Shape], kinds: Sequence[str]) -> tuple[list[Any], list[torch.Tensor]] | None:
+def given(
+    operator: Any, shapes: Sequence[Shape], kinds: Sequence[str]
+) -> tuple[list[Any], list[torch.Tensor]] | None:
     """Arguments with None in place of tensors, and the tensors; None if one cannot be generated."""
     args: list[Any] = []
     tensors: list[torch.Tensor] = []
@@ -86,7 +124,13 @@ def given(operator: Any, shapes: Sequence[Shape], kinds: Sequence[str]) -> tuple
         elif text == "bool":
             args.append(True)
         elif text.startswith("List[int]"):
-            args.append(list(shapes[0]) if "size" in name or "shape" in name else [0] if "dim" in name else [1])
+            args.append(
+                list(shapes[0])
+                if "size" in name or "shape" in name
+                else [0]
+                if "dim" in name
+                else [1]
+            )
         else:
             return None
     return (args, tensors) if tensors else None
@@ -101,20 +145,28 @@ def cases(name: str) -> Iterator[list[Call]]:
     for operator in overloads(name):
         count = sum("Tensor" in str(a.type) for a in operator._schema.arguments)
         shapes: Sequence[Sequence[Shape]] = [(s,) for s in ALONE] if count < 2 else PAIRS
-        for kinds in (ONE if count < 2 else TWO):
-            found = [call for shape in shapes if (call := _call(operator, shape, kinds)) is not None]
+        for kinds in ONE if count < 2 else TWO:
+            found = [
+                call for shape in shapes if (call := _call(operator, shape, kinds)) is not None
+            ]
             if found:
                 yield found
 
 
 def _call(operator: Any, shapes: Sequence[Shape], kinds: Sequence[str]) -> Call | None:
     made = given(operator, shapes, kinds)
-    if made is None or (operator.name().startswith("aten::binary_cross_entropy") and len({*shapes}) > 1):
+    if made is None or (
+        operator.name().startswith("aten::binary_cross_entropy") and len({*shapes}) > 1
+    ):
         return None  # eager reads beyond a target with fewer elements
     function = _called(operator, *made)
     try:
         with FakeTensorMode() as fake:
-            shape = [r.shape for r in leaves(function(*map(fake.from_tensor, made[1]))) if isinstance(r, torch.Tensor)]
+            shape = [
+                r.shape
+                for r in leaves(function(*map(fake.from_tensor, made[1])))
+                if isinstance(r, torch.Tensor)
+            ]
         if [r.shape for r in leaves(function(*made[1])) if isinstance(r, torch.Tensor)] != shape:
             return None  # some operators read beyond their operands
     except Exception:  # noqa: BLE001 - what eager or capture's tensors refuse is no case
@@ -170,7 +222,9 @@ def together(calls: Sequence[Call]) -> Program:
         left = iter(tensors)
         return tuple(function(*itertools.islice(left, count)) for function, count in functions)
 
-    return Program(every, *(tensor for _, _, tensors in calls for tensor in tensors), recipes=_every)
+    return Program(
+        every, *(tensor for _, _, tensors in calls for tensor in tensors), recipes=_every
+    )
 
 
 def _every(graph: Any) -> tuple[str, ...]:

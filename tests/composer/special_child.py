@@ -23,12 +23,18 @@ def problems(case: Case, device: str, most: int) -> list[str]:
     numbers = program.distinct()[:most]
     expected = case.function(*args)
     found = [(number, wrong(program.run(nth(number)), expected, case)) for number in numbers]
-    return [f"{[nth(number)(k) for k in program.kernels.values()]}: {text}" for number, text in found if text]
+    return [
+        f"{[nth(number)(k) for k in program.kernels.values()]}: {text}"
+        for number, text in found
+        if text
+    ]
 
 
 def run(device: str) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    for name, case in (for_gpu(exact_division=False) if device == "cuda" else few_for_kernels()).items():
+    for name, case in (
+        for_gpu(exact_division=False) if device == "cuda" else few_for_kernels()
+    ).items():
         try:
             found = problems(case, device, 6 if device == "cuda" else 99)
         except Exception as error:  # noqa: BLE001 - any failure of generated code belongs to its case

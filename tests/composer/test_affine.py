@@ -8,7 +8,15 @@ import random
 
 import pytest
 
-from dvk.composer.ir.affine import Affine, Var, contiguous_strides, delinearize, linearize, radix, refine
+from dvk.composer.ir.affine import (
+    Affine,
+    Var,
+    contiguous_strides,
+    delinearize,
+    linearize,
+    radix,
+    refine,
+)
 
 
 def value(expression: Affine, at: dict[Var, int]) -> int:
@@ -20,7 +28,9 @@ def points(variables: list[Var]) -> list[dict[Var, int]]:
 
 
 def row_major(variables: list[Var]) -> Affine:
-    return linearize(tuple(Affine.of(v) for v in variables), contiguous_strides(v.size for v in variables))
+    return linearize(
+        tuple(Affine.of(v) for v in variables), contiguous_strides(v.size for v in variables)
+    )
 
 
 def test_terms_that_cannot_change_the_value_are_dropped() -> None:
@@ -42,7 +52,9 @@ def test_variables_of_one_size_are_different() -> None:
 def test_divmod_is_exact_or_refused(seed: int) -> None:
     rng = random.Random(seed)
     variables = [Var(rng.randint(2, 4)) for _ in range(3)]
-    expression = Affine.build({v: rng.choice([-3, 1, 2, 4, 6, 12]) for v in variables}, rng.randint(-4, 12))
+    expression = Affine.build(
+        {v: rng.choice([-3, 1, 2, 4, 6, 12]) for v in variables}, rng.randint(-4, 12)
+    )
     divisor = rng.choice([2, 3, 4, 12])
     split = expression.divmod_by(divisor)
     for at in points(variables) if split else []:
@@ -115,10 +127,16 @@ def test_refine_keeps_both_enumerations(left: list[int], right: list[int]) -> No
     assert found is not None
     common, from_left, from_right = found
     assert math.prod(v.size for v in common) == math.prod(left)
-    assert row_major(a).substitute(from_left) == row_major(common) == row_major(b).substitute(from_right)
+    assert (
+        row_major(a).substitute(from_left)
+        == row_major(common)
+        == row_major(b).substitute(from_right)
+    )
 
 
-@pytest.mark.parametrize("left,right", [([4, 3], [6, 2]), ([12], [5]), ([2, 3], [6, 2]), ([3, 2], [2, 3]), ([4], [])])
+@pytest.mark.parametrize(
+    "left,right", [([4, 3], [6, 2]), ([12], [5]), ([2, 3], [6, 2]), ([3, 2], [2, 3]), ([4], [])]
+)
 def test_refine_refuses_factors_that_do_not_nest(left: list[int], right: list[int]) -> None:
     assert refine([Var(s) for s in left], [Var(s) for s in right]) is None
 
@@ -126,4 +144,9 @@ def test_refine_refuses_factors_that_do_not_nest(left: list[int], right: list[in
 def test_refine_keeps_variables_that_both_sides_already_share() -> None:
     shared = Var(4)
     found = refine([Var(3), shared], [Var(3), shared])
-    assert found is not None and found[0][-1] is shared and shared not in found[1] and shared not in found[2]
+    assert (
+        found is not None
+        and found[0][-1] is shared
+        and shared not in found[1]
+        and shared not in found[2]
+    )

@@ -33,7 +33,18 @@ def ties(*shape: int) -> torch.Tensor:
     return torch.randint(-3, 4, shape).float()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int8, torch.uint8, torch.int16])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.int32,
+        torch.int8,
+        torch.uint8,
+        torch.int16,
+    ],
+)
 def test_every_form_along_every_dimension_with_ties(dtype: torch.dtype) -> None:
     x = ties(3, 5, 7).abs() if dtype is torch.uint8 else ties(3, 5, 7)
     check([("ties", Program(along, x.to(dtype)))])
@@ -48,9 +59,18 @@ def test_nan_wins_infinities_and_zeros_of_both_signs() -> None:
 
 
 def test_layouts_and_sizes() -> None:
-    made: Made = [("long", Program(lambda x: (x.argmax(1), x.argmin()), ties(2, 70_001))), ("one", Program(along, ties(1, 1)))]
-    made += [("transposed", Program(along, ties(4, 3, 2).permute(2, 1, 0))), ("tall", Program(along, ties(3000, 3)))]
-    made += [("sliced", Program(along, ties(4, 6, 5)[::2, 1:])), ("vector", Program(along, ties(900)))]
+    made: Made = [
+        ("long", Program(lambda x: (x.argmax(1), x.argmin()), ties(2, 70_001))),
+        ("one", Program(along, ties(1, 1))),
+    ]
+    made += [
+        ("transposed", Program(along, ties(4, 3, 2).permute(2, 1, 0))),
+        ("tall", Program(along, ties(3000, 3))),
+    ]
+    made += [
+        ("sliced", Program(along, ties(4, 6, 5)[::2, 1:])),
+        ("vector", Program(along, ties(900))),
+    ]
     check(made)
 
 

@@ -16,7 +16,7 @@ from tests.composer.programs import drop_in
 
 FILE = Path(__file__).with_name("torch_backend.py")
 NAME = f"{FILE}:Torch"
-MODEL = '''
+MODEL = """
 import torch
 from torch import nn
 
@@ -37,13 +37,15 @@ def get_inputs():
 
 def get_init_inputs():
     return []
-'''
+"""
 
 
 def test_its_kernels_compute_what_the_module_does() -> None:
     backends.add(NAME)
     inputs = torch.randn(48, 32), torch.rand(48, 32) < 0.5
-    module, original, made = drop_in(MODEL, *inputs, recipes=("fuse_pointwise", "fuse_rowwise"), backend=NAME)
+    module, original, made = drop_in(
+        MODEL, *inputs, recipes=("fuse_pointwise", "fuse_rowwise"), backend=NAME
+    )
     assert made.backend == NAME and "def run_k0(" in made.source
     model = module.ModelNew().eval()
     model.load_state_dict(original.state_dict())
@@ -74,6 +76,13 @@ def test_optimize_and_verify_take_it(tmp_path: Path) -> None:
     words = ("optimize", "model.py", "--backend", NAME, "--budget-s", "5", "--out", "run", "--json")
     done = warm.dvk(*words, cwd=tmp_path, exits=None, env=env)
     assert done.returncode in (0, 1), done.stderr
-    episode = json.loads(next((tmp_path / "run" / "episodes").glob("*.jsonl")).read_text().splitlines()[0])
-    verdicts = [turn["verdict"] for trace in episode["traces"] for turn in trace["turns"] if turn["candidate"]["backend"] == NAME]
+    episode = json.loads(
+        next((tmp_path / "run" / "episodes").glob("*.jsonl")).read_text().splitlines()[0]
+    )
+    verdicts = [
+        turn["verdict"]
+        for trace in episode["traces"]
+        for turn in trace["turns"]
+        if turn["candidate"]["backend"] == NAME
+    ]
     assert any(verdict["status"] == "ok" for verdict in verdicts)

@@ -39,7 +39,11 @@ class Held(nn.Module):
         self.unused = nn.Parameter(torch.ones(3))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.blocks[0](x) * self.scale * self.hidden + self.mask + torch.tensor([1.0, 2.0, float("inf"), 4.0]) * torch.tensor(2.0)
+        return (
+            self.blocks[0](x) * self.scale * self.hidden
+            + self.mask
+            + torch.tensor([1.0, 2.0, float("inf"), 4.0]) * torch.tensor(2.0)
+        )
 
 
 def test_weights_buffers_and_constants_keep_their_paths() -> None:
@@ -53,7 +57,9 @@ def test_weights_buffers_and_constants_keep_their_paths() -> None:
         "hidden": "buffer",
         "mask": "const",
     }
-    literals = [n.kwargs["data"] for n in captured.graph.nodes if n.op == "const" and n.target is None]
+    literals = [
+        n.kwargs["data"] for n in captured.graph.nodes if n.op == "const" and n.target is None
+    ]
     assert literals == [[1.0, 2.0, {"float": "inf"}, 4.0], 2.0]
 
 
@@ -66,7 +72,10 @@ def test_shapes_dtypes_and_strides_are_recorded() -> None:
 def test_a_captured_graph_survives_json() -> None:
     captured = capture(Held(), torch.randn(2, 4))
     again = CapturedGraph.model_validate(json.loads(json.dumps(captured.model_dump(mode="json"))))
-    assert again.graph.listing() == captured.graph.listing() and again.config_hash == captured.config_hash
+    assert (
+        again.graph.listing() == captured.graph.listing()
+        and again.config_hash == captured.config_hash
+    )
 
 
 def test_equal_modules_have_equal_listings() -> None:
@@ -75,8 +84,15 @@ def test_equal_modules_have_equal_listings() -> None:
 
 
 def test_plain_arguments_are_baked_in() -> None:
-    captured = trace_module(Function(lambda x, k, flag: x * k if flag else x), [torch.randn(3), 2.5, True], ["x", "k", "flag"])
-    assert captured.arguments == ("x", "k", "flag") and captured.constants == {"k": 2.5, "flag": True}
+    captured = trace_module(
+        Function(lambda x, k, flag: x * k if flag else x),
+        [torch.randn(3), 2.5, True],
+        ["x", "k", "flag"],
+    )
+    assert captured.arguments == ("x", "k", "flag") and captured.constants == {
+        "k": 2.5,
+        "flag": True,
+    }
     assert [n.target for n in captured.graph.nodes if n.op == "input"] == ["x"]
 
 
@@ -198,7 +214,9 @@ def in_place_programs() -> dict[str, Program]:
 
 
 @pytest.mark.parametrize("name", IN_PLACE)
-def test_in_place_operations_keep_their_meaning(in_place_programs: dict[str, Program], name: str) -> None:
+def test_in_place_operations_keep_their_meaning(
+    in_place_programs: dict[str, Program], name: str
+) -> None:
     program = in_place_programs[name]
     for _ in range(2):
         mine, theirs = (torch.arange(16.0).view(4, 4).sub(6).div(3) for _ in range(2))
@@ -209,7 +227,13 @@ def test_in_place_operations_keep_their_meaning(in_place_programs: dict[str, Pro
 def test_in_place_on_a_temporary_becomes_an_ordinary_operator() -> None:
     assert [op for op in operators(capture(fresh, torch.randn(4, 4))) if op.endswith("_")] == []
     assert "add_" in operators(capture(alias_read_later, torch.randn(4, 4)))
-    assert operators(capture(write_through_an_alias_of_an_input, torch.randn(4, 4))) == ["view", "mul_", "add_", "mul_", "mul"]
+    assert operators(capture(write_through_an_alias_of_an_input, torch.randn(4, 4))) == [
+        "view",
+        "mul_",
+        "add_",
+        "mul_",
+        "mul",
+    ]
 
 
 class Norms(nn.Module):
@@ -238,9 +262,16 @@ def test_buffers_are_read_and_written_in_program_order() -> None:
 def test_running_statistics_count_as_written() -> None:
     graph = capture(Norms(), torch.randn(6, 4)).graph
     paths = {n.name: n.target for n in graph.nodes}
-    stats = {paths[name] for node in graph.nodes for name in written(node) if node.op.startswith("aten.batch_norm")}
+    stats = {
+        paths[name]
+        for node in graph.nodes
+        for name in written(node)
+        if node.op.startswith("aten.batch_norm")
+    }
     assert stats == {"norm.running_mean", "norm.running_var"}
-    assert {"aten.batch_norm.default", "aten.add_.Tensor"} <= {n.op for n in graph.nodes if n.name in pinned(graph)}
+    assert {"aten.batch_norm.default", "aten.add_.Tensor"} <= {
+        n.op for n in graph.nodes if n.name in pinned(graph)
+    }
     assert pinned(capture(Norms().eval().norm, torch.randn(6, 4)).graph) == set()
 
 
@@ -287,11 +318,27 @@ def hooked() -> nn.Module:
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], tuple[Any, ...], str]] = {
-    "a detour": (lambda: Function(lambda x: torch.from_numpy(x.numpy())), (torch.randn(3),), r"test_capture.py, line \d+"),
-    "a large literal": (lambda: Function(lambda x: x + torch.tensor([0.5] * 300)), (torch.randn(300),), "300 elements"),
+    "a detour": (
+        lambda: Function(lambda x: torch.from_numpy(x.numpy())),
+        (torch.randn(3),),
+        r"test_capture.py, line \d+",
+    ),
+    "a large literal": (
+        lambda: Function(lambda x: x + torch.tensor([0.5] * 300)),
+        (torch.randn(300),),
+        "300 elements",
+    ),
     "an object as an input": (lambda: Function(lambda x: x), (object(),), "input `x0` is a object"),
-    "a local class": (lambda: Function(lambda x: type("Local", (), {})()), (torch.randn(3),), "no name"),
-    "an exception": (lambda: Function(lambda x: x.no_such_method()), (torch.randn(3),), "no_such_method"),
+    "a local class": (
+        lambda: Function(lambda x: type("Local", (), {})()),
+        (torch.randn(3),),
+        "no name",
+    ),
+    "an exception": (
+        lambda: Function(lambda x: x.no_such_method()),
+        (torch.randn(3),),
+        "no_such_method",
+    ),
 }
 
 
@@ -317,7 +364,9 @@ def test_capture_runs_the_users_file_in_a_child(tmp_path: Any) -> None:
     captured = capture_task(task, Limits())
     assert operators(captured) == ["relu", "add"] and captured.arguments == ("x",)
     with pytest.raises(CannotCompose):
-        source = task.source.replace("return torch.relu(x) + 1", "return torch.from_numpy(x.numpy())")
+        source = task.source.replace(
+            "return torch.relu(x) + 1", "return torch.from_numpy(x.numpy())"
+        )
         capture_task(task.model_copy(update={"source": source}), Limits())
 
 
@@ -337,7 +386,10 @@ def test_a_function_that_looks_at_values_only_to_raise_gives_nan_instead() -> No
     module, model, candidate = drop_in(LIKELIHOOD, mean, target, var)
     ours = module.ModelNew().eval()
     with torch.no_grad():
-        assert torch.allclose(ours(mean, target, var), model(mean, target, var), atol=1e-6) and "1 fused kernel" in candidate.source
+        assert (
+            torch.allclose(ours(mean, target, var), model(mean, target, var), atol=1e-6)
+            and "1 fused kernel" in candidate.source
+        )
         var[3, 5] = -1.0
         with pytest.raises(ValueError, match="negative"):
             model(mean, target, var)
@@ -345,5 +397,7 @@ def test_a_function_that_looks_at_values_only_to_raise_gives_nan_instead() -> No
 
 
 def test_writes_into_a_given_tensor_are_captured_unchanged() -> None:
-    made = capture(lambda a, b, c: torch.outer(a, b, out=c), torch.randn(3), torch.randn(4), torch.empty(3, 4))
+    made = capture(
+        lambda a, b, c: torch.outer(a, b, out=c), torch.randn(3), torch.randn(4), torch.empty(3, 4)
+    )
     assert "aten.outer.out" in [node.op for node in made.graph.nodes]

@@ -30,20 +30,45 @@ class Transposed(nn.Module):
     def __init__(self, rng: random.Random):
         super().__init__()
         dims = rng.choice((1, 2, 2, 2, 3))
-        channels, groups, outputs = rng.choice(((1, rng.randint(2, 6), rng.randint(1, 3)), (rng.randint(1, 9), 1, rng.randint(1, 9)),
-                                                (rng.randint(1, 3), rng.randint(2, 3), rng.randint(1, 4))))
-        size, stride = [rng.randint(1, 5) for _ in range(dims)], [rng.choice((1, 2, 2, 3, 4)) for _ in range(dims)]
-        gap = [rng.choice((1, 2, 3)) if s == 1 or k == 1 else 1 for k, s in zip(size, stride, strict=True)]
+        channels, groups, outputs = rng.choice(
+            (
+                (1, rng.randint(2, 6), rng.randint(1, 3)),
+                (rng.randint(1, 9), 1, rng.randint(1, 9)),
+                (rng.randint(1, 3), rng.randint(2, 3), rng.randint(1, 4)),
+            )
+        )
+        size, stride = (
+            [rng.randint(1, 5) for _ in range(dims)],
+            [rng.choice((1, 2, 2, 3, 4)) for _ in range(dims)],
+        )
+        gap = [
+            rng.choice((1, 2, 3)) if s == 1 or k == 1 else 1
+            for k, s in zip(size, stride, strict=True)
+        ]
         padding = []
         for k, s, d in zip(size, stride, gap, strict=True):
             most = d * (k - 1) if s == 1 else s * (-(-k // s) - 1)
-            padding.append(rng.choice([p for p in range(most + s) if p // s * s <= most and 2 * p % s == 0]))
+            padding.append(
+                rng.choice([p for p in range(most + s) if p // s * s <= most and 2 * p % s == 0])
+            )
         more = [rng.randint(0, max(s, d) - 1) for s, d in zip(stride, gap, strict=True)]
         length = [rng.randint(3, 5 if dims == 3 else 20) for _ in range(dims)]
-        length = [max(n, (2 * p + s) // s + 1) for n, p, s in zip(length, padding, stride, strict=True)]
+        length = [
+            max(n, (2 * p + s) // s + 1) for n, p, s in zip(length, padding, stride, strict=True)
+        ]
         kind = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)[dims - 1]
         bias = rng.random() < 0.5
-        self.conv = kind(channels * groups, outputs * groups, size, stride, padding, more, groups, bias=bias, dilation=gap)
+        self.conv = kind(
+            channels * groups,
+            outputs * groups,
+            size,
+            stride,
+            padding,
+            more,
+            groups,
+            bias=bias,
+            dilation=gap,
+        )
         self.before, self.behind = rng.choice(list(Drawn.BEFORE)), rng.choice(list(Drawn.BEHIND))
         self.scale = nn.Parameter(randn(outputs * groups, *(1 for _ in range(dims))))
         many = [] if rng.random() < 0.1 else [rng.randint(1, 3)]
@@ -55,13 +80,19 @@ class Transposed(nn.Module):
         return Drawn.BEHIND[self.behind](self.conv(Drawn.BEFORE[self.before](x)) * self.scale)
 
     def __str__(self) -> str:
-        return f"{self.before} → {self.conv} → {self.behind} of {list(self.x.shape)} {self.x.stride()}"
+        return (
+            f"{self.before} → {self.conv} → {self.behind} of {list(self.x.shape)} {self.x.stride()}"
+        )
 
 
 def test_random_ones_agree_with_torch() -> None:
     made = drawn(5, 16, Transposed)
     check(made)
-    assert {s.get("form") for p in made.values() for s in p.schedules.values()} >= {"direct", "outer", None}
+    assert {s.get("form") for p in made.values() for s in p.schedules.values()} >= {
+        "direct",
+        "outer",
+        None,
+    }
 
 
 @pytest.mark.slow
@@ -88,7 +119,9 @@ def block(name: str) -> Program:
     return own(nn.Sequential(nn.ReLU(), conv, nn.Hardswish()).eval(), randn(shape))
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in ALIKE else n for n in BLOCKS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in ALIKE else n for n in BLOCKS]
+)
 def test_every_schedule_of_a_block_agrees_and_is_one_kernel(name: str) -> None:
     first = block(name)
     (kernel,) = first.kernels
@@ -99,10 +132,15 @@ def test_every_schedule_of_a_block_agrees_and_is_one_kernel(name: str) -> None:
 
 
 def test_the_form_has_phases_next_to_the_window() -> None:
-    doubled, half = direct_form(block("doubled").kernels[0]), direct_form(block("odd window").kernels[0])
+    doubled, half = (
+        direct_form(block("doubled").kernels[0]),
+        direct_form(block("odd window").kernels[0]),
+    )
     assert doubled is not None and half is not None and half.band is not None
     assert (doubled.lane.var.size, doubled.lane.places, doubled.num_free) == (40, 1, 12)
-    assert doubled.outputs is not None and doubled.outputs.size == 2, "both phases of a row share what is loaded"
+    assert doubled.outputs is not None and doubled.outputs.size == 2, (
+        "both phases of a row share what is loaded"
+    )
     assert (half.lane.var.size, half.lane.places, half.band.places, half.num_free) == (17, 2, 2, 5)
     names = {name: class_of(block(name).kernels[0]) for name in BLOCKS}
     assert all("convolution" in text for text in names.values())
@@ -112,7 +150,11 @@ def test_types_layouts_and_neighbours() -> None:
     x, w, dw = randn(2, 6, 7, 9), randn(6, 5, 4, 4), randn(6, 1, 3, 3)
 
     def forward(x: torch.Tensor, w: torch.Tensor, dw: torch.Tensor) -> Any:
-        return F.conv_transpose2d(x, w, None, 2, 1) * 2, F.conv_transpose2d(x, dw, None, 2, 1, 1, 6), F.conv_transpose2d(x, w[..., :1, :1])
+        return (
+            F.conv_transpose2d(x, w, None, 2, 1) * 2,
+            F.conv_transpose2d(x, dw, None, 2, 1, 1, 6),
+            F.conv_transpose2d(x, w[..., :1, :1]),
+        )
 
     def crossed(x: torch.Tensor, w: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.cat([torch.relu(F.conv_transpose2d(x, w, None, 2, 1)), y], 1).sum(1)
@@ -120,13 +162,27 @@ def test_types_layouts_and_neighbours() -> None:
     made = {str(kind): own(forward, *(v.to(kind) for v in (x, w, dw))) for kind in FLOATS}
     made["channels last"] = own(forward, x.to(memory_format=torch.channels_last), w, dw)
     made["expanded"] = own(forward, randn(2, 6, 1, 9).expand(2, 6, 7, 9), w, dw)
-    made["a slice of the result"] = own(lambda x, w: F.conv_transpose2d(x, w, None, 2, 1)[:, :3, :, :-1].tanh(), x, w)
-    made["a residual"] = own(lambda x, w, y: F.conv_transpose2d(x, w, None, 2, 1) + y, x, w, randn(2, 5, 14, 18))
-    made["one of another"] = own(lambda x, w, v: F.conv_transpose2d(F.conv_transpose2d(x, w, None, 2, 1).relu(), v, None, 2), x, w,
-                                 randn(5, 3, 2, 2))
-    made["a convolution of it"] = own(lambda x, w, v: F.conv2d(F.conv_transpose2d(x, w, None, 2, 1), v, None, 1, 1, 1, 5), x, w,
-                                      randn(5, 1, 3, 3))
-    made["cut off"] = own(lambda x, w: F.conv_transpose2d(x, w, None, 2, 1), x, dw.repeat(1, 4, 1, 1))
+    made["a slice of the result"] = own(
+        lambda x, w: F.conv_transpose2d(x, w, None, 2, 1)[:, :3, :, :-1].tanh(), x, w
+    )
+    made["a residual"] = own(
+        lambda x, w, y: F.conv_transpose2d(x, w, None, 2, 1) + y, x, w, randn(2, 5, 14, 18)
+    )
+    made["one of another"] = own(
+        lambda x, w, v: F.conv_transpose2d(F.conv_transpose2d(x, w, None, 2, 1).relu(), v, None, 2),
+        x,
+        w,
+        randn(5, 3, 2, 2),
+    )
+    made["a convolution of it"] = own(
+        lambda x, w, v: F.conv2d(F.conv_transpose2d(x, w, None, 2, 1), v, None, 1, 1, 1, 5),
+        x,
+        w,
+        randn(5, 1, 3, 3),
+    )
+    made["cut off"] = own(
+        lambda x, w: F.conv_transpose2d(x, w, None, 2, 1), x, dw.repeat(1, 4, 1, 1)
+    )
     check(made)
     check({"a concatenation": own(crossed, x, w, randn(2, 3, 14, 18))}, left=("aten.cat.default",))
 
@@ -138,7 +194,9 @@ LEFT: dict[str, nn.Module] = {
 }
 
 
-def test_nothing_leaves_torch_without_the_recipe_and_texts_that_a_model_learns_have_none_of_it() -> None:
+def test_nothing_leaves_torch_without_the_recipe_and_texts_that_a_model_learns_have_none_of_it() -> (
+    None
+):
     x = randn(1, 4, 9, 9)
     for name, conv in {"covered": nn.ConvTranspose2d(4, 4, 2, 2), **LEFT}.items():
         captured = capture(nn.Sequential(conv, nn.ReLU()).eval(), x)
@@ -146,5 +204,7 @@ def test_nothing_leaves_torch_without_the_recipe_and_texts_that_a_model_learns_h
         assert (TRANSPOSED in names) is (name == "covered"), name
         assert TRANSPOSED not in applicable(captured.graph, "cuda", "cuda")
         without = fuse(TASK, captured, tuple(n for n in names if n != TRANSPOSED))
-        assert [p.op for p in without.part.users if p.kind == "extern"] == ["aten.conv_transpose2d.input"]
+        assert [p.op for p in without.part.users if p.kind == "extern"] == [
+            "aten.conv_transpose2d.input"
+        ]
         assert not any(set(words) & set(OWN_FAMILIES) for words in structures(captured, "cpp"))

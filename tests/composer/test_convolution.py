@@ -27,7 +27,11 @@ NAN, INF = float("nan"), float("inf")
 def test_random_convolutions_agree_with_torch() -> None:
     made = drawn(3, 16)
     check(made)
-    assert {s.get("form") for p in made.values() for s in p.schedules.values()} >= {"direct", "outer", None}
+    assert {s.get("form") for p in made.values() for s in p.schedules.values()} >= {
+        "direct",
+        "outer",
+        None,
+    }
 
 
 @pytest.mark.slow
@@ -53,28 +57,45 @@ ALIKE = {"depthwise", "depthwise, wide and low", "depthwise, causal", "patches"}
 
 def block(name: str) -> Program:
     conv, shape = BLOCKS[name]
-    norm: nn.Module = nn.BatchNorm2d(conv.out_channels) if len(shape) == 4 else nn.BatchNorm1d(conv.out_channels)
+    norm: nn.Module = (
+        nn.BatchNorm2d(conv.out_channels) if len(shape) == 4 else nn.BatchNorm1d(conv.out_channels)
+    )
     for value in (*norm.parameters(), norm.running_mean, norm.running_var):
         nn.init.uniform_(value, 0.5, 2.0)
     return own(nn.Sequential(nn.ReLU(), conv, norm, nn.Hardswish()).eval(), randn(shape))
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in ALIKE else n for n in BLOCKS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in ALIKE else n for n in BLOCKS]
+)
 def test_every_schedule_of_a_block_agrees_and_is_one_kernel(name: str) -> None:
     first = block(name)
     *before, kernel = first.kernels
-    assert len(before) == ("large" in name), "what every element would be made for hundreds of times is made once"
+    assert len(before) == ("large" in name), (
+        "what every element would be made for hundreds of times is made once"
+    )
     assert kernel.family == ("window" if name.startswith("depthwise") else "product")
     options = cpp.schedules(kernel)
     assert options[0]["form"] == "direct"
-    check({f"{o}": first.under(lambda k, o=o: o if k.family == kernel.family else cpp.default_schedule(k)) for o in options})
+    check(
+        {
+            f"{o}": first.under(
+                lambda k, o=o: o if k.family == kernel.family else cpp.default_schedule(k)
+            )
+            for o in options
+        }
+    )
 
 
 def test_types_layouts_and_special_values() -> None:
     x, w, stem = randn(2, 6, 9, 10), randn(6, 1, 3, 3), randn(5, 3, 3, 3)
 
     def forward(x: torch.Tensor, w: torch.Tensor, stem: torch.Tensor) -> Any:
-        return F.conv2d(x, w, None, 1, 1, 1, 6) * 2, F.conv2d(x[:, :3], stem, None, 2, 1), F.conv2d(x, w.expand(6, 6, 3, 3)[..., :1, :1])
+        return (
+            F.conv2d(x, w, None, 1, 1, 1, 6) * 2,
+            F.conv2d(x[:, :3], stem, None, 2, 1),
+            F.conv2d(x, w.expand(6, 6, 3, 3)[..., :1, :1]),
+        )
 
     odd = x.clone()
     odd[0, 0, 0, 0], odd[0, 1, 3, 4], odd[1, 2, -1, -1] = NAN, INF, -INF
@@ -82,8 +103,12 @@ def test_types_layouts_and_special_values() -> None:
     made["special"] = own(forward, odd, w, stem)
     made["channels last"] = own(forward, x.to(memory_format=torch.channels_last), w, stem)
     wide = randn(2, 6, 9, 20)
-    made["doubles behind"] = own(lambda x, w: F.conv2d(x, w, None, 1, 1, 1, 6).double() * 2, wide, w)
-    made["a residual of doubles"] = own(lambda x, p, d: F.conv2d(x, p) + d, wide, randn(8, 6, 1, 1), randn(2, 8, 9, 20).double())
+    made["doubles behind"] = own(
+        lambda x, w: F.conv2d(x, w, None, 1, 1, 1, 6).double() * 2, wide, w
+    )
+    made["a residual of doubles"] = own(
+        lambda x, p, d: F.conv2d(x, p) + d, wide, randn(8, 6, 1, 1), randn(2, 8, 9, 20).double()
+    )
     made["expanded"] = own(forward, randn(2, 6, 1, 10).expand(2, 6, 9, 10), w, stem)
     check(made)
 
@@ -92,19 +117,37 @@ def test_neighbours_share_the_kernel_or_stay_separate() -> None:
     x, w, p = randn(2, 6, 8, 8), randn(6, 1, 3, 3), randn(10, 6, 1, 1)
     fused = {
         "a residual": own(lambda x, w: x + F.conv2d(x, w, None, 1, 1, 1, 6), x, w),
-        "padding of another number": own(lambda x, w: F.conv2d(F.pad(x, (1, 1, 1, 1), value=2.0), w, None, 1, 1, 1, 6), x, w),
-        "a slice of the result": own(lambda x, w: F.conv2d(x, w, None, 1, 3, 1, 6)[:, :, :, :-1].tanh(), x, w),
-        "a shuffle of channels": own(lambda x, p: F.relu(F.conv2d(x, p)).view(2, 2, 5, 8, 8).transpose(1, 2).reshape(2, 10, 8, 8), x, p),
-        "one place of one channel": own(lambda x, w: torch.relu(F.conv2d(x, w[:, :, :1, :1], None, 1, 0, 1, 6)), x, w),
+        "padding of another number": own(
+            lambda x, w: F.conv2d(F.pad(x, (1, 1, 1, 1), value=2.0), w, None, 1, 1, 1, 6), x, w
+        ),
+        "a slice of the result": own(
+            lambda x, w: F.conv2d(x, w, None, 1, 3, 1, 6)[:, :, :, :-1].tanh(), x, w
+        ),
+        "a shuffle of channels": own(
+            lambda x, p: (
+                F.relu(F.conv2d(x, p)).view(2, 2, 5, 8, 8).transpose(1, 2).reshape(2, 10, 8, 8)
+            ),
+            x,
+            p,
+        ),
+        "one place of one channel": own(
+            lambda x, w: torch.relu(F.conv2d(x, w[:, :, :1, :1], None, 1, 0, 1, 6)), x, w
+        ),
     }
     check(fused)
     assert {name: len(p.kernels) for name, p in fused.items()} == dict.fromkeys(fused, 1)
     apart = {
-        "inverted bottleneck": own(lambda x, w, p: F.conv2d(F.relu6(F.conv2d(F.relu6(x), w, None, 1, 1, 1, 6)), p), x, w, p),
-        "costly work before overlapping windows": own(lambda x, w: F.conv2d(F.gelu(x), w, None, 1, 1, 1, 6), x, w),
+        "inverted bottleneck": own(
+            lambda x, w, p: F.conv2d(F.relu6(F.conv2d(F.relu6(x), w, None, 1, 1, 1, 6)), p), x, w, p
+        ),
+        "costly work before overlapping windows": own(
+            lambda x, w: F.conv2d(F.gelu(x), w, None, 1, 1, 1, 6), x, w
+        ),
         "a pool": own(lambda x, w: F.max_pool2d(F.conv2d(x, w, None, 1, 1, 1, 6), 2), x, w),
         "a norm": own(lambda x, p: F.group_norm(F.conv2d(x, p), 2), x, p),
-        "one of another": own(lambda x, w: F.conv2d(F.conv2d(x, w, None, 1, 1, 1, 6), w, None, 1, 1, 1, 6), x, w),
+        "one of another": own(
+            lambda x, w: F.conv2d(F.conv2d(x, w, None, 1, 1, 1, 6), w, None, 1, 1, 1, 6), x, w
+        ),
     }
     check(apart)
     assert {name: len(p.kernels) for name, p in apart.items()} == dict.fromkeys(apart, 2)
@@ -130,26 +173,53 @@ def test_kernels_of_other_layouts_are_not_tuned_as_one() -> None:
 def test_the_form_names_the_window_variables() -> None:
     form = direct_form(block("stem").kernels[0])
     assert form is not None and form.band is not None and form.outputs is not None
-    assert (form.lane.stride, form.lane.dilation, form.lane.places) == (2, 1, 7) == (form.band.stride, form.band.dilation, form.band.places)
+    assert (
+        (form.lane.stride, form.lane.dilation, form.lane.places)
+        == (2, 1, 7)
+        == (form.band.stride, form.band.dilation, form.band.places)
+    )
     assert (form.outputs.size, form.num_free, [v.size for v in form.outer]) == (16, 3, [2])
     point = direct_form(block("pointwise").kernels[0])
-    assert point is not None and point.band is None and (point.lane.places, point.lane.var.size, point.num_free) == (1, 9 * 13, 40)
-    turned = own(lambda x, w: F.conv2d(x, w, None, 1, 1, 1, 6), randn(2, 6, 8, 8).to(memory_format=torch.channels_last), randn(6, 1, 3, 3))
+    assert (
+        point is not None
+        and point.band is None
+        and (point.lane.places, point.lane.var.size, point.num_free) == (1, 9 * 13, 40)
+    )
+    turned = own(
+        lambda x, w: F.conv2d(x, w, None, 1, 1, 1, 6),
+        randn(2, 6, 8, 8).to(memory_format=torch.channels_last),
+        randn(6, 1, 3, 3),
+    )
     assert direct_form(turned.kernels[0]) is None, "channels walk memory fastest"
     names = {name: class_of(block(name).kernels[0]) for name in ("depthwise", "stem", "pointwise")}
     assert len(set(names.values())) == 3 and all("convolution" in text for text in names.values())
 
 
-def test_nothing_leaves_torch_without_the_recipes_and_texts_that_a_model_learns_have_none_of_it() -> None:
+def test_nothing_leaves_torch_without_the_recipes_and_texts_that_a_model_learns_have_none_of_it() -> (
+    None
+):
     x = randn(1, 8, 9, 9)
     found: dict[str, set[str]] = {}
-    for name, conv in {"depthwise": nn.Conv2d(8, 8, 3, groups=8), "pointwise": nn.Conv2d(8, 4, 1), "few": nn.Conv2d(8, 8, 3, groups=2),
-                       "many": nn.Conv2d(8, 4, 3), "strided": nn.Conv2d(8, 4, 1, 2)}.items():  # fmt: skip
+    for name, conv in {
+        "depthwise": nn.Conv2d(8, 8, 3, groups=8),
+        "pointwise": nn.Conv2d(8, 4, 1),
+        "few": nn.Conv2d(8, 8, 3, groups=2),
+        "many": nn.Conv2d(8, 4, 3),
+        "strided": nn.Conv2d(8, 4, 1, 2),
+    }.items():
         captured = capture(nn.Sequential(conv, nn.ReLU()).eval(), x)
         names = applicable(captured.graph, "cpu", "cpp")
         found[name] = RECIPES & set(names)
         assert not RECIPES & set(applicable(captured.graph, "cuda", "cuda"))
-        without = fuse(TASK, captured, tuple(n for n in names if n not in {*RECIPES, "channels_last"}))
+        without = fuse(
+            TASK, captured, tuple(n for n in names if n not in {*RECIPES, "channels_last"})
+        )
         assert [p.op for p in without.part.users if p.kind == "extern"] == ["aten.conv2d.default"]
         assert not any(set(words) & set(OWN_FAMILIES) for words in structures(captured, "cpp"))
-    assert found == {"depthwise": {DEPTHWISE}, "pointwise": {POINTWISE}, "few": {DIRECT}, "many": set(), "strided": set()}
+    assert found == {
+        "depthwise": {DEPTHWISE},
+        "pointwise": {POINTWISE},
+        "few": {DIRECT},
+        "many": set(),
+        "strided": set(),
+    }

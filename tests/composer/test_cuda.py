@@ -23,9 +23,26 @@ from dvk.composer.codegen.cuda import writer
 from dvk.harness.toolchain import nvrtc
 from dvk.records import Task
 from tests.composer import cuda_emulator
-from tests.composer.cuda_programs import Program, as_tuple, load, wrong_in_case, wrong_in_scalar, wrong_in_special
+from tests.composer.cuda_programs import (
+    Program,
+    as_tuple,
+    load,
+    wrong_in_case,
+    wrong_in_scalar,
+    wrong_in_special,
+)
 from tests.composer.programs import differences, run_source
-from tests.composer.triton_cases import CASES, LONG, SCALARS, SINGLE, SPECIALS, WIDE, Function, rand, special_rows
+from tests.composer.triton_cases import (
+    CASES,
+    LONG,
+    SCALARS,
+    SINGLE,
+    SPECIALS,
+    WIDE,
+    Function,
+    rand,
+    special_rows,
+)
 from tests.tasks.shrink import shipped, shrink
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,7 +64,13 @@ def jobs(cases: Any, device: str = "cpu", most: int = 99) -> dict[str, Job]:
     for number, name in enumerate(cases):
         case = CASES[name]
         torch.manual_seed(0)
-        program = Program(Function(case.function), [a.to(device) for a in case.args()], f"c{number}_", device, most)
+        program = Program(
+            Function(case.function),
+            [a.to(device) for a in case.args()],
+            f"c{number}_",
+            device,
+            most,
+        )
         made[name] = Job(program, lambda p, case=case: wrong_in_case(p, case.function, case.bound))  # type: ignore[misc]
     return made
 
@@ -57,12 +80,23 @@ def others(device: str = "cpu") -> dict[str, Job]:
     made: dict[str, Job] = {}
     for number, (name, (function, values)) in enumerate(SCALARS.items()):
         for dtype in (torch.float32, torch.float64)[: 1 if name in SINGLE else 2]:
-            program = Program(Function(function), [values().to(device, dtype)], f"s{number}{str(dtype)[-2:]}_", device, 1)
+            program = Program(
+                Function(function),
+                [values().to(device, dtype)],
+                f"s{number}{str(dtype)[-2:]}_",
+                device,
+                1,
+            )
             made[f"{name}-{dtype}"] = Job(program, lambda p, f=function: wrong_in_scalar(p, f))  # type: ignore[misc]
     for number, (name, special) in enumerate(SPECIALS.items()):
         # The long rows are those that are looped over as well.
         for columns in (40, 1100) if name in LONG else (40,):
-            program = Program(Function(special), [special_rows(columns).to(device)], f"n{number}c{columns}_", device)
+            program = Program(
+                Function(special),
+                [special_rows(columns).to(device)],
+                f"n{number}c{columns}_",
+                device,
+            )
             made[f"{name}-{columns}"] = Job(program, lambda p, f=special: wrong_in_special(p, f))  # type: ignore[misc]
     return made
 
@@ -85,10 +119,20 @@ def test_first_schedules_agree_with_torch() -> None:
 def test_every_schedule_agrees_with_torch() -> None:
     made = jobs(CASES)
     assert not wrong(made)
-    kinds = {s["kind"] for job in made.values() for v in job.program.variants for s in v.schedules.values()}
+    kinds = {
+        s["kind"]
+        for job in made.values()
+        for v in job.program.variants
+        for s in v.schedules.values()
+    }
     assert kinds == {"flat", "persistent", "looped", "split"}
     assert sum(len(job.program.variants) for job in made.values()) > 250
-    left = {name: p.op for name, job in made.items() for p in job.program.prims.prims if p.kind == "extern"}
+    left = {
+        name: p.op
+        for name, job in made.items()
+        for p in job.program.prims.prims
+        if p.kind == "extern"
+    }
     assert not left, "operators left to PyTorch"
 
 
@@ -98,11 +142,20 @@ def test_scalar_functions_are_accurate_and_nan_comes_out_where_torch_has_it() ->
 
 
 @pytest.mark.slow
-def test_offsets_of_64_bits_and_unaligned_addresses_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offsets_of_64_bits_and_unaligned_addresses_give_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert not wrong(jobs(CASES, most=2), aligned=False)
-    monkeypatch.setattr(writer, "needs_int64", lambda kernel: True)  # as for tensors too large for a test
+    monkeypatch.setattr(
+        writer, "needs_int64", lambda kernel: True
+    )  # as for tensors too large for a test
     made = jobs(WIDE, most=4)
-    assert all("long long" in text for job in made.values() for v in job.program.variants for text in v.texts)
+    assert all(
+        "long long" in text
+        for job in made.values()
+        for v in job.program.variants
+        for text in v.texts
+    )
     assert not wrong(made)
 
 
@@ -127,6 +180,7 @@ cuda_emulator.launcher(cuda_emulator.library([function.text], [function]), "part
 
 # ------------------------------------------------------------------ the text
 
+
 def kernel_of(function: Callable[..., Any], *args: torch.Tensor) -> Any:
     (kernel,) = Program(Function(function), list(args), "", "cuda", most=1).kernels
     return kernel
@@ -149,15 +203,21 @@ def test_schedules_are_few_distinct_plain_data_with_the_default_first(name: str)
         assert options[0] == cuda.default_schedule(kernel)
         assert len({json.dumps(o, sort_keys=True) for o in options}) == len(options)
         for option in options:
-            assert cuda.render(kernel, json.loads(json.dumps(option))) == cuda.render(kernel, option)
+            assert cuda.render(kernel, json.loads(json.dumps(option))) == cuda.render(
+                kernel, option
+            )
             parts, _ = cuda.functions(kernel, option)
             assert all(1 <= p.threads <= 1024 and p.grid >= 1 for p in parts)
 
 
 def test_accesses_are_16_bytes_wide_where_sizes_allow() -> None:
     assert "dvk_load<4>(a0" in default_text(kernel_of(lambda x: torch.relu(x) + 1, meta(256, 1024)))
-    assert "dvk_load<8>(a0" in default_text(kernel_of(lambda x: torch.relu(x) + 1, meta(256, 1024, dtype=torch.bfloat16)))
-    assert "dvk_load<4>(a0" in default_text(kernel_of(lambda x: torch.softmax(x, -1), meta(256, 1024)))
+    assert "dvk_load<8>(a0" in default_text(
+        kernel_of(lambda x: torch.relu(x) + 1, meta(256, 1024, dtype=torch.bfloat16))
+    )
+    assert "dvk_load<4>(a0" in default_text(
+        kernel_of(lambda x: torch.softmax(x, -1), meta(256, 1024))
+    )
     odd = default_text(kernel_of(lambda x: torch.softmax(x, -1), meta(256, 1021)))
     assert "dvk_load<" not in odd
     # A row that does not start at a multiple of 16 bytes may not be read in such units.
@@ -174,7 +234,9 @@ def test_sizes_that_divide_need_no_guard_and_broadcasts_are_read_once_a_vector()
 def test_a_row_is_read_once_where_it_fits_in_registers() -> None:
     kernel = kernel_of(lambda x: torch.nn.functional.layer_norm(x, (1024,)), meta(512, 1024))
     text = default_text(kernel)
-    assert cuda.default_schedule(kernel)["kind"] == "persistent" and text.count("dvk_load<4>(a0") == 1
+    assert (
+        cuda.default_schedule(kernel)["kind"] == "persistent" and text.count("dvk_load<4>(a0") == 1
+    )
     looped = cuda.render(kernel, {"kind": "looped", "lanes": 128, "rows": 1, "vector": 4})
     assert looped.count("dvk_load<4>(a0") == 3
 
@@ -183,13 +245,21 @@ def test_variance_and_softmax_of_a_long_row_read_it_once_for_both_reductions() -
     for function, reads in ((lambda x: torch.var(x, 1), 1), (lambda x: torch.softmax(x, 1), 2)):
         kernel = kernel_of(function, meta(512, 1 << 17))
         online = next(s for s in cuda.schedules(kernel) if s.get("online"))
-        assert online["kind"] == "looped" and cuda.render(kernel, online).count("dvk_load<4>(a0") == reads
+        assert (
+            online["kind"] == "looped"
+            and cuda.render(kernel, online).count("dvk_load<4>(a0") == reads
+        )
         assert cuda.render(kernel, {**online, "online": False}).count("dvk_load<4>(a0") == reads + 1
 
 
 def test_offsets_beyond_two_billion_elements_are_64_bit() -> None:
     assert "long long" not in default_text(kernel_of(lambda x: x + 1, meta(1 << 20)))
-    for function in (lambda x: x + 1, lambda x: torch.softmax(x, -1), lambda x: x.sum(0), lambda x: x.sum()):
+    for function in (
+        lambda x: x + 1,
+        lambda x: torch.softmax(x, -1),
+        lambda x: x.sum(0),
+        lambda x: x.sum(),
+    ):
         kernel = kernel_of(function, meta(1 << 16, 1 << 16))
         for schedule in cuda.schedules(kernel):
             assert "const long long" in cuda.render(kernel, schedule), schedule
@@ -209,13 +279,18 @@ def test_a_split_reduction_allocates_its_partial_results_and_launches_a_second_k
 def test_memory_shared_by_input_and_output_is_not_called_unshared() -> None:
     kernel = kernel_of(lambda x, y: torch.relu(x) * y, meta(64, 64), meta(64, 64))
     text = cuda.render(kernel, cuda.default_schedule(kernel), {0: 0})
-    assert "const float* a0" in text and "float* o0" in text and "const float* __restrict__ a1" in text
+    assert (
+        "const float* a0" in text and "float* o0" in text and "const float* __restrict__ a1" in text
+    )
     assert "const float* __restrict__ a0" in default_text(kernel)
 
 
 # ------------------------------------------------------------------ drop-ins
 
-def drop_in(path: Path, device: str, native: bool = False, on: str = "cpu") -> tuple[Any, Any, list[Any]]:
+
+def drop_in(
+    path: Path, device: str, native: bool = False, on: str = "cpu"
+) -> tuple[Any, Any, list[Any]]:
     """The candidate of a task file, its module and inputs, if they are captured; at native sizes without values."""
     source = path.read_text() if native else shrink(path.read_text())
     namespace = types.ModuleType("reference")
@@ -225,9 +300,17 @@ def drop_in(path: Path, device: str, native: bool = False, on: str = "cpu") -> t
         args, model = namespace.get_inputs(), namespace.Model(*namespace.get_init_inputs())
     if not native:
         args, model = [a.to(on) for a in args], model.to(on)
-    captured = trace_module(model, args, list(inspect.signature(model.forward).parameters)[: len(args)])
-    task = Task(id="test", name=path.stem, source=source, entry="Model", kind="module", device=device)  # type: ignore[arg-type]
-    return compose(task, captured, Plan(tuple(applicable(captured.graph, device, "cuda"))), "cuda"), model, args
+    captured = trace_module(
+        model, args, list(inspect.signature(model.forward).parameters)[: len(args)]
+    )
+    task = Task(
+        id="test", name=path.stem, source=source, entry="Model", kind="module", device=device
+    )  # type: ignore[arg-type]
+    return (
+        compose(task, captured, Plan(tuple(applicable(captured.graph, device, "cuda"))), "cuda"),
+        model,
+        args,
+    )
 
 
 class Recorder(types.ModuleType):
@@ -241,7 +324,12 @@ class Recorder(types.ModuleType):
     def cuda_kernel(self, source: str, name: str, options: tuple[str, ...]) -> Callable[..., None]:
         self.asked.append((source, name, options))
 
-        def launch(grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int, args: tuple[torch.Tensor, ...]) -> None:
+        def launch(
+            grid: tuple[int, int, int],
+            block: tuple[int, int, int],
+            shared_bytes: int,
+            args: tuple[torch.Tensor, ...],
+        ) -> None:
             self.launches.append((grid, block, shared_bytes))
             body = source.partition(cuda.PRELUDE)[2]
             function = writer.CudaFunction(name, body, (), grid[0], block[0])
@@ -250,8 +338,12 @@ class Recorder(types.ModuleType):
         return launch
 
 
-@pytest.mark.parametrize("name", ["chain_linear_norm_gelu_residual", "focal_loss", "chain_masked_softmax_fp16"])
-def test_a_recorder_is_asked_for_kernels_and_sees_every_launch(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["chain_linear_norm_gelu_residual", "focal_loss", "chain_masked_softmax_fp16"]
+)
+def test_a_recorder_is_asked_for_kernels_and_sees_every_launch(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     candidate, model, args = drop_in(next(p for p in shipped() if p.stem == name), "cpu")
     recorder = Recorder()
     monkeypatch.setitem(sys.modules, "dvk_record", recorder)
@@ -264,7 +356,10 @@ def test_a_recorder_is_asked_for_kernels_and_sees_every_launch(monkeypatch: pyte
     assert new._dvk_ready is True
     assert recorder.launches and len(recorder.launches) == len(recorder.asked)
     assert all(shared == 0 and block[0] <= 1024 for _, block, shared in recorder.launches)
-    assert all(options == (*cuda.FLAGS, "-DDVK_ALIGNED=1") and f" {name}(" in source for source, name, options in recorder.asked)
+    assert all(
+        options == (*cuda.FLAGS, "-DDVK_ALIGNED=1") and f" {name}(" in source
+        for source, name, options in recorder.asked
+    )
 
 
 def test_without_cuda_the_drop_in_computes_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +375,9 @@ def test_without_cuda_the_drop_in_computes_the_original(monkeypatch: pytest.Monk
     assert new._dvk_ready is False
 
 
-needs_nvrtc = pytest.mark.skipif(cuda_toolkit.nvrtc() is None, reason="pip install nvidia-cuda-nvrtc")
+needs_nvrtc = pytest.mark.skipif(
+    cuda_toolkit.nvrtc() is None, reason="pip install nvidia-cuda-nvrtc"
+)
 
 
 @needs_nvrtc
@@ -296,23 +393,41 @@ def test_every_shipped_task_compiles_for_two_generations_without_spills(tmp_path
         for number, source in enumerate(namespace["_DVK_SOURCES"]):
             wanted = {row[1] for row in namespace["_DVK_FUNCTIONS"] if row[0] == number}
             whole = namespace["_DVK_PRELUDE"] + source
-            for module in nvrtc.compile_cuda(whole, ("sm_80", "sm_90"), options=cuda.FLAGS, folder=tmp_path).values():
+            for module in nvrtc.compile_cuda(
+                whole, ("sm_80", "sm_90"), options=cuda.FLAGS, folder=tmp_path
+            ).values():
                 assert set(module.kernels) == wanted
-                assert all(k["spill_bytes"] == 0 for k in module.kernels.values()), (path.stem, module.arch, module.kernels)
+                assert all(k["spill_bytes"] == 0 for k in module.kernels.values()), (
+                    path.stem,
+                    module.arch,
+                    module.kernels,
+                )
                 count += 1
     assert count >= 2 * 60
 
 
 @needs_nvrtc
-def test_the_half_conversions_and_reductions_compile_for_every_generation_known(tmp_path: Path) -> None:
+def test_the_half_conversions_and_reductions_compile_for_every_generation_known(
+    tmp_path: Path,
+) -> None:
     known = [a for a in nvrtc.library().architectures() if a >= 75]
     torch.manual_seed(0)
     texts = []
     for name in ("half", "brain", "softmax_of_max"):
-        function, args = (CASES[name].function, CASES[name].args()) if name in CASES else (SPECIALS[name], [rand(9, 300)])
-        texts += [t for v in Program(Function(function), args, f"{name}_", most=1).variants for t in v.texts]
+        function, args = (
+            (CASES[name].function, CASES[name].args())
+            if name in CASES
+            else (SPECIALS[name], [rand(9, 300)])
+        )
+        texts += [
+            t
+            for v in Program(Function(function), args, f"{name}_", most=1).variants
+            for t in v.texts
+        ]
     archs = [f"sm_{known[0]}", f"sm_{known[-1]}"]
-    made = nvrtc.compile_cuda(cuda.PRELUDE + "\n".join(texts), archs, options=cuda.FLAGS, folder=tmp_path)
+    made = nvrtc.compile_cuda(
+        cuda.PRELUDE + "\n".join(texts), archs, options=cuda.FLAGS, folder=tmp_path
+    )
     assert all(m.kernels for m in made.values())
 
 
@@ -324,7 +439,9 @@ def test_every_schedule_agrees_with_torch_on_a_gpu() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["chain_linear_norm_gelu_residual", "focal_loss", "chain_masked_softmax_fp16"])
+@pytest.mark.parametrize(
+    "name", ["chain_linear_norm_gelu_residual", "focal_loss", "chain_masked_softmax_fp16"]
+)
 def test_a_drop_in_runs_on_a_gpu_replayed_as_a_graph_or_on_unaligned_inputs(name: str) -> None:
     path = next(p for p in shipped() if p.stem == name)
     candidate, model, args = drop_in(path, "cuda", on="cuda")
@@ -347,4 +464,6 @@ def test_fusing_is_the_same_as_for_the_other_back_ends() -> None:
     captured = trace_module(Function(lambda x: torch.softmax(x * 2, -1)), [rand(8, 64)], ["x"])
     task = Task(id="t", name="t", source="", entry="Model", kind="module", device="cuda")
     names = tuple(applicable(captured.graph, "cuda", "cuda"))
-    assert [k.summary for k in fuse(task, captured, names).ordered] == ["mul → max → sub → exp → sum → reciprocal"]
+    assert [k.summary for k in fuse(task, captured, names).ordered] == [
+        "mul → max → sub → exp → sum → reciprocal"
+    ]

@@ -41,7 +41,9 @@ def block(shared: Counting) -> Counting:
     return shared
 
 
-def agree(block: Counting, *args: Any, fused: bool, model: nn.Module | None = None, **kwargs: Any) -> None:
+def agree(
+    block: Counting, *args: Any, fused: bool, model: nn.Module | None = None, **kwargs: Any
+) -> None:
     was, got = block.fused(*args, model=model, **kwargs)
     assert was is fused
     assert differences(got, block.reference(*args, **kwargs)) == []
@@ -183,7 +185,9 @@ def test_runs_module_hooks_and_global_hooks(block: Counting) -> None:
     block.new.register_forward_hook(lambda module, args, result: result * 0)
     was, got = block.fused(x)
     assert was and not got.any()
-    handle = torch.nn.modules.module.register_module_forward_hook(lambda module, args, result: seen.append(type(module)))
+    handle = torch.nn.modules.module.register_module_forward_hook(
+        lambda module, args, result: seen.append(type(module))
+    )
     try:
         assert not block.fused(x)[0] and nn.LayerNorm in seen
     finally:
@@ -265,7 +269,9 @@ def test_results_are_fresh_memory_and_inputs_stay(block: Counting) -> None:
     first = block.fused(x)[1]
     saved = first.clone()
     second = block.fused(x + 1)[1]
-    assert torch.equal(x, kept) and torch.equal(first, saved) and first.data_ptr() != second.data_ptr()
+    assert (
+        torch.equal(x, kept) and torch.equal(first, saved) and first.data_ptr() != second.data_ptr()
+    )
 
 
 @torch.no_grad()
@@ -293,17 +299,27 @@ def test_replace_converts_a_live_model(block: Counting, capfd: pytest.CaptureFix
     assert "left other as before: it is not the one in this file: `Model" in said
     assert optimized is outer and torch.allclose(outer(x), want, atol=1e-5)
     assert block.runs == before + 3
-    assert outer.first is outer.again and type(outer.other).__name__ == "Model" and not isinstance(outer.other, block.module.ModelNew)
+    assert (
+        outer.first is outer.again
+        and type(outer.other).__name__ == "Model"
+        and not isinstance(outer.other, block.module.ModelNew)
+    )
     assert all(p is weights[name] for name, p in outer.named_parameters())
     alone = namespace.Model().eval()
-    assert isinstance(block.module.replace(alone), block.module.ModelNew) and "1 replaced (the model itself)" in capfd.readouterr().err
+    assert (
+        isinstance(block.module.replace(alone), block.module.ModelNew)
+        and "1 replaced (the model itself)" in capfd.readouterr().err
+    )
     block.module.replace(nn.ReLU())
     assert "0 replaced (no `Model`), 0 left" in capfd.readouterr().err
 
 
 @torch.no_grad()
 def test_batch_norm_in_train_mode_updates_its_statistics() -> None:
-    text = module_text("return torch.relu(self.norm(x)) * self.norm.running_mean", init="self.norm = nn.BatchNorm1d(6)")
+    text = module_text(
+        "return torch.relu(self.norm(x)) * self.norm.running_mean",
+        init="self.norm = nn.BatchNorm1d(6)",
+    )
     block = Counting(text, torch.randn(5, 6), training=True)
     for _ in range(3):
         agree(block, torch.randn(5, 6), fused=True)
@@ -314,7 +330,9 @@ def test_batch_norm_in_train_mode_updates_its_statistics() -> None:
 
 @torch.no_grad()
 def test_dropout_in_train_mode_draws_as_the_original_does() -> None:
-    text = module_text("return self.drop(torch.relu(self.drop(x)) + 1) * 2", init="self.drop = nn.Dropout(0.4)")
+    text = module_text(
+        "return self.drop(torch.relu(self.drop(x)) + 1) * 2", init="self.drop = nn.Dropout(0.4)"
+    )
     block = Counting(text, torch.randn(64, 6), training=True)
     x = torch.randn(64, 6)
     torch.manual_seed(5)
@@ -346,13 +364,18 @@ def test_outputs_alias_inputs_exactly_where_eager_does() -> None:
     was, got = block.fused(x)
     want = block.reference(x)
     assert was and differences(got, want) == []
-    share = [[t.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() for t in result] for result in (got, want)]
+    share = [
+        [t.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() for t in result]
+        for result in (got, want)
+    ]
     assert share[0] == share[1]
 
 
 @torch.no_grad()
 def test_an_input_that_the_module_writes_is_written_once() -> None:
-    block = Counting(module_text("x.add_(1)\ny = x * 2\nx.mul_(3)\nreturn y.sin() + x.sum()"), torch.randn(3, 4))
+    block = Counting(
+        module_text("x.add_(1)\ny = x * 2\nx.mul_(3)\nreturn y.sin() + x.sum()"), torch.randn(3, 4)
+    )
     mine, theirs = torch.ones(3, 4), torch.ones(3, 4)
     was, got = block.fused(mine)
     assert was and differences(got, block.reference(theirs)) == [] and torch.equal(mine, theirs)
@@ -366,33 +389,54 @@ CONV = module_text(
 
 @torch.no_grad()
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
-def test_layouts_of_results_follow_the_layout_of_the_input(memory_format: torch.memory_format) -> None:
+def test_layouts_of_results_follow_the_layout_of_the_input(
+    memory_format: torch.memory_format,
+) -> None:
     x = torch.randn(2, 3, 6, 5).contiguous(memory_format=memory_format)
     block = Counting(CONV, x)
     agree(block, x, fused=True)
-    other = torch.channels_last if memory_format is torch.contiguous_format else torch.contiguous_format
+    other = (
+        torch.channels_last if memory_format is torch.contiguous_format else torch.contiguous_format
+    )
     agree(block, x.contiguous(memory_format=other), fused=False)
 
 
 @torch.no_grad()
 def test_plain_arguments_are_part_of_the_captured_call() -> None:
     block = Counting(
-        module_text("return x * scale + (0 if bias is None else bias)", params="x, scale, bias=None"), torch.randn(4), 2.5, None
+        module_text(
+            "return x * scale + (0 if bias is None else bias)", params="x, scale, bias=None"
+        ),
+        torch.randn(4),
+        2.5,
+        None,
     )
     x = torch.randn(4)
     agree(block, x, 2.5, None, fused=True)
     agree(block, x, 2.5, bias=None, fused=True)
-    for args in ((x, 2.0, None), (x, 2, None), (x, 2.5, 1.0), (x, 2.5), (x, torch.tensor(2.5), None)):
+    for args in (
+        (x, 2.0, None),
+        (x, 2, None),
+        (x, 2.5, 1.0),
+        (x, 2.5),
+        (x, torch.tensor(2.5), None),
+    ):
         agree(block, *args, fused=False)
 
 
 @torch.no_grad()
 def test_arguments_may_have_any_names() -> None:
     block = Counting(
-        module_text("return torch.relu(type) + any * self_ - _t0", params="type, any, self_, _t0"), *[torch.randn(4) for _ in range(4)]
+        module_text("return torch.relu(type) + any * self_ - _t0", params="type, any, self_, _t0"),
+        *[torch.randn(4) for _ in range(4)],
     )
     agree(block, *[torch.randn(4) for _ in range(4)], fused=True)
-    many = Counting(module_text("return (xs[0] + xs[1]).sin()", params="*xs"), torch.randn(4), torch.randn(4), names=["xs.0", "xs.1"])
+    many = Counting(
+        module_text("return (xs[0] + xs[1]).sin()", params="*xs"),
+        torch.randn(4),
+        torch.randn(4),
+        names=["xs.0", "xs.1"],
+    )
     agree(many, torch.randn(4), torch.randn(4), fused=True)
     agree(many, torch.randn(4), torch.randn(4), torch.randn(4), fused=False)
 
@@ -400,9 +444,13 @@ def test_arguments_may_have_any_names() -> None:
 @torch.no_grad()
 def test_attributes_of_any_kind_are_part_of_the_configuration() -> None:
     init = "self.options = {'slope': 0.1, 'acts': [torch.relu]}\nself.kind = Kind()\nself.pick = lambda x: x * FACTOR"
-    text = module_text("return self.pick(self.options['acts'][0](x)) * self.kind.gain + self.options['slope']", init=init)
+    text = module_text(
+        "return self.pick(self.options['acts'][0](x)) * self.kind.gain + self.options['slope']",
+        init=init,
+    )
     text = text.replace(
-        "class Model", "FACTOR = 2\n\n\nclass Kind:\n    def __init__(self, gain=1.5):\n        self.gain = gain\n\n\nclass Model"
+        "class Model",
+        "FACTOR = 2\n\n\nclass Kind:\n    def __init__(self, gain=1.5):\n        self.gain = gain\n\n\nclass Model",
     )
     block = Counting(text, torch.randn(4))
     x = torch.randn(4)
@@ -438,7 +486,9 @@ if __name__ == "__main__":
 
 
 @torch.no_grad()
-def test_plain_functions_future_imports_unicode_and_a_main_block(capfd: pytest.CaptureFixture[str]) -> None:
+def test_plain_functions_future_imports_unicode_and_a_main_block(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     block = Counting(FUNCTION, torch.randn(3, 5), entry="softplus_gate")
     x = torch.randn(3, 5)
     agree(block, x, fused=True)
@@ -454,19 +504,37 @@ def test_plain_functions_future_imports_unicode_and_a_main_block(capfd: pytest.C
     capfd.readouterr()
     assert block.module.dvk_replace() is new is block.module.dvk_replace(block.module.softplus_gate)
     assert capfd.readouterr().err.count("import `softplus_gate_new`") == 2
-    assert block.module.dvk_replace(torch.sin, quiet=True) is torch.sin and not capfd.readouterr().err
+    assert (
+        block.module.dvk_replace(torch.sin, quiet=True) is torch.sin and not capfd.readouterr().err
+    )
     assert block.module.dvk_replace(len) is len and "left `len` as before" in capfd.readouterr().err
 
 
 @torch.no_grad()
 def test_works_when_the_users_file_imports_everything() -> None:
-    text = "from torch import *\nfrom torch.nn import *\nfrom math import *\n" + module_text("return relu(x) * sqrt(2)")
+    text = "from torch import *\nfrom torch.nn import *\nfrom math import *\n" + module_text(
+        "return relu(x) * sqrt(2)"
+    )
     agree(Counting(text, torch.randn(5)), torch.randn(5), fused=True)
 
 
 PLAIN = "def {entry}({names}):\n    return ({first} * 2{more}).softmax(1)\n"
 WITHIN = "class {entry}(torch.nn.Module):\n    def forward(self, {names}):\n        return ({first} * 2{more}).softmax(1)\n"
-TAKEN = ["args", "kwargs", "names", "name", "self", "convert", "held", "os", "sys", "Any", "dvk_config", "type", "ModelNew"]
+TAKEN = [
+    "args",
+    "kwargs",
+    "names",
+    "name",
+    "self",
+    "convert",
+    "held",
+    "os",
+    "sys",
+    "Any",
+    "dvk_config",
+    "type",
+    "ModelNew",
+]
 """Names that a drop-in uses itself."""
 
 
@@ -486,9 +554,22 @@ def test_the_users_names_may_be_those_that_a_drop_in_uses(form: str) -> None:
     for name in TAKEN:
         fused(form.format(entry=name, names="x", first="x", more=""), name, x)
         if name not in ("self", "ModelNew"):
-            fused(f"{name} = 3.0\n" + form.format(entry="Own", names="x", first="x", more=f" * {name}"), "Own", x)
-    fused(form.format(entry="Own", names="args, len, arg_len, k0, run_k0, dvk_tensors", first="args", more=" + len - k0 * run_k0"), "Own",
-          *[x] * 6)
+            fused(
+                f"{name} = 3.0\n"
+                + form.format(entry="Own", names="x", first="x", more=f" * {name}"),
+                "Own",
+                x,
+            )
+    fused(
+        form.format(
+            entry="Own",
+            names="args, len, arg_len, k0, run_k0, dvk_tensors",
+            first="args",
+            more=" + len - k0 * run_k0",
+        ),
+        "Own",
+        *[x] * 6,
+    )
 
 
 INSIDE = """
@@ -530,18 +611,26 @@ def test_a_triton_drop_in_leaves_names_of_the_users_alone() -> None:
     source = "import torch\n\nk0, tl, run_k0 = 2.0, 3.0, 4.0\n\n\ndef f(x):\n    return (x * k0 * tl * run_k0).softmax(1)\n"
     captured = trace_module(Function(run_source(source).f), [torch.randn(4, 8)], ["x"])
     task = Task(id="test", name="test", source=source, entry="f", kind="function", device="cuda")
-    text = compose(task, captured, Plan(applicable(captured.graph, "cuda", "triton")), "triton").source
+    text = compose(
+        task, captured, Plan(applicable(captured.graph, "cuda", "triton")), "triton"
+    ).source
     tree = ast.parse(text.replace(source.strip(), ""))
-    assert not {"k0", "tl", "run_k0"} & {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    assert not {"k0", "tl", "run_k0"} & {
+        node.id for node in ast.walk(tree) if isinstance(node, ast.Name)
+    }
     assert "import triton.language as dvk_tl\n" in text and "def dvk_k0(" in text
 
 
-def test_a_drop_in_for_gpus_computes_the_original_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drop_in_for_gpus_computes_the_original_where_there_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     source = "import torch\n\n\ndef f(x, y):\n    return (x + y).softmax(1)\n"
     args = torch.randn(4, 8), torch.randn(4, 8)
     captured = trace_module(Function(run_source(source).f), list(args), ["x", "y"])
     task = Task(id="test", name="test", source=source, entry="f", kind="function", device="cuda")
-    made = run_source(compose(task, captured, Plan(applicable(captured.graph, "cuda", "cuda")), "cuda").source)
+    made = run_source(
+        compose(task, captured, Plan(applicable(captured.graph, "cuda", "cuda")), "cuda").source
+    )
 
     def absent() -> int:
         raise AssertionError("Torch not compiled with CUDA enabled")
@@ -567,7 +656,14 @@ def test_two_processes_may_compile_the_same_source_at_once(block: Counting, tmp_
     (tmp_path / "best.py").write_text(block.candidate.source, encoding="utf-8")
     env = {**{k: v for k, v in os.environ.items() if k != "PYTHONPATH"}, "DVK_CACHE": str(cache)}
     running = [
-        subprocess.Popen([sys.executable, "-c", CHILD], cwd=tmp_path, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        subprocess.Popen(
+            [sys.executable, "-c", CHILD],
+            cwd=tmp_path,
+            env=env,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         for _ in range(2)
     ]
     for process in running:
@@ -587,7 +683,12 @@ def test_two_processes_may_compile_the_same_source_at_once(block: Counting, tmp_
     ],
 )
 def test_without_a_compiler_it_warns_once_and_computes_the_original(
-    block: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+    block: Counting,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    value: str,
+    said: str,
 ) -> None:
     monkeypatch.setenv("DVK_CACHE", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
@@ -604,7 +705,9 @@ def test_without_a_compiler_it_warns_once_and_computes_the_original(
 
 
 @torch.no_grad()
-def test_a_compiler_with_options_works(block: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_with_options_works(
+    block: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DVK_CACHE", str(tmp_path))
     monkeypatch.setenv("CXX", "g++ -O1")
     fresh = run_source(block.candidate.source).ModelNew().eval()
@@ -613,7 +716,9 @@ def test_a_compiler_with_options_works(block: Counting, tmp_path: Path, monkeypa
 
 
 @torch.no_grad()
-def test_strict_mode_raises_when_the_compiler_fails(block: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strict_mode_raises_when_the_compiler_fails(
+    block: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in (("DVK_CACHE", str(tmp_path)), ("CXX", "false"), ("DVK_STRICT", "1")):
         monkeypatch.setenv(name, value)
     with pytest.raises(RuntimeError, match="compiler failed"):
@@ -630,7 +735,15 @@ def test_no_warnings_while_it_works(block: Counting) -> None:
 def test_kernels_come_first_then_the_module_the_original_and_guards(block: Counting) -> None:
     text = block.candidate.source
     banner = f"generated by dvk {dvk.__version__}"
-    order = ['extern "C" void k0', "class ModelNew:", BLOCK.strip(), banner, "def dvk_config", "class ModelNew(", "def replace("]
+    order = [
+        'extern "C" void k0',
+        "class ModelNew:",
+        BLOCK.strip(),
+        banner,
+        "def dvk_config",
+        "class ModelNew(",
+        "def replace(",
+    ]
     assert [text.index(one) for one in order] == sorted(text.index(one) for one in order)
     assert "dvk.composer" not in text and str(Path.home()) not in text
 
@@ -641,9 +754,14 @@ def test_transforms_take_the_original(block: Counting) -> None:
     assert block.fused(x)[0]
     was, (value, tangent) = block.runs, torch.func.jvp(block.new, (x,), (torch.ones_like(x),))
     expected = torch.func.jvp(block.reference, (x,), (torch.ones_like(x),))
-    assert block.runs == was and torch.equal(value, expected[0]) and torch.equal(tangent, expected[1])
+    assert (
+        block.runs == was and torch.equal(value, expected[0]) and torch.equal(tangent, expected[1])
+    )
     rows = torch.randn(3, 4, 8)
-    assert torch.equal(torch.vmap(block.new)(rows), torch.vmap(block.reference)(rows)) and block.runs == was
+    assert (
+        torch.equal(torch.vmap(block.new)(rows), torch.vmap(block.reference)(rows))
+        and block.runs == was
+    )
 
 
 def test_a_plain_tensor_that_wants_gradients_takes_the_original() -> None:
@@ -666,10 +784,16 @@ class Model(torch.nn.Module):
 @pytest.mark.parametrize("spelt", ["torch.{}", "asks"])
 @pytest.mark.parametrize("name", ["is_grad_enabled", "is_inference_mode_enabled"])
 def test_code_that_reads_the_gradient_mode_sees_that_of_the_call(name: str, spelt: str) -> None:
-    text = module_text(f"return torch.tanh(x) * 2 if {spelt.format(name)}() else torch.sigmoid(x) * 3")
+    text = module_text(
+        f"return torch.tanh(x) * 2 if {spelt.format(name)}() else torch.sigmoid(x) * 3"
+    )
     counting = Counting(f"from torch import {name} as asks\n{text}", torch.randn(4, 8))
     x = torch.randn(4, 8)
-    modes = {"": torch.enable_grad(), "is_grad_enabled": torch.no_grad(), "is_inference_mode_enabled": torch.inference_mode()}
+    modes = {
+        "": torch.enable_grad(),
+        "is_grad_enabled": torch.no_grad(),
+        "is_inference_mode_enabled": torch.inference_mode(),
+    }
     as_captured = {"is_grad_enabled": [*modes][1:], "is_inference_mode_enabled": [*modes][:2]}[name]
     for mode, context in modes.items():
         with context:
@@ -677,7 +801,10 @@ def test_code_that_reads_the_gradient_mode_sees_that_of_the_call(name: str, spel
 
 
 def test_reads_by_torch_alone_are_no_condition() -> None:
-    text = module_text("with torch.no_grad():\n    return torch.relu(self.norm(x)) + 1", init="self.norm = nn.LayerNorm(8)")
+    text = module_text(
+        "with torch.no_grad():\n    return torch.relu(self.norm(x)) + 1",
+        init="self.norm = nn.LayerNorm(8)",
+    )
     counting = Counting(text, torch.randn(4, 8))
     counting.new.requires_grad_(False)
     assert counting.fused(torch.randn(4, 8))[0]
@@ -685,9 +812,11 @@ def test_reads_by_torch_alone_are_no_condition() -> None:
 
 @torch.no_grad()
 def test_a_files_docstring_and_future_imports_hold_below_other_text() -> None:
-    text = '"""Four."""\nfrom __future__ import annotations; from __future__ import (\n    division,\n)  # why\nimport torch\n\n' \
-        "TOLD = __doc__.splitlines()[0]\n\n\nclass Model(torch.nn.Module):\n    def forward(self, x: Tensor):\n" \
+    text = (
+        '"""Four."""\nfrom __future__ import annotations; from __future__ import (\n    division,\n)  # why\nimport torch\n\n'
+        "TOLD = __doc__.splitlines()[0]\n\n\nclass Model(torch.nn.Module):\n    def forward(self, x: Tensor):\n"
         "        return torch.tanh(x) * 2 + len(TOLD)\n"
+    )
     block = Counting(text, torch.randn(4, 8))
     agree(block, torch.randn(4, 8), fused=True)
     assert block.module.__doc__ == "Four."

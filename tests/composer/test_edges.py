@@ -15,10 +15,22 @@ from tests.composer.programs import Program, capture, compiled, drop_in
 
 LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
     "depthwise": (lambda: nn.Conv2d(3, 3, 3, padding=1, groups=3), (2, 3, 7, 6), "own_depthwise"),
-    "depthwise 1d": (lambda: nn.Conv1d(4, 4, 5, padding="same", groups=4, dilation=2), (2, 4, 19), "own_depthwise"),
-    "few channels": (lambda: nn.Conv2d(3, 5, 3, padding=1, stride=2), (2, 3, 8, 7), "own_few_channels"),
+    "depthwise 1d": (
+        lambda: nn.Conv1d(4, 4, 5, padding="same", groups=4, dilation=2),
+        (2, 4, 19),
+        "own_depthwise",
+    ),
+    "few channels": (
+        lambda: nn.Conv2d(3, 5, 3, padding=1, stride=2),
+        (2, 3, 8, 7),
+        "own_few_channels",
+    ),
     "few channels 3d": (lambda: nn.Conv3d(2, 3, 3, padding=1), (1, 2, 4, 5, 5), "own_few_channels"),
-    "transposed": (lambda: nn.ConvTranspose2d(3, 4, 4, stride=2, padding=1), (2, 3, 5, 6), "own_transposed"),
+    "transposed": (
+        lambda: nn.ConvTranspose2d(3, 4, 4, stride=2, padding=1),
+        (2, 3, 5, 6),
+        "own_transposed",
+    ),
 }
 BAD = (torch.inf, -torch.inf, torch.nan)
 
@@ -33,10 +45,14 @@ def looks(program: Program) -> int:
 
 def agree(program: Program, x: torch.Tensor) -> None:
     rtol = 2e-2 if x.dtype is torch.bfloat16 else 1e-4
-    torch.testing.assert_close(program.run(x), program.eager(x), rtol=rtol, atol=1e-2, equal_nan=True)
+    torch.testing.assert_close(
+        program.run(x), program.eager(x), rtol=rtol, atol=1e-2, equal_nan=True
+    )
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.slow)]
+)
 def test_a_non_finite_weight_matches_pytorch(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     made = {}
@@ -59,16 +75,22 @@ def test_a_non_finite_weight_matches_pytorch(dtype: torch.dtype) -> None:
 
 def test_weights_that_are_given_are_looked_at_in_every_call() -> None:
     x, weight = torch.randn(2, 3, 7, 6), torch.randn(3, 1, 3, 3)
-    program = Program(lambda x, w: F.conv2d(x, w, padding=1, groups=3).relu(), x, weight, recipes=own)
+    program = Program(
+        lambda x, w: F.conv2d(x, w, padding=1, groups=3).relu(), x, weight, recipes=own
+    )
     assert looks(program) == 1
     bad = weight.clone()
     bad[1, 0, 0, 2] = -torch.inf
     for w in (weight, bad, weight):
-        torch.testing.assert_close(program.run(x, w), program.eager(x, w), rtol=1e-4, atol=1e-4, equal_nan=True)
+        torch.testing.assert_close(
+            program.run(x, w), program.eager(x, w), rtol=1e-4, atol=1e-4, equal_nan=True
+        )
 
 
 def test_without_padding_there_is_nothing_to_look_at() -> None:
-    program = Program(nn.Sequential(nn.Conv2d(3, 3, 3, groups=3), nn.ReLU()), torch.randn(2, 3, 7, 6), recipes=own)
+    program = Program(
+        nn.Sequential(nn.Conv2d(3, 3, 3, groups=3), nn.ReLU()), torch.randn(2, 3, 7, 6), recipes=own
+    )
     assert "own_depthwise" in program.recipes and not looks(program)
 
 
@@ -95,7 +117,9 @@ class Model(nn.Module):
 
 def test_a_drop_in_runs_the_original_until_the_weight_is_finite_again() -> None:
     x = torch.randn(2, 3, 7, 6)
-    found, model, _ = drop_in(SOURCE, x, recipes=("own_depthwise", "fuse_pointwise", "fuse_rowwise"))
+    found, model, _ = drop_in(
+        SOURCE, x, recipes=("own_depthwise", "fuse_pointwise", "fuse_rowwise")
+    )
     new = found.ModelNew()
     new.load_state_dict(model.state_dict())
     for value in (0.5, torch.inf, 0.25, torch.nan):

@@ -25,7 +25,10 @@ def test_every_schema_that_torch_has_declared_is_read_as_torch_reads_it() -> Non
         known = schema(f"aten.{name}.{declared.overload_name or 'default'}")
         if known is None:
             continue
-        theirs = [(a.name, a.kwarg_only, a.alias_info is not None and a.alias_info.is_write) for a in declared.arguments]
+        theirs = [
+            (a.name, a.kwarg_only, a.alias_info is not None and a.alias_info.is_write)
+            for a in declared.arguments
+        ]
         mine = [(a.name, a.by_name, a.written) for a in known.arguments]
         shares = any(r.alias_info is not None for r in declared.returns)
         if len(theirs) == len(mine):  # operators of TorchScript have names of others
@@ -79,14 +82,22 @@ WRITES: list[tuple[str, tuple[Any, ...], dict[str, Any], list[str], list[str]]] 
 ]
 
 
-@pytest.mark.parametrize(("op", "args", "kwargs", "writes", "shares"), WRITES, ids=lambda v: v if isinstance(v, str) else "")
-def test_writes_and_memory_sharing_of_calls(op: str, args: Any, kwargs: Any, writes: list[str], shares: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("op", "args", "kwargs", "writes", "shares"),
+    WRITES,
+    ids=lambda v: v if isinstance(v, str) else "",
+)
+def test_writes_and_memory_sharing_of_calls(
+    op: str, args: Any, kwargs: Any, writes: list[str], shares: list[str]
+) -> None:
     node = Node(name="v", op=op, args=args, kwargs=kwargs)
     assert (written(node), shared(node)) == (writes, shares)
 
 
 def test_an_in_place_result_is_no_view_and_a_slice_is() -> None:
-    assert not is_view(Node(name="v", op="aten.add_.Tensor", args=(A, B))) and is_view(Node(name="v", op="aten.t.default", args=(A,)))
+    assert not is_view(Node(name="v", op="aten.add_.Tensor", args=(A, B))) and is_view(
+        Node(name="v", op="aten.t.default", args=(A,))
+    )
 
 
 def pow_(x: torch.Tensor) -> Any:
@@ -129,14 +140,23 @@ def compared(x: torch.Tensor) -> Any:
 
 
 LEFT: list[tuple[Callable[[torch.Tensor], Any], list[str]]] = [
-    (pow_, []), (out_of_a_temporary, []), (transposed, []),
-    (half, ["aten.add_.Tensor"]), (view_read_later, ["aten.mul_.Scalar", "aten.add_.Scalar"]), (compared, ["aten.gt_.Scalar"])]
+    (pow_, []),
+    (out_of_a_temporary, []),
+    (transposed, []),
+    (half, ["aten.add_.Tensor"]),
+    (view_read_later, ["aten.mul_.Scalar", "aten.add_.Scalar"]),
+    (compared, ["aten.gt_.Scalar"]),
+]
 
 
 @pytest.mark.parametrize(("function", "left"), LEFT, ids=lambda v: getattr(v, "__name__", ""))
-def test_writes_into_memory_of_the_graph_become_ordinary_operators_where_the_result_is_the_same(function: Any, left: list[str]) -> None:
+def test_writes_into_memory_of_the_graph_become_ordinary_operators_where_the_result_is_the_same(
+    function: Any, left: list[str]
+) -> None:
     found = [n.op for n in capture(function, torch.randn(4, 4)).graph.nodes if written(n)]
-    assert len(found) == len(left) and [op.split(".")[1] for op in found] == [op.split(".")[1] for op in left]
+    assert len(found) == len(left) and [op.split(".")[1] for op in found] == [
+        op.split(".")[1] for op in left
+    ]
 
 
 class Sharing(torch.fx.Interpreter):
@@ -148,7 +168,9 @@ class Sharing(torch.fx.Interpreter):
 
     def run_node(self, n: torch.fx.Node) -> Any:
         result = super().run_node(n)
-        if isinstance(n.target, torch._ops.OpOverload) and all(r.alias_info is None for r in n.target._schema.returns):
+        if isinstance(n.target, torch._ops.OpOverload) and all(
+            r.alias_info is None for r in n.target._schema.returns
+        ):
             given = {_memory(t) for t in tree_leaves(self.fetch_args_kwargs_from_env(n))}
             if any(_memory(t) in given - {0} for t in tree_leaves(result)):
                 self.found.add(n.target._schema.name.removeprefix("aten::"))
@@ -169,17 +191,33 @@ def test_operators_that_share_memory_undeclared_are_listed() -> None:
     tried = 0
     for operator in operators():
         name = str(operator.aten_name or operator.name)
-        names = [n for n in torch._C._dispatch_get_all_op_names() if n.partition(".")[0] == f"aten::{name}"]
+        names = [
+            n
+            for n in torch._C._dispatch_get_all_op_names()
+            if n.partition(".")[0] == f"aten::{name}"
+        ]
         # Only composite operators can return an operand without declaring it.
-        made = any(torch._C._dispatch_has_kernel_for_dispatch_key(n, "CompositeImplicitAutograd") for n in names)
+        made = any(
+            torch._C._dispatch_has_kernel_for_dispatch_key(n, "CompositeImplicitAutograd")
+            for n in names
+        )
         if torch.float32 not in operator.dtypes or (names and not made):
             continue
-        for sample in itertools.islice(operator.sample_inputs("cpu", torch.float32, requires_grad=False), 2):
+        for sample in itertools.islice(
+            operator.sample_inputs("cpu", torch.float32, requires_grad=False), 2
+        ):
             leaves, spec = tree_flatten((sample.input, sample.args, sample.kwargs))
 
-            def call(*tensors: torch.Tensor, leaves: Any = leaves, spec: Any = spec, operator: Any = operator) -> Any:
+            def call(
+                *tensors: torch.Tensor,
+                leaves: Any = leaves,
+                spec: Any = spec,
+                operator: Any = operator,
+            ) -> Any:
                 rest = iter(tensors)
-                first, args, kwargs = tree_unflatten([next(rest) if isinstance(v, torch.Tensor) else v for v in leaves], spec)
+                first, args, kwargs = tree_unflatten(
+                    [next(rest) if isinstance(v, torch.Tensor) else v for v in leaves], spec
+                )
                 return operator(first, *args, **kwargs)
 
             given = [v for v in leaves if isinstance(v, torch.Tensor)]

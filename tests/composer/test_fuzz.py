@@ -38,9 +38,14 @@ def test_it_notices_a_wrong_index() -> None:
     case = Case(7001)
     program = case.programs[0]
     kernel = program.kernels[0]
-    moved = replace(kernel, stores=tuple(Store(s.value, s.buffer, s.offset.shift(10**6)) for s in kernel.stores))
+    moved = replace(
+        kernel, stores=tuple(Store(s.value, s.buffer, s.offset.shift(10**6)) for s in kernel.stores)
+    )
     assert out_of_bounds(kernel) == [] and out_of_bounds(moved) != []
-    beneath = replace(kernel, stores=tuple(Store(s.value, s.buffer, s.offset + Affine((), -1)) for s in kernel.stores))
+    beneath = replace(
+        kernel,
+        stores=tuple(Store(s.value, s.buffer, s.offset + Affine((), -1)) for s in kernel.stores),
+    )
     assert out_of_bounds(beneath) != []
 
 
@@ -53,6 +58,8 @@ def test_it_notices_a_wrong_value() -> None:
 
 def test_poison_shows_elements_that_no_kernel_writes() -> None:
     program = Program(lambda x: torch.relu(x) + 1, torch.randn(4, 5))
-    program.text = "\n".join(line for line in program.text.splitlines() if "_dvk_m" not in line) + "\n"
+    program.text = (
+        "\n".join(line for line in program.text.splitlines() if "_dvk_m" not in line) + "\n"
+    )
     compiled([program])
     assert program.run().isnan().all()

@@ -36,7 +36,9 @@ COMPUTES = {"masked"}
 @pytest.mark.parametrize("name", MOVES)
 def test_bit_for_bit(name: str, dtype: torch.dtype) -> None:
     at = torch.tensor([3, 0, 5, 1, 2, 4])
-    x = torch.randint(-(1 << 15), 1 << 15, (2, 4, 6, 6), dtype=torch.int16).view(dtype)  # every kind of NaN and subnormal
+    x = torch.randint(-(1 << 15), 1 << 15, (2, 4, 6, 6), dtype=torch.int16).view(
+        dtype
+    )  # every kind of NaN and subnormal
     module, model, candidate = drop_in(SOURCE.format(MOVES[name]), x, at)
     kernels = candidate.source.partition('extern "C" void')[2].partition("'''")[0]
     assert kernels and (name in COMPUTES) is ("h2f(" in kernels or "bf2f(" in kernels)
@@ -58,8 +60,12 @@ def test_a_place_that_does_not_exist_gives_nan() -> None:
 
 def test_computing_and_other_types_are_left_alone() -> None:
     x = torch.randn(4, 8)
-    for function, arg in ((lambda x: x.t() * 1, x.half()), (lambda x: x.float().t().contiguous(), x.half()),
-                          (lambda x: torch.cat([x, x.relu()]), x.bfloat16()), (lambda x: torch.cat([x, x]), x)):
+    for function, arg in (
+        (lambda x: x.t() * 1, x.half()),
+        (lambda x: x.float().t().contiguous(), x.half()),
+        (lambda x: torch.cat([x, x.relu()]), x.bfloat16()),
+        (lambda x: torch.cat([x, x]), x),
+    ):
         (made,) = Program(function, arg).kernels
         assert as_bits(made) is made
 
@@ -67,5 +73,12 @@ def test_computing_and_other_types_are_left_alone() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_numbers_are_rounded_as_torch_rounds_them(dtype: torch.dtype) -> None:
     for value in (0.0, -0.0, 0.1, -1.5, 65519.0, 65520.0, -1e9, 1e-8, math.inf, -math.inf, 3.4e38):
-        assert bits(value, str(dtype).removeprefix("torch.")) == torch.tensor(value, dtype=dtype).view(torch.int16).item(), value
-    assert torch.tensor(bits(math.nan, str(dtype).removeprefix("torch.")), dtype=torch.int16).view(dtype).isnan()
+        assert (
+            bits(value, str(dtype).removeprefix("torch."))
+            == torch.tensor(value, dtype=dtype).view(torch.int16).item()
+        ), value
+    assert (
+        torch.tensor(bits(math.nan, str(dtype).removeprefix("torch.")), dtype=torch.int16)
+        .view(dtype)
+        .isnan()
+    )

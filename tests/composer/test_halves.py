@@ -48,7 +48,22 @@ def test_floats_of_every_exponent_and_between_fp16_values(library: ctypes.CDLL) 
     halves = torch.arange(0x7C00, dtype=torch.int32).to(torch.int16).view(torch.float16).double()
     middles = ((halves[1:] + halves[:-1]) / 2).float()
     close = [torch.nextafter(middles, torch.full_like(middles, to)) for to in (0.0, torch.inf)]
-    ends = torch.tensor([65504.0, 65519.996, 65520.0, 65536.0, 1e38, torch.inf, torch.nan, 0.0, 5.96e-8, 2.98e-8, 2.99e-8, 1e-45])
+    ends = torch.tensor(
+        [
+            65504.0,
+            65519.996,
+            65520.0,
+            65536.0,
+            1e38,
+            torch.inf,
+            torch.nan,
+            0.0,
+            5.96e-8,
+            2.98e-8,
+            2.99e-8,
+            1e-45,
+        ]
+    )
     x = torch.cat([anything, middles, *close, ends])
     x = torch.cat([x, -x])
     assert equal(converted(library.down, x, torch.float16), x.half(), torch.int16)

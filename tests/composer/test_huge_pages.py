@@ -31,8 +31,10 @@ def faults(model: torch.nn.Module, x: torch.Tensor) -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
-@pytest.mark.skipif(sys.platform != "linux" or not SETTING.exists() or "[madvise]" not in SETTING.read_text(),
-                    reason="huge pages are given unasked here, or not at all")
+@pytest.mark.skipif(
+    sys.platform != "linux" or not SETTING.exists() or "[madvise]" not in SETTING.read_text(),
+    reason="huge pages are given unasked here, or not at all",
+)
 def test_a_large_result_takes_few_faults() -> None:
     x = torch.randn(12 << 20)
     made = {}
@@ -51,6 +53,11 @@ def test_only_for_large_results_on_a_cpu() -> None:
         return torch.relu(x.double()) * 2
 
     large, small = (capture(forward, torch.empty(n << 20)).graph for n in (4, 3))
-    assert "huge_pages" in applicable(large, "cpu", "cpp") and "huge_pages" not in applicable(small, "cpu", "cpp")
+    assert "huge_pages" in applicable(large, "cpu", "cpp") and "huge_pages" not in applicable(
+        small, "cpu", "cpp"
+    )
     assert "huge_pages" not in applicable(large, "cuda", "triton")
-    assert "dvk_huge(o" not in drop_in(SOURCE, torch.randn(8), recipes=("fuse_pointwise", "huge_pages"))[2].source
+    assert (
+        "dvk_huge(o"
+        not in drop_in(SOURCE, torch.randn(8), recipes=("fuse_pointwise", "huge_pages"))[2].source
+    )

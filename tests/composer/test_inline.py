@@ -17,14 +17,23 @@ GUARDED = {"branch on a value"}
 
 def state_of(model: torch.nn.Module) -> dict[str, Any]:
     """State that a call may have changed."""
-    plain = {key: value for key, value in vars(model).items() if not key.startswith("_") and not callable(value)}
-    return {**model.state_dict(), **{key: value for key, value in plain.items() if isinstance(value, (int, float, list))}}
+    plain = {
+        key: value
+        for key, value in vars(model).items()
+        if not key.startswith("_") and not callable(value)
+    }
+    return {
+        **model.state_dict(),
+        **{key: value for key, value in plain.items() if isinstance(value, (int, float, list))},
+    }
 
 
 def compared(name: str, training: bool) -> Made:
     """A case's drop-in, after calls with the example, other values and other sizes matched eager's."""
     source, inputs = CASES[name]
-    made = Made(f"inline_{''.join(c if c.isalnum() else '_' for c in name)}", source, training, *inputs(0))
+    made = Made(
+        f"inline_{''.join(c if c.isalnum() else '_' for c in name)}", source, training, *inputs(0)
+    )
     try:
         for seed in (0, 1, 2, 3, 1):
             mine, theirs = inputs(seed), inputs(seed)
@@ -41,18 +50,35 @@ def compared(name: str, training: bool) -> Made:
                 torch.manual_seed(7)
                 want = made.model(*theirs)
             del made.new._dvk_run
-            torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-4, msg=lambda text, seed=seed: f"{name}, inputs {seed}: {text}")
+            torch.testing.assert_close(
+                got,
+                want,
+                atol=1e-5,
+                rtol=1e-4,
+                msg=lambda text, seed=seed: f"{name}, inputs {seed}: {text}",
+            )
             torch.testing.assert_close(mine, theirs)
-            torch.testing.assert_close(state_of(made.new), state_of(made.model), atol=1e-5, rtol=1e-4)
+            torch.testing.assert_close(
+                state_of(made.new), state_of(made.model), atol=1e-5, rtol=1e-4
+            )
             if seed < 3 and name not in GUARDED:
-                assert ended and ended[0] is not getattr(made.candidate, "dvk_else", None), f"the program does not run for inputs {seed}"
+                assert ended and ended[0] is not getattr(made.candidate, "dvk_else", None), (
+                    f"the program does not run for inputs {seed}"
+                )
         assert "fused kernel" in made.text.title
         return made
     finally:
         made.close()
 
 
-FAST = ("numpy in one expression", "counter that is read", "cache in a list", "helper method", "returns inside a loop", "data of a tensor")
+FAST = (
+    "numpy in one expression",
+    "counter that is read",
+    "cache in a list",
+    "helper method",
+    "returns inside a loop",
+    "data of a tensor",
+)
 
 
 @pytest.mark.parametrize("name", FAST)
@@ -70,7 +96,9 @@ def test_every_case_is_as_eager(name: str, training: bool) -> None:
 @pytest.mark.parametrize("name", REFUSED)
 def test_code_that_cannot_be_left_is_refused_with_a_remedy(name: str) -> None:
     source, inputs, said = REFUSED[name]
-    with pytest.raises(CannotCompose, match=f"{said}.*(moved into a separate submodule|nothing to fuse)"):
+    with pytest.raises(
+        CannotCompose, match=f"{said}.*(moved into a separate submodule|nothing to fuse)"
+    ):
         Made(f"refused_{name.replace(' ', '_')}", source, False, *inputs(0))
 
 

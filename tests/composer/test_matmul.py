@@ -27,7 +27,15 @@ from dvk.harness import judge
 from dvk.nanolang import structures
 from dvk.records import Node, Status
 from dvk.search.classes import class_of
-from tests.composer.programs import TASK, Program, capture, compiled, differences, out_of_bounds, usual
+from tests.composer.programs import (
+    TASK,
+    Program,
+    capture,
+    compiled,
+    differences,
+    out_of_bounds,
+    usual,
+)
 from tests.harness.conftest import QUICK
 
 randn = torch.randn
@@ -39,7 +47,9 @@ def own(forward: Any, *args: Any, **given: Any) -> Program:
 
 
 def doubled(value: Any) -> Any:
-    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+    return (
+        value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+    )
 
 
 def check(made: dict[str, Program]) -> None:
@@ -49,9 +59,13 @@ def check(made: dict[str, Program]) -> None:
     for name, program in made.items():
         want = program.eager()
         with torch.no_grad():
-            wide = Program.eager(program) if program.args[0].dtype == torch.float64 else _wide(program)
+            wide = (
+                Program.eager(program) if program.args[0].dtype == torch.float64 else _wide(program)
+            )
         found = differences(program.run(), want, precision=program.args[0].dtype)
-        found += differences(_as_double(program.run()), wide, layout=False, precision=program.args[0].dtype)
+        found += differences(
+            _as_double(program.run()), wide, layout=False, precision=program.args[0].dtype
+        )
         found += [f"stayed a call: {op}" for op in program.externs]
         found += [text for kernel in program.kernels for text in out_of_bounds(kernel)]
         if found:
@@ -60,7 +74,11 @@ def check(made: dict[str, Program]) -> None:
 
 
 def _wide(program: Program) -> Any:
-    module = program.module if not any(True for _ in program.module.parameters()) else _copied(program.module)
+    module = (
+        program.module
+        if not any(True for _ in program.module.parameters())
+        else _copied(program.module)
+    )
     return module(*(doubled(a) for a in program.args))
 
 
@@ -85,13 +103,31 @@ OPERATORS: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
     "dot": (lambda x, y: torch.matmul(x, y) * 2, (randn(40), randn(40))),
     "mv": (torch.mv, (randn(9, 40), randn(40))),
     "bmm": (torch.bmm, (randn(5, 8, 8), randn(5, 8, 8))),
-    "addmm": (lambda c, x, y: torch.addmm(c, x, y, beta=0.5, alpha=-2.0), (randn(11), randn(7, 9), randn(9, 11))),
-    "addmm of nothing": (lambda c, x, y: torch.addmm(c, x, y, beta=0), (torch.full((11,), float("nan")), randn(7, 9), randn(9, 11))),
-    "baddbmm": (lambda c, x, y: torch.baddbmm(c, x, y), (randn(3, 1, 11), randn(3, 7, 9), randn(3, 9, 11))),
-    "attention scores": (lambda q, k: torch.einsum("bshd,bthd->bhst", q, k) * 0.3, (randn(2, 9, 3, 16), randn(2, 11, 3, 16))),
-    "two letters summed": (lambda x, y: torch.einsum("aij,bij->ab", x, y), (randn(5, 4, 6), randn(7, 4, 6))),
+    "addmm": (
+        lambda c, x, y: torch.addmm(c, x, y, beta=0.5, alpha=-2.0),
+        (randn(11), randn(7, 9), randn(9, 11)),
+    ),
+    "addmm of nothing": (
+        lambda c, x, y: torch.addmm(c, x, y, beta=0),
+        (torch.full((11,), float("nan")), randn(7, 9), randn(9, 11)),
+    ),
+    "baddbmm": (
+        lambda c, x, y: torch.baddbmm(c, x, y),
+        (randn(3, 1, 11), randn(3, 7, 9), randn(3, 9, 11)),
+    ),
+    "attention scores": (
+        lambda q, k: torch.einsum("bshd,bthd->bhst", q, k) * 0.3,
+        (randn(2, 9, 3, 16), randn(2, 11, 3, 16)),
+    ),
+    "two letters summed": (
+        lambda x, y: torch.einsum("aij,bij->ab", x, y),
+        (randn(5, 4, 6), randn(7, 4, 6)),
+    ),
     "both transposed": (lambda x, y: x.t() @ y.t(), (randn(21, 13), randn(18, 21))),
-    "heads put together": (lambda x, w: x.transpose(1, 2).reshape(2, 9, 12) @ w, (randn(2, 3, 9, 4), randn(12, 10))),
+    "heads put together": (
+        lambda x, w: x.transpose(1, 2).reshape(2, 9, 12) @ w,
+        (randn(2, 3, 9, 4), randn(12, 10)),
+    ),
     "strided": (lambda x, y: x[:, ::2] @ y[1:, :9], (randn(6, 40), randn(21, 18))),
     "expanded": (lambda x, y: x.expand(3, 6, 8) @ y, (randn(6, 8), randn(3, 8, 5))),
     "with itself": (lambda x: x @ x.t(), (randn(13, 21),)),
@@ -107,7 +143,15 @@ def test_every_operator_agrees_with_float64() -> None:
 
 def test_types() -> None:
     x, w, b = randn(6, 33) * 0.3, randn(21, 33), randn(21)
-    check({f"{kind}": own(lambda x, w, b: (F.gelu(F.linear(x, w, b)), x @ w.t()), *(v.to(kind) for v in (x, w, b))) for kind in FLOATS})
+    check(
+        {
+            f"{kind}": own(
+                lambda x, w, b: (F.gelu(F.linear(x, w, b)), x @ w.t()),
+                *(v.to(kind) for v in (x, w, b)),
+            )
+            for kind in FLOATS
+        }
+    )
     for left in (lambda n: n @ n.t(), lambda n: n.to(torch.complex64) @ n.t().to(torch.complex64)):
         program = capture(left, torch.arange(6).view(2, 3))
         assert "own_matmul" not in applicable(program.graph, "cpu", "cpp")
@@ -118,14 +162,25 @@ class Gated(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.a, self.b, self.scale = nn.Linear(24, 20), nn.Linear(24, 20, bias=False), nn.Parameter(randn(24))
+        self.a, self.b, self.scale = (
+            nn.Linear(24, 20),
+            nn.Linear(24, 20, bias=False),
+            nn.Parameter(randn(24)),
+        )
 
     def forward(self, x: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
         y = x * self.scale
         return F.silu(self.a(y)) * self.b(y) + r
 
 
-def cell(x: torch.Tensor, h: torch.Tensor, c: torch.Tensor, w: torch.Tensor, u: torch.Tensor, b: torch.Tensor) -> Any:
+def cell(
+    x: torch.Tensor,
+    h: torch.Tensor,
+    c: torch.Tensor,
+    w: torch.Tensor,
+    u: torch.Tensor,
+    b: torch.Tensor,
+) -> Any:
     i, f, g, o = (F.linear(x, w, b) + F.linear(h, u)).chunk(4, -1)
     c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(c), c
@@ -138,26 +193,46 @@ def test_neighbours_share_the_kernel() -> None:
         "what comes before": own(lambda x, w: torch.relu(x) @ w, x, randn(24, 20)),
         "a masked operand": own(lambda x, w: torch.tril(x) @ w, randn(24, 24), randn(24, 20)),
         "a transposed result": own(lambda x, w: (x @ w).t().contiguous() * 2, x, randn(24, 20)),
-        "the same sides the other way round": own(lambda x, w: x @ w + (w @ x).t(), randn(24, 24), randn(24, 24)),
-        "the halves of one product": own(lambda x, w, b: F.glu(F.linear(x, w, b), -1), x, randn(40, 24), randn(40)),
-        "a recurrent cell": own(cell, x, randn(7, 24), randn(7, 24), randn(96, 24), randn(96, 24), randn(96)),
-        "heads": own(lambda x, w: torch.relu(F.linear(x, w)).view(7, 4, 5).transpose(0, 1), x, randn(20, 24)),
+        "the same sides the other way round": own(
+            lambda x, w: x @ w + (w @ x).t(), randn(24, 24), randn(24, 24)
+        ),
+        "the halves of one product": own(
+            lambda x, w, b: F.glu(F.linear(x, w, b), -1), x, randn(40, 24), randn(40)
+        ),
+        "a recurrent cell": own(
+            cell, x, randn(7, 24), randn(7, 24), randn(96, 24), randn(96, 24), randn(96)
+        ),
+        "heads": own(
+            lambda x, w: torch.relu(F.linear(x, w)).view(7, 4, 5).transpose(0, 1), x, randn(20, 24)
+        ),
     }
     check(fused)
     assert {name: len(p.kernels) for name, p in fused.items()} == dict.fromkeys(fused, 1)
     assert all(p.kernels[0].family == "product" for p in fused.values())
     apart = {
         "a costly operand of many columns": own(lambda x, w: F.gelu(x) @ w, x, randn(24, 40)),
-        "one product of another": own(lambda x, w: torch.relu(x @ w) @ w, randn(24, 24), randn(24, 24)),
+        "one product of another": own(
+            lambda x, w: torch.relu(x @ w) @ w, randn(24, 24), randn(24, 24)
+        ),
         "a softmax": own(lambda x, w: torch.softmax(x @ w, -1), x, randn(24, 24)),
-        "products of other sides": own(lambda x, y, w: x @ y + y @ w, randn(3, 8, 8), randn(3, 8, 8), randn(8, 8)),
+        "products of other sides": own(
+            lambda x, y, w: x @ y + y @ w, randn(3, 8, 8), randn(3, 8, 8), randn(8, 8)
+        ),
         "sums of k": own(lambda x, w: x @ w + x.sum(1, keepdim=True), randn(24, 24), randn(24, 24)),
         "a pool": own(lambda x, w: F.max_pool1d(x @ w, 2), x, randn(24, 20)),
-        "a head of one column": own(nn.Sequential(nn.Linear(24, 20), nn.ReLU(), nn.Linear(20, 1)), x),
+        "a head of one column": own(
+            nn.Sequential(nn.Linear(24, 20), nn.ReLU(), nn.Linear(20, 1)), x
+        ),
         "a head that is a vector": own(lambda x, w, v: (x @ w) @ v, x, randn(24, 20), randn(20)),
-        "an operand that is a result, too": own(lambda x, v: ((h := torch.exp(x)), h @ v), x, randn(24)),
-        "another type": own(lambda x, w, y: (x @ w).double() * (y @ y.t()), x, randn(24, 7), randn(7, 24).double()),
-        "a k of one element": own(lambda x, y, w: (x @ y, torch.sigmoid(x) @ w), randn(7, 1), randn(1, 9), randn(1, 7)),
+        "an operand that is a result, too": own(
+            lambda x, v: ((h := torch.exp(x)), h @ v), x, randn(24)
+        ),
+        "another type": own(
+            lambda x, w, y: (x @ w).double() * (y @ y.t()), x, randn(24, 7), randn(7, 24).double()
+        ),
+        "a k of one element": own(
+            lambda x, y, w: (x @ y, torch.sigmoid(x) @ w), randn(7, 1), randn(1, 9), randn(1, 7)
+        ),
     }
     check(apart)
     assert {name: len(p.kernels) for name, p in apart.items()} == dict.fromkeys(apart, 2)
@@ -168,12 +243,18 @@ def test_neighbours_share_the_kernel() -> None:
 def test_no_product_is_made_twice_for_its_parts() -> None:
     given = randn(7, 24), randn(40, 24), randn(40)
     made = {
-        "whole and half": own(lambda x, w, b: ((p := torch.relu(F.linear(x, w, b))), p[:, :20] * 2), *given),
-        "parts that overlap": own(lambda x, w, b: (p := F.linear(x, w, b))[:, 1:] * p[:, :-1], *given),
+        "whole and half": own(
+            lambda x, w, b: ((p := torch.relu(F.linear(x, w, b))), p[:, :20] * 2), *given
+        ),
+        "parts that overlap": own(
+            lambda x, w, b: (p := F.linear(x, w, b))[:, 1:] * p[:, :-1], *given
+        ),
     }
     check(made)
     for name, program in made.items():
-        assert sum(i.op == "reduce_sum" for kernel in program.kernels for i in kernel.instrs) == 1, name
+        assert (
+            sum(i.op == "reduce_sum" for kernel in program.kernels for i in kernel.instrs) == 1
+        ), name
 
 
 @pytest.mark.parametrize("m", [64, 66, 129])
@@ -182,7 +263,11 @@ def test_five_sums_read_no_rows_that_there_are_not(m: int) -> None:
         return sum(torch.tanh(x @ w) for w in weights)
 
     program = own(five, randn(m, 12), *(randn(12, 9) for _ in range(5)))
-    heights = {min(3, band + 64 - y, m - y) for band in range(0, m, 64) for y in range(band, min(band + 64, m), 3)}
+    heights = {
+        min(3, band + 64 - y, m - y)
+        for band in range(0, m, 64)
+        for y in range(band, min(band + 64, m), 3)
+    }
     written = {int(h) for h in re.findall(r"static void \w+_(\d+)\(", program.cpp)}
     assert heights <= written
     check({"five": program})
@@ -202,11 +287,15 @@ def test_every_schedule_agrees_with_torch(transposed: bool) -> None:
         first = own(forward, *args)
         for option in (o for o in cpp.schedules(first.kernels[0]) if o["width"] == 512):
             made[f"{m} {k} {n} {option}"] = first.under(lambda kernel, option=option: option)
-    assert {s["form"] for p in made.values() for s in p.schedules.values()} >= ({"dot", "outer"} if transposed else {"outer"})
+    assert {s["form"] for p in made.values() for s in p.schedules.values()} >= (
+        {"dot", "outer"} if transposed else {"outer"}
+    )
     check(made)
 
 
-def product(m: int, k: int, n: int, dtype: torch.dtype = torch.bfloat16, batch: tuple[int, ...] = ()) -> Kernel:
+def product(
+    m: int, k: int, n: int, dtype: torch.dtype = torch.bfloat16, batch: tuple[int, ...] = ()
+) -> Kernel:
     x, w = (torch.empty(*batch, *shape, dtype=dtype, device="meta") for shape in ((m, k), (k, n)))
     captured = capture(torch.matmul, x, w)
     (kernel,) = fuse(TASK, captured, ("own_matmul",)).ordered
@@ -226,7 +315,11 @@ def test_the_form_says_rows_columns_and_batch() -> None:
 
 def test_the_model_of_a_gpu_chooses_tiles_that_suit_the_product() -> None:
     square = renderer.default_schedule(product(4096, 4096, 4096))
-    assert square["kind"] == "product" and square["rows"] * square["columns"] >= 128 * 128 and square["splits"] == 1
+    assert (
+        square["kind"] == "product"
+        and square["rows"] * square["columns"] >= 128 * 128
+        and square["splits"] == 1
+    )
     few = renderer.default_schedule(product(8, 4096, 4096))
     assert few["kind"] == "skinny" or few["rows"] == 16
     assert renderer.default_schedule(product(1, 4096, 4096))["kind"] == "skinny"
@@ -245,21 +338,37 @@ def test_a_square_product_is_offered_with_programs_that_walk_and_in_different_ti
 
 def test_float32_begins_with_tensor_cores_where_arithmetic_binds_and_can_do_without_them() -> None:
     for m, k, n in ((4096, 4096, 4096), (300, 7000, 900), (64, 64, 64), (16384, 4096, 16384)):
-        dots = [o.get("dot") for o in renderer.schedules(product(m, k, n, torch.float32)) if o["kind"] == "product"]
+        dots = [
+            o.get("dot")
+            for o in renderer.schedules(product(m, k, n, torch.float32))
+            if o["kind"] == "product"
+        ]
         assert {"tf32x3", None} == set(dots) and (dots[0] == "tf32x3" or m == 64)
-    assert all("dot" not in o for dtype in FLOATS[1:] for o in renderer.schedules(product(512, 512, 512, dtype)))
+    assert all(
+        "dot" not in o
+        for dtype in FLOATS[1:]
+        for o in renderer.schedules(product(512, 512, 512, dtype))
+    )
 
 
 def test_float32_is_exact_unless_the_task_declares_tf32() -> None:
     captured = capture(torch.matmul, randn(64, 64), randn(64, 64))
     for precision, words in (("fp32", {"ieee", "tf32x3"}), ("tf32", {"tf32"})):
-        (kernel,) = fuse(TASK.model_copy(update={"precision": precision}), captured, ("own_matmul",)).ordered
-        texts = [renderer.render(kernel, s) for s in renderer.schedules(kernel) if s["kind"] == "product"]
-        assert {word for text in texts for word in re.findall(r'input_precision="(\w+)"', text)} == words
+        (kernel,) = fuse(
+            TASK.model_copy(update={"precision": precision}), captured, ("own_matmul",)
+        ).ordered
+        texts = [
+            renderer.render(kernel, s) for s in renderer.schedules(kernel) if s["kind"] == "product"
+        ]
+        assert {
+            word for text in texts for word in re.findall(r'input_precision="(\w+)"', text)
+        } == words
     assert class_of(kernel) == "product tf32, k-, 2^6 × 2^6 of 2^6"
 
 
-def test_nothing_leaves_torch_without_the_recipe_and_texts_that_a_model_learns_have_none_of_it() -> None:
+def test_nothing_leaves_torch_without_the_recipe_and_texts_that_a_model_learns_have_none_of_it() -> (
+    None
+):
     captured = capture(lambda x, w: torch.relu(x @ w), randn(4, 5), randn(5, 6))
     names = tuple(applicable(captured.graph, "cpu", "cpp"))
     assert "own_matmul" in names and "own_matmul" not in applicable(captured.graph, "cuda", "cuda")
@@ -315,7 +424,16 @@ def test_the_judge_finds_them_right(source: str, tmp_path: Path) -> None:
 def test_the_path_that_einsum_took_is_written_out() -> None:
     """With opt_einsum installed the operator has one, which torch.einsum does not accept."""
     formula, operands = "ij,jk,k->i", [randn(3, 4), randn(4, 5), randn(5)]
-    node = Node(name="v3", op="aten.einsum.default", args=(formula, [{"ref": f"x{n}"} for n in range(3)]),
-                kwargs={"path": [1, 2, 0, 1]}, shape=(3,), dtype="float32", strides=(1,))  # fmt: skip
-    found = eval(spelled(node, str), {"torch": torch, **{f"x{n}": one for n, one in enumerate(operands)}})
+    node = Node(
+        name="v3",
+        op="aten.einsum.default",
+        args=(formula, [{"ref": f"x{n}"} for n in range(3)]),
+        kwargs={"path": [1, 2, 0, 1]},
+        shape=(3,),
+        dtype="float32",
+        strides=(1,),
+    )
+    found = eval(
+        spelled(node, str), {"torch": torch, **{f"x{n}": one for n, one in enumerate(operands)}}
+    )
     torch.testing.assert_close(found, torch.einsum(formula, *operands))

@@ -56,7 +56,11 @@ class Every(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.norm, self.drop, self.act = nn.BatchNorm1d(8), nn.Dropout(0.1), nn.RReLU()
-        self.no_drop, self.recurrent, self.plain = nn.Dropout(0.0), nn.GRU(8, 8, batch_first=True), nn.LayerNorm(8)
+        self.no_drop, self.recurrent, self.plain = (
+            nn.Dropout(0.0),
+            nn.GRU(8, 8, batch_first=True),
+            nn.LayerNorm(8),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.act(self.no_drop(self.drop(self.norm(self.plain(x)))))
@@ -72,7 +76,12 @@ def inference() -> Iterator[None]:
 def test_only_modes_that_forward_reads_are_seen() -> None:
     captured = trace_module(Every(), [torch.rand(4, 8)], ["x"])
     assert captured.modes == dict.fromkeys(("norm", "drop", "act", "no_drop", ""), True)
-    assert captured.depending == ("BatchNorm1d `norm`", "Dropout `drop`", "RReLU `act`", "the module's own forward()")
+    assert captured.depending == (
+        "BatchNorm1d `norm`",
+        "Dropout `drop`",
+        "RReLU `act`",
+        "the module's own forward()",
+    )
     assert depending(Every(), {"recurrent": True, "no_drop": True}) == ()
     still = trace_module(Every().eval(), [torch.rand(4, 8)], ["x"])
     assert set(still.modes.values()) == {False} and still.depending == ()

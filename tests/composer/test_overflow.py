@@ -17,9 +17,9 @@ from dvk.records import Graph
 from tests.composer.programs import Program, capture, compiled, leaves
 
 HALF = torch.float16
-VALUES = torch.tensor([1, 200, 300, -300, 6e4, -6e4, 5, 12, 0, -2, 255.9, 30.5], dtype=HALF).expand(3, 12) * torch.tensor(
-    [[1.0], [0.25], [0.01]], dtype=HALF
-)
+VALUES = torch.tensor([1, 200, 300, -300, 6e4, -6e4, 5, 12, 0, -2, 255.9, 30.5], dtype=HALF).expand(
+    3, 12
+) * torch.tensor([[1.0], [0.25], [0.01]], dtype=HALF)
 ODD = VALUES.index_fill(1, torch.tensor([4]), torch.inf).index_fill(1, torch.tensor([7]), torch.nan)
 GROWING: dict[str, Callable[[torch.Tensor], Any]] = {
     "product": lambda x: (x * x) * 1e-3,
@@ -65,10 +65,22 @@ def every_recipe(graph: Graph) -> tuple[str, ...]:
 def apart(program: Program, x: torch.Tensor) -> list[str]:
     """Elements whose NaN and infinities differ from eager's."""
     found = []
-    for number, (got, want) in enumerate(zip(leaves(program.run(x)), leaves(program.eager(x)), strict=True)):
-        same = (got.isnan() == want.isnan()) & (got.isinf() == want.isinf()) & ((got == want) | ~want.isinf())
-        found += [f"#{number}: {got[~same][0].item()} instead of {want[~same][0].item()}"] if not same.all() else []
-        torch.testing.assert_close(got[want.isfinite() & same], want[want.isfinite() & same], rtol=4e-3, atol=1e-3)
+    for number, (got, want) in enumerate(
+        zip(leaves(program.run(x)), leaves(program.eager(x)), strict=True)
+    ):
+        same = (
+            (got.isnan() == want.isnan())
+            & (got.isinf() == want.isinf())
+            & ((got == want) | ~want.isinf())
+        )
+        found += (
+            [f"#{number}: {got[~same][0].item()} instead of {want[~same][0].item()}"]
+            if not same.all()
+            else []
+        )
+        torch.testing.assert_close(
+            got[want.isfinite() & same], want[want.isfinite() & same], rtol=4e-3, atol=1e-3
+        )
     return found
 
 
@@ -76,14 +88,30 @@ def test_overflow_between_operators_is_infinite() -> None:
     every = {name: Program(f, VALUES, recipes=every_recipe) for name, f in GROWING.items()}
     compiled(every.values())
     assert all(program.kernels for program in every.values())
-    found = {name: text for name, program in every.items() for x in (VALUES, ODD) if (text := apart(program, x))}
+    found = {
+        name: text
+        for name, program in every.items()
+        for x in (VALUES, ODD)
+        if (text := apart(program, x))
+    }
     assert found == {}
 
 
 @pytest.mark.parametrize(
-    "function", [F.relu, F.gelu, torch.tanh, lambda x: x * torch.sigmoid(x), lambda x: x.amax(1), lambda x: x.mean(1), lambda x: x * 0.5]
+    "function",
+    [
+        F.relu,
+        F.gelu,
+        torch.tanh,
+        lambda x: x * torch.sigmoid(x),
+        lambda x: x.amax(1),
+        lambda x: x.mean(1),
+        lambda x: x * 0.5,
+    ],
 )
-def test_values_that_cannot_overflow_are_not_rounded(function: Callable[[torch.Tensor], Any]) -> None:
+def test_values_that_cannot_overflow_are_not_rounded(
+    function: Callable[[torch.Tensor], Any],
+) -> None:
     program = Program(lambda x: function(x) * 0.5, VALUES)
     assert not any(i.op == "cast_float16" for kernel in program.kernels for i in kernel.instrs)
 
@@ -97,7 +125,21 @@ def test_other_types_are_not_rounded() -> None:
 def test_bounds_hold() -> None:
     """The largest values there are never exceed a bound."""
     extreme = torch.tensor([65504.0, -65504.0, 1.0, -1.0, 0.0, 250.0, 6e-8], dtype=HALF)
-    functions = [f for f in (F.relu, F.gelu, F.silu, torch.tanh, torch.neg, torch.sin, F.hardtanh, F.relu6, F.leaky_relu, torch.round)]
+    functions = [
+        f
+        for f in (
+            F.relu,
+            F.gelu,
+            F.silu,
+            torch.tanh,
+            torch.neg,
+            torch.sin,
+            F.hardtanh,
+            F.relu6,
+            F.leaky_relu,
+            torch.round,
+        )
+    ]
     for function in functions:
         graph = capture(function, extreme).graph
         value = lower(graph).values[graph.nodes[-1].name]
@@ -106,8 +148,17 @@ def test_bounds_hold() -> None:
 
 
 def test_attention_whose_scores_overflow_is_made_as_it_was_written() -> None:
-    q, k, v = (torch.linspace(-1, 1, 2 * 3 * 8 * 16).roll(n).reshape(2, 3, 8, 16).half() for n in (0, 5, 11))
-    program = Program(lambda q, k, v: torch.softmax(q @ k.transpose(-1, -2) * 0.25, -1) @ v, q, k, v, recipes=every_recipe)
+    q, k, v = (
+        torch.linspace(-1, 1, 2 * 3 * 8 * 16).roll(n).reshape(2, 3, 8, 16).half()
+        for n in (0, 5, 11)
+    )
+    program = Program(
+        lambda q, k, v: torch.softmax(q @ k.transpose(-1, -2) * 0.25, -1) @ v,
+        q,
+        k,
+        v,
+        recipes=every_recipe,
+    )
     assert "attention" in program.recipes
     for size in (1.0, 200.0):
         got, want = program.run(q * size, k * size, v), program.eager(q * size, k * size, v)
@@ -131,8 +182,10 @@ def test_layers_that_overflow_are_folded_only_when_asked_for() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.linear(x).mean(-1)
 
-    cases = {"fold_batch_norm": (torch.nn.Sequential(convolution, norm), torch.full((2, 3, 6, 6), 6e3)),
-             "collapse_linear_reduction": (Collapsed(), torch.full((3, 12), 6e3))}
+    cases = {
+        "fold_batch_norm": (torch.nn.Sequential(convolution, norm), torch.full((2, 3, 6, 6), 6e3)),
+        "collapse_linear_reduction": (Collapsed(), torch.full((3, 12), 6e3)),
+    }
     for name, (module, x) in cases.items():
         assert name in every_recipe(capture(module.float().eval(), x).graph)
         module.half()
@@ -141,5 +194,11 @@ def test_layers_that_overflow_are_folded_only_when_asked_for() -> None:
         assert f"{name}_finite" in applicable(graph, "cpu", "cpp", inexact=True)
         program = Program(module, x.half(), recipes=every_recipe)
         assert program.eager().isinf().all() and apart(program, x.half()) == []
-        asked = Program(module, x.half(), recipes=("dead_code", f"{name}_finite", "fuse_pointwise", "fuse_rowwise"))
-        torch.testing.assert_close(asked.run(x.half() / 100), asked.eager(x.half() / 100), rtol=4e-3, atol=1e-3)
+        asked = Program(
+            module,
+            x.half(),
+            recipes=("dead_code", f"{name}_finite", "fuse_pointwise", "fuse_rowwise"),
+        )
+        torch.testing.assert_close(
+            asked.run(x.half() / 100), asked.eager(x.half() / 100), rtol=4e-3, atol=1e-3
+        )

@@ -23,7 +23,11 @@ class Projected(nn.Module):
 
     def __init__(self, behind: Callable[..., Any], bias: bool = True):
         super().__init__()
-        self.q, self.k, self.v = nn.Linear(12, 8, bias), nn.Linear(12, 8, bias), nn.Linear(12, 20, bias)
+        self.q, self.k, self.v = (
+            nn.Linear(12, 8, bias),
+            nn.Linear(12, 8, bias),
+            nn.Linear(12, 20, bias),
+        )
         self.behind = behind
 
     def forward(self, x: torch.Tensor) -> Any:
@@ -41,8 +45,11 @@ BEHIND: dict[str, tuple[Callable[..., Any], bool]] = {
     "returned as views": (lambda q, k, v: (q.view(-1, 2, 4), k.transpose(0, 1), v.flatten()), True),
     "a gate": (lambda q, k, v: (torch.sigmoid(q) * k, F.gelu(v)), True),
     "written in place": (lambda q, k, v: (q.add_(k), v.relu_()), True),
-    "one is read twice, one is unused": (lambda q, k, v: q.tanh() + q.sum(-1, keepdim=True) - k.mean(), False),
-}  # fmt: skip
+    "one is read twice, one is unused": (
+        lambda q, k, v: q.tanh() + q.sum(-1, keepdim=True) - k.mean(),
+        False,
+    ),
+}
 
 
 @pytest.mark.parametrize("own", [False, True])
@@ -52,12 +59,22 @@ def test_results_are_the_same_with_one_product(own: bool) -> None:
     for name, (behind, bias) in BEHIND.items():
         module = Projected(behind, bias)
         x = randn(3, 5, 12)
-        made[name] = Program(module, x, recipes=lambda graph: tuple(r for r in applicable(graph, "cpu", "cpp") if own or r[:3] != "own"))
+        made[name] = Program(
+            module,
+            x,
+            recipes=lambda graph: tuple(
+                r for r in applicable(graph, "cpu", "cpp") if own or r[:3] != "own"
+            ),
+        )
     compiled(made.values())
-    assert {name: differences(p.run(), p.eager(), scale=3) for name, p in made.items()} == dict.fromkeys(made, [])
+    assert {
+        name: differences(p.run(), p.eager(), scale=3) for name, p in made.items()
+    } == dict.fromkeys(made, [])
     assert all("pack_linears" in p.recipes for p in made.values())
     if not own:
-        assert {name: p.externs.count("aten.linear.default") for name, p in made.items()} == dict.fromkeys(made, 1)
+        assert {
+            name: p.externs.count("aten.linear.default") for name, p in made.items()
+        } == dict.fromkeys(made, 1)
 
 
 def test_packed_weights_follow_every_kind_of_update() -> None:
@@ -68,7 +85,9 @@ def test_packed_weights_follow_every_kind_of_update() -> None:
         lambda: module.v.bias.fill_(0.25),
         lambda: module.load_state_dict({k: v * 0.5 for k, v in module.state_dict().items()}),
         lambda: setattr(module.v, "weight", nn.Parameter(randn(20, 12))),
-        lambda: setattr(module.v, "weight", nn.Parameter(module.v.weight.as_strided((20, 12), (1, 20)))),
+        lambda: setattr(
+            module.v, "weight", nn.Parameter(module.v.weight.as_strided((20, 12), (1, 20)))
+        ),
     ]
     for update in updates:
         before = program.run()
@@ -102,11 +121,17 @@ class Shifted(nn.Module):
 
 
 REFUSED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
-    "inputs that differ": (lambda x, y, w, v: (F.linear(x, w), F.linear(y, v)), (randn(3, 4), randn(3, 4), randn(5, 4), randn(6, 4))),
-    "weights that are inputs": (lambda x, w, v: (F.linear(x, w), F.linear(x, v)), (randn(3, 4), randn(5, 4), randn(6, 4))),
+    "inputs that differ": (
+        lambda x, y, w, v: (F.linear(x, w), F.linear(y, v)),
+        (randn(3, 4), randn(3, 4), randn(5, 4), randn(6, 4)),
+    ),
+    "weights that are inputs": (
+        lambda x, w, v: (F.linear(x, w), F.linear(x, v)),
+        (randn(3, 4), randn(5, 4), randn(6, 4)),
+    ),
     "an input that changes between": (Twice(), (randn(3, 4),)),
     "biases that broadcast": (Shifted(), (randn(3, 4),)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -17,14 +17,16 @@ from dvk.composer.capture.export import CapturedGraph, trace_call
 from dvk.composer.ir.errors import CannotCompose
 from tests.composer.partial_models import Made
 
-HEADER = '''
+HEADER = """
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-'''
+"""
 
-ZOO = HEADER + '''
+ZOO = (
+    HEADER
+    + """
 class Experts(nn.Module):
     def __init__(self):
         super().__init__()
@@ -79,9 +81,12 @@ class Model(nn.Module):
         positive = z[z > 0]
         noise = torch.rand(z.shape, generator=torch.Generator().manual_seed(3))
         return z * noise, weights, positive * 2, positive.shape[0]
-'''
+"""
+)
 
-TRAINED = HEADER + '''
+TRAINED = (
+    HEADER
+    + """
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -93,7 +98,8 @@ class Model(nn.Module):
     def forward(self, x):
         y = torch.relu(self.bn(x)) * 2 + self.plain(x)
         return torch.tanh(self.norm(y) + y) + F.silu(self.weighted(y)) * self.parametrized(y).sigmoid()
-'''
+"""
+)
 
 
 def inputs(seed: int, lengths: tuple[int, ...] = (6, 4, 2)) -> tuple[torch.Tensor, torch.Tensor]:
@@ -109,9 +115,16 @@ def zoo() -> Iterator[Made]:
 
 
 def test_parts_are_left_and_the_rest_is_fused(zoo: Made) -> None:
-    places = {".".join(filter(None, node.kwargs["place"])) for node in zoo.captured.graph.nodes if node.op == "left"}
+    places = {
+        ".".join(filter(None, node.kwargs["place"]))
+        for node in zoo.captured.graph.nodes
+        if node.op == "left"
+    }
     assert {"moe", "norm", "custom", "attention", "rnn"} <= places
-    assert "kernels" in zoo.text.title and zoo.text.source.count("static void") + zoo.text.source.count('extern "C"') >= 3
+    assert (
+        "kernels" in zoo.text.title
+        and zoo.text.source.count("static void") + zoo.text.source.count('extern "C"') >= 3
+    )
     for seed in range(3):
         got, want, whole = zoo.both(*inputs(seed))
         assert whole
@@ -174,7 +187,9 @@ class Inline(nn.Module):
 
 
 def test_a_failed_capture_names_the_line() -> None:
-    with pytest.raises(CannotCompose, match=r"test_partial.py, line \d+: return x \* torch.from_numpy"):
+    with pytest.raises(
+        CannotCompose, match=r"test_partial.py, line \d+: return x \* torch.from_numpy"
+    ):
         trace_call(Inline(), [torch.randn(3)], {}, ["x"])
 
 
@@ -185,7 +200,9 @@ def test_answers_are_not_asked_for_twice_after_random_numbers() -> None:
             return y.exp() if y.sum() > -1e9 else y
 
     graph = trace_call(Drawn(), [torch.randn(3)], {}, ["x"]).graph
-    assert "left" in [node.op for node in graph.nodes] and "expect" not in [node.op for node in graph.nodes]
+    assert "left" in [node.op for node in graph.nodes] and "expect" not in [
+        node.op for node in graph.nodes
+    ]
 
 
 class Routed(nn.Module):
@@ -220,7 +237,12 @@ class Counting(nn.Module):
         return x * self.calls
 
 
-PARTS = {"experts chosen by questions": Routed, "TorchScript": lambda: torch.jit.script(Sine()), "torch.func": Slope, "a counter": Counting}
+PARTS = {
+    "experts chosen by questions": Routed,
+    "TorchScript": lambda: torch.jit.script(Sine()),
+    "torch.func": Slope,
+    "a counter": Counting,
+}
 
 
 @pytest.mark.parametrize("name", PARTS)
@@ -237,7 +259,12 @@ def test_a_submodule_is_left_and_the_rest_is_captured(name: str) -> None:
     part, held = model.part, set(vars(model.part))
     graph = trace_call(model, [torch.randn(4, 8)], {}, ["x"]).graph
     assert [node.op for node in graph.nodes if not node.op.startswith("aten._")][-5:] == [
-        "aten.mul.Tensor", "left", "getitem", "aten.tanh.default", "aten.add.Tensor"]
+        "aten.mul.Tensor",
+        "left",
+        "getitem",
+        "aten.tanh.default",
+        "aten.add.Tensor",
+    ]
     assert model.part is part and set(vars(part)) == held and "forward" not in vars(model)
 
 
@@ -251,7 +278,11 @@ def test_real_modules_are_captured_and_right() -> None:
     from tests.composer import real_modules
 
     rows = [real_modules.tried(name) for name in ("llama", "mixtral", "bert", "t5", "swin")]
-    assert [(row.name, row.how, row.why) for row in rows if row.how in ("not", "fell back", "another type")] == []
+    assert [
+        (row.name, row.how, row.why)
+        for row in rows
+        if row.how in ("not", "fell back", "another type")
+    ] == []
     assert all(row.error < 1e-4 and row.num_kernels for row in rows)
 
 
@@ -283,14 +314,17 @@ class Outer(nn.Module):
 
 def test_attempts_end_and_say_the_line(tmp_path: Any, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "resized.py"
-    path.write_text(HEADER + """
+    path.write_text(
+        HEADER
+        + """
 class Model(nn.Module):
     def forward(self, x):
         y = x[::2]
         z = y.unsqueeze_(0).squeeze_(0)
         torch.zeros(3, out=z)
         return torch.relu(x) + 1, z
-""")
+"""
+    )
     space: dict[str, Any] = {"__name__": "resized"}
     exec(compile(path.read_text(), str(path), "exec"), space)
     sys.modules["resized"] = ModuleType("resized")

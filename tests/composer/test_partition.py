@@ -55,28 +55,60 @@ PATTERNS: dict[str, tuple[Any, tuple[torch.Tensor, ...], str]] = {
     "broadcast bias and scale": (lambda x, b: F.relu(x + b) * b, (r(3, 4, 5), r(5)), "p"),
     "softmax": (lambda x: x.softmax(-1), (r(6, 9),), "r"),
     "softmax of columns": (lambda x: x.softmax(0), (r(6, 9),), "c"),
-    "log softmax with a temperature and a mask": (lambda x, m: (x / 0.7).masked_fill(m > 0, -1e9).log_softmax(-1), (r(6, 9), r(9)), "r"),
+    "log softmax with a temperature and a mask": (
+        lambda x, m: (x / 0.7).masked_fill(m > 0, -1e9).log_softmax(-1),
+        (r(6, 9), r(9)),
+        "r",
+    ),
     "layer norm, gelu, residual": (NormGeluResidual(), (r(5, 24),), "r"),
     "rms norm": (lambda x: F.rms_norm(x, (8,), eps=1e-6) * 2, (r(5, 8),), "r"),
     "group norm and silu": (lambda x: F.silu(F.group_norm(x, 2)), (r(3, 4, 5, 6),), "r"),
     "instance norm": (lambda x: F.instance_norm(x).relu(), (r(3, 4, 5, 6),), "r"),
-    "channel norm": (lambda x: (x - x.mean(1, keepdim=True)) / (x.var(1, keepdim=True) + 1e-5).sqrt(), (r(3, 6, 5, 4),), "c"),
+    "channel norm": (
+        lambda x: (x - x.mean(1, keepdim=True)) / (x.var(1, keepdim=True) + 1e-5).sqrt(),
+        (r(3, 6, 5, 4),),
+        "c",
+    ),
     "normalize": (lambda x: F.normalize(x, dim=-1), (r(6, 9),), "r"),
     "cosine similarity": (lambda a, b: 1 - F.cosine_similarity(a, b), (r(6, 9), r(6, 9)), "r"),
     "loss to mean": (lambda x, y: F.mse_loss(torch.sigmoid(x), y), (r(6, 9), r(6, 9)), "r"),
     "cross entropy with z loss": (z_loss, (r(6, 9), torch.arange(6)), "r"),
-    "cross entropy to mean": (lambda x, target: F.cross_entropy(x, target), (r(6, 9), torch.arange(6)), "rr"),
+    "cross entropy to mean": (
+        lambda x, target: F.cross_entropy(x, target),
+        (r(6, 9), torch.arange(6)),
+        "rr",
+    ),
     "linear epilogue": (nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Hardtanh()), (r(5, 6),), "p"),
     "linear and softmax": (nn.Sequential(nn.Linear(6, 8), nn.Softmax(-1)), (r(5, 6),), "r"),
-    "two linears": (nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3), nn.Sigmoid()), (r(5, 6),), "pp"),
+    "two linears": (
+        nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3), nn.Sigmoid()),
+        (r(5, 6),),
+        "pp",
+    ),
     "masked attention scores": (attention, (r(2, 3, 5, 4), r(2, 3, 5, 4)), "r"),
     "halves of one value": (rotary, (r(5, 8),), "p"),
-    "gates of a computed value": (lambda x: (lambda y: y[..., :4] * F.silu(y[..., 4:]))(F.relu(x) + 1), (r(5, 8),), "p"),
+    "gates of a computed value": (
+        lambda x: (lambda y: y[..., :4] * F.silu(y[..., 4:]))(F.relu(x) + 1),
+        (r(5, 8),),
+        "p",
+    ),
     "transposed operand": (lambda x, y: F.relu(x.t()) + y, (r(5, 6), r(6, 5)), "p"),
     "transpose between": (lambda x: torch.tanh(F.relu(x).permute(2, 0, 1) * 2), (r(3, 4, 5),), "p"),
-    "reshape splits a dimension": (lambda x: (F.relu(x).reshape(4, 3, 6) * 2).softmax(-1), (r(4, 18),), "r"),
-    "reshape merges dimensions": (lambda x: (F.relu(x) * 2).reshape(4, 30).softmax(-1), (r(4, 5, 6),), "r"),
-    "a row value used by its row": (lambda x: x * x.abs().amax(-1, keepdim=True).reciprocal(), (r(6, 9),), "r"),
+    "reshape splits a dimension": (
+        lambda x: (F.relu(x).reshape(4, 3, 6) * 2).softmax(-1),
+        (r(4, 18),),
+        "r",
+    ),
+    "reshape merges dimensions": (
+        lambda x: (F.relu(x) * 2).reshape(4, 30).softmax(-1),
+        (r(4, 5, 6),),
+        "r",
+    ),
+    "a row value used by its row": (
+        lambda x: x * x.abs().amax(-1, keepdim=True).reciprocal(),
+        (r(6, 9),),
+        "r",
+    ),
     "two reductions of one row": (lambda x: x.sum(-1) / x.amax(-1), (r(6, 9),), "r"),
     "reductions over different dimensions": (lambda x: x.sum(-1).softmax(0), (r(6, 9),), "rr"),
     "several outputs": (lambda x: (F.relu(x), F.relu(x) + 1, F.relu(x).sum(-1)), (r(6, 9),), None),
@@ -118,7 +150,12 @@ def test_a_call_between_keeps_groups_apart() -> None:
 
 
 def test_schedule_runs_everything_after_its_operands() -> None:
-    composition = fused(lambda x: (lambda y: (y.roll(1, 0) + y, (y * 2).flip(0) - y.sum(1, keepdim=True)))(x.softmax(0)), r(5, 6))
+    composition = fused(
+        lambda x: (lambda y: (y.roll(1, 0) + y, (y * 2).flip(0) - y.sum(1, keepdim=True)))(
+            x.softmax(0)
+        ),
+        r(5, 6),
+    )
     done: set[int] = set()
     for step in composition.part.schedule:
         members = step.members if isinstance(step, FusionGroup) else [step]
@@ -132,7 +169,13 @@ def test_schedule_runs_everything_after_its_operands() -> None:
 
 def test_costly_values_are_not_computed_again_for_every_element_of_a_broadcast() -> None:
     wide = fused(
-        lambda b: torch.sin(torch.exp(torch.tanh(torch.erf(b.cos().log1p().expm1().exp2().sigmoid()))))[:, None] * torch.ones(64), r(50)
+        lambda b: (
+            torch.sin(torch.exp(torch.tanh(torch.erf(b.cos().log1p().expm1().exp2().sigmoid()))))[
+                :, None
+            ]
+            * torch.ones(64)
+        ),
+        r(50),
     )
     assert len(wide.kernels) == 2
     narrow = fused(lambda b, x: torch.exp(b)[:, None] * x, r(50), r(50, 64))
@@ -140,9 +183,17 @@ def test_costly_values_are_not_computed_again_for_every_element_of_a_broadcast()
 
 
 @pytest.mark.parametrize(
-    "recipes,expected", [((), 0), (("fuse_pointwise",), 1), (("fuse_rowwise",), 2), (("fuse_pointwise", "fuse_rowwise"), 1)]
+    "recipes,expected",
+    [
+        ((), 0),
+        (("fuse_pointwise",), 1),
+        (("fuse_rowwise",), 2),
+        (("fuse_pointwise", "fuse_rowwise"), 1),
+    ],
 )
-def test_recipes_select_operators_that_may_leave_pytorch(recipes: tuple[str, ...], expected: int) -> None:
+def test_recipes_select_operators_that_may_leave_pytorch(
+    recipes: tuple[str, ...], expected: int
+) -> None:
     program = Program(lambda x: F.relu(x) * 2 + x.softmax(-1), r(5, 6), recipes=recipes)
     assert len(program.kernels) <= max(expected, 1) if recipes else len(program.kernels) == 0
     assert differences(program.run(), program.eager()) == []
@@ -191,7 +242,13 @@ def test_dtypes_without_registers_are_left_to_pytorch(dtype: torch.dtype) -> Non
     program = Program(lambda x: (x.clone(), x.t(), x.to(dtype).contiguous(), x + 1), r(3, 4))
     assert differences(program.run()[:2], program.eager()[:2]) == []
     other = Program(lambda x: (x.t().contiguous(), x.view(-1)[2:]), torch.ones(3, 4).to(dtype))
-    assert all(a.dtype == b.dtype and a.stride() == b.stride() for a, b in zip(other.run(), other.eager())) and not other.kernels
+    assert (
+        all(
+            a.dtype == b.dtype and a.stride() == b.stride()
+            for a, b in zip(other.run(), other.eager())
+        )
+        and not other.kernels
+    )
 
 
 VIEWS_OF_VIEWS: list[tuple[Callable[[torch.Tensor], Any], torch.Tensor]] = [
@@ -246,7 +303,10 @@ def test_a_product_at_the_end_of_an_endless_loop_stays_whole() -> None:
             x = torch.tanh(x)
         return x @ y, other
 
-    families = {k.family for k in fused(chain, r(6, 5), r(5, 1), recipes=("fuse_pointwise", "own_matmul")).ordered}
+    families = {
+        k.family
+        for k in fused(chain, r(6, 5), r(5, 1), recipes=("fuse_pointwise", "own_matmul")).ordered
+    }
     assert families == {"product"}
 
 

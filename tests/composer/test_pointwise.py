@@ -60,7 +60,12 @@ EDGES = [
 ]
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 DTYPES = [
-    pytest.param(dtype, marks=pytest.mark.slow if dtype in (torch.float64, torch.bfloat16) else (), id=str(dtype)) for dtype in FLOATS
+    pytest.param(
+        dtype,
+        marks=pytest.mark.slow if dtype in (torch.float64, torch.bfloat16) else (),
+        id=str(dtype),
+    )
+    for dtype in FLOATS
 ]
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 Operator = Callable[..., Any]
@@ -249,8 +254,15 @@ PAIRS: dict[str, Operator] = {
     "heaviside": torch.heaviside,
     "logical_xor": torch.logical_xor,
 }
-CASTS: dict[str, Operator] = {f"to {dtype}": lambda x, dtype=dtype: x.to(dtype) for dtype in (*FLOATS, torch.bool)}
-CASTS |= {f"to {dtype}": lambda x, dtype=dtype: x.nan_to_num(0, 100, -100).clamp(-100, 100).abs().to(dtype) for dtype in INTEGERS}
+CASTS: dict[str, Operator] = {
+    f"to {dtype}": lambda x, dtype=dtype: x.to(dtype) for dtype in (*FLOATS, torch.bool)
+}
+CASTS |= {
+    f"to {dtype}": lambda x, dtype=dtype: (
+        x.nan_to_num(0, 100, -100).clamp(-100, 100).abs().to(dtype)
+    )
+    for dtype in INTEGERS
+}
 SINGLES = {**SIMPLE, **ACTIVATIONS, **NUMBERS, **CASTS}
 GROUP = 24
 """Operators that share one export, which costs far more than the operator."""
@@ -318,20 +330,42 @@ def test_edge_values(results: Results, name: str) -> None:
         assert torch.equal(got, want)
         return
     truth = exact(function, program.args, want)
-    for number, (g, w, t) in enumerate(zip(got.double().flatten(), want.double().flatten(), truth.double().flatten())):
+    for number, (g, w, t) in enumerate(
+        zip(got.double().flatten(), want.double().flatten(), truth.double().flatten())
+    ):
         size = 0.0
         if name in CANCELLING:
-            size = max(float(a.expand(want.shape).flatten()[number].double().abs()) for a in program.args)
+            size = max(
+                float(a.expand(want.shape).flatten()[number].double().abs()) for a in program.args
+            )
             if size > torch.finfo(want.dtype).max / 100:
                 continue
         near = EPSILON[want.dtype] * size + TINY[want.dtype]
-        right = any(g == v or (g.isnan() and v.isnan()) or (g - v).abs() <= EPSILON[want.dtype] * v.abs() + near for v in (w, t))
-        at_zero = name == "pow/2" and program.args[0].flatten()[number // program.args[1].numel()] == 0  # a power of −0 counts as one of 0
-        assert right or (at_zero and g.abs() == w.abs()), f"element {number}: {g} instead of {w} (eager), {t} (float64)"
+        right = any(
+            g == v
+            or (g.isnan() and v.isnan())
+            or (g - v).abs() <= EPSILON[want.dtype] * v.abs() + near
+            for v in (w, t)
+        )
+        at_zero = (
+            name == "pow/2" and program.args[0].flatten()[number // program.args[1].numel()] == 0
+        )  # a power of −0 counts as one of 0
+        assert right or (at_zero and g.abs() == w.abs()), (
+            f"element {number}: {g} instead of {w} (eager), {t} (float64)"
+        )
 
 
 TINY = {torch.float64: 1e-300, torch.float32: 1e-36, torch.float16: 1e-6, torch.bfloat16: 1e-36}
-CANCELLING = {"tanhshrink/1", "gelu(tanh)/1", "add alpha/2", "sub alpha/2", "addcmul/2", "addcdiv/2", "lerp/2", "lerp tensor/2"}
+CANCELLING = {
+    "tanhshrink/1",
+    "gelu(tanh)/1",
+    "add alpha/2",
+    "sub alpha/2",
+    "addcmul/2",
+    "addcdiv/2",
+    "lerp/2",
+    "lerp tensor/2",
+}
 """Differences of nearly equal parts: accurate relative to the operands; intermediate overflow is not compared."""
 
 
@@ -345,7 +379,11 @@ def test_tanh_gelu_keeps_its_digits_where_pytorch_cancels() -> None:
 
 def test_nearly_everything_leaves_pytorch(results: Results) -> None:
     left = {op.split(".")[1] for program in results.programs for op in program.externs}
-    own = {"erfinv", "remainder", "fmod", "floor_divide", "div"} if results.dtype is torch.float64 else set()
+    own = (
+        {"erfinv", "remainder", "fmod", "floor_divide", "div"}
+        if results.dtype is torch.float64
+        else set()
+    )
     assert left <= own
 
 
@@ -437,7 +475,9 @@ def test_integers_and_booleans() -> None:
         made.append((dtype, table, Program(All(list(table.values())), x)))
     compiled(p for _, _, p in made)
     for dtype, table, program in made:
-        assert [op for op in program.externs if op.split(".")[1] not in ("sign", "flip", "pow")] == [], dtype
+        assert [
+            op for op in program.externs if op.split(".")[1] not in ("sign", "flip", "pow")
+        ] == [], dtype
         for name, got, want in zip(table, program.run(), program.eager()):
             assert differences(got, want) == [], (name, dtype)
 
@@ -469,7 +509,10 @@ def test_operands_of_different_dtypes_promote_as_in_pytorch() -> None:
     ]
     made = []
     for a, b in MIXED:
-        x, y = torch.tensor([0, 1, 2, 100, 200, 3]).to(a), torch.tensor([0, 1, 3, -56, 127, 3]).to(b)
+        x, y = (
+            torch.tensor([0, 1, 2, 100, 200, 3]).to(a),
+            torch.tensor([0, 1, 3, -56, 127, 3]).to(b),
+        )
         made.append(Program(All(functions), x, y))
     for program, pair in zip(compiled(made), MIXED):
         for number, (got, want) in enumerate(zip(program.run(), program.eager())):
@@ -500,14 +543,26 @@ BEYOND: list[Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]] = [
 @pytest.mark.parametrize("dtype, big", [(torch.float16, 1e6), (torch.bfloat16, 3.4e38)])
 def test_numbers_outside_fp16_match_eager(dtype: torch.dtype, big: float) -> None:
     x = torch.tensor([-2.0, -0.5, 0.0, 0.5, 1.0, 2.0]).to(dtype)
-    made = [Program(lambda x, t, f=f: f(x, t, big), x, torch.tensor(big, dtype=torch.float64)) for f in BEYOND]
+    made = [
+        Program(lambda x, t, f=f: f(x, t, big), x, torch.tensor(big, dtype=torch.float64))
+        for f in BEYOND
+    ]
     for number, program in enumerate(compiled(made)):
         assert differences(program.run(), program.eager()) == [], number
         assert not program.externs
 
 
-@pytest.mark.parametrize("function", [lambda x: x.clamp(min=torch.nan), lambda x: x.clamp(max=torch.nan), lambda x: x ** torch.inf,
-                                      lambda x: x ** -torch.inf, lambda x: x ** torch.nan, lambda x: torch.pow(torch.inf, x)])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.clamp(min=torch.nan),
+        lambda x: x.clamp(max=torch.nan),
+        lambda x: x**torch.inf,
+        lambda x: x**-torch.inf,
+        lambda x: x**torch.nan,
+        lambda x: torch.pow(torch.inf, x),
+    ],
+)
 def test_non_finite_numbers_match_eager(function: Operator) -> None:
     program = Program(lambda x: function(x) + 1, torch.tensor([-2.0, -0.5, 0.0, 1.0, 2.0]))
     assert differences(program.run(), program.eager()) == []
@@ -548,13 +603,19 @@ BROADCASTS = [
 
 
 def test_every_kind_of_broadcast() -> None:
-    made = [Program(lambda a, b: (a * b + a, torch.maximum(b, a).sin()), torch.randn(a), torch.randn(b)) for a, b in BROADCASTS]
+    made = [
+        Program(lambda a, b: (a * b + a, torch.maximum(b, a).sin()), torch.randn(a), torch.randn(b))
+        for a, b in BROADCASTS
+    ]
     for program, shapes in zip(compiled(made), BROADCASTS):
         assert differences(program.run(), program.eager()) == [], shapes
 
 
 def test_large_tensors_run_in_threads_and_slices() -> None:
-    made = [Program(lambda x: F.gelu(x) * 2, torch.randn(shape)) for shape in ((100_003,), (37, 1009), (3, 5, 8191))]
+    made = [
+        Program(lambda x: F.gelu(x) * 2, torch.randn(shape))
+        for shape in ((100_003,), (37, 1009), (3, 5, 8191))
+    ]
     for program in compiled(made):
         assert differences(program.run(), program.eager()) == []
 
@@ -581,13 +642,16 @@ def test_rounded_is_the_dtypes_own_rounding(dtype: torch.dtype) -> None:
     ]
     for value in values:
         assert (
-            rounded(value, str(dtype).removeprefix("torch.")) == torch.tensor(value, dtype=torch.float64).to(torch.float32).to(dtype).item()
+            rounded(value, str(dtype).removeprefix("torch."))
+            == torch.tensor(value, dtype=torch.float64).to(torch.float32).to(dtype).item()
         )
     assert rounded(0.1, "float32") == 0.1 and rounded(NAN, "float16") != rounded(NAN, "float16")
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_values_compare_equal_to_themselves_after_a_trip_through_memory(dtype: torch.dtype) -> None:
+def test_half_values_compare_equal_to_themselves_after_a_trip_through_memory(
+    dtype: torch.dtype,
+) -> None:
     def forward(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = x * 1.1
         peak = y.flip(0).amax(0, keepdim=True)
@@ -600,5 +664,7 @@ def test_half_values_compare_equal_to_themselves_after_a_trip_through_memory(dty
 
 def test_equal_products_cancel_exactly() -> None:
     x = torch.rand(10_000)
-    program = Program(lambda x, y: (torch.sqrt(x * x - y * y), torch.addcmul(x, y, y) - x), x, x.clone())
+    program = Program(
+        lambda x, y: (torch.sqrt(x * x - y * y), torch.addcmul(x, y, y) - x), x, x.clone()
+    )
     assert not program.run()[0].any() and differences(program.run(), program.eager()) == []

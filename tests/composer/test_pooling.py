@@ -31,10 +31,19 @@ def pools(dims: int) -> list[tuple[str, Callable[[torch.Tensor], torch.Tensor]]]
         words = f"{dims}-D size {size} stride {stride} padding {padding}{' ceil' if ceil else ''}"
         given = {"stride": stride, "padding": padding, "ceil_mode": ceil}
         found.append((f"max {words}", lambda x, s=size, g=given: biggest(x, s, **g)))
-        found.append((f"average {words}", lambda x, s=size, g=given: average(x, s, count_include_pad=s == 3, **g)))
-    found.append((f"max {dims}-D dilated", lambda x: biggest(x, 2, 2, 1, dilation=3, ceil_mode=True)))
+        found.append(
+            (
+                f"average {words}",
+                lambda x, s=size, g=given: average(x, s, count_include_pad=s == 3, **g),
+            )
+        )
+    found.append(
+        (f"max {dims}-D dilated", lambda x: biggest(x, 2, 2, 1, dilation=3, ceil_mode=True))
+    )
     if dims > 1:
-        found.append((f"average {dims}-D divided by 5", lambda x: average(x, 2, 3, 1, divisor_override=5)))
+        found.append(
+            (f"average {dims}-D divided by 5", lambda x: average(x, 2, 3, 1, divisor_override=5))
+        )
     return found
 
 
@@ -50,25 +59,52 @@ def test_types_layouts_and_special_values() -> None:
     odd[0, 0, 0, 0], odd[0, 1, 3, 4], odd[1, 2, -1, -1], odd[1, 0, :4, :4] = NAN, INF, -INF, -INF
 
     def pool(x: torch.Tensor) -> Any:
-        return F.max_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 3, 2, 1), F.max_pool2d(x, 2), F.avg_pool2d(x, (1, 3), (2, 1), (0, 1))
+        return (
+            F.max_pool2d(x, 3, 2, 1),
+            F.avg_pool2d(x, 3, 2, 1),
+            F.max_pool2d(x, 2),
+            F.avg_pool2d(x, (1, 3), (2, 1), (0, 1)),
+        )
 
     made: Made = [(str(dtype), Program(pool, x.to(dtype))) for dtype in FLOATS]
-    made += [("special", Program(pool, odd)), ("channels last", Program(pool, x.to(memory_format=torch.channels_last)))]
-    made += [("strided", Program(pool, torch.randn(3, 2, 9, 16).transpose(0, 1)[..., ::2])), ("three", Program(pool, x[0]))]
-    made += [("wide", Program(pool, torch.randn(1, 2, 5, 700))), ("columns", Program(pool, torch.randn(2, 2, 300, 3)))]
+    made += [
+        ("special", Program(pool, odd)),
+        ("channels last", Program(pool, x.to(memory_format=torch.channels_last))),
+    ]
+    made += [
+        ("strided", Program(pool, torch.randn(3, 2, 9, 16).transpose(0, 1)[..., ::2])),
+        ("three", Program(pool, x[0])),
+    ]
+    made += [
+        ("wide", Program(pool, torch.randn(1, 2, 5, 700))),
+        ("columns", Program(pool, torch.randn(2, 2, 300, 3))),
+    ]
     check(made)
 
 
 def test_adaptive_pools_of_equal_windows() -> None:
     x = torch.randn(2, 4, 6, 12)
     made: Made = [
-        (f"{size}", Program(lambda x, size=size: (F.adaptive_avg_pool2d(x, size), F.adaptive_max_pool2d(x, size) * 2), x))
+        (
+            f"{size}",
+            Program(
+                lambda x, size=size: (
+                    F.adaptive_avg_pool2d(x, size),
+                    F.adaptive_max_pool2d(x, size) * 2,
+                ),
+                x,
+            ),
+        )
         for size in (1, (3, 4), (6, 12), (1, 3), (2, 1))
     ]
-    made.append(("1-D", Program(lambda x: F.adaptive_avg_pool1d(x, 4) + F.adaptive_max_pool1d(x, 4), x[0])))
+    made.append(
+        ("1-D", Program(lambda x: F.adaptive_avg_pool1d(x, 4) + F.adaptive_max_pool1d(x, 4), x[0]))
+    )
     made.append(("3-D", Program(lambda x: F.adaptive_avg_pool3d(x, (2, 3, 3)), x)))
     check(made)
-    left = Program(lambda x: (F.adaptive_avg_pool2d(x, (5, 5)), F.max_pool2d(x, 2, return_indices=True)[1]), x)
+    left = Program(
+        lambda x: (F.adaptive_avg_pool2d(x, (5, 5)), F.max_pool2d(x, 2, return_indices=True)[1]), x
+    )
     assert len(left.externs) == 2 and left.kernels == []
 
 
@@ -83,14 +119,41 @@ def test_padding_with_a_number_is_read_through_bounds() -> None:
     x, n = torch.randn(3, 4, 5), torch.arange(60).view(3, 4, 5)
     made: Made = []
     for pads in ((1, 2), (0, 0, 3, 1), (2, -1, -1, 2, 1, 0), (-1, -2)):
-        made.append((f"{pads}", Program(lambda x, pads=pads: (F.pad(x, pads, value=1.5) * 2, F.pad(torch.relu(x), pads)), x)))
-        made.append((f"{pads} of integers", Program(lambda n, pads=pads: F.pad(n, pads, value=7) + 1, n)))
+        made.append(
+            (
+                f"{pads}",
+                Program(
+                    lambda x, pads=pads: (
+                        F.pad(x, pads, value=1.5) * 2,
+                        F.pad(torch.relu(x), pads),
+                    ),
+                    x,
+                ),
+            )
+        )
+        made.append(
+            (f"{pads} of integers", Program(lambda n, pads=pads: F.pad(n, pads, value=7) + 1, n))
+        )
     made.append(("half", Program(lambda x: F.pad(x, (1, 1), value=0.1), x.half())))
     made.append(("flags", Program(lambda x: F.pad(x > 0, (1, 1), value=True), x)))
-    made.append(("a pool of another number", Program(lambda x: F.max_pool1d(F.pad(x, (1, 2), value=0.5), 3, 2), x)))
-    made.append(("twice", Program(lambda x: F.pad(F.pad(x, (1, 1), value=3.0), (0, 2, 1, 1), value=4.0), x)))
-    made.append(("of a flattened tensor", Program(lambda x: F.pad(x.reshape(3, 20), (1, 3)) + 1, x)))
-    made.append(("of a view with another dimension", Program(lambda x: F.avg_pool2d(x.unsqueeze(0), 3, 1, 1), x)))
+    made.append(
+        (
+            "a pool of another number",
+            Program(lambda x: F.max_pool1d(F.pad(x, (1, 2), value=0.5), 3, 2), x),
+        )
+    )
+    made.append(
+        ("twice", Program(lambda x: F.pad(F.pad(x, (1, 1), value=3.0), (0, 2, 1, 1), value=4.0), x))
+    )
+    made.append(
+        ("of a flattened tensor", Program(lambda x: F.pad(x.reshape(3, 20), (1, 3)) + 1, x))
+    )
+    made.append(
+        (
+            "of a view with another dimension",
+            Program(lambda x: F.avg_pool2d(x.unsqueeze(0), 3, 1, 1), x),
+        )
+    )
     check(made)
 
 
@@ -99,7 +162,12 @@ class Block(nn.Module):
 
     def __init__(self, before: nn.Module, pool: nn.Module):
         super().__init__()
-        self.conv, self.norm, self.before, self.pool = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), before, pool
+        self.conv, self.norm, self.before, self.pool = (
+            nn.Conv2d(3, 4, 3, padding=1),
+            nn.BatchNorm2d(4),
+            before,
+            pool,
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.sigmoid(self.pool(self.before(self.norm(self.conv(x)))) * 2.0)
@@ -107,10 +175,18 @@ class Block(nn.Module):
 
 def around(before: nn.Module, pool: nn.Module) -> Program:
     block, x = Block(before, pool).eval(), torch.randn(2, 3, 8, 8)
-    return Program(block, x, recipes=lambda graph: tuple(r for r in usual(graph) if r != "channels_last"))
+    return Program(
+        block, x, recipes=lambda graph: tuple(r for r in usual(graph) if r != "channels_last")
+    )
 
 
-POOLS = (nn.MaxPool2d(3, 2, 1), nn.AvgPool2d(2), nn.AdaptiveAvgPool2d(4), nn.AdaptiveAvgPool2d(1), nn.LPPool2d(2, 2))
+POOLS = (
+    nn.MaxPool2d(3, 2, 1),
+    nn.AvgPool2d(2),
+    nn.AdaptiveAvgPool2d(4),
+    nn.AdaptiveAvgPool2d(1),
+    nn.LPPool2d(2, 2),
+)
 
 
 @pytest.mark.parametrize("pool", POOLS, ids=str)
@@ -134,22 +210,33 @@ def check_fused(program: Program) -> None:
 @pytest.mark.parametrize("padding", [0, 1])
 def test_every_schedule_of_a_window_agrees_with_torch(padding: int) -> None:
     def forward(x: torch.Tensor) -> Any:
-        return F.max_pool2d(torch.relu(x + 1), 3, 2, padding) * 2 + F.avg_pool2d(x, 3, 2, padding, count_include_pad=False)
+        return F.max_pool2d(torch.relu(x + 1), 3, 2, padding) * 2 + F.avg_pool2d(
+            x, 3, 2, padding, count_include_pad=False
+        )
 
     x = torch.randn(2, 3, 9, 600)
     first = Program(forward, x)
     (kernel,) = first.kernels
     assert kernel.family == "window"
-    made: Made = [(f"{option}", first.under(lambda k, option=option: option)) for option in cpp.schedules(kernel)]
+    made: Made = [
+        (f"{option}", first.under(lambda k, option=option: option))
+        for option in cpp.schedules(kernel)
+    ]
     assert any("walk" in p.schedules[k.name] for _, p in made for k in p.kernels)
-    assert any("unrolled" in p.schedules[k.name] for _, p in made for k in p.kernels) is (padding == 0)
+    assert any("unrolled" in p.schedules[k.name] for _, p in made for k in p.kernels) is (
+        padding == 0
+    )
     check(made)
 
 
-def test_nothing_leaves_torch_without_the_recipe_and_texts_that_a_model_learns_have_none_of_it() -> None:
+def test_nothing_leaves_torch_without_the_recipe_and_texts_that_a_model_learns_have_none_of_it() -> (
+    None
+):
     captured = capture(lambda x: F.max_pool2d(torch.relu(x), 2) * 2, torch.randn(1, 2, 4, 4))
     names = tuple(applicable(captured.graph, "cpu", "cpp"))
-    assert "own_windows" in names and "own_windows" not in applicable(captured.graph, "cuda", "cuda")
+    assert "own_windows" in names and "own_windows" not in applicable(
+        captured.graph, "cuda", "cuda"
+    )
     assert len(fuse(TASK, captured, names).ordered) == 1
     without = fuse(TASK, captured, tuple(n for n in names if n != "own_windows"))
     assert [p.op for p in without.part.users if p.kind == "extern"] == ["aten.max_pool2d.default"]

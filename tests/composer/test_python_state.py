@@ -104,9 +104,20 @@ def drawn_by_python(self: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 CHANGED = {
-    counter: "self.calls", appended: "self.cache", kept: "self.kept", plain: "self.plain", assigned_buffer: "self.mean",
-    new_attribute: "self.last", in_an_object: "self.holder", frozen: "self.weight", class_attribute: "Held.made", in_a_global: "CACHE",
-    written_global: "NUMBER", wants_gradients: "requires_grad", drawn_by_python: "random"}
+    counter: "self.calls",
+    appended: "self.cache",
+    kept: "self.kept",
+    plain: "self.plain",
+    assigned_buffer: "self.mean",
+    new_attribute: "self.last",
+    in_an_object: "self.holder",
+    frozen: "self.weight",
+    class_attribute: "Held.made",
+    in_a_global: "CACHE",
+    written_global: "NUMBER",
+    wants_gradients: "requires_grad",
+    drawn_by_python: "random",
+}
 
 
 @pytest.mark.parametrize("step", CHANGED, ids=lambda step: step.__name__)
@@ -154,7 +165,9 @@ def logged(self: Any, x: torch.Tensor) -> torch.Tensor:
     return x + 1
 
 
-@pytest.mark.parametrize("step", [in_place, trains_a_norm, same_value, logged], ids=lambda step: step.__name__)
+@pytest.mark.parametrize(
+    "step", [in_place, trains_a_norm, same_value, logged], ids=lambda step: step.__name__
+)
 def test_operator_writes_and_equal_values_are_no_change(step: Any) -> None:
     model = Held(step)
     capture(model, torch.randn(3))
@@ -169,7 +182,11 @@ def remembered(self: Any, x: torch.Tensor) -> torch.Tensor:
 
 def test_a_module_level_cache_filled_by_the_first_call_is_not_a_state_change() -> None:
     CACHE.clear()
-    assert [n.args[1] for n in capture(Held(remembered), torch.randn(3)).graph.nodes if n.op == "aten.mul.Tensor"] == [1.5]
+    assert [
+        n.args[1]
+        for n in capture(Held(remembered), torch.randn(3)).graph.nodes
+        if n.op == "aten.mul.Tensor"
+    ] == [1.5]
 
 
 COUNT = 0
@@ -182,7 +199,10 @@ def counted(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_the_globals_of_a_function_count_too() -> None:
-    with pytest.raises(CannotCompose, match=rf"`{__name__}.COUNT`, test_python_state.py:{counted.__code__.co_firstlineno + 2}"):
+    with pytest.raises(
+        CannotCompose,
+        match=rf"`{__name__}.COUNT`, test_python_state.py:{counted.__code__.co_firstlineno + 2}",
+    ):
         trace_module(as_module(counted), [torch.randn(3)], ["x"])
 
 

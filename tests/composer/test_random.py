@@ -61,7 +61,9 @@ DRAWS: dict[str, Draw] = {
     "bernoulli_": lambda x: torch.empty_like(x).bernoulli_(0.4) * x,
     "exponential_": lambda x: -torch.empty_like(x).exponential_().log() + x,
     "geometric_": lambda x: torch.empty_like(x).geometric_(0.4) + x,
-    "cauchy_ log_normal_": lambda x: torch.empty_like(x).cauchy_().atan() + torch.empty_like(x).log_normal_(),
+    "cauchy_ log_normal_": lambda x: (
+        torch.empty_like(x).cauchy_().atan() + torch.empty_like(x).log_normal_()
+    ),
     "poisson": lambda x: torch.poisson(x.abs()) * 2 + x,
     "binomial": lambda x: torch.binomial(x.abs().round(), x.sigmoid()) + x,
     "multinomial": lambda x: torch.multinomial(torch.softmax(x, -1), 2) + 1,
@@ -75,8 +77,15 @@ DRAWS: dict[str, Draw] = {
     "feature_alpha_dropout": lambda x: F.feature_alpha_dropout(x[None], 0.5, True) * 2,
     "gumbel_softmax": lambda x: F.gumbel_softmax(x * 2, tau=0.7),
     "gumbel_softmax hard": lambda x: F.gumbel_softmax(x, hard=True) * 2,
-    "attention": lambda x: F.scaled_dot_product_attention(x[None, None], x[None, None], x[None, None] + 1, dropout_p=0.3) * 2,
-    "fractional_max_pool": lambda x: F.fractional_max_pool2d(x[None, None], 2, output_size=(2, 2)) + 1,
+    "attention": lambda x: (
+        F.scaled_dot_product_attention(
+            x[None, None], x[None, None], x[None, None] + 1, dropout_p=0.3
+        )
+        * 2
+    ),
+    "fractional_max_pool": lambda x: (
+        F.fractional_max_pool2d(x[None, None], 2, output_size=(2, 2)) + 1
+    ),
     "unread": unread,
     "interleaved": interleaved,
     "on views": on_views,
@@ -88,11 +97,15 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "lstm": lambda: nn.LSTM(4, 5, 2, dropout=0.4),
     "rnn": lambda: nn.RNN(4, 5, 3, dropout=0.4, nonlinearity="relu"),
     "encoder": lambda: nn.TransformerEncoderLayer(4, 2, 8, dropout=0.3),
-    "dropouts": lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.3), nn.GELU(), nn.AlphaDropout(0.2), nn.RReLU()),
+    "dropouts": lambda: nn.Sequential(
+        nn.Linear(4, 4), nn.Dropout(0.3), nn.GELU(), nn.AlphaDropout(0.2), nn.RReLU()
+    ),
 }
 
 
-def drawn(function: Callable[..., Any], *args: torch.Tensor) -> tuple[Any, Any, torch.Tensor, torch.Tensor]:
+def drawn(
+    function: Callable[..., Any], *args: torch.Tensor
+) -> tuple[Any, Any, torch.Tensor, torch.Tensor]:
     """Two calls, their arguments afterwards, and the generator's state."""
     args = tuple(a.clone() for a in args)
     torch.manual_seed(11)
@@ -101,9 +114,13 @@ def drawn(function: Callable[..., Any], *args: torch.Tensor) -> tuple[Any, Any, 
     return first, second, args[0], torch.get_rng_state()
 
 
-def unlike(program: Callable[..., Any], eager: Callable[..., Any], *args: torch.Tensor) -> list[str]:
+def unlike(
+    program: Callable[..., Any], eager: Callable[..., Any], *args: torch.Tensor
+) -> list[str]:
     got, want = drawn(program, *args), drawn(eager, *args)
-    return differences(got[:3], want[:3]) + ([] if torch.equal(got[3], want[3]) else ["the generator's state"])
+    return differences(got[:3], want[:3]) + (
+        [] if torch.equal(got[3], want[3]) else ["the generator's state"]
+    )
 
 
 def test_under_equal_seeds_draws_are_eagers() -> None:
@@ -137,6 +154,8 @@ class Model(nn.Module):
     assert not torch.equal(first, second)
 
 
-@pytest.mark.parametrize("draw", [lambda x: F.rrelu(x, 0.1, 0.5), lambda x: F.dropout(x, 0.5, training=False) * 2])
+@pytest.mark.parametrize(
+    "draw", [lambda x: F.rrelu(x, 0.1, 0.5), lambda x: F.dropout(x, 0.5, training=False) * 2]
+)
 def test_operators_without_draws_leave_pytorch(draw: Draw) -> None:
     assert Program(Function(draw), torch.randn(3, 4)).externs == []

@@ -20,7 +20,12 @@ def test_some_rules() -> None:
 
 
 def test_calls_hold_every_kind_of_shape() -> None:
-    shapes = {tuple(tensor.shape) for calls in cases("mul") for _, _, tensors in calls for tensor in tensors}
+    shapes = {
+        tuple(tensor.shape)
+        for calls in cases("mul")
+        for _, _, tensors in calls
+        for tensor in tensors
+    }
     assert {(), (0,), (1,), (1, 0), (2, 0, 3)} <= shapes
 
 

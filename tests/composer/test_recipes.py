@@ -35,9 +35,18 @@ def normed(first: nn.Module, norm: nn.Module, *rest: nn.Module) -> nn.Module:
 
 FOLDABLE = {
     "conv2d": (lambda: normed(nn.Conv2d(3, 5, 3), nn.BatchNorm2d(5), nn.ReLU()), (2, 3, 7, 5)),
-    "conv2d without bias": (lambda: normed(nn.Conv2d(3, 5, 1, bias=False), nn.BatchNorm2d(5)), (1, 3, 1, 1)),
-    "conv2d same padding": (lambda: normed(nn.Conv2d(4, 4, 3, padding="same", groups=2), nn.BatchNorm2d(4)), (2, 4, 5, 3)),
-    "conv1d": (lambda: normed(nn.Conv1d(3, 5, 2, stride=2), nn.BatchNorm1d(5, affine=False)), (2, 3, 9)),
+    "conv2d without bias": (
+        lambda: normed(nn.Conv2d(3, 5, 1, bias=False), nn.BatchNorm2d(5)),
+        (1, 3, 1, 1),
+    ),
+    "conv2d same padding": (
+        lambda: normed(nn.Conv2d(4, 4, 3, padding="same", groups=2), nn.BatchNorm2d(4)),
+        (2, 4, 5, 3),
+    ),
+    "conv1d": (
+        lambda: normed(nn.Conv1d(3, 5, 2, stride=2), nn.BatchNorm1d(5, affine=False)),
+        (2, 3, 9),
+    ),
     "conv3d": (lambda: normed(nn.Conv3d(2, 3, 2), nn.BatchNorm3d(3, eps=0.1)), (1, 2, 3, 4, 3)),
     "linear": (lambda: normed(nn.Linear(7, 5), nn.BatchNorm1d(5), nn.GELU()), (3, 7)),
     "linear without bias": (lambda: normed(nn.Linear(1, 1, bias=False), nn.BatchNorm1d(1)), (1, 1)),
@@ -66,12 +75,18 @@ def test_folded_weights_follow_every_kind_of_update(folded: dict[str, Program]) 
         lambda: conv.weight.mul_(1.5),
         lambda: norm.running_var.add_(0.5),
         lambda: norm.bias.fill_(0.25),
-        lambda: program.module.load_state_dict({k: v * 0.5 for k, v in program.module.state_dict().items()}),
+        lambda: program.module.load_state_dict(
+            {k: v * 0.5 for k, v in program.module.state_dict().items()}
+        ),
         lambda: setattr(conv, "weight", nn.Parameter(torch.randn_like(conv.weight))),
         lambda: setattr(conv, "weight", nn.Parameter(torch.randn_like(conv.weight))),
         lambda: setattr(conv.bias, "data", torch.randn_like(conv.bias)),
         lambda: program.module.load_state_dict(
-            {k: torch.rand_like(v.float()).to(v.dtype) for k, v in program.module.state_dict().items()}, assign=True
+            {
+                k: torch.rand_like(v.float()).to(v.dtype)
+                for k, v in program.module.state_dict().items()
+            },
+            assign=True,
         ),
     ]
     for update in updates:
@@ -86,9 +101,15 @@ def test_folding_declines_if_it_would_be_wrong() -> None:
     x = torch.randn(2, 3, 5, 5)
     chain = normed(nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3))
     assert "fold_batch_norm" in proposed(chain, x)
-    assert "fold_batch_norm" not in proposed(normed(nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3)).train(), x)
-    assert "fold_batch_norm" not in proposed(normed(nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3, track_running_stats=False)), x)
-    assert "fold_batch_norm" not in proposed(normed(nn.Conv2d(3, 3, 3), nn.ReLU(), nn.BatchNorm2d(3)), x)
+    assert "fold_batch_norm" not in proposed(
+        normed(nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3)).train(), x
+    )
+    assert "fold_batch_norm" not in proposed(
+        normed(nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3, track_running_stats=False)), x
+    )
+    assert "fold_batch_norm" not in proposed(
+        normed(nn.Conv2d(3, 3, 3), nn.ReLU(), nn.BatchNorm2d(3)), x
+    )
     assert "fold_batch_norm" not in proposed(normed(nn.Linear(5, 5), nn.BatchNorm2d(3)), x)
 
     class Shared(nn.Module):
@@ -103,7 +124,9 @@ def test_folding_declines_if_it_would_be_wrong() -> None:
     assert "fold_batch_norm" not in proposed(Shared().eval(), x)
 
 
-COLLAPSIBLE: dict[str, tuple[Callable[[torch.Tensor, nn.Linear], torch.Tensor], tuple[int, ...]]] = {
+COLLAPSIBLE: dict[
+    str, tuple[Callable[[torch.Tensor, nn.Linear], torch.Tensor], tuple[int, ...]]
+] = {
     "sum": (lambda x, f: f(x).sum(1), (4, 6)),
     "sum keepdim": (lambda x, f: f(x).sum(-1, keepdim=True), (4, 6)),
     "mean": (lambda x, f: f(x).mean(1, keepdim=True) * 2, (1, 6)),
@@ -134,7 +157,9 @@ def collapsed() -> dict[tuple[str, bool], Program]:
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("name", COLLAPSIBLE)
-def test_collapsing_is_exact_and_removes_the_product(collapsed: dict[tuple[str, bool], Program], name: str, bias: bool) -> None:
+def test_collapsing_is_exact_and_removes_the_product(
+    collapsed: dict[tuple[str, bool], Program], name: str, bias: bool
+) -> None:
     program = collapsed[name, bias]
     assert "collapse_linear_reduction" in program.recipes and program.externs == []
     assert differences(program.run(), program.eager()) == []
@@ -161,16 +186,28 @@ def test_collapsing_keeps_away(function: Callable[..., torch.Tensor]) -> None:
     model = Collapse(function, True)
     x = torch.randn(4, 6)
     found = proposed(model, x)
-    if "collapse_linear_reduction" in found:  # the branch that is read twice may still leave one that is not
+    if (
+        "collapse_linear_reduction" in found
+    ):  # the branch that is read twice may still leave one that is not
         program = Program(model, x)
         assert differences(program.run(), program.eager()) == []
         assert any("linear" in op for op in program.externs)
 
 
-SCALED: dict[str, tuple[Callable[[], nn.Module], Callable[[torch.Tensor], torch.Tensor], tuple[int, ...]]] = {
+SCALED: dict[
+    str, tuple[Callable[[], nn.Module], Callable[[torch.Tensor], torch.Tensor], tuple[int, ...]]
+] = {
     "linear": (lambda: nn.Linear(6, 5), lambda y: y * 0.125, (4, 6)),
-    "linear without bias, twice": (lambda: nn.Linear(6, 5, bias=False), lambda y: F.relu(y / 3 * -2), (2, 3, 6)),
-    "conv2d": (lambda: nn.Conv2d(4, 6, 3, padding=1, groups=2), lambda y: (y * 3).sin(), (2, 4, 5, 3)),
+    "linear without bias, twice": (
+        lambda: nn.Linear(6, 5, bias=False),
+        lambda y: F.relu(y / 3 * -2),
+        (2, 3, 6),
+    ),
+    "conv2d": (
+        lambda: nn.Conv2d(4, 6, 3, padding=1, groups=2),
+        lambda y: (y * 3).sin(),
+        (2, 4, 5, 3),
+    ),
     "conv1d in float64": (lambda: nn.Conv1d(3, 4, 2).double(), lambda y: y / 7.0, (1, 3, 9)),
 }
 
@@ -190,7 +227,9 @@ def scaled() -> dict[str, Program]:
     found = {}
     for name, (make, function, shape) in SCALED.items():
         first = make()
-        found[name] = Program(Scaled(first, function), torch.randn(shape, dtype=next(first.parameters()).dtype))
+        found[name] = Program(
+            Scaled(first, function), torch.randn(shape, dtype=next(first.parameters()).dtype)
+        )
     compiled(found.values())
     return found
 
@@ -199,19 +238,35 @@ def scaled() -> dict[str, Program]:
 def test_factors_go_into_the_weights_and_follow_them(scaled: dict[str, Program], name: str) -> None:
     program = scaled[name]
     assert "fold_scale" in program.recipes
-    assert not {"mul", "div"} & {node.op.split(".")[1] for node in program.composition.graph.nodes if "." in node.op}
+    assert not {"mul", "div"} & {
+        node.op.split(".")[1] for node in program.composition.graph.nodes if "." in node.op
+    }
     assert differences(program.run(), program.eager(), scale=5) == []
     before = program.run()
     with torch.no_grad():
         program.module.first.weight.mul_(-1.5)
-    assert differences(program.run(), program.eager(), scale=5) == [] and differences(program.run(), before) != []
+    assert (
+        differences(program.run(), program.eager(), scale=5) == []
+        and differences(program.run(), before) != []
+    )
 
 
-@pytest.mark.parametrize("function", [
-    lambda y: y * 1e9, lambda y: y / 0, lambda y: y * y, lambda y: y + 2, lambda y: (y, y * 2), lambda y: 2 / y,
-    lambda y: torch.div(y, 3, rounding_mode="floor"), lambda y: y * torch.ones(5), lambda y: F.relu(y) * 2,
-    lambda y: y * 5e3 * 5e3, lambda y: y / 5e3 / 5e3,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda y: y * 1e9,
+        lambda y: y / 0,
+        lambda y: y * y,
+        lambda y: y + 2,
+        lambda y: (y, y * 2),
+        lambda y: 2 / y,
+        lambda y: torch.div(y, 3, rounding_mode="floor"),
+        lambda y: y * torch.ones(5),
+        lambda y: F.relu(y) * 2,
+        lambda y: y * 5e3 * 5e3,
+        lambda y: y / 5e3 / 5e3,
+    ],
+)
 def test_other_factors_stay(function: Callable[[torch.Tensor], object]) -> None:
     assert "fold_scale" not in proposed(Scaled(nn.Linear(6, 5), function), torch.randn(4, 6))
 
@@ -257,17 +312,28 @@ def test_dead_operators_go_and_nothing_changes() -> None:
     "function, x",
     [
         (lambda x: x.round(decimals=1).round() + 1, torch.tensor([0.24, 1.26])),
-        (lambda x: x.clamp(0, 100).clamp(min=-1) + 1, torch.tensor([0, 50, 255], dtype=torch.uint8)),
-        (lambda x: x.clamp(min=2**53).clamp(min=2**53 + 1) + 1, torch.tensor([5, 2**53, 2**53 + 2])),
+        (
+            lambda x: x.clamp(0, 100).clamp(min=-1) + 1,
+            torch.tensor([0, 50, 255], dtype=torch.uint8),
+        ),
+        (
+            lambda x: x.clamp(min=2**53).clamp(min=2**53 + 1) + 1,
+            torch.tensor([5, 2**53, 2**53 + 2]),
+        ),
     ],
 )
-def test_apparent_repetitions_stay(function: Callable[[torch.Tensor], object], x: torch.Tensor) -> None:
+def test_apparent_repetitions_stay(
+    function: Callable[[torch.Tensor], object], x: torch.Tensor
+) -> None:
     program = Program(function, x)
     assert differences(program.run(), program.eager()) == []
 
 
 def test_a_cast_there_and_back_between_two_calls_costs_no_kernel() -> None:
-    program = Program(lambda x, w: F.linear(F.linear(x, w).float().bfloat16(), w), *(torch.randn(4, 4).bfloat16() for _ in range(2)))
+    program = Program(
+        lambda x, w: F.linear(F.linear(x, w).float().bfloat16(), w),
+        *(torch.randn(4, 4).bfloat16() for _ in range(2)),
+    )
     assert "dead_code" in program.recipes and not program.kernels and len(program.externs) == 2
     assert differences(program.run(), program.eager()) == []
 
@@ -295,8 +361,20 @@ def returned_twice(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return a, F.relu(a).view(-1)
 
 
-@pytest.mark.parametrize("function", [lambda x: x * 1, lambda x: x.double().float(), aliased, written, written_after, returned_twice])
-def test_dead_code_never_makes_an_alias_or_writes_an_input(function: Callable[[torch.Tensor], object]) -> None:
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * 1,
+        lambda x: x.double().float(),
+        aliased,
+        written,
+        written_after,
+        returned_twice,
+    ],
+)
+def test_dead_code_never_makes_an_alias_or_writes_an_input(
+    function: Callable[[torch.Tensor], object],
+) -> None:
     x = torch.randn(3, 4)
     program = Program(function, x, recipes=("dead_code", "fuse_pointwise"))
     kept = x.clone()
@@ -331,7 +409,9 @@ def test_dead_code_never_makes_an_alias_or_writes_an_input(function: Callable[[t
         lambda x: x.tanh().clamp_min(-0.5),
     ],
 )
-def test_operators_with_an_effect_are_not_dead(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+def test_operators_with_an_effect_are_not_dead(
+    function: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
     assert "dead_code" not in proposed(lambda x: function(x).sum(), torch.randn(4))
 
 
@@ -366,7 +446,9 @@ def written_between(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("function", [same_twice, written_between])
-def test_repetitions_never_become_one_tensor_or_cross_a_write(function: Callable[[torch.Tensor], object]) -> None:
+def test_repetitions_never_become_one_tensor_or_cross_a_write(
+    function: Callable[[torch.Tensor], object],
+) -> None:
     x = torch.randn(3, 4)
     program = Program(function, x, recipes=("common_subexpressions", "fuse_pointwise"))
     want, got = program.eager(), program.run()
@@ -376,17 +458,33 @@ def test_repetitions_never_become_one_tensor_or_cross_a_write(function: Callable
 
 
 def test_random_numbers_are_drawn_as_often_as_before() -> None:
-    assert "common_subexpressions" not in proposed(lambda x: F.dropout(x, 0.5) + F.dropout(x, 0.5) * 2, torch.randn(4))
-    def repeated(draw: Callable[[torch.Tensor], torch.Tensor]) -> bool:
-        return "common_subexpressions" in proposed(lambda x: draw(x) + draw(x) * 2, torch.ones(1, 4, 8))
+    assert "common_subexpressions" not in proposed(
+        lambda x: F.dropout(x, 0.5) + F.dropout(x, 0.5) * 2, torch.randn(4)
+    )
 
-    for draw in (torch.rand_like, lambda x: torch.normal(x, 1.0), lambda x: torch.binomial(x, x), torch._standard_gamma):
+    def repeated(draw: Callable[[torch.Tensor], torch.Tensor]) -> bool:
+        return "common_subexpressions" in proposed(
+            lambda x: draw(x) + draw(x) * 2, torch.ones(1, 4, 8)
+        )
+
+    for draw in (
+        torch.rand_like,
+        lambda x: torch.normal(x, 1.0),
+        lambda x: torch.binomial(x, x),
+        torch._standard_gamma,
+    ):
         assert not repeated(draw)
     assert repeated(lambda x: F.scaled_dot_product_attention(x, x, x))
     assert not repeated(lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5))
 
 
-DROPPING = {"scaled_dot_product_attention", "rrelu_with_noise", "rrelu_with_noise_", "rrelu_with_noise_functional", "miopen_rnn"}
+DROPPING = {
+    "scaled_dot_product_attention",
+    "rrelu_with_noise",
+    "rrelu_with_noise_",
+    "rrelu_with_noise_functional",
+    "miopen_rnn",
+}
 """Operators that draw where they are given a probability or train."""
 
 
@@ -394,12 +492,20 @@ def test_modules_that_draw_random_numbers_are_detected() -> None:
     seeded = set()
     for schema in torch._C._jit_get_all_schemas():
         name = schema.name.removeprefix("aten::")
-        packet = getattr(torch.ops.aten, name, None) if name != schema.name and not name.startswith("_") else None
+        packet = (
+            getattr(torch.ops.aten, name, None)
+            if name != schema.name and not name.startswith("_")
+            else None
+        )
         operator = getattr(packet, schema.overload_name or "default", None)
         if operator is not None and torch.Tag.nondeterministic_seeded in operator.tags:
             seeded.add(name)
     assert len(seeded) > 40
-    assert {name for name in seeded if not draws(Node(name="v0", op=f"aten.{name}.default"))} <= {"rrelu", "rrelu_", *DROPPING}
+    assert {name for name in seeded if not draws(Node(name="v0", op=f"aten.{name}.default"))} <= {
+        "rrelu",
+        "rrelu_",
+        *DROPPING,
+    }
 
 
 def test_a_random_operator_runs_even_when_its_result_is_unused() -> None:
@@ -425,7 +531,12 @@ def test_dropout_of_nothing_can_be_replayed(training: bool, dropout: float) -> N
 class Net(nn.Module):
     def __init__(self, tail: Callable[[torch.Tensor], object]):
         super().__init__()
-        self.a, self.b, self.norm, self.tail = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 6, 1), nn.BatchNorm2d(8), tail
+        self.a, self.b, self.norm, self.tail = (
+            nn.Conv2d(3, 8, 3, padding=1),
+            nn.Conv2d(8, 6, 1),
+            nn.BatchNorm2d(8),
+            tail,
+        )
 
     def forward(self, x: torch.Tensor) -> object:
         return self.tail(self.b(F.silu(self.norm(self.a(x)))))
@@ -449,13 +560,17 @@ TAILS: dict[str, Callable[[torch.Tensor], object]] = {
 @pytest.fixture(scope="module")
 def relaid() -> dict[str, Program]:
     torch.manual_seed(0)
-    made = {name: Program(Net(tail).eval(), torch.randn(2, 3, 5, 7)) for name, tail in TAILS.items()}
+    made = {
+        name: Program(Net(tail).eval(), torch.randn(2, 3, 5, 7)) for name, tail in TAILS.items()
+    }
     compiled(made.values())
     return made
 
 
 @pytest.mark.parametrize("name", TAILS)
-def test_channels_last_keeps_values_and_the_layout_of_results(relaid: dict[str, Program], name: str) -> None:
+def test_channels_last_keeps_values_and_the_layout_of_results(
+    relaid: dict[str, Program], name: str
+) -> None:
     program = relaid[name]
     assert {"channels_last", "fold_batch_norm"} <= set(program.recipes)
     assert differences(program.run(), program.eager(), scale=5) == []
@@ -474,8 +589,12 @@ def test_channels_last_keeps_values_and_the_layout_of_results(relaid: dict[str, 
         ("fuse_epilogue",),
     ],
 )
-def test_any_subset_of_recipes_composes(relaid: dict[str, Program], recipes: tuple[str, ...]) -> None:
-    for program in compiled(program.under(recipes=recipes) for program in list(relaid.values())[::2]):
+def test_any_subset_of_recipes_composes(
+    relaid: dict[str, Program], recipes: tuple[str, ...]
+) -> None:
+    for program in compiled(
+        program.under(recipes=recipes) for program in list(relaid.values())[::2]
+    ):
         assert differences(program.run(), program.eager(), scale=5) == []
 
 
@@ -486,8 +605,12 @@ def test_channels_last_input_is_not_copied() -> None:
 
 
 def test_channels_last_needs_a_2d_convolution() -> None:
-    assert "channels_last" not in proposed(nn.Sequential(nn.Conv1d(3, 4, 3), nn.ReLU()), torch.randn(2, 3, 9))
-    assert "channels_last" not in proposed(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), torch.randn(2, 3))
+    assert "channels_last" not in proposed(
+        nn.Sequential(nn.Conv1d(3, 4, 3), nn.ReLU()), torch.randn(2, 3, 9)
+    )
+    assert "channels_last" not in proposed(
+        nn.Sequential(nn.Linear(3, 4), nn.ReLU()), torch.randn(2, 3)
+    )
 
 
 def test_an_epilogue_overwrites_a_library_result_only_without_other_readers() -> None:
@@ -502,7 +625,12 @@ def test_an_epilogue_overwrites_a_library_result_only_without_other_readers() ->
             y = self.fc(x)
             return F.relu(y) + 1, y.cumsum(0)
 
-    once, twice = compiled([Program(nn.Sequential(fc, nn.ReLU()), torch.randn(5, 6)), Program(Twice(), torch.randn(5, 6))])
+    once, twice = compiled(
+        [
+            Program(nn.Sequential(fc, nn.ReLU()), torch.randn(5, 6)),
+            Program(Twice(), torch.randn(5, 6)),
+        ]
+    )
     assert "torch.empty" not in once.text and "torch.empty" in twice.text
     for program in (once, twice):
         assert differences(program.run(), program.eager()) == []
@@ -510,4 +638,8 @@ def test_an_epilogue_overwrites_a_library_result_only_without_other_readers() ->
 
 def test_every_recipe_says_when_it_is_exact() -> None:
     for name, recipe in RECIPES.items():
-        assert recipe.name == name and recipe.condition and recipe.kind in ("graph", "fusion", "host", "schedule")
+        assert (
+            recipe.name == name
+            and recipe.condition
+            and recipe.kind in ("graph", "fusion", "host", "schedule")
+        )

@@ -15,9 +15,17 @@ from tests.composer.programs import Program, compiled, differences
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 DTYPES = [
-    pytest.param(dtype, marks=pytest.mark.slow if dtype in (torch.float64, torch.bfloat16) else (), id=str(dtype)) for dtype in FLOATS
+    pytest.param(
+        dtype,
+        marks=pytest.mark.slow if dtype in (torch.float64, torch.bfloat16) else (),
+        id=str(dtype),
+    )
+    for dtype in FLOATS
 ]
-WIDE = [pytest.param(dtype, marks=pytest.mark.slow if dtype is not torch.float32 else (), id=str(dtype)) for dtype in FLOATS]
+WIDE = [
+    pytest.param(dtype, marks=pytest.mark.slow if dtype is not torch.float32 else (), id=str(dtype))
+    for dtype in FLOATS
+]
 INF, NAN = float("inf"), float("nan")
 Made = list[tuple[str, Program]]
 
@@ -28,9 +36,14 @@ def check(made: Made, *, scale: float = 1.0, externs: frozenset[str] = frozenset
     wrong = {}
     for name, program in made:
         found = differences(
-            program.run(), program.eager(), scale=scale, precision=program.args[0].dtype if program.args[0].is_floating_point() else None
+            program.run(),
+            program.eager(),
+            scale=scale,
+            precision=program.args[0].dtype if program.args[0].is_floating_point() else None,
         )
-        found += [f"stayed a call: {op}" for op in program.externs if op.split(".")[1] not in externs]
+        found += [
+            f"stayed a call: {op}" for op in program.externs if op.split(".")[1] not in externs
+        ]
         if found:
             wrong[name] = found
     assert wrong == {}
@@ -65,7 +78,12 @@ def reduce_all(dims: list[int], keepdim: bool) -> Callable[[torch.Tensor], Any]:
 
 def test_every_combination_of_dimensions_with_and_without_keepdim() -> None:
     x = torch.randn(3, 4, 3)
-    check([(f"{dims} {keepdim}", Program(reduce_all(dims, keepdim), x)) for dims, keepdim in dims_of(3)])
+    check(
+        [
+            (f"{dims} {keepdim}", Program(reduce_all(dims, keepdim), x))
+            for dims, keepdim in dims_of(3)
+        ]
+    )
 
 
 LAYOUTS: list[tuple[str, Callable[[], torch.Tensor]]] = [
@@ -90,7 +108,15 @@ def test_layouts_and_sizes() -> None:
             made.append(
                 (
                     f"{name} {dims}",
-                    Program(lambda x, dims=dims: (x.sum(dims), x.amax(dims, True), x.var(dims, correction=0), x.mean(dims) * 2), x),
+                    Program(
+                        lambda x, dims=dims: (
+                            x.sum(dims),
+                            x.amax(dims, True),
+                            x.var(dims, correction=0),
+                            x.mean(dims) * 2,
+                        ),
+                        x,
+                    ),
                 )
             )
     check(made)
@@ -140,7 +166,11 @@ def test_whole_tensor_forms_and_other_signatures() -> None:
 
 
 def test_positions_of_a_maximum_stay_with_pytorch_without_a_recipe_for_them() -> None:
-    both = Program(lambda x: (x.max(1)[0] * 2, x.max(1)[1]), torch.randn(3, 4), recipes=("fuse_pointwise", "fuse_rowwise"))
+    both = Program(
+        lambda x: (x.max(1)[0] * 2, x.max(1)[1]),
+        torch.randn(3, 4),
+        recipes=("fuse_pointwise", "fuse_rowwise"),
+    )
     check([("both", both)], externs=frozenset({"max"}))
 
 
@@ -176,7 +206,15 @@ def special(dtype: torch.dtype) -> dict[str, torch.Tensor]:
     some_inf[torch.rand_like(x) < 0.3] = -INF
     rows[0, 0], rows[1, 1], rows[2, 2] = -INF, INF, NAN
     large = x * {torch.float16: 6e3, torch.bfloat16: 1e30}.get(dtype, 1e30)
-    return {"nan": some_nan, "-inf": some_inf, "rows": rows, "large": large, "zero": x * 0, "equal": x * 0 + 3, "small": x * 1e-3}
+    return {
+        "nan": some_nan,
+        "-inf": some_inf,
+        "rows": rows,
+        "large": large,
+        "zero": x * 0,
+        "equal": x * 0 + 3,
+        "small": x * 1e-3,
+    }
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -202,11 +240,22 @@ def test_special_values(dtype: torch.dtype) -> None:
                 ),
             )
         )
-        if name != "large" and not (name == "zero" and dtype is torch.float16):  # eager's ε of 1e-12 is 0 in float16
+        if name != "large" and not (
+            name == "zero" and dtype is torch.float16
+        ):  # eager's ε of 1e-12 is 0 in float16
             made.append(
                 (
                     f"{name} spread",
-                    Program(lambda x: (x.std(-1), x.var(0, correction=0), F.layer_norm(x, (5,)), F.normalize(x, dim=1), x.mean((0, 2))), x),
+                    Program(
+                        lambda x: (
+                            x.std(-1),
+                            x.var(0, correction=0),
+                            F.layer_norm(x, (5,)),
+                            F.normalize(x, dim=1),
+                            x.mean((0, 2)),
+                        ),
+                        x,
+                    ),
                 )
             )
     check(made, scale=2)
@@ -219,7 +268,14 @@ def test_softmax_along_every_dimension() -> None:
         made.append(
             (
                 str(dtype),
-                Program(lambda x: (*(x.softmax(d) for d in range(4)), *(x.log_softmax(d) for d in range(-4, 0)), F.softmin(x, -1)), x),
+                Program(
+                    lambda x: (
+                        *(x.softmax(d) for d in range(4)),
+                        *(x.log_softmax(d) for d in range(-4, 0)),
+                        F.softmin(x, -1),
+                    ),
+                    x,
+                ),
             )
         )
     check(made)
@@ -260,14 +316,25 @@ def test_norms_in_every_layout(dtype: torch.dtype) -> None:
         x = (torch.randn(shape) * 2 + 1).to(dtype)
         made.append((f"{module} {shape}", Program(module, x)))
         if len(shape) == 4:
-            made.append((f"{module} {shape} channels last", Program(module, x.contiguous(memory_format=torch.channels_last))))
+            made.append(
+                (
+                    f"{module} {shape} channels last",
+                    Program(module, x.contiguous(memory_format=torch.channels_last)),
+                )
+            )
     check(made, scale=2)
 
 
 def test_norms_in_train_mode_stay_with_pytorch_and_agree() -> None:
     made: Made = [
         ("batch", Program(nn.Sequential(nn.BatchNorm1d(4), nn.ReLU()), torch.randn(6, 4))),
-        ("no statistics", Program(nn.Sequential(nn.BatchNorm1d(4, track_running_stats=False).eval(), nn.ReLU()), torch.randn(6, 4))),
+        (
+            "no statistics",
+            Program(
+                nn.Sequential(nn.BatchNorm1d(4, track_running_stats=False).eval(), nn.ReLU()),
+                torch.randn(6, 4),
+            ),
+        ),
     ]
     check(made, externs=frozenset({"batch_norm", "add_"}))
 
@@ -293,7 +360,11 @@ REDUCTIONS = ("none", "mean", "sum")
 @pytest.mark.parametrize("dtype", WIDE)
 def test_elementwise_losses(dtype: torch.dtype) -> None:
     torch.manual_seed(2)
-    a, b, p = torch.randn(6, 10).to(dtype), torch.randn(6, 10).to(dtype), torch.rand(6, 10).to(dtype)
+    a, b, p = (
+        torch.randn(6, 10).to(dtype),
+        torch.randn(6, 10).to(dtype),
+        torch.rand(6, 10).to(dtype),
+    )
     q = torch.rand(6, 10).softmax(-1).to(dtype)
     w = torch.rand(10).to(dtype)
     p[0, :2], q[0, 0] = torch.tensor([0.0, 1.0]), 0
@@ -333,19 +404,38 @@ def test_elementwise_losses(dtype: torch.dtype) -> None:
                     w,
                 ),
             ),
-            (f"{r} made of others", Program(
-                lambda a, b, p, k=k: (
-                    F.triplet_margin_loss(a, b, p, **k),
-                    F.triplet_margin_loss(a, b, p, margin=0.3, swap=True, **k),
-                    F.cosine_embedding_loss(a, b, b[:, 0].sign(), margin=0.1, **k),
-                    F.hinge_embedding_loss(a, b.sign(), **k),
-                    F.margin_ranking_loss(a, b, p - 0.5, margin=0.2, **k),
-                    F.poisson_nll_loss(a, p, full=True, **k),
-                    F.poisson_nll_loss(p + 0.1, p, log_input=False, **k),
-                ), a, b, p)),
-            (f"{r} kl", Program(lambda a, q, k=k: (F.kl_div(a, q, **k), F.kl_div(a, a, log_target=True, **k)), a.log_softmax(-1), q)),
+            (
+                f"{r} made of others",
+                Program(
+                    lambda a, b, p, k=k: (
+                        F.triplet_margin_loss(a, b, p, **k),
+                        F.triplet_margin_loss(a, b, p, margin=0.3, swap=True, **k),
+                        F.cosine_embedding_loss(a, b, b[:, 0].sign(), margin=0.1, **k),
+                        F.hinge_embedding_loss(a, b.sign(), **k),
+                        F.margin_ranking_loss(a, b, p - 0.5, margin=0.2, **k),
+                        F.poisson_nll_loss(a, p, full=True, **k),
+                        F.poisson_nll_loss(p + 0.1, p, log_input=False, **k),
+                    ),
+                    a,
+                    b,
+                    p,
+                ),
+            ),
+            (
+                f"{r} kl",
+                Program(
+                    lambda a, q, k=k: (F.kl_div(a, q, **k), F.kl_div(a, a, log_target=True, **k)),
+                    a.log_softmax(-1),
+                    q,
+                ),
+            ),
         ]
-    made.append(("batchmean", Program(lambda a, q: F.kl_div(a, q, reduction="batchmean"), a.log_softmax(-1), q)))
+    made.append(
+        (
+            "batchmean",
+            Program(lambda a, q: F.kl_div(a, q, reduction="batchmean"), a.log_softmax(-1), q),
+        )
+    )
     made.append(
         (
             "distances",
@@ -359,7 +449,9 @@ def test_elementwise_losses(dtype: torch.dtype) -> None:
                     F.normalize(a, p=1),
                     torch.outer(input=a[0], vec2=b[:, 1]),
                     torch.kron(a, b[:2, :3]),
-                    torch.poisson_nll_loss(input=a, target=b.abs(), log_input=True, full=False, eps=1e-8, reduction=1),
+                    torch.poisson_nll_loss(
+                        input=a, target=b.abs(), log_input=True, full=False, eps=1e-8, reduction=1
+                    ),
                 ),
                 a,
                 b,
@@ -407,29 +499,53 @@ def test_cross_entropy(dtype: torch.dtype) -> None:
             (
                 f"{r} image",
                 Program(
-                    lambda x, t, k=k: (F.cross_entropy(x, t, **k), F.cross_entropy(x, t, label_smoothing=0.1, **k), F.nll_loss(x, t, **k)),
+                    lambda x, t, k=k: (
+                        F.cross_entropy(x, t, **k),
+                        F.cross_entropy(x, t, label_smoothing=0.1, **k),
+                        F.nll_loss(x, t, **k),
+                    ),
                     image,
                     targets,
                 ),
             ),
             (
                 f"{r} soft",
-                Program(lambda x, t, k=k: (F.cross_entropy(x, t, **k), F.cross_entropy(x, t, label_smoothing=0.3, **k)), x, soft),
+                Program(
+                    lambda x, t, k=k: (
+                        F.cross_entropy(x, t, **k),
+                        F.cross_entropy(x, t, label_smoothing=0.3, **k),
+                    ),
+                    x,
+                    soft,
+                ),
             ),
         ]
-    made.append(("nothing counted", Program(lambda x, t: F.cross_entropy(x, t), x, torch.full((6,), -100))))
+    made.append(
+        ("nothing counted", Program(lambda x, t: F.cross_entropy(x, t), x, torch.full((6,), -100)))
+    )
     check(made, scale=2)
 
 
 def test_weighted_cross_entropy_stays_with_pytorch() -> None:
     check(
-        [("weight", Program(lambda x, t: F.cross_entropy(x, t, weight=torch.ones(10)) * 2, torch.randn(6, 10), torch.arange(6)))],
+        [
+            (
+                "weight",
+                Program(
+                    lambda x, t: F.cross_entropy(x, t, weight=torch.ones(10)) * 2,
+                    torch.randn(6, 10),
+                    torch.arange(6),
+                ),
+            )
+        ],
         externs=frozenset({"cross_entropy_loss"}),
     )
 
 
 def test_losses_of_unequal_dtypes_have_eagers_dtype() -> None:
     a, b = torch.randn(4, 5), torch.randn(4, 5).to(torch.bfloat16)
-    check([("mse", Program(lambda a, b: (F.mse_loss(a, b), F.l1_loss(a, b, reduction="none")), a, b))])
+    check(
+        [("mse", Program(lambda a, b: (F.mse_loss(a, b), F.l1_loss(a, b, reduction="none")), a, b))]
+    )
     program = Program(lambda a, b: F.huber_loss(a, b, reduction="none"), a, b)
     assert differences(program.run(), program.eager()) == []

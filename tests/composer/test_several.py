@@ -35,7 +35,9 @@ class Watched:
         self.module = run_source(self.candidate.source)
         self.runs: Counter[str] = Counter()
         for name in [n for n in dir(self.module.ModelNew) if n.startswith("_dvk_run")]:
-            setattr(self.module.ModelNew, name, self._counted(name, getattr(self.module.ModelNew, name)))
+            setattr(
+                self.module.ModelNew, name, self._counted(name, getattr(self.module.ModelNew, name))
+            )
         self.new = self.module.ModelNew().eval()
         self.new.load_state_dict(self.reference.state_dict())
 
@@ -57,7 +59,9 @@ class Watched:
 @pytest.fixture(scope="module")
 def watched() -> Watched:
     torch.manual_seed(0)
-    return Watched(BLOCK, [(torch.randn(4, 8),), (torch.randn(6, 8),), (torch.randn(4, 8), torch.randn(4, 8))])
+    return Watched(
+        BLOCK, [(torch.randn(4, 8),), (torch.randn(6, 8),), (torch.randn(4, 8), torch.randn(4, 8))]
+    )
 
 
 @pytest.fixture
@@ -72,9 +76,16 @@ def test_each_set_runs_its_program_and_others_the_original(three: Watched) -> No
     x, skip = torch.randn(4, 8), torch.randn(4, 8)
     assert three.ran(x) == "_dvk_run"
     assert three.ran(torch.randn(6, 8)) == "_dvk_run_2"
-    assert three.ran(x, skip) == three.ran(x, skip=skip) == three.ran(skip=skip, x=x) == "_dvk_run_3"
+    assert (
+        three.ran(x, skip) == three.ran(x, skip=skip) == three.ran(skip=skip, x=x) == "_dvk_run_3"
+    )
     assert three.ran(x=x) == "_dvk_run"
-    for other in ((torch.randn(5, 8),), (torch.randn(6, 8), torch.randn(6, 8)), (torch.randn(2, 4, 8),), (torch.randn(8, 4).t(),)):
+    for other in (
+        (torch.randn(5, 8),),
+        (torch.randn(6, 8), torch.randn(6, 8)),
+        (torch.randn(2, 4, 8),),
+        (torch.randn(8, 4).t(),),
+    ):
         assert three.ran(*other) == ""
     with pytest.raises(TypeError):
         three.new()
@@ -103,7 +114,9 @@ def test_guards_hold_for_every_set(three: Watched, rows: int, run: str) -> None:
         three.new.drop.eval()
         assert three.ran(x) == run
         assert three.ran(x, model=copy.deepcopy(three.new)) == run
-        assert three.ran(x.double().float().requires_grad_()) == run, "no gradients are recorded here"
+        assert three.ran(x.double().float().requires_grad_()) == run, (
+            "no gradients are recorded here"
+        )
     with torch.inference_mode():
         assert three.ran(x) == run
 
@@ -115,7 +128,9 @@ def test_weights_are_bound_once_and_read_live(three: Watched) -> None:
     assert len(three.new._dvk_weights) == len(list(three.new.parameters())), "each once"
     for model in (three.reference, three.new):
         torch.manual_seed(3)
-        model.load_state_dict({key: torch.randn_like(value) for key, value in model.state_dict().items()})
+        model.load_state_dict(
+            {key: torch.randn_like(value) for key, value in model.state_dict().items()}
+        )
         model.norm.weight.mul_(3)
     assert [three.ran(*call) for call in calls] == [run for _, run in SETS]
 
@@ -127,21 +142,39 @@ def test_replace_converts_a_live_model(three: Watched) -> None:
     weight = live[0].norm.weight
     three.module.replace(live)
     assert live[0].norm.weight is weight
-    assert [three.ran(torch.randn(rows, 8), model=live) for rows in (4, 6, 5)] == ["_dvk_run", "_dvk_run_2", ""]
+    assert [three.ran(torch.randn(rows, 8), model=live) for rows in (4, 6, 5)] == [
+        "_dvk_run",
+        "_dvk_run_2",
+        "",
+    ]
 
 
 def test_a_common_kernel_is_there_once(three: Watched) -> None:
     """The third set is the first one plus an operand: all but its last kernel are the first's."""
     source = three.candidate.source
     assert len(three.candidate.schedule) == 7 == source.count('extern "C" void k')
-    body = ast.get_source_segment(source, next(n for n in ast.walk(ast.parse(source)) if getattr(n, "name", "") == "_dvk_run_3"))
-    assert body is not None and [f"_dvk_k{n}(" in body for n in range(7)] == [True, True, False, False, False, False, True]
+    body = ast.get_source_segment(
+        source,
+        next(n for n in ast.walk(ast.parse(source)) if getattr(n, "name", "") == "_dvk_run_3"),
+    )
+    assert body is not None and [f"_dvk_k{n}(" in body for n in range(7)] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
 @torch.no_grad()
 def test_tensors_derived_from_weights_are_shared() -> None:
     found = Watched(FOLDED, [(torch.randn(2, 3, 6, 6),), (torch.randn(1, 3, 8, 8),)])
-    assert found.ran(torch.randn(2, 3, 6, 6)) == "_dvk_run" and found.ran(torch.randn(1, 3, 8, 8)) == "_dvk_run_2"
+    assert (
+        found.ran(torch.randn(2, 3, 6, 6)) == "_dvk_run"
+        and found.ran(torch.randn(1, 3, 8, 8)) == "_dvk_run_2"
+    )
     made = dict(found.new._dvk_made[1])
     assert made and found.candidate.source.count("\n_dvk_make") == len(made)
     found.ran(torch.randn(2, 3, 6, 6))
@@ -149,7 +182,9 @@ def test_tensors_derived_from_weights_are_shared() -> None:
 
 
 @torch.no_grad()
-def test_weights_that_another_thread_replaces_during_a_call_are_those_of_later_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_another_thread_replaces_during_a_call_are_those_of_later_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     x = torch.randn(2, 3, 6, 6)
     found = Watched(FOLDED, [(x,)])
     found.ran(x)
@@ -180,7 +215,10 @@ def test_derived_tensors_are_dropped_when_weights_move() -> None:
 
 def test_modules_of_other_sizes_cannot_be_joined() -> None:
     narrow, wide = run_source(BLOCK).Model(8), run_source(BLOCK).Model(16)
-    both = [*parts(BLOCK, narrow, [(torch.randn(4, 8),)], ("x",)), *parts(BLOCK, wide, [(torch.randn(4, 16),)], ("x",))]
+    both = [
+        *parts(BLOCK, narrow, [(torch.randn(4, 8),)], ("x",)),
+        *parts(BLOCK, wide, [(torch.randn(4, 16),)], ("x",)),
+    ]
     with pytest.raises(CannotCompose, match="differs for other inputs"):
         join(both, "cpp")
 
@@ -207,8 +245,14 @@ with torch.no_grad():
         torch.testing.assert_close(new(x), old(x), rtol=1e-5, atol=1e-5)
 print(*ran)
 """)
-    done = subprocess.run([sys.executable, "use.py"], cwd=tmp_path, env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": ""},
-                          capture_output=True, text=True, timeout=200)
+    done = subprocess.run(
+        [sys.executable, "use.py"],
+        cwd=tmp_path,
+        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
     assert done.stdout.split() == ["_dvk_run_2", "_dvk_run"], done.stderr[-2000:]
 
 
@@ -228,4 +272,7 @@ def test_functions_too() -> None:
     with torch.no_grad():
         for factor in (2.0, 3.0, 4.0):
             assert torch.allclose(new(x, factor), found.scaled(x, factor))
-            assert [new._dvk_fits(x, factor), new._dvk_fits_2(x, factor)] == [factor == 2.0, factor == 3.0], "by value"
+            assert [new._dvk_fits(x, factor), new._dvk_fits_2(x, factor)] == [
+                factor == 2.0,
+                factor == 3.0,
+            ], "by value"

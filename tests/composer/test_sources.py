@@ -34,14 +34,25 @@ def stripped(source: str) -> str:
     return re.sub(r"^(\s*[\w.]+): .+? = ", r"\1 = ", lines, flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("module", [guards, convert, cuda_launch, rebuild, finite], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [guards, convert, cuda_launch, rebuild, finite], ids=lambda module: module.__name__
+)
 def test_texts_are_the_functions_own(module: ModuleType) -> None:
-    own = {n: v for n, v in vars(module).items() if n.startswith("dvk_") and getattr(v, "__module__", "") == module.__name__}
+    own = {
+        n: v
+        for n, v in vars(module).items()
+        if n.startswith("dvk_") and getattr(v, "__module__", "") == module.__name__
+    }
     assert own
     for name, value in own.items():
         text = sources.texts()[name]
         assert stripped(text) == stripped(inspect.getsource(value))
-        assert "noqa" not in text and "type: ignore" not in text and "\n\n" not in text and "->" not in text
+        assert (
+            "noqa" not in text
+            and "type: ignore" not in text
+            and "\n\n" not in text
+            and "->" not in text
+        )
 
 
 def test_the_search_of_a_module_loads_no_torch() -> None:
@@ -54,8 +65,12 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> None:
     """On an absent GPU nothing is replayed, but inputs are copied in and results out."""
     stream = SimpleNamespace(wait_stream=lambda _: None)
     stands_in: dict[str, Any] = {
-        "Stream": lambda: stream, "current_stream": lambda: stream, "stream": nullcontext, "graph": nullcontext,
-        "CUDAGraph": lambda: SimpleNamespace(replay=lambda: None)}  # fmt: skip
+        "Stream": lambda: stream,
+        "current_stream": lambda: stream,
+        "stream": nullcontext,
+        "graph": nullcontext,
+        "CUDAGraph": lambda: SimpleNamespace(replay=lambda: None),
+    }
     for name, value in stands_in.items():
         monkeypatch.setattr(torch.cuda, name, value)
 
@@ -95,7 +110,10 @@ def test_tensors_read_by_graphs_live_as_long_as_the_graphs() -> None:
     modules = [Scaled(held) for _ in range(20)]
     for module in modules:
         assert torch.equal(guards.dvk_replay(module.run, (x,)), 3 * module.weight)
-    assert all(len({one() for one in module.made}) == 1 and module.made[-1]() is not None for module in modules)
+    assert all(
+        len({one() for one in module.made}) == 1 and module.made[-1]() is not None
+        for module in modules
+    )
     seen = [one for module in modules for one in module.made]
     before, first = modules[0].made[-1], modules[0]
     first.weight.mul_(2)
@@ -111,7 +129,13 @@ def test_tensors_read_by_graphs_live_as_long_as_the_graphs() -> None:
 def test_views_of_weights_do_not_keep_their_memory(make: Any) -> None:
     weight = torch.rand(5)
     held, memory = nano.dvk_held(make), weakref.ref(weight.untyped_storage())
-    assert all(map(torch.equal, torch.utils._pytree.tree_leaves(held(weight)), torch.utils._pytree.tree_leaves(make(weight))))
+    assert all(
+        map(
+            torch.equal,
+            torch.utils._pytree.tree_leaves(held(weight)),
+            torch.utils._pytree.tree_leaves(make(weight)),
+        )
+    )
     del weight
     assert memory() is None
 

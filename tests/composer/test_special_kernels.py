@@ -20,7 +20,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def triton(mode: str) -> dict[str, list[str]]:
     """Name → errors."""
-    env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | ({"TRITON_INTERPRET": "1"} if mode == "interpret" else {})
+    env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | (
+        {"TRITON_INTERPRET": "1"} if mode == "interpret" else {}
+    )
     command = [sys.executable, "-W", "ignore", "-m", "tests.composer.special_child", mode]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -30,8 +32,12 @@ def triton(mode: str) -> dict[str, list[str]]:
 
 def cuda(cases: Mapping[str, Case], device: str, most: int) -> dict[str, list[str]]:
     """Name → errors under each schedule."""
-    made = {name: Program(Function(case.function), [a.to(device) for a in case.args], f"s{number}_", device, most)
-            for number, (name, case) in enumerate(cases.items())}
+    made = {
+        name: Program(
+            Function(case.function), [a.to(device) for a in case.args], f"s{number}_", device, most
+        )
+        for number, (name, case) in enumerate(cases.items())
+    }
     load([v for program in made.values() for v in program.variants], device)
     found: dict[str, list[str]] = {}
     for name, program in made.items():
@@ -53,7 +59,11 @@ def test_triton_interpreted() -> None:
 
 @pytest.mark.slow
 def test_cuda_emulated() -> None:
-    cases = {name: case for name, case in few_for_kernels().items() if "cum" not in name and "arg" not in name and "pair" not in name}
+    cases = {
+        name: case
+        for name, case in few_for_kernels().items()
+        if "cum" not in name and "arg" not in name and "pair" not in name
+    }
     assert only_wrong({**cuda(cases, "cpu", 3), **{str(n): [] for n in range(4)}}) == {}
 
 
@@ -68,6 +78,9 @@ def test_cuda_on_a_gpu() -> None:
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     # The back end lacks kernels for images and indices.
-    cases = {name: case for name, case in for_gpu(exact_division=True).items() if "image" not in name and not name.startswith(
-        ("cum", "arg", "max_pair", "min_pair"))}
+    cases = {
+        name: case
+        for name, case in for_gpu(exact_division=True).items()
+        if "image" not in name and not name.startswith(("cum", "arg", "max_pair", "min_pair"))
+    }
     assert only_wrong(cuda(cases, "cuda", 4)) == {}

@@ -37,12 +37,24 @@ from tests.composer.special_cases import (
     row_case,
     scalars,
     wrong,
-)  # fmt: skip
+)
 from tests.composer.special_options import options
 
 FEW = ("softmax", "log_sum_by_hand", "min_pair", "var_mean", "layer_norm", "cummax")
 """Rows that are tested without the slow mark."""
-FEW_OPERATORS = ("relu", "clamp", "gelu", "mish", "logsigmoid", "hardswish", "exp", "log_softplus", "sign", "pow-3", "round")
+FEW_OPERATORS = (
+    "relu",
+    "clamp",
+    "gelu",
+    "mish",
+    "logsigmoid",
+    "hardswish",
+    "exp",
+    "log_softplus",
+    "sign",
+    "pow-3",
+    "round",
+)
 LONG = 1100
 """Elements of a row of more than one block."""
 
@@ -57,7 +69,9 @@ def scheduled(case: Case, most: int) -> list[Program]:
     first = Program(case.function, *case.args, recipes=own)
     assert first.kernels
     count = min(max(len(options(k)) for k in first.kernels), most)
-    return [first.under(lambda k, n=n: options(k)[min(n, len(options(k)) - 1)]) for n in range(count)]
+    return [
+        first.under(lambda k, n=n: options(k)[min(n, len(options(k)) - 1)]) for n in range(count)
+    ]
 
 
 def check(cases: Mapping[str, Case], most: int = 99) -> None:
@@ -80,22 +94,37 @@ def together(functions: Iterable[Callable[..., Any]], args: tuple[torch.Tensor, 
 
 
 def test_elementwise_operators() -> None:
-    unary, binary = [UNARY[name] for name in FEW_OPERATORS], [BINARY[name] for name in ("maximum", "bce_logits", "pow", "clamp")]
+    unary, binary = (
+        [UNARY[name] for name in FEW_OPERATORS],
+        [BINARY[name] for name in ("maximum", "bce_logits", "pow", "clamp")],
+    )
     check({"unary": together(unary, (scalars(),)), "binary": together(binary, pairs())}, most=1)
 
 
 @pytest.mark.slow
 def test_all_elementwise_operators() -> None:
     check({name: Case(function, (scalars(),), zero=True) for name, function in UNARY.items()})
-    check({name: Case(function, pairs(), zero=True) for name, function in BINARY.items() if name not in NO_KERNEL})
+    check(
+        {
+            name: Case(function, pairs(), zero=True)
+            for name, function in BINARY.items()
+            if name not in NO_KERNEL
+        }
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_elementwise_operators_of_other_types(dtype: torch.dtype) -> None:
     relative = 0.05 if dtype is torch.bfloat16 else 1e-10
-    check({name: Case(function, (scalars(dtype),), relative, zero=True) for name, function in UNARY.items()
-           if name not in ("half", "bfloat16", "log_softplus")}, most=1)
+    check(
+        {
+            name: Case(function, (scalars(dtype),), relative, zero=True)
+            for name, function in UNARY.items()
+            if name not in ("half", "bfloat16", "log_softplus")
+        },
+        most=1,
+    )
 
 
 def test_rows_under_every_schedule() -> None:
@@ -105,11 +134,20 @@ def test_rows_under_every_schedule() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [37, LONG])
 def test_all_rows_under_every_schedule(length: int) -> None:
-    check({name: row_case(name, length) for name in ROWS if length == 37 or not name.startswith(("prod", "cumprod"))})
+    check(
+        {
+            name: row_case(name, length)
+            for name in ROWS
+            if length == 37 or not name.startswith(("prod", "cumprod"))
+        }
+    )
 
 
 def test_columns() -> None:
-    check({name: columns(row_case(name, 37)) for name in ("softmax", "amax", "argmin", "layer_norm")}, most=3)
+    check(
+        {name: columns(row_case(name, 37)) for name in ("softmax", "amax", "argmin", "layer_norm")},
+        most=3,
+    )
 
 
 @pytest.mark.slow
@@ -128,7 +166,20 @@ def test_images_under_every_schedule() -> None:
 
 
 def test_products() -> None:
-    check({name: PRODUCTS[name] for name in ("linear_zeros", "skinny", "depthwise", "pointwise", "transposed_even", "collapsed")}, most=2)
+    check(
+        {
+            name: PRODUCTS[name]
+            for name in (
+                "linear_zeros",
+                "skinny",
+                "depthwise",
+                "pointwise",
+                "transposed_even",
+                "collapsed",
+            )
+        },
+        most=2,
+    )
 
 
 @pytest.mark.slow
@@ -138,7 +189,10 @@ def test_matmuls_under_every_schedule() -> None:
 
 def test_an_infinity_next_to_padded_weights_stays_with_torch() -> None:
     for name in LEFT:
-        assert not set(own(capture(PRODUCTS[name].function, *PRODUCTS[name].args).graph)) & {"own_transposed", "own_transposed_finite"}
+        assert not set(own(capture(PRODUCTS[name].function, *PRODUCTS[name].args).graph)) & {
+            "own_transposed",
+            "own_transposed_finite",
+        }
 
 
 def test_recipes_that_change_the_weights_or_the_order_of_sums() -> None:
@@ -157,7 +211,10 @@ def test_recipes_that_change_the_weights_or_the_order_of_sums() -> None:
     with torch.no_grad():
         one_sign.weight[:, 0], one_sign.weight[:, -1], one_sign.weight[2, 12] = -0.5, 0.25, 0.0
     made = {
-        "fold_batch_norm": (nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), norm, nn.ReLU()).eval(), image()),
+        "fold_batch_norm": (
+            nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), norm, nn.ReLU()).eval(),
+            image(),
+        ),
         "collapse_linear_reduction": (one_sign, matrix(9, 24)),
         "recurrent_sequences": (nn.LSTM(24, 6), matrix(7, 24)[:, None].expand(7, 2, 24).clone()),
         "recurrent_cells": (nn.GRUCell(24, 6), matrix(7, 24)),
@@ -187,10 +244,12 @@ def test_masked_values_never_matter(name: str, attentions: dict[str, Program]) -
     assert ("attention" in program.recipes) is (name != "zeroed")
     for case, make in ODD.items():
         args = (*make(), *program.args[3:])
-        assert wrong(program.run(*args), program.eager(*args), Case(nn.Identity(), (), 1e-4)) == "", case
+        assert (
+            wrong(program.run(*args), program.eager(*args), Case(nn.Identity(), (), 1e-4)) == ""
+        ), case
 
 
-PADDED = '''
+PADDED = """
 import torch
 import torch.nn as nn
 
@@ -199,14 +258,16 @@ class Model(nn.Module):
     def forward(self, q, k, v, pad):
         s = (q @ k.transpose(-1, -2)) * 0.25
         return s.masked_fill(pad[:, None, None], float("-inf")).softmax(-1) @ v
-'''
+"""
 
 
 def test_a_drop_in_looks_at_its_operands_and_a_gpu_is_not_asked_to() -> None:
     pad = torch.zeros(2, 16, dtype=torch.bool)
     pad[:, 12:] = True
     q, k, v = (torch.randn(2, 4, 16, 16) for _ in range(3))
-    found, model, candidate = drop_in(PADDED, q, k, v, pad, recipes=("attention", "fuse_pointwise", "fuse_rowwise"))
+    found, model, candidate = drop_in(
+        PADDED, q, k, v, pad, recipes=("attention", "fuse_pointwise", "fuse_rowwise")
+    )
     assert "dvk_finite(" in candidate.source
     new = found.ModelNew()
     for value in (0.0, NAN, INF):
@@ -220,12 +281,18 @@ def test_a_drop_in_looks_at_its_operands_and_a_gpu_is_not_asked_to() -> None:
 
 
 SCATTERS: dict[str, Callable[..., torch.Tensor]] = {
-    "scatter": lambda x, i, s: torch.scatter(x * 2, 1, i.clamp(max=0) + torch.arange(6).expand_as(i), s.exp()) + 1,
+    "scatter": lambda x, i, s: (
+        torch.scatter(x * 2, 1, i.clamp(max=0) + torch.arange(6).expand_as(i), s.exp()) + 1
+    ),
     "scatter_add": lambda x, i, s: torch.scatter_add(x * 2, 1, i, s.exp() * 0.5).relu() + 1,
     "index_add": lambda x, i, s: torch.index_add(x * 2, 0, i[:, 0], s.exp() * 0.5).relu() + 1,
-    "index_reduce": lambda x, i, s: torch.index_reduce(x * 2, 0, i[:, 0], s.exp() * 0.5, "amin").relu() + 1,
+    "index_reduce": lambda x, i, s: (
+        torch.index_reduce(x * 2, 0, i[:, 0], s.exp() * 0.5, "amin").relu() + 1
+    ),
     **{
-        f"scatter_reduce {how}": lambda x, i, s, how=how: torch.scatter_reduce(x * 2, 1, i, s.exp() * 0.5, how).relu() + 1
+        f"scatter_reduce {how}": lambda x, i, s, how=how: (
+            torch.scatter_reduce(x * 2, 1, i, s.exp() * 0.5, how).relu() + 1
+        )
         for how in ("sum", "prod", "amax", "amin", "mean")
     },
 }
@@ -244,8 +311,14 @@ def test_sums_by_index_stay_with_pytorch_and_their_neighbours_fuse() -> None:
 
 def test_an_infinity_in_a_row_of_rms_norm_matches_the_device() -> None:
     """PyTorch's GPU kernels update the mean, which turns the row into NaN, if they cannot read four elements at once."""
-    for length, dtype, follows in ((37, torch.float32, True), (64, torch.float32, False), (64, torch.float64, True)):
-        graph = capture(lambda x: nn.functional.rms_norm(x, x.shape[1:]), torch.randn(3, length, dtype=dtype)).graph
+    for length, dtype, follows in (
+        (37, torch.float32, True),
+        (64, torch.float32, False),
+        (64, torch.float64, True),
+    ):
+        graph = capture(
+            lambda x: nn.functional.rms_norm(x, x.shape[1:]), torch.randn(3, length, dtype=dtype)
+        ).graph
         for device in ("cpu", "cuda"):
             sums = [p for p in lower(graph, device=device).prims if p.kind == "reduce"]
             assert len(sums) == (2 if follows and device == "cuda" else 1)

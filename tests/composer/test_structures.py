@@ -16,7 +16,7 @@ from dvk.composer.ir import structures
 from dvk.composer.ir.errors import CannotCompose
 from tests.composer.programs import drop_in
 
-SOURCE = '''
+SOURCE = """
 import collections
 import dataclasses
 import torch
@@ -66,13 +66,16 @@ class Model(nn.Module):
             "ordered": collections.OrderedDict(b=y, a=x), "default": held, "plain": Plain(x), 3: x.shape, "top": (y * 2).topk(2),
             "packed": PackedSequence(x * 5, torch.tensor([4])), "cache": cache, "same": [held, held], "dtype": x.dtype, "z": 1 - 2j,
         }
-'''
+"""
 
 
 def call(names: dict[str, Any], seed: int = 0) -> tuple[list[Any], dict[str, Any]]:
     torch.manual_seed(seed)
     batch = names["Batch"](torch.randn(4, 8), [torch.randn(4, 8)])
-    return [[torch.randn(4, 8), (torch.randn(4, 8),)], {"w": torch.randn(4, 8), "unused": "text"}], {"scale": 2.0, "named": batch}
+    return [
+        [torch.randn(4, 8), (torch.randn(4, 8),)],
+        {"w": torch.randn(4, 8), "unused": "text"},
+    ], {"scale": 2.0, "named": batch}
 
 
 def alike(a: Any, b: Any, path: str = "output") -> list[str]:
@@ -87,11 +90,19 @@ def alike(a: Any, b: Any, path: str = "output") -> list[str]:
         found += [text for key in a for text in alike(a[key], b[key], f"{path}[{key}]")]
     elif isinstance(a, (list, tuple)):
         found = [] if len(a) == len(b) else [f"{path}: length"]
-        found += [text for n, (x, y) in enumerate(zip(a, b)) for text in alike(x, y, f"{path}[{n}]")]
+        found += [
+            text for n, (x, y) in enumerate(zip(a, b)) for text in alike(x, y, f"{path}[{n}]")
+        ]
     else:
-        found = [] if hasattr(a, "__dict__") and not isinstance(a, type) else [f"{path}: {a} and {b}"] * (repr(a) != repr(b))
+        found = (
+            []
+            if hasattr(a, "__dict__") and not isinstance(a, type)
+            else [f"{path}: {a} and {b}"] * (repr(a) != repr(b))
+        )
     if hasattr(a, "__dict__") and not isinstance(a, type):
-        found += [text for key in vars(a) for text in alike(vars(a)[key], vars(b)[key], f"{path}.{key}")]
+        found += [
+            text for key in vars(a) for text in alike(vars(a)[key], vars(b)[key], f"{path}.{key}")
+        ]
     return found
 
 
@@ -110,14 +121,18 @@ def nested() -> Iterator[tuple[ModuleType, nn.Module]]:
     plan = Plan(tuple(r for r in applicable(captured.graph, "cpu", "cpp") if r != "own_matmul"))
     candidate = ModuleType("nested_candidate")
     sys.modules[candidate.__name__] = candidate
-    exec(compile(compose(task, captured, plan, "cpp").source, "<candidate>", "exec"), vars(candidate))
+    exec(
+        compile(compose(task, captured, plan, "cpp").source, "<candidate>", "exec"), vars(candidate)
+    )
     new = candidate.ModelNew()
     new.load_state_dict(model.state_dict())
     yield candidate, new
     del sys.modules[reference.__name__], sys.modules[candidate.__name__]
 
 
-def both(nested: tuple[ModuleType, nn.Module], args: list[Any], kwargs: dict[str, Any]) -> tuple[list[str], bool]:
+def both(
+    nested: tuple[ModuleType, nn.Module], args: list[Any], kwargs: dict[str, Any]
+) -> tuple[list[str], bool]:
     """Differences of the drop-in from the original, and whether a fused program ran."""
     candidate, new = nested
     runs: list[Any] = []
@@ -125,25 +140,42 @@ def both(nested: tuple[ModuleType, nn.Module], args: list[Any], kwargs: dict[str
     new._dvk_run = lambda *given: runs.append(given) or run(*given)
     try:
         with torch.no_grad():
-            return alike(new(*args, **kwargs), candidate.Model.forward(new, *args, **kwargs)), bool(runs)
+            return alike(new(*args, **kwargs), candidate.Model.forward(new, *args, **kwargs)), bool(
+                runs
+            )
     finally:
         del new._dvk_run
 
 
-def test_nested_arguments_and_results_keep_their_types(nested: tuple[ModuleType, nn.Module]) -> None:
+def test_nested_arguments_and_results_keep_their_types(
+    nested: tuple[ModuleType, nn.Module],
+) -> None:
     args, kwargs = call(vars(nested[0]), 1)
     assert both(nested, args, kwargs) == ([], True)
     with torch.no_grad():
         result = nested[1](*args, **kwargs)
-    assert result["same"][0] is result["same"][1] is result["default"] and result["output"][0] is result["output"].last_hidden_state
+    assert (
+        result["same"][0] is result["same"][1] is result["default"]
+        and result["output"][0] is result["output"].last_hidden_state
+    )
     assert type(result["frozen"]) is nested[0].Frozen and result["plain"].kind is nested[0].Pair
 
 
-CHANGES = ("a longer list", "another key", "another text", "another class", "another shape", "another scale", "no batch")
+CHANGES = (
+    "a longer list",
+    "another key",
+    "another text",
+    "another class",
+    "another shape",
+    "another scale",
+    "no batch",
+)
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_other_structures_run_the_original(nested: tuple[ModuleType, nn.Module], change: str) -> None:
+def test_other_structures_run_the_original(
+    nested: tuple[ModuleType, nn.Module], change: str
+) -> None:
     (xs, batch), kwargs = call(vars(nested[0]), 2)
     if change == "a longer list":
         xs.append(torch.ones(1))
@@ -162,7 +194,9 @@ def test_other_structures_run_the_original(nested: tuple[ModuleType, nn.Module],
     assert both(nested, [xs, batch], kwargs) == ([], False)
 
 
-def test_keyword_only_arguments_are_not_taken_by_position(nested: tuple[ModuleType, nn.Module]) -> None:
+def test_keyword_only_arguments_are_not_taken_by_position(
+    nested: tuple[ModuleType, nn.Module],
+) -> None:
     args, kwargs = call(vars(nested[0]), 3)
     with pytest.raises(TypeError):
         nested[1](*args, 2.0, kwargs["named"])
@@ -178,7 +212,7 @@ def test_an_argument_that_forward_changes_is_refused() -> None:
         trace_call(Grows(), [[torch.ones(2)]], {}, ["xs"])
 
 
-AUTOCAST = '''
+AUTOCAST = """
 import torch
 from torch import nn
 import torch.nn.functional as F
@@ -197,7 +231,7 @@ class Model(nn.Module):
             t = torch.cat([s.float(), s.to(torch.bfloat16).float()]) + F.mse_loss(h, y)
         with torch.inference_mode():
             return t.float().exp(), s, h
-'''
+"""
 
 
 def test_casts_of_an_autocast_block_are_part_of_the_graph() -> None:
@@ -217,7 +251,9 @@ def test_casts_of_an_autocast_block_are_part_of_the_graph() -> None:
         torch.testing.assert_close(a, b, atol=2e-2, rtol=2e-2)
 
 
-@pytest.mark.parametrize("value", [torch.float16, torch.device("cpu"), 1 + 2j, float("inf"), None, "text", 3])
+@pytest.mark.parametrize(
+    "value", [torch.float16, torch.device("cpu"), 1 + 2j, float("inf"), None, "text", 3]
+)
 def test_plain_values_are_encoded_and_come_back(value: Any) -> None:
     from dvk.composer.ir.text import literal
 
@@ -245,4 +281,6 @@ def test_dataclasses_of_a_file_are_structures_wherever_it_is_run() -> None:
     result = execute(DATACLASS).Model()(torch.ones(2))
     assert [name for name, _ in named_tensors(result)] == ["a", "b.0"]
     doubled = map_tensors(lambda t: t * 2, result)
-    assert type(doubled) is type(result) and doubled.b[0].tolist() == [4.0, 4.0] and doubled.b[1] == 3
+    assert (
+        type(doubled) is type(result) and doubled.b[0].tolist() == [4.0, 4.0] and doubled.b[1] == 3
+    )

@@ -9,11 +9,30 @@ import pytest
 import torch
 
 from dvk.composer.codegen import cpp
-from tests.composer.programs import Program, compiled, differences, drop_in, out_of_bounds, run_source
+from tests.composer.programs import (
+    Program,
+    compiled,
+    differences,
+    drop_in,
+    out_of_bounds,
+    run_source,
+)
 from tests.tasks.shrink import shipped, shrink
 
 FILES = {path.stem: path for path in shipped()}
-KEPT = {"linear", "matmul", "conv1d", "conv2d", "conv3d", "conv_transpose2d", "cat", "gather", "diagonal", "mm", "bmm"}
+KEPT = {
+    "linear",
+    "matmul",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose2d",
+    "cat",
+    "gather",
+    "diagonal",
+    "mm",
+    "bmm",
+}
 """Operators that may stay PyTorch calls in the shipped tasks."""
 
 
@@ -25,12 +44,19 @@ class Case:
         torch.manual_seed(0)
         self.module = namespace.Model(*namespace.get_init_inputs())
         self.args = namespace.get_inputs()
-        self.program = Program(self.module, *self.args, choose=(lambda k: cpp.schedules(k)[-1]) if varied else cpp.default_schedule)
+        self.program = Program(
+            self.module,
+            *self.args,
+            choose=(lambda k: cpp.schedules(k)[-1]) if varied else cpp.default_schedule,
+        )
 
 
 @pytest.fixture(scope="module")
 def tasks() -> dict[str, Case]:
-    made = {name: Case(path, varied=number % 2 == 1) for number, (name, path) in enumerate(FILES.items())}
+    made = {
+        name: Case(path, varied=number % 2 == 1)
+        for number, (name, path) in enumerate(FILES.items())
+    }
     compiled(case.program for case in made.values())
     return made
 

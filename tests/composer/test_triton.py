@@ -61,6 +61,7 @@ def test_later_launches_use_the_build_for_their_device_and_alignment() -> None:
             def first(*tensors: torch.Tensor, **_: object) -> Compiled:
                 compiled.append((*grid, *(t.data_ptr() for t in tensors)))
                 return Compiled()
+
             return first
 
     class OnGpu(torch.Tensor):
@@ -73,11 +74,14 @@ def test_later_launches_use_the_build_for_their_device_and_alignment() -> None:
     launch = made["dvk_launcher"](Kernel(), 3, 4)
     room = torch.zeros(64)
     aligned = -room.data_ptr() % 16 // 4
-    a, b, odd = (room[aligned + start:][:8].as_subclass(OnGpu) for start in (0, 16, 33))
+    a, b, odd = (room[aligned + start :][:8].as_subclass(OnGpu) for start in (0, 16, 33))
     for tensors in ((a, b), (a, b), (b, a), (a, odd), (a, odd)):
         launch(*tensors)
     assert compiled == [(3, a.data_ptr(), b.data_ptr()), (3, a.data_ptr(), odd.data_ptr())]
-    ours = [(3, 1, 1, 41, 7, "packed", None, None, None, x.data_ptr(), y.data_ptr()) for x, y in ((a, b), (b, a), (a, odd))]
+    ours = [
+        (3, 1, 1, 41, 7, "packed", None, None, None, x.data_ptr(), y.data_ptr())
+        for x, y in ((a, b), (b, a), (a, odd))
+    ]
     assert launched == ours
 
 
@@ -85,7 +89,12 @@ def test_triton_is_called_as_the_installed_one_calls_itself() -> None:
     from triton.backends.nvidia.driver import CudaLauncher
 
     names = [*inspect.signature(CudaLauncher.__call__).bind(*range(12)).arguments][1:]
-    assert names == ["args"] or names[3:5] == ["stream", "function"] and names[-1] == "args" and len(names) == 10
+    assert (
+        names == ["args"]
+        or names[3:5] == ["stream", "function"]
+        and names[-1] == "args"
+        and len(names) == 10
+    )
 
 
 def child(mode: str) -> dict[str, list[str]]:
@@ -124,13 +133,17 @@ def own() -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("name", OWN_CASES)
 @pytest.mark.slow
-def test_windows_positions_scans_and_products_agree_with_torch_under_every_schedule(own: dict[str, list[str]], name: str) -> None:
+def test_windows_positions_scans_and_products_agree_with_torch_under_every_schedule(
+    own: dict[str, list[str]], name: str
+) -> None:
     assert own[f"own:{name}"] == []
 
 
 @pytest.mark.parametrize("name", WIDE)
 @pytest.mark.slow
-def test_every_schedule_agrees_with_torch_with_64_bit_offsets(interpreted: dict[str, list[str]], name: str) -> None:
+def test_every_schedule_agrees_with_torch_with_64_bit_offsets(
+    interpreted: dict[str, list[str]], name: str
+) -> None:
     assert interpreted[f"wide:{name}"] == []
 
 
@@ -142,7 +155,9 @@ def test_scalar_function_is_accurate(interpreted: dict[str, list[str]], name: st
 
 @pytest.mark.parametrize("name", SPECIALS)
 @pytest.mark.slow
-def test_nan_and_infinity_come_out_where_torch_has_them(interpreted: dict[str, list[str]], name: str) -> None:
+def test_nan_and_infinity_come_out_where_torch_has_them(
+    interpreted: dict[str, list[str]], name: str
+) -> None:
     assert interpreted[f"special:{name}-40"] == []
     if name in LONG:
         assert interpreted[f"special:{name}-1100"] == []
@@ -167,7 +182,9 @@ def test_schedules_are_few_distinct_plain_data_with_the_default_first(name: str)
         assert options[0] == renderer.default_schedule(kernel)
         assert len({json.dumps(o, sort_keys=True) for o in options}) == len(options)
         for option in options:
-            assert renderer.render(kernel, json.loads(json.dumps(option))) == renderer.render(kernel, option)
+            assert renderer.render(kernel, json.loads(json.dumps(option))) == renderer.render(
+                kernel, option
+            )
 
 
 def test_sizes_that_divide_need_no_mask() -> None:
@@ -194,11 +211,18 @@ def test_a_tile_of_a_broadcast_needs_no_division() -> None:
 def test_offsets_beyond_two_billion_elements_are_64_bit() -> None:
     small = kernel_of(lambda x: x + 1, meta(1 << 20))
     assert "int64" not in renderer.render(small, renderer.default_schedule(small))
-    for function in (lambda x: x + 1, lambda x: torch.softmax(x, -1), lambda x: x.sum(0), lambda x: x.sum()):
+    for function in (
+        lambda x: x + 1,
+        lambda x: torch.softmax(x, -1),
+        lambda x: x.sum(0),
+        lambda x: x.sum(),
+    ):
         kernel = kernel_of(function, meta(1 << 16, 1 << 16))
         for schedule in renderer.schedules(kernel):
             assert ".to(tl.int64)" in renderer.render(kernel, schedule), schedule
-    few = kernel_of(lambda x: torch.nn.functional.interpolate(x, size=(9, 9)) + 1, meta(1, 1, 1 << 16, 1 << 16))
+    few = kernel_of(
+        lambda x: torch.nn.functional.interpolate(x, size=(9, 9)) + 1, meta(1, 1, 1 << 16, 1 << 16)
+    )
     assert needs_int64(few)
 
 
@@ -234,9 +258,9 @@ def test_a_split_reduction_allocates_its_partial_results_and_launches_a_second_k
 def test_helpers_appear_only_when_used() -> None:
     plain, tanh = kernel_of(lambda x: x + 1, rand(8, 8)), kernel_of(torch.tanh, rand(8, 8))
     assert "dvk_tanh" not in renderer.prelude([plain])
-    assert renderer.prelude([plain, tanh]).index("def dvk_expm1") < renderer.prelude([plain, tanh]).index(
-        "def dvk_tanh"
-    )
+    assert renderer.prelude([plain, tanh]).index("def dvk_expm1") < renderer.prelude(
+        [plain, tanh]
+    ).index("def dvk_tanh")
 
 
 def test_the_text_names_its_operators() -> None:

@@ -80,9 +80,13 @@ def tuning_with_a_look(model: nn.Module, x: torch.Tensor, step: Callable[[], Non
 
 
 @pytest.mark.parametrize("given", [USED, FOREIGN], ids=["same", "another"])
-@pytest.mark.parametrize("write", [statistics, statistics_of_a_child, training, tuning, tuning_with_a_look])
+@pytest.mark.parametrize(
+    "write", [statistics, statistics_of_a_child, training, tuning, tuning_with_a_look]
+)
 @pytest.mark.parametrize("make", [one, several, replaced, from_compact_text])
-def test_derived_tensors_follow_their_weights(make: Callable[[], nn.Module], write: Callable[..., None], given: torch.Tensor) -> None:
+def test_derived_tensors_follow_their_weights(
+    make: Callable[[], nn.Module], write: Callable[..., None], given: torch.Tensor
+) -> None:
     torch.manual_seed(0)
     new, old = make().eval(), run_source(FOLDED).Model().eval()
     new.load_state_dict(old.state_dict())
@@ -116,7 +120,9 @@ def twin(new: nn.Module) -> nn.Module:
 @pytest.mark.parametrize("other_of", [original, twin])
 @pytest.mark.parametrize("write", [statistics, statistics_of_a_child, training, tuning])
 @pytest.mark.parametrize("make", [one, from_compact_text])
-def test_writes_by_another_module_are_noticed(make: Callable[[], nn.Module], write: Callable[..., None], other_of: Any) -> None:
+def test_writes_by_another_module_are_noticed(
+    make: Callable[[], nn.Module], write: Callable[..., None], other_of: Any
+) -> None:
     torch.manual_seed(0)
     new = make().eval()
     other = other_of(new).eval()
@@ -140,7 +146,9 @@ def test_compiled_steps_are_noticed_too() -> None:
     want = run_source(FOLDED).Model().eval()
     want.load_state_dict(new.state_dict())
     with torch.no_grad():
-        assert differences(new(USED), want(USED), scale=3) == [] and not torch.allclose(new(USED), before, atol=1e-3)
+        assert differences(new(USED), want(USED), scale=3) == [] and not torch.allclose(
+            new(USED), before, atol=1e-3
+        )
 
 
 def test_optimizer_steps_on_other_weights_keep_derived_tensors() -> None:

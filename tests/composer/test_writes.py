@@ -162,8 +162,18 @@ def lists(self: Any, x: torch.Tensor) -> Any:
 @step
 def fused_optimizer(self: Any, x: torch.Tensor) -> Any:
     y = x.clone()
-    torch._fused_sgd_([y], [x], [], weight_decay=0.0, momentum=0.0, lr=0.1, dampening=0.0, nesterov=False, maximize=False,
-                      is_first_step=False)
+    torch._fused_sgd_(
+        [y],
+        [x],
+        [],
+        weight_decay=0.0,
+        momentum=0.0,
+        lr=0.1,
+        dampening=0.0,
+        nesterov=False,
+        maximize=False,
+        is_first_step=False,
+    )
     return y * 2
 
 
@@ -215,7 +225,12 @@ def turned_in_place(self: Any, x: torch.Tensor) -> Any:
 @step
 def where_of_booleans(self: Any, x: torch.Tensor) -> Any:
     m = torch.where(x > 0, True, False)
-    return x.masked_fill(m, 0), torch.where(m, 1, 2), torch.where(m.any(), True, False), torch.where(m, True, 2)
+    return (
+        x.masked_fill(m, 0),
+        torch.where(m, 1, 2),
+        torch.where(m.any(), True, False),
+        torch.where(m, True, 2),
+    )
 
 
 @step
@@ -233,10 +248,21 @@ def programs() -> dict[str, list[Program]]:
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_writes_and_shared_memory_match_eager(programs: dict[str, list[Program]], name: str) -> None:
+def test_writes_and_shared_memory_match_eager(
+    programs: dict[str, list[Program]], name: str
+) -> None:
     for program in programs[name]:
         program.module, reference = Held(STEPS[name]), Held(STEPS[name])
-        assert faults(program.run, program.module, reference, list(program.args), precision=torch.float16 if "half" in name else None) == []
+        assert (
+            faults(
+                program.run,
+                program.module,
+                reference,
+                list(program.args),
+                precision=torch.float16 if "half" in name else None,
+            )
+            == []
+        )
 
 
 def spectral() -> nn.Module:
@@ -281,17 +307,23 @@ def test_inputs_that_share_written_memory_run_the_original() -> None:
     def calls(module: Any) -> list[Any]:
         module.b.zero_()
         memory = torch.arange(12.0)
-        given = [(memory[:6], memory[6:]), (memory[:6], memory[3:9]), (memory[:6], memory[:6]), (module.b, memory[:6])]
+        given = [
+            (memory[:6], memory[6:]),
+            (memory[:6], memory[3:9]),
+            (memory[:6], memory[:6]),
+            (module.b, memory[:6]),
+        ]
         return [*([t.clone() for t in module(*pair)] for pair in given), memory, module.b]
 
     with torch.no_grad():
         assert differences(calls(ours), calls(model)) == []
 
 
-@pytest.mark.parametrize("function", [
-    lambda x: (torch.sum(x, 0, out=x), x)[1],
-    lambda x: (F.dropout(x, 0.5, False).t_(), x)[1],
-], ids=["an input resized", "what may be an input turned"])
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: (torch.sum(x, 0, out=x), x)[1], lambda x: (F.dropout(x, 0.5, False).t_(), x)[1]],
+    ids=["an input resized", "what may be an input turned"],
+)
 def test_changes_of_an_input_s_shape_are_refused(function: Any) -> None:
     with pytest.raises(CannotCompose):
         capture(function, torch.randn(4, 6))

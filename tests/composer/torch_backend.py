@@ -1,6 +1,6 @@
 """A whole back end in one file: kernels as PyTorch expressions over index grids. It is slow, and only shows the interface.
 
-    dvk optimize model.py --backend tests/composer/torch_backend.py:Torch
+dvk optimize model.py --backend tests/composer/torch_backend.py:Torch
 """
 
 from __future__ import annotations
@@ -15,14 +15,62 @@ from dvk.composer.ir.errors import CannotCompose
 from dvk.composer.ir.loops import Instr, Kernel, Ref
 
 FORMS = {
-    "add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}", "div": "{0} / {1}", "neg": "-{0}", "not": "~{0}",
-    "lt": "{0} < {1}", "le": "{0} <= {1}", "gt": "{0} > {1}", "ge": "{0} >= {1}", "eq": "{0} == {1}", "ne": "{0} != {1}",
-    "and": "{0} & {1}", "or": "{0} | {1}", "max": "torch.maximum({0}, {1})", "min": "torch.minimum({0}, {1})",
-    "where": "torch.where({0}.bool(), {1}, {2})", "as": "{0}",
+    "add": "{0} + {1}",
+    "sub": "{0} - {1}",
+    "mul": "{0} * {1}",
+    "div": "{0} / {1}",
+    "neg": "-{0}",
+    "not": "~{0}",
+    "lt": "{0} < {1}",
+    "le": "{0} <= {1}",
+    "gt": "{0} > {1}",
+    "ge": "{0} >= {1}",
+    "eq": "{0} == {1}",
+    "ne": "{0} != {1}",
+    "and": "{0} & {1}",
+    "or": "{0} | {1}",
+    "max": "torch.maximum({0}, {1})",
+    "min": "torch.minimum({0}, {1})",
+    "where": "torch.where({0}.bool(), {1}, {2})",
+    "as": "{0}",
 }
-CALLS = ("exp", "log", "log1p", "expm1", "tanh", "erf", "sin", "cos", "exp2", "log2", "sqrt", "rsqrt", "abs", "sigmoid", "reciprocal",
-         "floor", "ceil", "trunc", "round", "sign", "isnan", "isinf", "tan", "asin", "acos", "atan", "sinh", "cosh", "log10")
-REDUCTIONS = {"sum": "{0}.sum({1}, True)", "prod": "dvk_prod({0}, {1})", "max": "{0}.amax({1}, True)", "min": "{0}.amin({1}, True)"}
+CALLS = (
+    "exp",
+    "log",
+    "log1p",
+    "expm1",
+    "tanh",
+    "erf",
+    "sin",
+    "cos",
+    "exp2",
+    "log2",
+    "sqrt",
+    "rsqrt",
+    "abs",
+    "sigmoid",
+    "reciprocal",
+    "floor",
+    "ceil",
+    "trunc",
+    "round",
+    "sign",
+    "isnan",
+    "isinf",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "log10",
+)
+REDUCTIONS = {
+    "sum": "{0}.sum({1}, True)",
+    "prod": "dvk_prod({0}, {1})",
+    "max": "{0}.amax({1}, True)",
+    "min": "{0}.amin({1}, True)",
+}
 
 
 class Torch(Backend, Codegen):
@@ -43,19 +91,30 @@ class Torch(Backend, Codegen):
         variables = (*kernel.rows, *kernel.reduced)
         reduced = tuple(range(len(kernel.rows), len(variables)))
         names = {var: f"i{n}" for n, var in enumerate(variables)}
-        inputs, outputs = [f"a{n}" for n in range(len(kernel.inputs))], [f"o{n}" for n in range(len(kernel.outputs))]
+        inputs, outputs = (
+            [f"a{n}" for n in range(len(kernel.inputs))],
+            [f"o{n}" for n in range(len(kernel.outputs))],
+        )
         lines = [f"def run_{kernel.name}({', '.join((*inputs, *outputs))}):  # {kernel.summary}"]
-        for n, (name, buffer) in enumerate(zip((*inputs, *outputs), (*kernel.inputs, *kernel.outputs), strict=True)):
+        for n, (name, buffer) in enumerate(
+            zip((*inputs, *outputs), (*kernel.inputs, *kernel.outputs), strict=True)
+        ):
             lines.append(f"    m{n} = {name}.as_strided(({buffer.last + 1},), (1,))")
         for n, var in enumerate(variables):
             shape = ", ".join("-1" if at == n else "1" for at in range(len(variables)))
-            lines.append(f"    i{n} = torch.arange({var.size}, device={(outputs + inputs)[0]}.device).view({shape})")
+            lines.append(
+                f"    i{n} = torch.arange({var.size}, device={(outputs + inputs)[0]}.device).view({shape})"
+            )
         for instr in kernel.instrs:
             lines.append(f"    v{instr.id} = {self._value(instr, names, reduced)}")
         for store in kernel.stores:
             offset = _offset(store.offset, names)
-            lines.append(f"    at, value = torch.broadcast_tensors(torch.as_tensor({offset}), torch.as_tensor(v{store.value}))")
-            lines.append(f"    m{len(inputs) + store.buffer}[at] = value.to(m{len(inputs) + store.buffer}.dtype)")
+            lines.append(
+                f"    at, value = torch.broadcast_tensors(torch.as_tensor({offset}), torch.as_tensor(v{store.value}))"
+            )
+            lines.append(
+                f"    m{len(inputs) + store.buffer}[at] = value.to(m{len(inputs) + store.buffer}.dtype)"
+            )
         return "\n".join(lines) + "\n"
 
     def _value(self, instr: Instr, names: Mapping[Var, str], reduced: tuple[int, ...]) -> str:
@@ -80,7 +139,9 @@ class Torch(Backend, Codegen):
             raise CannotCompose("the PyTorch back end reads no padded places")
         return text
 
-    def launch(self, kernel: Kernel, schedule: Schedule, inputs: Sequence[str], outputs: Sequence[str]) -> list[str]:
+    def launch(
+        self, kernel: Kernel, schedule: Schedule, inputs: Sequence[str], outputs: Sequence[str]
+    ) -> list[str]:
         return [f"run_{kernel.name}({', '.join((*inputs, *outputs))})"]
 
     def module(self, every: KernelSet) -> ModuleText:
@@ -88,12 +149,12 @@ class Torch(Backend, Codegen):
         return ModuleText("\n\n".join([PROD, *texts]))
 
 
-PROD = '''\
+PROD = """\
 def dvk_prod(x, dims):
     for dim in dims:
         x = x.prod(dim, True)
     return x
-'''
+"""
 
 
 def _offset(offset: Affine, names: Mapping[Var, str]) -> str:

@@ -16,7 +16,16 @@ import torch
 
 from dvk.composer.codegen import triton as renderer
 from dvk.composer.codegen.triton import writer
-from tests.composer.triton_cases import CASES, LONG, SCALARS, SPECIALS, WIDE, Case, Function, special_rows
+from tests.composer.triton_cases import (
+    CASES,
+    LONG,
+    SCALARS,
+    SPECIALS,
+    WIDE,
+    Case,
+    Function,
+    special_rows,
+)
 from tests.composer.triton_own_cases import OWN_CASES
 from tests.composer.triton_programs import Program, nth
 
@@ -36,10 +45,14 @@ def as_tuple(value: Any) -> tuple[torch.Tensor, ...]:
 
 
 def widen(value: Any) -> Any:
-    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+    return (
+        value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+    )
 
 
-def difference(found: torch.Tensor, same: torch.Tensor, wide: torch.Tensor, bound: float) -> str | None:
+def difference(
+    found: torch.Tensor, same: torch.Tensor, wide: torch.Tensor, bound: float
+) -> str | None:
     """Errors of a result, given PyTorch's in the same precision (its type and shape) and in double."""
     if found.dtype != same.dtype or found.shape != same.shape or found.stride() != same.stride():
         return f"{found.dtype} {found.shape} {found.stride()}, not {same.dtype} {same.shape} {same.stride()}"
@@ -55,7 +68,11 @@ def run_case(case: Case) -> list[str]:
     args = [a.to(DEVICE) for a in case.args()]
     same, wide = as_tuple(case.function(*args)), as_tuple(case.function(*map(widen, args)))
     program = Program(Function(case.function), args, DEVICE)
-    wrong = [f"operator left to PyTorch: {p.op}" for p in program.part.users if p.kind == "extern" and p.op.startswith("aten.")]
+    wrong = [
+        f"operator left to PyTorch: {p.op}"
+        for p in program.part.users
+        if p.kind == "extern" and p.op.startswith("aten.")
+    ]
     offered = {s["kind"] for k in program.kernels.values() for s in renderer.schedules(k)}
     wrong += [f"no schedule of kind {kind}" for kind in case.kinds - offered]
     for number in program.distinct() if DEVICE == "cpu" else range(program.options()):
@@ -63,11 +80,15 @@ def run_case(case: Case) -> list[str]:
         for f, s, w in zip(found, same, wide, strict=True):
             problem = difference(f, s, w, case.bound)
             if problem:
-                wrong.append(f"schedule {[nth(number)(k) for k in program.kernels.values()]}: {problem}")
+                wrong.append(
+                    f"schedule {[nth(number)(k) for k in program.kernels.values()]}: {problem}"
+                )
     return wrong
 
 
-def run_scalar(function: Callable[[torch.Tensor], torch.Tensor], values: Callable[[], torch.Tensor]) -> list[str]:
+def run_scalar(
+    function: Callable[[torch.Tensor], torch.Tensor], values: Callable[[], torch.Tensor]
+) -> list[str]:
     """Relative error of one scalar function, element by element, in both precisions."""
     wrong = []
     for dtype, bound in ((torch.float32, 1e-6), (torch.float64, 1e-13)):
@@ -76,14 +97,24 @@ def run_scalar(function: Callable[[torch.Tensor], torch.Tensor], values: Callabl
         # On the CPU: PyTorch's own CUDA kernels hold some constants of double functions in single precision.
         wide = widen(function(widen(x.cpu()))).to(DEVICE)
         if not same.is_floating_point():
-            wrong += [] if torch.equal(found, same) else [f"{dtype}: differs at {x[found != same].tolist()[:5]}"]
+            wrong += (
+                []
+                if torch.equal(found, same)
+                else [f"{dtype}: differs at {x[found != same].tolist()[:5]}"]
+            )
             continue
         # An activation that subtracts (gelu at -5) loses relative accuracy as PyTorch's own formula does.
         error = (found.double() - wide).abs()
         floor = 2 * (same.double() - wide).abs() + torch.finfo(dtype).tiny
-        bad = ~(error <= bound * wide.abs() + floor) & ~(found.double() == wide) & ~(found.isnan() & wide.isnan())
+        bad = (
+            ~(error <= bound * wide.abs() + floor)
+            & ~(found.double() == wide)
+            & ~(found.isnan() & wide.isnan())
+        )
         for i in bad.nonzero()[:3].flatten().tolist():
-            wrong.append(f"{dtype}: f({x[i].item()!r}) = {found[i].item()!r}, not {wide[i].item()!r}")
+            wrong.append(
+                f"{dtype}: f({x[i].item()!r}) = {found[i].item()!r}, not {wide[i].item()!r}"
+            )
     return wrong
 
 
@@ -132,8 +163,14 @@ def peak() -> list[str]:
     """A row's largest element less its maximum is 0, though it is a product."""
     from tests.composer.triton_compiled import compile_sm90
 
-    (kernel,) = Program(Function(lambda x: torch.softmax(x * 2.1, -1)), [torch.empty(512, 1024)]).kernels.values()
-    fused = [line for asm in compile_sm90(kernel, renderer.default_schedule(kernel)) for line in re.findall(r"fma\.rn\.f32", asm["ptx"])]
+    (kernel,) = Program(
+        Function(lambda x: torch.softmax(x * 2.1, -1)), [torch.empty(512, 1024)]
+    ).kernels.values()
+    fused = [
+        line
+        for asm in compile_sm90(kernel, renderer.default_schedule(kernel))
+        for line in re.findall(r"fma\.rn\.f32", asm["ptx"])
+    ]
     return [f"{len(fused)} multiply-adds"] if fused else []
 
 
@@ -147,7 +184,11 @@ def ways_that_compile(case: Case) -> list[str]:
             way = kernel.name, schedule["kind"], schedule.get("dot"), schedule.get("splits", 1) > 1
             if way not in seen:
                 seen.add(way)
-                wrong += [] if all(asm["ptx"] for asm in compile_sm90(kernel, schedule)) else [f"nothing compiled of {way}"]
+                wrong += (
+                    []
+                    if all(asm["ptx"] for asm in compile_sm90(kernel, schedule))
+                    else [f"nothing compiled of {way}"]
+                )
     return wrong
 
 
@@ -164,21 +205,35 @@ def compiled() -> None:
                     continue
                 seen.add(schedule["kind"])
 
-                def check(kernel: Any = kernel, schedule: Any = schedule, wanted: str = wanted) -> list[str]:
+                def check(
+                    kernel: Any = kernel, schedule: Any = schedule, wanted: str = wanted
+                ) -> list[str]:
                     texts = [asm["ptx"] for asm in compile_sm90(kernel, schedule)]
                     lines = re.findall(r"(?:ld\.global|cp\.async\.c[ag])[\w.:]*", "\n".join(texts))
-                    loaded = any(wanted in line for line in lines) or schedule != renderer.default_schedule(kernel)
-                    return [] if loaded else [f"no {wanted} load under {schedule}: {sorted(set(lines))}"]
+                    loaded = any(
+                        wanted in line for line in lines
+                    ) or schedule != renderer.default_schedule(kernel)
+                    return (
+                        []
+                        if loaded
+                        else [f"no {wanted} load under {schedule}: {sorted(set(lines))}"]
+                    )
 
                 report(f"compiled:{name}-{schedule['kind']}", check)
     report("compiled:peak", peak)
-    for name, case in (CASES | OWN_CASES).items():  # the interpreter accepts what the compiler does not
+    for name, case in (
+        CASES | OWN_CASES
+    ).items():  # the interpreter accepts what the compiler does not
         report(f"compiled:case-{name}", lambda case=case: ways_that_compile(case))  # type: ignore[misc]
     for name, (function, values) in SCALARS.items():
         kernel = next(iter(Program(Function(function), [values()]).kernels.values()))
 
         def check_scalar(kernel: Any = kernel) -> list[str]:
-            return [] if compile_sm90(kernel, renderer.default_schedule(kernel)) else ["nothing compiled"]
+            return (
+                []
+                if compile_sm90(kernel, renderer.default_schedule(kernel))
+                else ["nothing compiled"]
+            )
 
         report(f"compiled:scalar-{name}", check_scalar)
 

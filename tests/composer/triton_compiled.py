@@ -40,13 +40,14 @@ def compile_sm90(kernel: Kernel, schedule: dict[str, Any]) -> list[dict[str, Any
     }
     found = []
     for function in functions:
-        options = {"num_warps": function.warps, "enable_fp_fusion": "tl.dot(" in function.text}  # like dvk_launcher
+        options = {
+            "num_warps": function.warps,
+            "enable_fp_fusion": "tl.dot(" in function.text,
+        }  # like dvk_launcher
         signature = {p: types.get(p) or POINTERS[p.removeprefix("part_")] for p in function.params}
         aligned = {(n,): [["tt.divisibility", 16]] for n in range(len(function.params))}
         source = ASTSource(getattr(module, function.name), signature=signature, attrs=aligned)
-        found.append(
-            triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm
-        )
+        found.append(triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm)
     return found
 
 
@@ -67,7 +68,11 @@ VECTORIZED: dict[str, tuple[Callable[..., Any], Callable[[], list[Any]], str]] =
     "rows_together": (lambda x: torch.softmax(x, -1), lambda: [big(8192, 64)], ".v4"),
     "column": (lambda x: torch.softmax(x, 1), lambda: [big(16, 64, 1024)], ".v4"),
     "loss": (lambda x, y: ((x - y) ** 2).mean(), lambda: [big(512, 2048), big(512, 2048)], ".v4"),
-    "cross_entropy": (F.cross_entropy, lambda: [big(256, 4096), torch.zeros(256, dtype=torch.int64)], ".v4"),
+    "cross_entropy": (
+        F.cross_entropy,
+        lambda: [big(256, 4096), torch.zeros(256, dtype=torch.int64)],
+        ".v4",
+    ),
     "few_long_rows": (lambda x: torch.softmax(x, -1), lambda: [big(4, 65536)], ".v4"),
     "mask_and_types": (
         lambda x, m: torch.amax(x.masked_fill(m, 0.0), 1),
@@ -75,8 +80,16 @@ VECTORIZED: dict[str, tuple[Callable[..., Any], Callable[[], list[Any]], str]] =
         ".v",
     ),
     # Operands are fetched by asynchronous copies; `cg` copies exactly 16 bytes.
-    "matrix_product": (lambda x, w, b: F.gelu(F.linear(x, w, b)), lambda: [big(512, 512), big(256, 512), big(256)], "cp.async.cg"),
-    "matrix_vector": (lambda x, w, b: torch.relu(x @ w + b), lambda: [big(1, 1024), big(1024, 512), big(512)], ".b32"),
+    "matrix_product": (
+        lambda x, w, b: F.gelu(F.linear(x, w, b)),
+        lambda: [big(512, 512), big(256, 512), big(256)],
+        "cp.async.cg",
+    ),
+    "matrix_vector": (
+        lambda x, w, b: torch.relu(x @ w + b),
+        lambda: [big(1, 1024), big(1024, 512), big(512)],
+        ".b32",
+    ),
     "double_product": (
         lambda x: torch.prod(torch.expm1(x), 1) + torch.amin(x, 1),
         lambda: [big(64, 256, dtype=torch.float64)],

@@ -39,7 +39,9 @@ class Program:
         self.part = partition(self.prims)
         strides = layouts(self.graph, self.prims)
         groups = [s for s in self.part.schedule if isinstance(s, FusionGroup)]
-        self.kernels: dict[int, Kernel] = {id(g): build(g, self.part, f"k{n}", strides) for n, g in enumerate(groups)}
+        self.kernels: dict[int, Kernel] = {
+            id(g): build(g, self.part, f"k{n}", strides) for n, g in enumerate(groups)
+        }
         self.device = device
 
     def options(self) -> int:
@@ -67,9 +69,7 @@ class Program:
         ).program()
         body = "\n".join(f"    {line}" for line in [*host.lines, f"return {host.result}"])
         functions = "\n\n".join(renderer.render(k, choose(k)) for k in kernels)
-        text = (
-            f"{HEADER}\n{renderer.prelude(kernels)}\n\n{functions}\n\ndef run(self, {', '.join(self.names)}):\n{body}\n"
-        )
+        text = f"{HEADER}\n{renderer.prelude(kernels)}\n\n{functions}\n\ndef run(self, {', '.join(self.names)}):\n{body}\n"
         return text.replace("dvk_strided(", "(lambda t, *layout: t)(")
 
     def run(self, choose: Callable[[Kernel], dict[str, Any]]) -> Any:

@@ -124,7 +124,10 @@ def main() -> None:
     parser.add_argument("--contract", default="auto", choices=["auto", "module", "plan"])
     options = parser.parse_args()
     config = Config.model_validate({"judge": {"settled": options.settled}})
-    with tempfile.TemporaryDirectory() as folder, JudgePool(options.workers, config, Remembered(Path(folder) / "verdicts.db")) as pool:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        JudgePool(options.workers, config, Remembered(Path(folder) / "verdicts.db")) as pool,
+    ):
         pool.warm()
 
         def load(number: int) -> Task:
@@ -135,17 +138,26 @@ def main() -> None:
         with ThreadPoolExecutor(options.workers) as threads:
             began = time.perf_counter()
             loaded = list(threads.map(load, range(options.tasks)))
-            print(f"{options.tasks} tasks examined in {time.perf_counter() - began:.1f} s", flush=True)
+            print(
+                f"{options.tasks} tasks examined in {time.perf_counter() - began:.1f} s", flush=True
+            )
         text = {"cpp": CPP, "triton": TRITON, "cuda": CUDA}[options.backend]
 
         def jobs(first: int) -> list[tuple[Task, Candidate]]:
-            made = [Candidate(source=text.replace("NUMBER_HERE", str(first + i)), backend=options.backend) for i in range(options.count)]
+            made = [
+                Candidate(
+                    source=text.replace("NUMBER_HERE", str(first + i)), backend=options.backend
+                )
+                for i in range(options.count)
+            ]
             return [(loaded[i % options.tasks], candidate) for i, candidate in enumerate(made)]
 
         for run, first in (("judged", 1000), ("warm", 100_000), ("again", 1000)):
             began = time.perf_counter()
             verdicts, ends = [], []
-            for _, verdict in pool.map(jobs(first), JudgeSpec(tier=options.tier, contract=options.contract)):
+            for _, verdict in pool.map(
+                jobs(first), JudgeSpec(tier=options.tier, contract=options.contract)
+            ):
                 verdicts.append(verdict)
                 ends.append(time.perf_counter() - began)
             show(run, options, verdicts, ends)
@@ -166,8 +178,13 @@ def show(run: str, options: argparse.Namespace, verdicts: list[Verdict], ends: l
         pairs = sorted(v.timing.num_pairs for v in verdicts if v.timing)
         spread = sorted(v.timing.speedup.value for v in verdicts if v.timing)
         stages = sorted({name for v in verdicts for name in v.stages_s})
-        print("seconds a verdict by stage:",
-              {name: round(sum(v.stages_s.get(name, 0) for v in verdicts) / len(verdicts), 3) for name in stages})
+        print(
+            "seconds a verdict by stage:",
+            {
+                name: round(sum(v.stages_s.get(name, 0) for v in verdicts) / len(verdicts), 3)
+                for name in stages
+            },
+        )
         if pairs:
             print(
                 f"pairs median {pairs[len(pairs) // 2]}, speedup min {spread[0]:.3f}, "

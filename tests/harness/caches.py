@@ -5,7 +5,8 @@ from __future__ import annotations
 HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
 
 CACHES: dict[str, tuple[str, str]] = {
-    "attention, position in a tensor": ("""
+    "attention, position in a tensor": (
+        """
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -18,8 +19,11 @@ class Model(nn.Module):
         return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
 def get_inputs():
     return [torch.randn(3, 1, 32), torch.randn(3, 2, 40, 16), torch.randn(3, 2, 40, 16), torch.tensor([21])]
-""", "Model"),
-    "attention, position as a number, caches in a dict": ("""
+""",
+        "Model",
+    ),
+    "attention, position as a number, caches in a dict": (
+        """
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -33,8 +37,11 @@ class Model(nn.Module):
         return x + (scores.softmax(-1) @ cache["v"][:, :, :end]).transpose(1, 2).flatten(2)
 def get_inputs():
     return [torch.randn(3, 2, 32), {"k": torch.zeros(3, 2, 40, 16), "v": torch.zeros(3, 2, 40, 16)}, 12]
-""", "Model"),
-    "a window that rolls": ("""
+""",
+        "Model",
+    ),
+    "a window that rolls": (
+        """
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -45,8 +52,11 @@ class Model(nn.Module):
         return F.silu((window * self.taps).sum(-1))
 def get_inputs():
     return [torch.randn(24, 16), torch.randn(24, 16, 8)]
-""", "Model"),
-    "a step of an optimizer, which returns nothing": ("""
+""",
+        "Model",
+    ),
+    "a step of an optimizer, which returns nothing": (
+        """
 def step(params, grads, momenta, lr: float = 0.1, decay: float = 0.9):
     for p, g, m in zip(params, grads, momenta):
         m.mul_(decay).add_(g)
@@ -54,8 +64,11 @@ def step(params, grads, momenta, lr: float = 0.1, decay: float = 0.9):
 def get_inputs():
     sizes = [(24, 16), (24,), (8, 24)]
     return [[torch.randn(s) for s in sizes], [torch.randn(s) for s in sizes], [torch.randn(s) for s in sizes]]
-""", "step"),
-    "moving averages and a counter": ("""
+""",
+        "step",
+    ),
+    "moving averages and a counter": (
+        """
 class Model(nn.Module):
     def forward(self, x, mean, variance, count):
         count.add_(1)
@@ -64,16 +77,22 @@ class Model(nn.Module):
         return (x - mean) * (variance + 1e-5).rsqrt()
 def get_inputs():
     return [torch.randn(32, 24), torch.zeros(24), torch.ones(24), torch.tensor(5)]
-""", "Model"),
-    "rows added to a table": ("""
+""",
+        "Model",
+    ),
+    "rows added to a table": (
+        """
 class Model(nn.Module):
     def forward(self, table, rows, updates):
         table.index_add_(0, rows, updates)
         return table.relu().sum(-1)
 def get_inputs():
     return [torch.randn(20, 16), torch.randint(0, 20, (50,)), torch.randn(50, 16)]
-""", "Model"),
-    "slots that are scattered into and returned": ("""
+""",
+        "Model",
+    ),
+    "slots that are scattered into and returned": (
+        """
 class Model(nn.Module):
     def forward(self, x, slots):
         best, place = x.max(-1, keepdim=True)
@@ -81,8 +100,11 @@ class Model(nn.Module):
         return slots
 def get_inputs():
     return [torch.randn(24, 16), torch.zeros(24, 16)]
-""", "Model"),
-    "halves of a state through views": ("""
+""",
+        "Model",
+    ),
+    "halves of a state through views": (
+        """
 class Model(nn.Module):
     def forward(self, state, x):
         left, right = state.chunk(2, dim=-1)
@@ -91,8 +113,11 @@ class Model(nn.Module):
         return left * right
 def get_inputs():
     return [torch.randn(24, 32), torch.randn(24, 16)]
-""", "Model"),
-    "memory for the result": ("""
+""",
+        "Model",
+    ),
+    "memory for the result": (
+        """
 class Model(nn.Module):
     def forward(self, x, y, out):
         torch.add(x, y, out=out)
@@ -100,8 +125,11 @@ class Model(nn.Module):
         return out
 def get_inputs():
     return [torch.randn(24, 16), torch.randn(24, 16), torch.zeros(24, 16)]
-""", "Model"),
-    "a list of pairs, written by layers": ("""
+""",
+        "Model",
+    ),
+    "a list of pairs, written by layers": (
+        """
 class Layer(nn.Module):
     def __init__(self):
         super().__init__()
@@ -120,8 +148,11 @@ class Model(nn.Module):
         return x
 def get_inputs():
     return [torch.randn(24, 16), [(torch.randn(24, 16), torch.randn(24, 16)) for _ in range(2)]]
-""", "Model"),
-    "a ring and its head": ("""
+""",
+        "Model",
+    ),
+    "a ring and its head": (
+        """
 class Model(nn.Module):
     def forward(self, x, ring, head):
         ring[head.remainder(8)] = x
@@ -129,15 +160,21 @@ class Model(nn.Module):
         return ring.mean(0) - x
 def get_inputs():
     return [torch.randn(16), torch.randn(8, 16), torch.tensor([3])]
-""", "Model"),
-    "an activation in place": ("""
+""",
+        "Model",
+    ),
+    "an activation in place": (
+        """
 class Model(nn.Module):
     def forward(self, x):
         return F.relu(x, inplace=True) * 2 + 1
 def get_inputs():
     return [torch.randn(24, 16)]
-""", "Model"),
-    "a state of half precision and counters": ("""
+""",
+        "Model",
+    ),
+    "a state of half precision and counters": (
+        """
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -149,15 +186,20 @@ class Model(nn.Module):
         return torch.tanh(state.float()), steps
 def get_inputs():
     return [torch.randn(24, 16).bfloat16(), torch.randn(24, 16), torch.zeros(24, dtype=torch.int32)]
-""", "Model"),
-    "a state that doubles": ("""
+""",
+        "Model",
+    ),
+    "a state that doubles": (
+        """
 class Model(nn.Module):
     def forward(self, state, x):
         state.mul_(2).add_(x)
         return state.exp().sum(-1)
 def get_inputs():
     return [torch.randn(24, 16), torch.randn(24, 16)]
-""", "Model"),
+""",
+        "Model",
+    ),
 }
 
 

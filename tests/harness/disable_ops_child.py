@@ -22,7 +22,9 @@ CALLS: dict[str, Any] = {
     "packet": lambda: torch.ops.aten.mul.Tensor(X, X),
     "past the operators": lambda: TORCH["_ZN2at3cpu8_softmaxERKNS_6TensorElb"](),
     "opened before": lambda: ctypes.CDLL(os.path.join(FOLDER, "libtorch_cpu.so")),
-    "a new library": lambda: ctypes.CDLL(shutil.copy(os.path.join(FOLDER, "libtorch_global_deps.so"), tempfile.mkdtemp())),
+    "a new library": lambda: ctypes.CDLL(
+        shutil.copy(os.path.join(FOLDER, "libtorch_global_deps.so"), tempfile.mkdtemp())
+    ),
 }
 
 

@@ -30,13 +30,26 @@ def model(forward: str, inputs: str, init: str = "pass", arguments: str = "x") -
 
 
 def task_of(
-    source: str, precision: str = "fp32", variants: Sequence[ShapeVariant] = (), stochastic: bool = False, device: str = "cpu"
+    source: str,
+    precision: str = "fp32",
+    variants: Sequence[ShapeVariant] = (),
+    stochastic: bool = False,
+    device: str = "cpu",
 ) -> Task:
     """The task of a reference file, as examining it would describe it."""
-    draft = Task.model_validate({
-        "id": "t", "name": "t", "source": source, "entry": "Model", "kind": "module", "precision": precision,
-        "shape_variants": tuple(variants), "stochastic": stochastic, "device": device,
-    })  # fmt: skip
+    draft = Task.model_validate(
+        {
+            "id": "t",
+            "name": "t",
+            "source": source,
+            "entry": "Model",
+            "kind": "module",
+            "precision": precision,
+            "shape_variants": tuple(variants),
+            "stochastic": stochastic,
+            "device": device,
+        }
+    )
     built = build(draft)
     args, kwargs = built.inputs(0)
     inputs = [outside_of(n, t) for n, t in named_inputs(args, kwargs, built.input_names(args))]
@@ -44,7 +57,14 @@ def task_of(
     return draft.model_copy(update={"inputs": tuple(inputs), "outputs": tuple(outputs)})
 
 
-def cases_of(source: str, tier: str = "search", seed: int = 11, num_seeds: int = 1, backward: bool = False, **about: Any) -> Cases:
+def cases_of(
+    source: str,
+    tier: str = "search",
+    seed: int = 11,
+    num_seeds: int = 1,
+    backward: bool = False,
+    **about: Any,
+) -> Cases:
     """The input sets of a reference file."""
     task = task_of(source, **about)
     return Cases(build(task), plan(task, tier, num_seeds, seed, backward=backward), seed)

@@ -16,7 +16,10 @@ def looks(channel: RequestChannel) -> None:
     import _ctypes
 
     x, path = torch.randn(64, 64), (channel.receive() or {})["path"]
-    before, coverage = _own_libraries(), profile_call(lambda: sum(range(20_000)) + x @ x, "cpu").coverage
+    before, coverage = (
+        _own_libraries(),
+        profile_call(lambda: sum(range(20_000)) + x @ x, "cpu").coverage,
+    )
     shutil.copy(_ctypes.__file__, path)
     ctypes.CDLL(path)
     channel.send({"before": before, "coverage": coverage, "after": _own_libraries()})

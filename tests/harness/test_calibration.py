@@ -23,7 +23,9 @@ def test_what_is_exact_has_no_error_and_admits_the_floor() -> None:
     made, (draw, answer) = calibration("return 2 * x", "[torch.randn(64)]")
     (want,) = made.calibrated(draw, answer, lower=False)
     assert want.own == NONE and want.truth is not None and torch.equal(want.truth, 2 * draw.args[0])
-    assert made.precision.floor.within(want.admitted) and want.admitted.within(made.precision.ceiling)
+    assert made.precision.floor.within(want.admitted) and want.admitted.within(
+        made.precision.ceiling
+    )
 
 
 def test_the_coarser_format_errs_by_what_it_cannot_hold() -> None:
@@ -31,7 +33,9 @@ def test_the_coarser_format_errs_by_what_it_cannot_hold() -> None:
     made, (draw, answer) = calibration("return 2 * x", "[torch.randn(64)]")
     draw = replace(draw, args=[torch.full((64,), 1 + 2.0**-12)])
     (want,) = made.calibrated(draw, made.reference.run(draw), lower=True)
-    assert want.lower.typical == pytest.approx(2.0**-13, rel=1e-3) and want.lower.worst == pytest.approx(2.0**-13, rel=1e-3)
+    assert want.lower.typical == pytest.approx(
+        2.0**-13, rel=1e-3
+    ) and want.lower.worst == pytest.approx(2.0**-13, rel=1e-3)
 
 
 def test_another_draw_admits_the_references_own_error_on_top() -> None:
@@ -62,7 +66,9 @@ def test_no_less_is_admitted_than_on_the_call_it_is_like() -> None:
 
 def test_where_float64_means_something_else_noise_says_how_exact_it_is() -> None:
     """The module asks for the type: its float64 run is off by a tenth, which is no rounding."""
-    made, (draw, answer) = calibration("return x * (1.1 if x.dtype == torch.float64 else 1.0)", "[torch.rand(64) + 1]")
+    made, (draw, answer) = calibration(
+        "return x * (1.1 if x.dtype == torch.float64 else 1.0)", "[torch.rand(64) + 1]"
+    )
     (want,) = made.calibrated(draw, answer, lower=False)
     assert want.truth is None and 0 <= want.own.typical < 1e-6
 

@@ -24,7 +24,10 @@ from dvk.records import ShapeVariant
 from dvk.tasks.build import build
 from tests.harness.problems import cases_of, judged, made, model, refusals, task_of
 
-BATCHES = [ShapeVariant(name="batch+3", changes=(("x", 0, 35),)), ShapeVariant(name="batch=1", changes=(("x", 0, 1),))]
+BATCHES = [
+    ShapeVariant(name="batch+3", changes=(("x", 0, 35),)),
+    ShapeVariant(name="batch=1", changes=(("x", 0, 1),)),
+]
 LINEAR = model("return self.n(x)", "[torch.rand(32, 64)]", "self.n = nn.Linear(64, 32)")
 
 
@@ -40,17 +43,27 @@ def test_each_tier_looks_further() -> None:
         assert len({key.seed for key in keys}) == len(keys), "no value set twice"
         assert {key.variant for key in keys} == {"native", "batch+3", "batch=1"}
     assert {key.family for key in tiers["search"]} == {"native", *FAMILIES}
-    assert sum(key.family == "native" and key.variant == "native" and not key.other_mode for key in tiers["search"]) == 3
+    assert (
+        sum(
+            key.family == "native" and key.variant == "native" and not key.other_mode
+            for key in tiers["search"]
+        )
+        == 3
+    )
     assert {key.weights for key in tiers["claim"]} == {0, 1, 2, INTEGERS}
     assert len(plan(task, "search", 3, 5, brief=True)) == 17
     assert all(key.backward for key in plan(task, "smoke", 1, 5, backward=True))
 
 
 @pytest.mark.parametrize(("highest", "reduced_size"), [(4096, False), (64, True), (100_000, True)])
-def test_a_batch_is_not_made_smaller_than_what_indexes_it(highest: int, reduced_size: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_is_not_made_smaller_than_what_indexes_it(
+    highest: int, reduced_size: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """At such an index a GPU would end the process; those that fit, or are none, are no reason."""
     inputs = f"[torch.randn(4096, 256), torch.randint({highest - 1}, {highest}, (300,))]"
-    source = model("return x[at % x.shape[0]]", inputs, arguments="x, at")  # that would run in any batch
+    source = model(
+        "return x[at % x.shape[0]]", inputs, arguments="x, at"
+    )  # that would run in any batch
     task = task_of(source, variants=[ShapeVariant(name="batch+3", changes=(("x", 0, 4099),))])
     cases = Cases(build(task), plan(task, "search", 1, 5), 5)
     sizes = {case.inputs[0].shape[0] for case in made(cases) if case.key.family != "native"}
@@ -69,14 +82,22 @@ def test_families_of_a_large_problem_come_in_a_smaller_batch() -> None:
     small = reduced(task)
     assert small is not None
     ((_, _, batch),) = small.changes
-    assert batch % 2 == 1 and LARGE_BYTES["cpu"] / 3 < batch * 256 * 8 <= LARGE_BYTES["cpu"] / 2 and small.name == f"batch={batch}"
+    assert (
+        batch % 2 == 1
+        and LARGE_BYTES["cpu"] / 3 < batch * 256 * 8 <= LARGE_BYTES["cpu"] / 2
+        and small.name == f"batch={batch}"
+    )
     cases = Cases(build(task), plan(task, "search", 1, 5), 5)
     shapes = {case.key.family: tuple(case.inputs[0].shape) for case in reversed(made(cases))}
     assert shapes["native"] == (4096, 256) and shapes["integers"] == shapes["large"] == (batch, 256)
     assert reduced(task_of(LINEAR, variants=BATCHES)) is None
     # Inputs of zero mean leave out the family that would come first in the smaller batch: it is played all the same.
     assert cases.get(next(key for key in cases.keys if key.variant == small.name)) is None
-    assert {case.key.variant for case in firsts(cases)} == {case.key.variant for case in made(cases)} == {"native", "batch+3", small.name}
+    assert (
+        {case.key.variant for case in firsts(cases)}
+        == {case.key.variant for case in made(cases)}
+        == {"native", "batch+3", small.name}
+    )
 
 
 def test_a_reference_that_refuses_the_smaller_batch_gets_the_native_one() -> None:
@@ -85,7 +106,10 @@ def test_a_reference_that_refuses_the_smaller_batch_gets_the_native_one() -> Non
     task = task_of(source, variants=variants)
     cases = Cases(build(task), plan(task, "search", 1, 5), 5)
     assert {case.key.variant for case in made(cases)} == {"native", "batch+3"}
-    assert {case.key.family for case in made(cases)} == {"native", *FAMILIES} - {"zero_mean", *ARGUED}
+    assert {case.key.family for case in made(cases)} == {"native", *FAMILIES} - {
+        "zero_mean",
+        *ARGUED,
+    }
 
 
 # ---------------------------------------------------------------- left out, and why
@@ -96,15 +120,37 @@ def test_a_reference_that_refuses_the_smaller_batch_gets_the_native_one() -> Non
     [
         ("return torch.log(x)", "[torch.rand(64, 32) + 0.1]", "zero_mean", "NaN or infinity"),
         ("return torch.exp(x)", "[torch.randn(64, 32)]", "large", "NaN or infinity"),
-        ("return torch.linalg.cholesky(x)", "[(lambda q: q @ q.T + 64 * torch.eye(64) + 9)(torch.randn(64, 64))]", "zero_mean", "raises"),
-        ("return torch.argmax(x, 1)", "[torch.randn(64, 32)]", "integers", "equal values make indices arbitrary"),
-        ("return x.gather(1, x.topk(4).indices.flip(1)) * torch.arange(1, 5)", "[torch.randn(64, 32)]", "large", ""),
+        (
+            "return torch.linalg.cholesky(x)",
+            "[(lambda q: q @ q.T + 64 * torch.eye(64) + 9)(torch.randn(64, 64))]",
+            "zero_mean",
+            "raises",
+        ),
+        (
+            "return torch.argmax(x, 1)",
+            "[torch.randn(64, 32)]",
+            "integers",
+            "equal values make indices arbitrary",
+        ),
+        (
+            "return x.gather(1, x.topk(4).indices.flip(1)) * torch.arange(1, 5)",
+            "[torch.randn(64, 32)]",
+            "large",
+            "",
+        ),
         ("return torch.floor(x * 10 + 0.3 - 0.3)", "[torch.rand(64, 32)]", "integers", "jump"),
         ("return torch.relu(x)", "[torch.randn(64, 32)]", "zero_mean", "zero mean already"),
-        ("return (x.softmax(1) * (x.log_softmax(1) - x.flip(0).log_softmax(1))).sum(1)", "[torch.randn(64, 32)]", "small", "inexact"),
+        (
+            "return (x.softmax(1) * (x.log_softmax(1) - x.flip(0).log_softmax(1))).sum(1)",
+            "[torch.randn(64, 32)]",
+            "small",
+            "inexact",
+        ),
     ],
 )
-def test_an_input_family_unfit_for_judging_is_skipped(forward: str, inputs: str, family: str, reason: str) -> None:
+def test_an_input_family_unfit_for_judging_is_skipped(
+    forward: str, inputs: str, family: str, reason: str
+) -> None:
     cases = cases_of(model(forward, inputs))
     seen = {case.key.family for case in made(cases)}
     assert "native" in seen and (family in seen) == (reason == "")
@@ -114,20 +160,32 @@ def test_an_input_family_unfit_for_judging_is_skipped(forward: str, inputs: str,
 
 def test_inputs_that_are_never_negative_stay_so_where_they_must() -> None:
     """The first input keeps its sign, the second is still drawn again."""
-    cases = cases_of(model("return torch.sqrt(x) * y", "[torch.rand(64, 32), torch.rand(64, 32) - 0.2]", arguments="x, y"))
+    cases = cases_of(
+        model(
+            "return torch.sqrt(x) * y",
+            "[torch.rand(64, 32), torch.rand(64, 32) - 0.2]",
+            arguments="x, y",
+        )
+    )
     (case,) = [case for case in made(cases) if case.key.family == "zero_mean"]
     native = made(cases)[0]
-    assert float(case.inputs[0].min()) >= 0 and abs(float(case.inputs[1].mean())) < 0.05 < float(native.inputs[1].mean())
+    assert float(case.inputs[0].min()) >= 0 and abs(float(case.inputs[1].mean())) < 0.05 < float(
+        native.inputs[1].mean()
+    )
 
 
 def test_integers_make_linear_layers_exact() -> None:
     (case,) = [case for case in made(cases_of(LINEAR)) if case.key.family == "integers"]
-    assert case.key.weights == INTEGERS and torch.equal(case.expected[0].same, case.expected[0].same.round())
+    assert case.key.weights == INTEGERS and torch.equal(
+        case.expected[0].same, case.expected[0].same.round()
+    )
     assert case.expected[0].own.worst == 0
 
 
 def test_random_numbers_are_compared_mask_by_mask_without_a_truth() -> None:
-    cases = cases_of(model("return F.dropout(F.gelu(x), 0.3)", "[torch.randn(64, 32)]"), stochastic=True)
+    cases = cases_of(
+        model("return F.dropout(F.gelu(x), 0.3)", "[torch.randn(64, 32)]"), stochastic=True
+    )
     assert made(cases)[0].expected[0].truth is None and made(cases)[0].separation > 5
     for case in made(cases):
         result = call(cases.built.model, case.args, case.kwargs, case.seed)
@@ -140,16 +198,30 @@ def test_random_numbers_are_compared_mask_by_mask_without_a_truth() -> None:
 
 WRONG: dict[str, tuple[str, Any]] = {
     "softmax without the maximum": (
-        model("return torch.softmax(x, -1)", "[torch.randn(32, 64)]"), lambda m, x: x.exp() / x.exp().sum(-1, keepdim=True)),
+        model("return torch.softmax(x, -1)", "[torch.randn(32, 64)]"),
+        lambda m, x: x.exp() / x.exp().sum(-1, keepdim=True),
+    ),
     "norm without epsilon": (
-        model("return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-7)", "[torch.randn(32, 64)]"),
-        lambda m, x: x * torch.rsqrt(x.square().mean(-1, keepdim=True))),
+        model(
+            "return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-7)",
+            "[torch.randn(32, 64)]",
+        ),
+        lambda m, x: x * torch.rsqrt(x.square().mean(-1, keepdim=True)),
+    ),
     "last term left out": (
-        model("return (x * self.w).sum(1)", "[torch.randn(64, 2048)]", "self.w = nn.Parameter(torch.ones(2048)); self.w.data[-1] = 1e-6"),
-        lambda m, x: (x[:, :-1] * m.w[:-1]).sum(1)),
+        model(
+            "return (x * self.w).sum(1)",
+            "[torch.randn(64, 2048)]",
+            "self.w = nn.Parameter(torch.ones(2048)); self.w.data[-1] = 1e-6",
+        ),
+        lambda m, x: (x[:, :-1] * m.w[:-1]).sum(1),
+    ),
     "dead negative half": (model("return torch.relu(x)", "[torch.rand(64, 32)]"), lambda m, x: x),
-    "clipped": (model("return x * 2", "[torch.randn(64, 32)]"), lambda m, x: (x * 2).clamp(-60, 60)),
-}  # fmt: skip
+    "clipped": (
+        model("return x * 2", "[torch.randn(64, 32)]"),
+        lambda m, x: (x * 2).clamp(-60, 60),
+    ),
+}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -157,19 +229,33 @@ def test_what_native_inputs_do_not_show(name: str) -> None:
     source, wrong = WRONG[name]
     cases = cases_of(source)
     refused = refusals(cases, wrong)
-    assert refused and not any(where.split()[1].startswith("w") for where in refused), "natively it passes"
+    assert refused and not any(where.split()[1].startswith("w") for where in refused), (
+        "natively it passes"
+    )
     assert refusals(cases, lambda m, x: m(x)) == {}
 
 
 HONEST = {
-    "jumps": model("s = x.abs().amax(-1, keepdim=True) / 127\n        return torch.round(x / s) * s", "[torch.randn(64, 512)]"),
+    "jumps": model(
+        "s = x.abs().amax(-1, keepdim=True) / 127\n        return torch.round(x / s) * s",
+        "[torch.randn(64, 512)]",
+    ),
     "norm": model("return self.n(x)", "[torch.rand(32, 96)]", "self.n = nn.LayerNorm(96)"),
-    "cancelled": model("y = self.n(x).amax(1, keepdim=True)\n        return F.gelu(y - y.mean(1, keepdim=True))",
-                       "[torch.rand(32, 64)]", "self.n = nn.Linear(64, 64)"),
-    "gelu by hand": model("return 0.5 * x * (1 + torch.tanh(0.7978845608 * (x + 0.044715 * x ** 3)))", "[torch.randn(64, 512)]"),
-    "attention": model("return F.scaled_dot_product_attention(x, x, x, is_causal=True)", "[torch.randn(2, 2, 40, 16)]"),
+    "cancelled": model(
+        "y = self.n(x).amax(1, keepdim=True)\n        return F.gelu(y - y.mean(1, keepdim=True))",
+        "[torch.rand(32, 64)]",
+        "self.n = nn.Linear(64, 64)",
+    ),
+    "gelu by hand": model(
+        "return 0.5 * x * (1 + torch.tanh(0.7978845608 * (x + 0.044715 * x ** 3)))",
+        "[torch.randn(64, 512)]",
+    ),
+    "attention": model(
+        "return F.scaled_dot_product_attention(x, x, x, is_causal=True)",
+        "[torch.randn(2, 2, 40, 16)]",
+    ),
     "train": model("return self.n(x)", "[torch.rand(16, 8, 9, 9)]", "self.n = nn.BatchNorm2d(8)"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", HONEST)
@@ -180,7 +266,9 @@ def test_rounding_in_other_places_is_never_refused(name: str, seed: int) -> None
     for case in made(cases):
         cases.use(case.key.weights)
         with in_mode(cases.built.model, case.key.other_mode):
-            result = call(cases.built.model, case.args, case.kwargs, case.seed, under=RoundingNoise(seed))
+            result = call(
+                cases.built.model, case.args, case.kwargs, case.seed, under=RoundingNoise(seed)
+            )
         cases.use(case.key.weights)
         outcome = cases.check(case, *describe(result))
         assert outcome.ok, outcome.text
@@ -204,19 +292,28 @@ def test_a_step_is_excused_at_the_few_elements_on_an_edge_only() -> None:
 def test_running_statistics_are_part_of_the_result() -> None:
     cases = cases_of(HONEST["train"])
     case = made(cases)[0]
-    good = {name: value * (1 + 1e-7) if value.is_floating_point() else value for name, value in case.buffers.items()}
+    good = {
+        name: value * (1 + 1e-7) if value.is_floating_point() else value
+        for name, value in case.buffers.items()
+    }
     assert cases.check_buffers(case, good).ok
     stale = cases.check_buffers(case, cases.initial(case.key.weights))
     assert not stale.ok and "`n.running_mean` differs" in str(stale.text)
     assert "does not update" in str(cases.check_buffers(case, {}).text)
     assert cases.check_buffers(case, {**good, "extra": torch.ones(3)}).ok
-    assert float(cases.initial(0)["n.num_batches_tracked"]) == 0 == float(dict(cases.built.model.named_buffers())["n.num_batches_tracked"])
+    assert (
+        float(cases.initial(0)["n.num_batches_tracked"])
+        == 0
+        == float(dict(cases.built.model.named_buffers())["n.num_batches_tracked"])
+    )
 
 
 # ---------------------------------------------------------------- timed draws
 
 
-def test_timed_draws_are_fresh_deterministic_and_within_their_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timed_draws_are_fresh_deterministic_and_within_their_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cases = cases_of(LINEAR)
     size = cases.fresh(0).num_bytes
     monkeypatch.setitem(memory_budget.STOCK_BYTES, "cpu", 4 * size)
@@ -224,12 +321,22 @@ def test_timed_draws_are_fresh_deterministic_and_within_their_budget(monkeypatch
     assert cases.stock(10) == 4
     assert cases.fresh(3) is cases.fresh(3) and cases.fresh(7) is not cases.fresh(7)
     assert torch.equal(cases.fresh(7).inputs[0], cases.fresh(7).inputs[0])
-    seen = [cases.fresh(i).inputs[0] for i in range(6)] + [case.inputs[0] for case in made(cases) if case.key.family == "native"]
+    seen = [cases.fresh(i).inputs[0] for i in range(6)] + [
+        case.inputs[0] for case in made(cases) if case.key.family == "native"
+    ]
     assert len({t.sum().item() for t in seen}) == len(seen)
     for number in range(6):
         case = cases.fresh(number)
-        assert judged(cases, case, lambda m, x: (x.double() @ m.n.weight.double().t() + m.n.bias.double()).float()).ok
-        assert not judged(cases, case, lambda m, x: F.linear(x.bfloat16(), m.n.weight.bfloat16(), m.n.bias.bfloat16()).float()).ok
+        assert judged(
+            cases,
+            case,
+            lambda m, x: (x.double() @ m.n.weight.double().t() + m.n.bias.double()).float(),
+        ).ok
+        assert not judged(
+            cases,
+            case,
+            lambda m, x: F.linear(x.bfloat16(), m.n.weight.bfloat16(), m.n.bias.bfloat16()).float(),
+        ).ok
 
 
 def test_what_does_not_fit_is_made_again_and_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +345,9 @@ def test_what_does_not_fit_is_made_again_and_is_the_same(monkeypatch: pytest.Mon
     cases = cases_of(LINEAR)
     for case, again in zip(kept, made(cases), strict=True):
         assert cases.get(case.key) is not again
-        assert same_bits(case.inputs[0], again.inputs[0]) and same_bits(case.expected[0].same, again.expected[0].same)
+        assert same_bits(case.inputs[0], again.inputs[0]) and same_bits(
+            case.expected[0].same, again.expected[0].same
+        )
         assert case.expected[0].admitted == again.expected[0].admitted
 
 
@@ -260,9 +369,17 @@ class Scale(torch.autograd.Function):
 
 
 def test_gradients_of_inputs_and_weights_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = cases_of(model("return self.n(x) * 3", "[torch.randn(32, 64)]", "self.n = nn.Linear(64, 8)"), backward=True)
+    cases = cases_of(
+        model("return self.n(x) * 3", "[torch.randn(32, 64)]", "self.n = nn.Linear(64, 8)"),
+        backward=True,
+    )
     case = made(cases)[0]
-    assert [e.name for e in case.expected] == ["input_grads.0", "output", "weight_grads.n.bias", "weight_grads.n.weight"]
+    assert [e.name for e in case.expected] == [
+        "input_grads.0",
+        "output",
+        "weight_grads.n.bias",
+        "weight_grads.n.weight",
+    ]
     assert case.expected[0].truth is not None and case.separation > 5
 
     class Candidate(nn.Module):
@@ -278,7 +395,9 @@ def test_gradients_of_inputs_and_weights_are_compared(monkeypatch: pytest.Monkey
         monkeypatch.setattr(Scale, "slope", slope)
         for case in made(cases):
             candidate.load_state_dict(cases.state(case.key.weights))
-            outcome = cases.check(case, *describe(call(candidate, case.args, case.kwargs, case.seed, True)))
+            outcome = cases.check(
+                case, *describe(call(candidate, case.args, case.kwargs, case.seed, True))
+            )
             assert outcome.ok == right
     assert "input_grads.0" in str(outcome.text)
 
@@ -294,10 +413,18 @@ def test_gradients_leave_nothing_behind() -> None:
     module.bias.requires_grad_(False)
     x = torch.randn(2, 4)
     result = call(module, [x], {}, 0, True)
-    assert module.weight.grad is None and module.weight.requires_grad and not module.bias.requires_grad
+    assert (
+        module.weight.grad is None and module.weight.requires_grad and not module.bias.requires_grad
+    )
     assert not x.requires_grad and not result["output"].requires_grad
-    assert torch.equal(result["weight_grads"]["bias"] * 8, (result["weight_grads"]["bias"] * 8).round()), "cotangents are eighths"
-    assert not bool(call(nn.Embedding(4, 3), [torch.tensor([0])], {}, 0, True)["weight_grads"]["weight"][1:].any())
+    assert torch.equal(
+        result["weight_grads"]["bias"] * 8, (result["weight_grads"]["bias"] * 8).round()
+    ), "cotangents are eighths"
+    assert not bool(
+        call(nn.Embedding(4, 3), [torch.tensor([0])], {}, 0, True)["weight_grads"]["weight"][
+            1:
+        ].any()
+    )
 
 
 # ---------------------------------------------------------------- describing
@@ -331,7 +458,11 @@ def test_buffers_that_are_what_they_should_be_are_not_written() -> None:
     versions = [buffer._version for buffer in norm.buffers()]
     put_buffers(norm, kept)
     assert norm.running_var.tolist() == [1, 1, 1]
-    assert [now._version - was for now, was in zip(norm.buffers(), versions, strict=True)] == [0, 1, 0]
+    assert [now._version - was for now, was in zip(norm.buffers(), versions, strict=True)] == [
+        0,
+        1,
+        0,
+    ]
 
 
 UNUSUAL = {

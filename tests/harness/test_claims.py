@@ -51,7 +51,9 @@ def test_it_says_what_it_saw() -> None:
 
 def test_an_unsteady_control_widens_the_margin() -> None:
     found = claim([1.05] * 5, [1.0, 1.01, 0.99, 1.005, 0.995])
-    assert found.margin == pytest.approx(3 * math.expm1(2.776445 * 0.00790616 / math.sqrt(5)), rel=1e-3)
+    assert found.margin == pytest.approx(
+        3 * math.expm1(2.776445 * 0.00790616 / math.sqrt(5)), rel=1e-3
+    )
     assert found.holds and not claim([1.025] * 5, [1.0, 1.01, 0.99, 1.005, 0.995]).holds
 
 
@@ -74,7 +76,9 @@ def test_what_cannot_come_true_is_not_measured_on() -> None:
     assert not early.holds and "too few" in early.why and undecided(early)
 
 
-@pytest.mark.parametrize("speedups", [[1.0], [1.0, 2.0, 3.0], [0.0, 1.0], [math.nan, 1.0], [math.inf, 1.0], []])
+@pytest.mark.parametrize(
+    "speedups", [[1.0], [1.0, 2.0, 3.0], [0.0, 1.0], [math.nan, 1.0], [math.inf, 1.0], []]
+)
 def test_nonsense_is_refused(speedups: list[float]) -> None:
     with pytest.raises(ValueError):
         claim(speedups, [1.0, 1.0])
@@ -96,5 +100,7 @@ def test_a_family_of_nothing_is_hardly_ever_claimed() -> None:
     """Forty tasks whose true gain is the margin itself: the chance of any false claim stays below the promised 5 %."""
     draws = random.Random(5)
     families = [[measured(draws, 1.01, 0.0015) for _ in range(40)] for _ in range(60)]
-    assert sum(any(c.holds for c in family) for family in families) > 20  # each alone: 1 - 0.975 ** 40
+    assert (
+        sum(any(c.holds for c in family) for family in families) > 20
+    )  # each alone: 1 - 0.975 ** 40
     assert sum(any(c.holds for c in holm(family)) for family in families) <= 6

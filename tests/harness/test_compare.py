@@ -8,20 +8,34 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dvk.harness.checking.compare import SHARE, TINY, ExpectedLeaf, errors, row_length, same_bits, scales, structure, values
+from dvk.harness.checking.compare import (
+    SHARE,
+    TINY,
+    ExpectedLeaf,
+    errors,
+    row_length,
+    same_bits,
+    scales,
+    structure,
+    values,
+)
 from dvk.harness.checking.rounding_noise import with_low_bits_cleared
 from dvk.harness.checking.tolerance import UNKNOWN, Sums, class_of
 from dvk.harness.transport.calls import describe
 from tests.harness.problems import Function, cases_of, judged, made, model, refusals
 
 
-def expected(truth: torch.Tensor, precision: str = "fp32", dtype: torch.dtype = torch.float32) -> ExpectedLeaf:
+def expected(
+    truth: torch.Tensor, precision: str = "fp32", dtype: torch.dtype = torch.float32
+) -> ExpectedLeaf:
     """An output that the reference computed exactly, up to rounding it to `dtype`."""
     same = truth.to(dtype)
     scale, rms, finite = scales(same)
     want = ExpectedLeaf("y", same, truth, scale, rms, finite=finite, wide=precision == "fp64")
     own = errors(same, truth, want)
-    want.admitted = class_of(precision, {str(dtype).removeprefix("torch.")}).tolerance(own, UNKNOWN, Sums())
+    want.admitted = class_of(precision, {str(dtype).removeprefix("torch.")}).tolerance(
+        own, UNKNOWN, Sums()
+    )
     return want
 
 
@@ -30,22 +44,37 @@ def expected(truth: torch.Tensor, precision: str = "fp32", dtype: torch.dtype = 
 
 def difference(got: object, want: object, exact_strides: bool = False) -> str:
     leaves, text = describe(want)
-    found = structure(*describe(got), [ExpectedLeaf(f"leaf{i}", leaf) for i, leaf in enumerate(leaves)], text, exact_strides=exact_strides)
+    found = structure(
+        *describe(got),
+        [ExpectedLeaf(f"leaf{i}", leaf) for i, leaf in enumerate(leaves)],
+        text,
+        exact_strides=exact_strides,
+    )
     return found.text if found is not None else ""
 
 
 def test_equal_structures_agree_whatever_order_a_dictionary_has() -> None:
     x = torch.randn(3, 4)
-    assert difference({"a": x, "b": (x, 1, None, "s", [])}, {"b": (x, 1, None, "s", []), "a": x}) == ""
-    assert difference(x.t()[:, :1], torch.randn(4, 1)) == "", "the stride of a dimension with one element means nothing"
+    assert (
+        difference({"a": x, "b": (x, 1, None, "s", [])}, {"b": (x, 1, None, "s", []), "a": x}) == ""
+    )
+    assert difference(x.t()[:, :1], torch.randn(4, 1)) == "", (
+        "the stride of a dimension with one element means nothing"
+    )
 
 
 def test_a_contiguous_output_is_as_good_as_one_with_the_references_strides() -> None:
-    contiguous, transposed, channels_last = torch.ones(2, 3, 4, 5), torch.ones(5, 4, 3, 2).permute(3, 2, 1, 0), torch.ones(2, 3, 4, 5)
+    contiguous, transposed, channels_last = (
+        torch.ones(2, 3, 4, 5),
+        torch.ones(5, 4, 3, 2).permute(3, 2, 1, 0),
+        torch.ones(2, 3, 4, 5),
+    )
     channels_last = channels_last.contiguous(memory_format=torch.channels_last)
     assert not difference(contiguous, transposed) and not difference(contiguous, channels_last)
     assert "strides" in difference(contiguous, transposed, exact_strides=True)
-    assert "strides" in difference(channels_last, contiguous) and "strides" in difference(channels_last, transposed)
+    assert "strides" in difference(channels_last, contiguous) and "strides" in difference(
+        channels_last, transposed
+    )
 
 
 @pytest.mark.parametrize(
@@ -59,7 +88,11 @@ def test_a_contiguous_output_is_as_good_as_one_with_the_references_strides() -> 
         (torch.ones(4, 3).t(), torch.ones(3, 4), "strides (1, 3) instead of (4, 1)"),
         ((torch.ones(2), 1), (torch.ones(2), True), "int 1 instead of bool True"),
         ((torch.ones(2), 2.0), (torch.ones(2), 1.0), "float 2.0 instead of float 1.0"),
-        ((torch.ones(2), object()), (torch.ones(2), torch.float32), "a object instead of a dtype torch.float32"),
+        (
+            (torch.ones(2), object()),
+            (torch.ones(2), torch.float32),
+            "a object instead of a dtype torch.float32",
+        ),
     ],
 )
 def test_what_differs_outside_is_said(got: object, want: object, says: str) -> None:
@@ -76,7 +109,11 @@ def test_one_bad_element_among_many_is_found(bad: float) -> None:
     got = truth.float()
     got[299_999] = bad
     found, wrong = values(got, want)
-    assert wrong is not None and "1 of 300,001 elements" in wrong.text and "worst at [299999]" in wrong.text
+    assert (
+        wrong is not None
+        and "1 of 300,001 elements" in wrong.text
+        and "worst at [299999]" in wrong.text
+    )
     assert not found.within(want.admitted)
 
 
@@ -114,7 +151,13 @@ def test_scales_follow_rows_down_to_a_share_of_the_whole() -> None:
     x[3, 0] = float("inf")
     found, _, finite = scales(x)
     assert not finite and found[0] == 1 and torch.isfinite(found).all()
-    assert [row_length(torch.Size(s)) for s in [(5, 8), (5, 3, 4), (2, 2), (), (3, 100, 2)]] == [8, 12, 4, 1, 200]
+    assert [row_length(torch.Size(s)) for s in [(5, 8), (5, 3, 4), (2, 2), (), (3, 100, 2)]] == [
+        8,
+        12,
+        4,
+        1,
+        200,
+    ]
 
 
 def test_the_typical_element_counts_where_no_single_one_is_far_off() -> None:
@@ -122,7 +165,9 @@ def test_the_typical_element_counts_where_no_single_one_is_far_off() -> None:
     want = expected(truth)
     noise = 1 + 1.5e-5 * torch.randn(100_000, dtype=torch.float64)
     found, wrong = values((truth * noise.clamp(1 - 2e-5, 1 + 2e-5)).float(), want)
-    assert found.worst <= want.admitted.worst and wrong is not None and "typical element" in wrong.text
+    assert (
+        found.worst <= want.admitted.worst and wrong is not None and "typical element" in wrong.text
+    )
 
 
 def test_zeros_agree_with_zeros_only() -> None:
@@ -140,14 +185,19 @@ def test_infinities_have_their_places_and_signs() -> None:
         got = truth.float()
         got[place] = value
         _, wrong = values(got, want)
-        assert wrong is not None and ("NaN or infinity differs at 1 of 40" in wrong.text or place == 0)
+        assert wrong is not None and (
+            "NaN or infinity differs at 1 of 40" in wrong.text or place == 0
+        )
 
 
 def test_exact_types_are_compared_exactly() -> None:
     want = ExpectedLeaf("i", torch.arange(6).reshape(2, 3))
     assert values(torch.arange(6).reshape(2, 3), want)[1] is None
     _, wrong = values(torch.tensor([[0, 1, 2], [3, 9, 5]]), want)
-    assert wrong is not None and "1 of 6 elements differ, first at [1, 1]: 9 instead of 4" in wrong.text
+    assert (
+        wrong is not None
+        and "1 of 6 elements differ, first at [1, 1]: 9 instead of 4" in wrong.text
+    )
 
 
 def test_complex_outputs_are_compared_in_both_parts() -> None:
@@ -179,17 +229,28 @@ def bfloat(x: torch.Tensor) -> torch.Tensor:
     return x.bfloat16().float()
 
 
-COARSE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"tf32": tf32, "float16": half, "bfloat16": bfloat}
+COARSE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "tf32": tf32,
+    "float16": half,
+    "bfloat16": bfloat,
+}
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_who_rounds_less_often_than_the_reference_is_right(dtype: torch.dtype) -> None:
     """A fused kernel keeps in float32 what eager stores in 16 bits after every operator."""
     torch.manual_seed(0)
-    drawn = torch.randn(4, 128, 32, 32), torch.randn(96, 128, 3, 3) / 34, torch.randn(64, 96, 1, 1) / 10
+    drawn = (
+        torch.randn(4, 128, 32, 32),
+        torch.randn(96, 128, 3, 3) / 34,
+        torch.randn(64, 96, 1, 1) / 10,
+    )
     x, w1, w2 = (t.to(dtype).double() for t in drawn)
 
-    def network(stored: Callable[[torch.Tensor], torch.Tensor], between: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    def network(
+        stored: Callable[[torch.Tensor], torch.Tensor],
+        between: Callable[[torch.Tensor], torch.Tensor],
+    ) -> torch.Tensor:
         inner = stored(torch.relu(between(between(F.conv2d(x, w1, padding=1)) * 1.7)))
         return stored(torch.relu(between(between(F.conv2d(inner, w2)) - 1)))
 
@@ -204,22 +265,33 @@ def test_who_rounds_less_often_than_the_reference_is_right(dtype: torch.dtype) -
 
 
 @pytest.mark.parametrize("coarse, fits", [(tf32, True), (bfloat, False)])
-def test_in_tf32_a_batch_norm_may_be_folded_into_its_convolution(coarse: Callable[[torch.Tensor], torch.Tensor], fits: bool) -> None:
+def test_in_tf32_a_batch_norm_may_be_folded_into_its_convolution(
+    coarse: Callable[[torch.Tensor], torch.Tensor], fits: bool
+) -> None:
     """Both err by as much, in other places: the worst of many elements, where a row is small by luck, is far beyond the typical one."""
     torch.manual_seed(0)
-    x, w1, w2 = torch.randn(4, 128, 32, 32), torch.randn(96, 128, 3, 3) / 34, torch.randn(64, 96, 1, 1) / 10
+    x, w1, w2 = (
+        torch.randn(4, 128, 32, 32),
+        torch.randn(96, 128, 3, 3) / 34,
+        torch.randn(64, 96, 1, 1) / 10,
+    )
     gain, centre = torch.rand(96, 1, 1) * 2 + 0.5, torch.randn(96, 1, 1) / 5
 
     def network(rounded: Callable[[torch.Tensor], torch.Tensor], folded: bool) -> torch.Tensor:
         def conv(y: torch.Tensor, w: torch.Tensor, padding: int = 0) -> torch.Tensor:
-            return F.conv2d(rounded(y.float()).double(), rounded(w.float()).double(), padding=padding)
+            return F.conv2d(
+                rounded(y.float()).double(), rounded(w.float()).double(), padding=padding
+            )
 
         inner = conv(x, w1 * gain[..., None], 1) if folded else conv(x, w1, 1) * gain
         return torch.relu(conv(torch.relu(inner + centre), w2) - 1)
 
     truth = network(lambda t: t, False)
     want = ExpectedLeaf("output", truth, scale=scales(truth)[0])
-    own, lower = errors(network(tf32, False), truth, want), errors(network(lambda t: with_low_bits_cleared(t, 8), False), truth, want)
+    own, lower = (
+        errors(network(tf32, False), truth, want),
+        errors(network(lambda t: with_low_bits_cleared(t, 8), False), truth, want),
+    )
     admitted = class_of("tf32", set()).tolerance(own, lower, Sums(elements=truth.numel()))
     assert errors(network(coarse, True), truth, want).within(admitted) is fits
 
@@ -241,7 +313,9 @@ def product(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> torch.Tenso
     return total.float()
 
 
-def softmax(x: torch.Tensor, exp: Callable = torch.exp, total: Callable = lambda e: e.sum(-1)) -> torch.Tensor:
+def softmax(
+    x: torch.Tensor, exp: Callable = torch.exp, total: Callable = lambda e: e.sum(-1)
+) -> torch.Tensor:
     e = exp(x - x.amax(-1, keepdim=True))
     return e / total(e)[..., None]
 
@@ -257,7 +331,9 @@ def quick_exp(x: torch.Tensor) -> torch.Tensor:
     return torch.ldexp(p, n.int())
 
 
-def norm(model_: torch.nn.Module, x: torch.Tensor, total: Callable = lambda e: e.sum(-1)) -> torch.Tensor:
+def norm(
+    model_: torch.nn.Module, x: torch.Tensor, total: Callable = lambda e: e.sum(-1)
+) -> torch.Tensor:
     layer = model_.get_submodule("n")
     mean = total(x)[..., None] / x.shape[-1]
     variance = total((x - mean).square())[..., None] / x.shape[-1]
@@ -272,7 +348,9 @@ def norm_in_one_pass(model_: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def matmul_problem(draw: str, k: int) -> tuple[str, dict[str, Function], dict[str, Function]]:
-    impostors: dict[str, Function] = {f"{n} inputs": lambda m, a, b, c=c: c(a) @ c(b) for n, c in COARSE.items()}
+    impostors: dict[str, Function] = {
+        f"{n} inputs": lambda m, a, b, c=c: c(a) @ c(b) for n, c in COARSE.items()
+    }
     impostors["bfloat16 throughout"] = lambda m, a, b: bfloat(bfloat(a) @ bfloat(b))
     impostors["float16 stored"] = lambda m, a, b: half(a @ b)
     impostors["float16 accumulator"] = lambda m, a, b: product(a, b, torch.float16)
@@ -281,7 +359,11 @@ def matmul_problem(draw: str, k: int) -> tuple[str, dict[str, Function], dict[st
         "one by one": lambda m, a, b: product(a, b, torch.float32),
         "float64": lambda m, a, b: (a.double() @ b.double()).float(),
     }
-    return model("return a @ b", f"[torch.{draw}(48, {k}), torch.{draw}({k}, 48)]", arguments="a, b"), impostors, honest
+    return (
+        model("return a @ b", f"[torch.{draw}(48, {k}), torch.{draw}({k}, 48)]", arguments="a, b"),
+        impostors,
+        honest,
+    )
 
 
 def convolution_problem(channels: int) -> tuple[str, dict[str, Function], dict[str, Function]]:
@@ -295,15 +377,23 @@ def convolution_problem(channels: int) -> tuple[str, dict[str, Function], dict[s
     impostors = {f"{n} inputs": run(c) for n, c in COARSE.items()}
     impostors["bfloat16 throughout"] = lambda m, x: bfloat(run(bfloat)(m, x))
     impostors["float16 stored"] = lambda m, x: half(m.c(x))
-    source = model("return self.c(x)", f"[torch.rand(3, {channels}, 20, 20)]", f"self.c = nn.Conv2d({channels}, 16, 3, padding=1)")
+    source = model(
+        "return self.c(x)",
+        f"[torch.rand(3, {channels}, 20, 20)]",
+        f"self.c = nn.Conv2d({channels}, 16, 3, padding=1)",
+    )
     return source, impostors, {"unfolded": unfolded}
 
 
 def softmax_problem(n: int) -> tuple[str, dict[str, Function], dict[str, Function]]:
-    impostors: dict[str, Function] = {f"{name} inputs": lambda m, x, c=c: softmax(c(x)) for name, c in COARSE.items()}
+    impostors: dict[str, Function] = {
+        f"{name} inputs": lambda m, x, c=c: softmax(c(x)) for name, c in COARSE.items()
+    }
     impostors["bfloat16 throughout"] = lambda m, x: bfloat(softmax(bfloat(x)))
     impostors["float16 stored"] = lambda m, x: half(softmax(x))
-    impostors["float16 accumulator"] = lambda m, x: softmax(x, total=lambda e: one_by_one(e.half()).float())
+    impostors["float16 accumulator"] = lambda m, x: softmax(
+        x, total=lambda e: one_by_one(e.half()).float()
+    )
     honest: dict[str, Function] = {
         "quick exponential": lambda m, x: softmax(x, quick_exp),
         "one by one": lambda m, x: softmax(x, total=one_by_one),
@@ -312,12 +402,23 @@ def softmax_problem(n: int) -> tuple[str, dict[str, Function], dict[str, Functio
 
 
 def norm_problem(n: int) -> tuple[str, dict[str, Function], dict[str, Function]]:
-    impostors: dict[str, Function] = {f"{name} inputs": lambda m, x, c=c: norm(m, c(x)) for name, c in COARSE.items()}
+    impostors: dict[str, Function] = {
+        f"{name} inputs": lambda m, x, c=c: norm(m, c(x)) for name, c in COARSE.items()
+    }
     impostors["bfloat16 throughout"] = lambda m, x: bfloat(norm(m, bfloat(x)))
     impostors["float16 stored"] = lambda m, x: half(norm(m, x))
-    impostors["float16 accumulator"] = lambda m, x: norm(m, x, lambda e: one_by_one(e.half()).float())
-    honest: dict[str, Function] = {"one by one": lambda m, x: norm(m, x, one_by_one), "one pass": norm_in_one_pass}
-    return model("return self.n(x)", f"[torch.randn(24, {n})]", f"self.n = nn.LayerNorm({n})"), impostors, honest
+    impostors["float16 accumulator"] = lambda m, x: norm(
+        m, x, lambda e: one_by_one(e.half()).float()
+    )
+    honest: dict[str, Function] = {
+        "one by one": lambda m, x: norm(m, x, one_by_one),
+        "one pass": norm_in_one_pass,
+    }
+    return (
+        model("return self.n(x)", f"[torch.randn(24, {n})]", f"self.n = nn.LayerNorm({n})"),
+        impostors,
+        honest,
+    )
 
 
 PROBLEMS = {
@@ -337,11 +438,16 @@ PROBLEMS = {
 LARGE = [name for name in PROBLEMS if int(name.split()[-1]) >= 2048]
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in PROBLEMS])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in PROBLEMS],
+)
 def test_precision_impostors_are_refused_and_honest_kernels_are_not(name: str) -> None:
     source, impostors, honest = PROBLEMS[name]
     cases = cases_of(source)
-    assert max(case.separation for case in made(cases)) == cases.separation > 10, "a kernel in TF32 is ten times beyond what is admitted"
+    assert max(case.separation for case in made(cases)) == cases.separation > 10, (
+        "a kernel in TF32 is ten times beyond what is admitted"
+    )
     for label, function in honest.items():
         assert {k: o.text for k, o in refusals(cases, function).items()} == {}, label
     for label, function in impostors.items():
@@ -361,7 +467,11 @@ def test_positive_inputs_alone_would_let_the_impostor_pass() -> None:
 
 
 HALVES = {
-    "product": model("return a @ b", "[torch.randn(48, 512).half(), torch.randn(512, 48).half()]", arguments="a, b"),
+    "product": model(
+        "return a @ b",
+        "[torch.randn(48, 512).half(), torch.randn(512, 48).half()]",
+        arguments="a, b",
+    ),
     "softmax": model("return torch.softmax(x, -1)", "[torch.randn(48, 512).half()]"),
 }
 
@@ -375,6 +485,10 @@ def test_float16_admits_float16_and_refuses_bfloat16(name: str) -> None:
         return wide[0] @ wide[1] if len(wide) == 2 else softmax(wide[0])
 
     assert refusals(cases, lambda m, *given: run(m, *given).half()) == {}
-    assert refusals(cases, lambda m, *given: run(m, *[t.bfloat16() for t in given]).bfloat16().half())
+    assert refusals(
+        cases, lambda m, *given: run(m, *[t.bfloat16() for t in given]).bfloat16().half()
+    )
     if name == "product":
-        assert refusals(cases, lambda m, a, b: product(a, b, torch.float16).half()), "a float16 accumulator"
+        assert refusals(cases, lambda m, a, b: product(a, b, torch.float16).half()), (
+            "a float16 accumulator"
+        )

@@ -26,7 +26,10 @@ WRONG = {
     "read past the end": (("i < n", "i < n + 1"), "heap-buffer-overflow"),
     "write before the start": (("y[i] = ", "y[i - 1] = "), "heap-buffer-overflow, write of size 4"),
     "shift": (("* 2 + 1;", "* 2 + (float)(1 << (32 + (int)(n & 1)));"), "shift exponent"),
-    "signed overflow": (("* 2 + 1;", "* 2 + (float)((int)n + 2147483647);"), "signed integer overflow"),
+    "signed overflow": (
+        ("* 2 + 1;", "* 2 + (float)((int)n + 2147483647);"),
+        "signed integer overflow",
+    ),
 }
 
 
@@ -59,7 +62,9 @@ def test_what_is_right_runs_clean(env: dict[str, str]) -> None:
     answer, log = judged(AFFINE, env)
     assert isinstance(answer, Message) and report(log) is None
     torch.manual_seed(0)
-    assert answer.value["sum"] == pytest.approx(float((torch.relu(torch.randn(64, 33)) * 2 + 1).double().sum()), rel=1e-5)
+    assert answer.value["sum"] == pytest.approx(
+        float((torch.relu(torch.randn(64, 33)) * 2 + 1).double().sum()), rel=1e-5
+    )
 
 
 @pytest.mark.slow
@@ -69,9 +74,13 @@ def test_a_composed_candidate_runs_clean(env: dict[str, str], name: str, tmp_pat
     reference = types.ModuleType("reference")
     exec(compile(source, name, "exec"), reference.__dict__)
     args, model = reference.get_inputs(), reference.Model(*reference.get_init_inputs())
-    captured = trace_module(model, args, list(inspect.signature(model.forward).parameters)[: len(args)])
+    captured = trace_module(
+        model, args, list(inspect.signature(model.forward).parameters)[: len(args)]
+    )
     task = Task(id="t", name=name, source=source, entry="Model", kind="module")
-    candidate = compose(task, captured, Plan(tuple(applicable(captured.graph, "cpu", "cpp"))), "cpp")
+    candidate = compose(
+        task, captured, Plan(tuple(applicable(captured.graph, "cpu", "cpp"))), "cpp"
+    )
     answer, log = judged(candidate.source, {**env, "DVK_CACHE": str(tmp_path), "DVK_STRICT": "1"})
     assert isinstance(answer, Message), log[-3000:]
     assert report(log) is None and list((tmp_path / "cpp").glob("*.so"))

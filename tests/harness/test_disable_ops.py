@@ -10,7 +10,9 @@ from dvk.harness.provenance import disable_ops
 from dvk.sandbox import Death, Message, SandboxSession
 from tests.harness.conftest import QUICK
 
-pytestmark = pytest.mark.skipif(platform.machine() not in disable_ops.TRAP, reason="no trap is known for this machine")
+pytestmark = pytest.mark.skipif(
+    platform.machine() not in disable_ops.TRAP, reason="no trap is known for this machine"
+)
 TARGET = "tests.harness.disable_ops_child:serve"
 
 
@@ -54,16 +56,26 @@ def test_who_puts_them_back_is_noticed() -> None:
             pass
         assert not traps.lifted
         path = str((disable_ops.FOLDER / "libtorch_cpu.so").resolve())
-        with disable_ops.ops_disabled(session.pid) as traps, open(f"/proc/{session.pid}/mem", "r+b", buffering=0) as memory:
+        with (
+            disable_ops.ops_disabled(session.pid) as traps,
+            open(f"/proc/{session.pid}/mem", "r+b", buffering=0) as memory,
+        ):
             first = disable_ops.entries(path)[0]
-            code = next(s for s in disable_ops.executable(session.pid) if s.path == path and s.offset <= first < s.offset + s.size)
+            code = next(
+                s
+                for s in disable_ops.executable(session.pid)
+                if s.path == path and s.offset <= first < s.offset + s.size
+            )
             memory.seek(code.start + first - code.offset)
             memory.write(b"\x90")
         assert traps.lifted
 
 
 def test_operators_come_back_and_others_never_lost_them() -> None:
-    with SandboxSession(TARGET, QUICK.limits) as session, SandboxSession(TARGET, QUICK.limits) as beside:
+    with (
+        SandboxSession(TARGET, QUICK.limits) as session,
+        SandboxSession(TARGET, QUICK.limits) as beside,
+    ):
         for one in (session, beside):
             asked(one, "plain")
         with disable_ops.ops_disabled(session.pid):

@@ -32,16 +32,25 @@ def two_passes(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def one_pass(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    mean, square = x.sum(-1, keepdim=True) / x.shape[-1], (x * x).sum(-1, keepdim=True) / x.shape[-1]
+    mean, square = (
+        x.sum(-1, keepdim=True) / x.shape[-1],
+        (x * x).sum(-1, keepdim=True) / x.shape[-1],
+    )
     return (x - mean) * torch.rsqrt((square - mean * mean).clamp(min=0) + 1e-5)
 
 
 def huge(cases: Cases, draws: int, whole_row: bool = False) -> list[Case]:
     """Cases of the family, from many draws; only those with a row of one value near overflow if asked."""
     key = next(key for key in cases.keys if key.family == "huge")
-    found = [case for seed in range(draws) if (case := cases.get(replace(key, seed=seed))) is not None]
+    found = [
+        case for seed in range(draws) if (case := cases.get(replace(key, seed=seed))) is not None
+    ]
     most = torch.finfo(torch.float32).max
-    return [case for case in found if not whole_row or bool((case.inputs[0].abs() > most / 4).sum(-1).max() > 50)]
+    return [
+        case
+        for case in found
+        if not whole_row or bool((case.inputs[0].abs() > most / 4).sum(-1).max() > 50)
+    ]
 
 
 def refused(cases: Cases, given: list[Case], function: Function) -> list[str]:
@@ -51,20 +60,35 @@ def refused(cases: Cases, given: list[Case], function: Function) -> list[str]:
 def test_a_sum_that_overflows_first_is_as_good_as_welford_s() -> None:
     cases = cases_of(model(WELFORD, "[torch.randn(32, 64)]"))
     rows = huge(cases, 24, whole_row=True)
-    assert rows and any(bool(case.expected[0].same.isfinite().all()) and not two_passes(nn.Module(), case.inputs[0]).isfinite().all()
-                        for case in rows)
+    assert rows and any(
+        bool(case.expected[0].same.isfinite().all())
+        and not two_passes(nn.Module(), case.inputs[0]).isfinite().all()
+        for case in rows
+    )
     for function in (two_passes, one_pass, lambda m, x: F.layer_norm(x.double(), (64,)).float()):
         assert refused(cases, rows, function) == []
 
 
 HONEST: dict[str, tuple[str, Any]] = {
     "layer norm": ("F.layer_norm(x, (64,))", two_passes),
-    "softmax": ("x.softmax(-1)", lambda m, x: (x - x.amax(-1, keepdim=True)).exp() / (x - x.amax(-1, keepdim=True)).exp().sum(-1)[:, None]),
+    "softmax": (
+        "x.softmax(-1)",
+        lambda m, x: (
+            (x - x.amax(-1, keepdim=True)).exp()
+            / (x - x.amax(-1, keepdim=True)).exp().sum(-1)[:, None]
+        ),
+    ),
     "scaled": ("x / 8 * 2", lambda m, x: x * 2 * 0.125),
     "mean": ("x.mean(-1)", lambda m, x: (x / 64).sum(-1)),
-    "normalized": ("F.normalize(x, dim=-1)", lambda m, x: x * torch.rsqrt((x * x).sum(-1, keepdim=True).clamp(min=1e-24))),
-    "gelu": ("F.gelu(x, approximate='tanh')", lambda m, x: x / (1 + torch.exp(-1.5957691216 * x * (1 + 0.044715 * x * x)))),
-}  # fmt: skip
+    "normalized": (
+        "F.normalize(x, dim=-1)",
+        lambda m, x: x * torch.rsqrt((x * x).sum(-1, keepdim=True).clamp(min=1e-24)),
+    ),
+    "gelu": (
+        "F.gelu(x, approximate='tanh')",
+        lambda m, x: x / (1 + torch.exp(-1.5957691216 * x * (1 + 0.044715 * x * x))),
+    ),
+}
 
 
 @pytest.mark.parametrize("name", HONEST)
@@ -75,16 +99,25 @@ def test_other_orders_of_operations_are_not_refused_near_overflow(name: str) -> 
     assert given and refused(cases, given, honest) == []
 
 
-@pytest.mark.parametrize("forward", ["x.mean(-1)", "F.layer_norm(x, (64,))", "F.normalize(x, dim=-1)", "x / (1 + x.abs())"])
+@pytest.mark.parametrize(
+    "forward",
+    ["x.mean(-1)", "F.layer_norm(x, (64,))", "F.normalize(x, dim=-1)", "x / (1 + x.abs())"],
+)
 def test_what_drops_nan_is_refused_still(forward: str) -> None:
     cases = cases_of(model(f"return {forward}", "[torch.randn(32, 64)]"))
-    found = [case for key in cases.keys if key.family == "nan" and (case := cases.get(key)) is not None]
+    found = [
+        case for key in cases.keys if key.family == "nan" and (case := cases.get(key)) is not None
+    ]
     assert found and all(case.expected[0].open is None for case in found)
     assert refused(cases, found, lambda m, x: m(x.nan_to_num(0.0)))
 
 
 def test_what_is_near_overflow_depends_on_the_type() -> None:
-    for dtype, large, squared in ((torch.float32, 1e37, 1e19), (torch.bfloat16, 1e37, 1e19), (torch.float16, 3e4, None)):
+    for dtype, large, squared in (
+        (torch.float32, 1e37, 1e19),
+        (torch.bfloat16, 1e37, 1e19),
+        (torch.float16, 3e4, None),
+    ):
         tensor = torch.tensor([1.0, -large, 300.0], dtype=dtype)
         assert early(tensor).tolist() == [1.0, -float("inf"), 300.0]
         if squared is not None:

@@ -20,24 +20,41 @@ RETURNS = {"indices": "larger.long()", "values": "torch.where(larger, x[:, 0], x
 
 def of(returned: str) -> Cases:
     """Of the first row only the order of a sum decides."""
-    return cases_of(model(TWO_ORDERS.format(RETURNS[returned]).strip(), "[torch.randn(64, 512)]", INIT))
+    return cases_of(
+        model(TWO_ORDERS.format(RETURNS[returned]).strip(), "[torch.randn(64, 512)]", INIT)
+    )
 
 
 def answer(m: nn.Module, x: torch.Tensor, returned: str, flipped: tuple[int, ...]) -> torch.Tensor:
     """The reference's, but for some rows."""
     right = m(x)
     other = 1 - right if returned == "indices" else torch.where(right == x[:, 0], x[:, 1], x[:, 0])
-    return torch.where(torch.zeros(64, dtype=torch.bool).index_fill(0, torch.tensor(flipped, dtype=torch.long), True), other, right)
+    return torch.where(
+        torch.zeros(64, dtype=torch.bool).index_fill(
+            0, torch.tensor(flipped, dtype=torch.long), True
+        ),
+        other,
+        right,
+    )
 
 
 @pytest.mark.parametrize("returned", RETURNS)
 def test_only_what_is_on_the_edge_is_excused(returned: str) -> None:
     cases = of(returned)
     for number in range(3):
-        for flipped, ok in (((), True), ((0,), True), ((5,), False), ((0, 5), False), ((0, 1, 2, 3, 4, 5), False)):
+        for flipped, ok in (
+            ((), True),
+            ((0,), True),
+            ((5,), False),
+            ((0, 5), False),
+            ((0, 1, 2, 3, 4, 5), False),
+        ):
             case = cases.fresh(number)
             case.sensitivity = [Sensitivity()]  # the first noise has met nothing
-            assert judged(cases, case, lambda m, x: answer(m, x, returned, flipped)).ok is ok, (number, flipped)  # noqa: B023
+            assert judged(cases, case, lambda m, x: answer(m, x, returned, flipped)).ok is ok, (  # noqa: B023
+                number,
+                flipped,
+            )
 
 
 def test_what_is_far_from_both_sides_of_an_edge_is_refused() -> None:
@@ -45,7 +62,11 @@ def test_what_is_far_from_both_sides_of_an_edge_is_refused() -> None:
     for wrong in (100.0, -1e6):
         case = cases.fresh(0)
         case.sensitivity = [Sensitivity()]
-        assert not judged(cases, case, lambda m, x: m(x).index_fill(0, torch.tensor([0]), wrong)).ok, wrong  # noqa: B023
+        assert not judged(
+            cases,
+            case,
+            lambda m, x: m(x).index_fill(0, torch.tensor([0]), wrong),  # noqa: B023
+        ).ok, wrong
 
 
 NUMBERS = {
@@ -66,7 +87,11 @@ def test_nothing_is_asked_where_many_are_off(monkeypatch: pytest.MonkeyPatch) ->
     cases = of("indices")
     case = cases.fresh(0)
     case.sensitivity = [Sensitivity()]
-    monkeypatch.setattr(type(cases.reference), "with_noise", lambda *_: pytest.fail("a run of the reference for nothing"))
+    monkeypatch.setattr(
+        type(cases.reference),
+        "with_noise",
+        lambda *_: pytest.fail("a run of the reference for nothing"),
+    )
     assert not judged(cases, case, lambda m, x: 1 - m(x)).ok
 
 
@@ -79,5 +104,7 @@ def test_rows_that_are_masked_whole_are_judged_like_others() -> None:
     case = cases.fresh(0)
     assert case.expected[0].same.isnan().any() and not case.expected[0].same.isnan().all()
     assert judged(cases, case, lambda m, x, mask: m(x, mask) + 0.0).ok
-    for number, wrong in enumerate((torch.nan_to_num, lambda y: torch.where(y.isnan(), y, y * 1.01)), 1):
+    for number, wrong in enumerate(
+        (torch.nan_to_num, lambda y: torch.where(y.isnan(), y, y * 1.01)), 1
+    ):
         assert not judged(cases, cases.fresh(number), lambda m, x, mask: wrong(m(x, mask))).ok  # noqa: B023

@@ -37,33 +37,78 @@ def evaluation(error: Exception | None = None) -> tuple[CandidateEvaluation, lis
     stages: list[str] = []
     bench: Any = Failing(error or AssertionError("it is not loaded"))
     made = CandidateEvaluation(
-        task_of(SOURCE), cases_of(SOURCE), JudgeConfig(), bench, None, stages.append,  # type: ignore[arg-type]  # there is no process
-        lambda _: nullcontext(), nullcontext, nullcontext,
+        task_of(SOURCE),
+        cases_of(SOURCE),
+        JudgeConfig(),
+        bench,
+        None,
+        stages.append,  # type: ignore[arg-type]  # there is no process
+        lambda _: nullcontext(),
+        nullcontext,
+        nullcontext,
     )
     return made, stages
 
 
 def run(made: CandidateEvaluation) -> dict[str, Any]:
-    return made.run("", keys=(), plan=None, untimed=None, one_case=False, require_kernels=False, deprived=False, profile=False, home="",
-                    arms={}, rounds=8, limit_s=1.0, settle=lambda: None)
+    return made.run(
+        "",
+        keys=(),
+        plan=None,
+        untimed=None,
+        one_case=False,
+        require_kernels=False,
+        deprived=False,
+        profile=False,
+        home="",
+        arms={},
+        rounds=8,
+        limit_s=1.0,
+        settle=lambda: None,
+    )
 
 
 @pytest.mark.parametrize(
     ("error", "status", "stage", "text"),
     [
-        (CandidateFailed(Status.COMPILE_ERROR, "compile", "no such symbol"), "compile_error", "compile", "no such symbol"),
-        (CandidateFailed(Status.REJECTED, "static", "no ModelNew"), "rejected", "static", "no ModelNew"),
-        (CandidateFailed(Status.LAUNCH_ERROR, None, "it raised"), "launch_error", "compile", "it raised"),
-        (Interfered("two answers"), "cheat", "compile", "it interfered with the judging: two answers"),
+        (
+            CandidateFailed(Status.COMPILE_ERROR, "compile", "no such symbol"),
+            "compile_error",
+            "compile",
+            "no such symbol",
+        ),
+        (
+            CandidateFailed(Status.REJECTED, "static", "no ModelNew"),
+            "rejected",
+            "static",
+            "no ModelNew",
+        ),
+        (
+            CandidateFailed(Status.LAUNCH_ERROR, None, "it raised"),
+            "launch_error",
+            "compile",
+            "it raised",
+        ),
+        (
+            Interfered("two answers"),
+            "cheat",
+            "compile",
+            "it interfered with the judging: two answers",
+        ),
         (Gone(), "launch_error", "compile", "it ended its process"),
     ],
 )
-def test_a_failure_while_it_is_loaded_is_a_finding(error: Exception, status: str, stage: str, text: str) -> None:
+def test_a_failure_while_it_is_loaded_is_a_finding(
+    error: Exception, status: str, stage: str, text: str
+) -> None:
     made, stages = evaluation(error)
     found = run(made)
     assert (found["status"], found["stage"], found["error"]) == (status, stage, text)
     assert stages == ["queue", "compile"] and found.get("gone", False) is isinstance(error, Gone)
-    assert found["num_checks"] == 0 and found["precision"] is found["tolerance"] is found["weights"] is None, "nothing was compared"
+    assert (
+        found["num_checks"] == 0
+        and found["precision"] is found["tolerance"] is found["weights"] is None
+    ), "nothing was compared"
 
 
 @pytest.mark.parametrize(
@@ -89,7 +134,12 @@ def test_the_worst_error_and_the_widest_tolerance_are_told() -> None:
         made._accept(Comparison(None, Errors(worst, worst), tolerance, ("a note",)))
     made.checked.append(made.cases.fresh(0))
     found = made._findings(Status.OK, "done")
-    assert (found["worst_error"], found["tolerance"], found["num_checks"], found["notes"]) == (3e-6, 4e-5, 1, ["a note"])
+    assert (found["worst_error"], found["tolerance"], found["num_checks"], found["notes"]) == (
+        3e-6,
+        4e-5,
+        1,
+        ["a note"],
+    )
     assert found["precision"] == "fp32" and found["weights"] == "same_seed"
 
 
@@ -101,5 +151,3 @@ def test_an_error_that_is_no_number_is_told_as_none(error: float) -> None:
     found = made._failed(raised.value)
     assert found["status"] == "mismatch" and found["error"] == "in a timed call: holds NaN"
     assert found["worst_error"] is None and found["tolerance"] == 2e-5
-
-

@@ -15,7 +15,9 @@ import pytest
 from dvk import resources
 from dvk.harness.toolchain import extension
 
-needs_ninja = pytest.mark.skipif(shutil.which("ninja") is None or shutil.which("g++") is None, reason="needs ninja and g++")
+needs_ninja = pytest.mark.skipif(
+    shutil.which("ninja") is None or shutil.which("g++") is None, reason="needs ninja and g++"
+)
 
 BUILD = """
 import os, sys, time
@@ -39,11 +41,17 @@ print("built in", seconds)
 """
 
 
-def build(folder: Path, env: dict[str, str], result: str = "y", flags: str = "[]") -> tuple[subprocess.CompletedProcess[str], float]:
+def build(
+    folder: Path, env: dict[str, str], result: str = "y", flags: str = "[]"
+) -> tuple[subprocess.CompletedProcess[str], float]:
     """Build and run a small extension in a separate process; the seconds are torch's."""
     code = textwrap.dedent(BUILD).format(result=result, flags=flags)
-    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **env, "TORCH_EXTENSIONS_DIR": str(folder), "MAX_JOBS": "2"},
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **env, "TORCH_EXTENSIONS_DIR": str(folder), "MAX_JOBS": "2"},
+        capture_output=True,
+        text=True,
+    )
     return done, float(done.stdout.split("built in")[1]) if "built in" in done.stdout else 0.0
 
 
@@ -64,10 +72,16 @@ def test_the_toolbox_compiles_slim_and_keeps_whole_builds(toolbox: Path, tmp_pat
     first.mkdir()
     done, seconds = build(first, env)
     assert done.returncode == 0, done.stderr[-3000:]
-    depends = subprocess.run(["ninja", "-t", "deps"], cwd=first / "affine", capture_output=True, text=True).stdout
-    assert str(toolbox / "include" / "torch" / "extension.h") in depends and "torch/nn/" not in depends
+    depends = subprocess.run(
+        ["ninja", "-t", "deps"], cwd=first / "affine", capture_output=True, text=True
+    ).stdout
+    assert (
+        str(toolbox / "include" / "torch" / "extension.h") in depends and "torch/nn/" not in depends
+    )
 
-    assert extension.keep("some-candidate", first) and not extension.restore("another", tmp_path / "none")
+    assert extension.keep("some-candidate", first) and not extension.restore(
+        "another", tmp_path / "none"
+    )
     second = tmp_path / "second"
     second.mkdir()
     assert extension.restore("some-candidate", second)
@@ -76,16 +90,24 @@ def test_the_toolbox_compiles_slim_and_keeps_whole_builds(toolbox: Path, tmp_pat
     assert again < seconds / 4, (seconds, again)
     # Another text is built, whatever was kept.
     plan = [str(toolbox / "path" / "ninja"), "-n"]
-    assert "no work" in subprocess.run(plan, cwd=second / "affine", capture_output=True, text=True).stdout
+    assert (
+        "no work"
+        in subprocess.run(plan, cwd=second / "affine", capture_output=True, text=True).stdout
+    )
     with open(second / "affine" / "main.cpp", "a") as file:
         file.write("// changed")
-    assert "main.o" in subprocess.run(plan, cwd=second / "affine", capture_output=True, text=True).stdout
+    assert (
+        "main.o"
+        in subprocess.run(plan, cwd=second / "affine", capture_output=True, text=True).stdout
+    )
 
 
 @needs_ninja
 @pytest.mark.slow
 def test_what_needs_all_headers_gets_them(toolbox: Path, tmp_path: Path) -> None:
-    done, _ = build(tmp_path / "whole", extension.env(), result="torch::nn::functional::elu(y) * 0 + y")
+    done, _ = build(
+        tmp_path / "whole", extension.env(), result="torch::nn::functional::elu(y) * 0 + y"
+    )
     assert done.returncode == 0, done.stderr[-3000:]
 
 
@@ -94,7 +116,9 @@ def test_what_needs_all_headers_gets_them(toolbox: Path, tmp_path: Path) -> None
 def test_errors_are_reported_and_other_calls_go_through(toolbox: Path, tmp_path: Path) -> None:
     def compiled(text: str, *flags: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "x.cpp").write_text(text)
-        return subprocess.run([toolbox / "bin" / "g++", *flags, "x.cpp"], cwd=tmp_path, capture_output=True, text=True)
+        return subprocess.run(
+            [toolbox / "bin" / "g++", *flags, "x.cpp"], cwd=tmp_path, capture_output=True, text=True
+        )
 
     assert compiled("int f() { return 1; }", "-c").returncode == 0 and (tmp_path / "x.o").is_file()
     for text in ("int f( { }", "int f() { return missing; }", "#include <no_such_header.h>"):
@@ -125,10 +149,16 @@ def test_only_plain_files_of_finished_builds_are_kept(tmp_path: Path) -> None:
     into = tmp_path / "into"
     began = time.monotonic()
     assert extension.restore("k1", into) and time.monotonic() - began < 5
-    assert {p.name for p in into.rglob("*") if p.is_file()} == {"build.ninja", "affine.so", "dvk_kept"}
+    assert {p.name for p in into.rglob("*") if p.is_file()} == {
+        "build.ninja",
+        "affine.so",
+        "dvk_kept",
+    }
     assert (into / "affine" / "affine.so").stat().st_mtime_ns == 5_000_000_000
     assert len((into / "affine" / "dvk_kept").read_text()) == 64
 
 
 def test_only_texts_that_build_extensions_want_the_toolbox() -> None:
-    assert extension.wanted("from torch.utils.cpp_extension import load_inline") and not extension.wanted("import ctypes")
+    assert extension.wanted(
+        "from torch.utils.cpp_extension import load_inline"
+    ) and not extension.wanted("import ctypes")

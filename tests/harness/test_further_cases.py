@@ -28,36 +28,105 @@ def loss(m: nn.Module, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 
 
 ARGUMENTS: dict[str, tuple[str, str, str, Any, Any]] = {
-    "scale": ("return torch.relu(x) * a + 1", "[torch.randn(32, 64), 0.5]", "x, a",
-              lambda m, x, a: torch.relu(x) * 0.5 + 1, lambda m, x, a: torch.relu(x) * a + 1),
-    "sign": ("return torch.relu(x) * a + 1", "[torch.randn(32, 64), 0.5]", "x, a",
-             lambda m, x, a: torch.relu(x) * abs(a) + 1, lambda m, x, a: 1 + a * x.clamp(min=0)),
-    "sizes": ("return torch.stack([part.amax(-1) for part in x.split(sizes, -1)])", "[torch.randn(32, 64), [8, 24, 32]]", "x, sizes",
-              lambda m, x, sizes: torch.stack([part.amax(-1) for part in x.split([8, 24, 32], -1)]),
-              lambda m, x, sizes: torch.stack([part.max(-1).values for part in x.split(sizes, -1)])),
-    "count": ("return x.topk(k, -1).values.sum(-1)", "[torch.randn(32, 64), 8]", "x, k",
-              lambda m, x, k: x.topk(8, -1).values.sum(-1), lambda m, x, k: x.sort(-1, True).values[:, :k].sum(-1)),
-    "flag": ("return x + y if add else x * y", "[torch.randn(32, 64), torch.randn(32, 64), True]", "x, y, add",
-             lambda m, x, y, add: x + y, lambda m, x, y, add: torch.where(torch.tensor(add), x + y, x * y)),
-    "word": ("return x.abs() if how == 'abs' else x.square()", "[torch.randn(32, 64), 'square']", "x, how",
-             lambda m, x, how: x * x, lambda m, x, how: x.abs() if how == "abs" else x * x),
-    "absent": ("return x if b is None else x + b", "[torch.randn(32, 64), torch.randn(64)]", "x, b=None",
-               lambda m, x, b: x + (torch.zeros(64) + 1 if b is None else b), lambda m, x, b: x if b is None else b + x),
-    "mask": ("return x.masked_fill(~m, -1e9).softmax(-1)", "[torch.randn(4, 32, 32), torch.ones(4, 32, 32, dtype=torch.bool)]", "x, m",
-             lambda _, x, m: x.softmax(-1), lambda _, x, m: torch.where(m, x, -1e9).softmax(-1)),
-    "mask of scores": ("return (x + m).softmax(-1)", "[torch.randn(4, 32, 32), torch.full((32, 32), float('-inf')).triu(1)]", "x, m",
-                       lambda _, x, m: (x + torch.full((32, 32), -INF).triu(1)).softmax(-1), lambda _, x, m: (m + x).softmax(-1)),
-    "lengths": ("return (x * (torch.arange(x.shape[1])[None] < n[:, None])[..., None]).sum(1) / n[:, None]",
-                "[torch.randn(16, 32, 8), torch.full((16,), 32)]", "x, n", lambda m, x, n: x.mean(1), masked_mean),
-    "ignored": ("return F.cross_entropy(x, t)", "[torch.randn(256, 30), torch.randint(0, 30, (256,))]", "x, t",
-                lambda m, x, t: F.cross_entropy(x, t.clamp(min=0)), loss),
-    "vocabulary": ("return self.n(t)", "[torch.randint(0, 8, (16, 16))]", "t",
-                   lambda m, t: m.get_submodule("n").weight[:8][t.clamp(max=7)], lambda m, t: m.get_submodule("n").weight[t]),
-    "padding": ("k = (t != 3)[..., None]\n        return (x * k).sum(1)", "[torch.randn(16, 32, 8), torch.randint(4, 9, (16, 32))]", "x, t",
-                lambda m, x, t: x.sum(1), lambda m, x, t: (x * (t != 3)[..., None]).sum(1)),
-    "order": ("return torch.zeros(8, 4).index_add(0, i, x)", "[torch.randn(64, 4), torch.arange(64) // 8]", "x, i",
-              lambda m, x, i: x.view(8, 8, 4).sum(1), lambda m, x, i: torch.zeros(8, 4).scatter_add(0, i[:, None].expand(64, 4), x)),
-}  # fmt: skip
+    "scale": (
+        "return torch.relu(x) * a + 1",
+        "[torch.randn(32, 64), 0.5]",
+        "x, a",
+        lambda m, x, a: torch.relu(x) * 0.5 + 1,
+        lambda m, x, a: torch.relu(x) * a + 1,
+    ),
+    "sign": (
+        "return torch.relu(x) * a + 1",
+        "[torch.randn(32, 64), 0.5]",
+        "x, a",
+        lambda m, x, a: torch.relu(x) * abs(a) + 1,
+        lambda m, x, a: 1 + a * x.clamp(min=0),
+    ),
+    "sizes": (
+        "return torch.stack([part.amax(-1) for part in x.split(sizes, -1)])",
+        "[torch.randn(32, 64), [8, 24, 32]]",
+        "x, sizes",
+        lambda m, x, sizes: torch.stack([part.amax(-1) for part in x.split([8, 24, 32], -1)]),
+        lambda m, x, sizes: torch.stack([part.max(-1).values for part in x.split(sizes, -1)]),
+    ),
+    "count": (
+        "return x.topk(k, -1).values.sum(-1)",
+        "[torch.randn(32, 64), 8]",
+        "x, k",
+        lambda m, x, k: x.topk(8, -1).values.sum(-1),
+        lambda m, x, k: x.sort(-1, True).values[:, :k].sum(-1),
+    ),
+    "flag": (
+        "return x + y if add else x * y",
+        "[torch.randn(32, 64), torch.randn(32, 64), True]",
+        "x, y, add",
+        lambda m, x, y, add: x + y,
+        lambda m, x, y, add: torch.where(torch.tensor(add), x + y, x * y),
+    ),
+    "word": (
+        "return x.abs() if how == 'abs' else x.square()",
+        "[torch.randn(32, 64), 'square']",
+        "x, how",
+        lambda m, x, how: x * x,
+        lambda m, x, how: x.abs() if how == "abs" else x * x,
+    ),
+    "absent": (
+        "return x if b is None else x + b",
+        "[torch.randn(32, 64), torch.randn(64)]",
+        "x, b=None",
+        lambda m, x, b: x + (torch.zeros(64) + 1 if b is None else b),
+        lambda m, x, b: x if b is None else b + x,
+    ),
+    "mask": (
+        "return x.masked_fill(~m, -1e9).softmax(-1)",
+        "[torch.randn(4, 32, 32), torch.ones(4, 32, 32, dtype=torch.bool)]",
+        "x, m",
+        lambda _, x, m: x.softmax(-1),
+        lambda _, x, m: torch.where(m, x, -1e9).softmax(-1),
+    ),
+    "mask of scores": (
+        "return (x + m).softmax(-1)",
+        "[torch.randn(4, 32, 32), torch.full((32, 32), float('-inf')).triu(1)]",
+        "x, m",
+        lambda _, x, m: (x + torch.full((32, 32), -INF).triu(1)).softmax(-1),
+        lambda _, x, m: (m + x).softmax(-1),
+    ),
+    "lengths": (
+        "return (x * (torch.arange(x.shape[1])[None] < n[:, None])[..., None]).sum(1) / n[:, None]",
+        "[torch.randn(16, 32, 8), torch.full((16,), 32)]",
+        "x, n",
+        lambda m, x, n: x.mean(1),
+        masked_mean,
+    ),
+    "ignored": (
+        "return F.cross_entropy(x, t)",
+        "[torch.randn(256, 30), torch.randint(0, 30, (256,))]",
+        "x, t",
+        lambda m, x, t: F.cross_entropy(x, t.clamp(min=0)),
+        loss,
+    ),
+    "vocabulary": (
+        "return self.n(t)",
+        "[torch.randint(0, 8, (16, 16))]",
+        "t",
+        lambda m, t: m.get_submodule("n").weight[:8][t.clamp(max=7)],
+        lambda m, t: m.get_submodule("n").weight[t],
+    ),
+    "padding": (
+        "k = (t != 3)[..., None]\n        return (x * k).sum(1)",
+        "[torch.randn(16, 32, 8), torch.randint(4, 9, (16, 32))]",
+        "x, t",
+        lambda m, x, t: x.sum(1),
+        lambda m, x, t: (x * (t != 3)[..., None]).sum(1),
+    ),
+    "order": (
+        "return torch.zeros(8, 4).index_add(0, i, x)",
+        "[torch.randn(64, 4), torch.arange(64) // 8]",
+        "x, i",
+        lambda m, x, i: x.view(8, 8, 4).sum(1),
+        lambda m, x, i: torch.zeros(8, 4).scatter_add(0, i[:, None].expand(64, 4), x),
+    ),
+}
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
@@ -75,11 +144,21 @@ def test_arguments_other_than_the_example_s_are_computed_or_refused(name: str) -
     ("forward", "inputs", "arguments"),
     [
         ("return table[i]", "[torch.randn(20, 8), torch.randint(0, 20, (64,))]", "table, i"),
-        ("return torch.zeros(64).index_copy(0, i, x)", "[torch.randn(64), torch.randperm(64)]", "x, i"),
-        ("return torch.stack([s.sum(0) for s in x.split(n.tolist())])", "[torch.randn(24, 4), torch.tensor([4, 8, 12])]", "x, n"),
+        (
+            "return torch.zeros(64).index_copy(0, i, x)",
+            "[torch.randn(64), torch.randperm(64)]",
+            "x, i",
+        ),
+        (
+            "return torch.stack([s.sum(0) for s in x.split(n.tolist())])",
+            "[torch.randn(24, 4), torch.tensor([4, 8, 12])]",
+            "x, n",
+        ),
     ],
 )
-def test_what_only_happens_to_be_accepted_is_not_drawn(forward: str, inputs: str, arguments: str) -> None:
+def test_what_only_happens_to_be_accepted_is_not_drawn(
+    forward: str, inputs: str, arguments: str
+) -> None:
     """Positions counted from the end, two values for one place, pieces that do not add up."""
     for seed in range(4):
         for case in made(cases_of(model(forward, inputs, arguments=arguments), seed=seed)):
@@ -90,18 +169,39 @@ def test_what_only_happens_to_be_accepted_is_not_drawn(forward: str, inputs: str
 
 
 NAN: dict[str, tuple[str, str, Any, Any]] = {
-    "relu": ("return torch.relu(x)", "[torch.randn(64, 64)]",
-             lambda m, x: torch.where(x > 0, x, 0.0), lambda m, x: torch.where(x < 0, 0.0, x)),
-    "chain": ("return torch.tanh(torch.exp(-x * x) * x) + x", "[torch.randn(64, 64)]",
-              lambda m, x: (torch.tanh(torch.exp(-x * x) * x) + x).nan_to_num(0.0, INF, -INF),
-              lambda m, x: x + torch.tanh(x * (-x * x).exp())),
-    "mean": ("return x.mean(-1)", "[torch.randn(64, 64)]", lambda m, x: x.nanmean(-1), lambda m, x: x.sum(-1) / 64),
-    "linear, relu": ("return torch.relu(self.n(x))", "[torch.randn(64, 64)]",
-                     lambda m, x: torch.fmax(m.get_submodule("n")(x), torch.zeros(())), lambda m, x: m.get_submodule("n")(x).clamp(min=0)),
-    "padding": ("return (x @ x.mT).masked_fill(torch.arange(32) > 2, -1e9).softmax(-1)", "[torch.randn(4, 32, 16)]",
-                lambda m, x: ((x @ x.mT) * (torch.arange(32) <= 2) - 1e9 * (torch.arange(32) > 2)).softmax(-1),
-                lambda m, x: torch.where(torch.arange(32) > 2, -1e9, x @ x.mT).softmax(-1)),
-}  # fmt: skip
+    "relu": (
+        "return torch.relu(x)",
+        "[torch.randn(64, 64)]",
+        lambda m, x: torch.where(x > 0, x, 0.0),
+        lambda m, x: torch.where(x < 0, 0.0, x),
+    ),
+    "chain": (
+        "return torch.tanh(torch.exp(-x * x) * x) + x",
+        "[torch.randn(64, 64)]",
+        lambda m, x: (torch.tanh(torch.exp(-x * x) * x) + x).nan_to_num(0.0, INF, -INF),
+        lambda m, x: x + torch.tanh(x * (-x * x).exp()),
+    ),
+    "mean": (
+        "return x.mean(-1)",
+        "[torch.randn(64, 64)]",
+        lambda m, x: x.nanmean(-1),
+        lambda m, x: x.sum(-1) / 64,
+    ),
+    "linear, relu": (
+        "return torch.relu(self.n(x))",
+        "[torch.randn(64, 64)]",
+        lambda m, x: torch.fmax(m.get_submodule("n")(x), torch.zeros(())),
+        lambda m, x: m.get_submodule("n")(x).clamp(min=0),
+    ),
+    "padding": (
+        "return (x @ x.mT).masked_fill(torch.arange(32) > 2, -1e9).softmax(-1)",
+        "[torch.randn(4, 32, 16)]",
+        lambda m, x: ((x @ x.mT) * (torch.arange(32) <= 2) - 1e9 * (torch.arange(32) > 2)).softmax(
+            -1
+        ),
+        lambda m, x: torch.where(torch.arange(32) > 2, -1e9, x @ x.mT).softmax(-1),
+    ),
+}
 
 
 @pytest.mark.parametrize("name", NAN)
@@ -120,7 +220,11 @@ def test_products_may_spread_nan_as_their_algorithm_does() -> None:
     def strassen(m: nn.Module, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         h = a.shape[0] // 2
         a, b = a.double(), b.double()
-        top = (a[:h, :h] + a[h:, h:]) @ (b[:h, :h] + b[h:, h:]) + a[h:, h:] @ (b[h:, :h] - b[:h, :h]) - (a[:h, :h] + a[:h, h:]) @ b[h:, h:]
+        top = (
+            (a[:h, :h] + a[h:, h:]) @ (b[:h, :h] + b[h:, h:])
+            + a[h:, h:] @ (b[h:, :h] - b[:h, :h])
+            - (a[:h, :h] + a[:h, h:]) @ b[h:, h:]
+        )
         top = top + (a[:h, h:] - a[h:, h:]) @ (b[h:, :h] + b[h:, h:])
         plain = a @ b
         return torch.cat([torch.cat([top, plain[:h, h:]], 1), plain[h:]]).float()
@@ -134,19 +238,38 @@ def test_products_may_spread_nan_as_their_algorithm_does() -> None:
 
     square = "[torch.randn(32, 32), torch.randn(32, 32)]"
     assert refusals(cases_of(model("return a @ b", square, arguments="a, b")), strassen) == {}
-    assert refusals(cases_of(model("return torch.tril(a) @ b", square, arguments="a, b")), triangular) == {}
+    assert (
+        refusals(cases_of(model("return torch.tril(a) @ b", square, arguments="a, b")), triangular)
+        == {}
+    )
     layers = "self.n = nn.Sequential(nn.Linear(32, 32, False), nn.Linear(32, 32, False))"
-    assert refusals(cases_of(model("return self.n(x)", "[torch.randn(32, 32)]", layers)), folded) == {}
+    assert (
+        refusals(cases_of(model("return self.n(x)", "[torch.randn(32, 32)]", layers)), folded) == {}
+    )
 
 
 def test_the_other_mode_is_compared_where_it_makes_a_difference() -> None:
-    norm = cases_of(model("return self.n(x)", "[torch.randn(32, 8)]", "self.n = nn.BatchNorm1d(8).eval(); self.eval()"))
+    norm = cases_of(
+        model(
+            "return self.n(x)",
+            "[torch.randn(32, 8)]",
+            "self.n = nn.BatchNorm1d(8).eval(); self.eval()",
+        )
+    )
     (other,) = [case for case in made(norm) if case.key.other_mode]
     assert refusals(norm, lambda m, x: m(x)) == {}
-    fixed = refusals(norm, lambda m, x: F.batch_norm(x, m.n.running_mean, m.n.running_var, m.n.weight, m.n.bias))  # type: ignore[arg-type]
-    assert list(fixed) == [f"{other.key.text} w{other.key.weights}"] and "in the other mode" in other.text
+    fixed = refusals(
+        norm, lambda m, x: F.batch_norm(x, m.n.running_mean, m.n.running_var, m.n.weight, m.n.bias)
+    )  # type: ignore[arg-type]
+    assert (
+        list(fixed) == [f"{other.key.text} w{other.key.weights}"]
+        and "in the other mode" in other.text
+    )
     plain = cases_of(model("return self.n(x)", "[torch.randn(32, 8)]", "self.n = nn.Linear(8, 8)"))
-    assert not any(case.key.other_mode for case in made(plain)) and "makes a difference" in plain.skipped["other mode"]
+    assert (
+        not any(case.key.other_mode for case in made(plain))
+        and "makes a difference" in plain.skipped["other mode"]
+    )
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "load"])
@@ -154,11 +277,17 @@ def test_every_way_of_changing_weights_leaves_the_same_values(way: str) -> None:
     module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 4))
     module[2].weight = module[0].weight
     values = {name: value + 1 for name, value in module.state_dict().items()}
-    before = {name: (id(value), value.data_ptr(), value._version) for name, value in module.named_parameters()}
+    before = {
+        name: (id(value), value.data_ptr(), value._version)
+        for name, value in module.named_parameters()
+    }
     assert rewrite(module, values, way)
     assert all(torch.equal(value, values[name]) for name, value in module.state_dict().items())
     assert module[2].weight is module[0].weight and isinstance(module[0].weight, nn.Parameter)
-    after = {name: (id(value), value.data_ptr(), value._version) for name, value in module.named_parameters()}
+    after = {
+        name: (id(value), value.data_ptr(), value._version)
+        for name, value in module.named_parameters()
+    }
     assert all(before[name] != after[name] for name in before), "it leaves a trace"
     assert not rewrite(module, {"elsewhere": torch.zeros(1)}, way)
 
@@ -170,7 +299,8 @@ def test_each_candidate_gets_all_weight_changes_in_a_different_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("each", "until", "grows"), [(1 << 20, 1000, True), (1 << 20, 16, False), (0, 1000, False), (1 << 12, 1000, False)]
+    ("each", "until", "grows"),
+    [(1 << 20, 1000, True), (1 << 20, 16, False), (0, 1000, False), (1 << 12, 1000, False)],
 )
 def test_a_leak_is_distinguished_from_a_pool(each: int, until: int, grows: bool) -> None:
     candidate, reference = Footprint(), Footprint()

@@ -22,7 +22,11 @@ def test_equal_seeds_give_equal_candidates_of_every_kind() -> None:
 
 @pytest.mark.slow
 def test_ten_candidates_leave_nothing_behind() -> None:
-    done = subprocess.run([sys.executable, "-m", "tests.benchmarks.fuzz", "--count", "10", "--seed", "5"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.benchmarks.fuzz", "--count", "10", "--seed", "5"],
+        capture_output=True,
+        text=True,
+    )
     report = json.loads(done.stdout)
     assert report["wrong"] == [] and done.returncode == 0, done.stderr
     assert sum(sum(statuses.values()) for statuses in report["became"].values()) == 10

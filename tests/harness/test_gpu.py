@@ -11,7 +11,10 @@ from dvk.harness import JudgePool, judge
 from dvk.records import Status
 from tests.harness.conftest import FILES, candidate
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not machine.gpu_names(), reason="needs an NVIDIA GPU")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not machine.gpu_names(), reason="needs an NVIDIA GPU"),
+]
 
 
 @pytest.fixture
@@ -27,7 +30,9 @@ def gpu_task(name: str):
 
 def test_triton_is_compiled_checked_and_timed(quick):
     good, bad = judge(
-        gpu_task("affine"), [candidate("good/triton_affine"), candidate("bad/triton_last_left_out")], config=quick
+        gpu_task("affine"),
+        [candidate("good/triton_affine"), candidate("bad/triton_last_left_out")],
+        config=quick,
     )
     assert good.status is Status.OK, good.error
     assert good.timing is not None and 0.001 < good.timing.candidate_ms < 10
@@ -38,16 +43,24 @@ def test_triton_is_compiled_checked_and_timed(quick):
 def test_a_broken_context_ends_one_candidate_only(quick):
     names = ["good/triton_affine", "evil/triton_out_of_bounds", "good/triton_affine"]
     verdicts = judge(gpu_task("affine"), [candidate(n) for n in names], config=quick)
-    assert [v.status.value for v in verdicts] == ["ok", "launch_error", "ok"], [v.error for v in verdicts]
+    assert [v.status.value for v in verdicts] == ["ok", "launch_error", "ok"], [
+        v.error for v in verdicts
+    ]
 
 
 @pytest.mark.parametrize("contract", ["module", "plan"])
 def test_an_out_of_bounds_write_near_an_input_is_a_verdict(quick, contract):
     good = candidate("good/triton_affine")
-    behind = good.source.replace("mask=mask)\n\n", "mask=mask)\n    tl.store(x + n + tl.arange(0, 4), 1.0)\n\n")
+    behind = good.source.replace(
+        "mask=mask)\n\n", "mask=mask)\n    tl.store(x + n + tl.arange(0, 4), 1.0)\n\n"
+    )
     assert behind != good.source
-    verdicts = judge(gpu_task("affine"), [good.model_copy(update={"source": s}) for s in (behind, good.source)], config=quick,
-                     contract=contract)  # fmt: skip
+    verdicts = judge(
+        gpu_task("affine"),
+        [good.model_copy(update={"source": s}) for s in (behind, good.source)],
+        config=quick,
+        contract=contract,
+    )
     assert [v.status.value for v in verdicts] == ["launch_error", "ok"], [v.error for v in verdicts]
     assert "outside its tensors" in (verdicts[0].error or "")
 
@@ -56,8 +69,12 @@ def test_an_out_of_bounds_write_near_an_output_is_a_verdict_in_replayed_launches
     good = candidate("good/triton_affine")
     unmasked = good.source.replace("* 2 + 1, mask=mask)", "* 2 + 1)")
     assert unmasked != good.source
-    verdicts = judge(gpu_task("affine"), [good.model_copy(update={"source": s}) for s in (unmasked, good.source)], config=quick,
-                     contract="plan")  # fmt: skip
+    verdicts = judge(
+        gpu_task("affine"),
+        [good.model_copy(update={"source": s}) for s in (unmasked, good.source)],
+        config=quick,
+        contract="plan",
+    )
     assert [v.status.value for v in verdicts] == ["launch_error", "ok"], [v.error for v in verdicts]
     assert "outside its tensors" in (verdicts[0].error or "")
 
@@ -73,8 +90,13 @@ DECOY = """
 def test_operators_are_refused_under_require_kernels(quick, contract):
     good = candidate("good/triton_affine")
     decoy = good.source[: good.source.index("        y = torch.empty_like")] + DECOY[1:]
-    verdicts = judge(gpu_task("affine"), [good.model_copy(update={"source": s}) for s in (decoy, good.source)], config=quick,
-                     contract=contract, require_kernels=True)  # fmt: skip
+    verdicts = judge(
+        gpu_task("affine"),
+        [good.model_copy(update={"source": s}) for s in (decoy, good.source)],
+        config=quick,
+        contract=contract,
+        require_kernels=True,
+    )
     assert [v.status.value for v in verdicts] == ["rejected", "ok"], [v.error for v in verdicts]
     assert "without PyTorch's operators" in (verdicts[0].error or "")
 
@@ -93,7 +115,9 @@ def test_compiler_errors_are_named(quick):
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 def test_load_inline_candidates(quick):
-    quick = quick.model_copy(update={"judge": quick.judge.model_copy(update={"candidate_s": 200.0})})
+    quick = quick.model_copy(
+        update={"judge": quick.judge.model_copy(update={"candidate_s": 200.0})}
+    )
     (verdict,) = judge(gpu_task("affine"), [candidate("good/cuda_affine")], config=quick)
     assert verdict.status is Status.OK, verdict.error
     assert verdict.timing is not None
@@ -109,5 +133,9 @@ def test_convolutions_are_held_to_tf32(quick):
 
 def test_many_share_one_gpu(quick):
     task = gpu_task("affine")
-    found = dict(JudgePool(4, quick).map([(task, candidate("good/triton_affine")) for _ in range(6)]))
-    assert all(v.status is Status.OK and v.timing for v in found.values()), [v.error for v in found.values()]
+    found = dict(
+        JudgePool(4, quick).map([(task, candidate("good/triton_affine")) for _ in range(6)])
+    )
+    assert all(v.status is Status.OK and v.timing for v in found.values()), [
+        v.error for v in found.values()
+    ]

@@ -26,7 +26,12 @@ def test_out_of_bounds_writes_show(start: str) -> None:
     for offset, size in zip(bands.offsets, SIZES, strict=True):
         block[offset : offset + size] = 0
     assert bands.broken(block) == []
-    for place, told in ((bands.offsets[0] - 1, 0), (bands.offsets[0] + 100, 0), (bands.offsets[2] + 4096, 2), (bands.size - 1, 3)):
+    for place, told in (
+        (bands.offsets[0] - 1, 0),
+        (bands.offsets[0] + 100, 0),
+        (bands.offsets[2] + 4096, 2),
+        (bands.size - 1, 3),
+    ):
         block[place] = 0
         assert bands.broken(block) == [told]
         bands.paint(block)
@@ -35,7 +40,12 @@ def test_out_of_bounds_writes_show(start: str) -> None:
 
 def test_a_guarded_tensor_looks_like_the_bare_one() -> None:
     guarded = Guarded(1 << 20)
-    for like in (torch.empty(3, 5, dtype=torch.bfloat16), torch.empty(4, 6).t(), torch.empty(7, dtype=torch.bool), torch.empty(())):
+    for like in (
+        torch.empty(3, 5, dtype=torch.bfloat16),
+        torch.empty(4, 6).t(),
+        torch.empty(7, dtype=torch.bool),
+        torch.empty(()),
+    ):
         twin = guarded.twin(like)
         assert (twin.shape, twin.stride(), twin.dtype) == (like.shape, like.stride(), like.dtype)
         twin.fill_(1)

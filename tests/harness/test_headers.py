@@ -26,9 +26,17 @@ FLAGS = ["-O3", "-march=native", "-fopenmp", "-shared", "-fPIC"]
 def compiled(folder: Path, environment: dict[str, str], flags: list[str]) -> tuple[bytes, bool]:
     """The library, and whether a precompiled form went into it."""
     (folder / "k.cpp").write_text(SOURCE)
-    done = subprocess.run(["g++", *flags, "-H", "k.cpp", "-o", "k.so"], cwd=folder, env={**os.environ, **environment},
-                          capture_output=True, text=True, check=True)
-    return (folder / "k.so").read_bytes(), any(line.startswith("!") for line in done.stderr.splitlines())
+    done = subprocess.run(
+        ["g++", *flags, "-H", "k.cpp", "-o", "k.so"],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return (folder / "k.so").read_bytes(), any(
+        line.startswith("!") for line in done.stderr.splitlines()
+    )
 
 
 def test_the_library_is_the_same_and_other_flags_do_without(dvk_home: Path, tmp_path: Path) -> None:
@@ -38,6 +46,14 @@ def test_the_library_is_the_same_and_other_flags_do_without(dvk_home: Path, tmp_
     assert not compiled(tmp_path, given, [*FLAGS, "-std=c++20"])[1]
 
 
-@pytest.mark.parametrize("text", ["", "import torch", '#include "mine.h"\n#include <cmath>', "#include <unistd.h>\n#include <cmath>"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "import torch",
+        '#include "mine.h"\n#include <cmath>',
+        "#include <unistd.h>\n#include <cmath>",
+    ],
+)
 def test_only_a_first_header_that_takes_long_to_read_is_wanted(text: str) -> None:
     assert headers.env(text) == {}

@@ -10,10 +10,12 @@ from dvk.harness.session.judge_session import JudgeSession
 from dvk.records import Candidate, Status, Task, Verdict
 from tests.harness import hostile
 
-CONFIG = Config.model_validate({
-    "limits": {"memory_bytes": 2 << 30, "num_processes": 100, "output_bytes": 8192},
-    "judge": {"candidate_s": 6, "search_s": 0.02, "num_seeds": 1},
-})
+CONFIG = Config.model_validate(
+    {
+        "limits": {"memory_bytes": 2 << 30, "num_processes": 100, "output_bytes": 8192},
+        "judge": {"candidate_s": 6, "search_s": 0.02, "num_seeds": 1},
+    }
+)
 REFERENCE = """
 import torch, torch.nn as nn
 class Model(nn.Module):
@@ -53,8 +55,15 @@ def problem(court: JudgeSession, name: str) -> str | None:
 
 
 HARMLESS = {
-    "requires_grad", "parameter", "thread_raises", "alarms", "closes_output", "dtype_lies", "detach_lies", "hides_heap",
-}  # fmt: skip
+    "requires_grad",
+    "parameter",
+    "thread_raises",
+    "alarms",
+    "closes_output",
+    "dtype_lies",
+    "detach_lies",
+    "hides_heap",
+}
 """May be right: what is returned is."""
 
 

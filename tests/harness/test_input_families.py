@@ -7,14 +7,26 @@ import torch
 
 from dvk.harness.checking.compare import same_bits
 from dvk.harness.checking.input_domains import Domain
-from dvk.harness.checking.input_families import ARGUED, FACTOR, FAMILIES, LARGEST_HALF, MOST_STRAYS, NONFINITE, STRAYS, derive, kind_of
+from dvk.harness.checking.input_families import (
+    ARGUED,
+    FACTOR,
+    FAMILIES,
+    LARGEST_HALF,
+    MOST_STRAYS,
+    NONFINITE,
+    STRAYS,
+    derive,
+    kind_of,
+)
 from dvk.harness.checking.rounding_noise import with_low_bits_cleared
 from tests.harness.problems import cases_of, made, model
 
 ANY = Domain()
 
 
-def derived(family: str, tensor: torch.Tensor, keep_sign: bool = False, seed: int = 3, domain: Domain = ANY) -> torch.Tensor:
+def derived(
+    family: str, tensor: torch.Tensor, keep_sign: bool = False, seed: int = 3, domain: Domain = ANY
+) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     return derive(family, tensor, kind_of(tensor, domain), generator, keep_sign)
 
@@ -34,8 +46,14 @@ POSITIVE = SIGNED.abs()
 def test_dtype_shape_strides_and_finiteness_stay(family: str, dtype: torch.dtype) -> None:
     native = SIGNED.to(dtype).t()
     made_ = derived(family, native)
-    assert (made_.dtype, made_.shape, made_.stride()) == (native.dtype, native.shape, native.stride())
-    assert bool(made_.isfinite().all()) is (family not in ("nan", "infinite")) and not torch.equal(made_, native)
+    assert (made_.dtype, made_.shape, made_.stride()) == (
+        native.dtype,
+        native.shape,
+        native.stride(),
+    )
+    assert bool(made_.isfinite().all()) is (family not in ("nan", "infinite")) and not torch.equal(
+        made_, native
+    )
     assert same_bits(made_, derived(family, native)), "equal seeds, equal values"
     if family not in ("large", "small"):
         assert not torch.equal(made_, derived(family, native, seed=4))
@@ -51,8 +69,12 @@ def test_strays_are_few_and_of_other_sizes() -> None:
     made_ = [derived(STRAYS, POSITIVE, seed=seed) for seed in range(40)]
     counts = [int((m != POSITIVE).sum()) for m in made_]
     assert 1 <= min(counts) and max(counts) <= MOST_STRAYS and len(set(counts)) > 2
-    assert any(float(m.min()) < 0 for m in made_) and max(float(m.max()) for m in made_) > 100 * float(POSITIVE.max())
-    assert all(float(derived(STRAYS, POSITIVE, keep_sign=True, seed=seed).min()) >= 0 for seed in range(40))
+    assert any(float(m.min()) < 0 for m in made_) and max(
+        float(m.max()) for m in made_
+    ) > 100 * float(POSITIVE.max())
+    assert all(
+        float(derived(STRAYS, POSITIVE, keep_sign=True, seed=seed).min()) >= 0 for seed in range(40)
+    )
 
 
 def test_rows_of_one_value_are_in_no_order() -> None:
@@ -70,7 +92,9 @@ def test_zero_mean_has_the_native_size() -> None:
 def test_integers_are_exact_in_every_format() -> None:
     assert set(derived("integers", SIGNED).unique().tolist()) == {-1, 0, 1}
     assert set(derived("integers", POSITIVE).unique().tolist()) == {0, 1}
-    assert torch.equal(with_low_bits_cleared(derived("integers", SIGNED), 2), derived("integers", SIGNED))
+    assert torch.equal(
+        with_low_bits_cleared(derived("integers", SIGNED), 2), derived("integers", SIGNED)
+    )
 
 
 def test_scales() -> None:
@@ -123,7 +147,9 @@ def test_structure_stays() -> None:
     symmetric = square + square.t()
     for family in DERIVED:
         assert same_bits(derived(family, symmetric), derived(family, symmetric).t()), family
-        assert same_bits(derived(family, square.triu()), derived(family, square.triu()).triu()), family
+        assert same_bits(derived(family, square.triu()), derived(family, square.triu()).triu()), (
+            family
+        )
 
 
 def test_demanding_operators_keep_inputs_in_their_domain() -> None:
@@ -133,9 +159,29 @@ def test_demanding_operators_keep_inputs_in_their_domain() -> None:
         within = derived(family, unit, domain=Domain(probabilities=True))
         assert 0 <= float(within.min()) and float(within.max()) <= 1, family
         assert derived(family, SIGNED * 100, domain=Domain(indices=True)) is not None
-        assert torch.equal(derived(family, SIGNED * 100, domain=Domain(indices=True)), SIGNED * 100), family
-    cases = cases_of(model("return F.binary_cross_entropy(x, y)", "[torch.rand(64, 30), torch.rand(64, 30)]", arguments="x, y"))
-    assert {case.key.family for case in made(cases)} == {"native", "integers", "strays", "small", "constant_rows"}
-    cases = cases_of(model("return self.e[x.long()]", "[torch.rand(64) * 99]", "self.e = nn.Parameter(torch.randn(100, 8))"))
+        assert torch.equal(
+            derived(family, SIGNED * 100, domain=Domain(indices=True)), SIGNED * 100
+        ), family
+    cases = cases_of(
+        model(
+            "return F.binary_cross_entropy(x, y)",
+            "[torch.rand(64, 30), torch.rand(64, 30)]",
+            arguments="x, y",
+        )
+    )
+    assert {case.key.family for case in made(cases)} == {
+        "native",
+        "integers",
+        "strays",
+        "small",
+        "constant_rows",
+    }
+    cases = cases_of(
+        model(
+            "return self.e[x.long()]",
+            "[torch.rand(64) * 99]",
+            "self.e = nn.Parameter(torch.randn(100, 8))",
+        )
+    )
     assert {case.key.family for case in made(cases)} == {"native", *ARGUED}, "in other places"
     assert set(cases.skipped) == {*DERIVED, "other mode"}

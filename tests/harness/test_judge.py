@@ -36,8 +36,18 @@ BAD = [
     ("affine", "bad/wrong_shape", "mismatch", "shape (1, 301) instead of (64, 301)"),
     ("affine", "bad/wrong_rank", "mismatch", "shape (1, 64, 301)"),
     ("affine", "bad/changes_input", "mismatch", "changes an input"),
-    ("affine", "bad/keeps_output", "mismatch", "output of an earlier call was overwritten by a later one: return new memory"),
-    ("affine", "bad/keeps_buffer", "mismatch", "output of an earlier call was overwritten by a later one: return new memory"),
+    (
+        "affine",
+        "bad/keeps_output",
+        "mismatch",
+        "output of an earlier call was overwritten by a later one: return new memory",
+    ),
+    (
+        "affine",
+        "bad/keeps_buffer",
+        "mismatch",
+        "output of an earlier call was overwritten by a later one: return new memory",
+    ),
     ("affine", "bad/one_nan", "mismatch", "at [63, 300]: nan"),
     ("affine", "bad/one_element", "mismatch", "worst at [21, 100]"),
     ("affine", "bad/returns_nothing", "mismatch", "NoneType"),
@@ -47,8 +57,16 @@ BAD = [
     ("affine", "bad/not_python", "rejected", "not Python"),
     ("affine", "bad/import_fails", "compile_error", "no_such_package"),
     ("affine", "bad/wrong_constructor", "launch_error", "width"),
-    pytest.param("affine", "bad/cpp_tail_left_out", "mismatch", "off by more than", marks=needs_compiler),
-    pytest.param("affine", "bad/cpp_does_not_compile", "compile_error", "CalledProcessError", marks=needs_compiler),
+    pytest.param(
+        "affine", "bad/cpp_tail_left_out", "mismatch", "off by more than", marks=needs_compiler
+    ),
+    pytest.param(
+        "affine",
+        "bad/cpp_does_not_compile",
+        "compile_error",
+        "CalledProcessError",
+        marks=needs_compiler,
+    ),
     ("running_statistics", "bad/statistics_forgotten", "mismatch", "buffer `norm.running_mean`"),
     ("dropout", "bad/dropout_left_out", "mismatch", "off by more than"),
     ("tree", "bad/tree_other_order", "mismatch", "best.0"),
@@ -85,11 +103,20 @@ IMPATIENT = QUICK.model_copy(update={"judge": QUICK.judge.model_copy(update={"ca
 def verdicts(reference: str, impatient: bool) -> dict[str, Verdict]:
     """Verdicts of all candidates of a reference in these lists, judged without timing by one judge session, as for users."""
     listed = [entry.values if hasattr(entry, "values") else entry for entry in (*GOOD, *BAD)]
-    names = [entry[1] for entry in listed if entry[0] == reference and (HAS_COMPILER or "cpp" not in entry[1])]
+    names = [
+        entry[1]
+        for entry in listed
+        if entry[0] == reference and (HAS_COMPILER or "cpp" not in entry[1])
+    ]
     if reference == "affine":
         names += [f"evil/{name}" for name in (*(name for name, _, _ in MISBEHAVING), *NUISANCES)]
     names = [name for name in names if name.startswith("evil/endless") == impatient]
-    found = judge(task(reference), [candidate(name) for name in names], tier="smoke", config=IMPATIENT if impatient else QUICK)
+    found = judge(
+        task(reference),
+        [candidate(name) for name in names],
+        tier="smoke",
+        config=IMPATIENT if impatient else QUICK,
+    )
     return dict(zip(names, found, strict=True))
 
 
@@ -100,7 +127,9 @@ def test_good_candidates_are_ok_at_three_shapes(reference, name):
     assert len({shape.split()[0] for shape in verdict.shapes}) >= 3
     assert verdict.num_checks >= 3 and verdict.timing is None
     assert (
-        verdict.worst_error is not None and verdict.tolerance is not None and verdict.worst_error <= verdict.tolerance
+        verdict.worst_error is not None
+        and verdict.tolerance is not None
+        and verdict.worst_error <= verdict.tolerance
     )
     assert verdict.precision == {"bfloat": "half"}.get(reference, "fp32")
 
@@ -108,9 +137,15 @@ def test_good_candidates_are_ok_at_three_shapes(reference, name):
 def test_other_strides_are_reported_and_refused_on_request():
     verdict = verdicts("tree", False)["good/tree_contiguous"]
     assert verdict.notes == ("`best.1` is contiguous where the reference's strides are (1, 40)",)
-    strict = QUICK.model_copy(update={"judge": QUICK.judge.model_copy(update={"exact_strides": True})})
-    (refused,) = judge(task("tree"), [candidate("good/tree_contiguous")], tier="smoke", config=strict)
-    assert refused.status is Status.MISMATCH and "strides (24, 1) instead of (1, 40)" in (refused.error or "")
+    strict = QUICK.model_copy(
+        update={"judge": QUICK.judge.model_copy(update={"exact_strides": True})}
+    )
+    (refused,) = judge(
+        task("tree"), [candidate("good/tree_contiguous")], tier="smoke", config=strict
+    )
+    assert refused.status is Status.MISMATCH and "strides (24, 1) instead of (1, 40)" in (
+        refused.error or ""
+    )
 
 
 @pytest.mark.parametrize(("reference", "name", "status", "text"), BAD)
@@ -150,7 +185,14 @@ def test_each_candidate_gets_a_fresh_process(quick):
         config=quick,
         on_verdict=lambda position, verdict: seen.append(position),
     )
-    assert [v.status.value for v in verdicts] == ["ok", "mismatch", "launch_error", "ok", "launch_error", "ok"]
+    assert [v.status.value for v in verdicts] == [
+        "ok",
+        "mismatch",
+        "launch_error",
+        "ok",
+        "launch_error",
+        "ok",
+    ]
     assert seen == list(range(6))
     timing = verdicts[0].timing
     assert timing is not None and timing.num_pairs >= 7 and timing.reference_ms > 0
@@ -163,7 +205,10 @@ def test_claim_checks_more_and_times_longer(quick):
     assert verdict.timing is not None and verdict.timing.num_pairs >= 7
     claim = verdict.timing.claim
     assert claim is not None and len(claim.processes) >= 5
-    assert {shape.split()[0] for shape in verdict.shapes} == {"native", *(v.name for v in task("affine").shape_variants)}
+    assert {shape.split()[0] for shape in verdict.shapes} == {
+        "native",
+        *(v.name for v in task("affine").shape_variants),
+    }
 
 
 def test_a_candidate_that_turns_wrong_while_it_is_timed(quick):
@@ -186,7 +231,15 @@ def test_deadline_leaves_candidates_out(quick):
         began = time.monotonic()
         assert court.judge(candidate("evil/endless"), "smoke", deadline=began + 1) is None
         assert time.monotonic() - began < quick.judge.candidate_s
-    assert judge(task("affine"), [candidate("good/torch_affine")], config=quick, deadline=time.monotonic()) == []
+    assert (
+        judge(
+            task("affine"),
+            [candidate("good/torch_affine")],
+            config=quick,
+            deadline=time.monotonic(),
+        )
+        == []
+    )
 
 
 def test_broken_reference_is_not_the_candidates_fault(quick):
@@ -197,24 +250,42 @@ def test_broken_reference_is_not_the_candidates_fault(quick):
 
 def test_a_profile_is_part_of_the_verdict_where_asked_for(quick):
     with JudgeSession(task("affine"), quick, JudgeSpec(profile=True)) as court:
-        right, wrong = (court.judge(candidate(name), tier="smoke") for name in ("good/torch_affine", "bad/one_element"))
+        right, wrong = (
+            court.judge(candidate(name), tier="smoke")
+            for name in ("good/torch_affine", "bad/one_element")
+        )
     assert right is not None and wrong is not None
     found = profile_of(right)
     assert found is not None and found.device == "cpu" and found.wall_ms > 0 and found.num_bytes
-    assert {"aten::mul_", "aten::add_"} <= {kernel.name for kernel in found.kernels} and found.coverage == 0
+    assert {"aten::mul_", "aten::add_"} <= {
+        kernel.name for kernel in found.kernels
+    } and found.coverage == 0
     assert wrong.profile is None and coverage(wrong) == 0
     assert coverage(right) in (None, 0.0), "the candidate's word does not count"
 
 
 def test_pool_judges_in_parallel_and_tells_which(quick):
     names = ["good/torch_affine", "bad/one_element", "evil/segfault", "bad/no_model_new"]
-    found = dict(JudgePool(2, quick).map([(task("affine"), candidate(n)) for n in names], JudgeSpec(tier="smoke")))
-    assert [found[i].status.value for i in range(4)] == ["ok", "mismatch", "launch_error", "rejected"]
+    found = dict(
+        JudgePool(2, quick).map(
+            [(task("affine"), candidate(n)) for n in names], JudgeSpec(tier="smoke")
+        )
+    )
+    assert [found[i].status.value for i in range(4)] == [
+        "ok",
+        "mismatch",
+        "launch_error",
+        "rejected",
+    ]
 
 
 @pytest.mark.parametrize(
     ("name", "status"),
-    [("good/triton_affine", "ok"), ("bad/triton_last_left_out", "mismatch"), ("bad/triton_does_not_compile", None)],
+    [
+        ("good/triton_affine", "ok"),
+        ("bad/triton_last_left_out", "mismatch"),
+        ("bad/triton_does_not_compile", None),
+    ],
 )
 def test_triton_without_a_gpu_is_checked_and_untimed(name, status, quick):
     pytest.importorskip("triton")
@@ -237,10 +308,19 @@ def test_a_returned_buffer_is_compared_before_it_is_put_back(quick):
         "def get_inputs():\n    return [torch.randn(64)]\n"
     )
     given = task("affine").model_copy(
-        update={"source": source.format(factor=0.1), "shape_variants": (), "num_shape_variants": 1, "input_specs": ()}
+        update={
+            "source": source.format(factor=0.1),
+            "shape_variants": (),
+            "num_shape_variants": 1,
+            "input_specs": (),
+        }
     )
-    same = Candidate(source=source.format(factor=0.1).replace("class Model", "class ModelNew"), backend="cpp")
-    other = Candidate(source=source.format(factor=0.2).replace("class Model", "class ModelNew"), backend="cpp")
+    same = Candidate(
+        source=source.format(factor=0.1).replace("class Model", "class ModelNew"), backend="cpp"
+    )
+    other = Candidate(
+        source=source.format(factor=0.2).replace("class Model", "class ModelNew"), backend="cpp"
+    )
     verdicts = judge(given, [same, other], tier="smoke", config=quick)
     assert [v.status for v in verdicts] == [Status.OK, Status.MISMATCH]
 
@@ -268,9 +348,16 @@ def get_inputs():
 """
 
 
-@pytest.mark.parametrize("text", [EMPTY, COUNTS], ids=["one output is empty", "a buffer outside of state_dict counts"])
+@pytest.mark.parametrize(
+    "text", [EMPTY, COUNTS], ids=["one output is empty", "a buffer outside of state_dict counts"]
+)
 def test_a_module_is_right_as_its_own_candidate(text, tmp_path, quick):
     path = tmp_path / "model.py"
     path.write_text(text.format(name="Model") + "def get_init_inputs():\n    return []\n")
-    (verdict,) = judge(tasks.load(str(path)), [Candidate(source=text.format(name="ModelNew"), backend="cpp")], tier="search", config=quick)
+    (verdict,) = judge(
+        tasks.load(str(path)),
+        [Candidate(source=text.format(name="ModelNew"), backend="cpp")],
+        tier="search",
+        config=quick,
+    )
     assert verdict.status is Status.OK, verdict.error

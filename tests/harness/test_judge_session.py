@@ -46,8 +46,12 @@ def test_referee_and_reference_serve_the_next_task() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("times", "status"), [(slowdown.LOOKS, Status.OK), (slowdown.LOOKS + 1, Status.CHEAT)])
-def test_who_slows_the_reference_does_it_in_every_process(monkeypatch: pytest.MonkeyPatch, times: int, status: Status) -> None:
+@pytest.mark.parametrize(
+    ("times", "status"), [(slowdown.LOOKS, Status.OK), (slowdown.LOOKS + 1, Status.CHEAT)]
+)
+def test_who_slows_the_reference_does_it_in_every_process(
+    monkeypatch: pytest.MonkeyPatch, times: int, status: Status
+) -> None:
     slowed = iter(["the reference is slow"] * times)
     monkeypatch.setattr(JudgeSession, "_slowed", lambda *_: next(slowed, None))
     with JudgeSession(task("affine"), QUICK) as court:
@@ -128,7 +132,11 @@ def played(court: JudgeSession, *answers: dict[str, Any]) -> ProcessFindings:
 
 def test_what_ends_a_fresh_player_was_the_candidate(court: JudgeSession) -> None:
     found = played(court, dict(GONE))
-    assert found.findings["status"] == "launch_error" and "(exit 0)" in found.findings["error"] and found.log == "log of exit 0"
+    assert (
+        found.findings["status"] == "launch_error"
+        and "(exit 0)" in found.findings["error"]
+        and found.log == "log of exit 0"
+    )
     assert "player" not in court._arms and len(court.started) == 1  # type: ignore[attr-defined]
 
 
@@ -139,22 +147,38 @@ def test_what_ends_a_player_that_served_before_may_have_been_another(court: Judg
     assert "(exit 2)" in played(court, dict(GONE), dict(GONE)).findings["error"]
 
 
-def test_a_plan_that_is_not_what_the_gpu_does_says_nothing_of_the_candidate(court: JudgeSession) -> None:
-    wrong = {"status": "launch_error", "error": f"{PlanMismatch.__name__}: aten.mul.Tensor returned other strides"}
-    assert PlanMismatch.__name__ in played(court, dict(wrong)).findings["error"], "asked for plans alone, that is what can be said"
+def test_a_plan_that_is_not_what_the_gpu_does_says_nothing_of_the_candidate(
+    court: JudgeSession,
+) -> None:
+    wrong = {
+        "status": "launch_error",
+        "error": f"{PlanMismatch.__name__}: aten.mul.Tensor returned other strides",
+    }
+    assert PlanMismatch.__name__ in played(court, dict(wrong)).findings["error"], (
+        "asked for plans alone, that is what can be said"
+    )
     court.spec = JudgeSpec(contract="auto")
     court._referee = Referee(dict(wrong))  # type: ignore[assignment]
-    assert court._replayed(candidate("good/triton_affine"), None) is None, "its own process may be right"
+    assert court._replayed(candidate("good/triton_affine"), None) is None, (
+        "its own process may be right"
+    )
 
 
-@pytest.mark.parametrize(("status", "kept"), [("ok", True), ("mismatch", True), ("launch_error", True), ("cheat", False)])
-def test_a_player_is_kept_unless_it_is_out_of_step(court: JudgeSession, status: str, kept: bool) -> None:
+@pytest.mark.parametrize(
+    ("status", "kept"), [("ok", True), ("mismatch", True), ("launch_error", True), ("cheat", False)]
+)
+def test_a_player_is_kept_unless_it_is_out_of_step(
+    court: JudgeSession, status: str, kept: bool
+) -> None:
     played(court, {"status": status})
     assert ("player" in court._arms) is kept
 
 
 def test_processes_stay_for_the_next_map_within_a_pool() -> None:
-    jobs = [(task("affine"), candidate("good/torch_affine")), (task("linear"), candidate("good/torch_linear"))]
+    jobs = [
+        (task("affine"), candidate("good/torch_affine")),
+        (task("linear"), candidate("good/torch_linear")),
+    ]
     with JudgePool(1, QUICK) as pool:
         first = dict(pool.map(jobs, JudgeSpec(tier="smoke")))
         ((court,),) = pool._idle.values()
@@ -168,10 +192,19 @@ def test_processes_stay_for_the_next_map_within_a_pool() -> None:
 
 
 @pytest.mark.parametrize(("sharers", "times"), [(2, 1), (2, 2), (2, 3), (1, 1)])
-def test_who_finds_the_memory_of_a_shared_gpu_taken_is_judged_again(sharers: int, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_finds_the_memory_of_a_shared_gpu_taken_is_judged_again(
+    sharers: int, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """At once, and when those at work may have ended; what others hold without need is asked back each time."""
-    taken = Verdict(status=Status.LAUNCH_ERROR, tier="search", stage="check", error="AcceleratorError: CUDA error: out of memory")
-    answers = [taken] * times + [Verdict(status=Status.MISMATCH, tier="search", stage="check", error="off by one")]
+    taken = Verdict(
+        status=Status.LAUNCH_ERROR,
+        tier="search",
+        stage="check",
+        error="AcceleratorError: CUDA error: out of memory",
+    )
+    answers = [taken] * times + [
+        Verdict(status=Status.MISMATCH, tier="search", stage="check", error="off by one")
+    ]
     monkeypatch.setattr(JudgeSession, "_judge", lambda *_: answers.pop(0))
     monkeypatch.setattr("dvk.harness.session.verdicts.CROWDED_S", (0.0, 0.01))
     asked = []
@@ -184,8 +217,14 @@ def test_who_finds_the_memory_of_a_shared_gpu_taken_is_judged_again(sharers: int
 
 
 def test_a_judge_death_under_full_memory_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = Verdict(status=Status.LAUNCH_ERROR, tier="search", stage="check", error="CUDA out of memory")
-    answers: list[Any] = [taken, RefereeDied("of a signal"), taken.model_copy(update={"error": "an illegal address"})]
+    taken = Verdict(
+        status=Status.LAUNCH_ERROR, tier="search", stage="check", error="CUDA out of memory"
+    )
+    answers: list[Any] = [
+        taken,
+        RefereeDied("of a signal"),
+        taken.model_copy(update={"error": "an illegal address"}),
+    ]
 
     def judge(*_: Any) -> Verdict:
         if isinstance(found := answers.pop(0), RefereeDied):
@@ -199,8 +238,12 @@ def test_a_judge_death_under_full_memory_is_not_counted(monkeypatch: pytest.Monk
     assert verdict is not None and verdict.error == "an illegal address"
 
 
-@pytest.mark.parametrize("broken", [None, "the reference ended its process: exit 1 before any candidate ran"])
-def test_a_judge_whose_last_words_are_of_full_memory_is_asked_again(broken: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "broken", [None, "the reference ended its process: exit 1 before any candidate ran"]
+)
+def test_a_judge_whose_last_words_are_of_full_memory_is_asked_again(
+    broken: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def judge(court: JudgeSession, *_: Any) -> Verdict:
         if deaths:
             court.broken = broken
@@ -219,12 +262,19 @@ def test_a_judge_whose_last_words_are_of_full_memory_is_asked_again(broken: str 
 
 def test_a_judge_that_dies_twice_leaves_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
     def judge(*_: Any) -> Verdict:
-        raise RefereeDied("exit 1", Death("exit 1", "CUDA out of memory\nTraceback\nAssertionError: no such order\n"))
+        raise RefereeDied(
+            "exit 1",
+            Death("exit 1", "CUDA out of memory\nTraceback\nAssertionError: no such order\n"),
+        )
 
     monkeypatch.setattr(JudgeSession, "_judge", judge)
     with JudgeSession(task("affine"), QUICK) as court:
         verdict = court.judge(candidate("good/torch_affine"))
-    assert verdict is not None and verdict.error is not None and verdict.error.endswith("exit 1 (AssertionError: no such order)")
+    assert (
+        verdict is not None
+        and verdict.error is not None
+        and verdict.error.endswith("exit 1 (AssertionError: no such order)")
+    )
 
 
 @pytest.mark.gpu
@@ -234,7 +284,9 @@ def test_memory_that_is_not_used_is_given_back() -> None:
     used, unused = (torch.empty(2 << 30, dtype=torch.uint8, device="cuda") for _ in range(2))
     del unused
     release_cached()
-    assert 2 << 30 <= torch.cuda.memory_reserved() < before + (3 << 30) and used.numel()  # what others left may go, too
+    assert (
+        2 << 30 <= torch.cuda.memory_reserved() < before + (3 << 30) and used.numel()
+    )  # what others left may go, too
 
 
 def test_a_process_that_used_too_much_of_the_machines_own_memory_was_not_crowded_out() -> None:
@@ -242,18 +294,28 @@ def test_a_process_that_used_too_much_of_the_machines_own_memory_was_not_crowded
     assert "out of memory" in said and not crowded(said)
 
 
-def test_a_player_that_finds_no_memory_is_not_the_candidates_doing(court: JudgeSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(court, "_add_arms", lambda names, _: court._left_out.update(dict.fromkeys(names, "CUDA out of memory.")))
+def test_a_player_that_finds_no_memory_is_not_the_candidates_doing(
+    court: JudgeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        court,
+        "_add_arms",
+        lambda names, _: court._left_out.update(dict.fromkeys(names, "CUDA out of memory.")),
+    )
     assert crowded(played(court).findings["error"])
 
 
-def test_judge_sessions_of_a_pool_that_keeps_them_share_with_all_of_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_judge_sessions_of_a_pool_that_keeps_them_share_with_all_of_its_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """dvk serve maps one candidate at a time, in as many threads."""
     made: list[Any] = []
 
     def open_court(task: Task, *_: Any, **__: Any) -> Any:
         passing = Verdict(status=Status.OK, tier="smoke", stage="done")
-        made.append(SimpleNamespace(task=task, broken=None, judge=lambda *_: passing, close=lambda: None))
+        made.append(
+            SimpleNamespace(task=task, broken=None, judge=lambda *_: passing, close=lambda: None)
+        )
         return made[-1]
 
     monkeypatch.setattr("dvk.harness.pool.open_session", open_court)
@@ -263,11 +325,16 @@ def test_judge_sessions_of_a_pool_that_keeps_them_share_with_all_of_its_workers(
     assert [court.sharers for court in made] == [4, 1]
 
 
-def test_a_seat_that_sees_one_gpu_of_many_shares_with_those_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seat_that_sees_one_gpu_of_many_shares_with_those_on_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(JudgeSession, "judge", lambda court, *_: (court.sharers, court.gpus))
     on_gpu = task("affine").model_copy(update={"device": "cuda"})
     given = SeatConfig(QUICK), on_gpu, candidate("good/torch_affine"), "smoke", ()
-    assert [Seat().judge(*given, seats, None) for seats in (3, 8 * PER_GPU)] == [(3, 1), (8 * PER_GPU, 8)]  # type: ignore[comparison-overlap]
+    assert [Seat().judge(*given, seats, None) for seats in (3, 8 * PER_GPU)] == [
+        (3, 1),
+        (8 * PER_GPU, 8),
+    ]  # type: ignore[comparison-overlap]
 
 
 def test_a_reference_that_found_it_taken_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,11 +354,15 @@ def test_a_reference_that_found_it_taken_is_tried_again(monkeypatch: pytest.Monk
 
 def test_what_replays_a_graph_itself_is_timed_from_end_to_end() -> None:
     """A plan leaves out the host's time, for which it is there."""
-    with JudgeSession(task("affine").model_copy(update={"device": "cuda"}), QUICK, JudgeSpec(contract="auto")) as court:
+    with JudgeSession(
+        task("affine").model_copy(update={"device": "cuda"}), QUICK, JudgeSpec(contract="auto")
+    ) as court:
         plain = candidate("good/triton_affine")
         court._recorded = {}  # as of an open task
         assert court._plannable(plain)
-        assert not court._plannable(plain.model_copy(update={"source": f"{plain.source}\n# torch.cuda.CUDAGraph()"}))
+        assert not court._plannable(
+            plain.model_copy(update={"source": f"{plain.source}\n# torch.cuda.CUDAGraph()"})
+        )
 
 
 def test_with_baselines_host_time_counts() -> None:

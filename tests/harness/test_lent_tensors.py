@@ -26,7 +26,12 @@ def test_a_copy_keeps_strides_and_values(name: str) -> None:
 
 
 SPECTRUM = torch.complex(X, X + 1)
-BITS = {"plain": X, "conj": SPECTRUM.conj(), "neg": SPECTRUM.conj().imag, "both": torch._neg_view(SPECTRUM.t().conj())}
+BITS = {
+    "plain": X,
+    "conj": SPECTRUM.conj(),
+    "neg": SPECTRUM.conj().imag,
+    "both": torch._neg_view(SPECTRUM.t().conj()),
+}
 
 
 @pytest.mark.parametrize("name", BITS)
@@ -34,7 +39,9 @@ def test_memory_and_layout_give_the_values(name: str) -> None:
     tensor = BITS[name]
     memory = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
     flat(memory).copy_(flat(memory_of(tensor)))
-    assert torch.equal(values_of(memory, layout_of(tensor)), tensor) and (name == "plain") == torch.equal(memory, tensor)
+    assert torch.equal(values_of(memory, layout_of(tensor)), tensor) and (
+        name == "plain"
+    ) == torch.equal(memory, tensor)
 
 
 @pytest.mark.gpu

@@ -16,7 +16,9 @@ from dvk.harness.supervision import elf
 from dvk.sandbox import Death, Message, SandboxSession
 from tests.harness.conftest import QUICK
 
-pytestmark = pytest.mark.skipif(platform.machine() not in disable_ops.TRAP, reason="no trap is known for this machine")
+pytestmark = pytest.mark.skipif(
+    platform.machine() not in disable_ops.TRAP, reason="no trap is known for this machine"
+)
 TARGET = "tests.harness.disable_ops_child:serve"
 
 
@@ -27,9 +29,15 @@ def library(path: Path, *, kernels: bool, seed: int) -> Path:
     parts = [f'.section .text\\n .incbin \\"{path.parent}/code\\"\\n']
     if kernels:
         parts.append('.section .nv_fatbin,\\"a\\"\\n .quad 1\\n .section .text\\n')
-    source = "".join(f'asm("{part}");\n' for part in parts) + f'extern "C" int number() {{ return {seed}; }}\n'
+    source = (
+        "".join(f'asm("{part}");\n' for part in parts)
+        + f'extern "C" int number() {{ return {seed}; }}\n'
+    )
     (path.parent / "source.cpp").write_text(source)
-    subprocess.run(["g++", "-shared", "-fPIC", "-x", "c++", str(path.parent / "source.cpp"), "-o", str(path)], check=True)
+    subprocess.run(
+        ["g++", "-shared", "-fPIC", "-x", "c++", str(path.parent / "source.cpp"), "-o", str(path)],
+        check=True,
+    )
     return path
 
 
@@ -63,11 +71,18 @@ def test_libraries_of_kernels_go_and_others_stay(tmp_path: Path) -> None:
             everything = (foreign, plain, own, everybodys, copy)
             assert all(isinstance(number(session, path), Message) for path in everything)
             taken = libraries.disable_libraries(session.pid, str(home))
-            assert {span.path for span in taken if span.path.startswith(str(tmp_path))} == {str(foreign), str(copy)}
+            assert {span.path for span in taken if span.path.startswith(str(tmp_path))} == {
+                str(foreign),
+                str(copy),
+            }
             assert libraries.disable_libraries(session.pid, str(home), taken) == taken
-            assert all(isinstance(number(session, path), Message) for path in (plain, own, everybodys))
+            assert all(
+                isinstance(number(session, path), Message) for path in (plain, own, everybodys)
+            )
             session.send({"call": "softmax"})
-            assert isinstance(session.receive(30), Message), "PyTorch's operators are another matter, and tensors are made and freed"
+            assert isinstance(session.receive(30), Message), (
+                "PyTorch's operators are another matter, and tensors are made and freed"
+            )
             death = number(session, mapped)
             assert isinstance(death, Death) and death.reason == "signal SIGTRAP"
 

@@ -18,11 +18,24 @@ GIB = 1 << 30
 
 def task(name: str, *shape: int, dtype: str = "float32", device: str = "cuda") -> Task:
     spec = TensorSpec(name="x", dtype=dtype, shape=shape, strides=(1,) * len(shape))
-    return Task(id=name, name=name, source="", entry="f", kind="function", device=device, inputs=(spec,), outputs=())
+    return Task(
+        id=name,
+        name=name,
+        source="",
+        entry="f",
+        kind="function",
+        device=device,
+        inputs=(spec,),
+        outputs=(),
+    )
 
 
 def jobs(*tasks: Task, each: int = 3) -> list[Job]:
-    return [(one, Candidate(source=f"{one.id} {n}", backend="triton", proposer="")) for one in tasks for n in range(each)]
+    return [
+        (one, Candidate(source=f"{one.id} {n}", backend="triton", proposer=""))
+        for one in tasks
+        for n in range(each)
+    ]
 
 
 @pytest.fixture
@@ -38,12 +51,20 @@ def test_what_a_task_takes_is_several_times_its_tensors() -> None:
     assert extra_bytes(task("a", 1024, 1024)) == 0
     assert extra_bytes(task("a", 16, 4, 2048, 2048)) == 8 * GIB - PLAIN_BYTES
     assert extra_bytes(task("a", 16, 4, 2048, 2048, dtype="bfloat16")) == 4 * GIB - PLAIN_BYTES
-    assert extra_bytes(task("a", 16, 4, 2048, 2048, dtype="bool")) == 0 == extra_bytes(task("a", 16, 4, 2048, 2048, device="cpu"))
+    assert (
+        extra_bytes(task("a", 16, 4, 2048, 2048, dtype="bool"))
+        == 0
+        == extra_bytes(task("a", 16, 4, 2048, 2048, device="cpu"))
+    )
 
 
 def test_as_many_as_there_is_memory_for_and_one_in_any_case(spare: SpareMemory) -> None:
     left = 60 * GIB - 4 * WORKER_BYTES
-    assert spare.granted("0", left // 2) and spare.granted("0", left // 2) and not spare.granted("0", 1)
+    assert (
+        spare.granted("0", left // 2)
+        and spare.granted("0", left // 2)
+        and not spare.granted("0", 1)
+    )
     assert spare.granted("0", 0) and spare.granted("1", 2 * left) and not spare.granted("1", 1)
     with spare.changed:
         spare.give_back("0", left // 2)
@@ -51,7 +72,11 @@ def test_as_many_as_there_is_memory_for_and_one_in_any_case(spare: SpareMemory) 
 
 
 def test_workers_take_what_there_is_memory_for(spare: SpareMemory) -> None:
-    huge, large, small = task("huge", 64, 4, 2048, 2048), task("large", 24, 4, 2048, 2048), task("small", 8)
+    huge, large, small = (
+        task("huge", 64, 4, 2048, 2048),
+        task("large", 24, 4, 2048, 2048),
+        task("small", 8),
+    )
     desk = _Desk(jobs(huge, large, small), spare)
     hands = [_Hand("0") for _ in range(4)]
     took = [found[1][0].id for hand in hands if (found := desk.take(hand)) is not None]
@@ -61,7 +86,9 @@ def test_workers_take_what_there_is_memory_for(spare: SpareMemory) -> None:
 
 
 @pytest.mark.parametrize("free", [0, 8, 80])
-def test_everything_is_taken_once_and_never_too_much_at_a_time(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+def test_everything_is_taken_once_and_never_too_much_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, free: int
+) -> None:
     monkeypatch.setattr(machine, "gpu_free_bytes", lambda: (free * GIB,))
     spare = SpareMemory(8)
     spare.look()

@@ -18,7 +18,21 @@ def made(size: int = 256) -> tuple[torch.Tensor, torch.Tensor, ExpectedLeaf]:
     a[::37, 5], b[7, ::41] = 200.0, -150.0
     truth = (a.double() @ b.double()).float()
     scale, rms, finite = compare.scales(truth)
-    return a, b, ExpectedLeaf("output", truth, None, scale, rms, Errors(5e-6, 3e-5), Errors(2e-7, 2e-6), Errors(2e-4, 3e-3), finite=finite)
+    return (
+        a,
+        b,
+        ExpectedLeaf(
+            "output",
+            truth,
+            None,
+            scale,
+            rms,
+            Errors(5e-6, 3e-5),
+            Errors(2e-7, 2e-6),
+            Errors(2e-4, 3e-3),
+            finite=finite,
+        ),
+    )
 
 
 def strassen(a: torch.Tensor, b: torch.Tensor, levels: int) -> torch.Tensor:
@@ -26,10 +40,19 @@ def strassen(a: torch.Tensor, b: torch.Tensor, levels: int) -> torch.Tensor:
         return a @ b
     a11, a12, a21, a22 = (part for rows in a.chunk(2) for part in rows.chunk(2, 1))
     b11, b12, b21, b22 = (part for rows in b.chunk(2) for part in rows.chunk(2, 1))
-    pairs = [(a11 + a22, b11 + b22), (a21 + a22, b11), (a11, b12 - b22), (a22, b21 - b11), (a11 + a12, b22), (a21 - a11, b11 + b12),
-             (a12 - a22, b21 + b22)]
+    pairs = [
+        (a11 + a22, b11 + b22),
+        (a21 + a22, b11),
+        (a11, b12 - b22),
+        (a22, b21 - b11),
+        (a11 + a12, b22),
+        (a21 - a11, b11 + b12),
+        (a12 - a22, b21 + b22),
+    ]
     m1, m2, m3, m4, m5, m6, m7 = (strassen(x, y, levels - 1) for x, y in pairs)
-    return torch.cat([torch.cat([m1 + m4 - m5 + m7, m3 + m5], 1), torch.cat([m2 + m4, m1 - m2 + m3 + m6], 1)])
+    return torch.cat(
+        [torch.cat([m1 + m4 - m5 + m7, m3 + m5], 1), torch.cat([m2 + m4, m1 - m2 + m3 + m6], 1)]
+    )
 
 
 def test_strassens_product_is_at_the_edge() -> None:

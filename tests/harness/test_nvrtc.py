@@ -12,7 +12,9 @@ from dvk.errors import MachineError
 from dvk.harness.toolchain import nvrtc
 from dvk.harness.toolchain.nvrtc import CompileError, compile_cuda
 
-pytestmark = pytest.mark.skipif(cuda_toolkit.nvrtc() is None, reason="pip install nvidia-cuda-nvrtc")
+pytestmark = pytest.mark.skipif(
+    cuda_toolkit.nvrtc() is None, reason="pip install nvidia-cuda-nvrtc"
+)
 
 SOURCE = """
 extern "C" __global__ void scale(const float* x, float* y) { y[threadIdx.x] = 2.0f * x[threadIdx.x]; }
@@ -30,10 +32,21 @@ def test_one_text_for_several_architectures(tmp_path: Path) -> None:
     assert list(made) == ["sm_80", "sm_90", "sm_90a", "compute_90"]
     for arch in ("sm_80", "sm_90", "sm_90a"):
         module = made[arch]
-        assert module.arch == arch and module.image.startswith(b"\x7fELF") and not module.cached and module.seconds > 0
+        assert (
+            module.arch == arch
+            and module.image.startswith(b"\x7fELF")
+            and not module.cached
+            and module.seconds > 0
+        )
         assert set(module.kernels) == {"scale", "turn"}
-        assert module.kernels["turn"]["shared_bytes"] >= 1024 and module.kernels["scale"]["shared_bytes"] == 0
-        assert 4 <= module.kernels["scale"]["registers"] <= 64 and module.kernels["scale"]["spill_bytes"] == 0
+        assert (
+            module.kernels["turn"]["shared_bytes"] >= 1024
+            and module.kernels["scale"]["shared_bytes"] == 0
+        )
+        assert (
+            4 <= module.kernels["scale"]["registers"] <= 64
+            and module.kernels["scale"]["spill_bytes"] == 0
+        )
     assert made["sm_80"].image != made["sm_90"].image
     ptx = made["compute_90"]
     assert b".target sm_90" in ptx.image and b".entry scale" in ptx.image and ptx.kernels == {}
@@ -60,7 +73,10 @@ def test_errors_are_reported_with_their_line(tmp_path: Path) -> None:
     with pytest.raises(CompileError) as caught:
         compile_cuda(text, ("sm_90",), folder=tmp_path, name="mine.cu")
     said = str(caught.value)
-    assert said.startswith('mine.cu(2): error: identifier "missing" is undefined') and "missing[threadIdx.x]" in said
+    assert (
+        said.startswith('mine.cu(2): error: identifier "missing" is undefined')
+        and "missing[threadIdx.x]" in said
+    )
     assert len(said) <= len(caught.value.log) and not list(tmp_path.rglob("*"))
     with pytest.raises(CompileError, match="too much shared data"):
         compile_cuda(SOURCE.replace("s[256]", "s[65536]"), ("sm_90",), folder=tmp_path)
@@ -72,8 +88,14 @@ def test_errors_are_reported_with_their_line(tmp_path: Path) -> None:
 def test_the_second_build_is_cached_and_a_damaged_entry_is_rebuilt(tmp_path: Path) -> None:
     first = compile_cuda(SOURCE, ("sm_90",), folder=tmp_path)["sm_90"]
     again = compile_cuda(SOURCE, ("sm_90",), folder=tmp_path)["sm_90"]
-    assert again.cached and again.seconds == 0 and (again.image, again.kernels) == (first.image, first.kernels)
-    assert not compile_cuda(SOURCE, ("sm_90",), options=("--fmad=false",), folder=tmp_path)["sm_90"].cached
+    assert (
+        again.cached
+        and again.seconds == 0
+        and (again.image, again.kernels) == (first.image, first.kernels)
+    )
+    assert not compile_cuda(SOURCE, ("sm_90",), options=("--fmad=false",), folder=tmp_path)[
+        "sm_90"
+    ].cached
     assert not compile_cuda(SOURCE + "\n", ("sm_90",), folder=tmp_path)["sm_90"].cached
     files = [p for p in tmp_path.rglob("*") if p.is_file()]
     assert len(files) == 3
@@ -125,7 +147,9 @@ def test_many_threads_may_ask_at_once(tmp_path: Path) -> None:
     assert len([p for p in tmp_path.rglob("*") if p.is_file()]) == 6
 
 
-def test_a_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_library_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(cuda_toolkit, "_nvrtc_libraries", lambda major: iter(()))
     assert cuda_toolkit.nvrtc() is None
     with pytest.raises(MachineError) as caught:

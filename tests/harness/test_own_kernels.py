@@ -35,7 +35,9 @@ def planned(*operators: str) -> None:
 
 def test_a_plan_of_kernels_copies_and_views_is_its_own() -> None:
     planned()
-    planned("aten.empty_like.default", "aten.view.default", "aten.clone.default", "aten.copy_.default")
+    planned(
+        "aten.empty_like.default", "aten.view.default", "aten.clone.default", "aten.copy_.default"
+    )
 
 
 @pytest.mark.parametrize("name", ["aten.mm.default", "aten.mul.Tensor", "aten.relu_.default"])
@@ -50,7 +52,10 @@ def test_who_computes_by_himself_only_when_looked_at_is_refused() -> None:
     watched = kernel.replace("class ModelNew", "class Own")
     source = watched + UNWATCHED.replace("own(x)", "Own()(x)")
     honest, unwatched = judge(
-        task("affine"), [Candidate(source=s, backend="cpp") for s in (kernel, source)], config=QUICK, require_kernels=True
+        task("affine"),
+        [Candidate(source=s, backend="cpp") for s in (kernel, source)],
+        config=QUICK,
+        require_kernels=True,
     )
     assert honest.status is Status.OK, honest.error
     assert unwatched.status is Status.REJECTED and unwatched.stage == "time", unwatched.error

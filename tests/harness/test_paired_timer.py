@@ -21,8 +21,21 @@ SOURCE = model("return 2 * x", "[torch.randn(8)]")
 class Runner:
     """A runner that computes 2x here; its calls take as long as it is told."""
 
-    def __init__(self, bench: PairedTimer, name: str, times_ms: Iterator[float], calls: list[str], spoils: bool = False):
-        self.bench, self.name, self.times_ms, self.calls, self.spoils = bench, name, times_ms, calls, spoils
+    def __init__(
+        self,
+        bench: PairedTimer,
+        name: str,
+        times_ms: Iterator[float],
+        calls: list[str],
+        spoils: bool = False,
+    ):
+        self.bench, self.name, self.times_ms, self.calls, self.spoils = (
+            bench,
+            name,
+            times_ms,
+            calls,
+            spoils,
+        )
         self.trusted, self.returned, self.told, self.footprint = False, [], None, []
         self.left: list[torch.Tensor] = []
         self.entered = 0
@@ -36,7 +49,9 @@ class Runner:
     def overwritten(self) -> list[int]:
         return []
 
-    def time_call(self, seed: int, take: bool, lay: Callable[[], None], *_: Any) -> tuple[TimedCall, list[torch.Tensor]]:
+    def time_call(
+        self, seed: int, take: bool, lay: Callable[[], None], *_: Any
+    ) -> tuple[TimedCall, list[torch.Tensor]]:
         self.calls.append(self.name)
         lay()
         (x,) = self.bench.board.tensors
@@ -58,20 +73,31 @@ def bench(cases: Cases) -> Iterator[PairedTimer]:
     made.close()
 
 
-def runners(bench: PairedTimer, **times_ms: Sequence[float] | float) -> tuple[dict[str, Any], list[str]]:
+def runners(
+    bench: PairedTimer, **times_ms: Sequence[float] | float
+) -> tuple[dict[str, Any], list[str]]:
     calls: list[str] = []
-    made = {name: Runner(bench, name, repeat(ms) if isinstance(ms, float) else iter(ms), calls) for name, ms in times_ms.items()}
+    made = {
+        name: Runner(bench, name, repeat(ms) if isinstance(ms, float) else iter(ms), calls)
+        for name, ms in times_ms.items()
+    }
     return made, calls
 
 
 def test_warm_rounds_are_not_counted(bench: PairedTimer) -> None:
-    made, _ = runners(bench, reference=[100.0] * WARM_ROUNDS + [float(n) for n in range(10)], candidate=0.5)
+    made, _ = runners(
+        bench, reference=[100.0] * WARM_ROUNDS + [float(n) for n in range(10)], candidate=0.5
+    )
     samples = bench.measure(made, rounds=10, limit_s=60, on_output=None)
-    assert samples.ms["reference"] == [1e-6, *(float(n) for n in range(1, 10))], "and no time is 0, for ratios are taken"
+    assert samples.ms["reference"] == [1e-6, *(float(n) for n in range(1, 10))], (
+        "and no time is 0, for ratios are taken"
+    )
     assert samples.ms["candidate"] == [0.5] * 10 and samples.gaps_ms["candidate"] == [0.25] * 10
 
 
-def test_each_round_calls_each_arm_and_the_next_one_in_the_opposite_order(bench: PairedTimer) -> None:
+def test_each_round_calls_each_arm_and_the_next_one_in_the_opposite_order(
+    bench: PairedTimer,
+) -> None:
     made, calls = runners(bench, reference=1.0, compile=1.0, candidate=1.0)
     bench.measure(made, rounds=10, limit_s=60, on_output=None)
     rounds = [calls[first : first + 3] for first in range(0, len(calls), 3)]
@@ -81,14 +107,23 @@ def test_each_round_calls_each_arm_and_the_next_one_in_the_opposite_order(bench:
 
 def test_the_time_ends_it_once_there_are_enough_rounds(bench: PairedTimer) -> None:
     made, _ = runners(bench, reference=1.0, candidate=1.0)
-    assert len(bench.measure(made, rounds=100, limit_s=0.0, on_output=None).ms["reference"]) == MIN_ROUNDS
+    assert (
+        len(bench.measure(made, rounds=100, limit_s=0.0, on_output=None).ms["reference"])
+        == MIN_ROUNDS
+    )
 
 
 def test_a_settled_ratio_ends_it_and_a_scattered_one_does_not(bench: PairedTimer) -> None:
     made, _ = runners(bench, reference=3.0, candidate=1.5)
-    assert len(bench.measure(made, rounds=40, limit_s=60, on_output=None, early=True).ms["reference"]) == MIN_ROUNDS
+    assert (
+        len(bench.measure(made, rounds=40, limit_s=60, on_output=None, early=True).ms["reference"])
+        == MIN_ROUNDS
+    )
     made, _ = runners(bench, reference=3.0, candidate=[1.0, 2.0, 4.0] * 20)
-    assert len(bench.measure(made, rounds=40, limit_s=60, on_output=None, early=True).ms["reference"]) == 40
+    assert (
+        len(bench.measure(made, rounds=40, limit_s=60, on_output=None, early=True).ms["reference"])
+        == 40
+    )
 
 
 def test_every_output_of_the_candidate_is_handed_on_with_its_inputs(bench: PairedTimer) -> None:
@@ -101,10 +136,14 @@ def test_every_output_of_the_candidate_is_handed_on_with_its_inputs(bench: Paire
 
     bench._bounded = lambda *_: None  # type: ignore[method-assign]  # memory is another test's
     bench.measure(made, rounds=8, limit_s=60, on_output=look)
-    assert len(seen) == WARM_ROUNDS + 8 and not any(torch.equal(a, b) for a, b in zip(seen, seen[1:])), "fresh values each time"
+    assert len(seen) == WARM_ROUNDS + 8 and not any(
+        torch.equal(a, b) for a, b in zip(seen, seen[1:])
+    ), "fresh values each time"
 
 
-def test_who_changes_an_input_in_a_timed_call_is_refused_and_all_are_let_go(bench: PairedTimer) -> None:
+def test_who_changes_an_input_in_a_timed_call_is_refused_and_all_are_let_go(
+    bench: PairedTimer,
+) -> None:
     made, _ = runners(bench, reference=1.0, candidate=1.0)
     made["candidate"].spoils = True
     with pytest.raises(InputChanged, match="input tensor 0"):
@@ -112,7 +151,9 @@ def test_who_changes_an_input_in_a_timed_call_is_refused_and_all_are_let_go(benc
     assert [one.entered for one in made.values()] == [0, 0]
 
 
-def test_the_reference_alone_is_its_median_and_says_how_many_rounds_time_allows(bench: PairedTimer) -> None:
+def test_the_reference_alone_is_its_median_and_says_how_many_rounds_time_allows(
+    bench: PairedTimer,
+) -> None:
     made, _ = runners(bench, reference=[50.0, 50.0, 1.0, 9.0, 2.0, 8.0, 3.0, 7.0, 4.0, 4.0])
     assert bench.alone(made["reference"]) == 4.0
     bench._alone_ms, bench._overhead_ms = 4.0, 21.0

@@ -17,13 +17,19 @@ HOME = "/tmp/dvk-abc"
 @pytest.mark.parametrize(
     ("path", "owner"),
     [
-        (f"{HOME}/tmp1/k.so", "own"), ("/memfd:code (deleted)", "own"), ("", "own"),
-        ("/site-packages/torch/lib/libtorch_cpu.so", "library"), ("/site-packages/numpy/_core/_multiarray_umath.so", "library"),
-        ("/site-packages/torch/lib/libtorch_python.so", "python"), ("/lib/python3.11/lib-dynload/_ctypes.cpython-311.so", "python"),
-        ("/usr/lib/libpython3.11.so.1.0", "python"), ("/usr/lib/libgomp.so.1", "other"), ("/usr/lib/libc.so.6", "other"),
+        (f"{HOME}/tmp1/k.so", "own"),
+        ("/memfd:code (deleted)", "own"),
+        ("", "own"),
+        ("/site-packages/torch/lib/libtorch_cpu.so", "library"),
+        ("/site-packages/numpy/_core/_multiarray_umath.so", "library"),
+        ("/site-packages/torch/lib/libtorch_python.so", "python"),
+        ("/lib/python3.11/lib-dynload/_ctypes.cpython-311.so", "python"),
+        ("/usr/lib/libpython3.11.so.1.0", "python"),
+        ("/usr/lib/libgomp.so.1", "other"),
+        ("/usr/lib/libc.so.6", "other"),
         ("[vdso]", "other"),
     ],
-)  # fmt: skip
+)
 def test_the_file_tells_whose_code_it_is(path: str, owner: str) -> None:
     assert pc_sampling._owner(path, HOME) == owner
 
@@ -32,13 +38,18 @@ def test_waiting_for_a_thread_is_distinguished_from_reading() -> None:
     if syscalls.number("futex") is None:
         pytest.skip("no numbers of system calls for this machine")
     (read, write), over = os.pipe(), threading.Event()
-    threads = {"waits": threading.Thread(target=over.wait), "reads": threading.Thread(target=os.read, args=(read, 1))}
+    threads = {
+        "waits": threading.Thread(target=over.wait),
+        "reads": threading.Thread(target=os.read, args=(read, 1)),
+    }
     for thread in threads.values():
         thread.start()
     deadline = time.monotonic() + 10
     found = {}
     while time.monotonic() < deadline and found != {"waits": True, "reads": False}:
-        found = {name: pc_sampling._waits(thread.native_id or 0) for name, thread in threads.items()}
+        found = {
+            name: pc_sampling._waits(thread.native_id or 0) for name, thread in threads.items()
+        }
     os.write(write, b"x")
     over.set()
     for thread in threads.values():

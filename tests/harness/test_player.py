@@ -60,13 +60,23 @@ class Desk:
 
     def build(self, name: str, rows: int = 4) -> dict[str, Any]:
         affine = task("affine").model_dump(mode="json")
-        return self.ask("build", task=affine, role="player", source="", inputs=offer(name, rows), on_device=False, training=False)
+        return self.ask(
+            "build",
+            task=affine,
+            role="player",
+            source="",
+            inputs=offer(name, rows),
+            on_device=False,
+            training=False,
+        )
 
 
 @pytest.fixture
 def desk(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(players, "Board", Lent)
-    monkeypatch.setattr(players.Player, "_map_control", lambda self: setattr(self, "control", [0] * 512))
+    monkeypatch.setattr(
+        players.Player, "_map_control", lambda self: setattr(self, "control", [0] * 512)
+    )
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *a: None)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda *a: 0)
     Lent.mapped = {}
@@ -93,28 +103,42 @@ def test_another_task_gives_back_what_was_lent_for_the_last(desk: Desk) -> None:
     desk.player._reference = lambda: None
     assert desk.build("other native", 6) == {"built": True}
     assert Lent.mapped == {"native": 0, "batch+3": 0, "other native": 1}
-    assert desk.player._reference is None and desk.player.args[0].shape == (6, 8) and desk.player.variant == "native"
+    assert (
+        desk.player._reference is None
+        and desk.player.args[0].shape == (6, 8)
+        and desk.player.variant == "native"
+    )
 
 
 def test_a_plan_begins_on_the_native_inputs_wherever_the_last_one_failed(desk: Desk) -> None:
     desk.build("native")
     desk.ask("inputs", variant="batch+3", **offer("batch+3", 7))
     said = desk.ask("plan", plan={"version": 0})
-    assert said["failed"]["status"] == "launch_error" and "cannot be replayed" in said["failed"]["error"]
+    assert (
+        said["failed"]["status"] == "launch_error"
+        and "cannot be replayed" in said["failed"]["error"]
+    )
     assert desk.player.variant == "native" and desk.player.args[0].shape == (4, 8)
-    assert desk.ask("inputs", variant="native", **offer("native")) == {"inputs": True}, "a bad plan is no reason to end"
+    assert desk.ask("inputs", variant="native", **offer("native")) == {"inputs": True}, (
+        "a bad plan is no reason to end"
+    )
 
 
 def test_errors_in_timed_calls_are_reported(desk: Desk) -> None:
     desk.build("native")
-    desk.player._reference, desk.player._candidate = _raise("an illegal memory access"), GraphedCall(None, [], [], [])  # type: ignore[arg-type]
+    desk.player._reference, desk.player._candidate = (
+        _raise("an illegal memory access"),
+        GraphedCall(None, [], [], []),
+    )  # type: ignore[arg-type]
     desk.link.send({"do": "rounds", "sync": True, "buffers": []})
     assert desk.link.wait() == b"e"
     assert desk.link.receive()["failed"]["status"] == "launch_error"
     assert desk.ask("inputs", variant="native", **offer("native")) == {"inputs": True}
 
 
-def test_with_a_broken_context_it_says_so_and_ends(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_a_broken_context_it_says_so_and_ends(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     desk.build("native")
     monkeypatch.setattr(torch.cuda, "synchronize", _raise("an illegal memory access"))
     assert desk.ask("call", seed=1)["failed"]["status"] == "launch_error"
@@ -129,7 +153,10 @@ def test_after_an_out_of_bounds_write_all_tensors_are_unknown(desk: Desk) -> Non
     made.load({"weight": torch.ones(64)})
     desk.player.replays = {"native": made}
     said = desk.ask("call", seed=1)
-    assert said["failed"]["status"] == "launch_error" and "outside its tensors" in said["failed"]["error"]
+    assert (
+        said["failed"]["status"] == "launch_error"
+        and "outside its tensors" in said["failed"]["error"]
+    )
     desk.thread.join(10)
     assert not desk.thread.is_alive(), "another takes its place"
 

@@ -28,7 +28,9 @@ def test_closing_waits_once_however_many_judge(monkeypatch: pytest.MonkeyPatch) 
     docket = JudgeQueue[int](6, QUICK)
     good = candidate("good/cpp_affine")
     for number in range(6):
-        docket.submit(number, court.task, good.model_copy(update={"source": f"{good.source}\n# {number}\n"}))
+        docket.submit(
+            number, court.task, good.model_copy(update={"source": f"{good.source}\n# {number}\n"})
+        )
     for _ in range(6):
         assert begun.acquire(timeout=5.0)
     began = time.monotonic()
@@ -37,9 +39,17 @@ def test_closing_waits_once_however_many_judge(monkeypatch: pytest.MonkeyPatch) 
     over.set()
 
 
-def test_waiting_judge_sessions_release_memory_and_judge_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_judge_sessions_release_memory_and_judge_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     closed = []
-    monkeypatch.setattr(JudgeSession, "judge", lambda *_: Verdict(status=Status.MISMATCH, tier="search", stage="check", error="off by one"))
+    monkeypatch.setattr(
+        JudgeSession,
+        "judge",
+        lambda *_: Verdict(
+            status=Status.MISMATCH, tier="search", stage="check", error="off by one"
+        ),
+    )
     monkeypatch.setattr(JudgeSession, "close", lambda court: closed.append(court))
     about, good = task("affine"), candidate("good/cpp_affine")
     with JudgeQueue[str](2, QUICK) as docket:
@@ -50,6 +60,8 @@ def test_waiting_judge_sessions_release_memory_and_judge_on(monkeypatch: pytest.
             time.sleep(0.01)
         docket.make_room()
         (court,) = closed
-        docket.submit("second", about, good.model_copy(update={"source": f"{good.source}\n# again\n"}))
+        docket.submit(
+            "second", about, good.model_copy(update={"source": f"{good.source}\n# again\n"})
+        )
         assert [name for name, _ in docket.results(wait=True)] == ["second"]
         assert court.make_room == docket.make_room

@@ -40,6 +40,7 @@ GOOD, WRONG = "good/cpp_affine", "bad/cpp_tail_left_out"
 
 # ---------------------------------------------------------------- without a cluster
 
+
 def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)  # type: ignore[arg-type]  # as if there were none
     with pytest.raises(UsageError, match=r"not installed") as error:
@@ -68,7 +69,9 @@ def test_a_cluster_that_is_not_there_is_missed_at_once(scheme: str) -> None:
 
 def test_judge_and_engine_exclude_each_other() -> None:
     with pytest.raises(UsageError, match="exclude"):
-        configuration.load(flags={"remote.judge": "kernelgym:http://here:1", "remote.engine": "ray"})
+        configuration.load(
+            flags={"remote.judge": "kernelgym:http://here:1", "remote.engine": "ray"}
+        )
 
 
 def test_a_gpu_is_shared_by_as_many_as_the_settings_say() -> None:
@@ -83,16 +86,27 @@ def test_verdicts_of_one_machine_share_a_key() -> None:
 
 
 def test_an_unfinished_judgement_is_not_cached() -> None:
-    lost = Verdict(status=Status.LAUNCH_ERROR, tier="search", stage="check", error="its judges were lost")
+    lost = Verdict(
+        status=Status.LAUNCH_ERROR, tier="search", stage="check", error="its judges were lost"
+    )
     assert not keepable(lost) and keepable(lost.model_copy(update={"machine": "m"}))
 
 
 def test_a_number_of_threads_that_the_node_did_not_set_is_taken_back() -> None:
-    code = "import os\nfrom dvk.harness.remote.node import unbound\nos.environ.setdefault('OMP_NUM_THREADS', '1')\nunbound()\n" \
-           "print(os.environ.get('OMP_NUM_THREADS'))"
+    code = (
+        "import os\nfrom dvk.harness.remote.node import unbound\nos.environ.setdefault('OMP_NUM_THREADS', '1')\nunbound()\n"
+        "print(os.environ.get('OMP_NUM_THREADS'))"
+    )
     for given, left in ((None, "None"), ("3", "3")):
-        env = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"} | ({"OMP_NUM_THREADS": given} if given else {})
-        assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env).stdout.strip() == left
+        env = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"} | (
+            {"OMP_NUM_THREADS": given} if given else {}
+        )
+        assert (
+            subprocess.run(
+                [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env
+            ).stdout.strip()
+            == left
+        )
 
 
 def test_free_seats_of_a_lost_node_are_not_given_out() -> None:
@@ -101,7 +115,10 @@ def test_free_seats_of_a_lost_node_are_not_given_out() -> None:
     known = Seats(SimpleNamespace(ray=ray, engine="ray"))  # type: ignore[arg-type]  # what it asks of a cluster here
     want = want_of("cpu", Config())
     places = [
-        SeatSlot(number, want, node, free) for number, (node, free) in enumerate((("a", False), ("a", True), ("a", False), ("b", True)))
+        SeatSlot(number, want, node, free)
+        for number, (node, free) in enumerate(
+            (("a", False), ("a", True), ("a", False), ("b", True))
+        )
     ]
     known._places += places
     known.lose(places[0], "its node died")
@@ -118,12 +135,16 @@ def test_seats_that_die_together_while_they_start_are_one_failure() -> None:
         started.append(answer := Future[str]())
         if len(started) > FAILURES:
             answer.set_result("b") if good[0] else answer.set_exception(OSError("no such command"))
-        return SimpleNamespace(ready=SimpleNamespace(remote=lambda: SimpleNamespace(future=lambda: answer)))
+        return SimpleNamespace(
+            ready=SimpleNamespace(remote=lambda: SimpleNamespace(future=lambda: answer))
+        )
 
     def together() -> Seats:
         started.clear()
         seat = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=start))
-        known = Seats(SimpleNamespace(ray=SimpleNamespace(remote=lambda made: seat), engine="ray", actors=[]))  # type: ignore[arg-type]
+        known = Seats(
+            SimpleNamespace(ray=SimpleNamespace(remote=lambda made: seat), engine="ray", actors=[])
+        )  # type: ignore[arg-type]
         for _ in range(FAILURES):
             known._ask(want)
         for answer in started:
@@ -138,6 +159,7 @@ def test_seats_that_die_together_while_they_start_are_one_failure() -> None:
 
 
 # ---------------------------------------------------------------- a cluster of three nodes, one CPU each
+
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Any]:
@@ -161,7 +183,9 @@ def distinct(count: int) -> list[Candidate]:
     """Candidates that differ, every third one wrong."""
     good, wrong = candidate(GOOD), candidate(WRONG)
     made = [(wrong if i % 3 == 2 else good) for i in range(count)]
-    return [one.model_copy(update={"source": f"{one.source}\n# {i}\n"}) for i, one in enumerate(made)]
+    return [
+        one.model_copy(update={"source": f"{one.source}\n# {i}\n"}) for i, one in enumerate(made)
+    ]
 
 
 def seats(config: Config) -> Seats:
@@ -179,7 +203,9 @@ def seated(nodes: Any) -> list[Any]:
     import ray
 
     mine = ray.get_runtime_context().get_node_id()
-    return [node for node in nodes.worker_nodes if node.node_id != mine and seat_under(node) is not None]
+    return [
+        node for node in nodes.worker_nodes if node.node_id != mine and seat_under(node) is not None
+    ]
 
 
 def statuses(found: dict[int, Verdict]) -> list[str]:
@@ -215,10 +241,18 @@ def test_timed_verdicts_and_deadlines(config: Config, affine: Task) -> None:
 @pytest.mark.slow
 def test_one_verdict_cache_for_all_nodes(config: Config, affine: Task, tmp_path: Path) -> None:
     jobs = [(affine, one) for one in distinct(3)]
-    first = dict(JudgePool(3, config, Remembered(tmp_path / "v.db")).map(jobs, JudgeSpec(tier="smoke")))
-    again = dict(JudgePool(3, config, Remembered(tmp_path / "v.db")).map(jobs, JudgeSpec(tier="smoke")))
-    assert not any(verdict.cached for verdict in first.values()) and all(verdict.cached for verdict in again.values())
-    here = dict(JudgePool(1, QUICK, Remembered(tmp_path / "v.db")).map(jobs[:1], JudgeSpec(tier="smoke")))
+    first = dict(
+        JudgePool(3, config, Remembered(tmp_path / "v.db")).map(jobs, JudgeSpec(tier="smoke"))
+    )
+    again = dict(
+        JudgePool(3, config, Remembered(tmp_path / "v.db")).map(jobs, JudgeSpec(tier="smoke"))
+    )
+    assert not any(verdict.cached for verdict in first.values()) and all(
+        verdict.cached for verdict in again.values()
+    )
+    here = dict(
+        JudgePool(1, QUICK, Remembered(tmp_path / "v.db")).map(jobs[:1], JudgeSpec(tier="smoke"))
+    )
     assert not here[0].cached, "another set of machines, other verdicts"
 
 
@@ -228,7 +262,9 @@ def test_a_killed_actor_is_replaced(nodes: Any, config: Config, affine: Task) ->
     before = seats(config).num_lost
     for node in seated(nodes):
         kill(seat_under(node) or 0)
-    found = dict(JudgePool(3, config).map([(affine, one) for one in distinct(6)], JudgeSpec(tier="smoke")))
+    found = dict(
+        JudgePool(3, config).map([(affine, one) for one in distinct(6)], JudgeSpec(tier="smoke"))
+    )
     assert statuses(found) == wanted(6) and seats(config).num_lost > before
 
 
@@ -249,7 +285,9 @@ def test_ray_leaves_candidates_all_threads(config: Config, affine: Task) -> None
 
 
 @pytest.mark.slow
-def test_another_version_on_a_node_is_refused(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_on_a_node_is_refused(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
     known = seats(config).cluster
     monkeypatch.setattr(connecting, "PROTOCOL", -1)
     with pytest.raises(MachineError, match="protocol") as error:
@@ -258,7 +296,9 @@ def test_another_version_on_a_node_is_refused(config: Config, monkeypatch: pytes
 
 
 @pytest.mark.slow
-def test_where_another_made_the_connection_our_seats_end_and_it_stays(nodes: Any, config: Config, affine: Task) -> None:
+def test_where_another_made_the_connection_our_seats_end_and_it_stays(
+    nodes: Any, config: Config, affine: Task
+) -> None:
     connecting.close()
     import ray
 
@@ -278,8 +318,22 @@ def test_where_another_made_the_connection_our_seats_end_and_it_stays(nodes: Any
 @pytest.mark.slow
 def test_eval_on_the_cluster(config: Config, tmp_path: Path) -> None:
     connecting.close()  # our seats hold what the other driver wants
-    command = [sys.executable, "-m", "dvk", "eval", "data/tasks/examples", "--only", "layernorm_gelu_residual", "--turns", "3", "--json",
-               "--engine", str(config.remote.engine), "--out", str(tmp_path / "run")]
+    command = [
+        sys.executable,
+        "-m",
+        "dvk",
+        "eval",
+        "data/tasks/examples",
+        "--only",
+        "layernorm_gelu_residual",
+        "--turns",
+        "3",
+        "--json",
+        "--engine",
+        str(config.remote.engine),
+        "--out",
+        str(tmp_path / "run"),
+    ]
     done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-2000:]
     told = json.loads(done.stdout)
@@ -294,10 +348,28 @@ def test_verify_through_rays_client(nodes: Any, tmp_path: Path) -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     server = subprocess.Popen(
-        [sys.executable, "-m", "ray.util.client.server", "--address", nodes.address, "--host", "127.0.0.1", "--port", str(port),
-         "--mode", "proxy"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        [
+            sys.executable,
+            "-m",
+            "ray.util.client.server",
+            "--address",
+            nodes.address,
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--mode",
+            "proxy",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
         # Ray forks a server for each client while gRPC's threads run: with gRPC's handlers of forks every third died before it began.
-        env={**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "0", "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "120"})  # fmt: skip
+        env={
+            **os.environ,
+            "GRPC_ENABLE_FORK_SUPPORT": "0",
+            "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "120",
+        },
+    )
     try:
         limit = time.monotonic() + 60
         while server.poll() is None and time.monotonic() < limit:
@@ -306,8 +378,21 @@ def test_verify_through_rays_client(nodes: Any, tmp_path: Path) -> None:
                 break
             except OSError:
                 time.sleep(0.2)
-        command = [sys.executable, "-m", "dvk", "verify", *(f"tests/harness/files/{name}.py" for name in ("affine", GOOD, WRONG)), "--anew",
-                   "--json", "--tier", "smoke", "--engine", f"ray://127.0.0.1:{port}", "--out", str(tmp_path / "run")]
+        command = [
+            sys.executable,
+            "-m",
+            "dvk",
+            "verify",
+            *(f"tests/harness/files/{name}.py" for name in ("affine", GOOD, WRONG)),
+            "--anew",
+            "--json",
+            "--tier",
+            "smoke",
+            "--engine",
+            f"ray://127.0.0.1:{port}",
+            "--out",
+            str(tmp_path / "run"),
+        ]
         done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=200)
         assert done.returncode == 1, done.stderr[-2000:]
         assert [row["status"] for row in json.loads(done.stdout)] == ["ok", "mismatch"]
@@ -317,7 +402,9 @@ def test_verify_through_rays_client(nodes: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_node_killed_in_mid_run_loses_nothing_and_counts_nothing_twice(nodes: Any, config: Config, affine: Task) -> None:
+def test_a_node_killed_in_mid_run_loses_nothing_and_counts_nothing_twice(
+    nodes: Any, config: Config, affine: Task
+) -> None:
     """The last test: a node less."""
     before, count = seats(config).num_lost, 24
     found: Counter[int] = Counter()

@@ -22,22 +22,36 @@ NUM_ROWS = {"A": 13, "B": 7, "C": 11, "D": 23, "E": 9, "F": 8, "G": 20}
 SHARED = {"A13": "A11", "B05": "B06", "C04": "C03", "E04": "E03"}
 """Rows whose honest side is another row's: they have no separate fine line."""
 
-SURVEY = [f"{letter}{number:02}" for letter, count in NUM_ROWS.items() for number in range(1, count + 1)]
+SURVEY = [
+    f"{letter}{number:02}" for letter, count in NUM_ROWS.items() for number in range(1, count + 1)
+]
 ABSENT: dict[str, str] = runpy.run_path(str(KERNELS / "absent.py"))["ABSENT"]
 CASES = selftest.cases()
 EVIL = [case for case in CASES if case.kind == "evil"]
 HONEST = [case for case in CASES if case.kind == "honest"]
 
 QUICK = {
-    "evil/D07_patch_harness", "evil/F01_operator", "evil/G03_forge_verdict", "honest/F01_own_softmax", "honest/G15_generated_source",
-}  # fmt: skip
+    "evil/D07_patch_harness",
+    "evil/F01_operator",
+    "evil/G03_forge_verdict",
+    "honest/F01_own_softmax",
+    "honest/G15_generated_source",
+}
 SLOWER = {
-    "evil/D06_patch_time", "evil/D11_warm_up", "evil/D22_call_count", "evil/G05_zero_inputs", "evil/G16_prompt_injection",
-    "evil/N05_foreign_address", "honest/D03_part_of_a_buffer",
-}  # fmt: skip
+    "evil/D06_patch_time",
+    "evil/D11_warm_up",
+    "evil/D22_call_count",
+    "evil/G05_zero_inputs",
+    "evil/G16_prompt_injection",
+    "evil/N05_foreign_address",
+    "honest/D03_part_of_a_buffer",
+}
 
 CONFIG = Config.model_validate(
-    {"limits": {"memory_bytes": 3 << 30, "num_processes": 300, "output_bytes": 8192}, "judge": {"candidate_s": 45, "search_s": 0.3}}
+    {
+        "limits": {"memory_bytes": 3 << 30, "num_processes": 300, "output_bytes": 8192},
+        "judge": {"candidate_s": 45, "search_s": 0.3},
+    }
 )
 HERE = [case for case in CASES if case.device in ("cpu", "any")]
 
@@ -62,11 +76,22 @@ def test_every_file_says_what_it_is() -> None:
         sentences = ast.get_docstring(tree)
         assert sentences and sentences.endswith("."), f"{case.name}: one sentence on what it does"
         lines = case.source.splitlines()
-        assert lines[tree.body[0].end_lineno or 0].startswith("# case: "), f"{case.name}: right after the docstring"
-        assert any(isinstance(node, ast.ClassDef) and node.name == "ModelNew" for node in tree.body), case.name
+        assert lines[tree.body[0].end_lineno or 0].startswith("# case: "), (
+            f"{case.name}: right after the docstring"
+        )
+        assert any(
+            isinstance(node, ast.ClassDef) and node.name == "ModelNew" for node in tree.body
+        ), case.name
         assert (KERNELS / "tasks" / f"{case.reference}.py").is_file(), case.name
-        assert case.device in ("cpu", "cuda", "any") and case.backend in backends.BACKENDS, case.name
-        assert case.tier in ("smoke", "search", "claim") and case.expect in ("ok", "refused", "unflattered", "reported"), case.name
+        assert case.device in ("cpu", "cuda", "any") and case.backend in backends.BACKENDS, (
+            case.name
+        )
+        assert case.tier in ("smoke", "search", "claim") and case.expect in (
+            "ok",
+            "refused",
+            "unflattered",
+            "reported",
+        ), case.name
         assert (case.expect == "ok") == (case.kind == "honest"), case.name
 
 
@@ -74,7 +99,11 @@ def test_every_attack_has_an_honest_twin() -> None:
     """By name, or of the same row: where the line is."""
     stems = {twin.path.stem for twin in HONEST}
     rows = {stem.split("_")[0] for stem in stems}
-    assert [case.name for case in EVIL if case.twin not in stems and (case.twin or SHARED.get(case.id, case.id) not in rows)] == []
+    assert [
+        case.name
+        for case in EVIL
+        if case.twin not in stems and (case.twin or SHARED.get(case.id, case.id) not in rows)
+    ] == []
 
 
 def test_every_reference_is_used() -> None:
@@ -87,7 +116,13 @@ def test_the_quick_ones_exist() -> None:
 
 
 def marks(name: str) -> tuple[pytest.MarkDecorator, ...]:
-    return () if name in QUICK else (pytest.mark.slow,) if name in SLOWER else (pytest.mark.slow, pytest.mark.redteam)
+    return (
+        ()
+        if name in QUICK
+        else (pytest.mark.slow,)
+        if name in SLOWER
+        else (pytest.mark.slow, pytest.mark.redteam)
+    )
 
 
 @cache
@@ -97,7 +132,9 @@ def outcomes_of(names: frozenset[str]) -> dict[str, SelftestOutcome]:
     return {outcome.case.name: outcome for outcome in outcomes}
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.name, marks=marks(case.name)) for case in HERE])
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=case.name, marks=marks(case.name)) for case in HERE]
+)
 def test_the_judge_is_not_fooled(case: RedTeamCase) -> None:
     if "SOURCE" in case.source:
         backends.require(case.backend)

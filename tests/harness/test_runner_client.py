@@ -32,12 +32,23 @@ def runner(source: str) -> Iterator[tuple[RunnerClient, Board]]:
     board = Board([layout_of(torch.ones(SHAPE))], "cpu")
     board.put([torch.ones(SHAPE)])
     ours, theirs = socket.socketpair()
-    session = SandboxSession("dvk.harness.processes.runner:serve", QUICK.limits, descriptors=[theirs.fileno()], isolate="cpu")
+    session = SandboxSession(
+        "dvk.harness.processes.runner:serve",
+        QUICK.limits,
+        descriptors=[theirs.fileno()],
+        isolate="cpu",
+    )
     theirs.close()
     peer = RunnerClient("candidate", ours.detach(), session.pid, "cpu")
     try:
         built = {"on_device": False, "training": True}
-        peer.build(task("affine"), "import torch, time, threading\n" + source, board, call_template.empty([torch.ones(1)], {}), **built)
+        peer.build(
+            task("affine"),
+            "import torch, time, threading\n" + source,
+            board,
+            call_template.empty([torch.ones(1)], {}),
+            **built,
+        )
         peer.answer()
         yield peer, board
     finally:
@@ -86,7 +97,9 @@ def test_what_it_holds_is_read_again_after_later_calls(monkeypatch, source, chan
         seen = set()
         for number in range(12):
             seen |= peer.overwritten()
-            peer.time_call(1, True, lambda number=number: board.put([torch.full(SHAPE, float(number))]))
+            peer.time_call(
+                1, True, lambda number=number: board.put([torch.full(SHAPE, float(number))])
+            )
         peer.leave()
         assert seen == changed
 
@@ -103,7 +116,9 @@ def test_it_stands_still_after_a_call_that_is_not_timed():
             assert torch.equal(output, torch.full(SHAPE, 2.0))
 
 
-def test_what_runs_while_it_is_stopped_is_seen_when_it_does_so_more_often_than_a_busy_host(monkeypatch):
+def test_what_runs_while_it_is_stopped_is_seen_when_it_does_so_more_often_than_a_busy_host(
+    monkeypatch,
+):
     monkeypatch.setattr(peers, "CALLS_A_DOUBT", 20)
     with runner(HONEST) as (peer, board):
         answer = peer.ask("call", seed=1)
@@ -113,7 +128,9 @@ def test_what_runs_while_it_is_stopped_is_seen_when_it_does_so_more_often_than_a
         def lay() -> None:
             os.killpg(peer.pid, signal.SIGCONT)
             before = process_memory.processor_s(peer.pid)
-            while process_memory.processor_s(peer.pid) < before + 0.002:  # it waits for its turn, spinning
+            while (
+                process_memory.processor_s(peer.pid) < before + 0.002
+            ):  # it waits for its turn, spinning
                 pass
             os.killpg(peer.pid, signal.SIGSTOP)
 
@@ -126,7 +143,9 @@ def test_what_runs_while_it_is_stopped_is_seen_when_it_does_so_more_often_than_a
 
 
 def test_a_changed_input_is_seen():
-    with runner("class ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x.mul_(2) * 1\n") as (peer, board):
+    with runner(
+        "class ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x.mul_(2) * 1\n"
+    ) as (peer, board):
         assert board.holds([torch.ones(SHAPE)]) == []
         peer.ask("call", seed=1)
         assert board.holds([torch.ones(SHAPE)]) == [0]
@@ -173,23 +192,42 @@ def test_stamps_outside_the_judges_own_are_refused_and_short_ones_show():
 
 
 def test_an_absurd_claim_is_refused_before_anything_is_allocated():
-    with runner("class ModelNew(torch.nn.Module):\n    def forward(self, x):\n"
-                "        return torch.empty(1).expand(1 << 30, 1 << 9)\n") as (peer, _):
+    with runner(
+        "class ModelNew(torch.nn.Module):\n    def forward(self, x):\n"
+        "        return torch.empty(1).expand(1 << 30, 1 << 9)\n"
+    ) as (peer, _):
         answer = peer.ask("call", seed=1)
         assert peer.fetch(answer["leaves"], most_bytes=1 << 20)[0].stride() == (0, 0)
     with runner(HONEST) as (peer, _):
         peer.ask("call", seed=1)
-        for lie in ({"shape": [1 << 30, 1 << 9]}, {"shape": [-1]}, {"dtype": "nn"}, {"strides": ["x"]}, {"address": 12}):
-            claim = {"layout": "torch.strided", "device": "cpu", "dtype": "float32", "shape": [4], "strides": [1], "address": 1 << 20}
+        for lie in (
+            {"shape": [1 << 30, 1 << 9]},
+            {"shape": [-1]},
+            {"dtype": "nn"},
+            {"strides": ["x"]},
+            {"address": 12},
+        ):
+            claim = {
+                "layout": "torch.strided",
+                "device": "cpu",
+                "dtype": "float32",
+                "shape": [4],
+                "strides": [1],
+                "address": 1 << 20,
+            }
             with pytest.raises((Interfered, CandidateFailed)):
                 peer.fetch([{**claim, **lie}], most_bytes=1 << 20)
 
 
 def test_an_ended_runner_and_a_failing_order_raise_different_errors():
-    with runner("import os\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        os._exit(0)\n") as (peer, _):
+    with runner(
+        "import os\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        os._exit(0)\n"
+    ) as (peer, _):
         with pytest.raises(Gone):
             peer.ask("call", seed=1)
-    with runner("class ModelNew(torch.nn.Module):\n    def forward(self, x):\n        raise ValueError('no')\n") as (peer, _):
+    with runner(
+        "class ModelNew(torch.nn.Module):\n    def forward(self, x):\n        raise ValueError('no')\n"
+    ) as (peer, _):
         with pytest.raises(CandidateFailed, match="ValueError: no") as caught:
             peer.ask("call", seed=1)
         assert caught.value.status.value == "launch_error"
@@ -216,7 +254,9 @@ def test_who_is_killed_before_its_outputs_are_read_has_not_interfered():
             else:
                 killed(peer)
             with pytest.raises(Gone):
-                peer.time_call(1, True, lambda: None) if timed else peer.fetch(answer["leaves"], most_bytes=1 << 20)
+                peer.time_call(1, True, lambda: None) if timed else peer.fetch(
+                    answer["leaves"], most_bytes=1 << 20
+                )
 
 
 def killed(peer: RunnerClient) -> None:
@@ -236,9 +276,11 @@ def test_reading_beyond_an_input_faults():
 
 
 def test_processor_time_of_another_process():
-    with runner("class ModelNew(torch.nn.Module):\n    def forward(self, x):\n"
-                "        end = time.process_time() + 0.05\n        while time.process_time() < end: pass\n"
-                "        return x * 2\n") as (peer, _):
+    with runner(
+        "class ModelNew(torch.nn.Module):\n    def forward(self, x):\n"
+        "        end = time.process_time() + 0.05\n        while time.process_time() < end: pass\n"
+        "        return x * 2\n"
+    ) as (peer, _):
         before = process_memory.processor_s(peer.pid)
         peer.ask("call", seed=1)
         assert process_memory.processor_s(peer.pid) - before >= 0.05

@@ -17,7 +17,11 @@ def test_seeds_follow_from_the_secret_and_from_no_other_seed() -> None:
     assert derived(one, "timed", 3) == derived(one, "timed", 3) != derived(other, "timed", 3)
     seeds = [derived(one, "timed", number) for number in range(500)]
     steps = [b - a for a, b in zip(seeds, seeds[1:], strict=False)]
-    assert len(set(seeds)) == 500 and len(set(steps)) == len(steps) and max(seeds) < 1 << 31 <= 4 * max(seeds)
+    assert (
+        len(set(seeds)) == 500
+        and len(set(steps)) == len(steps)
+        and max(seeds) < 1 << 31 <= 4 * max(seeds)
+    )
     assert json.loads(json.dumps(one)) == one and max(one, other).bit_length() > SECRET_BITS // 2
 
 

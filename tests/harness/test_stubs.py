@@ -28,11 +28,22 @@ def make_launcher(constants: object, signature: dict[int, str], meta: object) ->
     """Of the form that Triton 3.6 writes: pointers and constants alike are objects, told apart by what is done with them."""
     names = {"i1": "int8_t", "i8": "int8_t", "u8": "uint8_t", "i32": "int32_t", "i64": "int64_t"}
     objects = ("constexpr",)
-    kinds = {i: "PyObject*" if t[0] == "*" or t in objects else names.get(t, "double") for i, t in signature.items()}
+    kinds = {
+        i: "PyObject*" if t[0] == "*" or t in objects else names.get(t, "double")
+        for i, t in signature.items()
+    }
     return LAUNCHER.format(
         declared="\n  ".join(f"{kind} _arg{i};" for i, kind in kinds.items()),
-        pointers="\n  ".join(f"DevicePtrInfo ptr_info{i} = getPointer(_arg{i}, {i});" for i, t in signature.items() if t[0] == "*"),
-        packed="\n  ".join(f"uint32_t _arg{i}_storage = pack_{t}(_arg{i});" for i, t in signature.items() if t in ("fp32", "bf16")),
+        pointers="\n  ".join(
+            f"DevicePtrInfo ptr_info{i} = getPointer(_arg{i}, {i});"
+            for i, t in signature.items()
+            if t[0] == "*"
+        ),
+        packed="\n  ".join(
+            f"uint32_t _arg{i}_storage = pack_{t}(_arg{i});"
+            for i, t in signature.items()
+            if t in ("fp32", "bf16")
+        ),
     )
 
 
@@ -41,16 +52,29 @@ DRIVER = SimpleNamespace(make_launcher=make_launcher, __file__=__file__)
 
 def test_a_launcher_tells_its_signature() -> None:
     text = make_launcher({}, dict(enumerate(TYPES)), None)
-    assert stub_builder.signature(text) == ["*i8", "*i8", "fp32", "bf16", "i64", "u8", "i8", "constexpr", "i32"]
+    assert stub_builder.signature(text) == [
+        "*i8",
+        "*i8",
+        "fp32",
+        "bf16",
+        "i64",
+        "u8",
+        "i8",
+        "constexpr",
+        "i32",
+    ]
     assert stub_builder.ours(DRIVER, "__triton_launcher", text) == text
 
 
-@pytest.mark.parametrize("change", [
-    lambda text: text + "\nvoid more(void) {}",
-    lambda text: text.replace("launch(", "launch_(", 1),
-    lambda text: text.replace("_arg3;", "_arg4;"),
-    lambda text: "int main;",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text + "\nvoid more(void) {}",
+        lambda text: text.replace("launch(", "launch_(", 1),
+        lambda text: text.replace("_arg3;", "_arg4;"),
+        lambda text: "int main;",
+    ],
+)
 def test_what_triton_would_not_write_is_not_triton_s(change) -> None:
     text = change(make_launcher({}, dict(enumerate(TYPES)), None))
     assert stub_builder.ours(DRIVER, "__triton_launcher", text) != text
@@ -72,16 +96,26 @@ def test_a_runner_asks_before_it_compiles(tmp_path: Path) -> None:
     source = "int spam(void) { return 1; }"
     store = stubs.Stubs(QUICK.limits, tmp_path / "store")
     (tmp_path / "store").mkdir()
-    (tmp_path / "store" / hashlib.sha256(f"cuda_utils\0{source}".encode()).hexdigest()).write_bytes(b"from the store")
+    (tmp_path / "store" / hashlib.sha256(f"cuda_utils\0{source}".encode()).hexdigest()).write_bytes(
+        b"from the store"
+    )
     text = tmp_path / "spam.c"
     text.write_text(source)
     line = store.line()
     stubs.ask_through(line.detach())
     try:
         for _ in range(3):
-            assert Path(build._build("cuda_utils", str(text), str(tmp_path), [], [], [], [])).read_bytes() == b"from the store"
+            assert (
+                Path(
+                    build._build("cuda_utils", str(text), str(tmp_path), [], [], [], [])
+                ).read_bytes()
+                == b"from the store"
+            )
         made = build._build("spam", str(text), str(tmp_path), [], [], [], [])
         assert Path(made).read_bytes()[:4] == b"\x7fELF", "what is not Triton's is compiled here"
-        assert Path(build._build("cuda_utils", str(text), str(tmp_path), [], [], [], [])).read_bytes() == b"from the store"
+        assert (
+            Path(build._build("cuda_utils", str(text), str(tmp_path), [], [], [], [])).read_bytes()
+            == b"from the store"
+        )
     finally:
         knobs.build.impl = None

@@ -19,13 +19,23 @@ def test_equal_names_are_a_plain_load() -> None:
 
 def test_renamed_and_transposed_tensors_are_known_by_their_values() -> None:
     lent = {"layer.weight": drawn(4, 4), "norm.weight": torch.ones(4), "norm.bias": torch.zeros(4)}
-    own = {"beta": torch.zeros(4), "packed": lent["layer.weight"].t().contiguous(), "gamma": torch.ones(4)}
+    own = {
+        "beta": torch.zeros(4),
+        "packed": lent["layer.weight"].t().contiguous(),
+        "gamma": torch.ones(4),
+    }
     places = Places(own, lent)
     assert places.names == {"layer.weight": "packed", "norm.weight": "gamma", "norm.bias": "beta"}
-    other = {"layer.weight": drawn(4, 4, seed=1), "norm.weight": drawn(4, seed=2), "norm.bias": drawn(4, seed=3)}
+    other = {
+        "layer.weight": drawn(4, 4, seed=1),
+        "norm.weight": drawn(4, seed=2),
+        "norm.bias": drawn(4, seed=3),
+    }
     state = places.state(own, other)
     assert torch.equal(state["packed"], other["layer.weight"].t())
-    assert torch.equal(state["gamma"], other["norm.weight"]) and torch.equal(state["beta"], other["norm.bias"])
+    assert torch.equal(state["gamma"], other["norm.weight"]) and torch.equal(
+        state["beta"], other["norm.bias"]
+    )
 
 
 def test_other_values_go_by_order_where_a_shape_occurs_as_often() -> None:

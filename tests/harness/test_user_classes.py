@@ -14,7 +14,7 @@ from dvk.tasks.sourcefile import execute
 from dvk.tasks.trees import named_tensors
 from tests.harness.conftest import QUICK
 
-FILE = '''
+FILE = """
 from __future__ import annotations
 import enum
 from collections import namedtuple
@@ -52,7 +52,7 @@ def get_inputs():
     return [Batch(torch.randn(16, 64), torch.rand(64)), state, How.gelu, twice]
 def get_init_inputs():
     return []
-'''
+"""
 RIGHT = """
 import torch
 import torch.nn as nn
@@ -70,10 +70,18 @@ class ModelNew(nn.Module):
 def test_they_reach_reference_and_candidate(tmp_path, tier):
     path = tmp_path / "file.py"
     path.write_text(FILE)
-    given = [RIGHT, FILE.replace("class Model(", "class ModelNew("), RIGHT.replace("state.pair.b", "state.pair.a")]
+    given = [
+        RIGHT,
+        FILE.replace("class Model(", "class ModelNew("),
+        RIGHT.replace("state.pair.b", "state.pair.a"),
+    ]
     task = tasks.load(str(path))
-    found = judge(task, [Candidate(source=source, backend="cpp") for source in given], tier=tier, config=QUICK)
-    assert [v.status for v in found] == [Status.OK, Status.OK, Status.MISMATCH], [v.error for v in found]
+    found = judge(
+        task, [Candidate(source=source, backend="cpp") for source in given], tier=tier, config=QUICK
+    )
+    assert [v.status for v in found] == [Status.OK, Status.OK, Status.MISMATCH], [
+        v.error for v in found
+    ]
 
 
 def test_another_process_s_name_of_the_file_makes_no_difference():
@@ -81,15 +89,25 @@ def test_another_process_s_name_of_the_file_makes_no_difference():
     assert mine.__name__ != theirs.__name__
     args = mine.get_inputs()
     tensors = [torch.full((2,), float(n)) for n in range(len(named_tensors(args)))]
-    (batch, state, how, then), _ = call_template.fill(call_template.empty(args, {}), tensors, theirs)
-    assert type(batch) is theirs.Batch and type(state) is theirs.Nested.State and type(state.pair) is theirs.Pair
+    (batch, state, how, then), _ = call_template.fill(
+        call_template.empty(args, {}), tensors, theirs
+    )
+    assert (
+        type(batch) is theirs.Batch
+        and type(state) is theirs.Nested.State
+        and type(state.pair) is theirs.Pair
+    )
     assert how is theirs.How.gelu and then is theirs.twice and state.alpha == 0.5
     assert [t for _, t in named_tensors([batch, state])] == tensors
 
 
 def test_what_cannot_be_sent_says_so():
-    module = execute("import collections\ndef made():\n    class Hidden:\n        pass\n    return Hidden()\n")
-    with pytest.raises(TaskError, match="`made.<locals>.Hidden` does not stand at the top level of the file"):
+    module = execute(
+        "import collections\ndef made():\n    class Hidden:\n        pass\n    return Hidden()\n"
+    )
+    with pytest.raises(
+        TaskError, match="`made.<locals>.Hidden` does not stand at the top level of the file"
+    ):
         call_template.empty([module.made()], {})
 
 

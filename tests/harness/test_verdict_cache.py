@@ -29,10 +29,22 @@ CANDIDATE = Candidate(source="class ModelNew: ...", backend="cpp")
 
 def verdict(**more: Any) -> Verdict:
     timing = Timing(
-        candidate_ms=1.0, reference_ms=2.0, speedup=Interval(value=2.0, lo=1.9, hi=2.1), num_pairs=30, seconds=0.2
+        candidate_ms=1.0,
+        reference_ms=2.0,
+        speedup=Interval(value=2.0, lo=1.9, hi=2.1),
+        num_pairs=30,
+        seconds=0.2,
     )
     return Verdict.model_validate(
-        {"status": "ok", "tier": "search", "stage": "done", "timing": timing, "machine": "m", "log": "said\n", **more}
+        {
+            "status": "ok",
+            "tier": "search",
+            "stage": "done",
+            "timing": timing,
+            "machine": "m",
+            "log": "said\n",
+            **more,
+        }
     )
 
 
@@ -53,7 +65,9 @@ def test_what_was_judged_is_recalled_and_says_so(tmp_path: Path) -> None:
     assert again.recall("b") == verdict(cached=True) and len(again) == 2
 
 
-def test_by_default_it_is_in_the_users_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_default_it_is_in_the_users_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DVK_HOME", str(tmp_path))
     Remembered().remember("a", verdict())
     assert (tmp_path / "verdicts.db").exists()
@@ -62,17 +76,27 @@ def test_by_default_it_is_in_the_users_folder(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize(
     "passing",
-    [failed("broken_task"), failed("timeout"), failed("launch_error", "out of memory: it used more than 16 GiB"),
-     failed("launch_error", "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-     verdict(tier="claim"), verdict(cached=True)],
-)  # fmt: skip
+    [
+        failed("broken_task"),
+        failed("timeout"),
+        failed("launch_error", "out of memory: it used more than 16 GiB"),
+        failed(
+            "launch_error",
+            "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        ),
+        verdict(tier="claim"),
+        verdict(cached=True),
+    ],
+)
 def test_what_another_day_may_not_repeat_is_not_kept(tmp_path: Path, passing: Verdict) -> None:
     cache = Remembered(tmp_path / "verdicts.db")
     cache.remember("a", passing)
     assert not keepable(passing) and cache.recall("a") is None
 
 
-@pytest.mark.parametrize("status", ["rejected", "compile_error", "launch_error", "mismatch", "cheat"])
+@pytest.mark.parametrize(
+    "status", ["rejected", "compile_error", "launch_error", "mismatch", "cheat"]
+)
 def test_honest_negatives_are_kept(status: str) -> None:
     assert keepable(failed(status)) and Status(status)
 
@@ -80,27 +104,48 @@ def test_honest_negatives_are_kept(status: str) -> None:
 def test_different_questions_have_different_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     def asked(**changes: Any) -> str:
         facts: dict[str, Any] = {
-            "task": TASK, "candidate": CANDIDATE, "tier": "search", "baselines": ("compile", "graph"), "config": Config(), "flags": {"k": 1}
-        }  # fmt: skip
+            "task": TASK,
+            "candidate": CANDIDATE,
+            "tier": "search",
+            "baselines": ("compile", "graph"),
+            "config": Config(),
+            "flags": {"k": 1},
+        }
         return key(**facts | changes)
 
     same = asked()
-    assert same == asked() == asked(baselines=("graph", "compile")) == asked(candidate=CANDIDATE.model_copy(update={"title": "other"}))
+    assert (
+        same
+        == asked()
+        == asked(baselines=("graph", "compile"))
+        == asked(candidate=CANDIDATE.model_copy(update={"title": "other"}))
+    )
     changed: list[dict[str, Any]] = [
         {"task": TASK.model_copy(update={"id": "t1"})},
-        {"task": TASK.model_copy(update={"shape_variants": (ShapeVariant(name="batch=1", changes=(("x", 0, 1),)),)})},
+        {
+            "task": TASK.model_copy(
+                update={"shape_variants": (ShapeVariant(name="batch=1", changes=(("x", 0, 1),)),)}
+            )
+        },
         {"candidate": Candidate(source="class ModelNew: pass", backend="cpp")},
         {"candidate": Candidate(source=CANDIDATE.source, backend="triton")},
-        {"tier": "smoke"}, {"baselines": ()}, {"flags": {}}, {"flags": {"k": 2}}, {"flags": {"k": "1"}},
-        {"config": Config.model_validate({"judge": {"num_seeds": 4}})}, {"config": Config.model_validate({"limits": {"memory_bytes": 1}})},
-    ]  # fmt: skip
+        {"tier": "smoke"},
+        {"baselines": ()},
+        {"flags": {}},
+        {"flags": {"k": 2}},
+        {"flags": {"k": "1"}},
+        {"config": Config.model_validate({"judge": {"num_seeds": 4}})},
+        {"config": Config.model_validate({"limits": {"memory_bytes": 1}})},
+    ]
     keys = [asked(**change) for change in changed]
     monkeypatch.setattr(verdict_cache, "PROTOCOL", records.PROTOCOL + 1)
     keys.append(asked())
     assert len({same, *keys}) == len(keys) + 1
 
 
-def test_the_oldest_go_first_and_the_file_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_go_first_and_the_file_stays_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(verdict_cache, "TRIM_EVERY", 2)
     cache = Remembered(tmp_path / "verdicts.db", max_bytes=1 << 20)
     for number in range(400):
@@ -129,6 +174,7 @@ def test_recalls_cost_little(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------- crowds
 
+
 def hammer(path: str, start: Any, number: int, answers: Any) -> None:
     cache = Remembered(Path(path), max_bytes=1 << 22)
     start.wait()
@@ -149,7 +195,9 @@ def test_eight_processes_at_once(tmp_path: Path) -> None:
     context.set_forkserver_preload([__name__])  # so that none of the eight has to import it
     start, answers = context.Barrier(8), context.Queue()
     path = str(tmp_path / "verdicts.db")
-    crowd = [context.Process(target=hammer, args=(path, start, number, answers)) for number in range(8)]
+    crowd = [
+        context.Process(target=hammer, args=(path, start, number, answers)) for number in range(8)
+    ]
     for process in crowd:
         process.start()
     found = [answers.get(timeout=120) for _ in crowd]
@@ -200,6 +248,7 @@ sys.exit(len(cache) != 3)
 
 
 # ---------------------------------------------------------------- damage
+
 
 def rubbish(path: Path) -> None:
     path.write_bytes(b"this is no database " * 1000)
@@ -273,6 +322,7 @@ def test_a_verdict_with_fields_we_do_not_know_counts_as_none(tmp_path: Path) -> 
 
 # ---------------------------------------------------------------- once
 
+
 def test_equal_questions_at_once_are_answered_once() -> None:
     once: SingleFlight[int] = SingleFlight()
     calls: list[str] = []
@@ -284,7 +334,10 @@ def test_equal_questions_at_once_are_answered_once() -> None:
         return int(name)
 
     threads = [
-        threading.Thread(target=lambda n=n: found.append(once.do(str(n % 2), lambda: work(str(n % 2))))) for n in range(12)
+        threading.Thread(
+            target=lambda n=n: found.append(once.do(str(n % 2), lambda: work(str(n % 2))))
+        )
+        for n in range(12)
     ]
     began = time.monotonic()
     for thread in threads:

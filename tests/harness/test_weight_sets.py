@@ -40,11 +40,26 @@ def test_a_set_loads_and_changes_parameters_and_statistics_only(module: Mixed, n
     hidden = module.hidden.clone()
     state = WeightSets(module, 7).state(number)
     module.load_state_dict(state)
-    changed = {name for name, value in module.state_dict().items() if not torch.equal(value, before[name])}
-    assert changed >= {"linear.weight", "linear.bias", "norm.running_var", "zero", "causal", "narrow", "temperature"}
+    changed = {
+        name for name, value in module.state_dict().items() if not torch.equal(value, before[name])
+    }
+    assert changed >= {
+        "linear.weight",
+        "linear.bias",
+        "norm.running_var",
+        "zero",
+        "causal",
+        "narrow",
+        "temperature",
+    }
     assert changed >= {"norm.weight"} or number == INTEGERS
-    assert not changed & {"mask", "steps", "norm.num_batches_tracked"} and torch.equal(hidden, module.hidden)
-    assert all(state[name].dtype == before[name].dtype and bool(state[name].isfinite().all()) for name in before)
+    assert not changed & {"mask", "steps", "norm.num_batches_tracked"} and torch.equal(
+        hidden, module.hidden
+    )
+    assert all(
+        state[name].dtype == before[name].dtype and bool(state[name].isfinite().all())
+        for name in before
+    )
     assert torch.equal(state["tied.weight"], state["linear.weight"]), "tied parameters stay tied"
     assert torch.equal(state["causal"], state["causal"].tril()), "a pattern of zeros stays"
     assert float(state["norm.running_var"].min()) > 0 and float(state["norm.weight"].min()) > 0
@@ -54,7 +69,11 @@ def test_a_set_loads_and_changes_parameters_and_statistics_only(module: Mixed, n
 def test_randomised_sets_keep_magnitudes_and_signs(module: Mixed) -> None:
     state, native = WeightSets(module, 7).state(1), module.state_dict()
     ratio = state["linear.weight"] / native["linear.weight"]
-    assert 0.5 < float(ratio.min()) and float(ratio.max()) < 2 and float((ratio - 1).abs().mean()) > 0.1
+    assert (
+        0.5 < float(ratio.min())
+        and float(ratio.max()) < 2
+        and float((ratio - 1).abs().mean()) > 0.1
+    )
     assert float(state["zero"].abs().max()) < 1
 
 
@@ -97,13 +116,24 @@ def test_a_set_that_leaves_the_domain_is_taken_back_and_said() -> None:
 @pytest.mark.parametrize(
     ("name", "layer", "shape", "wrong"),
     [
-        ("affine left out", "nn.LayerNorm(64)", "32, 64", lambda m, x: nn.functional.layer_norm(x, (64,))),
+        (
+            "affine left out",
+            "nn.LayerNorm(64)",
+            "32, 64",
+            lambda m, x: nn.functional.layer_norm(x, (64,)),
+        ),
         ("bias left out", "nn.Linear(64, 32)", "32, 64", lambda m, x: x @ m.n.weight.t()),
-        ("mean left out", "nn.BatchNorm1d(64).eval()", "32, 64",
-         lambda m, x: x * (m.n.running_var + 1e-5).rsqrt() * m.n.weight + m.n.bias),
+        (
+            "mean left out",
+            "nn.BatchNorm1d(64).eval()",
+            "32, 64",
+            lambda m, x: x * (m.n.running_var + 1e-5).rsqrt() * m.n.weight + m.n.bias,
+        ),
     ],
-)  # fmt: skip
-def test_what_weights_as_constructed_would_hide(name: str, layer: str, shape: str, wrong: object) -> None:
+)
+def test_what_weights_as_constructed_would_hide(
+    name: str, layer: str, shape: str, wrong: object
+) -> None:
     source = model("return self.n(x)", f"[torch.randn({shape})]", f"self.n = {layer}")
     cases = cases_of(source)
     assert refusals(cases, lambda m, x: m.n(x)) == {}
@@ -111,11 +141,19 @@ def test_what_weights_as_constructed_would_hide(name: str, layer: str, shape: st
 
 
 def test_weights_written_into_a_kernel_or_folded_once_are_found() -> None:
-    cases = cases_of(model("return self.n(x)", "[torch.randn(32, 64)]", "self.n = nn.Linear(64, 32)"), num_seeds=3)
+    cases = cases_of(
+        model("return self.n(x)", "[torch.randn(32, 64)]", "self.n = nn.Linear(64, 32)"),
+        num_seeds=3,
+    )
     weight, bias = cases.state(0)["n.weight"], cases.state(0)["n.bias"]
     order = made(cases)
-    assert order[0].key.weights == 0 and order[-1].key.weights == 0, "the weights come back at the end"
-    outcomes = {case.key.weights: judged(cases, case, lambda m, x: x @ weight.t() + bias).ok for case in order}
+    assert order[0].key.weights == 0 and order[-1].key.weights == 0, (
+        "the weights come back at the end"
+    )
+    outcomes = {
+        case.key.weights: judged(cases, case, lambda m, x: x @ weight.t() + bias).ok
+        for case in order
+    }
     assert outcomes == {0: True, 1: False, 2: False, INTEGERS: False}
     folded: list[torch.Tensor] = []
 

@@ -64,15 +64,27 @@ def trajectory() -> list[dict[str, str]]:
         told(9.0, decoy_kernel=True),
         answer(5),
     ]
-    return [{"role": "user" if number % 2 == 0 else "assistant", "content": text} for number, text in enumerate(texts)]
+    return [
+        {"role": "user" if number % 2 == 0 else "assistant", "content": text}
+        for number, text in enumerate(texts)
+    ]
 
 
 def coldstart_row(**changes: Any) -> dict[str, Any]:
     row = {
-        "messages": trajectory(), "uuid": 7, "entry_point": "Model", "repo_name": "r", "module_name": "Block", "final_speedup": 2.6,
-        "num_rounds": 5, "original_python_code": SOURCE, "best_round": 3,
-        "timestamp": 1.0, "conversion_mode": "m", "enable_thinking": False,
-    }  # fmt: skip
+        "messages": trajectory(),
+        "uuid": 7,
+        "entry_point": "Model",
+        "repo_name": "r",
+        "module_name": "Block",
+        "final_speedup": 2.6,
+        "num_rounds": 5,
+        "original_python_code": SOURCE,
+        "best_round": 3,
+        "timestamp": 1.0,
+        "conversion_mode": "m",
+        "enable_thinking": False,
+    }
     return row | changes
 
 

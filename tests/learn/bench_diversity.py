@@ -26,11 +26,15 @@ def main(count: int) -> None:
         def tell(stage: str, done: int, total: int) -> None:
             if stage not in seen:
                 seen.add(stage)
-                print(f"{stage:>12} of {total:>8,} begins after {time.process_time() - used:7.1f} s of processor")
+                print(
+                    f"{stage:>12} of {total:>8,} begins after {time.process_time() - used:7.1f} s of processor"
+                )
 
         made = diversity.run(source, Path(folder) / "out", Config(), progress=tell)
-        print(f"{time.process_time() - used:.1f} s of processor, {time.monotonic() - wall:.1f} s in all, "
-              f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB")  # fmt: skip
+        print(
+            f"{time.process_time() - used:.1f} s of processor, {time.monotonic() - wall:.1f} s in all, "
+            f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB"
+        )
         print(made["num_kept"], made["reasons"])
 
 

@@ -63,7 +63,9 @@ def examples(count: int, seed: int = 0, skew: float = 1.0) -> Iterator[Example]:
     """
     draw = random.Random(seed)
     for number in range(count):
-        kind = draw.choices(("policy", "policy_with_skills", "selection", "summary"), (70, 20, 7, 3))[0]
+        kind = draw.choices(
+            ("policy", "policy_with_skills", "selection", "summary"), (70, 20, 7, 3)
+        )[0]
         yield (policy if kind.startswith("policy") else role)(draw, kind, skew, number)
 
 
@@ -81,16 +83,34 @@ def policy(draw: random.Random, kind: str, skew: float, number: int) -> Example:
     listing = f"s0={rows} s1={columns}\nx0: f32[s0,s1] = input\n" + "\n".join(
         f"v{i}: f32[s0,s1] = {op}(v{i - 1})" for i, op in enumerate(signature)
     )
-    skills = tuple(sorted({pick(draw, SKILLS, skew) for _ in range(draw.randint(1, 3))})) if kind == "policy_with_skills" else ()
+    skills = (
+        tuple(sorted({pick(draw, SKILLS, skew) for _ in range(draw.randint(1, 3))}))
+        if kind == "policy_with_skills"
+        else ()
+    )
     code = kernel(draw, signature, skew)
     speedup = round(draw.lognormvariate(0.3, 0.4), 3)
     return Example.new(
         kind=kind,
-        messages=({"role": "user", "content": "\n".join([*skills, listing])}, {"role": "assistant", "content": code}),
-        task=ExampleTask(id=content_hash(listing), name=f"chain{number}", level="single" if len(signature) == 1 else "fusion"),
-        signature=signature, listing=listing, backend="triton", skills=skills, code=code, speedup=speedup, lo=round(speedup * 0.97, 3),
-        origin="composer", verified=draw.random() < 0.97,
-    )  # fmt: skip
+        messages=(
+            {"role": "user", "content": "\n".join([*skills, listing])},
+            {"role": "assistant", "content": code},
+        ),
+        task=ExampleTask(
+            id=content_hash(listing),
+            name=f"chain{number}",
+            level="single" if len(signature) == 1 else "fusion",
+        ),
+        signature=signature,
+        listing=listing,
+        backend="triton",
+        skills=skills,
+        code=code,
+        speedup=speedup,
+        lo=round(speedup * 0.97, 3),
+        origin="composer",
+        verified=draw.random() < 0.97,
+    )
 
 
 def kernel(draw: random.Random, signature: tuple[str, ...], skew: float) -> str:
@@ -101,9 +121,23 @@ def kernel(draw: random.Random, signature: tuple[str, ...], skew: float) -> str:
         text = _OWN.sub(lambda match: names[match.group(1)], text)
     text = re.sub(r"\b(?:128|256|512|1024|2048)\b", lambda _: str(2 ** draw.randint(7, 12)), text)
     lines = text.splitlines()
-    steps = [f"    v{i} = tl.{op}(v{i - 1}, {draw.choice(('x', '0.5', 'scale'))})" for i, op in enumerate(signature)]
+    steps = [
+        f"    v{i} = tl.{op}(v{i - 1}, {draw.choice(('x', '0.5', 'scale'))})"
+        for i, op in enumerate(signature)
+    ]
     at = draw.randint(len(lines) // 2, len(lines))
-    return "\n".join([*lines[:at], "@triton.jit", f"def fused_{draw.randint(0, 9)}(v0, scale):", *steps, *lines[at:]]) + "\n"
+    return (
+        "\n".join(
+            [
+                *lines[:at],
+                "@triton.jit",
+                f"def fused_{draw.randint(0, 9)}(v0, scale):",
+                *steps,
+                *lines[at:],
+            ]
+        )
+        + "\n"
+    )
 
 
 def role(draw: random.Random, kind: str, skew: float, number: int) -> Example:
@@ -112,18 +146,33 @@ def role(draw: random.Random, kind: str, skew: float, number: int) -> Example:
     if kind == "selection":
         shown = tuple(draw.sample(SKILLS, 10))
         chosen = tuple(sorted({pick(draw, shown, skew) for _ in range(draw.randint(1, 3))}))
-        tool, arguments = "select_skills", {"selected_skills": [{"name": one, "reason": f"{one} pays here"} for one in chosen]}
+        tool, arguments = (
+            "select_skills",
+            {"selected_skills": [{"name": one, "reason": f"{one} pays here"} for one in chosen]},
+        )
     else:
         shown, chosen = (), (f"new_skill_{draw.randint(0, 5000)}",)
         tool, arguments = (
             "update_skill_library",
-            {"new_skills": [{"name": chosen[0], "content": f"## Motivation\n{draw.choice(bodies())[:600]}"}]},
+            {
+                "new_skills": [
+                    {"name": chosen[0], "content": f"## Motivation\n{draw.choice(bodies())[:600]}"}
+                ]
+            },
         )
     call = {"id": "call_0", "type": "function", "function": {"name": tool, "arguments": arguments}}
     prompt = re.sub(r"\d{2,}", lambda _: str(draw.randint(16, 4096)), source) + "\n".join(shown)
     return Example.new(
         kind=kind,
-        messages=({"role": "user", "content": prompt}, {"role": "assistant", "content": "", "tool_calls": [call]}),
+        messages=(
+            {"role": "user", "content": prompt},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+        ),
         task=ExampleTask(id=content_hash(source), name=name, source=source),
-        signature=(), skills=shown, chosen=chosen, speedup=round(draw.uniform(1.0, 3.0), 2), origin="composer", verified=True,
-    )  # fmt: skip
+        signature=(),
+        skills=shown,
+        chosen=chosen,
+        speedup=round(draw.uniform(1.0, 3.0), 2),
+        origin="composer",
+        verified=True,
+    )

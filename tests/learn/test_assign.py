@@ -16,16 +16,31 @@ TOKENS = Tokens(prompt=(1, 2), completion=(3, 4, 5), logprobs=(-0.1, -0.2, -0.3)
 
 def ok(speed: float, coverage: float | None = None) -> Turn:
     interval = Interval(value=speed, lo=speed, hi=speed)
-    timing = Timing(candidate_ms=1.0, reference_ms=speed, speedup=interval, num_pairs=9, seconds=0.1)
-    return Turn(verdict=Verdict(status=Status.OK, tier="search", stage="done", timing=timing, coverage=coverage), tokens=TOKENS)
+    timing = Timing(
+        candidate_ms=1.0, reference_ms=speed, speedup=interval, num_pairs=9, seconds=0.1
+    )
+    return Turn(
+        verdict=Verdict(
+            status=Status.OK, tier="search", stage="done", timing=timing, coverage=coverage
+        ),
+        tokens=TOKENS,
+    )
 
 
 def wrong() -> Turn:
-    return Turn(verdict=Verdict(status=Status.MISMATCH, tier="search", stage="check", error="wrong"), tokens=TOKENS)
+    return Turn(
+        verdict=Verdict(status=Status.MISMATCH, tier="search", stage="check", error="wrong"),
+        tokens=TOKENS,
+    )
 
 
 def broken_task() -> Turn:
-    return Turn(verdict=Verdict(status=Status.BROKEN_TASK, tier="search", stage="check", error="out of memory"), tokens=TOKENS)
+    return Turn(
+        verdict=Verdict(
+            status=Status.BROKEN_TASK, tier="search", stage="check", error="out of memory"
+        ),
+        tokens=TOKENS,
+    )
 
 
 def trace(role: Role, scheme: int | None, rollout: int, *turns: Turn) -> Trace:
@@ -41,7 +56,9 @@ UNREAD = Turn(malformed="nothing to read", tokens=TOKENS)
 
 def config(**credit: Any) -> Config:
     rewards = {"weights": {"speedup": 1.0, "format": 0.2}}
-    return Config.model_validate({"rewards": rewards, "credit": {"normalize_advantages": False, **credit}})
+    return Config.model_validate(
+        {"rewards": rewards, "credit": {"normalize_advantages": False, **credit}}
+    )
 
 
 def advantages(episode: Episode, role: str) -> list[list[float | None]]:
@@ -49,80 +66,172 @@ def advantages(episode: Episode, role: str) -> list[list[float | None]]:
 
 
 def test_a_turn_is_compared_with_the_same_turn_of_all_schemes() -> None:
-    played = Episode(task=TASK, traces=(trace("policy", None, 0, ok(1.0), ok(2.0)), trace("policy", 0, 0, ok(3.0), ok(1.0)),
-                                        trace("policy", 1, 0, wrong(), wrong())))  # fmt: skip
+    played = Episode(
+        task=TASK,
+        traces=(
+            trace("policy", None, 0, ok(1.0), ok(2.0)),
+            trace("policy", 0, 0, ok(3.0), ok(1.0)),
+            trace("policy", 1, 0, wrong(), wrong()),
+        ),
+    )
     found = assign(played, config()).episode
     # Returns: 3, 2 | 4, 1 | 0, 0; turn 0 against (3, 4, 0), turn 1 against (2, 1, 0).
     assert advantages(found, "policy") == [[1.0, 1.5], [2.5, 0.0], [-3.5, -1.5]]
     assert [t.reward for t in found.traces[0].turns] == [1.0, 2.0]
     kept = rows(found)
-    assert [r.key for r in kept] == [("t", None, 0, 0), ("t", None, 0, 1), ("t", 0, 0, 0), ("t", 1, 0, 0), ("t", 1, 0, 1)]
-    assert kept[0].ids == [1, 2, 3, 4, 5] and kept[0].logprobs == (-0.1, -0.2, -0.3) and kept[0].advantage == 1.0
+    assert [r.key for r in kept] == [
+        ("t", None, 0, 0),
+        ("t", None, 0, 1),
+        ("t", 0, 0, 0),
+        ("t", 1, 0, 0),
+        ("t", 1, 0, 1),
+    ]
+    assert (
+        kept[0].ids == [1, 2, 3, 4, 5]
+        and kept[0].logprobs == (-0.1, -0.2, -0.3)
+        and kept[0].advantage == 1.0
+    )
 
 
 def test_even_scales_a_task() -> None:
-    played = Episode(task=TASK, traces=(trace("policy", None, 0, ok(5.0)), trace("policy", None, 1, ok(1.0))))
-    assert advantages(assign(played, config(normalize_advantages=True)).episode, "policy") == [[1.0], [-1.0]]
+    played = Episode(
+        task=TASK, traces=(trace("policy", None, 0, ok(5.0)), trace("policy", None, 1, ok(1.0)))
+    )
+    assert advantages(assign(played, config(normalize_advantages=True)).episode, "policy") == [
+        [1.0],
+        [-1.0],
+    ]
 
 
 def test_what_teaches_nothing_is_counted() -> None:
-    played = Episode(task=TASK, traces=(trace("policy", None, 0, ok(2.0), wrong()), trace("policy", None, 1, ok(2.0), ok(3.0)),
-                                        trace("policy", None, 2, Turn(malformed="down", finish="error"))))  # fmt: skip
+    played = Episode(
+        task=TASK,
+        traces=(
+            trace("policy", None, 0, ok(2.0), wrong()),
+            trace("policy", None, 1, ok(2.0), ok(3.0)),
+            trace("policy", None, 2, Turn(malformed="down", finish="error")),
+        ),
+    )
     found = assign(played, config(gamma=0.0))
     assert found.left_out == {"void": 1, "broken": 1, "alike": 3} and not rows(found.episode)
-    covered = Episode(task=TASK, traces=(trace("policy", None, 0, ok(2.0, coverage=0.05)), trace("policy", None, 1, ok(3.0, coverage=0.9))))
+    covered = Episode(
+        task=TASK,
+        traces=(
+            trace("policy", None, 0, ok(2.0, coverage=0.05)),
+            trace("policy", None, 1, ok(3.0, coverage=0.9)),
+        ),
+    )
     some = assign(covered, config())
-    assert some.left_out == {"coverage": 1} and advantages(some.episode, "policy") == [[None], [1.0]]
-    assert advantages(assign(covered, config(profiling_rejection=False)).episode, "policy") == [[-1.0], [1.0]]
+    assert some.left_out == {"coverage": 1} and advantages(some.episode, "policy") == [
+        [None],
+        [1.0],
+    ]
+    assert advantages(assign(covered, config(profiling_rejection=False)).episode, "policy") == [
+        [-1.0],
+        [1.0],
+    ]
 
 
-@pytest.mark.parametrize("fault", [Turn(malformed="down", finish="error", tokens=TOKENS), broken_task()], ids=["backbone", "judge"])
+@pytest.mark.parametrize(
+    "fault",
+    [Turn(malformed="down", finish="error", tokens=TOKENS), broken_task()],
+    ids=["backbone", "judge"],
+)
 def test_a_machine_fault_is_not_blamed_on_a_candidate(fault: Turn) -> None:
     fine = [trace("policy", None, n, ok(2.0), ok(2.0)) for n in range(3)]
-    assert not rows(assign(Episode(task=TASK, traces=(*fine, trace("policy", None, 3, ok(2.0), fault))), config()).episode)
-    played = Episode(task=TASK, traces=(
-        trace("selection", 0, 0, chose("a")), trace("policy", None, 0, ok(2.0)),
-        trace("policy", 0, 0, ok(3.0)), trace("policy", 0, 1, fault),
-    ))  # fmt: skip
+    assert not rows(
+        assign(
+            Episode(task=TASK, traces=(*fine, trace("policy", None, 3, ok(2.0), fault))), config()
+        ).episode
+    )
+    played = Episode(
+        task=TASK,
+        traces=(
+            trace("selection", 0, 0, chose("a")),
+            trace("policy", None, 0, ok(2.0)),
+            trace("policy", 0, 0, ok(3.0)),
+            trace("policy", 0, 1, fault),
+        ),
+    )
     found = assign(played, config())
-    assert advantages(found.episode, "policy") == [[-1.0], [1.0], [None]] and found.left_out == {"broken": 1}
-    assert advantages(found.episode, "selection") == [[pytest.approx(0.3)]], "3 with it, 2 without, times 0.3"
+    assert advantages(found.episode, "policy") == [[-1.0], [1.0], [None]] and found.left_out == {
+        "broken": 1
+    }
+    assert advantages(found.episode, "selection") == [[pytest.approx(0.3)]], (
+        "3 with it, 2 without, times 0.3"
+    )
 
 
 def test_without_a_baseline_no_peers_are_needed() -> None:
-    alone = Episode(task=TASK, traces=(trace("policy", None, 0, ok(2.0)), trace("summary", None, 0, Turn(tokens=TOKENS))))
+    alone = Episode(
+        task=TASK,
+        traces=(trace("policy", None, 0, ok(2.0)), trace("summary", None, 0, Turn(tokens=TOKENS))),
+    )
     found = assign(alone, config(advantage="reinforce"), {0: 1.4})
-    assert advantages(found.episode, "policy") == [[2.0]] and advantages(found.episode, "summary") == [[pytest.approx(0.7)]]
+    assert advantages(found.episode, "policy") == [[2.0]] and advantages(
+        found.episode, "summary"
+    ) == [[pytest.approx(0.7)]]
     assert not rows(assign(alone, config(), {0: 1.4}).episode)
 
 
 def test_selections_against_the_null_scheme() -> None:
-    played = Episode(task=TASK, traces=(
-        trace("selection", 0, 0, chose("a")), trace("selection", 1, 0, chose("b")), trace("selection", 2, 0, UNREAD),
-        trace("policy", None, 0, ok(2.0)), trace("policy", 0, 0, ok(3.0), ok(1.0)), trace("policy", 1, 0, ok(1.0)),
-    ))  # fmt: skip
+    played = Episode(
+        task=TASK,
+        traces=(
+            trace("selection", 0, 0, chose("a")),
+            trace("selection", 1, 0, chose("b")),
+            trace("selection", 2, 0, UNREAD),
+            trace("policy", None, 0, ok(2.0)),
+            trace("policy", 0, 0, ok(3.0), ok(1.0)),
+            trace("policy", 1, 0, ok(1.0)),
+        ),
+    )
     found = assign(played, config())
     # a: 3 - (1 + 2)/2 = 1.5; b: 1 - (3 + 2)/2 = -1.5; unread: 2 - 0.2 - (3 + 1 + 2)/3 = -0.2; times 0.3.
-    assert [a[0] for a in advantages(found.episode, "selection")] == pytest.approx([0.45, -0.45, -0.06])
-    assert advantages(assign(played, config(selection=0.0)).episode, "selection") == [[None], [None], [None]]
+    assert [a[0] for a in advantages(found.episode, "selection")] == pytest.approx(
+        [0.45, -0.45, -0.06]
+    )
+    assert advantages(assign(played, config(selection=0.0)).episode, "selection") == [
+        [None],
+        [None],
+        [None],
+    ]
 
 
 def test_summaries_are_compared_with_each_other() -> None:
     said = [Turn(tokens=TOKENS), Turn(tokens=TOKENS), UNREAD]
-    played = Episode(task=TASK, traces=tuple(trace("summary", 0, n, turn) for n, turn in enumerate(said)))
+    played = Episode(
+        task=TASK, traces=tuple(trace("summary", 0, n, turn) for n, turn in enumerate(said))
+    )
     found = assign(played, config(), {1: 1.4})
     # 0, 1.4 and -0.2: each less the mean of the others, times 0.5.
-    assert [a[0] for a in advantages(found.episode, "summary")] == pytest.approx([-0.3, 0.75, -0.45])
+    assert [a[0] for a in advantages(found.episode, "summary")] == pytest.approx(
+        [-0.3, 0.75, -0.45]
+    )
     assert [r.role for r in rows(found.episode)] == ["summary"] * 3
     untried = assign(played, config(), {0: None, 1: 1.4})
-    assert [a[0] for a in advantages(untried.episode, "summary")] == [None, pytest.approx(0.8), pytest.approx(-0.8)]
+    assert [a[0] for a in advantages(untried.episode, "summary")] == [
+        None,
+        pytest.approx(0.8),
+        pytest.approx(-0.8),
+    ]
 
 
 def test_what_was_played_on_a_degenerate_task_teaches_nothing() -> None:
     fooled = ok(9.0)
     assert fooled.verdict is not None
-    fooled = fooled.model_copy(update={"verdict": fooled.verdict.model_copy(update={"health": ("accepts zeros: …", "degenerate: …")})})
-    traces = trace("policy", None, 0, fooled), trace("policy", None, 1, wrong()), trace("selection", 0, 0, UNREAD)
+    fooled = fooled.model_copy(
+        update={
+            "verdict": fooled.verdict.model_copy(
+                update={"health": ("accepts zeros: …", "degenerate: …")}
+            )
+        }
+    )
+    traces = (
+        trace("policy", None, 0, fooled),
+        trace("policy", None, 1, wrong()),
+        trace("selection", 0, 0, UNREAD),
+    )
     played = Episode(task=TASK, traces=traces)
     found = assign(played, config())
     assert not rows(found.episode) and found.left_out == {"degenerate": 3}

@@ -34,7 +34,9 @@ def renamed(row: Example) -> Example:
     code = row.code.replace("scale", "factor").replace("v1", "temporary") + "\n# the end\n"
     said = (row.messages[0], {"role": "assistant", "content": code})
     fields = row.model_dump(exclude={"id", "code", "messages", "speedup", "lo"})
-    return Example.new(**fields, code=code, messages=said, speedup=row.speedup * 0.95 if row.speedup else None)
+    return Example.new(
+        **fields, code=code, messages=said, speedup=row.speedup * 0.95 if row.speedup else None
+    )
 
 
 def settings(**changes: Any) -> Config:
@@ -46,17 +48,36 @@ def outcome(made: list[Example]) -> diversity.DiversityResult:
     return diversity.diversify(made, settings(cluster_cap=8))
 
 
-def test_every_row_is_kept_or_rejected_once(made: list[Example], outcome: diversity.DiversityResult) -> None:
-    assert Counter(row.id for row in made) == Counter(row.id for row in [*outcome.kept, *(row for row, _, _ in outcome.rejected)])
-    assert len(made) == outcome.report["num_rows"] == len(outcome.kept) + sum(outcome.report["reasons"].values())
+def test_every_row_is_kept_or_rejected_once(
+    made: list[Example], outcome: diversity.DiversityResult
+) -> None:
+    assert Counter(row.id for row in made) == Counter(
+        row.id for row in [*outcome.kept, *(row for row, _, _ in outcome.rejected)]
+    )
+    assert (
+        len(made)
+        == outcome.report["num_rows"]
+        == len(outcome.kept) + sum(outcome.report["reasons"].values())
+    )
     assert outcome.report["num_kept"] == len(outcome.kept) > COUNT // 4
-    assert {"duplicate", "cluster_full", "slow", "not_verified", "skill_share", "below_best"} <= set(outcome.report["reasons"])
+    assert {
+        "duplicate",
+        "cluster_full",
+        "slow",
+        "not_verified",
+        "skill_share",
+        "below_best",
+    } <= set(outcome.report["reasons"])
     assert all(reason and detail for _, reason, detail in outcome.rejected)
     positions = {id(row): number for number, row in enumerate(made)}
-    assert [positions[id(row)] for row in outcome.kept] == sorted(positions[id(row)] for row in outcome.kept)
+    assert [positions[id(row)] for row in outcome.kept] == sorted(
+        positions[id(row)] for row in outcome.kept
+    )
 
 
-def test_the_order_of_the_input_does_not_matter(made: list[Example], outcome: diversity.DiversityResult) -> None:
+def test_the_order_of_the_input_does_not_matter(
+    made: list[Example], outcome: diversity.DiversityResult
+) -> None:
     shuffled = made[:]
     random.Random(1).shuffle(shuffled)
     again = diversity.diversify(shuffled, settings(cluster_cap=8))
@@ -67,7 +88,9 @@ def test_the_order_of_the_input_does_not_matter(made: list[Example], outcome: di
     )
 
 
-def test_the_seed_matters_only_where_there_is_a_choice(made: list[Example], outcome: diversity.DiversityResult) -> None:
+def test_the_seed_matters_only_where_there_is_a_choice(
+    made: list[Example], outcome: diversity.DiversityResult
+) -> None:
     other = diversity.diversify(made, settings(cluster_cap=8).model_copy(update={"seed": 1}))
     kept, same = {row.id for row in outcome.kept}, {row.id for row in other.kept}
     assert kept != same and len(kept & same) > 0.8 * len(kept)
@@ -88,35 +111,59 @@ def test_no_two_kept_rows_are_near_duplicates(outcome: diversity.DiversityResult
     assert not [(a, b) for a, b in pairs if (text[a] == text[b]).mean() >= 0.9]
 
 
-def test_of_near_duplicates_the_faster_one_stays(made: list[Example], outcome: diversity.DiversityResult) -> None:
+def test_of_near_duplicates_the_faster_one_stays(
+    made: list[Example], outcome: diversity.DiversityResult
+) -> None:
     by_id = {row.id: row for row in made}
-    duplicates = [(row, detail) for row, reason, detail in outcome.rejected if reason == "duplicate"]
+    duplicates = [
+        (row, detail) for row, reason, detail in outcome.rejected if reason == "duplicate"
+    ]
     assert len(duplicates) > 30
     for row, detail in duplicates:
         kept = by_id[detail.removeprefix("of ")]
-        assert (kept.speedup or 0) >= (row.speedup or 0) and kept.kind == row.kind and kept.skills == row.skills
+        assert (
+            (kept.speedup or 0) >= (row.speedup or 0)
+            and kept.kind == row.kind
+            and kept.skills == row.skills
+        )
 
 
 def test_limits_hold(outcome: diversity.DiversityResult) -> None:
-    assert max(outcome.report["clusters"]["after"]["largest"]) <= 8 < max(outcome.report["clusters"]["before"]["largest"])
+    assert (
+        max(outcome.report["clusters"]["after"]["largest"])
+        <= 8
+        < max(outcome.report["clusters"]["before"]["largest"])
+    )
     kept = [facts(row) for row in outcome.kept]
     for name, lists in {
         "skill": [row.skills for row in kept if row.skills],
         "operator": [row.operators for row in kept if row.operators],
     }.items():
         counts = Counter(value for values in lists for value in values)
-        assert max(counts.values()) <= max(balance.SHARE_FROM, outcome.report["shares"][name] * len(lists))
+        assert max(counts.values()) <= max(
+            balance.SHARE_FROM, outcome.report["shares"][name] * len(lists)
+        )
     before, after = outcome.report["before"], outcome.report["after"]
-    assert before["effective"]["skill"] < after["effective"]["skill"], "no skill dominates more than before"
+    assert before["effective"]["skill"] < after["effective"]["skill"], (
+        "no skill dominates more than before"
+    )
 
 
 @pytest.mark.parametrize("target", [50, 200])
-def test_a_target_is_met_and_balanced(made: list[Example], outcome: diversity.DiversityResult, target: int) -> None:
+def test_a_target_is_met_and_balanced(
+    made: list[Example], outcome: diversity.DiversityResult, target: int
+) -> None:
     small = diversity.diversify(made, settings(target=target))
     assert len(small.kept) == target
     for facet in ("kind", "operator", "skill"):
-        assert small.report["after"]["effective"][facet] > 0.9 * outcome.report["after"]["effective"][facet], facet
-    assert small.report["after"]["effective"]["kind"] > 1.25 * small.report["before"]["effective"]["kind"]
+        assert (
+            small.report["after"]["effective"][facet]
+            > 0.9 * outcome.report["after"]["effective"][facet]
+        ), facet
+    assert (
+        small.report["after"]["effective"]["kind"]
+        > 1.25 * small.report["before"]["effective"]["kind"]
+    )
 
 
 @pytest.mark.parametrize("method", ["structure", "hdbscan", "none"])
@@ -124,14 +171,18 @@ def test_methods(made: list[Example], method: str) -> None:
     found = diversity.diversify(made[:400], settings(method=method, cluster_cap=4))
     clusters = found.report["clusters"]
     if method == "none":
-        assert clusters["before"]["largest"][0] == 1 and "cluster_full" not in found.report["reasons"]
+        assert (
+            clusters["before"]["largest"][0] == 1 and "cluster_full" not in found.report["reasons"]
+        )
     else:
         assert clusters["before"]["largest"][0] > 4 >= clusters["after"]["largest"][0]
 
 
 def test_a_custom_method(made: list[Example], tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
-    file.write_text("import numpy as np\ndef one(similarity, settings):\n    return np.zeros(len(similarity), dtype=int)\n")
+    file.write_text(
+        "import numpy as np\ndef one(similarity, settings):\n    return np.zeros(len(similarity), dtype=int)\n"
+    )
     found = diversity.diversify(made[:300], settings(method=f"{file}:one", cluster_cap=5))
     families = {(row.kind, row.backend, row.family) for row in map(facts, found.kept)}
     assert found.report["clusters"]["after"]["num_clusters"] == len(families)
@@ -148,29 +199,51 @@ def test_hdbscan_says_what_it_needs(made: list[Example], monkeypatch: pytest.Mon
 def test_nothing_and_next_to_nothing(made: list[Example]) -> None:
     empty = diversity.diversify([], Config())
     assert empty.kept == [] and empty.report["num_rows"] == 0 and report.markdown(empty.report)
-    good = next(row for row in made if row.kind == "policy" and row.verified and (row.speedup or 0) > 1)
+    good = next(
+        row for row in made if row.kind == "policy" and row.verified and (row.speedup or 0) > 1
+    )
     assert diversity.diversify([good], Config()).kept == [good]
 
 
 # ---------------------------------------------------------------- files
 
 
-def test_run_writes_what_diversify_says(made: list[Example], outcome: diversity.DiversityResult, tmp_path: Path) -> None:
+def test_run_writes_what_diversify_says(
+    made: list[Example], outcome: diversity.DiversityResult, tmp_path: Path
+) -> None:
     half = len(made) // 2
     examples.write(tmp_path / "in" / "a.jsonl", made[:half])
     examples.write(tmp_path / "in" / "b.jsonl", made[half:])
     told: list[tuple[str, int, int]] = []
-    found = diversity.run(tmp_path / "in", tmp_path / "out", settings(cluster_cap=8), progress=lambda *stage: told.append(stage))
+    found = diversity.run(
+        tmp_path / "in",
+        tmp_path / "out",
+        settings(cluster_cap=8),
+        progress=lambda *stage: told.append(stage),
+    )
     assert list(examples.read(tmp_path / "out" / "kept.jsonl")) == outcome.kept
-    refused = [json.loads(line) for line in (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()]
-    assert [(Example.model_validate(one["example"]), one["reason"], one["detail"]) for one in refused] == outcome.rejected
+    refused = [
+        json.loads(line) for line in (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()
+    ]
+    assert [
+        (Example.model_validate(one["example"]), one["reason"], one["detail"]) for one in refused
+    ] == outcome.rejected
     assert all(one["id"] == one["example"]["id"] for one in refused)
     same = {key: value for key, value in found.items() if key not in ("seconds", "key", "bytes")}
     assert same == {key: value for key, value in outcome.report.items() if key != "seconds"}
     assert {"read", "duplicates", "clusters", "caps", "balance"} == {stage for stage, _, _ in told}
     page = (tmp_path / "out" / "report.md").read_text()
-    assert f"{len(outcome.kept):,} of {len(made):,} examples kept" in page and "| `duplicate` |" in page and "### By skill" in page
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["kept.jsonl", "rejected.jsonl", "report.json", "report.md"]
+    assert (
+        f"{len(outcome.kept):,} of {len(made):,} examples kept" in page
+        and "| `duplicate` |" in page
+        and "### By skill" in page
+    )
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "kept.jsonl",
+        "rejected.jsonl",
+        "report.json",
+        "report.md",
+    ]
 
 
 @pytest.mark.slow
@@ -184,8 +257,12 @@ def test_several_processes_decide_as_one_does(
     diversity.run(tmp_path / "in.jsonl", tmp_path / "out", settings(cluster_cap=8), workers=2)
     alone = diversity.diversify(made, settings(cluster_cap=8))
     assert list(examples.read(tmp_path / "out" / "kept.jsonl")) == alone.kept
-    rows = [json.loads(line) for line in (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()]
-    assert [(row["id"], row["reason"], row["detail"]) for row in rows] == [(e.id, *why) for e, *why in alone.rejected]
+    rows = [
+        json.loads(line) for line in (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()
+    ]
+    assert [(row["id"], row["reason"], row["detail"]) for row in rows] == [
+        (e.id, *why) for e, *why in alone.rejected
+    ]
 
 
 def test_what_is_finished_is_used_again(made: list[Example], tmp_path: Path) -> None:
@@ -193,9 +270,14 @@ def test_what_is_finished_is_used_again(made: list[Example], tmp_path: Path) -> 
     examples.write(source, made[:200])
     stages: list[str] = []
 
-    def run(config: Config = Config(), skills: list[str] | None = None) -> tuple[dict[str, Any], bool]:  # noqa: B008
+    def run(
+        config: Config = Config(),  # noqa: B008
+        skills: list[str] | None = None,
+    ) -> tuple[dict[str, Any], bool]:
         stages.clear()
-        return diversity.run(source, out, config, skills, progress=lambda stage, done, total: stages.append(stage)), bool(stages)
+        return diversity.run(
+            source, out, config, skills, progress=lambda stage, done, total: stages.append(stage)
+        ), bool(stages)
 
     first, worked = run()
     assert worked and run() == (first, False)
@@ -221,5 +303,8 @@ def test_a_bad_line_stops_the_run_and_leaves_nothing(made: list[Example], tmp_pa
 
 def test_effective_number() -> None:
     assert balance.effective_number([5, 5, 5, 5]) == pytest.approx(4)
-    assert balance.effective_number([1]) == 1 and balance.effective_number([]) == balance.effective_number([0, 0]) == 0
+    assert (
+        balance.effective_number([1]) == 1
+        and balance.effective_number([]) == balance.effective_number([0, 0]) == 0
+    )
     assert 1 < balance.effective_number([99, 1]) < 1.1

@@ -17,7 +17,11 @@ from dvk.learn.rows import TrainingRow
 from dvk.learn.scoring import Scorer
 from tests.learn.tiny import tiny
 
-ROWS = [TrainingRow.answer(list(range(3, 9)), [11, 12, 13]), TrainingRow.answer([9, 4], [40, 41, 42, 43, 2]), TrainingRow.answer([5], [6])]
+ROWS = [
+    TrainingRow.answer(list(range(3, 9)), [11, 12, 13]),
+    TrainingRow.answer([9, 4], [40, 41, 42, 43, 2]),
+    TrainingRow.answer([5], [6]),
+]
 SETTINGS = LearningConfig(rate=1e-2, precision="fp32", warmup=0.1)
 
 
@@ -30,7 +34,11 @@ def test_packed_scores_equal_each_row_alone(temperature: float) -> None:
         logs = (model(torch.tensor([row.ids])).logits[0].float() / temperature).log_softmax(-1)
         alone += [logs[i - 1, row.ids[i]].item() for i in range(len(row.ids)) if row.targets[i]]
     torch.testing.assert_close(packed, torch.tensor(alone), atol=2e-5, rtol=0)
-    assert entropies.shape == packed.shape and bool((entropies > 0).all()) and not entropies.requires_grad
+    assert (
+        entropies.shape == packed.shape
+        and bool((entropies > 0).all())
+        and not entropies.requires_grad
+    )
 
 
 def test_gradients_do_not_depend_on_how_logits_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +61,10 @@ def test_a_pack_without_targets_scores_nothing() -> None:
 
 
 def steps(learner: Learner, count: int) -> list[float]:
-    return [learner.step([lay_out([ROWS[:2]], 16), lay_out([ROWS[2:]], 16)])["loss"] for _ in range(count)]
+    return [
+        learner.step([lay_out([ROWS[:2]], 16), lay_out([ROWS[2:]], 16)])["loss"]
+        for _ in range(count)
+    ]
 
 
 def test_steps_learn_and_micro_batches_add_up() -> None:
@@ -62,7 +73,9 @@ def test_steps_learn_and_micro_batches_add_up() -> None:
     first = cut.step([lay_out([ROWS[:2]], 16), lay_out([ROWS[2:]], 16)])
     second = whole.step([lay_out([ROWS], 24)])
     assert first["tokens"] == second["tokens"] == 9
-    assert first["loss"] == pytest.approx(second["loss"], abs=1e-5) and first["grad_norm"] == pytest.approx(second["grad_norm"], rel=1e-3)
+    assert first["loss"] == pytest.approx(second["loss"], abs=1e-5) and first[
+        "grad_norm"
+    ] == pytest.approx(second["grad_norm"], rel=1e-3)
     assert steps(cut, 15)[-1] < 0.3 * first["loss"]
 
 
@@ -77,8 +90,11 @@ def test_weights_that_steps_would_not_move_are_refused() -> None:
 def test_what_is_trained_whole_is_opened_in_float32() -> None:
     whole = Config()
     assert opened(whole, ProcessGroup()).backbone.dtype == "float32"
-    for settings, team in (({"backbone.lora_rank": 4}, ProcessGroup()), ({"backbone.dtype": "bfloat16"}, ProcessGroup()),
-                           ({"learning.sharding": "fsdp"}, ProcessGroup(size=2))):  # fmt: skip
+    for settings, team in (
+        ({"backbone.lora_rank": 4}, ProcessGroup()),
+        ({"backbone.dtype": "bfloat16"}, ProcessGroup()),
+        ({"learning.sharding": "fsdp"}, ProcessGroup(size=2)),
+    ):
         other = changed(whole, settings)
         assert opened(other, team) == other
 
@@ -96,7 +112,9 @@ def test_a_restored_learner_makes_the_same_steps(tmp_path: Path) -> None:
     restored.restore(tmp_path)
     assert restored.step_number == 4
     assert steps(restored, 4) == expected
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True)
+    )
 
 
 def test_a_step_that_is_not_finite_changes_nothing() -> None:
@@ -109,7 +127,10 @@ def test_a_step_that_is_not_finite_changes_nothing() -> None:
 
     with pytest.raises(DvkError, match="learning.rate"):
         learner.step([lay_out([ROWS], 24)], broken)
-    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True)) and learner.step_number == 0
+    assert (
+        all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+        and learner.step_number == 0
+    )
 
 
 def test_advantages_weigh_and_turn_around() -> None:
@@ -130,5 +151,7 @@ def test_the_schedule() -> None:
     settings = LearningConfig(rate=1.0, warmup=0.1)
     rates = [rate(i, 100, settings) for i in range(100)]
     assert rates[0] == pytest.approx(0.1) and rates[9] == 1.0 and max(rates) == 1.0
-    assert all(a >= b for a, b in zip(rates[9:], rates[10:], strict=False)) and rates[-1] == pytest.approx(0.0, abs=0.01)
+    assert all(a >= b for a, b in zip(rates[9:], rates[10:], strict=False)) and rates[
+        -1
+    ] == pytest.approx(0.0, abs=0.01)
     assert rate(50, 100, LearningConfig(rate=1.0, schedule="constant")) == 1.0

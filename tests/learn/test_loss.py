@@ -15,7 +15,9 @@ SETTINGS = ObjectiveConfig()
 
 def losses(ratios: list[float], advantages: list[float]) -> list[float]:
     old = torch.zeros(len(ratios))
-    found: list[float] = clipped(torch.tensor([math.log(r) for r in ratios]), old, torch.tensor(advantages), SETTINGS).tolist()
+    found: list[float] = clipped(
+        torch.tensor([math.log(r) for r in ratios]), old, torch.tensor(advantages), SETTINGS
+    ).tolist()
     return found
 
 
@@ -39,15 +41,22 @@ def test_on_policy_the_gradient_is_reinforce() -> None:
 
 def test_aggregations() -> None:
     values, rows = torch.tensor([1.0, 3.0, 5.0]), torch.tensor([7, 7, 2])
-    of = {name: float(gathered(values, rows, 3, 2, ObjectiveConfig(aggregate=name))) for name in ("token", "row", "sum")}
+    of = {
+        name: float(gathered(values, rows, 3, 2, ObjectiveConfig(aggregate=name)))
+        for name in ("token", "row", "sum")
+    }
     assert of == pytest.approx({"token": 3.0, "row": 3.5, "sum": 0.0045})
     by_row = ObjectiveConfig(aggregate="row")
-    halves = gathered(values[:2], rows[:2], 3, 2, by_row) + gathered(values[2:], rows[2:], 3, 2, by_row)
+    halves = gathered(values[:2], rows[:2], 3, 2, by_row) + gathered(
+        values[2:], rows[2:], 3, 2, by_row
+    )
     assert float(halves) == 3.5, "micro-batches add up"
 
 
 def test_divergence_is_zero_at_home_and_positive_elsewhere() -> None:
     assert divergence(torch.tensor([-1.0]), torch.tensor([-1.0])).tolist() == [0.0]
     assert bool((divergence(torch.tensor([-1.0, -1.0]), torch.tensor([-2.0, -0.5])) > 0).all())
-    assert divergence(torch.tensor([-1.0]), torch.tensor([-1.0001])).item() == pytest.approx(5e-9, rel=1e-2), "small ones are no 0"
+    assert divergence(torch.tensor([-1.0]), torch.tensor([-1.0001])).item() == pytest.approx(
+        5e-9, rel=1e-2
+    ), "small ones are no 0"
     assert math.isfinite(divergence(torch.tensor([-90.0]), torch.tensor([0.0])).item())

@@ -16,8 +16,18 @@ from dvk.learn.reinforce import logprobs, match, micro_batches, update
 from dvk.learn.rows import TrainingRow
 from tests.learn.tiny import tiny
 
-CONFIG = Config.model_validate({"learning": {"rate": 3e-3, "precision": "fp32", "pack_tokens": 64, "micro_packs": 1, "warmup": 0.0,
-                                             "schedule": "constant"}})
+CONFIG = Config.model_validate(
+    {
+        "learning": {
+            "rate": 3e-3,
+            "precision": "fp32",
+            "pack_tokens": 64,
+            "micro_packs": 1,
+            "warmup": 0.0,
+            "schedule": "constant",
+        }
+    }
+)
 
 
 def learner() -> Learner:
@@ -33,11 +43,17 @@ def sampled(of: Learner, count: int, temperature: float = 1.0) -> list[TrainingR
         prompt = [5 + number % 50, 7, 3 + number // 50]
         ids, logs = list(prompt), []
         for _ in range(4 + number % 5):
-            scores = (of.model(torch.tensor([ids])).logits[0, -1].float() / temperature).log_softmax(-1)
+            scores = (
+                of.model(torch.tensor([ids])).logits[0, -1].float() / temperature
+            ).log_softmax(-1)
             token = int(torch.multinomial(scores.exp(), 1, generator=draw))
             logs.append(float(scores[token]))
             ids.append(token)
-        rows.append(TrainingRow.answer(prompt, ids[3:], advantage=1.0 if number % 2 else -1.0, logprobs=logs))
+        rows.append(
+            TrainingRow.answer(
+                prompt, ids[3:], advantage=1.0 if number % 2 else -1.0, logprobs=logs
+            )
+        )
     return rows
 
 
@@ -46,7 +62,9 @@ def test_learner_and_sampler_agree_to_what_rejection_assumes() -> None:
     for temperature in (1.0, 0.7):
         rows = sampled(of, 12, temperature)
         found = match(of, rows, CONFIG, temperature)
-        assert found.kept == 1.0 and found.worst < 1e-5, "in float32 the fixed band of 0.001 is wide"
+        assert found.kept == 1.0 and found.worst < 1e-5, (
+            "in float32 the fixed band of 0.001 is wide"
+        )
         assert all(len(r.logprobs) == sum(r.targets) for r in found.rows)
 
 
@@ -55,7 +73,13 @@ def test_answers_of_another_model_are_rejected_or_weighed() -> None:
     rows = sampled(of, 6)
     strange = [replace(row, logprobs=[p - 0.1 for p in row.logprobs]) for row in rows]
     assert match(of, [*rows, *strange], CONFIG).kept == 0.5
-    weigh = CONFIG.model_copy(update={"credit": CONFIG.credit.model_copy(update={"mismatch_rejection": False, "correction_cap": 1.05})})
+    weigh = CONFIG.model_copy(
+        update={
+            "credit": CONFIG.credit.model_copy(
+                update={"mismatch_rejection": False, "correction_cap": 1.05}
+            )
+        }
+    )
     found = match(of, strange[:1], weigh).rows[0]
     assert math.isclose(found.advantage, -1.05), "e^0.1, capped"
 
@@ -69,7 +93,12 @@ def test_a_step_raises_what_was_good_and_lowers_what_was_bad() -> None:
     change = [fmean(b) - fmean(a) for a, b in zip(before, after, strict=True)]
     good, bad = change[1::2], change[::2]
     assert fmean(good) > 0 > fmean(bad)
-    assert figures["rows"] == 10 and figures["kept"] == 1.0 and figures["clipped"] == 0.0 and figures["grad_norm"] > 0
+    assert (
+        figures["rows"] == 10
+        and figures["kept"] == 1.0
+        and figures["clipped"] == 0.0
+        and figures["grad_norm"] > 0
+    )
     assert of.step_number == 1
 
 
@@ -78,11 +107,18 @@ def test_more_passes_over_the_same_answers_go_further_until_the_clip_holds_them(
     for passes in (1, 4):
         of = learner()
         rows = sampled(of, 10)
-        config = CONFIG.model_copy(update={"objective": CONFIG.objective.model_copy(update={"passes": passes})})
+        config = CONFIG.model_copy(
+            update={"objective": CONFIG.objective.model_copy(update={"passes": passes})}
+        )
         before = logprobs(of, rows, CONFIG)
         update(of, rows, config)
         after = logprobs(of, rows, CONFIG)
-        gains.append(fmean(row.advantage * (fmean(b) - fmean(a)) for row, a, b in zip(rows, before, after, strict=True)))
+        gains.append(
+            fmean(
+                row.advantage * (fmean(b) - fmean(a))
+                for row, a, b in zip(rows, before, after, strict=True)
+            )
+        )
         assert of.step_number == passes
     assert gains[1] > 2 * gains[0] > 0
 
@@ -98,8 +134,17 @@ def test_a_divergence_from_the_start_holds_the_learner_near_it() -> None:
         last = update(of, rows, CONFIG.model_copy(update={"objective": objective}))["kl"]
         assert last > 1e-4 if passes > 1 else last < 1e-9, "a step's figure is of before it"
         after = logprobs(of, rows, CONFIG)
-        apart.append(fmean(abs(b - a) for x, y in zip(before, after, strict=True) for a, b in zip(x, y, strict=True)))
-        assert all(torch.equal(a, b) for a, b in zip(start.parameters(), tiny(seed=3).parameters(), strict=True)), "it stays as it is"
+        apart.append(
+            fmean(
+                abs(b - a)
+                for x, y in zip(before, after, strict=True)
+                for a, b in zip(x, y, strict=True)
+            )
+        )
+        assert all(
+            torch.equal(a, b)
+            for a, b in zip(start.parameters(), tiny(seed=3).parameters(), strict=True)
+        ), "it stays as it is"
     assert 0 < apart[2] < 0.6 * apart[1]
 
 
@@ -125,7 +170,9 @@ def sharp(dtype: torch.dtype) -> Learner:
         for p in model.parameters():
             p.mul_(6.0 if p.ndim >= 2 else 1.0)
     learner = Learner(model, CONFIG.learning, 10)
-    model.to(dtype)  # the learner is in fp32; if the backbone computes in fp16 or bf16, so are its matmuls
+    model.to(
+        dtype
+    )  # the learner is in fp32; if the backbone computes in fp16 or bf16, so are its matmuls
     return learner
 
 

@@ -17,9 +17,16 @@ def test_a_store_gives_back_what_was_written(tmp_path: Path) -> None:
     rows = []
     for _ in range(5000):
         length = int(rng.integers(2, 40))
-        rows.append((rng.integers(0, 300, length).tolist(), [False, *(rng.random(length - 1) < 0.5).tolist()]))
+        rows.append(
+            (
+                rng.integers(0, 300, length).tolist(),
+                [False, *(rng.random(length - 1) < 0.5).tolist()],
+            )
+        )
     store = RowStore.write(tmp_path / "store", rows, 300, {"origin": "test"})
-    assert len(store) == len(rows) and store.info["origin"] == "test" and store.ids.dtype == np.uint16
+    assert (
+        len(store) == len(rows) and store.info["origin"] == "test" and store.ids.dtype == np.uint16
+    )
     assert store.info["num_targets"] == sum(sum(t) for _, t in rows)
     for index in (0, 1, 4095, 4096, 4999):
         assert (store.row(index).ids, store.row(index).targets) == rows[index]
@@ -70,7 +77,10 @@ def test_rows_longer_than_a_pack_are_counted_and_left_out() -> None:
 def test_a_pack_keeps_rows_apart() -> None:
     packs = lay_out(
         [
-            [TrainingRow.answer([1, 2], [3, 4], advantage=-2.0, logprobs=[-0.5, -0.25]), TrainingRow.answer([5], [6])],
+            [
+                TrainingRow.answer([1, 2], [3, 4], advantage=-2.0, logprobs=[-0.5, -0.25]),
+                TrainingRow.answer([5], [6]),
+            ],
             [TrainingRow.answer([7], [8])],
         ],
         8,
@@ -83,15 +93,23 @@ def test_a_pack_keeps_rows_apart() -> None:
     assert packs.old[0, 2:4].tolist() == [-0.5, -0.25] and packs.old[0, 5].isnan()
     offsets = packs.row_offsets()
     assert offsets[:6].tolist() == [0, 4, 6, 8, 10, 16] and set(offsets[5:].tolist()) == {16}
-    assert offsets.shape == lay_out([[TrainingRow.answer([1], [2])] * 4] * 2, 8).row_offsets().shape, "shapes depend on the packs' alone"
+    assert (
+        offsets.shape == lay_out([[TrainingRow.answer([1], [2])] * 4] * 2, 8).row_offsets().shape
+    ), "shapes depend on the packs' alone"
 
 
 def test_packs_of_a_store_are_those_of_its_rows(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
-    rows = [(rng.integers(0, 300, n).tolist(), [False, *(rng.random(n - 1) < 0.5).tolist()]) for n in rng.integers(2, 40, 50)]
+    rows = [
+        (rng.integers(0, 300, n).tolist(), [False, *(rng.random(n - 1) < 0.5).tolist()])
+        for n in rng.integers(2, 40, 50)
+    ]
     store = RowStore.write(tmp_path / "store", rows, 300)
     groups = plan(store.lengths(), 64, 0)[:5]
-    quick, slow = from_store(store, groups, 64), lay_out([[store.row(int(i)) for i in group] for group in groups], 64)
+    quick, slow = (
+        from_store(store, groups, 64),
+        lay_out([[store.row(int(i)) for i in group] for group in groups], 64),
+    )
     for name in quick.__dataclass_fields__:
         assert getattr(quick, name).equal(getattr(slow, name)) or name == "old", name
     assert bool(quick.old.isnan().all())

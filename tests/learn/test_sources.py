@@ -12,8 +12,19 @@ from dvk.learn.sources import InMemory, OnDisk, parsed
 
 
 def one(number: int, **fields: object) -> Example:
-    said = ({"role": "user", "content": f"q{number}" * (1 + number % 7)}, {"role": "assistant", "content": '"speedup"'})
-    return Example.new(**{"kind": "policy", "messages": said, "task": ExampleTask(id="t"), "origin": "test", **fields})
+    said = (
+        {"role": "user", "content": f"q{number}" * (1 + number % 7)},
+        {"role": "assistant", "content": '"speedup"'},
+    )
+    return Example.new(
+        **{
+            "kind": "policy",
+            "messages": said,
+            "task": ExampleTask(id="t"),
+            "origin": "test",
+            **fields,
+        }
+    )
 
 
 @pytest.fixture
@@ -33,7 +44,9 @@ def test_files_are_the_list_that_was_written(both: tuple[InMemory, OnDisk]) -> N
         batches = list(source.batches(7))
         assert [len(batch) for batch in batches] == [7] * 42 + [6]
         assert [example for batch in batches for example in parsed(batch)] == given
-        assert [source.at(n) for n in (0, 2, 3, 199, 200, 299)] == [given[n] for n in (0, 2, 3, 199, 200, 299)]
+        assert [source.at(n) for n in (0, 2, 3, 199, 200, 299)] == [
+            given[n] for n in (0, 2, 3, 199, 200, 299)
+        ]
         assert list(source.having("speedup")) == given[::5]
 
 
@@ -43,7 +56,9 @@ def test_a_sample_is_even_and_in_order(both: tuple[InMemory, OnDisk]) -> None:
     for source in both:
         found = [place[example.id] for example in source.sample(30)]
         assert found == sorted(set(found)) and 25 <= len(found) <= 31
-        assert max(b - a for a, b in zip(found, found[1:])) <= 20 and found[0] < 10 and found[-1] > 280
+        assert (
+            max(b - a for a, b in zip(found, found[1:])) <= 20 and found[0] < 10 and found[-1] > 280
+        )
         assert list(source.sample(100_000)) == given, "all where there are fewer"
     assert list(InMemory().sample(5)) == []
 

@@ -34,8 +34,13 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
     script = tmp_path / "slow.py"
     script.write_text(SLOW)
     top = str(Path(__file__).parents[2])
-    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, cwd=top,
-                              env={**os.environ, "PYTHONPATH": top})
+    parent = subprocess.Popen(
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=top,
+        env={**os.environ, "PYTHONPATH": top},
+    )
     assert parent.stdout is not None
     workers = {int(parent.stdout.readline()) for _ in range(100)}
     assert workers and all(map(alive, workers))

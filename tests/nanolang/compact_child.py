@@ -45,7 +45,9 @@ def run_case(name: str) -> list[str]:
     names = tuple(n for n in names if n != "cuda_graph")
     want = function(*args)
     wrong, seen = [], set()
-    if name.startswith("product_") and not any(kernel.family == "product" for kernel in fused(graph, names, "triton").ordered):
+    if name.startswith("product_") and not any(
+        kernel.family == "product" for kernel in fused(graph, names, "triton").ordered
+    ):
         wrong.append("no kernel is a product")
     for kernel in fused(graph, names, "triton").ordered:
         found = algorithms(kernel, "triton")
@@ -83,7 +85,11 @@ def run_task(source: str, name: str) -> list[str]:
     for variant in variants(graph, "triton", random.Random(len(source)), COUNT):
         if DEVICE == "cpu" and "graph replay" in variant.tags:
             continue
-        new = candidate(source, graph, variant.text, "triton", device=DEVICE).ModelNew(*init).to(DEVICE)
+        new = (
+            candidate(source, graph, variant.text, "triton", device=DEVICE)
+            .ModelNew(*init)
+            .to(DEVICE)
+        )
         new.load_state_dict(model.state_dict())
         with torch.no_grad():
             torch.manual_seed(1)

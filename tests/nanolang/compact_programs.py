@@ -59,7 +59,14 @@ class CppText:
         import ast
 
         space: dict[str, Any] = {"torch": torch, "F": torch.nn.functional, **self.sizes}
-        space.update({"strided": guards.dvk_strided, "nhwc": nano.dvk_nhwc, "held": nano.dvk_held, "poisoned": poisoned})
+        space.update(
+            {
+                "strided": guards.dvk_strided,
+                "nhwc": nano.dvk_nhwc,
+                "held": nano.dvk_held,
+                "poisoned": poisoned,
+            }
+        )
         for name, count in self.kernels.items():
             space[name] = nano.dvk_function(getattr(self.library, self.prefix + name), count)
         # New memory starts as poison, so that an element that no kernel writes shows.
@@ -77,7 +84,9 @@ class CppText:
             elif node.target is not None:
                 values.append(functools.reduce(getattr, node.target.split("."), self.model))
             else:
-                values.append(torch.tensor(node.kwargs["data"], dtype=getattr(torch, str(node.dtype))))
+                values.append(
+                    torch.tensor(node.kwargs["data"], dtype=getattr(torch, str(node.dtype)))
+                )
         with torch.no_grad():
             return space["run"](*values)
 
@@ -88,7 +97,11 @@ def compiled(texts: Iterable[CppText]) -> list[CppText]:
     prelude = frame.cpp_prelude({})
 
     def library(part: list[CppText]) -> Any:
-        return guards.dvk_compile(prelude + "\n".join(t.native for t in part), cpp.FLAGS) if part else None
+        return (
+            guards.dvk_compile(prelude + "\n".join(t.native for t in part), cpp.FLAGS)
+            if part
+            else None
+        )
 
     parts = [texts[n::2] for n in range(2)]
     with ThreadPoolExecutor(2) as pool:
@@ -98,7 +111,14 @@ def compiled(texts: Iterable[CppText]) -> list[CppText]:
     return texts
 
 
-def candidate(source: str, graph: CapturedGraph, text: str, backend: BackendName, entry: str = "Model", device: str = "cpu") -> ModuleType:
+def candidate(
+    source: str,
+    graph: CapturedGraph,
+    text: str,
+    backend: BackendName,
+    entry: str = "Model",
+    device: str = "cpu",
+) -> ModuleType:
     """The assembled drop-in, imported from a file: Triton reads the source of what it compiles."""
     kind = "module" if isinstance(getattr(run_source(source), entry), type) else "function"
     task = Task(id="test", name="test", source=source, entry=entry, kind=kind, device=device)  # type: ignore[arg-type]

@@ -31,40 +31,59 @@ KERNEL = """\
   }"""
 
 
-@pytest.mark.parametrize(("old", "new", "said"), [
-    ("", "", None),
-    ("x0[u0 * s1 + lo + l]", "x0[u0 * s1 + lo + l + 1]", "reaches `x0[3000]`, which has 3000 elements"),
-    ("x0[u0 * s1 + lo + l]", "x0[u0 * s1 + lo + l - 1]", "reaches `x0[-1]`, which has 3000 elements"),
-    ("t < s0*cdiv", "t < s1*cdiv", "reaches `x0[89999]`, which has 3000 elements"),
-    ("z0[u0]", "z0[i0]", "reaches `z0[298]`, which has 10 elements"),
-    ("float b_e0[256]", "float b_e0[s0]", "reaches `b_e0[43]`, which has 10 elements"),
-    ("b_e0[i0 - lo]", "b_e0[i0]", "reaches `b_e0[298]`, which has 256 elements"),
-    ("b_e0[l] = x0[", "x1[l] = y[l]; b_e0[l] = x0[", None),
-    ("+ z0[u0]", "+ (u0 < 1 ? z0[s0] : 0)", None),
-    ("      v0[", "      if (u0 < 1) z0[s0] = 0;\n      v0[", None),
-    ("      v0[", "      while (u0 < 1) { z0[s0] = 0; }\n      v0[", None),
-    ("z0[u0]", "(u0 < 1 && z0[s0])", None),
-    ("      v0[", "      for (long n = 5; n < 5; ++n) z0[s0] = 0;\n      v0[", None),
-    ("      v0[", "      for (long n = 5; n > 4; --n) z0[s0] = 0;\n      v0[", None),
-    ("      v0[", "      for (int n = 0; n < 4; ++n) z0[s0] = 0;\n      v0[", None),
-    ("      v0[", "      if (i0) break;\n      z0[s0] = 0;\n      v0[", None),
-    ("      v0[", "      i0 <<= 1;\n      v0[i0 * s1] = 0;\n      v0[", None),
-    ("      v0[", "      i0++;\n      v0[i0 * s1] = 0;\n      v0[", None),
-    ("      v0[", "      long n = s0;\n      n -= 1;\n      z0[n] = 0;\n      v0[", None),
-    ("z0[u0]", "z0[(lo - 1) / 256]", None),
-    ("z0[u0]", "z0[(int)s0]", None),
-    ("float b_e0[256]", "float z0[s1], b_e0[256]", None),
-    ("z0[u0]", "z0[" + "x0[" * 3000 + "0" + "]" * 3001, None),
-    ("z0[u0]", "z0[" + "9" * 4000 + " * " + "9" * 4000 + "]", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("", "", None),
+        (
+            "x0[u0 * s1 + lo + l]",
+            "x0[u0 * s1 + lo + l + 1]",
+            "reaches `x0[3000]`, which has 3000 elements",
+        ),
+        (
+            "x0[u0 * s1 + lo + l]",
+            "x0[u0 * s1 + lo + l - 1]",
+            "reaches `x0[-1]`, which has 3000 elements",
+        ),
+        ("t < s0*cdiv", "t < s1*cdiv", "reaches `x0[89999]`, which has 3000 elements"),
+        ("z0[u0]", "z0[i0]", "reaches `z0[298]`, which has 10 elements"),
+        ("float b_e0[256]", "float b_e0[s0]", "reaches `b_e0[43]`, which has 10 elements"),
+        ("b_e0[i0 - lo]", "b_e0[i0]", "reaches `b_e0[298]`, which has 256 elements"),
+        ("b_e0[l] = x0[", "x1[l] = y[l]; b_e0[l] = x0[", None),
+        ("+ z0[u0]", "+ (u0 < 1 ? z0[s0] : 0)", None),
+        ("      v0[", "      if (u0 < 1) z0[s0] = 0;\n      v0[", None),
+        ("      v0[", "      while (u0 < 1) { z0[s0] = 0; }\n      v0[", None),
+        ("z0[u0]", "(u0 < 1 && z0[s0])", None),
+        ("      v0[", "      for (long n = 5; n < 5; ++n) z0[s0] = 0;\n      v0[", None),
+        ("      v0[", "      for (long n = 5; n > 4; --n) z0[s0] = 0;\n      v0[", None),
+        ("      v0[", "      for (int n = 0; n < 4; ++n) z0[s0] = 0;\n      v0[", None),
+        ("      v0[", "      if (i0) break;\n      z0[s0] = 0;\n      v0[", None),
+        ("      v0[", "      i0 <<= 1;\n      v0[i0 * s1] = 0;\n      v0[", None),
+        ("      v0[", "      i0++;\n      v0[i0 * s1] = 0;\n      v0[", None),
+        ("      v0[", "      long n = s0;\n      n -= 1;\n      z0[n] = 0;\n      v0[", None),
+        ("z0[u0]", "z0[(lo - 1) / 256]", None),
+        ("z0[u0]", "z0[(int)s0]", None),
+        ("float b_e0[256]", "float z0[s1], b_e0[256]", None),
+        ("z0[u0]", "z0[" + "x0[" * 3000 + "0" + "]" * 3001, None),
+        ("z0[u0]", "z0[" + "9" * 4000 + " * " + "9" * 4000 + "]", None),
+    ],
+)
 def test_only_certain_errors_are_reported(old: str, new: str, said: str | None) -> None:
     assert old in KERNEL
     assert out_of_bounds(KERNEL.replace(old, new) if old else KERNEL, SIZES, EXTENTS) == said
 
 
-@pytest.mark.parametrize("text", [
-    "a" * 60_000, "/*" * 30_000, "x0[" * 20_000, "a = " * 15_000, "for (long t = 0; t < 2; ++t) " * 2000, "+ +" * 20_000,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" * 60_000,
+        "/*" * 30_000,
+        "x0[" * 20_000,
+        "a = " * 15_000,
+        "for (long t = 0; t < 2; ++t) " * 2000,
+        "+ +" * 20_000,
+    ],
+)
 def test_hostile_texts_neither_fail_nor_take_long(text: str) -> None:
     began = time.process_time()
     assert out_of_bounds(text, SIZES, EXTENTS) is None
@@ -85,14 +104,20 @@ def test_such_a_text_is_unreadable() -> None:
     text = f"z0 = empty(f32, s0)\nk0:\n  for (long t = 0; t < s0; ++t) {{\n{body}  }}\nreturn v0"
     assert nanolang.assemble(task, graph, text, "cpp").backend == "cpp"
     for old, new, why in [
-        ("empty(f32, s0)", "empty(f32, 8)", "`z0[8]`, which has 8 elements"), ("+ 88", "+ 89", "`x0[809]`, which has 809 elements"),
+        ("empty(f32, s0)", "empty(f32, 8)", "`z0[8]`, which has 8 elements"),
+        ("+ 88", "+ 89", "`x0[809]`, which has 809 elements"),
         ("s1 - 1]", "s1]", "`v0[405]`, which has 405 elements"),
-    ]:  # fmt: skip
+    ]:
         assert old in text
         with pytest.raises(nanolang.ParseError, match=re.escape(f"kernel k0 reaches {why}")):
             nanolang.assemble(task, graph, text.replace(old, new), "cpp")
     # What a call makes may be of another size than the listing says: nothing is known of it.
-    assert nanolang.assemble(task, graph, text.replace("k0:", "v0 = torch.zeros(s0, 1000)\nk0:").replace("s1 - 1]", "s1]"), "cpp")
+    assert nanolang.assemble(
+        task,
+        graph,
+        text.replace("k0:", "v0 = torch.zeros(s0, 1000)\nk0:").replace("s1 - 1]", "s1]"),
+        "cpp",
+    )
 
 
 @pytest.mark.parametrize("name", list(CASES)[::4])
@@ -106,6 +131,10 @@ def test_an_index_that_is_moved_behind_the_end_is_found(name: str) -> None:
     text = nanolang.write(graph, Plan(tuple(applicable(graph.graph, "cpu", "cpp"))), "cpp")
     nanolang.assemble(task, graph, text, "cpp")
     found = re.search(r"^ +(v\d+)\[(?=[^\]]*\] = )", text, re.MULTILINE)
-    if found is not None and f"\n{found[1]} = " not in f"\n{text}":  # nothing is known of a call's result
+    if (
+        found is not None and f"\n{found[1]} = " not in f"\n{text}"
+    ):  # nothing is known of a call's result
         with pytest.raises(nanolang.ParseError, match="reaches `v"):
-            nanolang.assemble(task, graph, f"{text[: found.end()]}1000000000 + {text[found.end() :]}", "cpp")
+            nanolang.assemble(
+                task, graph, f"{text[: found.end()]}1000000000 + {text[found.end() :]}", "cpp"
+            )

@@ -30,11 +30,20 @@ def calls() -> HostCalls:
     return found
 
 
-@pytest.mark.parametrize(("value", "shape"), [
-    ("F.linear(x0, x1)", (4, 8)), ("torch.ops.aten.sum.dim_IntList(x0, [1], True)", (4, 1)), ("x0.permute(1, 0)[:, 1:s0]", (6, 3)),
-    ("torch.ops.aten.sort.default(x0, 0)[1]", (4, 6)), ("torch.cat([x0, x1], 0) * 2.0", (12, 6)), ("x0.new_empty((s0, 2*s1))", (4, 12)),
-    ("torch.matmul(x0, x1.t()).contiguous()", (4, 8)), ("-x0 / 3", (4, 6)), ("torch.ops.aten.softmax.int(x0, 1, torch.float64)", (4, 6)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "shape"),
+    [
+        ("F.linear(x0, x1)", (4, 8)),
+        ("torch.ops.aten.sum.dim_IntList(x0, [1], True)", (4, 1)),
+        ("x0.permute(1, 0)[:, 1:s0]", (6, 3)),
+        ("torch.ops.aten.sort.default(x0, 0)[1]", (4, 6)),
+        ("torch.cat([x0, x1], 0) * 2.0", (12, 6)),
+        ("x0.new_empty((s0, 2*s1))", (4, 12)),
+        ("torch.matmul(x0, x1.t()).contiguous()", (4, 8)),
+        ("-x0 / 3", (4, 6)),
+        ("torch.ops.aten.softmax.int(x0, 1, torch.float64)", (4, 6)),
+    ],
+)
 def test_shapes_of_results_are_known(calls: HostCalls, value: str, shape: tuple[int, ...]) -> None:
     assert calls.assigned("v0", value) is None
     assert calls.shape("v0") == shape
@@ -42,30 +51,67 @@ def test_shapes_of_results_are_known(calls: HostCalls, value: str, shape: tuple[
     assert calls.shape("v0") is None
 
 
-@pytest.mark.parametrize(("value", "said"), [
-    ("F.linear(x0)", "missing"), ("torch.batch_norm(x0, 1e-05, False)", "must be Tensor, not float"), ("torch.matmul(x0, x1)", "8x6|8, 6"),
-    ("x0.view(s0, 7)", "invalid for input of size"), ("torch.ops.aten.sum.dim_IntList(x0, [2], True)", "out of range"),
-    ("x0[0, 0, 0]", "too many indices"), ("x0 + x1", "size of tensor|broadcast"), ("torch.ops.aten.gelu.default(x0, 'tanh')", "gelu"),
-    ("torch.ops.aten.soft_margin_loss.default(x0, x1)", "broadcast|size"),
-    ("torch.ops.aten.sort.default(x0, x1)", "Expected a value of type"),
-    ("torch.ops.aten.bss.default(x0, x1)", "there is no torch.ops.aten.bss.default"), ("torch.ops.aten.add.two(x0, x0)", "there is no"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("F.linear(x0)", "missing"),
+        ("torch.batch_norm(x0, 1e-05, False)", "must be Tensor, not float"),
+        ("torch.matmul(x0, x1)", "8x6|8, 6"),
+        ("x0.view(s0, 7)", "invalid for input of size"),
+        ("torch.ops.aten.sum.dim_IntList(x0, [2], True)", "out of range"),
+        ("x0[0, 0, 0]", "too many indices"),
+        ("x0 + x1", "size of tensor|broadcast"),
+        ("torch.ops.aten.gelu.default(x0, 'tanh')", "gelu"),
+        ("torch.ops.aten.soft_margin_loss.default(x0, x1)", "broadcast|size"),
+        ("torch.ops.aten.sort.default(x0, x1)", "Expected a value of type"),
+        ("torch.ops.aten.bss.default(x0, x1)", "there is no torch.ops.aten.bss.default"),
+        ("torch.ops.aten.add.two(x0, x0)", "there is no"),
+    ],
+)
 def test_a_call_that_does_not_fit_is_reported(calls: HostCalls, value: str, said: str) -> None:
     why = calls.assigned("v0", value)
     assert why is not None and re.search(said, why), why
 
 
-@pytest.mark.parametrize("value", [
-    "torch.ops.aten.huber_loss.default(x0, x0, 0, torch.ops.aten.amax.default(x0, [0, 1]))",
-    "torch.zeros(s0, 1000)", "torch.ones(10**9, 10**9)", "w0(x0)", "F.linear(v9, x1)", "x0.__class__", "x0.__reduce__()", "F.linear",
-    "torch.load('x0')", "torch.hub.load('a', 'b')", "open('made', 'w')", "__import__('os').remove('x')", "torch.os.remove('x')",
-    "torch.add(x0, x1, out=x0)", "x0.to('cuda')", "torch.ops.aten.add.out(x0, x0, x0)", "torch.ops.load_library('x')",
-    "F.linear(*[x0, x1])", "F.linear(x0, **{})", "[x0 for _ in range(9)]",
-    "1 // 0", "2**9**9", "9" * 4000 + "*x0", "x0.numpy()", "x0.item()", "(", "(" * 9000,
-    "x0[x0 > 0]", "x0.expand(" + "999999999, " * 8 + "4, 6)", "F.__builtins__['open']('made')", "torch.sum.__call__(x0)",
-])  # fmt: skip
-def test_lint_skips_what_it_cannot_follow_and_runs_none_of_it(calls: HostCalls, value: str, tmp_path: Path,
-                                                                         monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+@pytest.mark.parametrize(
+    "value",
+    [
+        "torch.ops.aten.huber_loss.default(x0, x0, 0, torch.ops.aten.amax.default(x0, [0, 1]))",
+        "torch.zeros(s0, 1000)",
+        "torch.ones(10**9, 10**9)",
+        "w0(x0)",
+        "F.linear(v9, x1)",
+        "x0.__class__",
+        "x0.__reduce__()",
+        "F.linear",
+        "torch.load('x0')",
+        "torch.hub.load('a', 'b')",
+        "open('made', 'w')",
+        "__import__('os').remove('x')",
+        "torch.os.remove('x')",
+        "torch.add(x0, x1, out=x0)",
+        "x0.to('cuda')",
+        "torch.ops.aten.add.out(x0, x0, x0)",
+        "torch.ops.load_library('x')",
+        "F.linear(*[x0, x1])",
+        "F.linear(x0, **{})",
+        "[x0 for _ in range(9)]",
+        "1 // 0",
+        "2**9**9",
+        "9" * 4000 + "*x0",
+        "x0.numpy()",
+        "x0.item()",
+        "(",
+        "(" * 9000,
+        "x0[x0 > 0]",
+        "x0.expand(" + "999999999, " * 8 + "4, 6)",
+        "F.__builtins__['open']('made')",
+        "torch.sum.__call__(x0)",
+    ],
+)
+def test_lint_skips_what_it_cannot_follow_and_runs_none_of_it(
+    calls: HostCalls, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     began = time.process_time()
     assert calls.assigned("v0", value) is None
@@ -73,7 +119,9 @@ def test_lint_skips_what_it_cannot_follow_and_runs_none_of_it(calls: HostCalls, 
     assert time.process_time() - began < 5 and not list(tmp_path.iterdir())
 
 
-def test_what_the_rules_of_torch_assert_ends_nothing(calls: HostCalls, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_rules_of_torch_assert_ends_nothing(
+    calls: HostCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Seen in PyTorch 2.11: 'weight' must be 2-D, got 4-D.
     def embedding(weight: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
         raise AssertionError("'weight' must be 1-D") if weight.dim() != 1 else KeyError(indices)
@@ -92,14 +140,20 @@ def test_what_is_changed_in_place_is_no_longer_known(calls: HostCalls) -> None:
 @pytest.mark.parametrize("backend", ["cpp", "triton"])
 def test_such_a_text_is_unreadable(backend: str) -> None:
     task = Task(id="t", name="t", source="def f(): pass", entry="f", kind="function")
-    kernel = {"cpp": "k0:\n  for (long i = 0; i < s0*s2; ++i) {\n    v1[i] = exp(v0[i]);\n  }",
-              "triton": "k0[1, 1]:\n    x = tl.arange(0, pow2(s0*s2))\n    tl.store(v1 + x, tl.exp(tl.load(v0 + x, x < s0*s2)), x < s0*s2)"}
+    kernel = {
+        "cpp": "k0:\n  for (long i = 0; i < s0*s2; ++i) {\n    v1[i] = exp(v0[i]);\n  }",
+        "triton": "k0[1, 1]:\n    x = tl.arange(0, pow2(s0*s2))\n    tl.store(v1 + x, tl.exp(tl.load(v0 + x, x < s0*s2)), x < s0*s2)",
+    }
     text = f"v0 = F.linear(x0, x1)\n{kernel[backend]}\nreturn v1"
     assert nanolang.assemble(task, GRAPH, text, backend).backend == backend  # type: ignore[arg-type]
     with pytest.raises(nanolang.ParseError, match=r"`v0 = F.linear\(x1, x0, x0\)` cannot be run: "):
-        nanolang.assemble(task, GRAPH, text.replace("F.linear(x0, x1)", "F.linear(x1, x0, x0)"), backend)  # type: ignore[arg-type]
+        nanolang.assemble(
+            task, GRAPH, text.replace("F.linear(x0, x1)", "F.linear(x1, x0, x0)"), backend
+        )  # type: ignore[arg-type]
     # A kernel reads what the call really makes.
-    with pytest.raises(nanolang.ParseError, match=r"kernel k0 reaches `v0\[31\]`, which has 24 elements"):
+    with pytest.raises(
+        nanolang.ParseError, match=r"kernel k0 reaches `v0\[31\]`, which has 24 elements"
+    ):
         nanolang.assemble(task, GRAPH, text.replace("F.linear(x0, x1)", "torch.exp(x0)"), backend)  # type: ignore[arg-type]
 
 

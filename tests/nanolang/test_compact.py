@@ -61,7 +61,11 @@ def test_sizes_print_what_they_are(seed: int) -> None:
     for _ in range(40):
         a, b = rng.choice(made), rng.choice(made)
         operation = rng.choice(["+", "-", "*", "//", "%", "up"])
-        if operation in ("//", "%", "up") and int(b) <= 0 or (operation in ("//", "%") and int(a) < 0):
+        if (
+            operation in ("//", "%", "up")
+            and int(b) <= 0
+            or (operation in ("//", "%") and int(a) < 0)
+        ):
             continue
         found = -(-a // b) if operation == "up" else eval(f"a {operation} b")
         plain = -(-int(a) // int(b)) if operation == "up" else eval(f"int(a) {operation} int(b)")
@@ -101,7 +105,9 @@ def test_the_listing_names_sizes_and_keeps_numbers() -> None:
     graph = captured(Model(), [rand(12, 24)]).graph
     text = prompt(graph, "cuda")
     assert text.splitlines()[0] == "triton s0=40 s1=24 s2=12 s3=6 s4=2"
-    assert "x0 f32[s2,s1]\n" in text and "linear(x0,p0,p1)" in text and "view(v0,[s3,s4,s0])" in text
+    assert (
+        "x0 f32[s2,s1]\n" in text and "linear(x0,p0,p1)" in text and "view(v0,[s3,s4,s0])" in text
+    )
     assert "layer_norm(v1,[s0],none,none,1e-05" in text and "mul(v2,0.1)" in text
     assert prompt(graph, "cpu").startswith("cpp s0=")
     strided = captured(Function(lambda x: x * 2), [rand(4, 6).t()], ["x"]).graph
@@ -110,8 +116,14 @@ def test_the_listing_names_sizes_and_keeps_numbers() -> None:
 
 def test_equal_graphs_of_other_sizes_differ_in_the_first_line_alone() -> None:
     def text(rows: int, width: int, backend: str) -> tuple[str, str]:
-        graph = captured(Function(lambda x, w: F.rms_norm(x, (width,), w, 1e-6)), [rand(rows, width), rand(width)])
-        listing, answer = prompt(graph.graph, "cpu"), write(graph, Plan(("fuse_rowwise", "fuse_pointwise")), backend)  # type: ignore[arg-type]
+        graph = captured(
+            Function(lambda x, w: F.rms_norm(x, (width,), w, 1e-6)),
+            [rand(rows, width), rand(width)],
+        )
+        listing, answer = (
+            prompt(graph.graph, "cpu"),
+            write(graph, Plan(("fuse_rowwise", "fuse_pointwise")), backend),
+        )  # type: ignore[arg-type]
         return listing.split("\n", 1)[1], answer
 
     assert text(37, 129, "cpp") == text(41, 131, "cpp")
@@ -136,7 +148,9 @@ def shipped_texts() -> dict[str, list[tuple[CppText, list[object], tuple[str, ..
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_shipped_tasks(shipped_texts: dict[str, list[tuple[CppText, list[object], tuple[str, ...]]]], name: str) -> None:
+def test_shipped_tasks(
+    shipped_texts: dict[str, list[tuple[CppText, list[object], tuple[str, ...]]]], name: str
+) -> None:
     wrong = []
     for text, args, tags in shipped_texts[name]:
         torch.manual_seed(1)
@@ -166,13 +180,17 @@ def case_texts() -> dict[str, list[tuple[CppText, list[object], str]]]:
                     text = write(graph, Plan(names, {kernel.name: option}), "cpp")
                     if text not in seen:
                         seen.add(text)
-                        made.setdefault(name, []).append((CppText(model, graph, text), args, algorithm))
+                        made.setdefault(name, []).append(
+                            (CppText(model, graph, text), args, algorithm)
+                        )
     compiled(text for texts in made.values() for text, _, _ in texts)
     return made
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_algorithm(case_texts: dict[str, list[tuple[CppText, list[object], str]]], name: str) -> None:
+def test_every_algorithm(
+    case_texts: dict[str, list[tuple[CppText, list[object], str]]], name: str
+) -> None:
     wrong = []
     for text, args, algorithm in case_texts[name]:
         want = text.model(*args)
@@ -192,11 +210,15 @@ def test_the_drop_in_around_a_text_is_whole() -> None:
     with torch.no_grad():
         assert differences(new(x), model(x), scale=3) == []
         assert new._dvk_ready is True
-        assert differences(new(rand(9, 24)), new(rand(9, 24))) != [], "another size runs the original"
+        assert differences(new(rand(9, 24)), new(rand(9, 24))) != [], (
+            "another size runs the original"
+        )
         model.linear.weight.mul_(2)
         new.load_state_dict(model.state_dict())
         assert differences(new(x), model(x), scale=3) == []
-    assert torch.equal(new(x), model(x)) and new(x).requires_grad, "with gradients the original runs"
+    assert torch.equal(new(x), model(x)) and new(x).requires_grad, (
+        "with gradients the original runs"
+    )
 
 
 def test_folded_weights_follow_the_weights() -> None:
@@ -255,7 +277,10 @@ return v0
         (("k0:\n", "k0:\nk1:\n"), "kernel k0 has no lines"),
         (("return v0", "k0:\n  v0[0] = 1;\nreturn v0"), "two kernels k0"),
         (("= v0[t]", "= v2[t]"), "reads `v2`, which nothing made"),
-        (("  for (long t = 0; t < s0; ++t) v0[t] = v0[t]", "  v7[0] = v0[0]"), "writes `v7`, which the listing does not describe"),
+        (
+            ("  for (long t = 0; t < s0; ++t) v0[t] = v0[t]", "  v7[0] = v0[0]"),
+            "writes `v7`, which the listing does not describe",
+        ),
         (("k0:\n", "k0:\n  z0[1] = 2;\n"), "writes `z0`, which the listing does not describe"),
         (("k0:\n", "z0 = empty(f3, s0)\nk0:\n"), "`f3` is no type"),
         (("++t)", "++t) {"), "braces"),
@@ -266,13 +291,26 @@ return v0
 )
 def test_malformed_texts_say_why(change: tuple[str, str], reason: str) -> None:
     graph = captured(run_source(SOURCE).Model(24), [rand(5, 24)])
-    assert nanolang.assemble(TASK, graph, GOOD, "cpp", proposer="nano", title="mine").proposer == "nano"
+    assert (
+        nanolang.assemble(TASK, graph, GOOD, "cpp", proposer="nano", title="mine").proposer
+        == "nano"
+    )
     assert change[0] in GOOD
     with pytest.raises(ParseError, match=reason):
         nanolang.assemble(TASK, graph, GOOD.replace(*change), "cpp")
 
 
-RUBBISH = ["", "\n\n", "k0:", "k0[1, 2]:\n  x", "}{", "k0:\n\treturn x0\n  return", "x = 1", "return v0\nreturn v0", "a" * 70000]
+RUBBISH = [
+    "",
+    "\n\n",
+    "k0:",
+    "k0[1, 2]:\n  x",
+    "}{",
+    "k0:\n\treturn x0\n  return",
+    "x = 1",
+    "return v0\nreturn v0",
+    "a" * 70000,
+]
 
 
 @pytest.mark.parametrize("text", RUBBISH)
@@ -292,7 +330,14 @@ def test_broken_texts_never_raise_anything_else() -> None:
         text = write(graph, Plan(tuple(applicable(graph.graph, "cpu", "cpp"))), backend)  # type: ignore[arg-type]
         for _ in range(150):
             a, b = sorted((rng.randrange(len(text)), rng.randrange(len(text))))
-            broken = rng.choice([text[:a], text[:a] + text[b:], text[:b] + text[a:], text[:a] + rng.choice("()'\"{}\n\t:#\\@") + text[a:]])
+            broken = rng.choice(
+                [
+                    text[:a],
+                    text[:a] + text[b:],
+                    text[:b] + text[a:],
+                    text[:a] + rng.choice("()'\"{}\n\t:#\\@") + text[a:],
+                ]
+            )
             try:
                 nanolang.assemble(TASK, graph, broken, backend)  # type: ignore[arg-type]
                 outcomes.add("candidate")
@@ -321,22 +366,47 @@ def test_variants_cover_the_algorithms_and_say_so(backend: str) -> None:
     tags = {tag for v in found for tag in v.tags if not re.match(r"k\d", tag)}
     assert {"epilogue in place", "epilogue separate", "left to torch"} <= tags
     algorithms_said = {words[0] for v in found for words in v.kernels.values()}
-    wanted = {"row looped", "row split", "row moments"} if backend == "cpp" else {"row registers", "row looped", "row looped welford"}
+    wanted = (
+        {"row looped", "row split", "row moments"}
+        if backend == "cpp"
+        else {"row registers", "row looped", "row looped welford"}
+    )
     assert wanted <= algorithms_said
-    own = {"own products", "products left to torch"} <= tags, "product tiled threefold" in algorithms_said
+    own = (
+        {"own products", "products left to torch"} <= tags,
+        "product tiled threefold" in algorithms_said,
+    )
     assert own == ((True, True) if backend == "triton" else (False, False))
-    assert all(any(tag.startswith(f"{name}: {phrases[0]}") for tag in v.tags) for v in found for name, phrases in v.kernels.items())
+    assert all(
+        any(tag.startswith(f"{name}: {phrases[0]}") for tag in v.tags)
+        for v in found
+        for name, phrases in v.kernels.items()
+    )
     again = variants(graph, backend, random.Random(0), 24)  # type: ignore[arg-type]
     assert [v.text for v in again] == [v.text for v in found]
     fused_behind = next(v for v in found if "k0" in v.kernels and "own products" not in v.tags)
     told = nanolang.facts(graph, fused_behind.plan, backend)["k0"]  # type: ignore[arg-type]
-    assert (told["family"], told["does"], told["length"], told["rows"], told["after"]) == ("row", "norm", 96, 40, "linear")
+    assert (told["family"], told["does"], told["length"], told["rows"], told["after"]) == (
+        "row",
+        "norm",
+        96,
+        40,
+        "linear",
+    )
     assert told["operators"] == ["layer_norm", "gelu", "add"] and told["row length"] == "short"
 
 
-@pytest.mark.parametrize(("rows", "dtype", "own"), [(64, torch.float32, True), (64, torch.float16, True), (512, torch.float64, False)])
-def test_matmuls_are_generated_where_the_cost_model_says_so(rows: int, dtype: torch.dtype, own: bool) -> None:
-    graph = captured(Function(lambda x, w: F.linear(x, w)), [torch.zeros(rows, rows, dtype=dtype), torch.zeros(rows, rows, dtype=dtype)])
+@pytest.mark.parametrize(
+    ("rows", "dtype", "own"),
+    [(64, torch.float32, True), (64, torch.float16, True), (512, torch.float64, False)],
+)
+def test_matmuls_are_generated_where_the_cost_model_says_so(
+    rows: int, dtype: torch.dtype, own: bool
+) -> None:
+    graph = captured(
+        Function(lambda x, w: F.linear(x, w)),
+        [torch.zeros(rows, rows, dtype=dtype), torch.zeros(rows, rows, dtype=dtype)],
+    )
     first, *others = variants(graph, "triton", random.Random(0), 8)
     assert ("own products" in first.tags) == own
     assert any(("own products" in v.tags) != own for v in others)
@@ -348,29 +418,54 @@ def test_texts_of_many_products_leave_them_to_torch() -> None:
             x = F.gelu(F.linear(x, w))
         return x
 
-    few, many = (structures(captured(Function(lambda x, w, n=n: layers(x, w, n)), [rand(64, 64), rand(64, 64)]), "triton") for n in (2, 20))
-    assert any("own_matmul" in names for names in few) and not any("own_matmul" in names for names in many)
+    few, many = (
+        structures(
+            captured(Function(lambda x, w, n=n: layers(x, w, n)), [rand(64, 64), rand(64, 64)]),
+            "triton",
+        )
+        for n in (2, 20)
+    )
+    assert any("own_matmul" in names for names in few) and not any(
+        "own_matmul" in names for names in many
+    )
 
 
-@pytest.mark.parametrize("product", [
-    lambda x, w: x @ w, lambda x, w: F.gelu(torch.einsum("ik,kj->ij", x, w)), lambda x, w: F.gelu(torch.mv(x, w[:, 0])),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda x, w: x @ w,
+        lambda x, w: F.gelu(torch.einsum("ik,kj->ij", x, w)),
+        lambda x, w: F.gelu(torch.mv(x, w[:, 0])),
+    ],
+)
 def test_leaving_products_to_torch_can_be_asked_for(product: Any) -> None:
     graph = captured(Function(product), [rand(64, 96), rand(96, 64)])
-    told = [follow(graph, [Advice(structure=wanted)], "triton") for wanted in ("products left to torch", "own products")]
+    told = [
+        follow(graph, [Advice(structure=wanted)], "triton")
+        for wanted in ("products left to torch", "own products")
+    ]
     assert ["own_matmul" in plan.recipes for plan in told if plan is not None] in ([False], [True])
 
 
-@pytest.mark.parametrize(("function", "sizes"), [
-    (lambda x: torch.softmax(x, -1), [(300, 5000)]), (lambda x, w: torch.relu(x @ w), [(33, 6), (6, 40)]),
-    (lambda x, w: torch.relu(x @ w), [(3, 700), (700, 40)]),
-])  # fmt: skip
-def test_numbers_of_a_text_are_those_of_its_schedule(function: Any, sizes: list[tuple[int, int]]) -> None:
+@pytest.mark.parametrize(
+    ("function", "sizes"),
+    [
+        (lambda x: torch.softmax(x, -1), [(300, 5000)]),
+        (lambda x, w: torch.relu(x @ w), [(33, 6), (6, 40)]),
+        (lambda x, w: torch.relu(x @ w), [(3, 700), (700, 40)]),
+    ],
+)
+def test_numbers_of_a_text_are_those_of_its_schedule(
+    function: Any, sizes: list[tuple[int, int]]
+) -> None:
     graph = captured(Function(function), [rand(*size) for size in sizes])
     for variant in variants(graph, "triton", random.Random(1), 16):
         for phrase in variant.kernels.get("k0", ())[1:]:
             word, number = phrase.rsplit(" ", 1)
-            if word in ("block", "warps", "depth", "columns") and "left to torch" not in variant.tags:
+            if (
+                word in ("block", "warps", "depth", "columns")
+                and "left to torch" not in variant.tags
+            ):
                 assert re.search(rf"\b{number}\b", variant.text), (phrase, variant.text)
 
 
@@ -379,5 +474,10 @@ def test_texts_are_short() -> None:
     namespace = run_source(shrink(path.read_text()), path.stem)
     graph = captured(namespace.Model(*namespace.get_init_inputs()), namespace.get_inputs())
     names = tuple(applicable(graph.graph, "cuda", "triton"))
-    for plan, most in ((Plan(tuple(n for n in names if n != "own_matmul")), 420), (Plan(names), 1200)):
-        assert len(re.findall(r"[A-Za-z_]+|\d|[^\sA-Za-z_\d]|\n", write(graph, plan, "triton"))) < most
+    for plan, most in (
+        (Plan(tuple(n for n in names if n != "own_matmul")), 420),
+        (Plan(names), 1200),
+    ):
+        assert (
+            len(re.findall(r"[A-Za-z_]+|\d|[^\sA-Za-z_\d]|\n", write(graph, plan, "triton"))) < most
+        )

@@ -82,7 +82,10 @@ def test_texts_compile(name: str) -> None:
         text = write(graph, Plan(names, {kernel.name: options[0]}), "triton")
         module = candidate(SOURCE, graph, text, "triton", entry="entry")
         made = [value.compiled for value in vars(module).values() if hasattr(value, "compiled")]
-        assert made and re.search(r"ld\.global|cp\.async", "".join(ptx(kernel, int(options[0]["warps"])) for kernel in made))
+        assert made and re.search(
+            r"ld\.global|cp\.async",
+            "".join(ptx(kernel, int(options[0]["warps"])) for kernel in made),
+        )
 
 
 def ptx(kernel: Any, warps: int) -> str:
@@ -93,12 +96,18 @@ def ptx(kernel: Any, warps: int) -> str:
 
     aligned = {(n,): [["tt.divisibility", 16]] for n in range(len(kernel.arg_names))}
     source = ASTSource(kernel, signature=dict.fromkeys(kernel.arg_names, "*fp32"), attrs=aligned)
-    return str(triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps}).asm["ptx"])
+    return str(
+        triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps}).asm[
+            "ptx"
+        ]
+    )
 
 
 def test_a_plan_with_a_graph_says_so() -> None:
     graph = captured(Function(lambda x: torch.softmax(x, -1)), [rand(40, 300)])
-    tagged = [v for v in variants(graph, "triton", random.Random(0), 12) if "graph replay" in v.tags]
+    tagged = [
+        v for v in variants(graph, "triton", random.Random(0), 12) if "graph replay" in v.tags
+    ]
     assert tagged and all(v.text.startswith("graphed\n") for v in tagged)
     made = candidate(SOURCE, graph, tagged[0].text, "triton", entry="entry", device="cuda")
     assert made.ModelNew.forward.__code__.co_names.count("dvk_replay") == 1

@@ -10,41 +10,107 @@ from dvk.records import Candidate, Episode, Interval, Status, Task, Timing, Trac
 from dvk.runs import RunFolder
 
 
-def verdict(speedup: float | None, over_compile: float | None = 1.0, floor_ms: float | None = None, **more: object) -> Verdict:
+def verdict(
+    speedup: float | None,
+    over_compile: float | None = 1.0,
+    floor_ms: float | None = None,
+    **more: object,
+) -> Verdict:
     """Right and timed, a candidate's call taking a millisecond, or wrong."""
     if speedup is None:
-        return Verdict(status=Status.MISMATCH, tier="search", stage="check", error="off by one\nand more", **more)  # type: ignore[arg-type]
-    baselines = {"compile": Interval(value=over_compile, lo=over_compile, hi=over_compile)} if over_compile else {}
-    timing = Timing(candidate_ms=1, reference_ms=speedup, speedup=Interval(value=speedup, lo=speedup * 0.9, hi=speedup * 1.1),
-                    baselines=baselines, baselines_ms={name: i.value for name, i in baselines.items()}, num_pairs=9, seconds=0,
-                    floor_ms=floor_ms)  # fmt: skip
-    return Verdict(status=Status.OK, tier="search", stage="done", timing=timing, num_checks=10, seconds=2.0, **more)  # type: ignore[arg-type]
+        return Verdict(
+            status=Status.MISMATCH,
+            tier="search",
+            stage="check",
+            error="off by one\nand more",
+            **more,
+        )  # type: ignore[arg-type]
+    baselines = (
+        {"compile": Interval(value=over_compile, lo=over_compile, hi=over_compile)}
+        if over_compile
+        else {}
+    )
+    timing = Timing(
+        candidate_ms=1,
+        reference_ms=speedup,
+        speedup=Interval(value=speedup, lo=speedup * 0.9, hi=speedup * 1.1),
+        baselines=baselines,
+        baselines_ms={name: i.value for name, i in baselines.items()},
+        num_pairs=9,
+        seconds=0,
+        floor_ms=floor_ms,
+    )
+    return Verdict(
+        status=Status.OK,
+        tier="search",
+        stage="done",
+        timing=timing,
+        num_checks=10,
+        seconds=2.0,
+        **more,
+    )  # type: ignore[arg-type]
 
 
-def episode(name: str, *samples: list[float | None], over_compile: float | None = 1.0, **more: object) -> Episode:
+def episode(
+    name: str, *samples: list[float | None], over_compile: float | None = 1.0, **more: object
+) -> Episode:
     """Speedups by turn, a list a sample."""
     traces = [
-        Trace(role="policy", rollout=number, turns=tuple(
-            Turn(candidate=Candidate(source=f"{name} {number} {turn}", backend="cpp"), verdict=verdict(speedup, over_compile, **more))
-            for turn, speedup in enumerate(speedups)))
+        Trace(
+            role="policy",
+            rollout=number,
+            turns=tuple(
+                Turn(
+                    candidate=Candidate(source=f"{name} {number} {turn}", backend="cpp"),
+                    verdict=verdict(speedup, over_compile, **more),
+                )
+                for turn, speedup in enumerate(speedups)
+            ),
+        )
         for number, speedups in enumerate(samples)
-    ]  # fmt: skip
-    return Episode(task=Task(id=f"id-{name}", name=name, source="", entry="Model", kind="module"), traces=tuple(traces))
+    ]
+    return Episode(
+        task=Task(id=f"id-{name}", name=name, source="", entry="Model", kind="module"),
+        traces=tuple(traces),
+    )
 
 
 def on_gpu(one: Episode, *regimes: str) -> Episode:
     """Its only sample, each turn timed in its way."""
-    turns = tuple(t.model_copy(update={"verdict": t.verdict.model_copy(update={  # type: ignore[union-attr]
-        "timing": t.verdict.timing.model_copy(update={"regime": regime})})}) for t, regime in zip(one.traces[0].turns, regimes))  # type: ignore[union-attr]
-    return one.model_copy(update={"traces": (one.traces[0].model_copy(update={"turns": turns}),),
-                                  "task": one.task.model_copy(update={"device": "cuda"})})
+    turns = tuple(
+        t.model_copy(
+            update={
+                "verdict": t.verdict.model_copy(
+                    update={  # type: ignore[union-attr]
+                        "timing": t.verdict.timing.model_copy(update={"regime": regime})
+                    }
+                )
+            }
+        )
+        for t, regime in zip(one.traces[0].turns, regimes)
+    )  # type: ignore[union-attr]
+    return one.model_copy(
+        update={
+            "traces": (one.traces[0].model_copy(update={"turns": turns}),),
+            "task": one.task.model_copy(update={"device": "cuda"}),
+        }
+    )
 
 
-def rows(*episodes: Episode, unplayed: dict[str, str] | None = None, again: dict[tuple[str, int], Verdict] | None = None,
-         levels: dict[str, str] | None = None) -> list[EvalRow]:
+def rows(
+    *episodes: Episode,
+    unplayed: dict[str, str] | None = None,
+    again: dict[tuple[str, int], Verdict] | None = None,
+    levels: dict[str, str] | None = None,
+) -> list[EvalRow]:
     """As an evaluation makes them."""
     missing = [Unplayed(name=name, error=why) for name, why in (unplayed or {}).items()]
-    return rows_for(episodes, missing, again or {}, {name: {"level": level} for name, level in (levels or {}).items()})
+    return rows_for(
+        episodes,
+        missing,
+        again or {},
+        {name: {"level": level} for name, level in (levels or {}).items()},
+    )
 
 
 def finished(path: Path, found: list[EvalRow], policy: str = "composer") -> Path:

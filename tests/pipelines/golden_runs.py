@@ -14,9 +14,20 @@ def differences(found: Any, golden: Any, place: str = "") -> list[str]:
     """Places where two trees of JSON differ by more than floats may."""
     if isinstance(golden, dict) and isinstance(found, dict):
         missing = [f"{place}.{key} only in one" for key in sorted(set(found) ^ set(golden))]
-        return missing + [d for key in golden if key in found for d in differences(found[key], golden[key], f"{place}.{key}")]
+        return missing + [
+            d
+            for key in golden
+            if key in found
+            for d in differences(found[key], golden[key], f"{place}.{key}")
+        ]
     if isinstance(golden, list) and isinstance(found, list) and len(golden) == len(found):
-        return [d for n, (f, g) in enumerate(zip(found, golden)) for d in differences(f, g, f"{place}[{n}]")]
+        return [
+            d
+            for n, (f, g) in enumerate(zip(found, golden))
+            for d in differences(f, g, f"{place}[{n}]")
+        ]
     if isinstance(golden, float) and isinstance(found, (int, float)):
-        return [] if found == pytest.approx(golden, **FLOATS) else [f"{place}: {found} was {golden}"]
+        return (
+            [] if found == pytest.approx(golden, **FLOATS) else [f"{place}: {found} was {golden}"]
+        )
     return [] if found == golden else [f"{place}: {found} was {golden}"]

@@ -15,13 +15,28 @@ from dvk.runs import RunFolder
 from tests.pipelines.searches import GRAPH
 
 NOTHING: dict[str, Any] = {
-    "status": "no_speedup", "speedup": 0.97, "speedup_lo": 0.95, "speedup_hi": 0.99, "best": None, "run": "r",
+    "status": "no_speedup",
+    "speedup": 0.97,
+    "speedup_lo": 0.95,
+    "speedup_hi": 0.99,
+    "best": None,
+    "run": "r",
     "baselines": {"eager": {"ms": 4.2, "speedup": 0.97, "lo": 0.95, "hi": 0.99}, "compile": None},
-    "seconds": 40.0, "num_candidates": 2, "reason": None,
+    "seconds": 40.0,
+    "num_candidates": 2,
+    "reason": None,
 }
 FAILED: dict[str, Any] = {
-    "status": "failed", "speedup": None, "speedup_lo": None, "speedup_hi": None, "best": None, "run": "r",
-    "baselines": {}, "seconds": 3.0, "num_candidates": 0, "reason": "capture failed: <data-dependent> control flow",
+    "status": "failed",
+    "speedup": None,
+    "speedup_lo": None,
+    "speedup_hi": None,
+    "best": None,
+    "run": "r",
+    "baselines": {},
+    "seconds": 3.0,
+    "num_candidates": 0,
+    "reason": "capture failed: <data-dependent> control flow",
 }
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
@@ -74,14 +89,27 @@ class Page(HTMLParser):
 
 
 def write(
-    tmp_path: Path, made: Episode, summary: Mapping[str, Any], best: str | None = None, graph: Graph | None = GRAPH,
+    tmp_path: Path,
+    made: Episode,
+    summary: Mapping[str, Any],
+    best: str | None = None,
+    graph: Graph | None = GRAPH,
     **given: Any,
 ) -> tuple[Page, str]:
     run = RunFolder.open(
-        tmp_path / "run", command="optimize", name="mlp_head", argv=["dvk", "optimize", "mlp head.py"],
-        config=Config(seed=7), resume=False,
+        tmp_path / "run",
+        command="optimize",
+        name="mlp_head",
+        argv=["dvk", "optimize", "mlp head.py"],
+        config=Config(seed=7),
+        resume=False,
     )
     report.write(run, made, summary, best_source=best, graph=graph, **given)
     run.finish("done")
-    assert sorted(path.name for path in run.path.iterdir()) == [".lock", "report.html", "report.md", "run.json"]
+    assert sorted(path.name for path in run.path.iterdir()) == [
+        ".lock",
+        "report.html",
+        "report.md",
+        "run.json",
+    ]
     return Page((run.path / "report.html").read_text()), (run.path / "report.md").read_text()

@@ -16,18 +16,46 @@ def examples(count: int = 60) -> InMemory:
     found = InMemory()
     for number in range(count):
         op = OPS[number % len(OPS)]
-        messages: list[dict[str, Any]] = [{"role": "user", "content": f"cpp s0={number}\nv0 = {op}(x0)\nwrite"},
-                                          {"role": "assistant", "content": f"def run(x0):\n    return F.{op}(x0)"}]
+        messages: list[dict[str, Any]] = [
+            {"role": "user", "content": f"cpp s0={number}\nv0 = {op}(x0)\nwrite"},
+            {"role": "assistant", "content": f"def run(x0):\n    return F.{op}(x0)"},
+        ]
         if number % 3 == 0:
-            messages += [{"role": "user", "content": "ok 1.02\nagain"},
-                         {"role": "assistant", "content": f"def run(x0):\n    return {op}_(x0)"}]
-        found.append(Example.new(kind="policy", messages=tuple(messages), task=ExampleTask(id=f"task{number}"), origin="test",
-                                 backend="cpp"))  # fmt: skip
+            messages += [
+                {"role": "user", "content": "ok 1.02\nagain"},
+                {"role": "assistant", "content": f"def run(x0):\n    return {op}_(x0)"},
+            ]
+        found.append(
+            Example.new(
+                kind="policy",
+                messages=tuple(messages),
+                task=ExampleTask(id=f"task{number}"),
+                origin="test",
+                backend="cpp",
+            )
+        )
     return found
 
 
 def settings(**fit_settings: Any) -> Config:
-    return Config.model_validate({
-        "fit": {"size": "tiny", "vocabulary": 300, "epochs": 16, "save_every": 10, "compile": False, "held_out": 0.1, **fit_settings},
-        "learning": {"rate": 5e-3, "pack_tokens": 256, "batch_tokens": 1024, "micro_packs": 2, "precision": "fp32", "warmup": 0.05},
-    })
+    return Config.model_validate(
+        {
+            "fit": {
+                "size": "tiny",
+                "vocabulary": 300,
+                "epochs": 16,
+                "save_every": 10,
+                "compile": False,
+                "held_out": 0.1,
+                **fit_settings,
+            },
+            "learning": {
+                "rate": 5e-3,
+                "pack_tokens": 256,
+                "batch_tokens": 1024,
+                "micro_packs": 2,
+                "precision": "fp32",
+                "warmup": 0.05,
+            },
+        }
+    )

@@ -16,16 +16,26 @@ def test_a_pipe_gets_plain_lines_with_an_estimate() -> None:
     with WordCount("tasks", console=Console(file=out), every_s=0.05) as shown:
         line = shown.add_task("play", total=20, completed=10)
         time.sleep(0.15)
-        assert "play: 10 of 20 tasks" in out.getvalue() and "left" not in out.getvalue(), "what was done before tells no speed"
+        assert "play: 10 of 20 tasks" in out.getvalue() and "left" not in out.getvalue(), (
+            "what was done before tells no speed"
+        )
         shown.advance(line, 5)
         time.sleep(0.15)
     said = out.getvalue()
-    assert "play: 15 of 20 tasks" in said and "about 0." in said and "\x1b" not in said and "%" not in said
+    assert (
+        "play: 15 of 20 tasks" in said
+        and "about 0." in said
+        and "\x1b" not in said
+        and "%" not in said
+    )
 
 
 def test_little_is_said_and_nothing_in_quiet() -> None:
     out = io.StringIO()
-    for shown in (WordCount("tasks", console=Console(file=out)), WordCount("tasks", console=Console(file=out), quiet=True, every_s=0.01)):
+    for shown in (
+        WordCount("tasks", console=Console(file=out)),
+        WordCount("tasks", console=Console(file=out), quiet=True, every_s=0.01),
+    ):
         with shown:
             shown.advance(shown.add_task("play", total=2))
             time.sleep(0.05)
@@ -34,7 +44,9 @@ def test_little_is_said_and_nothing_in_quiet() -> None:
 
 def test_a_terminal_gets_a_bar() -> None:
     out = io.StringIO()
-    with WordCount("tasks", console=Console(file=out, force_terminal=True, width=80), every_s=0.01) as shown:
+    with WordCount(
+        "tasks", console=Console(file=out, force_terminal=True, width=80), every_s=0.01
+    ) as shown:
         shown.advance(shown.add_task("play", total=2))
     assert "1/2 tasks" in out.getvalue() and "of 2 tasks" not in out.getvalue()
 

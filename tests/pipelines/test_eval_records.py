@@ -67,10 +67,13 @@ class Known(JudgeQueue[Any]):
 
 
 def subject(name: str) -> TaskContext:
-    return TaskContext(Task(id=f"id-{name}", name=name, source="", entry="Model", kind="module"), None, "cpp")
+    return TaskContext(
+        Task(id=f"id-{name}", name=name, source="", entry="Model", kind="module"), None, "cpp"
+    )
 
 
 # ---------------------------------------------------------------- judged again
+
 
 def test_recorded_episodes_get_todays_verdicts(tmp_path: Path) -> None:
     unfinished(tmp_path, episode("a", [None, 9.0], [1.0]), episode("b", []))
@@ -79,7 +82,9 @@ def test_recorded_episodes_get_todays_verdicts(tmp_path: Path) -> None:
     assert isinstance(by_name["z"], Unplayed) and len(found) == 3
     again = by_name["a"]
     assert isinstance(again, Episode) and [len(trace.turns) for trace in again.traces] == [2, 1]
-    assert [turn.verdict.timing.speedup.value for trace in again.traces for turn in trace.turns] == [5.0, 5.0, 5.0]  # type: ignore[union-attr]
+    assert [
+        turn.verdict.timing.speedup.value for trace in again.traces for turn in trace.turns
+    ] == [5.0, 5.0, 5.0]  # type: ignore[union-attr]
 
 
 def test_a_record_of_other_tasks_is_an_error(tmp_path: Path) -> None:
@@ -92,11 +97,18 @@ def test_a_record_of_other_tasks_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_run_folder_of_kernelbench_is_played(tmp_path: Path) -> None:
-    problems = [SuiteTask("7_Net", Path("7_Net.py"), {"level": "level2"}), SuiteTask("8_Op", Path("8_Op.py"), {"level": "level2"})]
+    problems = [
+        SuiteTask("7_Net", Path("7_Net.py"), {"level": "level2"}),
+        SuiteTask("8_Op", Path("8_Op.py"), {"level": "level2"}),
+    ]
     for sample, text in enumerate(["class ModelNew: pass", "import triton  # ModelNew"]):
         (tmp_path / f"level_2_problem_7_sample_{sample}_kernel.py").write_text(text)
-    found = list(recorded.play(map(subject, ["7_Net", "8_Op"]), problems, f"kernelbench:{tmp_path}", Known()))
-    assert isinstance(found[0], Episode) and [t.turns[0].candidate.backend for t in found[0].traces] == ["cpp", "triton"]  # type: ignore[union-attr]
+    found = list(
+        recorded.play(map(subject, ["7_Net", "8_Op"]), problems, f"kernelbench:{tmp_path}", Known())
+    )
+    assert isinstance(found[0], Episode) and [
+        t.turns[0].candidate.backend for t in found[0].traces
+    ] == ["cpp", "triton"]  # type: ignore[union-attr]
     assert found[1] == Unplayed(name="8_Op", error="nothing is recorded of it")
     with pytest.raises(UsageError, match="no kernels"):
         kernelbench_results.kernels(tmp_path / "none")
@@ -104,56 +116,115 @@ def test_a_run_folder_of_kernelbench_is_played(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------- KernelBench's layout
 
+
 def test_results_are_what_its_analysis_reads(tmp_path: Path) -> None:
     """Sample 0 of every problem, and baselines in the same order: its script pairs them by place."""
     problems = [SuiteTask(n, Path(n), {"level": "level1"}) for n in ("10_Z", "2_A", "3_B", "4_C")]
-    broken = Verdict(status=Status.COMPILE_ERROR, tier="search", stage="compile", error="no such header")
+    broken = Verdict(
+        status=Status.COMPILE_ERROR, tier="search", stage="compile", error="no such header"
+    )
     third = episode("3_B", [1.0])
-    third = third.model_copy(update={"traces": (third.traces[0].model_copy(update={
-        "turns": (third.traces[0].turns[0].model_copy(update={"verdict": broken}),)}),)})
+    third = third.model_copy(
+        update={
+            "traces": (
+                third.traces[0].model_copy(
+                    update={
+                        "turns": (third.traces[0].turns[0].model_copy(update={"verdict": broken}),)
+                    }
+                ),
+            )
+        }
+    )
     played = [episode("10_Z", [None, 1.5], [None]), episode("2_A", [2.0, 3.0]), third]
     made = results(problems, played, {"4_C": "no get_inputs"}, {("2_A", 0): verdict(2.5)})
     (file,) = kernelbench_results.write(tmp_path, made)
     found = json.loads(file.read_text())
     base = json.loads((tmp_path / "baseline_eager.json").read_text())["level1"]
-    assert list(found) == ["2", "3", "4", "10"] and list(base) == ["2_A.py", "3_B.py", "4_C.py", "10_Z.py"]
-    assert all([one["sample_id"] for one in samples] == list(range(len(samples))) for samples in found.values())
+    assert list(found) == ["2", "3", "4", "10"] and list(base) == [
+        "2_A.py",
+        "3_B.py",
+        "4_C.py",
+        "10_Z.py",
+    ]
+    assert all(
+        [one["sample_id"] for one in samples] == list(range(len(samples)))
+        for samples in found.values()
+    )
     assert [found[p][0]["compiled"] for p in found] == [True, False, False, True]
     assert [found[p][0]["correctness"] for p in found] == [True, False, False, True]
-    assert [found[p][0]["runtime"] for p in found] == [1.0, -1.0, -1.0, 1.0] and base["2_A.py"]["mean"] == 2.5
-    assert found["2"][0]["runtime_stats"]["mean"] == 1.0 and found["2"][0]["metadata"]["correctness_trials"] == "(10 / 10)"
+    assert [found[p][0]["runtime"] for p in found] == [1.0, -1.0, -1.0, 1.0] and base["2_A.py"][
+        "mean"
+    ] == 2.5
+    assert (
+        found["2"][0]["runtime_stats"]["mean"] == 1.0
+        and found["2"][0]["metadata"]["correctness_trials"] == "(10 / 10)"
+    )
     assert found["10"][1]["metadata"]["correctness_issue"].startswith("off by one")
     assert found["3"][0]["metadata"]["compilation_error"] == "no such header"
     assert found["4"][0]["metadata"]["compilation_error"] == "no get_inputs"
-    assert kernelbench_results.kernels(tmp_path)[1, 2] == {0: "2_A 0 1"}, "the kernel is the winner's"
+    assert kernelbench_results.kernels(tmp_path)[1, 2] == {0: "2_A 0 1"}, (
+        "the kernel is the winner's"
+    )
 
 
 def test_a_folder_a_level(tmp_path: Path) -> None:
-    problems = [SuiteTask("1_A", Path("a"), {"level": "level1"}), SuiteTask("1_B", Path("b"), {"level": "level3"})]
-    written = kernelbench_results.write(tmp_path, results(problems, [episode("1_A", [1.0]), episode("1_B", [1.0])], {}, {}))
+    problems = [
+        SuiteTask("1_A", Path("a"), {"level": "level1"}),
+        SuiteTask("1_B", Path("b"), {"level": "level3"}),
+    ]
+    written = kernelbench_results.write(
+        tmp_path, results(problems, [episode("1_A", [1.0]), episode("1_B", [1.0])], {}, {})
+    )
     assert [path.parent.name for path in written] == ["level1", "level3"]
-    assert set(kernelbench_results.kernels(tmp_path)) == {(1, 1), (3, 1)} and (tmp_path / "level3/baseline_compile.json").is_file()
+    assert (
+        set(kernelbench_results.kernels(tmp_path)) == {(1, 1), (3, 1)}
+        and (tmp_path / "level3/baseline_compile.json").is_file()
+    )
 
 
 # ---------------------------------------------------------------- side by side
+
 
 def test_a_comparison_is_paired_by_task(tmp_path: Path) -> None:
     names = [f"t{n}" for n in range(40)]
     levels = {name: "one" if n % 2 else "two" for n, name in enumerate(names)}
     speeds = {name: 0.9 + 0.02 * n for n, name in enumerate(names)}
-    first = finished(tmp_path / "a", rows(*(episode(n, [speeds[n]]) for n in names), levels=levels), "composer")
-    second = [episode(n, [speeds[n] * 1.05]) for n in names[:-2]] + [episode(names[-2], [None]), episode("extra", [1.0])]
+    first = finished(
+        tmp_path / "a", rows(*(episode(n, [speeds[n]]) for n in names), levels=levels), "composer"
+    )
+    second = [episode(n, [speeds[n] * 1.05]) for n in names[:-2]] + [
+        episode(names[-2], [None]),
+        episode("extra", [1.0]),
+    ]
     found = compare(first, finished(tmp_path / "b", rows(*second, levels=levels), "hf:x"))
     assert (found["num_shared"], found["num_only_first"], found["num_only_second"]) == (39, 1, 1)
     right = found["differences"]["faster_when_right"]
-    assert right["num_tasks"] == 38 and right["value"] == pytest.approx(1.05) and right["hi"] - right["lo"] < 1e-6
-    assert found["differences"]["fast_0"]["value"] == pytest.approx(-1 / 39) and found["compile"] is not None
+    assert (
+        right["num_tasks"] == 38
+        and right["value"] == pytest.approx(1.05)
+        and right["hi"] - right["lo"] < 1e-6
+    )
+    assert (
+        found["differences"]["fast_0"]["value"] == pytest.approx(-1 / 39)
+        and found["compile"] is not None
+    )
     assert found["first"]["policy"] == "composer" and set(found["levels"]) == {"one", "two"}
-    assert [one["task"] for one in found["lost"]] == ["t38"] and found["gained"][0]["ratio"] == pytest.approx(1.05)
+    assert [one["task"] for one in found["lost"]] == ["t38"] and found["gained"][0][
+        "ratio"
+    ] == pytest.approx(1.05)
     page = tmp_path / "page"
-    assert compare(first, tmp_path / "b", page) == found == json.loads((page / "comparison.json").read_text())
+    assert (
+        compare(first, tmp_path / "b", page)
+        == found
+        == json.loads((page / "comparison.json").read_text())
+    )
     html = (page / "report.html").read_text()
-    assert html.count("<svg") == 2 and html.count("<circle") == 38 and "B against A" in html and "1.050× [1.050, 1.050] (38 tasks)" in html
+    assert (
+        html.count("<svg") == 2
+        and html.count("<circle") == 38
+        and "B against A" in html
+        and "1.050× [1.050, 1.050] (38 tasks)" in html
+    )
     with pytest.raises(RunFolderError, match="already used"):
         compare(first, tmp_path / "b", page)
     text = "\n".join(told(found))
@@ -163,23 +234,58 @@ def test_a_comparison_is_paired_by_task(tmp_path: Path) -> None:
 
 def test_no_ratio_is_taken_of_times_of_two_kinds(tmp_path: Path) -> None:
     def side(name: str, speedup: float, *regimes: str, known: bool = True) -> Path:
-        found = rows(*(on_gpu(episode(f"t{n}", [speedup]), regime) for n, regime in enumerate(regimes)), episode("t9", [None]))
-        return finished(tmp_path / name, found if known else [EvalRow.model_validate(
-            {**row.model_dump(), "turns": [{k: v for k, v in turn.model_dump().items() if k != "regime"} for turn in row.turns]})
-            for row in found])  # fmt: skip
+        found = rows(
+            *(on_gpu(episode(f"t{n}", [speedup]), regime) for n, regime in enumerate(regimes)),
+            episode("t9", [None]),
+        )
+        return finished(
+            tmp_path / name,
+            found
+            if known
+            else [
+                EvalRow.model_validate(
+                    {
+                        **row.model_dump(),
+                        "turns": [
+                            {k: v for k, v in turn.model_dump().items() if k != "regime"}
+                            for turn in row.turns
+                        ],
+                    }
+                )
+                for row in found
+            ],
+        )
 
-    first, graphs = side("a", 2.7, "device", "device", "device"), side("b", 1.3, "device", "device", "end_to_end")
+    first, graphs = (
+        side("a", 2.7, "device", "device", "device"),
+        side("b", 1.3, "device", "device", "end_to_end"),
+    )
     found = compare(first, graphs, tmp_path / "page")
-    for score, num_tasks, ratio in (("speedup", 3, (1.3 / 2.7) ** (2 / 3)), ("faster_when_right", 2, 1.3 / 2.7)):
+    for score, num_tasks, ratio in (
+        ("speedup", 3, (1.3 / 2.7) ** (2 / 3)),
+        ("faster_when_right", 2, 1.3 / 2.7),
+    ):
         gap = found["differences"][score]
-        assert (gap["num_tasks"], gap["num_unlike"]) == (num_tasks, 1) and gap["value"] == pytest.approx(ratio)
-    assert found["num_unlike"] == 1 and [one["task"] for one in found["lost"]] == ["t1", "t0"] and not found["gained"]
-    assert found["differences"]["fast_2"]["value"] == pytest.approx(-3 / 4), "shares keep every task"
+        assert (gap["num_tasks"], gap["num_unlike"]) == (num_tasks, 1) and gap[
+            "value"
+        ] == pytest.approx(ratio)
+    assert (
+        found["num_unlike"] == 1
+        and [one["task"] for one in found["lost"]] == ["t1", "t0"]
+        and not found["gained"]
+    )
+    assert found["differences"]["fast_2"]["value"] == pytest.approx(-3 / 4), (
+        "shares keep every task"
+    )
     said = "1 task timed in two ways"
     html = (tmp_path / "page/report.html").read_text()
     assert said in "\n".join(told(found)) and said in html and html.count("<circle") == 2
     older = compare(side("c", 2.7, "device", "device", "device", known=False), graphs)
-    assert older["num_unlike"] == 0 and older["differences"]["speedup"]["num_tasks"] == 4 and said not in "\n".join(told(older))
+    assert (
+        older["num_unlike"] == 0
+        and older["differences"]["speedup"]["num_tasks"] == 4
+        and said not in "\n".join(told(older))
+    )
 
 
 def test_an_evaluation_of_an_older_dvk_is_read_from_its_episodes(tmp_path: Path) -> None:
@@ -187,32 +293,51 @@ def test_an_evaluation_of_an_older_dvk_is_read_from_its_episodes(tmp_path: Path)
     (old,) = rows(episode("x", [1.0]))
     turn = old.turns[0].model_dump() | {"compile": 1.0}
     (first / "results.jsonl").write_text(json.dumps(old.model_dump() | {"turns": [turn]}) + "\n")
-    assert compare(first, finished(tmp_path / "b", rows(episode("x", [2.0]))))["differences"]["speedup"]["value"] == pytest.approx(2.0)
+    assert compare(first, finished(tmp_path / "b", rows(episode("x", [2.0]))))["differences"][
+        "speedup"
+    ]["value"] == pytest.approx(2.0)
 
 
 def test_an_evaluation_that_has_not_ended_can_be_compared(tmp_path: Path) -> None:
-    first = unfinished(tmp_path / "a", episode("x", [1.0], over_compile=None), episode("y", [1.0], over_compile=None))
+    first = unfinished(
+        tmp_path / "a",
+        episode("x", [1.0], over_compile=None),
+        episode("y", [1.0], over_compile=None),
+    )
     found = compare(first, finished(tmp_path / "b", rows(episode("x", [2.0]))))
-    assert found["num_shared"] == 1 and found["differences"]["speedup"]["value"] == pytest.approx(2.0) and found["compile"] is None
+    assert (
+        found["num_shared"] == 1
+        and found["differences"]["speedup"]["value"] == pytest.approx(2.0)
+        and found["compile"] is None
+    )
     with pytest.raises(UsageError, match="no results"):
         compare(first, tmp_path / "none")
     with pytest.raises(UsageError, match="share no task"):
         compare(first, finished(tmp_path / "c", rows(episode("z", [2.0]))))
 
 
-@pytest.mark.parametrize("given, said", [
-    ({"iterations": 3}, "no conversations"), ({"policy": "hf:x", "window": 2}, "with --iterations"),
-    ({"policy": "composer:nano"}, "asks no language model"), ({"policy": "evolve"}, "asks a language model"),
-    ({"policy": "wizard"}, "unknown policy: `wizard`"), ({"policy": "auto:wizard"}, "unknown policy: `auto:wizard`"),
-    ({"policy": "auto:nano"}, "the composer alone"), ({"policy": "auto:nano", "turns": 1}, "the composer alone"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({"iterations": 3}, "no conversations"),
+        ({"policy": "hf:x", "window": 2}, "with --iterations"),
+        ({"policy": "composer:nano"}, "asks no language model"),
+        ({"policy": "evolve"}, "asks a language model"),
+        ({"policy": "wizard"}, "unknown policy: `wizard`"),
+        ({"policy": "auto:wizard"}, "unknown policy: `auto:wizard`"),
+        ({"policy": "auto:nano"}, "the composer alone"),
+        ({"policy": "auto:nano", "turns": 1}, "the composer alone"),
+    ],
+)
 def test_choices_that_do_not_go_together_are_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         evaluate(EvalRequest(suite=Path("nowhere"), **given), Config())
 
 
 @pytest.mark.parametrize("policy", ["refine:x", "best_of_n:x"])
-def test_without_a_library_the_model_of_a_strategy_is_given_no_skills(monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
+def test_without_a_library_the_model_of_a_strategy_is_given_no_skills(
+    monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
     class Judge:
         workers = 1
 
@@ -232,7 +357,12 @@ def test_without_a_library_the_model_of_a_strategy_is_given_no_skills(monkeypatc
         request = EvalRequest(suite=Path("x"), policy=policy, turns=6, library=library)
         subject, few = TaskContext(TASK, CAPTURED, "cpp"), configured(schemes=1, rollouts=2)
         played = list(playing.play_strategy([subject], request, few, Judge(), counting()))  # type: ignore[arg-type]  # tests' own
-        return {turn.candidate.skills for one in played for turn in one.traces[0].turns if turn.candidate is not None}
+        return {
+            turn.candidate.skills
+            for one in played
+            for turn in one.traces[0].turns
+            if turn.candidate is not None
+        }
 
     assert skills(None) == {()} and skills(Path("named")) == {(), ("a",)}
 
@@ -242,7 +372,12 @@ def test_a_policy_that_is_not_there_leaves_no_run(tmp_path: Path, policy: str) -
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "a.py").write_text("")
     with pytest.raises(UsageError, match="/nope"):
-        evaluate(EvalRequest(suite=tmp_path / "tasks", policy=policy, device="cpu", out=tmp_path / "run"), Config())
+        evaluate(
+            EvalRequest(
+                suite=tmp_path / "tasks", policy=policy, device="cpu", out=tmp_path / "run"
+            ),
+            Config(),
+        )
     assert not (tmp_path / "run").exists()
 
 
@@ -286,6 +421,7 @@ def test_tasks_are_played_in_the_mode_that_is_asked_for(tmp_path: Path, eval_mod
 
 # ---------------------------------------------------------------- cost and output
 
+
 def test_costs_add_up_over_processes(tmp_path: Path) -> None:
     run = RunFolder(tmp_path, {}, -1)
     for _ in range(2):
@@ -296,8 +432,17 @@ def test_costs_add_up_over_processes(tmp_path: Path) -> None:
             meter.note()
             usage.add(50, 5, 0.5, 0.25)
     found = meter.total([EvalRow(task="a"), *rows(episode("b", [1.0, 2.0]))])
-    assert (found["prompt_tokens"], found["completion_tokens"], found["model_s"], found["usd"]) == (300, 30, 4.0, 0.5)
-    assert found["num_candidates"] == 2 and found["judge_s"] == 4.0 and found["tokens_per_task"] == 15.0
+    assert (found["prompt_tokens"], found["completion_tokens"], found["model_s"], found["usd"]) == (
+        300,
+        30,
+        4.0,
+        0.5,
+    )
+    assert (
+        found["num_candidates"] == 2
+        and found["judge_s"] == 4.0
+        and found["tokens_per_task"] == 15.0
+    )
     silent = RunFolder(tmp_path / "composer", {}, -1)
     with Meter(silent) as meter:
         pass
@@ -313,10 +458,14 @@ def test_silence_is_broken() -> None:
         while "…" not in file.getvalue() and time.monotonic() < deadline:
             time.sleep(0.02)
         progress.ended("a: 2.00×")
-    assert "playing composer, 0 of 3 tasks done, 0 prepared, 2 candidates judged" in file.getvalue() and "[1/3] a: 2.00×" in file.getvalue()
+    assert (
+        "playing composer, 0 of 3 tasks done, 0 prepared, 2 candidates judged" in file.getvalue()
+        and "[1/3] a: 2.00×" in file.getvalue()
+    )
 
 
 # ---------------------------------------------------------------- all of it
+
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -325,11 +474,18 @@ def test_composer_and_model_side_by_side(tmp_path: Path) -> None:
     for name, width in (("one", "96"), ("two", "80")):
         (tmp_path / f"{name}.py").write_text(SOURCE.replace("96", width))
     config = Config().model_copy(update={"rollout": RolloutConfig(schemes=0, rollouts=2, turns=1)})
-    found = evaluate(EvalRequest(suite=tmp_path, policy="auto:nano", turns=4, device="cpu", out=tmp_path / "run"), config)
+    found = evaluate(
+        EvalRequest(
+            suite=tmp_path, policy="auto:nano", turns=4, device="cpu", out=tmp_path / "run"
+        ),
+        config,
+    )
     assert found["fast_p"]["0"] == 1.0 and found["cost"]["completion_tokens"] > 0
     episodes = [json.loads(line) for line in (tmp_path / "run" / EPISODES).read_text().splitlines()]
     for played in episodes:
-        who = {turn["candidate"]["proposer"] for trace in played["traces"] for turn in trace["turns"]}
+        who = {
+            turn["candidate"]["proposer"] for trace in played["traces"] for turn in trace["turns"]
+        }
         assert who == {"composer", "nano"}
 
 
@@ -343,18 +499,52 @@ def test_the_command_from_a_record_to_every_file(tmp_path: Path) -> None:
     (suite / "level1" / "2_Absent.py").write_text(SOURCE.replace("96", "80"))
     kernels = tmp_path / "theirs"
     kernels.mkdir()
-    (kernels / "level_1_problem_1_sample_0_kernel.py").write_text(SOURCE.replace("Model(", "ModelNew("))
-    command = [sys.executable, "-m", "dvk", "eval", str(suite), "--policy", f"kernelbench:{kernels}", "--device", "cpu", "--json",
-               "--claim", "--eval", "--hygiene", "--kernelbench", str(tmp_path / "ours"), "--out", str(tmp_path / "run")]  # fmt: skip
+    (kernels / "level_1_problem_1_sample_0_kernel.py").write_text(
+        SOURCE.replace("Model(", "ModelNew(")
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "dvk",
+        "eval",
+        str(suite),
+        "--policy",
+        f"kernelbench:{kernels}",
+        "--device",
+        "cpu",
+        "--json",
+        "--claim",
+        "--eval",
+        "--hygiene",
+        "--kernelbench",
+        str(tmp_path / "ours"),
+        "--out",
+        str(tmp_path / "run"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
-    assert found["num_tasks"] == 2 and found["fast_p"]["0"] == 0.5 and found["fast_p_compile"] is None
-    assert found["levels"]["level1"]["num_tasks"] == 2 and found["failed"] == {"2_Absent": "nothing is recorded of it"}
-    kept = [json.loads(line) for line in (tmp_path / "run" / "results.jsonl").read_text().splitlines()]
-    assert found["eval_mode"] and found["num_in_train_mode"] == 0 and {row["mode"] for row in kept} == {"eval", None}
+    assert (
+        found["num_tasks"] == 2 and found["fast_p"]["0"] == 0.5 and found["fast_p_compile"] is None
+    )
+    assert found["levels"]["level1"]["num_tasks"] == 2 and found["failed"] == {
+        "2_Absent": "nothing is recorded of it"
+    }
+    kept = [
+        json.loads(line) for line in (tmp_path / "run" / "results.jsonl").read_text().splitlines()
+    ]
+    assert (
+        found["eval_mode"]
+        and found["num_in_train_mode"] == 0
+        and {row["mode"] for row in kept} == {"eval", None}
+    )
     assert found["num_claims"] == 1 and "timing 1 winners again" in done.stderr
-    assert "2 tasks of" in done.stderr and "probing 2 tasks" in done.stderr and "[2/2]" in done.stderr
-    assert json.loads((tmp_path / "ours" / "eval_results.json").read_text())["1"][0]["correctness"] is True
+    assert (
+        "2 tasks of" in done.stderr and "probing 2 tasks" in done.stderr and "[2/2]" in done.stderr
+    )
+    assert (
+        json.loads((tmp_path / "ours" / "eval_results.json").read_text())["1"][0]["correctness"]
+        is True
+    )
     assert (tmp_path / "run" / "report.html").read_text().startswith("<!doctype html>")
     shutil.rmtree(tmp_path / "ours")
     again = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=True)

@@ -35,16 +35,32 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> Judged:
 
         def map(self, jobs: Any, spec: JudgeSpec = JudgeSpec()) -> list[tuple[int, Verdict]]:  # noqa: B008 - it is frozen
             if jobs:
-                asked.append((spec.tier, spec.contract, spec.baselines, [candidate.source for _, candidate in jobs]))
-            found = [None if spec.tier == "claim" and c.source in wrong else speeds.get(c.source, 1.5) for _, c in jobs]
-            return [(n, verdict(speed).model_copy(update={"tier": spec.tier})) for n, speed in enumerate(found)]
+                asked.append(
+                    (
+                        spec.tier,
+                        spec.contract,
+                        spec.baselines,
+                        [candidate.source for _, candidate in jobs],
+                    )
+                )
+            found = [
+                None if spec.tier == "claim" and c.source in wrong else speeds.get(c.source, 1.5)
+                for _, c in jobs
+            ]
+            return [
+                (n, verdict(speed).model_copy(update={"tier": spec.tier}))
+                for n, speed in enumerate(found)
+            ]
 
     monkeypatch.setattr("dvk.harness.JudgePool", Pool)
     return asked, speeds, wrong
 
 
 def again(
-    folder: Path, episodes: list[Episode], known: Mapping[tuple[str, int], Verdict] | None = None, **asked: Any
+    folder: Path,
+    episodes: list[Episode],
+    known: Mapping[tuple[str, int], Verdict] | None = None,
+    **asked: Any,
 ) -> list[dict[str, Any]]:
     request = EvalRequest(suite=folder, **{"baselines": ("compile",), **asked})
     with Progress(len(episodes)) as progress:
@@ -62,25 +78,57 @@ TWO_WAYS = [
 nothing that is."""
 
 
-def test_a_graph_counts_where_it_is_shown_to_be_faster_from_end_to_end(tmp_path: Path, judged: Judged) -> None:
+def test_a_graph_counts_where_it_is_shown_to_be_faster_from_end_to_end(
+    tmp_path: Path, judged: Judged
+) -> None:
     asked, speeds, _ = judged
-    speeds |= {"1_A 0 0": 1.1, "1_A 0 2": 1.8, "3_C 0 0": 1.9, "3_C 0 1": 2.0, "5_E 0 0": None, "5_E 0 1": 0.99}
+    speeds |= {
+        "1_A 0 0": 1.1,
+        "1_A 0 2": 1.8,
+        "3_C 0 0": 1.9,
+        "3_C 0 1": 2.0,
+        "5_E 0 0": None,
+        "5_E 0 1": 0.99,
+    }
     found = {row["task"]: row for row in again(tmp_path, TWO_WAYS)}
     assert asked == [
-        ("search", "module", (), ["1_A 0 0", "1_A 0 2", "3_C 0 0", "3_C 0 1", "5_E 0 0", "5_E 0 1"]),
+        (
+            "search",
+            "module",
+            (),
+            ["1_A 0 0", "1_A 0 2", "3_C 0 0", "3_C 0 1", "5_E 0 0", "5_E 0 1"],
+        ),
         ("search", "auto", ("compile",), ["2_B 0 0", "4_D 0 0", "3_C 0 0"]),
     ]
     assert found["1_A"]["verdict"].timing.speedup.value == 1.8 and len(found) == 5
     problems = [SuiteTask(name, Path("a"), {"level": "1"}) for name in found]
     verdicts = {(name, 0): row["verdict"] for name, row in found.items()}
-    made = results(problems, TWO_WAYS, {}, verdicts, {(name, 0): row["candidate"] for name, row in found.items()})
-    assert {one.file: one.source for one in made} == {"1_A.py": "1_A 0 2", "2_B.py": "2_B 0 0", "3_C.py": "3_C 0 0", "4_D.py": "4_D 0 0",
-                                                     "5_E.py": "5_E 0 1"}
+    made = results(
+        problems,
+        TWO_WAYS,
+        {},
+        verdicts,
+        {(name, 0): row["candidate"] for name, row in found.items()},
+    )
+    assert {one.file: one.source for one in made} == {
+        "1_A.py": "1_A 0 2",
+        "2_B.py": "2_B 0 0",
+        "3_C.py": "3_C 0 0",
+        "4_D.py": "4_D 0 0",
+        "5_E.py": "5_E 0 1",
+    }
 
 
 def test_a_claim_is_made_of_one_of_two(tmp_path: Path, judged: Judged) -> None:
     asked, speeds, wrong = judged
-    speeds |= {"1_A 0 0": None, "1_A 0 2": 1.8, "3_C 0 0": 1.9, "3_C 0 1": None, "4_D 0 0": 0.96, "4_D 0 1": 0.98}
+    speeds |= {
+        "1_A 0 0": None,
+        "1_A 0 2": 1.8,
+        "3_C 0 0": 1.9,
+        "3_C 0 1": None,
+        "4_D 0 0": 0.96,
+        "4_D 0 1": 0.98,
+    }
     wrong.add("4_D 0 1")
     found = again(tmp_path, TWO_WAYS[:4], claim=True)
     assert [(tier, baselines, sources) for tier, _, baselines, sources in asked] == [
@@ -88,10 +136,14 @@ def test_a_claim_is_made_of_one_of_two(tmp_path: Path, judged: Judged) -> None:
         ("claim", ("compile",), ["2_B 0 0", "1_A 0 2", "3_C 0 0", "4_D 0 1"]),
         ("claim", ("compile",), ["4_D 0 0"]),
     ]
-    assert len(found) == 4 and all(row["verdict"].timing for row in found), "what is found wrong leaves its place to the other"
+    assert len(found) == 4 and all(row["verdict"].timing for row in found), (
+        "what is found wrong leaves its place to the other"
+    )
 
 
-def test_what_was_timed_again_is_still_claimed_when_a_run_goes_on_with_claims(tmp_path: Path, judged: Judged) -> None:
+def test_what_was_timed_again_is_still_claimed_when_a_run_goes_on_with_claims(
+    tmp_path: Path, judged: Judged
+) -> None:
     timed: dict[tuple[str, int], Verdict] = {("a", 0): verdict(1.5)}
 
     def tiers(claim: bool) -> list[str]:

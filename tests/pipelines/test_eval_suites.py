@@ -37,14 +37,21 @@ def get_inputs(batch=1, width=3):
 
 input_names = ["x"]
 """
-SETTINGS = {"single_input_configs": [{"batch": 5}], "multi_input_configs": [{"batch": 7}], "single_init_configs": [{"scale": 2.0}],
-            "single_shared_configs": [{"width": 4}]}  # fmt: skip
-TESTED = """
+SETTINGS = {
+    "single_input_configs": [{"batch": 5}],
+    "multi_input_configs": [{"batch": 7}],
+    "single_init_configs": [{"scale": 2.0}],
+    "single_shared_configs": [{"width": 4}],
+}
+TESTED = (
+    """
 import torch
 
 def fused_scale(x, factor=2.0, *, out=None):
     return torch.mul(x, factor, out=out)
-""" + "#" * 146 + """
+"""
+    + "#" * 146
+    + """
 import torch
 
 def test_fused_scale():
@@ -55,6 +62,7 @@ def test_fused_scale():
 
 test_results = test_fused_scale()
 """
+)
 
 
 def put(folder: Path, **files: str) -> Path:
@@ -74,14 +82,22 @@ def ran(source: str) -> dict[str, Any]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     index = [{"name": "a", "category": "norm", "seed": 3}, {"name": "c", "category": "loss"}]
-    put(tmp_path, level1__b_py=SOURCE, level1__a_py=SOURCE, level2__c_py=SOURCE, level2___draft_py=SOURCE)
+    put(
+        tmp_path,
+        level1__b_py=SOURCE,
+        level1__a_py=SOURCE,
+        level2__c_py=SOURCE,
+        level2___draft_py=SOURCE,
+    )
     return put(tmp_path, index_json=json.dumps(index))
 
 
 def test_a_folder_is_read_with_its_levels_and_its_index(folder: Path) -> None:
     assert [(p.name, p.groups) for p in read(folder)] == [
-        ("a", {"level": "level1", "category": "norm"}), ("b", {"level": "level1"}), ("c", {"level": "level2", "category": "loss"}),
-    ]  # fmt: skip
+        ("a", {"level": "level1", "category": "norm"}),
+        ("b", {"level": "level1"}),
+        ("c", {"level": "level2", "category": "loss"}),
+    ]
     assert [p.name for p in read(folder, ["c"])] == ["c"]
 
 
@@ -106,22 +122,43 @@ def test_names_shared_by_levels_are_distinguished(tmp_path: Path) -> None:
 
 
 def test_a_checkout_of_kernelbench_is_its_levels(tmp_path: Path) -> None:
-    put(tmp_path, KernelBench__level1__12_Op_py=SOURCE, scripts__run_py="raise SystemExit", src__eval_py="")
-    assert [(p.name, p.number, p.groups) for p in read(tmp_path)] == [("12_Op", 12, {"level": "level1"})]
+    put(
+        tmp_path,
+        KernelBench__level1__12_Op_py=SOURCE,
+        scripts__run_py="raise SystemExit",
+        src__eval_py="",
+    )
+    assert [(p.name, p.number, p.groups) for p in read(tmp_path)] == [
+        ("12_Op", 12, {"level": "level1"})
+    ]
 
 
 def test_problems_without_numbers_are_numbered_in_their_order() -> None:
-    found = numbers([SuiteTask("x", Path("x"), {"level": "easy"}), SuiteTask("y", Path("y"), {"level": "hard"}), SuiteTask("z", Path("z"))])
+    found = numbers(
+        [
+            SuiteTask("x", Path("x"), {"level": "easy"}),
+            SuiteTask("y", Path("y"), {"level": "hard"}),
+            SuiteTask("z", Path("z")),
+        ]
+    )
     assert found == {"z": (1, 1), "x": (2, 1), "y": (3, 1)}
 
 
 def test_robust_kbench(tmp_path: Path) -> None:
     place = tmp_path / "tasks" / "scaling"
     place.mkdir(parents=True)
-    for name, text in {"func_forward.py": ROBUST, "func_backward.py": "", "config_forward.json": json.dumps(SETTINGS)}.items():
+    for name, text in {
+        "func_forward.py": ROBUST,
+        "func_backward.py": "",
+        "config_forward.json": json.dumps(SETTINGS),
+    }.items():
         (place / name).write_text(text)
     (found,) = read(tmp_path)
-    assert (found.name, found.groups, found.error) == ("scaling", {}, None) and found.source is not None
+    assert (found.name, found.groups, found.error) == (
+        "scaling",
+        {},
+        None,
+    ) and found.source is not None
     module = ran(found.source)
     args, kwargs = module["get_init_inputs"]()
     (x,) = module["get_inputs"]()
@@ -133,11 +170,16 @@ def test_robust_kbench(tmp_path: Path) -> None:
 def test_functions_with_tests_take_the_largest_call(tmp_path: Path) -> None:
     put(tmp_path, data__kernelbenchx__Fusion__fused_scale_py=TESTED)
     (found,) = read(tmp_path)
-    assert (found.name, found.groups) == ("fused_scale", {"category": "Fusion"}) and found.source is not None
+    assert (found.name, found.groups) == (
+        "fused_scale",
+        {"category": "Fusion"},
+    ) and found.source is not None
     module = ran(found.source)
     x, factor, out = module["get_inputs"]()
     assert x.shape == (4, 3) and factor == 5.0 and out is None
-    assert torch.equal(module["Model"]()(x, factor, out), 5 * x) and module["get_init_inputs"]() == []
+    assert (
+        torch.equal(module["Model"]()(x, factor, out), 5 * x) and module["get_init_inputs"]() == []
+    )
 
 
 def test_a_line_of_ornament_makes_no_tests(tmp_path: Path) -> None:
@@ -146,7 +188,9 @@ def test_a_line_of_ornament_makes_no_tests(tmp_path: Path) -> None:
 
 
 def test_tests_that_only_define_are_called() -> None:
-    module = ran(from_tests("fused_scale", TESTED.replace("test_results = test_fused_scale()\n", "")))
+    module = ran(
+        from_tests("fused_scale", TESTED.replace("test_results = test_fused_scale()\n", ""))
+    )
     assert module["get_inputs"]()[0].shape == (4, 3)
 
 
@@ -156,10 +200,14 @@ def test_what_cannot_be_adapted_says_why(tmp_path: Path) -> None:
     place.mkdir(parents=True)
     (place / "fused_scale.py").write_text(bad)
     (place / "other.py").write_text("def f(:\n" + "#" * 146)
-    assert [p.error for p in read(tmp_path)] == ["`fused_scale` takes any number of arguments", "not Python: invalid syntax, line 1"]
+    assert [p.error for p in read(tmp_path)] == [
+        "`fused_scale` takes any number of arguments",
+        "not Python: invalid syntax, line 1",
+    ]
 
 
 # ---------------------------------------------------------------- tables
+
 
 def test_kernelbench_rows() -> None:
     assert problem({"code": SOURCE, "level": 2, "name": "7_Net", "problem_id": 7}).name == "7_Net"
@@ -169,9 +217,14 @@ def test_kernelbench_rows() -> None:
 
 def test_rows_of_reinforcement_learning_data() -> None:
     extra = {"entry_point": "Net", "level": 3, "module_name": "Net", "uuid": 91}
-    row = {"reward_model": {"style": "rule", "ground_truth": SOURCE.replace("Model", "Net")}, "extra_info": json.dumps(extra)}
+    row = {
+        "reward_model": {"style": "rule", "ground_truth": SOURCE.replace("Model", "Net")},
+        "extra_info": json.dumps(extra),
+    }
     found = problem(row)
-    assert (found.name, found.level) == ("Net_91", "level3") and ran(found.source)["Model"]()(1) == 2
+    assert (found.name, found.level) == ("Net_91", "level3") and ran(found.source)["Model"]()(
+        1
+    ) == 2
     with pytest.raises(ValueError, match="holds a reference"):
         problem({"prompt": []})
 
@@ -179,13 +232,25 @@ def test_rows_of_reinforcement_learning_data() -> None:
 def test_a_validation_parquet_is_a_suite(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     extra = json.dumps({"module_name": "Net"})
-    rows = [{"reward_model": json.dumps({"ground_truth": SOURCE + f"# {n}"}), "extra_info": extra} for n in "ab"]
-    write_parquet(tmp_path / "level2.parquet", {"reward_model": "large_string", "extra_info": "large_string"}, rows)
+    rows = [
+        {"reward_model": json.dumps({"ground_truth": SOURCE + f"# {n}"}), "extra_info": extra}
+        for n in "ab"
+    ]
+    write_parquet(
+        tmp_path / "level2.parquet",
+        {"reward_model": "large_string", "extra_info": "large_string"},
+        rows,
+    )
     found = read(tmp_path / "level2.parquet")
-    assert [(p.name, p.groups) for p in found] == [("level2/Net", {"level": "level2"}), ("level2/Net_2", {"level": "level2"})]
+    assert [(p.name, p.groups) for p in found] == [
+        ("level2/Net", {"level": "level2"}),
+        ("level2/Net_2", {"level": "level2"}),
+    ]
     run = RunFolder(tmp_path / "run", {}, -1)
     placed = settled(found, run)
-    assert [p.path.read_text()[-1] for p in placed] == ["a", "b"] and placed[1].path == tmp_path / "run/tasks/level2/Net_2.py"
+    assert [p.path.read_text()[-1] for p in placed] == ["a", "b"] and placed[
+        1
+    ].path == tmp_path / "run/tasks/level2/Net_2.py"
     (tmp_path / "other.jsonl").write_text(json.dumps({"question": "?"}) + "\n")
     with pytest.raises(UsageError, match="other.jsonl:1"):
         read(tmp_path / "other.jsonl")

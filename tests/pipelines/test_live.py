@@ -38,9 +38,14 @@ class Terminal:
         self.master, slave = pty.openpty()
         self.slave, self.before = slave, termios.tcgetattr(slave)
         self.child = subprocess.Popen(
-            [sys.executable, "-c", PRELUDE + textwrap.dedent(code)], stdin=slave, stderr=slave, stdout=subprocess.PIPE,
-            cwd=TOP, env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", **env},
-            start_new_session=True, preexec_fn=lambda: _own_terminal(slave),
+            [sys.executable, "-c", PRELUDE + textwrap.dedent(code)],
+            stdin=slave,
+            stderr=slave,
+            stdout=subprocess.PIPE,
+            cwd=TOP,
+            env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", **env},
+            start_new_session=True,
+            preexec_fn=lambda: _own_terminal(slave),
         )
         self._bytes = b""
 
@@ -101,17 +106,24 @@ def screen(output: str) -> list[str]:
             elif piece.endswith("K"):
                 lines[row] = ""
         else:
-            lines[row] = lines[row].ljust(column)[:column] + piece + lines[row][column + len(piece):]
+            lines[row] = (
+                lines[row].ljust(column)[:column] + piece + lines[row][column + len(piece) :]
+            )
             column += len(piece)
     return lines
 
 
 def judged(number: int, speedup: float | None, tier: str = "search") -> Turn:
     verdict = ok(speedup, tier=tier) if speedup else bad(Status.MISMATCH, "wrong by 3e-2")
-    return Turn(candidate=candidate(number, title=f"idea {number}"), verdict=verdict, elapsed_s=float(number))
+    return Turn(
+        candidate=candidate(number, title=f"idea {number}"),
+        verdict=verdict,
+        elapsed_s=float(number),
+    )
 
 
 # ---------------------------------------------------------------- on a terminal
+
 
 def test_a_terminal_shows_the_search_and_is_clean_afterwards() -> None:
     terminal = Terminal("""
@@ -152,7 +164,9 @@ def test_ctrl_c_leaves_the_terminal_sane() -> None:
     os.write(terminal.master, b"\x03")
     code, stdout = terminal.finish()
     assert code == 0 and stdout.startswith("kept 1.50×")
-    assert re.findall(r"\x1b\[\?25[lh]", terminal.seen)[-1] == "\x1b[?25h", "the cursor stayed hidden"
+    assert re.findall(r"\x1b\[\?25[lh]", terminal.seen)[-1] == "\x1b[?25h", (
+        "the cursor stayed hidden"
+    )
     assert [line for line in screen(terminal.seen) if line.strip() not in ("", "^C")] == []
 
 
@@ -192,23 +206,33 @@ def test_long_and_hostile_titles_stay_on_their_line() -> None:
     """)
     code, _ = terminal.finish()
     assert code == 0
-    assert "\x1b[2J" not in terminal.seen and "\x1b]0;" not in terminal.seen and "\x9b" not in terminal.seen
+    assert (
+        "\x1b[2J" not in terminal.seen
+        and "\x1b]0;" not in terminal.seen
+        and "\x9b" not in terminal.seen
+    )
     drawn = terminal.seen[: terminal.seen.rfind("the end") + 20]
     assert all(len(line) < 80 for line in screen(drawn))
     assert any(line.rstrip().endswith("…") and "wide wide" in line for line in screen(drawn))
 
 
 def test_a_dumb_terminal_gets_plain_lines() -> None:
-    terminal = Terminal("""
+    terminal = Terminal(
+        """
         with SearchView(60) as live:
             live.judged(Turn(candidate=candidate(1), verdict=ok(1.5)))
-    """, TERM="dumb")
+    """,
+        TERM="dumb",
+    )
     terminal.finish()
     assert "\x1b" not in terminal.seen
-    assert re.fullmatch(r" +\d+ s  1\.50× \[1\.46, 1\.54\]  candidate 1\s+", terminal.seen), terminal.seen
+    assert re.fullmatch(r" +\d+ s  1\.50× \[1\.46, 1\.54\]  candidate 1\s+", terminal.seen), (
+        terminal.seen
+    )
 
 
 # ---------------------------------------------------------------- elsewhere
+
 
 def test_plain_lines_are_improvements_only() -> None:
     out = io.StringIO()
@@ -230,7 +254,9 @@ def test_plain_silence_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
         time.sleep(1.0)
     lines = out.getvalue().splitlines()
     assert 2 <= len(lines) <= 3
-    assert all(line.endswith("0 tried, nothing faster yet, compiling torch.compile") for line in lines)
+    assert all(
+        line.endswith("0 tried, nothing faster yet, compiling torch.compile") for line in lines
+    )
 
 
 def test_what_was_judged_before_is_counted_in_silence() -> None:
@@ -260,7 +286,10 @@ def test_it_names_the_current_proposer(monkeypatch: pytest.MonkeyPatch) -> None:
         live.note("no operator graph")
     lines = [line.split("s  ", 1)[1] for line in out.getvalue().splitlines()]
     assert lines[0] == "0 tried, nothing faster yet, nano writes 4 answers, composer: idea 1"
-    assert "2.00× [1.94, 2.06]  composer: idea 1" in lines and "1 tried, 2.00× [1.94, 2.06], searching" in lines
+    assert (
+        "2.00× [1.94, 2.06]  composer: idea 1" in lines
+        and "1 tried, 2.00× [1.94, 2.06], searching" in lines
+    )
     assert lines[-1] == "no operator graph"
 
 

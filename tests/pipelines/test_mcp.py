@@ -26,10 +26,15 @@ FILES = Path(__file__).resolve().parents[1] / "harness" / "files"
 
 def drive(root: Path, story: Callable[[Client], Awaitable[Any]]) -> Any:
     """Result of `story` with a server that works in `root`."""
-    from mcp import Client, StdioServerParameters  # as slow as torch to import, and every process collects this file
+    from mcp import (
+        Client,
+        StdioServerParameters,
+    )  # as slow as torch to import, and every process collects this file
 
     env = {**os.environ, "PYTHONPATH": str(warm.ROOT)}
-    server = StdioServerParameters(command=sys.executable, args=["-m", "dvk", "mcp", "--root", str(root)], env=env, cwd="/")
+    server = StdioServerParameters(
+        command=sys.executable, args=["-m", "dvk", "mcp", "--root", str(root)], env=env, cwd="/"
+    )
 
     async def talk() -> Any:
         with anyio.fail_after(200):
@@ -49,9 +54,15 @@ def test_tools_are_described_and_the_library_is_searched(tmp_path):
         assert set(listed) == {"verify", "optimize", "skills_search", "skills_show"}
         for tool in listed.values():
             assert tool.description
-            assert all("description" in one for name, one in tool.input_schema["properties"].items() if name != "limit"), tool.name
+            assert all(
+                "description" in one
+                for name, one in tool.input_schema["properties"].items()
+                if name != "limit"
+            ), tool.name
         assert listed["verify"].input_schema["required"] == ["reference"]
-        found = await client.call_tool("skills_search", {"query": "softmax over long rows", "limit": 3})
+        found = await client.call_tool(
+            "skills_search", {"query": "softmax over long rows", "limit": 3}
+        )
         names = [skill["name"] for skill in found.structured_content["skills"]]
         assert not found.is_error and len(names) == 3 and any("softmax" in name for name in names)
         shown = await client.call_tool("skills_show", {"name": names[0]})
@@ -65,8 +76,12 @@ def test_tools_are_described_and_the_library_is_searched(tmp_path):
 
 def test_what_the_command_refuses_is_said(tmp_path):
     async def story(client: Client) -> None:
-        wrong = await client.call_tool("verify", {"reference": "--selftest", "source": "no program"})
-        assert wrong.is_error and "--selftest" in text(wrong) and "hint:" in text(wrong), "a name is no option"
+        wrong = await client.call_tool(
+            "verify", {"reference": "--selftest", "source": "no program"}
+        )
+        assert wrong.is_error and "--selftest" in text(wrong) and "hint:" in text(wrong), (
+            "a name is no option"
+        )
         assert (await client.call_tool("verify", {"reference": "affine.py"})).is_error
 
     drive(tmp_path, story)
@@ -81,13 +96,24 @@ def test_verify_by_file_and_by_text(tmp_path):
         told.append(message or "")
 
     async def story(client: Client) -> None:
-        both = {"candidates": [str(FILES / "bad/one_element.py"), str(FILES / "good/torch_affine.py")], "tier": "smoke", "device": "cpu"}
-        done = await client.call_tool("verify", {"reference": "affine.py", **both}, progress_callback=heard)
+        both = {
+            "candidates": [str(FILES / "bad/one_element.py"), str(FILES / "good/torch_affine.py")],
+            "tier": "smoke",
+            "device": "cpu",
+        }
+        done = await client.call_tool(
+            "verify", {"reference": "affine.py", **both}, progress_callback=heard
+        )
         assert [row["status"] for row in done.structured_content["verdicts"]] == ["mismatch", "ok"]
         assert not done.structured_content["all_ok"] and not done.is_error
         source = (FILES / "good/torch_affine.py").read_text()
-        done = await client.call_tool("verify", {"reference": "affine.py", "source": source, "tier": "smoke", "require_kernels": True})
-        assert done.structured_content["verdicts"][0]["status"] == "rejected", "it leaves the work to PyTorch"
+        done = await client.call_tool(
+            "verify",
+            {"reference": "affine.py", "source": source, "tier": "smoke", "require_kernels": True},
+        )
+        assert done.structured_content["verdicts"][0]["status"] == "rejected", (
+            "it leaves the work to PyTorch"
+        )
 
     drive(tmp_path, story)
     assert any("mismatch" in line for line in told) and list((tmp_path / "runs").iterdir())
@@ -98,10 +124,18 @@ def test_optimize_leaves_a_drop_in_and_a_cancelled_one_leaves_no_process(tmp_pat
     shutil.copy(warm.ROOT / "data/tasks/examples/layernorm_gelu_residual.py", tmp_path / "mine.py")
 
     async def story(client: Client) -> None:
-        found = (await client.call_tool("optimize", {"model": "mine.py", "budget_s": 5})).structured_content
-        assert found["status"] in ("faster", "no_speedup", "too_noisy") and found["num_candidates"] > 0
+        found = (
+            await client.call_tool("optimize", {"model": "mine.py", "budget_s": 5})
+        ).structured_content
+        assert (
+            found["status"] in ("faster", "no_speedup", "too_noisy") and found["num_candidates"] > 0
+        )
         assert (tmp_path / found["run"] / "report.html").is_file()
-        server = [pid for pid in descendants(os.getpid()) if b"mcp" in Path(f"/proc/{pid}/cmdline").read_bytes()][0]
+        server = [
+            pid
+            for pid in descendants(os.getpid())
+            if b"mcp" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ][0]
         with anyio.move_on_after(6) as scope:
             await client.call_tool("optimize", {"model": "mine.py", "budget_s": 600})
         assert scope.cancelled_caught
@@ -109,7 +143,9 @@ def test_optimize_leaves_a_drop_in_and_a_cancelled_one_leaves_no_process(tmp_pat
         while descendants(server):
             assert time.monotonic() < until, "the search goes on"
             await anyio.sleep(0.1)
-        assert (await client.call_tool("skills_search", {"query": "gelu"})).structured_content["skills"], "and the server serves on"
+        assert (await client.call_tool("skills_search", {"query": "gelu"})).structured_content[
+            "skills"
+        ], "and the server serves on"
 
     drive(tmp_path, story)
 

@@ -18,10 +18,24 @@ def opened(folder: Path) -> RunFolder:
 
 @pytest.mark.parametrize(
     ("steps", "checkpoint", "expected"),
-    [([0, 1, 2], 2, [0, 1, 2]), ([0, 1], 2, [0, 1, 2]), ([0, 1, 2, 3], 2, [0, 1, 2]), ([1, 1, 2, 2], 1, [1]), ([], 0, [])],
-    ids=["whole", "the checkpoint's row is missing", "a row of no checkpoint", "rows of two tries", "nothing yet"],
+    [
+        ([0, 1, 2], 2, [0, 1, 2]),
+        ([0, 1], 2, [0, 1, 2]),
+        ([0, 1, 2, 3], 2, [0, 1, 2]),
+        ([1, 1, 2, 2], 1, [1]),
+        ([], 0, []),
+    ],
+    ids=[
+        "whole",
+        "the checkpoint's row is missing",
+        "a row of no checkpoint",
+        "rows of two tries",
+        "nothing yet",
+    ],
 )
-def test_each_step_has_one_row(tmp_path: Path, steps: list[int], checkpoint: int, expected: list[int]) -> None:
+def test_each_step_has_one_row(
+    tmp_path: Path, steps: list[int], checkpoint: int, expected: list[int]
+) -> None:
     with opened(tmp_path / "run") as run:
         Metrics(run).write([{"step": step, "x": step / 3} for step in steps])
         rewind(run, checkpoint, {"step": checkpoint, "x": checkpoint / 3} if checkpoint else None)
@@ -51,11 +65,19 @@ def test_tensorboard_shows_each_step_once(tmp_path: Path) -> None:
 
     with opened(tmp_path / "run") as run:
         with Metrics(run, 1) as metrics:
-            metrics.write([{"step": 1, "reward_turn_1": 0.5, "said": "text"}, {"step": 2, "reward_turn_1": 9.0}])
+            metrics.write(
+                [
+                    {"step": 1, "reward_turn_1": 0.5, "said": "text"},
+                    {"step": 2, "reward_turn_1": 9.0},
+                ]
+            )
         with Metrics(run, 2) as metrics:
             metrics.write([{"step": 2, "reward_turn_1": 1.0}])
         curves = EventAccumulator(str(run.path / FOLDER))
         curves.Reload()
         assert [(e.step, e.value) for e in curves.Scalars("reward/turn_1")] == [(1, 0.5), (2, 1.0)]
         assert len(list((run.path / FOLDER).iterdir())) == 2, "a file a process, not a step"
-        assert len((run.path / FILE).read_text().splitlines()) == 3 and json.loads((run.path / FILE).read_text().splitlines()[0])["said"]
+        assert (
+            len((run.path / FILE).read_text().splitlines()) == 3
+            and json.loads((run.path / FILE).read_text().splitlines()[0])["said"]
+        )

@@ -39,13 +39,20 @@ def get_init_inputs():
 def test_the_checkpoint_is_backbone_and_library(tmp_path):
     (tmp_path / "config.json").touch()
     found = with_checkpoint(OptimizeRequest(spec="m.py"), tmp_path)
-    assert found.backbone == f"davinci:{tmp_path}" and found.library is None, "an SFT checkpoint bundles none"
+    assert found.backbone == f"davinci:{tmp_path}" and found.library is None, (
+        "an SFT checkpoint bundles none"
+    )
     put(tmp_path / "skill_library.jsonl", "fused_softmax", "other")
     found = with_checkpoint(OptimizeRequest(spec="m.py"), tmp_path)
     assert found.library is not None and found.library.parent == resources.home() / "davinci"
     with Library.open(found.library) as library:
         assert [skill.name for skill in library.list()] == ["fused_softmax", "other"]
-    assert with_checkpoint(OptimizeRequest(spec="m.py", library=tmp_path / "mine.db"), tmp_path).library == tmp_path / "mine.db"
+    assert (
+        with_checkpoint(
+            OptimizeRequest(spec="m.py", library=tmp_path / "mine.db"), tmp_path
+        ).library
+        == tmp_path / "mine.db"
+    )
     with pytest.raises(UsageError, match="own backbone"):
         with_checkpoint(OptimizeRequest(spec="m.py", backbone="nano"), tmp_path)
 
@@ -67,14 +74,37 @@ def test_a_library_is_made_once_and_another_content_is_another(tmp_path):
 
 @pytest.mark.slow
 def test_by_one_flag(tmp_path):
-    made = nano.fresh(["x = relu(y) * 2\n"] * 20, Config(), size="tiny", vocabulary=300, positions=32768, device="cpu")
+    made = nano.fresh(
+        ["x = relu(y) * 2\n"] * 20,
+        Config(),
+        size="tiny",
+        vocabulary=300,
+        positions=32768,
+        device="cpu",
+    )
     write_folder(tmp_path / "checkpoint", made.model, made.tokenizer, {})
     put(tmp_path / "checkpoint" / "skill_library.jsonl", "softmax_rows", "relu_fused")
     (tmp_path / "mine.py").write_text(MODEL)
     few = ("schemes=1", "null_scheme=false", "rollouts=1", "turns=1", "policy_tokens=16")
-    done = warm.dvk("optimize", "mine.py", "--davinci", "checkpoint", "--strategy", "refine", "--budget-s", 120, "--json", "--out", "run",
-                    *(word for one in few for word in ("--set", f"rollout.{one}")), cwd=tmp_path, exits=1)
+    done = warm.dvk(
+        "optimize",
+        "mine.py",
+        "--davinci",
+        "checkpoint",
+        "--strategy",
+        "refine",
+        "--budget-s",
+        120,
+        "--json",
+        "--out",
+        "run",
+        *(word for one in few for word in ("--set", f"rollout.{one}")),
+        cwd=tmp_path,
+        exits=1,
+    )
     summary = json.loads(done.stdout)
-    assert summary["backbone"] == "davinci:checkpoint" and summary["cost"]["answers"] == 2, "a selection and a policy, of random weights"
+    assert summary["backbone"] == "davinci:checkpoint" and summary["cost"]["answers"] == 2, (
+        "a selection and a policy, of random weights"
+    )
     said = (tmp_path / "run" / "episodes" / "optimize.jsonl").read_text()
     assert "Optimize the architecture named Model" in said and "softmax_rows" in said

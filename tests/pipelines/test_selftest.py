@@ -17,18 +17,26 @@ from dvk.records import Interval, Status, Timing, Verdict
 
 
 def case(expect: str, kind: str = "evil") -> RedTeamCase:
-    return RedTeamCase(path=Path("D06_x.py"), kind=kind, reference="x", device="any", backend="cpp", expect=expect)  # type: ignore[arg-type]
+    return RedTeamCase(
+        path=Path("D06_x.py"), kind=kind, reference="x", device="any", backend="cpp", expect=expect
+    )  # type: ignore[arg-type]
 
 
 def verdict(status: str = "ok", lo: float | None = 1.0, health: tuple[str, ...] = ()) -> Verdict:
     timing = None
     if lo is not None and status == "ok":
         interval = Interval(value=lo * 1.5, lo=lo, hi=lo * 2)
-        timing = Timing(candidate_ms=1, reference_ms=lo * 1.5, speedup=interval, num_pairs=30, seconds=0.1)
+        timing = Timing(
+            candidate_ms=1, reference_ms=lo * 1.5, speedup=interval, num_pairs=30, seconds=0.1
+        )
     return Verdict(
-        status=Status(status), tier="search" if timing else "smoke", stage="done", error=None if status == "ok" else "why",
-        timing=timing, health=health,
-    )  # fmt: skip
+        status=Status(status),
+        tier="search" if timing else "smoke",
+        stage="done",
+        error=None if status == "ok" else "why",
+        timing=timing,
+        health=health,
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,9 +66,17 @@ def test_an_honest_one_is_right_when_it_is_ok() -> None:
 
 def test_reading_a_case(tmp_path: Path) -> None:
     path = tmp_path / "B03_x.py"
-    path.write_text('"""X."""\n# case: reference=a device=cpu backend=triton expect=ok tier=claim backward=yes\n')
+    path.write_text(
+        '"""X."""\n# case: reference=a device=cpu backend=triton expect=ok tier=claim backward=yes\n'
+    )
     found = selftest.read(path, "honest")
-    assert (found.id, found.name, found.tier, found.backward, found.require_kernels) == ("B03", "honest/B03_x", "claim", True, False)
+    assert (found.id, found.name, found.tier, found.backward, found.require_kernels) == (
+        "B03",
+        "honest/B03_x",
+        "claim",
+        True,
+        False,
+    )
     path.write_text("# case: reference=a device=cpu backend=triton expect=ok colour=red\n")
     with pytest.raises(ValueError, match="colour"):
         selftest.read(path, "evil")
@@ -72,7 +88,9 @@ def test_reading_a_case(tmp_path: Path) -> None:
 def test_choosing() -> None:
     assert {one.id for one in selftest.cases("d06, G16")} == {"D06", "G16"}
     assert {one.id[0] for one in selftest.cases("N")} == {"N"}
-    assert [one.name for one in selftest.cases("evil/G16_prompt_injection")] == ["evil/G16_prompt_injection"]
+    assert [one.name for one in selftest.cases("evil/G16_prompt_injection")] == [
+        "evil/G16_prompt_injection"
+    ]
     with pytest.raises(UsageError, match="no attack is called `q`"):
         selftest.cases("A,q")
 
@@ -90,21 +108,50 @@ def test_what_is_left_behind_is_found_and_removed() -> None:
 
 @pytest.mark.slow
 def test_it_judges_and_reports() -> None:
-    outcomes, left_out = selftest.selftest(Config.model_validate({"judge": {"search_s": 0.1}}), only="G16,G17", device="cpu", workers=2)
-    assert [outcome.case.name for outcome in outcomes] == ["evil/G16_prompt_injection", "honest/G16_says_much"]
+    outcomes, left_out = selftest.selftest(
+        Config.model_validate({"judge": {"search_s": 0.1}}), only="G16,G17", device="cpu", workers=2
+    )
+    assert [outcome.case.name for outcome in outcomes] == [
+        "evil/G16_prompt_injection",
+        "honest/G16_says_much",
+    ]
     assert all(outcome.right for outcome in outcomes), [str(outcome) for outcome in outcomes]
     assert {name.split("/")[1][:3] for name in left_out} == {"G17"}
     text = selftest.report(outcomes, left_out)
-    assert "caught 1 of 1 attacks, accepted 1 of 1 honest kernels; 2 files need another device" in text
-    missed = [SelftestOutcome(outcomes[0].case, "cpu", verdict("ok", 9.0)), SelftestOutcome(outcomes[1].case, "cpu", verdict("mismatch"))]
-    assert "MISSED  evil/G16" in selftest.report(missed, []) and "REJECTED  honest/G16" in selftest.report(missed, [])
+    assert (
+        "caught 1 of 1 attacks, accepted 1 of 1 honest kernels; 2 files need another device" in text
+    )
+    missed = [
+        SelftestOutcome(outcomes[0].case, "cpu", verdict("ok", 9.0)),
+        SelftestOutcome(outcomes[1].case, "cpu", verdict("mismatch")),
+    ]
+    assert "MISSED  evil/G16" in selftest.report(
+        missed, []
+    ) and "REJECTED  honest/G16" in selftest.report(missed, [])
 
 
 def test_the_command() -> None:
     run = CliRunner()
-    done = run.invoke(app, ["verify", "--selftest", "--only", "G04", "--device", "cpu", "--set", "judge.search_s=0.1", "--json"])
+    done = run.invoke(
+        app,
+        [
+            "verify",
+            "--selftest",
+            "--only",
+            "G04",
+            "--device",
+            "cpu",
+            "--set",
+            "judge.search_s=0.1",
+            "--json",
+        ],
+    )
     rows = json.loads(done.stdout)
     assert {row["kind"] for row in rows} == {"evil", "honest"} and all(row["right"] for row in rows)
     assert done.exit_code == 0
-    for words in (["model.py", "--selftest"], ["--only", "A", "model.py", "new.py"], ["--selftest", "--only", "nothing"]):
+    for words in (
+        ["model.py", "--selftest"],
+        ["--only", "A", "model.py", "new.py"],
+        ["--selftest", "--only", "nothing"],
+    ):
         assert run.invoke(app, ["verify", *words]).exit_code != 0

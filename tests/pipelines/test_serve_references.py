@@ -11,7 +11,10 @@ from dvk.interop.kernelgym import Evaluation
 from dvk.pipelines.serve.judging import JudgeService
 
 
-@pytest.mark.parametrize(("error", "looked"), [(TaskError("wrong", "right it"), [1, 1, 2, 2]), (Exhausted("slow", "wait"), [1, 2, 3, 4])])
+@pytest.mark.parametrize(
+    ("error", "looked"),
+    [(TaskError("wrong", "right it"), [1, 1, 2, 2]), (Exhausted("slow", "wait"), [1, 2, 3, 4])],
+)
 def test_a_failure_is_kept_unless_it_may_pass_or_is_refreshed(monkeypatch, error, looked):
     loads = []
 
@@ -22,7 +25,9 @@ def test_a_failure_is_kept_unless_it_may_pass_or_is_refreshed(monkeypatch, error
     monkeypatch.setattr(tasks, "load", load)
     judging, found = JudgeService(Config(), 1), []
     for refresh in (False, False, True, False):
-        asked = Evaluation(task_id="a", reference_code="r", kernel_code="k", backend="cpp", force_refresh=refresh)
+        asked = Evaluation(
+            task_id="a", reference_code="r", kernel_code="k", backend="cpp", force_refresh=refresh
+        )
         answer = judging.answer(asked, 0)
         assert answer.status == "failed" and error.message in answer.error_message
         found.append(len(loads))

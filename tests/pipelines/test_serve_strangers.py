@@ -17,10 +17,17 @@ from dvk.pipelines.serve.judging import JudgeService
 from dvk.sandbox import enclosure
 
 FILES = Path(__file__).parents[1] / "harness" / "files"
-CONFIG = Config.model_validate({
-    "limits": {"memory_bytes": 1 << 30, "num_processes": 100, "output_bytes": 8192, "wall_s": 20},
-    "judge": {"candidate_s": 20, "search_s": 0.05, "num_seeds": 1},
-})
+CONFIG = Config.model_validate(
+    {
+        "limits": {
+            "memory_bytes": 1 << 30,
+            "num_processes": 100,
+            "output_bytes": 8192,
+            "wall_s": 20,
+        },
+        "judge": {"candidate_s": 20, "search_s": 0.05, "num_seeds": 1},
+    }
+)
 REFERENCE = """
 import os, signal, socket, sys, time
 import torch
@@ -88,9 +95,13 @@ def judging() -> Iterator[JudgeService]:
         yield judging
 
 
-def ask(judging: JudgeService, attack: str = "", built: str = "pass", called: str = "pass") -> EvaluationResult:
+def ask(
+    judging: JudgeService, attack: str = "", built: str = "pass", called: str = "pass"
+) -> EvaluationResult:
     source = REFERENCE.format(attack=attack, built=built, called=called)
-    result = judging.answer(Evaluation(task_id="a", reference_code=source, kernel_code=CANDIDATE, backend="cpp"), 0)
+    result = judging.answer(
+        Evaluation(task_id="a", reference_code=source, kernel_code=CANDIDATE, backend="cpp"), 0
+    )
     assert result.status in ENDED
     return result
 
@@ -103,20 +114,32 @@ def peeks(tmp_path: Path) -> tuple[str, list[str]]:
     """A reference's forbidden accesses, and the files that it would leave."""
     (tmp_path / "secret").write_text("secret")
     git = f"{os.getcwd()}/.git"  # names in a folder of Python modules may be listed, contents of hidden files not read
-    paths = ["/etc/shadow", os.path.expanduser("~"), "/root", "/home", "/tmp", "/var/log", str(tmp_path / "secret"),
-             f"{git}/HEAD" if os.path.isdir(git) else git]
+    paths = [
+        "/etc/shadow",
+        os.path.expanduser("~"),
+        "/root",
+        "/home",
+        "/tmp",
+        "/var/log",
+        str(tmp_path / "secret"),
+        f"{git}/HEAD" if os.path.isdir(git) else git,
+    ]
     written = [str(tmp_path / "written"), "/tmp/dvk-written", os.path.expanduser("~/dvk-written")]
     settings = ["/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger"]
     if os.geteuid() == 0:  # its processes are hidden; other users cannot hide any
         settings += [f"/proc/{os.getpid()}/oom_score_adj"]
-    return PEEKS.format(paths=paths, written=written + settings, pids=[os.getpid(), os.getppid()]), written
+    return PEEKS.format(
+        paths=paths, written=written + settings, pids=[os.getpid(), os.getppid()]
+    ), written
 
 
 needs_landlock = pytest.mark.skipif(not enclosure.works(), reason="this kernel has no Landlock")
 
 
 @needs_landlock
-def test_a_reference_reaches_no_more_than_a_candidate(judging: JudgeService, tmp_path: Path) -> None:
+def test_a_reference_reaches_no_more_than_a_candidate(
+    judging: JudgeService, tmp_path: Path
+) -> None:
     attack, written = peeks(tmp_path)
     result = ask(judging, attack, built="peek()", called="peek()")
     assert fine(result), result.error_message
@@ -126,8 +149,12 @@ def test_a_reference_reaches_no_more_than_a_candidate(judging: JudgeService, tmp
 @pytest.mark.slow
 def test_candidates_whose_processes_start_otherwise_are_judged(judging: JudgeService) -> None:
     """Triton's interpreter needs a variable before anything is imported; the judge must reach into that process, too."""
-    asked = Evaluation(task_id="a", reference_code=(FILES / "affine.py").read_text(), backend="triton",
-                       kernel_code=(FILES / "good" / "triton_affine.py").read_text())
+    asked = Evaluation(
+        task_id="a",
+        reference_code=(FILES / "affine.py").read_text(),
+        backend="triton",
+        kernel_code=(FILES / "good" / "triton_affine.py").read_text(),
+    )
     result = judging.answer(asked, 0)
     assert fine(result), result.error_message
 
@@ -135,9 +162,13 @@ def test_candidates_whose_processes_start_otherwise_are_judged(judging: JudgeSer
 @pytest.mark.gpu
 @needs_landlock
 @pytest.mark.parametrize("contract", ["module", "plan"])
-def test_a_reference_reaches_no_more_than_a_candidate_on_a_gpu(tmp_path: Path, contract: str) -> None:
+def test_a_reference_reaches_no_more_than_a_candidate_on_a_gpu(
+    tmp_path: Path, contract: str
+) -> None:
     """And honest candidates are judged and timed there: CUDA works shut in."""
-    limits = CONFIG.limits.model_copy(update={"memory_bytes": 8 << 30, "num_processes": 512, "wall_s": 120})
+    limits = CONFIG.limits.model_copy(
+        update={"memory_bytes": 8 << 30, "num_processes": 512, "wall_s": 120}
+    )
     config, why = enclosed(CONFIG.model_copy(update={"limits": limits}))
     assert why is None
     attack, written = peeks(tmp_path)
@@ -147,7 +178,12 @@ def test_a_reference_reaches_no_more_than_a_candidate_on_a_gpu(tmp_path: Path, c
     with JudgeService(config, 1, "cuda") as judging:
         for number, kernel in enumerate(("triton_affine", "cuda_affine")):
             code = (FILES / "good" / f"{kernel}.py").read_text()
-            result = judging.answer(Evaluation(task_id=f"a{number}", reference_code=reference, kernel_code=code, dvk=asked), 0)
+            result = judging.answer(
+                Evaluation(
+                    task_id=f"a{number}", reference_code=reference, kernel_code=code, dvk=asked
+                ),
+                0,
+            )
             assert fine(result), result.error_message
             assert result.kernel_runtime > 0
         eager = ask(judging, attack, built="peek()", called="peek()")
@@ -168,12 +204,21 @@ def test_a_server_says_where_a_gpu_cannot_be_shut_in(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["attack", "built", "called"])
-@pytest.mark.parametrize("attack", [
-    "os._exit(0)", "os.kill(os.getpid(), 9)", "os.kill(os.getppid(), 9)", "raise SystemExit(0)", "os.killpg(0, 9)",
-    "sys.stdout.write('x' * (1 << 24))",
-    "kept = [bytearray(b'x' * (64 << 20)) for _ in range(40)]",
-])  # fmt: skip
-def test_one_that_attacks_gets_one_answer_and_the_next_is_judged(judging: JudgeService, attack: str, where: str) -> None:
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "os._exit(0)",
+        "os.kill(os.getpid(), 9)",
+        "os.kill(os.getppid(), 9)",
+        "raise SystemExit(0)",
+        "os.killpg(0, 9)",
+        "sys.stdout.write('x' * (1 << 24))",
+        "kept = [bytearray(b'x' * (64 << 20)) for _ in range(40)]",
+    ],
+)
+def test_one_that_attacks_gets_one_answer_and_the_next_is_judged(
+    judging: JudgeService, attack: str, where: str
+) -> None:
     result = ask(judging, **{where: attack})
     assert result.error_message or fine(result) == ("stdout" in attack), result
     assert fine(ask(judging))

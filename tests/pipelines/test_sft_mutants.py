@@ -22,8 +22,14 @@ Pair = tuple[Any, CapturedGraph, CapturedGraph]
 
 def value(operand: Any, values: dict[str, Any]) -> Any:
     if isinstance(operand, dict):
-        (kind, inner), = operand.items()
-        return values[inner] if kind == "ref" else getattr(torch, inner) if kind == "dtype" else float(inner)
+        ((kind, inner),) = operand.items()
+        return (
+            values[inner]
+            if kind == "ref"
+            else getattr(torch, inner)
+            if kind == "dtype"
+            else float(inner)
+        )
     return [value(v, values) for v in operand] if isinstance(operand, (list, tuple)) else operand
 
 
@@ -34,15 +40,24 @@ def interpreted(graph: CapturedGraph, model: torch.nn.Module, args: list[Any]) -
         if node.op == "input":
             values[node.name] = next(given)
         elif node.op in ("param", "buffer"):
-            values[node.name] = model.get_parameter(node.target) if node.op == "param" else model.get_buffer(node.target)
+            values[node.name] = (
+                model.get_parameter(node.target)
+                if node.op == "param"
+                else model.get_buffer(node.target)
+            )
         elif node.op == "const":
-            values[node.name] = torch.tensor(value(node.kwargs["data"], {}), dtype=getattr(torch, node.dtype))
+            values[node.name] = torch.tensor(
+                value(node.kwargs["data"], {}), dtype=getattr(torch, node.dtype)
+            )
         elif node.op == "getitem":
             values[node.name] = values[node.args[0]["ref"]][node.args[1]]
         else:
             _, name, overload = node.op.split(".")
             operator = getattr(getattr(torch.ops.aten, name), overload)
-            values[node.name] = operator(*(value(a, values) for a in node.args), **{k: value(v, values) for k, v in node.kwargs.items()})
+            values[node.name] = operator(
+                *(value(a, values) for a in node.args),
+                **{k: value(v, values) for k, v in node.kwargs.items()},
+            )
     return values[graph.graph.outputs["ref"]]
 
 
@@ -63,7 +78,9 @@ def pairs() -> list[Pair]:
 def test_most_graphs_have_mutants_of_their_shapes(pairs: list[Pair]) -> None:
     assert len(pairs) > 11
     for _, graph, mutant in pairs:
-        assert [(n.name, n.shape, n.dtype) for n in mutant.graph.nodes] == [(n.name, n.shape, n.dtype) for n in graph.graph.nodes]
+        assert [(n.name, n.shape, n.dtype) for n in mutant.graph.nodes] == [
+            (n.name, n.shape, n.dtype) for n in graph.graph.nodes
+        ]
         assert mutant.graph.nodes != graph.graph.nodes
         assert split_of(signature_of(mutant.graph.signature())) == "train"
 
@@ -80,7 +97,12 @@ def test_texts_compute_what_a_mutant_says(pairs: list[Pair]) -> None:
     for program, args in texts:
         with torch.no_grad():
             wanted = interpreted(program.graph, program.model, args)
-        torch.testing.assert_close(program.run(*args), wanted, rtol=2e-2 if wanted.dtype != torch.float32 else 1e-3, atol=1e-3,
-                                   equal_nan=True)
+        torch.testing.assert_close(
+            program.run(*args),
+            wanted,
+            rtol=2e-2 if wanted.dtype != torch.float32 else 1e-3,
+            atol=1e-3,
+            equal_nan=True,
+        )
         compared += bool(wanted.isfinite().float().mean() > 0.5)
     assert compared > 5

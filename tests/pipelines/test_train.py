@@ -39,40 +39,63 @@ def whole(taught: str, problems: Path, tmp_path_factory: pytest.TempPathFactory)
 def test_training_generates_updates_and_saves(whole: Path, taught: str) -> None:
     rows = metrics(whole)
     assert [row["step"] for row in rows] == [1, 2]
-    assert rows[0]["rate"] == pytest.approx(5e-4) and rows[0]["kl"] < 1e-9, "it rises in two steps, and where it began is no way off"
-    assert rows[0]["right"] > 0.5 and rows[0]["rows"] > 0 and rows[0]["kept"] > 0.9 and rows[0]["mismatch"] < 0.01
-    episodes = [Episode.model_validate_json(line) for line in (whole / "episodes" / "step_000000.jsonl").read_text().splitlines()]
+    assert rows[0]["rate"] == pytest.approx(5e-4) and rows[0]["kl"] < 1e-9, (
+        "it rises in two steps, and where it began is no way off"
+    )
+    assert (
+        rows[0]["right"] > 0.5
+        and rows[0]["rows"] > 0
+        and rows[0]["kept"] > 0.9
+        and rows[0]["mismatch"] < 0.01
+    )
+    episodes = [
+        Episode.model_validate_json(line)
+        for line in (whole / "episodes" / "step_000000.jsonl").read_text().splitlines()
+    ]
     turns = [turn for e in episodes for t in e.traces if t.role == "policy" for turn in t.turns]
-    assert len(turns) == 6 and all(turn.tokens is not None and turn.reward is not None for turn in turns)
+    assert len(turns) == 6 and all(
+        turn.tokens is not None and turn.reward is not None for turn in turns
+    )
     assert any(turn.advantage for turn in turns)
     before, after = open_backbone(taught), open_backbone(f"hf:{newest(whole / 'checkpoints')}")
     pairs = list(zip(before.parameters(), after.parameters(), strict=True))  # type: ignore[attr-defined]  # both have weights
     assert any(not torch.equal(a, b) for a, b in pairs)
     assert [p.name for p in (whole / "checkpoints").iterdir()] == ["step_000002"]
     page = Page((whole / "report.html").read_text())
-    assert (1, "2 steps of training") in page.headings and {"reward_turn_1", "save_s"} <= {row[0] for row in page.table("Figure")}
+    assert (1, "2 steps of training") in page.headings and {"reward_turn_1", "save_s"} <= {
+        row[0] for row in page.table("Figure")
+    }
 
 
 @pytest.mark.slow
-def test_a_step_judged_on_a_fresh_cluster(taught: str, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_judged_on_a_fresh_cluster(
+    taught: str, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("ray", reason="there is no Ray for this Python")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # else it leaves a token in the user's folder
     monkeypatch.setenv("DVK_HOME", str(tmp_path / "home"))  # nothing is known from runs before
     try:
-        train(request(taught, problems, tmp_path / "run", steps=1), changed(CONFIG, {"remote.engine": "ray"}))
+        train(
+            request(taught, problems, tmp_path / "run", steps=1),
+            changed(CONFIG, {"remote.engine": "ray"}),
+        )
     finally:
         connection.close()
     (row,) = metrics(tmp_path / "run")
     lines = (tmp_path / "run" / "episodes" / "step_000000.jsonl").read_text().splitlines()
     traces = [trace for line in lines for trace in Episode.model_validate_json(line).traces]
-    verdicts = [turn.verdict for trace in traces for turn in trace.turns if turn.verdict is not None]
+    verdicts = [
+        turn.verdict for trace in traces for turn in trace.turns if turn.verdict is not None
+    ]
     assert row["right"] > 0.5 and verdicts and not any(verdict.cached for verdict in verdicts)
 
 
 @pytest.mark.slow
-def test_a_killed_run_ends_where_the_uninterrupted_one_does(whole: Path, taught: str, problems: Path, tmp_path: Path,
-                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_run_ends_where_the_uninterrupted_one_does(
+    whole: Path, taught: str, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the judge itself; tests of other moments, without it, are next to the golden trajectory."""
+
     class Killed(BaseException):
         pass
 
@@ -90,8 +113,13 @@ def test_a_killed_run_ends_where_the_uninterrupted_one_does(whole: Path, taught:
     # The first run's verdicts are cached, so equal candidates earn the same in both.
     train(request(taught, problems, cut, resume=True), CONFIG)
     assert metrics(cut) == metrics(whole)
-    one, other = (torch.load(newest(r / "checkpoints") / "learner.pt", weights_only=True) for r in (whole, cut))  # type: ignore[operator]
-    assert one["step"] == other["step"] >= 1, "the optimizer's, which a step without anything to learn leaves alone"
+    one, other = (
+        torch.load(newest(r / "checkpoints") / "learner.pt", weights_only=True)
+        for r in (whole, cut)
+    )  # type: ignore[operator]
+    assert one["step"] == other["step"] >= 1, (
+        "the optimizer's, which a step without anything to learn leaves alone"
+    )
     a, b = (open_backbone(f"hf:{newest(r / 'checkpoints')}") for r in (whole, cut))
     assert all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters(), strict=True))  # type: ignore[attr-defined]
 
@@ -100,7 +128,10 @@ def test_a_killed_run_ends_where_the_uninterrupted_one_does(whole: Path, taught:
 
 
 def test_a_step_s_tasks_are_a_function_of_the_seed(problems: Path, tmp_path: Path) -> None:
-    draws = [TaskSampler(CONFIG, "cpp", "cpu", tmp_path, problems), TaskSampler(CONFIG, "cpp", "cpu", tmp_path)]
+    draws = [
+        TaskSampler(CONFIG, "cpp", "cpu", tmp_path, problems),
+        TaskSampler(CONFIG, "cpp", "cpu", tmp_path),
+    ]
     draws[1].pool = draws[0].pool  # read once
     names = [[[s.task.name for s in draw.step(step)] for step in range(3)] for draw in draws]
     assert names[0] == names[1] and all(set(step) == {"chain_40", "chain_56"} for step in names[0])
@@ -120,7 +151,9 @@ def test_a_library_is_copied_whole(tmp_path: Path) -> None:
 def test_a_resumed_run_is_held_near_where_it_began(tmp_path: Path) -> None:
     start = f"nano:{make(tmp_path / 'tiny', ['k0[1, 4]:'], size='tiny', vocabulary=320)}"
     config = changed(CONFIG, {"objective.passes": 2, "train.warmup": 3})
-    with RunFolder.open(tmp_path / "r", command="train", name="t", argv=(), config=config, resume=False) as run:
+    with RunFolder.open(
+        tmp_path / "r", command="train", name="t", argv=(), config=config, resume=False
+    ) as run:
         with TrainState.restore(run, start, None, 2, config) as state, torch.no_grad():
             next(state.backbone.parameters()).add_(1.0)
             state.write({})
@@ -128,17 +161,25 @@ def test_a_resumed_run_is_held_near_where_it_began(tmp_path: Path) -> None:
         with TrainState.restore(run, start, None, 2, config) as state:
             assert state.step == 1 and state.learner._start is not None
             began = open_backbone(start, device="cpu")
-            kept, held, first = (next(model.parameters()) for model in (state.backbone, state.learner._start, began))  # type: ignore[attr-defined]
+            kept, held, first = (
+                next(model.parameters()) for model in (state.backbone, state.learner._start, began)
+            )  # type: ignore[attr-defined]
             assert torch.equal(held, first) and torch.equal(kept, first + 1.0)
-            rates = [rate(update, state.learner.num_steps, state.learner.settings) for update in range(8)]
-    assert rates == pytest.approx([1e-3 * min(1.0, number / 6) for number in range(1, 9)]), "three steps of two updates"
+            rates = [
+                rate(update, state.learner.num_steps, state.learner.settings) for update in range(8)
+            ]
+    assert rates == pytest.approx([1e-3 * min(1.0, number / 6) for number in range(1, 9)]), (
+        "three steps of two updates"
+    )
     with pytest.raises(UsageError, match="whole copy of the model"):
         held_beside(start, changed(config, {"learning.sharding": "fsdp"}), ProcessGroup(size=2))
     with pytest.raises(UsageError, match="which training began with"):
         held_beside(f"nano:{tmp_path / 'gone'}", config, ProcessGroup())
 
 
-def test_divergence_from_a_reference_policy_is_computed_in_its_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_divergence_from_a_reference_policy_is_computed_in_its_precision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dvk.backbone.loading.FP32_PARAMETERS", 0)  # every model is a large one
     start = f"nano:{make(tmp_path / 'tiny', ['k0[1, 4]:'], size='tiny', vocabulary=320)}"
     assert open_backbone(start, CONFIG, device="cpu").model.dtype is torch.bfloat16  # type: ignore[attr-defined]
@@ -146,8 +187,12 @@ def test_divergence_from_a_reference_policy_is_computed_in_its_precision(tmp_pat
 
 
 def test_a_model_without_weights_is_refused(tmp_path: Path) -> None:
-    with RunFolder.open(tmp_path / "r", command="train", name="t", argv=(), config=CONFIG, resume=False) as run, \
-            pytest.raises(UsageError, match="cannot be trained"):
+    with (
+        RunFolder.open(
+            tmp_path / "r", command="train", name="t", argv=(), config=CONFIG, resume=False
+        ) as run,
+        pytest.raises(UsageError, match="cannot be trained"),
+    ):
         TrainState.restore(run, "scripted", None, 1, CONFIG)
 
 
@@ -159,23 +204,44 @@ def test_answers_drawn_again_are_not_learnt_from(tmp_path: Path, name: str) -> N
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("settings, said", [
-    ({"rollout.temperature": 0.0}, "one answer"),
-    ({"rollout.rollouts": 1, "rollout.schemes": 0}, "no peers"),
-    ({"rollout.rollouts": 1, "rollout.schemes": 1, "rollout.null_scheme": False, "credit.advantage": "grpo"}, "no peers"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings, said",
+    [
+        ({"rollout.temperature": 0.0}, "one answer"),
+        ({"rollout.rollouts": 1, "rollout.schemes": 0}, "no peers"),
+        (
+            {
+                "rollout.rollouts": 1,
+                "rollout.schemes": 1,
+                "rollout.null_scheme": False,
+                "credit.advantage": "grpo",
+            },
+            "no peers",
+        ),
+    ],
+)
 def test_settings_that_teach_nothing_are_refused(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         check(changed(Config(), settings))
-    check(changed(Config(), {**settings, "rollout.temperature": 1.0, "credit.advantage": "reinforce"}))
+    check(
+        changed(Config(), {**settings, "rollout.temperature": 1.0, "credit.advantage": "reinforce"})
+    )
 
 
 def test_figures_count_answers(tmp_path: Path) -> None:
     unread = Turn(malformed="x", reward=-0.2)
     task = tasks.load(str(_file(tmp_path)), device="cpu", limits=CONFIG.limits)
-    episode = Episode(task=task, traces=(Trace(role="policy", turns=(unread, unread)), Trace(role="selection", turns=(Turn(),))))
+    episode = Episode(
+        task=task,
+        traces=(
+            Trace(role="policy", turns=(unread, unread)),
+            Trace(role="selection", turns=(Turn(),)),
+        ),
+    )
     found = played([episode])
-    assert found["unread_policy"] == 1.0 and found["unread_selection"] == 0.0 and found["right"] == 0.0
+    assert (
+        found["unread_policy"] == 1.0 and found["unread_selection"] == 0.0 and found["right"] == 0.0
+    )
     assert found["reward_turn_2"] == -0.2 and found["best_speedup"] == 0.0
 
 

@@ -24,7 +24,9 @@ def test_differences_are_seen() -> None:
     golden = {"rows": [{"loss": 1.0, "n": 2}], "said": ["a"]}
     assert differences({"rows": [{"loss": 1.00001, "n": 2}], "said": ["a"]}, golden) == []
     assert len(differences({"rows": [{"loss": 1.01, "m": 2}], "said": ["b"]}, golden)) == 4
-    assert differences({"rows": [], "said": ["a"]}, golden) == [".rows: [] was [{'loss': 1.0, 'n': 2}]"]
+    assert differences({"rows": [], "said": ["a"]}, golden) == [
+        ".rows: [] was [{'loss': 1.0, 'n': 2}]"
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -40,18 +42,35 @@ def test_the_trajectory_is_the_golden_one(whole: tuple[Path, dict[str, Any]]) ->
     assert differences(whole[1], golden) == []
     rows = golden["rows"]
     assert [row["step"] for row in rows] == list(range(world.STEPS + 1))
-    assert any(row.get("admitted") for row in rows), "the golden run is to go through admission, too"
+    assert any(row.get("admitted") for row in rows), (
+        "the golden run is to go through admission, too"
+    )
     assert all(row["unread_selection"] < 1 and row["rows"] > 0 for row in rows[1:])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("owner", "name", "call"),
-    [(Metrics, "write", 3), (TrainState, "keep", 2), (TrainState, "write", 1), (Metrics, "write", 1)],
-    ids=["between checkpoint and row", "before the checkpoint counts", "in the first step", "before the first step"],
+    [
+        (Metrics, "write", 3),
+        (TrainState, "keep", 2),
+        (TrainState, "write", 1),
+        (Metrics, "write", 1),
+    ],
+    ids=[
+        "between checkpoint and row",
+        "before the checkpoint counts",
+        "in the first step",
+        "before the first step",
+    ],
 )
 def test_whenever_it_is_interrupted_it_goes_on_alike(
-    owner: Any, name: str, call: int, whole: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    owner: Any,
+    name: str,
+    call: int,
+    whole: tuple[Path, dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Interrupted(BaseException):
         pass
@@ -74,22 +93,39 @@ def test_whenever_it_is_interrupted_it_goes_on_alike(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_kill_loses_only_the_current_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_kill_loses_only_the_current_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     told = kills.trial(tmp_path, count=1, seed=1)
     assert told["ok"] and told["kills"] == 1, f"{told}\n{capsys.readouterr().out}"
 
 
 @pytest.mark.slow
-def test_degenerate_tasks_teach_neither_the_model_nor_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_degenerate_tasks_teach_neither_the_model_nor_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def step(name: str) -> tuple[dict[str, Any], set[str]]:
         run = tmp_path / name
-        world.run(tmp_path, run, steps=1, config=changed(world.CONFIG, {"seed": 2, "train.validate_every": 0}))
+        world.run(
+            tmp_path,
+            run,
+            steps=1,
+            config=changed(world.CONFIG, {"seed": 2, "train.validate_every": 0}),
+        )
         with Library.open(run / "skills.db") as known:
-            return json.loads((run / "metrics.jsonl").read_text()), {event.kind for event in known.events()}
+            return json.loads((run / "metrics.jsonl").read_text()), {
+                event.kind for event in known.events()
+            }
 
     row, events = step("healthy")
     assert row["rows"] > 0 and row["admitted"] == 1 and {"given", "admitted"} <= events
     honest = world.verdict
-    monkeypatch.setattr(world, "verdict", lambda *of: honest(*of).model_copy(update={"health": ("degenerate: …",)}))
+    monkeypatch.setattr(
+        world, "verdict", lambda *of: honest(*of).model_copy(update={"health": ("degenerate: …",)})
+    )
     row, events = step("degenerate")
-    assert row["left_out_degenerate"] > 0 and (row["rows"], row["proposed"]) == (0, 0) and not {"given", "admitted", "refused"} & events
+    assert (
+        row["left_out_degenerate"] > 0
+        and (row["rows"], row["proposed"]) == (0, 0)
+        and not {"given", "admitted", "refused"} & events
+    )

@@ -54,7 +54,9 @@ def test_unknown_ablations_name_the_known_ones() -> None:
 
 
 def test_settings_change_and_unknown_ones_do_not() -> None:
-    assert changed(Config(), {"train.rate": 0.5, "seed": 4}) == Config.model_validate({"train": {"rate": 0.5}, "seed": 4})
+    assert changed(Config(), {"train.rate": 0.5, "seed": 4}) == Config.model_validate(
+        {"train": {"rate": 0.5}, "seed": 4}
+    )
     with pytest.raises(UsageError, match="train.rat"):
         changed(Config(), {"train.rat": 1})
 
@@ -65,20 +67,31 @@ def test_settings_change_and_unknown_ones_do_not() -> None:
 def test_variants_are_configurations(tmp_path: Path) -> None:
     full, plain, slow = sweep.variants(written(tmp_path, FILE), Config())
     assert list(full.configs) == [0, 1] and full.configs[1] == Config(seed=1)
-    assert list(plain.configs) == [7] and plain.configs[7].agents.num_candidates == 0 and plain.configs[7].credit.advantage == "grpo"
-    assert slow.configs[0].train.rate == 5e-7 and slow.configs[0].rewards.weights == {"correctness": 1.0}
+    assert (
+        list(plain.configs) == [7]
+        and plain.configs[7].agents.num_candidates == 0
+        and plain.configs[7].credit.advantage == "grpo"
+    )
+    assert slow.configs[0].train.rate == 5e-7 and slow.configs[0].rewards.weights == {
+        "correctness": 1.0
+    }
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("seeds = [0", "cannot read"), ("seeds = [0]", "names no variants"), ("[variants.a]\nablat = []", "ablat"),
+        ("seeds = [0", "cannot read"),
+        ("seeds = [0]", "names no variants"),
+        ("[variants.a]\nablat = []", "ablat"),
         ("x = 1\n[variants.a]", "`x`"),
-        ("[variants.a]\nablate = ['none']", "unknown ablation"), ("[variants.a]\nset.train.x = 1", "train.x"),
-        ("[variants.a]\nset = 3", "bad settings"), ("[variants.a]\nseeds = []", "bad seeds"), ("[variants.'../a']", "not a variant's name"),
+        ("[variants.a]\nablate = ['none']", "unknown ablation"),
+        ("[variants.a]\nset.train.x = 1", "train.x"),
+        ("[variants.a]\nset = 3", "bad settings"),
+        ("[variants.a]\nseeds = []", "bad seeds"),
+        ("[variants.'../a']", "not a variant's name"),
         ("[variants.a]\nset.train.validate_every = 0", "compares validations"),
     ],
-)  # fmt: skip
+)
 def test_a_malformed_file_says_what_is_wrong(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         sweep.variants(written(tmp_path, text), Config())
@@ -94,24 +107,57 @@ def outcomes(*speeds: float | None) -> list[TaskOutcome]:
 def test_differences_are_paired_by_task() -> None:
     """A task's luck is common to both arms: every task gains the same, so the interval of the gain has no width."""
     speeds = [0.6, 1.1, 1.4, 2.0, 3.1]
-    first, second = PolicyOutcomes("a", outcomes(*speeds)), PolicyOutcomes("b", outcomes(*(max(1.0, s) * 1.25 for s in speeds)))
+    first, second = (
+        PolicyOutcomes("a", outcomes(*speeds)),
+        PolicyOutcomes("b", outcomes(*(max(1.0, s) * 1.25 for s in speeds))),
+    )
     rows = comparing.compared([first, second, PolicyOutcomes("c", [])])
     gain = rows[1]["differences"]["speedup"]
-    assert all(gain[end] == pytest.approx(1.25) for end in ("value", "lo", "hi")) and gain["num_tasks"] == 5
+    assert (
+        all(gain[end] == pytest.approx(1.25) for end in ("value", "lo", "hi"))
+        and gain["num_tasks"] == 5
+    )
     assert rows[0]["scores"]["fast_1.2"]["value"] == pytest.approx(0.6)
-    assert rows[0]["scores"]["speedup"]["lo"] < rows[0]["scores"]["speedup"]["value"] < rows[0]["scores"]["speedup"]["hi"]
-    assert rows[2]["scores"]["fast_1"]["value"] is None and rows[2]["differences"]["fast_1"]["value"] is None
+    assert (
+        rows[0]["scores"]["speedup"]["lo"]
+        < rows[0]["scores"]["speedup"]["value"]
+        < rows[0]["scores"]["speedup"]["hi"]
+    )
+    assert (
+        rows[2]["scores"]["fast_1"]["value"] is None
+        and rows[2]["differences"]["fast_1"]["value"] is None
+    )
     assert "differences" not in rows[0] and json.loads(json.dumps(rows, allow_nan=False)) == rows
 
 
 def test_the_table_shows_ends_and_signs() -> None:
-    rows = comparing.compared([PolicyOutcomes("a", outcomes(None, 1.1, 1.3)), PolicyOutcomes("b|c", outcomes(1.6, 1.1, 1.3), "stopped: x")])
+    rows = comparing.compared(
+        [
+            PolicyOutcomes("a", outcomes(None, 1.1, 1.3)),
+            PolicyOutcomes("b|c", outcomes(1.6, 1.1, 1.3), "stopped: x"),
+        ]
+    )
     lines = comparing.markdown(rows).splitlines()
-    assert lines[0].startswith("|  | tasks | fast_1 |") and len(lines) == 5 and len({line.count(" | ") for line in lines}) == 1
-    assert "66.7 % [0.0, 100.0]" in lines[2] and "b\\|c (stopped: x)" in lines[3] and "+33.3 pp [-29.1, +100.0]" in lines[4]
-    assert comparing.shown("speedup", {"value": math.exp(0.1), "lo": 1.0, "hi": 1.2}) == "1.105× [1.000, 1.200]"
-    lines = comparing.markdown(comparing.compared([PolicyOutcomes("a", outcomes(1.1)), PolicyOutcomes("b", outcomes(1.3))])).splitlines()
-    assert "| 100.0 % |" in lines[2] and "| +100.0 pp |" in lines[4] and "[" not in "".join(lines), "of one task"
+    assert (
+        lines[0].startswith("|  | tasks | fast_1 |")
+        and len(lines) == 5
+        and len({line.count(" | ") for line in lines}) == 1
+    )
+    assert (
+        "66.7 % [0.0, 100.0]" in lines[2]
+        and "b\\|c (stopped: x)" in lines[3]
+        and "+33.3 pp [-29.1, +100.0]" in lines[4]
+    )
+    assert (
+        comparing.shown("speedup", {"value": math.exp(0.1), "lo": 1.0, "hi": 1.2})
+        == "1.105× [1.000, 1.200]"
+    )
+    lines = comparing.markdown(
+        comparing.compared([PolicyOutcomes("a", outcomes(1.1)), PolicyOutcomes("b", outcomes(1.3))])
+    ).splitlines()
+    assert (
+        "| 100.0 % |" in lines[2] and "| +100.0 pp |" in lines[4] and "[" not in "".join(lines)
+    ), "of one task"
 
 
 def test_validations_are_read_back(tmp_path: Path) -> None:
@@ -119,15 +165,22 @@ def test_validations_are_read_back(tmp_path: Path) -> None:
     (tmp_path / "validation").mkdir()
     row = {"task": "i", "name": "n", "status": "ok", "correct": True, "speedup": 1.5, "lo": 1.4}
     for step, speed in ((0, 1.0), (9, 1.2), (10, 1.5)):
-        (tmp_path / "validation" / f"step_{step:06d}.jsonl").write_text(json.dumps({**row, "speedup": speed}) + "\n")
-    assert validations.latest(tmp_path) == (10, [TaskOutcome("i", True, 1.5, 1.4)]) and validations.initial(tmp_path)[0].speedup == 1.0
+        (tmp_path / "validation" / f"step_{step:06d}.jsonl").write_text(
+            json.dumps({**row, "speedup": speed}) + "\n"
+        )
+    assert (
+        validations.latest(tmp_path) == (10, [TaskOutcome("i", True, 1.5, 1.4)])
+        and validations.initial(tmp_path)[0].speedup == 1.0
+    )
 
 
 # ---------------------------------------------------------------- running
 
 
 @pytest.mark.slow
-def test_a_sweep_trains_each_once_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_trains_each_once_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import dvk.pipelines.train as pipeline
 
     monkeypatch.setattr(pipeline, "JudgeQueue", world.Recorded)
@@ -148,9 +201,14 @@ def test_a_sweep_trains_each_once_and_goes_on(tmp_path: Path, monkeypatch: pytes
     assert "stopped: pulled the plug" in first["table"] and first["rows"][0]["num_tasks"] == 2
     began = (tmp_path / "out" / "full" / "seed_3" / "run.json").read_text()
     second = sweep.sweep(file, asked, world.CONFIG)
-    assert trained == ["full", "frozen"] * 2 and (tmp_path / "out" / "full" / "seed_3" / "run.json").read_text() == began
+    assert (
+        trained == ["full", "frozen"] * 2
+        and (tmp_path / "out" / "full" / "seed_3" / "run.json").read_text() == began
+    )
     full, frozen, before = second["rows"]
-    assert "stopped" not in second["table"] and [r["num_tasks"] for r in (full, frozen, before)] == [2, 2, 2]
+    assert "stopped" not in second["table"] and [
+        r["num_tasks"] for r in (full, frozen, before)
+    ] == [2, 2, 2]
     assert frozen["differences"]["fast_1"]["num_tasks"] == 2 and before["name"] == "before training"
     assert json.loads((tmp_path / "out" / "comparison.json").read_text())["rows"] == second["rows"]
     assert second["table"] in (tmp_path / "out" / "comparison.md").read_text()
@@ -160,7 +218,9 @@ def test_a_sweep_trains_each_once_and_goes_on(tmp_path: Path, monkeypatch: pytes
         sweep.sweep(file, world.request(tmp_path, tmp_path / "out", 2), world.CONFIG)
 
 
-def test_a_sweep_of_several_processes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_of_several_processes_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UsageError, match="2 were started"):

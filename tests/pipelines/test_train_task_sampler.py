@@ -33,12 +33,26 @@ def drawing(tmp_path: Path, count: int = 10, **rest: object) -> TaskSampler:
     return draw
 
 
-def episode(of: TaskContext, *rewards: float, status: Status = Status.OK, health: tuple[str, ...] = ()) -> Episode:
+def episode(
+    of: TaskContext, *rewards: float, status: Status = Status.OK, health: tuple[str, ...] = ()
+) -> Episode:
     error = "" if status is Status.OK else "off"
-    verdict = Verdict(status=status, tier="search", stage="done" if not error else "check", error=error, num_checks=1, health=health,
-                      untimed_reason="" if error else "no clock")  # fmt: skip
+    verdict = Verdict(
+        status=status,
+        tier="search",
+        stage="done" if not error else "check",
+        error=error,
+        num_checks=1,
+        health=health,
+        untimed_reason="" if error else "no clock",
+    )
     turns = [Turn(reward=reward, verdict=verdict) for reward in rewards]
-    return Episode(task=of.task, traces=tuple(Trace(role="policy", rollout=n, turns=(turn,)) for n, turn in enumerate(turns)))
+    return Episode(
+        task=of.task,
+        traces=tuple(
+            Trace(role="policy", rollout=n, turns=(turn,)) for n, turn in enumerate(turns)
+        ),
+    )
 
 
 def names(subjects: list[TaskContext]) -> list[str]:
@@ -61,7 +75,9 @@ def test_a_step_has_no_task_twice_and_a_pass_has_all(tmp_path: Path) -> None:
     assert all(len(set(step)) == 4 for step in found)
     counts = Counter(name for step in found for name in step)
     assert len(counts) == 10 and max(counts.values()) - min(counts.values()) <= 3
-    assert names(drawing(tmp_path, 3).step(0)) != [] and len(drawing(tmp_path, 3).step(0)) == 3, "a small folder is played whole"
+    assert names(drawing(tmp_path, 3).step(0)) != [] and len(drawing(tmp_path, 3).step(0)) == 3, (
+        "a small folder is played whole"
+    )
 
 
 def test_what_teaches_nothing_is_played_seldom_and_comes_back(tmp_path: Path) -> None:
@@ -73,7 +89,10 @@ def test_what_teaches_nothing_is_played_seldom_and_comes_back(tmp_path: Path) ->
         for step in range(count):
             chosen = draw.step(step)
             played.update(names(chosen))
-            draw.note([episode(s, 0.5, 0.5 if s.task.id in teaches_nothing else 0.9) for s in chosen], chosen)
+            draw.note(
+                [episode(s, 0.5, 0.5 if s.task.id in teaches_nothing else 0.9) for s in chosen],
+                chosen,
+            )
         return played
 
     play(10, dull)
@@ -110,7 +129,13 @@ def test_memory_brings_back_what_would_have_come(tmp_path: Path) -> None:
 
 def test_earlier_tasks_are_those_with_something_right() -> None:
     pool, subjects = SimilarTasks(3), {name: subject(name) for name in "abcdef"}
-    pool.add([episode(subjects[name], 0.5, status=Status.OK if name in "abce" else Status.MISMATCH) for name in "abcde"], subjects)
+    pool.add(
+        [
+            episode(subjects[name], 0.5, status=Status.OK if name in "abce" else Status.MISMATCH)
+            for name in "abcde"
+        ],
+        subjects,
+    )
     assert list(pool.subjects) == ["b", "c", "e"]
     pool.add([episode(subjects["b"], 0.5), episode(subjects["f"], 0.5)], subjects)
     assert list(pool.subjects) == ["e", "b", "f"], "what is played again is the latest"
@@ -120,8 +145,12 @@ def test_earlier_tasks_are_those_with_something_right() -> None:
 def test_generated_tasks_are_the_same_drawn_ahead_or_not(tmp_path: Path) -> None:
     found = []
     for ahead in (True, False):  # the last step of a run draws none ahead
-        config = CONFIG.model_copy(update={"train": CONFIG.train.model_copy(update={"tasks_per_step": 2})})
-        with TaskSampler(config, "cpp", "cpu", tmp_path / str(ahead), num_steps=2 if ahead else 1) as draw:
+        config = CONFIG.model_copy(
+            update={"train": CONFIG.train.model_copy(update={"tasks_per_step": 2})}
+        )
+        with TaskSampler(
+            config, "cpp", "cpu", tmp_path / str(ahead), num_steps=2 if ahead else 1
+        ) as draw:
             first = names(draw.step(0))
             draw.num_steps = 2
             found.append([first, names(draw.step(1))])

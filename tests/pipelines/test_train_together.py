@@ -25,7 +25,9 @@ from tests.together import together
 
 
 def trained(start: str, tasks: str, out: str) -> Any:
-    validated = CONFIG.model_copy(update={"train": CONFIG.train.model_copy(update={"validate_every": 2})})
+    validated = CONFIG.model_copy(
+        update={"train": CONFIG.train.model_copy(update={"validate_every": 2})}
+    )
     return train(request(start, Path(tasks), Path(out), steps=2, validation=Path(tasks)), validated)
 
 
@@ -54,7 +56,9 @@ def fitted(folder: str) -> Any:
     config = fitting.settings()
     with (
         ProcessGroup.join(120) as team,
-        team.folder(Path(folder), command="sft", name="t", argv=("dvk",), config=config, resume=True) as run,
+        team.folder(
+            Path(folder), command="sft", name="t", argv=("dvk",), config=config, resume=True
+        ) as run,
     ):
         return fit(run, fitting.examples(), "nano-from-zero", config, team=team)
 
@@ -66,17 +70,37 @@ def test_two_processes_train_as_one(taught: str, problems: Path, tmp_path: Path)
     said = [(tmp_path / f"{rank}.err").read_text()[-2000:] for rank in range(2)]
     assert one == other and one["steps"] == 2, said
     rows = metrics(out)
-    assert [row["step"] for row in rows] == [0, 1, 2] and rows[1]["right"] > 0.5 and rows[1]["rows"] > 0 and rows[1]["tasks"] == 2
-    assert "val_fast_1" not in rows[1] and [row["val_tasks"] for row in (rows[0], rows[2])] == [2, 2]
-    validated = [[json.loads(line)["name"] for line in path.read_text().splitlines()] for path in sorted((out / "validation").iterdir())]
-    assert validated == [["chain_40", "chain_56"]] * 2, "before the first step and after the last, every task once"
+    assert (
+        [row["step"] for row in rows] == [0, 1, 2]
+        and rows[1]["right"] > 0.5
+        and rows[1]["rows"] > 0
+        and rows[1]["tasks"] == 2
+    )
+    assert "val_fast_1" not in rows[1] and [row["val_tasks"] for row in (rows[0], rows[2])] == [
+        2,
+        2,
+    ]
+    validated = [
+        [json.loads(line)["name"] for line in path.read_text().splitlines()]
+        for path in sorted((out / "validation").iterdir())
+    ]
+    assert validated == [["chain_40", "chain_56"]] * 2, (
+        "before the first step and after the last, every task once"
+    )
     last = (out / "metrics.jsonl").read_text().splitlines()[-1]
-    assert json.loads((out / "checkpoints" / "step_000002" / "row.json").read_text()) == json.loads(last)
+    assert json.loads((out / "checkpoints" / "step_000002" / "row.json").read_text()) == json.loads(
+        last
+    )
     assert "2 steps of training" in (out / "report.html").read_text()
-    episodes = [Episode.model_validate_json(line) for line in (out / "episodes" / "step_000000.jsonl").read_text().splitlines()]
+    episodes = [
+        Episode.model_validate_json(line)
+        for line in (out / "episodes" / "step_000000.jsonl").read_text().splitlines()
+    ]
     assert len({e.task.id for e in episodes}) == 2
     assert json.loads((out / "run.json").read_text())["status"] == "done"
-    assert not list(out.glob(".skills*")) and [p.name for p in (out / "checkpoints").iterdir()] == ["step_000002"]
+    assert not list(out.glob(".skills*")) and [p.name for p in (out / "checkpoints").iterdir()] == [
+        "step_000002"
+    ]
     with Library.open(out / "skills.db") as library:
         assert library.events(kinds=["given"]) is not None and len(library) == one["skills"]
     before, after = open_backbone(taught), open_backbone(f"hf:{newest(out / 'checkpoints')}")
@@ -89,7 +113,9 @@ def test_two_processes_killed_once_come_to_the_golden_trajectory(tmp_path: Path)
     home = tmp_path / "home"
     world.library(world.problems(home / "tasks").parent / "begin.db")
     together(cut, str(home), folder=tmp_path, limit_s=200)
-    assert [row["step"] for row in metrics(home / "run")] == [0, 1], (tmp_path / "0.err").read_text()[-2000:]
+    assert [row["step"] for row in metrics(home / "run")] == [0, 1], (
+        tmp_path / "0.err"
+    ).read_text()[-2000:]
     one, other = together(resumed, str(home), folder=tmp_path, limit_s=200)
     assert one == other and one["processes"] == 2, (tmp_path / "0.err").read_text()[-2000:]
     found = json.loads(json.dumps(world.trajectory(home)))  # of the run that is there

@@ -33,14 +33,44 @@ def get_init_inputs():
     return []
 """
 
-CONFIG = Config.model_validate({
-    "seed": 5, "train": {"tasks_per_step": 2, "validate_every": 0, "rate": 1e-3, "warmup": 2, "keep_every": 100},
-    "rollout": {"schemes": 1, "rollouts": 3, "turns": 1, "summaries": 0, "batch": 8, "judges": 1},
-    "judge": {"search_s": 0.05, "num_seeds": 1, "search_pairs": 5},
-    "fit": {"size": "tiny", "vocabulary": 320, "epochs": 30, "save_every": 1000, "compile": False, "held_out": 0.0},
-    "learning": {"rate": 5e-3, "pack_tokens": 640, "batch_tokens": 1024, "micro_packs": 1, "warmup": 0.05},
-    "credit": {"mismatch": 0.01}, "objective": {"kl": 0.05},
-})  # fmt: skip
+CONFIG = Config.model_validate(
+    {
+        "seed": 5,
+        "train": {
+            "tasks_per_step": 2,
+            "validate_every": 0,
+            "rate": 1e-3,
+            "warmup": 2,
+            "keep_every": 100,
+        },
+        "rollout": {
+            "schemes": 1,
+            "rollouts": 3,
+            "turns": 1,
+            "summaries": 0,
+            "batch": 8,
+            "judges": 1,
+        },
+        "judge": {"search_s": 0.05, "num_seeds": 1, "search_pairs": 5},
+        "fit": {
+            "size": "tiny",
+            "vocabulary": 320,
+            "epochs": 30,
+            "save_every": 1000,
+            "compile": False,
+            "held_out": 0.0,
+        },
+        "learning": {
+            "rate": 5e-3,
+            "pack_tokens": 640,
+            "batch_tokens": 1024,
+            "micro_packs": 1,
+            "warmup": 0.05,
+        },
+        "credit": {"mismatch": 0.01},
+        "objective": {"kl": 0.05},
+    }
+)
 
 
 @pytest.fixture(scope="module")
@@ -61,21 +91,47 @@ def taught(problems: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
         subject = TaskContext(task, trace(task), "cpp")
         assert subject.captured is not None
         asked = dialect.policy(subject, (), CONFIG.agents)
-        texts = sorted({v.text for v in nanolang.variants(subject.captured, "cpp", random.Random(0), 12)}, key=len)[:2]
+        texts = sorted(
+            {v.text for v in nanolang.variants(subject.captured, "cpp", random.Random(0), 12)},
+            key=len,
+        )[:2]
         for text in texts:
             messages = (*asked.messages, {"role": "assistant", "content": text})
-            found.append(Example.new(kind="policy", messages=messages, task=ExampleTask(id=task.id), origin="test", backend="cpp"))
+            found.append(
+                Example.new(
+                    kind="policy",
+                    messages=messages,
+                    task=ExampleTask(id=task.id),
+                    origin="test",
+                    backend="cpp",
+                )
+            )
 
     folder = tmp_path_factory.mktemp("taught") / "run"
-    with RunFolder.open(folder, command="sft", name="t", argv=("dvk",), config=CONFIG, resume=False) as run:
+    with RunFolder.open(
+        folder, command="sft", name="t", argv=("dvk",), config=CONFIG, resume=False
+    ) as run:
         return f"nano:{fit(run, InMemory(found * 8), 'nano-from-zero', CONFIG)['checkpoint']}"
 
 
 def request(start: str, problems: Path, out: Path, steps: int = 2, **rest: Any) -> TrainRequest:
-    return TrainRequest(start=start, steps=steps, tasks=problems, backend="cpp", device="cpu", workers=1, out=out, quiet=True, **rest)
+    return TrainRequest(
+        start=start,
+        steps=steps,
+        tasks=problems,
+        backend="cpp",
+        device="cpu",
+        workers=1,
+        out=out,
+        quiet=True,
+        **rest,
+    )
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
     """The part that depends neither on clocks nor on an earlier run's verdicts."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if not k.endswith("_s") and k != "judged_anew"} for row in rows]
+    return [
+        {k: v for k, v in row.items() if not k.endswith("_s") and k != "judged_anew"}
+        for row in rows
+    ]

@@ -15,19 +15,46 @@ from dvk.rewards import TERMS, rewarded
 SETTINGS = RewardsConfig()
 
 
-def turn(lo: float | None = None, value: float | None = None, *, status: Status = Status.OK, coverage: float | None = None,
-         compiled: float | None = None, floor_ms: float | None = None, malformed: str | None = None) -> Turn:
+def turn(
+    lo: float | None = None,
+    value: float | None = None,
+    *,
+    status: Status = Status.OK,
+    coverage: float | None = None,
+    compiled: float | None = None,
+    floor_ms: float | None = None,
+    malformed: str | None = None,
+) -> Turn:
     if malformed is not None:
         return Turn(malformed=malformed)
     timing = None
     if lo is not None:
         middle = value if value is not None else lo
-        baselines = {"compile": Interval(value=compiled, lo=compiled, hi=compiled)} if compiled is not None else {}
-        timing = Timing(candidate_ms=2.0, reference_ms=2.0 * middle, speedup=Interval(value=middle, lo=lo, hi=middle), baselines=baselines,
-                        num_pairs=9, seconds=0.1, floor_ms=floor_ms)
+        baselines = (
+            {"compile": Interval(value=compiled, lo=compiled, hi=compiled)}
+            if compiled is not None
+            else {}
+        )
+        timing = Timing(
+            candidate_ms=2.0,
+            reference_ms=2.0 * middle,
+            speedup=Interval(value=middle, lo=lo, hi=middle),
+            baselines=baselines,
+            num_pairs=9,
+            seconds=0.1,
+            floor_ms=floor_ms,
+        )
     right = status is Status.OK
-    return Turn(verdict=Verdict(status=status, tier="search" if timing or not right else "smoke", stage="done", timing=timing,
-                                error=None if right else "wrong", coverage=coverage))
+    return Turn(
+        verdict=Verdict(
+            status=status,
+            tier="search" if timing or not right else "smoke",
+            stage="done",
+            timing=timing,
+            error=None if right else "wrong",
+            coverage=coverage,
+        )
+    )
 
 
 def part(name: str, of: Turn, settings: RewardsConfig = SETTINGS) -> float | None:
@@ -54,8 +81,16 @@ def test_noise_earns_nothing_and_the_cap_holds() -> None:
 
 
 def test_milestones_ask_for_a_margin() -> None:
-    turns = (turn(1.04), turn(1.06), turn(1.06, compiled=1.02), turn(1.06, compiled=1.05), turn(1.0, compiled=2.0))
-    assert [part("milestones", t) for t in turns] == pytest.approx([1 / 3, 2 / 3, 2 / 3, 1.0, 1 / 3])
+    turns = (
+        turn(1.04),
+        turn(1.06),
+        turn(1.06, compiled=1.02),
+        turn(1.06, compiled=1.05),
+        turn(1.0, compiled=2.0),
+    )
+    assert [part("milestones", t) for t in turns] == pytest.approx(
+        [1 / 3, 2 / 3, 2 / 3, 1.0, 1 / 3]
+    )
 
 
 def test_roofline_and_coverage_are_silent_where_unmeasured() -> None:
@@ -65,12 +100,20 @@ def test_roofline_and_coverage_are_silent_where_unmeasured() -> None:
 
 def test_an_unparsable_answer_costs_reward() -> None:
     unread = turn(malformed="no code")
-    assert part("format", unread) == -1.0 and part("format", unread.model_copy(update={"finish": "error"})) == 0.0
+    assert (
+        part("format", unread) == -1.0
+        and part("format", unread.model_copy(update={"finish": "error"})) == 0.0
+    )
 
 
 def test_the_sum_is_kept_with_its_parts() -> None:
     found = rewarded(turn(2.0, coverage=0.5), SETTINGS)
-    assert found.reward_terms == {"correctness": 1.0, "speedup": 2.0, "coverage": 0.5, "format": 0.0}
+    assert found.reward_terms == {
+        "correctness": 1.0,
+        "speedup": 2.0,
+        "coverage": 0.5,
+        "format": 0.0,
+    }
     assert found.reward == 0.5 + 1.0 + 0.25
     assert rewarded(turn(malformed="no code"), SETTINGS).reward == pytest.approx(-0.2)
     with pytest.raises(UsageError, match="reward term"):

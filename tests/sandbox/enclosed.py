@@ -27,13 +27,23 @@ def judges(channel: Any) -> None:
     order = channel.receive()
     into = ctypes.create_string_buffer(len(HELD))
     here, there = _Part(ctypes.addressof(into), len(HELD)), _Part(order["address"], len(HELD))
-    ctypes.CDLL(None).process_vm_readv(order["pid"], ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
+    ctypes.CDLL(None).process_vm_readv(
+        order["pid"], ctypes.byref(here), 1, ctypes.byref(there), 1, 0
+    )
     outside = order["outside"]
     forbidden = [f"/proc/{outside}/mem", f"/proc/{outside}/environ", "/etc/shadow"]
     settings = ["/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger"]
-    reached = [path for path in forbidden if _opens(path, os.O_RDONLY)] + [path for path in settings if _opens(path, os.O_WRONLY)]
-    channel.send({"read": into.raw.decode(errors="replace"), "reached": reached, "sees_outside": os.path.exists(f"/proc/{outside}"),
-                  "named": _opens(f"/proc/self/task/{os.getpid()}/comm", os.O_WRONLY)})
+    reached = [path for path in forbidden if _opens(path, os.O_RDONLY)] + [
+        path for path in settings if _opens(path, os.O_WRONLY)
+    ]
+    channel.send(
+        {
+            "read": into.raw.decode(errors="replace"),
+            "reached": reached,
+            "sees_outside": os.path.exists(f"/proc/{outside}"),
+            "named": _opens(f"/proc/self/task/{os.getpid()}/comm", os.O_WRONLY),
+        }
+    )
     channel.receive()
 
 

@@ -82,7 +82,14 @@ def page_tables(channel):
     libc.mmap.restype = ctypes.c_void_p
     for _ in range(4):
         private_anonymous_noreserve, nohugepage = 0x4022, 15
-        base = libc.mmap(None, ctypes.c_size_t(size), mmap.PROT_READ, private_anonymous_noreserve, -1, ctypes.c_long(0))
+        base = libc.mmap(
+            None,
+            ctypes.c_size_t(size),
+            mmap.PROT_READ,
+            private_anonymous_noreserve,
+            -1,
+            ctypes.c_long(0),
+        )
         libc.madvise(ctypes.c_void_p(base), ctypes.c_size_t(size), nohugepage)
         for place in range(0, size, gap):
             ctypes.string_at(base + place, 1)
@@ -91,6 +98,7 @@ def page_tables(channel):
 
 def a_thread_alone(channel):
     """The first thread has ended: /proc shows the process as a zombie, and the memory with another thread."""
+
     def hoard():
         time.sleep(0.2)
         kept = [bytearray(b"x" * (64 * MIB)) for _ in range(MOST // (64 * MIB))]
@@ -102,6 +110,7 @@ def a_thread_alone(channel):
 
 def descriptors_of_a_thread(channel):
     """A thread with a separate table of descriptors."""
+
     def hoard():
         close_range, unshare = 436, 2
         ctypes.CDLL(None).syscall(close_range, 900, 901, unshare)
@@ -162,7 +171,9 @@ def hidden_folder(channel):
     """Nobody may look into it but root."""
     os.mkdir("hidden")
     inside = os.open("hidden", os.O_PATH | os.O_DIRECTORY)
-    files = [os.open(f"/proc/self/fd/{inside}/{number}", os.O_CREAT | os.O_RDWR) for number in range(3)]
+    files = [
+        os.open(f"/proc/self/fd/{inside}/{number}", os.O_CREAT | os.O_RDWR) for number in range(3)
+    ]
     os.chmod("hidden", 0)
     for descriptor in files:
         for _ in range(64):

@@ -100,7 +100,9 @@ def at_home():
 
 def compile_and_load():
     with open("lib.cpp", "w") as file:
-        file.write('#include <vector>\nextern "C" int answer() { return std::vector<int>{40, 2}[0] + 2; }\n')
+        file.write(
+            '#include <vector>\nextern "C" int answer() { return std::vector<int>{40, 2}[0] + 2; }\n'
+        )
     command = ["g++", "-O1", "-fPIC", "-shared", "-o", "lib.so", "lib.cpp"]
     done = subprocess.run(command, capture_output=True, text=True)
     return ctypes.CDLL("./lib.so").answer() if done.returncode == 0 else done.stderr

@@ -19,7 +19,10 @@ USER = 54321
 
 def hidden_by(path: Path) -> Path | None:
     """The uppermost folder on the way to `path` that others may not enter."""
-    return next((folder for folder in [*reversed(path.parents), path] if not folder.stat().st_mode & 1), None)
+    return next(
+        (folder for folder in [*reversed(path.parents), path] if not folder.stat().st_mode & 1),
+        None,
+    )
 
 
 def show(paths: list[Path]) -> None:
@@ -28,12 +31,26 @@ def show(paths: list[Path]) -> None:
         raise SystemExit("no mount namespace")
     staged = {path: tempfile.mkdtemp() for path in hidden}
     for path, place in staged.items():
-        syscall("mount", str(path).encode(), place.encode(), None, namespaces.MS_BIND | namespaces.MS_REC, None)
+        syscall(
+            "mount",
+            str(path).encode(),
+            place.encode(),
+            None,
+            namespaces.MS_BIND | namespaces.MS_REC,
+            None,
+        )
     for folder in sorted(set(hidden.values())):
         syscall("mount", b"none", str(folder).encode(), b"tmpfs", 0, b"mode=755")
     for path, place in staged.items():
         path.mkdir(parents=True, exist_ok=True)
-        syscall("mount", place.encode(), str(path).encode(), None, namespaces.MS_BIND | namespaces.MS_REC, None)
+        syscall(
+            "mount",
+            place.encode(),
+            str(path).encode(),
+            None,
+            namespaces.MS_BIND | namespaces.MS_REC,
+            None,
+        )
         syscall("umount2", place.encode(), 2)
         os.rmdir(place)
 
@@ -43,4 +60,6 @@ if __name__ == "__main__":
     os.setgroups([])
     os.setresgid(USER, USER, USER)
     os.setresuid(USER, USER, USER)
-    os.execve(sys.executable, [sys.executable, *sys.argv[1:]], {**os.environ, "HOME": "/nonexistent"})
+    os.execve(
+        sys.executable, [sys.executable, *sys.argv[1:]], {**os.environ, "HOME": "/nonexistent"}
+    )

@@ -25,7 +25,9 @@ def gone(pid: int, within_s: float = 5.0) -> bool:
 
 def below(root: int) -> list[int]:
     """Process ids of the descendants, zombies included."""
-    done = subprocess.run(["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
+    )
     parents = {int(pid): int(parent) for pid, parent in map(str.split, done.stdout.splitlines())}
     found, queue = [], [root]
     while queue:

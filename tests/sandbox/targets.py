@@ -14,7 +14,14 @@ import time
 
 def echo(channel):
     while (request := channel.receive()) is not None:
-        channel.send({"echo": request, "pid": os.getpid(), "cwd": os.getcwd(), "threads": threading.active_count()})
+        channel.send(
+            {
+                "echo": request,
+                "pid": os.getpid(),
+                "cwd": os.getcwd(),
+                "threads": threading.active_count(),
+            }
+        )
 
 
 def tensor(channel):
@@ -22,7 +29,11 @@ def tensor(channel):
 
     x = torch.randn(512, 512)
     channel.send(
-        {"sum": float((x @ x).abs().sum() > 0), "threads": torch.get_num_threads(), "cuda": torch.cuda.is_initialized()}
+        {
+            "sum": float((x @ x).abs().sum() > 0),
+            "threads": torch.get_num_threads(),
+            "cuda": torch.cuda.is_initialized(),
+        }
     )
 
 
@@ -35,7 +46,12 @@ def descriptors(channel):
     """Says what can be read from each descriptor, and whether an exec would inherit it."""
     while channel.receive() is not None:
         texts = [os.pread(descriptor, 100, 0).decode() for descriptor in channel.descriptors]
-        channel.send({"texts": texts, "inherited": [os.get_inheritable(number) for number in channel.descriptors]})
+        channel.send(
+            {
+                "texts": texts,
+                "inherited": [os.get_inheritable(number) for number in channel.descriptors],
+            }
+        )
 
 
 def segfault(channel):
@@ -85,19 +101,29 @@ def memory_after_a_rest(channel):
 
 
 def memory_of_an_orphan_alone(channel):
-    hoard = "import time\ntime.sleep(0.5)\na = []\nwhile True: a.append(bytearray(b'x' * (16 << 20)))"
+    hoard = (
+        "import time\ntime.sleep(0.5)\na = []\nwhile True: a.append(bytearray(b'x' * (16 << 20)))"
+    )
     subprocess.Popen([sys.executable, "-ISc", hoard], start_new_session=True)
     channel.receive()  # itself it does not run any more
 
 
 def memory_of_a_grandchild(channel):
-    subprocess.run([sys.executable, "-c", "a = []\nwhile True: a.append(bytearray(b'x' * (16 << 20)))"])
+    subprocess.run(
+        [sys.executable, "-c", "a = []\nwhile True: a.append(bytearray(b'x' * (16 << 20)))"]
+    )
     channel.send({"survived": True})
 
 
 def orphans_memory(channel):
     hoard = "a = []\nwhile True: a.append(bytearray(b'x' * (16 << 20)))"
-    subprocess.run([sys.executable, "-ISc", f"import os\nif os.fork() == 0:\n    os.setsid()\n    exec({hoard!r})"])
+    subprocess.run(
+        [
+            sys.executable,
+            "-ISc",
+            f"import os\nif os.fork() == 0:\n    os.setsid()\n    exec({hoard!r})",
+        ]
+    )
     channel.receive()
 
 

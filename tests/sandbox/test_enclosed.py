@@ -36,7 +36,9 @@ def test_one_that_judges_reads_a_candidate_whose_environment_differs() -> None:
     """And no process outside, whose memory and settings neither of them reaches."""
     with (
         SandboxSession("tests.sandbox.enclosed:judges", LIMITS, shut=True) as judge,
-        SandboxSession("tests.sandbox.enclosed:holds", LIMITS, shut=True, env={"OTHER": "1"}, isolate="cpu") as candidate,
+        SandboxSession(
+            "tests.sandbox.enclosed:holds", LIMITS, shut=True, env={"OTHER": "1"}, isolate="cpu"
+        ) as candidate,
     ):
         held = candidate.receive(30)
         assert isinstance(held, Message)
@@ -45,7 +47,9 @@ def test_one_that_judges_reads_a_candidate_whose_environment_differs() -> None:
     assert isinstance(found, Message)
     assert found.value["read"] == "what the candidate holds"
     assert found.value["reached"] == []
-    if os.geteuid() == 0:  # others cannot mount a /proc; a GPU's driver needs this one to name its threads
+    if (
+        os.geteuid() == 0
+    ):  # others cannot mount a /proc; a GPU's driver needs this one to name its threads
         assert found.value["named"] and not found.value["sees_outside"]
 
 

@@ -15,7 +15,14 @@ from dvk.sandbox import Death, Message, SandboxSession
 from tests.sandbox.process_tree import ROOT, gone
 
 LIMITS = Limits(wall_s=60, memory_bytes=1 << 30, num_processes=60, output_bytes=4096)
-MEMORY = ("memory_files", "memory_files_closed", "shared_unmapped", "grandchildren", "a_thread_alone", "descriptors_of_a_thread")
+MEMORY = (
+    "memory_files",
+    "memory_files_closed",
+    "shared_unmapped",
+    "grandchildren",
+    "a_thread_alone",
+    "descriptors_of_a_thread",
+)
 SLOWER = ("sockets", "page_tables", "many_files")
 DISK = ("deleted_files", "deleted_files_closed", "hidden_folder", "deep_folder")
 
@@ -56,7 +63,11 @@ def test_disk_in_no_folder_is_counted(name):
 @pytest.mark.parametrize("name", ["disk_at_a_stroke", "disk_by_ioctl"])
 def test_no_disk_at_a_stroke(name):
     answer = end_of(name)
-    assert isinstance(answer, Message) and answer.value["blocks"] == 0 and set(answer.value["done"]) == {-1}
+    assert (
+        isinstance(answer, Message)
+        and answer.value["blocks"] == 0
+        and set(answer.value["done"]) == {-1}
+    )
 
 
 def test_what_programs_hold_is_no_hoard():
@@ -80,10 +91,23 @@ def test_an_ordinary_users_hoards_end_too(tmp_path):
         "import sys\nfrom tests.sandbox.test_hoards import *\n"
         "for name in sys.argv[1:]: print(name, getattr(end_of(name), 'reason', 'lives'))"
     )
-    names = [*(name for name in MEMORY if name != "memory_files_closed"), "sockets", *DISK, "honest"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    names = [
+        *(name for name in MEMORY if name != "memory_files_closed"),
+        "sockets",
+        *DISK,
+        "honest",
+    ]
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "TMPDIR": str(tmp_path),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     command = [sys.executable, "-m", "tests.sandbox.ordinary", "-c", program, *names]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=200)
     found = dict(line.split() for line in done.stdout.splitlines())
-    expected = {name: "disk" if name in DISK else "lives" if name == "honest" else "memory" for name in names}
+    expected = {
+        name: "disk" if name in DISK else "lives" if name == "honest" else "memory"
+        for name in names
+    }
     assert found == expected, done.stderr[-2000:]

@@ -64,12 +64,20 @@ def needs(session, *layers):
 
 
 def landlock(session):
-    return max([int(layer[8:]) for layer in session.isolation.split("+") if layer.startswith("landlock")], default=0)
+    return max(
+        [int(layer[8:]) for layer in session.isolation.split("+") if layer.startswith("landlock")],
+        default=0,
+    )
 
 
 def test_caches_lie_in_the_home_wherever_the_user_keeps_them():
     """A drop-in given the user's folder could not write there."""
-    environ = {"DVK_CACHE": "/cache", "TRITON_CACHE_DIR": "/cache/triton", "HF_TOKEN": "secret", "LANG": "C"}
+    environ = {
+        "DVK_CACHE": "/cache",
+        "TRITON_CACHE_DIR": "/cache/triton",
+        "HF_TOKEN": "secret",
+        "LANG": "C",
+    }
     isolated = variables.isolated(environ, "/session")
     assert isolated.pop("LANG") == "C"
     assert all(value.startswith("/session") for value in isolated.values())
@@ -77,7 +85,10 @@ def test_caches_lie_in_the_home_wherever_the_user_keeps_them():
 
 def test_an_ordinary_child_is_not_isolated(free):
     assert free.isolation == "none"
-    assert do(free, "status", ["Seccomp", "NoNewPrivs"])["result"] == {"Seccomp": "0", "NoNewPrivs": "0"}
+    assert do(free, "status", ["Seccomp", "NoNewPrivs"])["result"] == {
+        "Seccomp": "0",
+        "NoNewPrivs": "0",
+    }
 
 
 def test_the_level_is_known_before_the_target_runs():
@@ -89,19 +100,33 @@ def test_the_level_is_known_before_the_target_runs():
 
 def test_level_matches_what_the_kernel_says(session):
     level = session.isolation.split("+")
-    status = do(session, "executed_status", ["Seccomp", "NoNewPrivs", "CapEff", "CapPrm", "CapInh", "CapAmb"])["result"]
+    status = do(
+        session,
+        "executed_status",
+        ["Seccomp", "NoNewPrivs", "CapEff", "CapPrm", "CapInh", "CapAmb"],
+    )["result"]
     assert status.pop("NoNewPrivs") == "1"
     assert ("seccomp" in level) == (status.pop("Seccomp") == "2")
     if "readsall" not in level:
         assert set(status.values()) == {"0" * 16}
-    for layer, name in {"pid": "pid", "net": "net", "ipc": "ipc", "user": "user", "rofs": "mnt"}.items():
-        apart = os.readlink(f"/proc/{session.pid}/ns/{name}") != os.readlink(f"/proc/self/ns/{name}")
+    for layer, name in {
+        "pid": "pid",
+        "net": "net",
+        "ipc": "ipc",
+        "user": "user",
+        "rofs": "mnt",
+    }.items():
+        apart = os.readlink(f"/proc/{session.pid}/ns/{name}") != os.readlink(
+            f"/proc/self/ns/{name}"
+        )
         assert (layer in level) == apart or layer == "rofs" and "proc" in level
     if session.kind == "cuda":
         assert not {"user", "ipc", "pid"} & set(level)
 
 
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="no system calls known for this machine")
+@pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "aarch64"), reason="no system calls known for this machine"
+)
 def test_level_is_what_this_machine_offers(session):
     """As other programs find it; so that no layer goes missing for a fault of ours and tests of it are skipped."""
     level = session.isolation.split("+")
@@ -117,11 +142,18 @@ def test_level_is_what_this_machine_offers(session):
     if shutil.which("unshare") is None:
         pytest.skip("no unshare(1) to compare with")
     privileged = unshare("--net")
-    for layer, option in {"net": "--net", "ipc": "--ipc", "pid": "--pid", "rofs": "--mount"}.items():
+    for layer, option in {
+        "net": "--net",
+        "ipc": "--ipc",
+        "pid": "--pid",
+        "rofs": "--mount",
+    }.items():
         if layer in ("ipc", "pid") and session.kind == "cuda":
             continue
         options = [option, "--fork"] if layer == "pid" else [option]
-        if unshare(*options) or (session.kind == "cpu" and not privileged and unshare("--user", *options)):
+        if unshare(*options) or (
+            session.kind == "cpu" and not privileged and unshare("--user", *options)
+        ):
             assert layer in level, session.isolation
 
 
@@ -131,7 +163,9 @@ def test_one_hears_of_isolation_at_any_time():
         assert session.isolation not in ("", "none")
     with SandboxSession("tests.sandbox.targets:forever", LIMITS, isolate="cpu") as session:
         os.kill(session.pid, signal.SIGKILL)
-        assert session.isolation == "" or session.isolation.startswith(("user", "pid", "net", "landlock", "rlimits"))
+        assert session.isolation == "" or session.isolation.startswith(
+            ("user", "pid", "net", "landlock", "rlimits")
+        )
         assert session.receive(10) == Death("signal SIGKILL", "")
 
 
@@ -160,7 +194,11 @@ def test_no_abstract_sockets(session, free):
 
 
 def test_writes_at_home_only(session, free, tmp_path):
-    paths = [f"/tmp/dvk-test-{os.getpid()}", f"/dev/shm/dvk-test-{os.getpid()}", f"/var/tmp/dvk-test-{os.getpid()}"]
+    paths = [
+        f"/tmp/dvk-test-{os.getpid()}",
+        f"/dev/shm/dvk-test-{os.getpid()}",
+        f"/var/tmp/dvk-test-{os.getpid()}",
+    ]
     paths += [str(tmp_path / "new"), str(ROOT / "dvk" / "new.py")]
     assert do(session, "at_home") == {"result": []}
     assert do(session, "write", "/dev/null") == {"result": None}
@@ -231,9 +269,28 @@ def test_the_sandbox_reads_the_system_and_no_user_data(session, free):
         assert do(session, "listdir", tempfile.gettempdir()) in DENIED
         assert do(session, "listdir", os.path.expanduser("~")) in DENIED
         assert do(session, "listdir", "/dev/pts") in DENIED
-        for file in ("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/pam.d/login", "/etc/ssh/sshd_config", "/var/lib/dpkg/status"):
+        for file in (
+            "/etc/shadow",
+            "/etc/gshadow",
+            "/etc/sudoers",
+            "/etc/pam.d/login",
+            "/etc/ssh/sshd_config",
+            "/var/lib/dpkg/status",
+        ):
             assert not os.path.exists(file) or do(session, "read", file) in DENIED, file
-        for folder in ("/", "/etc", "/root", "/home", "/var", "/run", "/opt", "/srv", "/mnt", "/dev/shm", "/sys/kernel/debug"):
+        for folder in (
+            "/",
+            "/etc",
+            "/root",
+            "/home",
+            "/var",
+            "/run",
+            "/opt",
+            "/srv",
+            "/mnt",
+            "/dev/shm",
+            "/sys/kernel/debug",
+        ):
             assert not os.path.isdir(folder) or do(session, "listdir", folder) in DENIED, folder
         if "proc" not in session.isolation.split("+"):  # else it sees no other
             assert do(session, "read", f"/proc/{os.getpid()}/environ") in DENIED
@@ -249,9 +306,17 @@ def test_compilers_that_variables_name_are_readable_with_their_headers(tmp_path)
     compiler.parent.mkdir(parents=True)
     compiler.write_text("#!/bin/sh\n")
     compiler.chmod(0o755)
-    shown = landlock.readable("/", "/", {"PATH": "/usr/bin", "CXX": f"{compiler} -O1", "CC": "no_such_compiler", "CUDAHOSTCXX": ""})
+    shown = landlock.readable(
+        "/",
+        "/",
+        {"PATH": "/usr/bin", "CXX": f"{compiler} -O1", "CC": "no_such_compiler", "CUDAHOSTCXX": ""},
+    )
     assert str(tmp_path / "gcc") in shown
-    assert not {path for path in landlock.readable("/", "/", {"PATH": "/usr/bin"}) if path.startswith(str(tmp_path))}
+    assert not {
+        path
+        for path in landlock.readable("/", "/", {"PATH": "/usr/bin"})
+        if path.startswith(str(tmp_path))
+    }
 
 
 def test_given_working_folder_is_read_only(tmp_path):
@@ -276,7 +341,19 @@ def test_reaches_into_no_other_process(session, free):
         assert "result" in do(free, "read", f"/proc/{other.pid}/environ")
 
 
-@pytest.mark.parametrize("name", ["bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "keyctl", "mount", "unshare", "shmget"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bpf",
+        "perf_event_open",
+        "userfaultfd",
+        "io_uring_setup",
+        "keyctl",
+        "mount",
+        "unshare",
+        "shmget",
+    ],
+)
 def test_system_calls_are_refused(session, name):
     needs(session, "seccomp")
     assert do(session, "syscall", name, 0, 0, 0, 0, 0, 0) in DENIED
@@ -285,7 +362,9 @@ def test_system_calls_are_refused(session, name):
 def test_signals_reach_no_other_process(session, free):
     with start("none") as other:
         do(other, "pid")
-        zygote = int(Path(f"/proc/{session._warden}/stat").read_text().rpartition(")")[2].split()[1])
+        zygote = int(
+            Path(f"/proc/{session._warden}/stat").read_text().rpartition(")")[2].split()[1]
+        )
         victims = [os.getpid(), session._warden, zygote, other.pid]
         for victim in victims:
             assert do(free, "kill", victim, 0) == {"result": None}
@@ -343,7 +422,10 @@ def test_environment_holds_no_secrets(monkeypatch):
             assert "xyzzy" not in environ.values()
             assert environ["DVK_TEST_PLAIN"] == "plain" and environ["DVK_TEST_OWN"] == "own"
             home = environ["TMPDIR"]
-            assert all(environ[name].startswith(home) for name in ("HOME", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR"))
+            assert all(
+                environ[name].startswith(home)
+                for name in ("HOME", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
+            )
             assert "xyzzy" not in Path(f"/proc/{fresh.pid}/environ").read_text()
     with start("none") as trusted:
         assert do(trusted, "environ")["result"]["HF_TOKEN"] == "xyzzy"
@@ -353,9 +435,17 @@ def test_a_child_has_only_its_descriptors(session):
     assert do(session, "kinds_of_descriptors")["result"] == ["/dev/null", "pipe", "pipe", "socket"]
 
 
-@pytest.mark.parametrize("kind", ["cpu", pytest.param("cuda", marks=pytest.mark.slow)])  # the same guard
 @pytest.mark.parametrize(
-    ("name", "reason"), [("memory", "memory"), ("orphans_memory", "memory"), ("fork_bomb", "processes"), ("segfault", "signal SIGSEGV")]
+    "kind", ["cpu", pytest.param("cuda", marks=pytest.mark.slow)]
+)  # the same guard
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("memory", "memory"),
+        ("orphans_memory", "memory"),
+        ("fork_bomb", "processes"),
+        ("segfault", "signal SIGSEGV"),
+    ],
 )
 def test_limits_hold_inside(kind, name, reason):
     with SandboxSession(f"tests.sandbox.targets:{name}", LIMITS, isolate=kind) as session:
@@ -394,7 +484,9 @@ def test_a_layer_that_is_lacking_is_not_claimed(kind, refuse, layer, tmp_path):
         level = session.receive(10).value["level"]
         if not layer:
             assert level == "rlimits"
-        assert level.startswith("rlimits") or not any(part.startswith(layer) for part in level.split("+"))
+        assert level.startswith("rlimits") or not any(
+            part.startswith(layer) for part in level.split("+")
+        )
         session._isolation = level
         if layer == "landlock":
             assert do(session, "read", __file__).keys() == {"result"}
@@ -460,7 +552,9 @@ print(json.dumps(found))
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become an ordinary user; others are tested all along")
+@pytest.mark.skipif(
+    os.getuid() != 0, reason="only root can become an ordinary user; others are tested all along"
+)
 def test_an_ordinary_user_is_isolated_too():
     """Through a user namespace, although root needs none; the judge, outside of it, can still read it."""
     command = [sys.executable, "-m", "tests.sandbox.ordinary", "-c", ORDINARY]

@@ -14,7 +14,12 @@ def test_removes_what_can_be_made(tmp_path):
     home, outside = tmp_path / "home", tmp_path / "outside"
     for folder in (home / "a" / "b" / "c", home / "d", outside):
         folder.mkdir(parents=True)
-    for file in (home / "file", home / "a" / "b" / "c" / "file", outside / "precious", home / "d" / ".hidden"):
+    for file in (
+        home / "file",
+        home / "a" / "b" / "c" / "file",
+        outside / "precious",
+        home / "d" / ".hidden",
+    ):
         file.write_text("x")
     (home / "a" / "to_folder").symlink_to(outside)
     (home / "a" / "to_file").symlink_to(outside / "precious")

@@ -21,7 +21,9 @@ PID = 4321
 def decide(code, machine, called, arguments=(), arch=None):
     """Return the filter's result for one system call; fails on a jump out of the program."""
     arguments = [value & (1 << 64) - 1 for value in arguments] + [0] * (6 - len(arguments))
-    data = struct.pack("<iIQ6Q", called, seccomp.AUDIT_ARCH[machine] if arch is None else arch, 0, *arguments)
+    data = struct.pack(
+        "<iIQ6Q", called, seccomp.AUDIT_ARCH[machine] if arch is None else arch, 0, *arguments
+    )
     program = [struct.unpack_from("<HBBI", code, start) for start in range(0, len(code), 8)]
     place, accumulator = 0, 0
     while True:
@@ -44,7 +46,9 @@ def machine(request):
 
 
 def call(machine, name, *arguments, unix=False, own_pid=None):
-    return decide(seccomp.program(machine, unix, own_pid), machine, number(name, machine), arguments)
+    return decide(
+        seccomp.program(machine, unix, own_pid), machine, number(name, machine), arguments
+    )
 
 
 def test_refused_calls(machine):
@@ -64,15 +68,35 @@ def test_everything_else_is_allowed(machine):
 
 def test_arguments_decide(machine):
     threads, fork, new_user, new_net = 0x3D0F00, 0x1200011, 0x10000011, 0x40000011
-    for flags, expected in ((threads, seccomp.ALLOW), (fork, seccomp.ALLOW), (new_user, EPERM), (new_net, EPERM)):
+    for flags, expected in (
+        (threads, seccomp.ALLOW),
+        (fork, seccomp.ALLOW),
+        (new_user, EPERM),
+        (new_net, EPERM),
+    ):
         assert call(machine, "clone", flags) == expected
-    for family, unix, expected in ((1, True, seccomp.ALLOW), (1, False, EPERM), (2, True, EPERM), (16, True, EPERM)):
+    for family, unix, expected in (
+        (1, True, seccomp.ALLOW),
+        (1, False, EPERM),
+        (2, True, EPERM),
+        (16, True, EPERM),
+    ):
         assert call(machine, "socket", family, unix=unix) == expected
-    for option, expected in ((15, seccomp.ALLOW), (22, seccomp.ALLOW), (4, EPERM), (0x59616D61, EPERM)):
+    for option, expected in (
+        (15, seccomp.ALLOW),
+        (22, seccomp.ALLOW),
+        (4, EPERM),
+        (0x59616D61, EPERM),
+    ):
         assert call(machine, "prctl", option, 1) == expected
     for command, expected in ((3, seccomp.ALLOW), (1030, seccomp.ALLOW), (8, EPERM), (15, EPERM)):
         assert call(machine, "fcntl", 5, command, PID) == expected
-    for command, expected in ((0x5401, seccomp.ALLOW), (0xC0204623, seccomp.ALLOW), (0x5412, EPERM), (0x8901, EPERM)):
+    for command, expected in (
+        (0x5401, seccomp.ALLOW),
+        (0xC0204623, seccomp.ALLOW),
+        (0x5412, EPERM),
+        (0x8901, EPERM),
+    ):
         assert call(machine, "ioctl", 5, command) == expected
     for name in ("sendmsg", "sendmmsg"):
         assert call(machine, name) == EPERM and call(machine, name, unix=True) == seccomp.ALLOW
@@ -102,13 +126,24 @@ def test_upper_halves_of_arguments_change_nothing(machine):
 def test_process_ids_are_ones_own_where_others_are_seen(machine):
     for name in ("kill", "sched_setaffinity", "prlimit64", "sched_setscheduler", "sched_setattr"):
         assert call(machine, name, PID + 1) == seccomp.ALLOW  # in a process id namespace
-        for pid, expected in ((PID, seccomp.ALLOW), (0, seccomp.ALLOW), (PID + 1, EPERM), (1, EPERM), (-1, EPERM)):
+        for pid, expected in (
+            (PID, seccomp.ALLOW),
+            (0, seccomp.ALLOW),
+            (PID + 1, EPERM),
+            (1, EPERM),
+            (-1, EPERM),
+        ):
             assert call(machine, name, pid, own_pid=PID) == expected, (name, pid)
     for name in seccomp.SIGNALLING:
         assert call(machine, name, PID, PID + 7, own_pid=PID) == seccomp.ALLOW
         assert call(machine, name, PID + 1, PID, own_pid=PID) == EPERM
     assert call(machine, "pidfd_send_signal", 3, own_pid=PID) == EPERM
-    for which, who, expected in ((0, 0, seccomp.ALLOW), (0, PID, seccomp.ALLOW), (0, PID + 1, EPERM), (2, 0, EPERM)):
+    for which, who, expected in (
+        (0, 0, seccomp.ALLOW),
+        (0, PID, seccomp.ALLOW),
+        (0, PID + 1, EPERM),
+        (2, 0, EPERM),
+    ):
         assert call(machine, "setpriority", which, who, own_pid=PID) == expected
     for which, who, expected in ((1, 0, seccomp.ALLOW), (1, PID + 1, EPERM), (3, 0, EPERM)):
         assert call(machine, "ioprio_set", which, who, own_pid=PID) == expected
@@ -126,8 +161,12 @@ def test_other_architectures_are_killed():
 @pytest.mark.skipif(platform.machine() not in MACHINES, reason="no numbers for this machine")
 def test_numbers_are_the_kernels():
     source = "#include <sys/syscall.h>\n"
-    done = subprocess.run(["cc", "-E", "-dM", "-"], input=source, capture_output=True, text=True, check=True)
-    known = {name: int(value) for name, value in re.findall(r"#define __NR_(\w+) (\d+)", done.stdout)}
+    done = subprocess.run(
+        ["cc", "-E", "-dM", "-"], input=source, capture_output=True, text=True, check=True
+    )
+    known = {
+        name: int(value) for name, value in re.findall(r"#define __NR_(\w+) (\d+)", done.stdout)
+    }
     compared = [name for name in NUMBERS if name in known]
     assert len(compared) > 80
     for name in compared:

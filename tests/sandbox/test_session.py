@@ -44,7 +44,11 @@ def test_requests_and_answers():
 def test_what_a_child_says_can_be_written_down():
     frames = wire.Frames()
     raw = b'{"raw": "\xed\xa0\xbd"}'
-    frames.feed(wire.encode({"half": ["a \ud83d", {"\udc00": 1}], "whole": "\U0001f600"}) + len(raw).to_bytes(4, "little") + raw)
+    frames.feed(
+        wire.encode({"half": ["a \ud83d", {"\udc00": 1}], "whole": "\U0001f600"})
+        + len(raw).to_bytes(4, "little")
+        + raw
+    )
     assert frames.next() == {"half": ["a ?", {"?": 1}], "whole": "\U0001f600"}
     with pytest.raises(wire.Garbled):
         frames.next()
@@ -61,13 +65,18 @@ def test_starting_is_cheap_once_warm():
     start = time.perf_counter()
     for _ in range(5):
         SandboxSession(target("echo"), LIMITS).close()
-    assert (time.perf_counter() - start) / 5 < 0.5  # a fresh interpreter with torch needs more than one second
+    assert (
+        time.perf_counter() - start
+    ) / 5 < 0.5  # a fresh interpreter with torch needs more than one second
 
 
 def test_environment_is_the_parents_with_overrides(monkeypatch):
     monkeypatch.setenv("DVK_TEST_LATE", "set after the zygote started")
     answer = call(
-        target("environment"), {"names": ["DVK_TEST_LATE", "DVK_TEST_OWN"]}, LIMITS, env={"DVK_TEST_OWN": "1"}
+        target("environment"),
+        {"names": ["DVK_TEST_LATE", "DVK_TEST_OWN"]},
+        LIMITS,
+        env={"DVK_TEST_OWN": "1"},
     )
     assert answer == Message({"DVK_TEST_LATE": "set after the zygote started", "DVK_TEST_OWN": "1"})
 
@@ -75,7 +84,9 @@ def test_environment_is_the_parents_with_overrides(monkeypatch):
 def test_late_environment_costs_no_zygote():
     call(target("tensor"), {}, LIMITS)
     before = len(launcher._launchers)
-    answer = call(target("environment"), {"names": ["DVK_TEST_OWN"]}, LIMITS, late_env={"DVK_TEST_OWN": "2"})
+    answer = call(
+        target("environment"), {"names": ["DVK_TEST_OWN"]}, LIMITS, late_env={"DVK_TEST_OWN": "2"}
+    )
     assert answer == Message({"DVK_TEST_OWN": "2"})
     assert len(launcher._launchers) == before
 
@@ -231,7 +242,9 @@ def test_twenty_sessions_leave_nothing(kind):
     descriptors, homes, zygote = os.listdir("/proc/self/fd"), set(), 0
     file = os.memfd_create("shared")
     for number in range(20):
-        session = SandboxSession(target("prints" if number % 2 else "daemon"), LIMITS, isolate=kind, descriptors=[file])
+        session = SandboxSession(
+            target("prints" if number % 2 else "daemon"), LIMITS, isolate=kind, descriptors=[file]
+        )
         zygote = parent_of(session._warden)
         homes.add(session.home)
         if number % 5 == 0:
@@ -241,7 +254,9 @@ def test_twenty_sessions_leave_nothing(kind):
     os.close(file)
     assert len(homes) == 20 and not any(map(os.path.exists, homes))
     assert len(os.listdir("/proc/self/fd")) == len(descriptors)
-    assert all(gone(pid) for pid in below(zygote))  # the last warden says that its child is dead, then ends itself
+    assert all(
+        gone(pid) for pid in below(zygote)
+    )  # the last warden says that its child is dead, then ends itself
     assert len(os.listdir(f"/proc/{zygote}/fd")) < 12
 
 
@@ -295,7 +310,9 @@ if __name__ == "__main__":
 
 
 def test_nothing_survives_kill_9_of_the_parent():
-    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
     assert parent.stdout is not None
     *pids, home = parent.stdout.readline().split()
     zygote = parent_of(int(pids[3]))

@@ -30,6 +30,8 @@ print(*sorted(sys.modules))
 
 def test_a_warden_starts_without_what_takes_long_and_reads_nothing_but_json() -> None:
     program = fork.WARDEN.replace("warden.main(sys.argv[2])", CHECK)
-    done = subprocess.run([sys.executable, "-ISc", program, str(PACKAGE)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-ISc", program, str(PACKAGE)], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert not {"enum", "re", "selectors", "collections", "typing"} & set(done.stdout.split())

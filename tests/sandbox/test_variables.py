@@ -22,25 +22,53 @@ OMP_NUM_THREADS OMP_PROC_BIND GOMP_CPU_AFFINITY KMP_AFFINITY KMP_BLOCKTIME MKL_N
 ATEN_CPU_CAPABILITY MALLOC_ARENA_MAX
 PYTHONPATH PYTHONHOME PYTHONHASHSEED PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED VIRTUAL_ENV CONDA_PREFIX
 KEYBOARD MONKEY COMPASS_HOME BYPASS PROXY_BYPASS
-""".split()  # fmt: skip
+""".split()
 
 
 def test_what_compilers_torch_and_python_need_is_passed_on():
-    environ = dict.fromkeys(NEEDED, "/usr/lib:/opt/a@b") | {"PIP_FIND_LINKS": "http://host:8080/a@b", "ORIGIN": "ssh://git@host/a:b"}
+    environ = dict.fromkeys(NEEDED, "/usr/lib:/opt/a@b") | {
+        "PIP_FIND_LINKS": "http://host:8080/a@b",
+        "ORIGIN": "ssh://git@host/a:b",
+    }
     assert variables.without_secrets(environ) == environ
 
 
-@pytest.mark.parametrize("name", [
-    "MYSQL_PWD", "REDISCLI_PWD", "SMTP_PASS", "DBPASS", "SSHPASS", "PASS", "smtp_pass", "OPENAI_KEY", "KEY", "STRIPE_KEY_LIVE", "API_KEYS",
-    "SSH_KEYS", "GPG_PASSPHRASE", "NVIDIA_API_KEY", "HF_TOKEN", "TORCH_API_KEY", "TRITON_TOKEN", "PGPASSWORD", "AWS_SECRET_ACCESS_KEY",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "MYSQL_PWD",
+        "REDISCLI_PWD",
+        "SMTP_PASS",
+        "DBPASS",
+        "SSHPASS",
+        "PASS",
+        "smtp_pass",
+        "OPENAI_KEY",
+        "KEY",
+        "STRIPE_KEY_LIVE",
+        "API_KEYS",
+        "SSH_KEYS",
+        "GPG_PASSPHRASE",
+        "NVIDIA_API_KEY",
+        "HF_TOKEN",
+        "TORCH_API_KEY",
+        "TRITON_TOKEN",
+        "PGPASSWORD",
+        "AWS_SECRET_ACCESS_KEY",
+    ],
+)
 def test_a_secrets_name(name):
     assert variables.without_secrets({name: "xyzzy", "LANG": "C"}) == {"LANG": "C"}
 
 
-@pytest.mark.parametrize("value", [
-    "postgres://user:xyzzy@host/db", "redis://:xyzzy@host:6379/0", "postgresql+psycopg://user:xy%2Fzy@[::1]:5432/db",
-    "https://proxy.example/ http://user:xyzzy@proxy:3128",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "value",
+    [
+        "postgres://user:xyzzy@host/db",
+        "redis://:xyzzy@host:6379/0",
+        "postgresql+psycopg://user:xy%2Fzy@[::1]:5432/db",
+        "https://proxy.example/ http://user:xyzzy@proxy:3128",
+    ],
+)
 def test_a_secret_in_a_value(value):
     assert variables.without_secrets({"DATABASE_URL": value, "LANG": "C"}) == {"LANG": "C"}

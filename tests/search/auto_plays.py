@@ -18,7 +18,9 @@ def two(monkeypatch: pytest.MonkeyPatch) -> list[list[Verdict | None]]:
 
     def proposals(problem: SearchProblem) -> Proposals:
         for sources in (("c1", "c2", "c3"), ("c4", "c5")):
-            told.append((yield [Candidate(source=s, backend="cpp", proposer="composer") for s in sources]))
+            told.append(
+                (yield [Candidate(source=s, backend="cpp", proposer="composer") for s in sources])
+            )
 
     monkeypatch.setattr(composer, "search", proposals)
     return told
@@ -28,7 +30,9 @@ def took(seconds: float) -> Verdict:
     return ok(1.5).model_copy(update={"seconds": seconds})
 
 
-def play(proposals: Proposals, judge: Callable[[Candidate], Verdict | None], most: int) -> list[str]:
+def play(
+    proposals: Proposals, judge: Callable[[Candidate], Verdict | None], most: int
+) -> list[str]:
     """Sources in the order they were proposed; they come one at a time."""
     order: list[str] = []
     try:

@@ -12,5 +12,11 @@ def made(source: str, *verdicts: Verdict) -> ArchivedProgram:
 
 
 def timed(value: float, lo: float, hi: float) -> Verdict:
-    timing = Timing(candidate_ms=1, reference_ms=value, speedup=Interval(value=value, lo=lo, hi=hi), num_pairs=9, seconds=0)
+    timing = Timing(
+        candidate_ms=1,
+        reference_ms=value,
+        speedup=Interval(value=value, lo=lo, hi=hi),
+        num_pairs=9,
+        seconds=0,
+    )
     return Verdict(status=Status.OK, tier="search", stage="done", timing=timing)

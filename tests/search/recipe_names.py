@@ -19,7 +19,9 @@ def legal(conversation: Conversation) -> list[tuple[str, str]]:
     """The moves that a question lists, as (kind, region)."""
     found = []
     region = ""
-    for line in asked(conversation).partition("## Regions")[2].partition("## Moves made")[0].splitlines():
+    for line in (
+        asked(conversation).partition("## Regions")[2].partition("## Moves made")[0].splitlines()
+    ):
         region = line[4:] if line.startswith("### ") else region
         if (kind := re.match(r"- `([^`]+)`:", line)) is not None:
             found.append((kind[1], region))

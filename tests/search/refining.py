@@ -11,9 +11,14 @@ TASK = Task(id="t", name="t", source="class Model: ...", entry="Model", kind="mo
 
 VECTOR = {"shape": (8,), "dtype": "float32", "strides": (1,)}
 
-NODES = (Node(name="x0", op="input", target="x", **VECTOR), Node(name="v0", op="aten.relu.default", args=({"ref": "x0"},), **VECTOR))
+NODES = (
+    Node(name="x0", op="input", target="x", **VECTOR),
+    Node(name="v0", op="aten.relu.default", args=({"ref": "x0"},), **VECTOR),
+)
 
-CAPTURED = CapturedGraph(graph=Graph(nodes=NODES, outputs={"ref": "v0"}), arguments=("x",), config_hash="")
+CAPTURED = CapturedGraph(
+    graph=Graph(nodes=NODES, outputs={"ref": "v0"}), arguments=("x",), config_hash=""
+)
 
 
 def counting() -> Said:

@@ -18,7 +18,9 @@ from tests.search.writing import program
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_distance_is_of_what_is_computed(name: str) -> None:
     source = EXAMPLES[name]  # type: ignore[index]  # its own keys
-    commented = source.replace("import torch\n", "# a remark\n\nimport torch\n", 1).replace("ModelNew(nn", "ModelNew( nn")
+    commented = source.replace("import torch\n", "# a remark\n\nimport torch\n", 1).replace(
+        "ModelNew(nn", "ModelNew( nn"
+    )
     assert distance(source, source) == distance(source, commented) == 0
     renamed = source.replace("width", "columns").replace(" n ", " count ")
     changed = source.replace("0.0", "7.0").replace("0.f", "7.f").replace("> 0 ?", "> 7 ?")
@@ -33,13 +35,23 @@ def test_right_by_speed_then_wrong_by_nearness() -> None:
     slow, fast = made("slow", ok(1.1)), made("fast", ok(1.9))
     for one in (*wrongs.values(), slow, fast):
         archive.add(one)
-    expected = [fast, slow, *(wrongs[s] for s in (Status.MISMATCH, Status.LAUNCH_ERROR, Status.COMPILE_ERROR, Status.REJECTED))]
+    expected = [
+        fast,
+        slow,
+        *(
+            wrongs[s]
+            for s in (Status.MISMATCH, Status.LAUNCH_ERROR, Status.COMPILE_ERROR, Status.REJECTED)
+        ),
+    ]
     assert archive.ranked() == expected
 
 
 def test_unlike_is_far_from_all() -> None:
     archive = Archive()
-    a, a2, b, c = (made(program(1.0 + n / 10, kind, number=n), ok(1.0 + n / 10)) for n, kind in enumerate((0, 0, 1, 2)))
+    a, a2, b, c = (
+        made(program(1.0 + n / 10, kind, number=n), ok(1.0 + n / 10))
+        for n, kind in enumerate((0, 0, 1, 2))
+    )
     for one in (a, a2, b, c, made(program(fault="off", kind=3), wrong())):
         archive.add(one)
     assert set(archive.unlike(2, [a])) == {b, c}

@@ -27,7 +27,9 @@ class Timed(Said):
         super().__init__(lambda conversation: fenced(f"class ModelNew: m = {next(numbers)}\n"))
         self.seconds, self.before, self.elsewhere = seconds, wait, wait is not None
 
-    def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
+    def generate(
+        self, conversations: Sequence[Conversation], sampling: Sampling
+    ) -> list[Completion]:
         if self.before is not None:
             self.before()
         self.usage.add(1, 1, self.seconds)
@@ -42,17 +44,39 @@ def problem(backbone: Any, traces: list[Trace] | None = None) -> SearchProblem:
 
 def test_who_used_less_of_the_clock_goes_next(two: list) -> None:
     # The model's first call takes 2.5 s, so that the composer has three candidates before the first of the model's is judged.
-    assert play(auto.search(problem(Timed(2.5))), lambda _: took(1.0), 8) == ["c1", "c2", "c3", "m", "c4", "m", "c5", "m"]
+    assert play(auto.search(problem(Timed(2.5))), lambda _: took(1.0), 8) == [
+        "c1",
+        "c2",
+        "c3",
+        "m",
+        "c4",
+        "m",
+        "c5",
+        "m",
+    ]
     assert [len(verdicts) for verdicts in two] == [3, 2]
 
 
 def test_a_quick_model_takes_turns_with_the_composer(two: list) -> None:
-    assert play(auto.search(problem(Timed(0.0))), lambda _: took(1.0), 6) == ["c1", "m", "c2", "m", "c3", "m"]
+    assert play(auto.search(problem(Timed(0.0))), lambda _: took(1.0), 6) == [
+        "c1",
+        "m",
+        "c2",
+        "m",
+        "c3",
+        "m",
+    ]
 
 
 def test_who_is_done_leaves_the_rest_to_the_other(two: list) -> None:
     silent = Said(lambda _: "I cannot.")
-    assert play(auto.search(problem(silent)), lambda _: took(1.0), 50) == ["c1", "c2", "c3", "c4", "c5"]
+    assert play(auto.search(problem(silent)), lambda _: took(1.0), 50) == [
+        "c1",
+        "c2",
+        "c3",
+        "c4",
+        "c5",
+    ]
     assert play(auto.search(problem(Timed(0.0))), lambda _: took(1.0), 14)[10:] == ["m"] * 4
 
 
@@ -83,7 +107,9 @@ class Stepping(Timed):
         self.steps, self.done, self.over = steps, 0, threading.Event()
         self.brake = PauseGate(self.over.is_set)
 
-    def generate(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
+    def generate(
+        self, conversations: Sequence[Conversation], sampling: Sampling
+    ) -> list[Completion]:
         for _ in range(self.steps):
             self.brake.check()
             time.sleep(0.01)
@@ -95,7 +121,9 @@ class Stepping(Timed):
         self.over.set()
 
 
-def test_a_model_in_this_process_is_paused_during_timing(two: list, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_in_this_process_is_paused_during_timing(
+    two: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(auto, "TURN_S", 0.05)
     model = Stepping(10**6)
     wrote: list[int] = []
@@ -106,15 +134,21 @@ def test_a_model_in_this_process_is_paused_during_timing(two: list, monkeypatch:
         assert model.done == wrote[-1], "nothing is written while a candidate is timed"
         return took(0.1) if len(wrote) < 5 else None
 
-    assert play(auto.search(problem(model)), judge, 50) == ["c1", "c2", "c3", "c4", "c5"], "one long call does not take all the time"
+    assert play(auto.search(problem(model)), judge, 50) == ["c1", "c2", "c3", "c4", "c5"], (
+        "one long call does not take all the time"
+    )
     assert wrote == sorted(wrote) and wrote[0] == 0 < wrote[-1], "it goes on between"
-    assert model.over.is_set() and not [t for t in threading.enumerate() if t.name == "proposing"], "it ends with the search"
+    assert model.over.is_set() and not [
+        t for t in threading.enumerate() if t.name == "proposing"
+    ], "it ends with the search"
 
 
 def test_paused_work_is_finished_later(two: list, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "TURN_S", 0.02)
     order = play(auto.search(problem(Stepping(8))), lambda _: took(0.03), 50)
-    assert [one for one in order if one != "m"] == ["c1", "c2", "c3", "c4", "c5"] and order[0] == "c1"
+    assert [one for one in order if one != "m"] == ["c1", "c2", "c3", "c4", "c5"] and order[
+        0
+    ] == "c1"
     assert order.count("m") == 50 - 5
 
 
@@ -123,13 +157,18 @@ def test_the_end_of_time_reaches_both(two: list) -> None:
     proposals = auto.search(problem(Timed(0.0), traces))
     verdicts = iter([took(1.0), took(1.0), took(1.0), None])
     assert play(proposals, lambda _: next(verdicts), 50) == ["c1", "m", "c2", "m"]
-    assert [verdict is None for verdict in two[0]] == [False, False, True], "the composer gets its batch's verdicts"
+    assert [verdict is None for verdict in two[0]] == [False, False, True], (
+        "the composer gets its batch's verdicts"
+    )
     kept = [turn for trace in traces for turn in trace.turns]
-    assert len(kept) == 2 and [turn.verdict is None for turn in kept] == [False, True], "the conversations are kept"
+    assert len(kept) == 2 and [turn.verdict is None for turn in kept] == [False, True], (
+        "the conversations are kept"
+    )
 
 
 def test_out_of_time_and_failures_pass_through(two: list) -> None:
     for error in (OutOfTime(), MachineError("down", "start it")):
+
         def fail(error: BaseException = error) -> None:
             raise error
 
@@ -141,7 +180,9 @@ def test_out_of_time_and_failures_pass_through(two: list) -> None:
 
 
 def test_same_verdicts_and_answers_same_proposals(two: list) -> None:
-    first, second = (play(auto.search(problem(Timed(0.7))), lambda _: took(0.9), 30) for _ in range(2))
+    first, second = (
+        play(auto.search(problem(Timed(0.7))), lambda _: took(0.9), 30) for _ in range(2)
+    )
     assert first == second
 
 

@@ -55,8 +55,11 @@ def test_a_measured_recipe_is_kept_only_where_it_won(conv):
 
 def written(text: str, tmp_path: Path) -> SearchProblem:
     file = tmp_path / "task.py"
-    file.write_text(f"import torch\nimport torch.nn.functional as F\n\n\ndef f(x):\n    return {text}\n\n\ndef get_inputs():\n"
-                    "    return [torch.randn(2, 3, 8, 8)]\n", encoding="utf-8")
+    file.write_text(
+        f"import torch\nimport torch.nn.functional as F\n\n\ndef f(x):\n    return {text}\n\n\ndef get_inputs():\n"
+        "    return [torch.randn(2, 3, 8, 8)]\n",
+        encoding="utf-8",
+    )
     task = tasks.load(f"{file}:f")
     return SearchProblem(task, trace(task), "cpp", (), Config())
 
@@ -75,13 +78,19 @@ def test_what_stands_in_for_a_library_call_is_measured_against_it(tmp_path):
 
 def test_what_is_exact_for_finite_values_alone_is_used_only_where_it_was_asked_for(tmp_path):
     file = tmp_path / "task.py"
-    file.write_text("import torch\nimport torch.nn.functional as F\n\n\ndef f(x, w):\n"
-                    "    return torch.relu(F.conv_transpose2d(x, w, stride=2))\n\n\n"
-                    "def get_inputs():\n    return [torch.randn(2, 3, 8, 8), torch.randn(3, 2, 3, 3)]\n", encoding="utf-8")
+    file.write_text(
+        "import torch\nimport torch.nn.functional as F\n\n\ndef f(x, w):\n"
+        "    return torch.relu(F.conv_transpose2d(x, w, stride=2))\n\n\n"
+        "def get_inputs():\n    return [torch.randn(2, 3, 8, 8), torch.randn(3, 2, 3, 3)]\n",
+        encoding="utf-8",
+    )
     task = tasks.load(f"{file}:f")
     given = SearchProblem(task, trace(task), "cpp", (), Config())
     asked = replace(given, config=Config(optimize={"inexact": True}))
-    names = [{r for c in play(problem, lambda c: 1.0 + 0.1 * len(c.recipes)) for r in c.recipes} for problem in (given, asked)]
+    names = [
+        {r for c in play(problem, lambda c: 1.0 + 0.1 * len(c.recipes)) for r in c.recipes}
+        for problem in (given, asked)
+    ]
     assert ["own_transposed_finite" in found for found in names] == [False, True]
 
 
@@ -94,7 +103,9 @@ def test_where_only_own_kernels_are_written_the_library_is_tried_replayed(tmp_pa
     given = written("F.max_pool2d(x, 2)", tmp_path)
     on_gpu = replace(given, task=given.task.model_copy(update={"device": "cuda"}), backend="triton")
     found = play(on_gpu, lambda c: 1.2 if c.recipes == ("cuda_graph",) else 0.6)
-    assert "own_windows" in found[0].recipes and [c for c in found if c.recipes == ("cuda_graph",) and not c.schedule]
+    assert "own_windows" in found[0].recipes and [
+        c for c in found if c.recipes == ("cuda_graph",) and not c.schedule
+    ]
     assert any({"own_windows", "cuda_graph"} <= set(c.recipes) for c in found)
 
 
@@ -116,7 +127,10 @@ def test_what_rounds_otherwise_is_left_out_where_it_is_refused(conv):
 
 
 def test_recipes_come_in_the_order_of_the_retrieved_skills(tmp_path):
-    skills = tuple(Skill(name=f"s_{r}", description="d", body="b", recipe=r) for r in ("fuse_pointwise", "fuse_rowwise"))
+    skills = tuple(
+        Skill(name=f"s_{r}", description="d", body="b", recipe=r)
+        for r in ("fuse_pointwise", "fuse_rowwise")
+    )
     planner = Planner(problem("layernorm_gelu_residual", tmp_path, skills))
     assert planner.order[:2] == ["fuse_pointwise", "fuse_rowwise"]
     assert set(planner.order) == set(planner.applicable)
@@ -131,13 +145,19 @@ def test_a_skill_whose_recipe_is_not_used_is_not_named(tmp_path):
     assert planner.candidate(*planner.structures()[0]).skills == ()
 
 
-@pytest.mark.parametrize("text", [
-    "class Model(torch.nn.Module):\n    def forward(self, x):\n        return torch.sort(x, dim=-1).values\n",
-    "def Model(x):\n    return torch.sort(x, dim=-1).values\n"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class Model(torch.nn.Module):\n    def forward(self, x):\n        return torch.sort(x, dim=-1).values\n",
+        "def Model(x):\n    return torch.sort(x, dim=-1).values\n",
+    ],
+)
 def test_where_all_is_left_to_torch_the_model_stays_as_it_is(tmp_path, text):
     """Guards around the same calls could only lose to them."""
     path = tmp_path / "sorts.py"
-    path.write_text(f"import torch\n\n\n{text}\n\ndef get_inputs():\n    return [torch.rand(4, 9)]\n")
+    path.write_text(
+        f"import torch\n\n\n{text}\n\ndef get_inputs():\n    return [torch.rand(4, 9)]\n"
+    )
     task = tasks.load(str(path))
     planner = Planner(SearchProblem(task, trace(task), "cpp", (), Config()))
     candidate = planner.candidate(*planner.structures()[0])
@@ -146,7 +166,10 @@ def test_where_all_is_left_to_torch_the_model_stays_as_it_is(tmp_path, text):
     exec(candidate.source, made)
     x = torch.rand(4, 9)
     assert torch.equal(made["ModelNew"]()(x), x.sort(-1).values)
-    assert torch.equal(made["replace"](made["ModelNew"]() if task.kind == "function" else made["Model"]())(x), x.sort(-1).values)
+    assert torch.equal(
+        made["replace"](made["ModelNew"]() if task.kind == "function" else made["Model"]())(x),
+        x.sort(-1).values,
+    )
 
 
 def test_a_broken_batch_ends_in_no_choice(conv):
@@ -166,8 +189,16 @@ def test_a_broken_batch_ends_in_no_choice(conv):
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_strategy_keeps_the_contract(name, conv):
     numbers = iter(range(1000))
-    model = Said(lambda asked: named(legal(asked)[0]) if name == "macro" else fenced(f"class ModelNew: number = {next(numbers)}\n"))
-    proposals = resolve(name, STRATEGIES, "strategy")(replace(conv, backbone=model if name in ASK_A_MODEL else None))
+    model = Said(
+        lambda asked: (
+            named(legal(asked)[0])
+            if name == "macro"
+            else fenced(f"class ModelNew: number = {next(numbers)}\n")
+        )
+    )
+    proposals = resolve(name, STRATEGIES, "strategy")(
+        replace(conv, backbone=model if name in ASK_A_MODEL else None)
+    )
     batch = next(proposals)
     assert batch and all(isinstance(c, Candidate) and "ModelNew" in c.source for c in batch)
     assert all(set(c.recipes) <= set(RECIPES) for c in batch)
@@ -183,11 +214,20 @@ def test_measured_recipes_exist():
 
 def timed(speedup: float, regime: str, eager_ms: float) -> Verdict:
     exact = Interval(value=speedup, lo=speedup, hi=speedup)
-    timing = Timing(candidate_ms=eager_ms / speedup, reference_ms=eager_ms, speedup=exact, num_pairs=9, seconds=0.1, regime=regime)
+    timing = Timing(
+        candidate_ms=eager_ms / speedup,
+        reference_ms=eager_ms,
+        speedup=exact,
+        num_pairs=9,
+        seconds=0.1,
+        regime=regime,
+    )
     return Verdict(status=Status.OK, tier="search", stage="done", timing=timing)
 
 
-def replaying(score, tmp_path: Path, regime=lambda c: "end_to_end", eager_ms: float = 0.3) -> list[Candidate]:
+def replaying(
+    score, tmp_path: Path, regime=lambda c: "end_to_end", eager_ms: float = 0.3
+) -> list[Candidate]:
     """The search's proposals for a softmax on a GPU, of which eager takes 0.1 ms there."""
     given = written("torch.softmax(torch.tanh(x), -1) * 2", tmp_path)
     given = replace(given, task=given.task.model_copy(update={"device": "cuda"}), backend="triton")
@@ -196,16 +236,27 @@ def replaying(score, tmp_path: Path, regime=lambda c: "end_to_end", eager_ms: fl
     with suppress(StopIteration):
         while True:
             seen += batch
-            batch = proposals.send([timed(score(c), regime(c), eager_ms if regime(c) == "end_to_end" else 0.1) for c in batch])
+            batch = proposals.send(
+                [
+                    timed(score(c), regime(c), eager_ms if regime(c) == "end_to_end" else 0.1)
+                    for c in batch
+                ]
+            )
     return seen
 
 
 @pytest.mark.parametrize(("eager_ms", "again"), [(0.105, False), (0.3, True)])
-def test_a_graph_is_proposed_again_with_the_best_schedule_where_the_host_is_in_the_way(eager_ms: float, again: bool, tmp_path) -> None:
+def test_a_graph_is_proposed_again_with_the_best_schedule_where_the_host_is_in_the_way(
+    eager_ms: float, again: bool, tmp_path
+) -> None:
     """Of eager's time from end to end its kernels take 0.1 ms."""
     faster = itertools.count(20)
-    seen = replaying(lambda c: 1.5 if "cuda_graph" in c.recipes else next(faster) / 10, tmp_path,
-                     lambda c: "end_to_end" if "cuda_graph" in c.recipes else "device", eager_ms)
+    seen = replaying(
+        lambda c: 1.5 if "cuda_graph" in c.recipes else next(faster) / 10,
+        tmp_path,
+        lambda c: "end_to_end" if "cuda_graph" in c.recipes else "device",
+        eager_ms,
+    )
     graphs = [c for c in seen if "cuda_graph" in c.recipes]
     assert len(graphs) == 1 + again and (graphs[-1] is seen[-1]) is again and graphs[0].schedule
     assert not again or graphs[1].schedule != graphs[0].schedule
@@ -216,7 +267,13 @@ def test_schedules_are_tried_in_the_graph_where_only_there_they_show(tmp_path):
     usual = next(c for c in replaying(lambda c: 1.0, tmp_path)).schedule
 
     def score(candidate: Candidate) -> float:
-        return 1.0 if "cuda_graph" not in candidate.recipes else 1.5 if candidate.schedule == usual else 2.0
+        return (
+            1.0
+            if "cuda_graph" not in candidate.recipes
+            else 1.5
+            if candidate.schedule == usual
+            else 2.0
+        )
 
     found = replaying(score, tmp_path)
     assert any("cuda_graph" in c.recipes and c.schedule not in ({}, usual) for c in found)
@@ -227,7 +284,13 @@ def test_what_was_timed_in_another_way_is_not_taken_for_better(tmp_path):
     first = replaying(lambda c: 1.0, tmp_path)[0].schedule
 
     def regime(candidate: Candidate) -> str:
-        return "device" if candidate.schedule == first and "cuda_graph" not in candidate.recipes else "end_to_end"
+        return (
+            "device"
+            if candidate.schedule == first and "cuda_graph" not in candidate.recipes
+            else "end_to_end"
+        )
 
     found = replaying(lambda c: 1.0 if c.schedule == first else 3.0, tmp_path, regime)
-    assert {regime(c) for c in found} == {"device", "end_to_end"} and len([c for c in found if "cuda_graph" in c.recipes]) == 1
+    assert {regime(c) for c in found} == {"device", "end_to_end"} and len(
+        [c for c in found if "cuda_graph" in c.recipes]
+    ) == 1

@@ -23,7 +23,11 @@ def climber() -> Said:
     def answer(text: str) -> str:
         number = next(numbers)
         speeds = shown(text)
-        return program(round(max(speeds) + 0.1 + number / 1000, 3) if speeds else 1 + number / 4, number % 8, number=number)
+        return program(
+            round(max(speeds) + 0.1 + number / 1000, 3) if speeds else 1 + number / 4,
+            number % 8,
+            number=number,
+        )
 
     return writing(answer)
 
@@ -34,33 +38,49 @@ def test_parents_are_the_best_and_those_unlike_them(monkeypatch: pytest.MonkeyPa
     def answer(text: str) -> str:
         number = next(kinds)
         if "Versions that exist" in text:
-            return program(0.5, number % 8, number=number)  # nothing improves: the archive stays as the openings made it
+            return program(
+                0.5, number % 8, number=number
+            )  # nothing improves: the archive stays as the openings made it
         return program((2.0, 1.9, 1.1, 1.0)[number], (0, 0, 0, 5)[number], number=number)
 
     model = writing(answer)
     fixed(monkeypatch, evolving, TOP=2, DIVERSE=1, CROSSOVER=0.0)
     settings = {"openings": 4, "offspring": 4, "evolve": {"information": "free"}}
     list(itertools.islice(play("evolve", problem(model, **settings)), 2))
-    parents = [shown(asked(conversation)) for conversations, _ in model.calls[1:2] for conversation in conversations]
+    parents = [
+        shown(asked(conversation))
+        for conversations, _ in model.calls[1:2]
+        for conversation in conversations
+    ]
     assert parents == [[2.0], [1.9], [1.0], [2.0]]  # 1.1 is faster than 1.0, and like the best
 
 
-@pytest.mark.parametrize(("population", "parents"), [("single", {2.0}), ("elite", {2.0, 1.9}), ("diverse", {2.0, 1.0})])
+@pytest.mark.parametrize(
+    ("population", "parents"), [("single", {2.0}), ("elite", {2.0, 1.9}), ("diverse", {2.0, 1.0})]
+)
 def test_populations(population: str, parents: set[float], monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = itertools.count()
 
     def answer(text: str) -> str:
         number = next(numbers)
-        return program((2.0, 1.9, 1.0)[number], (0, 0, 5)[number]) if number < 3 else program(0.5, number % 8, number=number)
+        return (
+            program((2.0, 1.9, 1.0)[number], (0, 0, 5)[number])
+            if number < 3
+            else program(0.5, number % 8, number=number)
+        )
 
     model = writing(answer)
     fixed(monkeypatch, evolving, TOP=1, DIVERSE=1, CROSSOVER=0.0)
     evolve = {"information": "free", "population": population}
     list(itertools.islice(play("evolve", problem(model, openings=3, evolve=evolve)), 2))
-    assert {shown(asked(c))[0] for conversations, _ in model.calls[1:] for c in conversations} == parents
+    assert {
+        shown(asked(c))[0] for conversations, _ in model.calls[1:] for c in conversations
+    } == parents
 
 
-def test_full_information_shows_good_programs_first_and_the_parent_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_information_shows_good_programs_first_and_the_parent_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = climber()
     fixed(monkeypatch, evolving, CROSSOVER=0.0)
     list(play("evolve", problem(model, openings=4), batches=4))
@@ -75,8 +95,14 @@ def test_crossover_has_two_parents(monkeypatch: pytest.MonkeyPatch) -> None:
     model = climber()
     fixed(monkeypatch, evolving, CROSSOVER=1.0)
     list(play("evolve", problem(model), batches=3))
-    texts = [asked(conversation) for conversations, _ in model.calls[1:] for conversation in conversations]
-    assert texts and all(len(shown(text)) == 2 and "faster than all of these" in text for text in texts)
+    texts = [
+        asked(conversation)
+        for conversations, _ in model.calls[1:]
+        for conversation in conversations
+    ]
+    assert texts and all(
+        len(shown(text)) == 2 and "faster than all of these" in text for text in texts
+    )
 
 
 def test_an_insight_is_an_idea_with_what_came_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +115,9 @@ def test_an_insight_is_an_idea_with_what_came_of_it(monkeypatch: pytest.MonkeyPa
             return fenced(program(1.0, number))
         if number == 2:
             return f"Idea: **halve the traffic**\n{fenced(program(2.0, 3))}"
-        return f"Idea: skip the bias\n{fenced(program(fault='output is off', kind=4, number=number))}"
+        return (
+            f"Idea: skip the bias\n{fenced(program(fault='output is off', kind=4, number=number))}"
+        )
 
     told: dict[str, str] = {}
     for information in ("insight", "free"):
@@ -106,18 +134,33 @@ def test_an_insight_is_an_idea_with_what_came_of_it(monkeypatch: pytest.MonkeyPa
 def test_insights_that_changed_most_come_first() -> None:
     archive = Archive()
     parent = made("parent", ok(1.0))
-    seen = [("a little", ok(1.1)), ("a lot worse", ok(0.25)), ("twice", ok(2.0)), ("breaks", wrong()), ("breaks too", wrong())]
+    seen = [
+        ("a little", ok(1.1)),
+        ("a lot worse", ok(0.25)),
+        ("twice", ok(2.0)),
+        ("breaks", wrong()),
+        ("breaks too", wrong()),
+    ]
     for idea, verdict in seen:
         child = made(idea, verdict)
         child.idea, child.parents = idea, (parent,)
         archive.add(child)
     ideas = [line.partition(":")[0] for line in insights(archive, 9)]
     assert ideas == ["a lot worse", "twice", "a little", "breaks too", "breaks"]
-    assert insights(archive, 2) == ["a lot worse: from 1.000× to 0.25×", "twice: from 1.000× to 2.00×"]
+    assert insights(archive, 2) == [
+        "a lot worse: from 1.000× to 0.25×",
+        "twice: from 1.000× to 2.00×",
+    ]
 
 
 def test_what_is_wrong_is_repaired_first() -> None:
-    model = writing(lambda text: program(1.5) if "off by one" in text else program(fault="off by one", number=len(model.calls)))
+    model = writing(
+        lambda text: (
+            program(1.5)
+            if "off by one" in text
+            else program(fault="off by one", number=len(model.calls))
+        )
+    )
     batches = list(play("evolve", problem(model), batches=2))
     assert "Version 1 is not right: find the cause and repair it." in asked(model.calls[1][0][0])
     assert "speed = 1.5" in batches[1][0].source
@@ -135,19 +178,28 @@ def test_half_of_the_openings_are_given_skills_and_conversations_are_kept() -> N
 
     kept: list[Trace] = []
     given = problem(Said(answer), skills, kept, openings=2)
-    config = given.config.model_copy(update={"rollout": given.config.rollout.model_copy(update={"schemes": 1})})
+    config = given.config.model_copy(
+        update={"rollout": given.config.rollout.model_copy(update={"schemes": 1})}
+    )
     batches = list(play("evolve", replace(given, config=config), batches=2))
     assert [candidate.skills for candidate in batches[0]] == [("b",), ()]
     assert kept[0].role == "selection" and kept[0].turns[0].chosen == ("b",)
     policies = [trace.turns[0] for trace in kept[1:]]
-    assert [turn.verdict is not None and turn.candidate in batches[0] for turn in policies[:2]] == [True, True]
+    assert [turn.verdict is not None and turn.candidate in batches[0] for turn in policies[:2]] == [
+        True,
+        True,
+    ]
     assert [turn.malformed for turn in policies[2:4]] == ["no fenced block of code", None]
     assert all(turn.messages and turn.completion for turn in policies)
 
 
 def test_speed_only_climbs_where_children_are_faster() -> None:
     batches = list(play("evolve", problem(climber()), batches=12))
-    speeds = [max(float(c.source.split("speed = ")[1].split("\n")[0]) for c in batch) for batch in batches]
+    speeds = [
+        max(float(c.source.split("speed = ")[1].split("\n")[0]) for c in batch) for batch in batches
+    ]
     assert speeds[-1] > 2 and speeds == sorted(speeds)
     again = list(play("evolve", problem(climber()), batches=12))
-    assert [[c.id for c in batch] for batch in batches] == [[c.id for c in batch] for batch in again]
+    assert [[c.id for c in batch] for batch in batches] == [
+        [c.id for c in batch] for batch in again
+    ]

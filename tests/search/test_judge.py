@@ -28,7 +28,11 @@ def advice(change: object) -> str:
 
 def team(reviewer: Callable[[str], str], writer: Callable[[str], str]) -> Said:
     def answer(conversation: Conversation) -> str:
-        return reviewer(asked(conversation)) if conversation.tools else fenced(writer(asked(conversation)))
+        return (
+            reviewer(asked(conversation))
+            if conversation.tools
+            else fenced(writer(asked(conversation)))
+        )
 
     return Said(answer)
 
@@ -41,17 +45,26 @@ def written(model: Said) -> list[str]:
     return [asked(c) for conversations, _ in model.calls for c in conversations if not c.tools]
 
 
-def test_the_writer_is_asked_for_exactly_the_change_that_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_writer_is_asked_for_exactly_the_change_that_was_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def faster(text: str) -> str:
         if "exactly this change" not in text:
             return program(1.0)
         assert "and no other" in text and "\n\nUse speed " in text
         return program(float(text.partition("Use speed ")[2].partition("\n")[0]))
 
-    model = team(lambda text: advice(f"Use speed {float(text.partition('speed = ')[2].partition(chr(10))[0]) + 1}"), faster)
+    model = team(
+        lambda text: advice(
+            f"Use speed {float(text.partition('speed = ')[2].partition(chr(10))[0]) + 1}"
+        ),
+        faster,
+    )
     fixed(monkeypatch, judging, BRANCHES=1)
     batches = list(play("judge", problem(model), batches=4))
-    assert [[c.source for c in batch] for batch in batches] == [[program(speed)] for speed in (1.0, 2.0, 3.0, 4.0)]
+    assert [[c.source for c in batch] for batch in batches] == [
+        [program(speed)] for speed in (1.0, 2.0, 3.0, 4.0)
+    ]
     assert [shown(text) for text in written(model)[:4]] == [[], [1.0], [2.0], [3.0]]
     system = reviewed(model)[0].messages[0]["content"]
     assert "exactly one change" in system and "takes most of its time" in system
@@ -83,7 +96,9 @@ def test_a_change_without_gain_is_undone_and_reported(monkeypatch: pytest.Monkey
     def write(text: str) -> str:
         return program(1.0, number=next(numbers)) if "exactly this change" in text else program(2.0)
 
-    model = team(lambda text: advice("use float4" if "were tried" not in text else "split rows"), write)
+    model = team(
+        lambda text: advice("use float4" if "were tried" not in text else "split rows"), write
+    )
     fixed(monkeypatch, judging, BRANCHES=1)
     list(play("judge", problem(model), batches=3))
     assert [shown(text) for text in written(model)[:3]] == [[], [2.0], [2.0]]
@@ -92,11 +107,16 @@ def test_a_change_without_gain_is_undone_and_reported(monkeypatch: pytest.Monkey
     assert "\n\nsplit rows\n" in written(model)[2]
 
 
-def test_several_changes_count_as_none_and_the_findings_are_shown_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_changes_count_as_none_and_the_findings_are_shown_instead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     kept: list[Trace] = []
     numbers = iter(range(100))
     for change in (["tile", "unroll"], "1. tile it\n2. unroll it", "", "- tile\n- unroll"):
-        model = team(lambda text: advice(change), lambda text: program(1.0 + next(numbers), number=1))  # noqa: B023 - called at once
+        model = team(
+            lambda text: advice(change),  # noqa: B023
+            lambda text: program(1.0 + next(numbers), number=1),
+        )
         fixed(monkeypatch, judging, BRANCHES=1)
         list(play("judge", problem(model, kept=kept), batches=2))
         assert "Make version 1 faster." in written(model)[1]
@@ -106,7 +126,10 @@ def test_several_changes_count_as_none_and_the_findings_are_shown_instead(monkey
 
 def test_branches_run_side_by_side_and_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = iter(range(1, 100))
-    model = team(lambda text: advice("tile"), lambda text: program(float(number := next(numbers)), number=number))
+    model = team(
+        lambda text: advice("tile"),
+        lambda text: program(float(number := next(numbers)), number=number),
+    )
     fixed(monkeypatch, judging, BRANCHES=2, ROUNDS=2)
     batches = list(play("judge", problem(model), batches=4))
     assert [len(batch) for batch in batches] == [2] * 4
@@ -133,7 +156,10 @@ def test_a_script_answers_both_roles(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """The shipped fake, its answers chosen by what each prompt says."""
     lines = [
         {"match": "exactly this change.*unroll by four", "answer": fenced(program(3.0, 2))},
-        {"match": "Call `advise`.*Wrong result|Wrong result.*Call `advise`", "answer": advice("start at zero")},
+        {
+            "match": "Call `advise`.*Wrong result|Wrong result.*Call `advise`",
+            "answer": advice("start at zero"),
+        },
         {"match": "exactly this change.*start at zero", "answer": fenced(program(2.0, 1))},
         {"match": "Call `advise`", "answer": advice("unroll by four")},
         {"match": "The task:", "answer": fenced(program(fault="off by one"))},
@@ -143,15 +169,24 @@ def test_a_script_answers_both_roles(tmp_path: Path, monkeypatch: pytest.MonkeyP
     fixed(monkeypatch, judging, BRANCHES=1)
     given = problem(open_backbone(f"scripted:{script}", QUICK))  # type: ignore[arg-type]  # the real one
     batches = list(play("judge", given, believed))
-    assert [c.source for batch in batches for c in batch] == [program(fault="off by one"), program(2.0, 1), program(3.0, 2)]
+    assert [c.source for batch in batches for c in batch] == [
+        program(fault="off by one"),
+        program(2.0, 1),
+        program(3.0, 2),
+    ]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_a_real_error_is_reviewed_and_a_repeat_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_real_error_is_reviewed_and_a_repeat_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The real judge: its finding reaches the reviewer, the repaired file is right, and its repeat is another measurement."""
     lines = [
-        {"match": "worst at \\[6\\d, \\d+\\]: \\S+ instead of.*Call `advise`", "answer": advice("do the tail")},
+        {
+            "match": "worst at \\[6\\d, \\d+\\]: \\S+ instead of.*Call `advise`",
+            "answer": advice("do the tail"),
+        },
         {"match": "Call `advise`", "answer": advice("unroll it")},
         {"match": "exactly this change.*do the tail", "answer": fenced(source("good/cpp_affine"))},
         {"match": "The task:", "answer": fenced(source("bad/cpp_tail_left_out"))},
@@ -168,6 +203,8 @@ def test_a_real_error_is_reviewed_and_a_repeat_is_measured(tmp_path: Path, monke
 
     with JudgeSession(affine(), QUICK) as court:
         list(play("judge", given, judge, batches=2))
-        again = court.judge(repeat(Candidate(source=source("good/cpp_affine"), backend="cpp"), 2), "search")
+        again = court.judge(
+            repeat(Candidate(source=source("good/cpp_affine"), backend="cpp"), 2), "search"
+        )
     assert [v.status for v in verdicts[:2] if v is not None] == [Status.MISMATCH, Status.OK]
     assert again is not None and again.timing is not None and not again.cached

@@ -11,7 +11,9 @@ from dvk.search.play import play
 
 
 def problem(name: str) -> Any:
-    return SimpleNamespace(task=Task(id=name, name=name, source="", entry="Model", kind="module"), skills=())
+    return SimpleNamespace(
+        task=Task(id=name, name=name, source="", entry="Model", kind="module"), skills=()
+    )
 
 
 def candidate(text: str) -> Candidate:
@@ -46,7 +48,9 @@ class Judge:
         name, one = self.waiting.pop()
         value = int(one.source.split()[1])
         interval = Interval(value=1, lo=1, hi=1)
-        timing = Timing(candidate_ms=value, reference_ms=1, speedup=interval, num_pairs=9, seconds=0)
+        timing = Timing(
+            candidate_ms=value, reference_ms=1, speedup=interval, num_pairs=9, seconds=0
+        )
         return [(name, Verdict(status=Status.OK, tier="search", stage="done", timing=timing))]
 
 
@@ -54,7 +58,9 @@ def test_every_task_is_played_to_its_end_and_nothing_is_judged_twice() -> None:
     judge = Judge()
     episodes = list(play([problem(name) for name in "abc"], climb, judge, limit=100))
     assert sorted(judge.calls) == sorted(f"{name} {i}" for name in "abc" for i in range(1, 7))
-    assert judge.calls.index("a 3") > judge.calls.index("a 2"), "a task's next batch waits for the verdicts of its last"
+    assert judge.calls.index("a 3") > judge.calls.index("a 2"), (
+        "a task's next batch waits for the verdicts of its last"
+    )
     assert judge.most_tasks == 2, "one task a worker"
     assert sorted(e.task.name for e in episodes) == ["a", "b", "c"]
     for episode in episodes:

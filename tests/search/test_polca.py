@@ -21,7 +21,11 @@ from tests.search.writing import asked, fixed, play, problem, program, shown, wr
 
 
 def test_only_what_could_lead_is_measured_again() -> None:
-    sure, close, far = made("a", timed(2.0, 1.9, 2.1)), made("b", timed(1.95, 1.8, 2.1)), made("c", timed(1.5, 1.4, 1.6))
+    sure, close, far = (
+        made("a", timed(2.0, 1.9, 2.1)),
+        made("b", timed(1.95, 1.8, 2.1)),
+        made("c", timed(1.5, 1.4, 1.6)),
+    )
     right = [sure, close, far]
     assert [uncertain(one, right) for one in right] == [True, True, False]
     assert not uncertain(sure, [sure, far]) and not uncertain(sure, [sure])
@@ -34,14 +38,22 @@ def test_a_repeat_is_the_same_program_and_another_candidate() -> None:
     first = Candidate(source=program(2.0), backend="cpp", title="it")
     second, third = repeat(first, 2), repeat(repeat(first, 2), 3)
     assert len({first.id, second.id, third.id}) == 3 and second.title == "it (measurement 2)"
-    assert second.source == program(2.0) + "\n# measurement 2\n" and third.source == program(2.0) + "\n# measurement 3\n"
-    assert original(first.source) == original(second.source) == original(third.source) == program(2.0)
+    assert (
+        second.source == program(2.0) + "\n# measurement 2\n"
+        and third.source == program(2.0) + "\n# measurement 3\n"
+    )
+    assert (
+        original(first.source) == original(second.source) == original(third.source) == program(2.0)
+    )
 
 
 def noisy(candidate: Candidate) -> Verdict:
     """`number 0` was lucky the first time, the others give their true speed."""
-    value = 1.4 if "number = 0\n" in candidate.source and "# measurement" in candidate.source else float(
-        re.search(r"speed = ([\d.]+)", candidate.source)[1])  # type: ignore[index]  # each says its speed
+    value = (
+        1.4
+        if "number = 0\n" in candidate.source and "# measurement" in candidate.source
+        else float(re.search(r"speed = ([\d.]+)", candidate.source)[1])
+    )  # type: ignore[index]  # each says its speed
     return timed(value, value * 0.9, value * 1.1)
 
 
@@ -50,7 +62,11 @@ def test_luck_is_measured_away_and_the_higher_mean_goes_on(monkeypatch: pytest.M
 
     def answer(text: str) -> str:
         number = next(numbers)
-        return program((2.0, 1.9)[number], number, number=number) if number < 2 else program(0.5, number % 8, number=number)
+        return (
+            program((2.0, 1.9)[number], number, number=number)
+            if number < 2
+            else program(0.5, number % 8, number=number)
+        )
 
     model = writing(answer)
     fixed(monkeypatch, polca, POPPED=1, MEASUREMENTS=3)
@@ -58,9 +74,21 @@ def test_luck_is_measured_away_and_the_higher_mean_goes_on(monkeypatch: pytest.M
     assert "# measurement 2" in batches[1][0].source and "number = 0\n" in batches[1][0].source
     assert "# measurement 2" in batches[2][0].source and "number = 1\n" in batches[2][0].source
     repeats = [c.source for batch in batches for c in batch if "# measurement" in c.source]
-    assert len(repeats) == len(set(repeats)) == 3  # number 1 is measured three times, and that is the most
-    improved = [shown(asked(c)) for conversations, _ in model.calls for c in conversations if "Make version" in asked(c)]
-    assert improved[:4] == [[2.0], [1.9], [1.9], [1.9]]  # after the second measurement its mean is √(2 · 1.4) = 1.67
+    assert (
+        len(repeats) == len(set(repeats)) == 3
+    )  # number 1 is measured three times, and that is the most
+    improved = [
+        shown(asked(c))
+        for conversations, _ in model.calls
+        for c in conversations
+        if "Make version" in asked(c)
+    ]
+    assert improved[:4] == [
+        [2.0],
+        [1.9],
+        [1.9],
+        [1.9],
+    ]  # after the second measurement its mean is √(2 · 1.4) = 1.67
 
 
 def test_near_duplicates_of_what_is_right_are_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,14 +128,24 @@ def test_the_summary_runs_along(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Said(answer)
     fixed(monkeypatch, polca, POPPED=2)
     list(play("polca", problem(model), batches=3))
-    told = [asked(c) for conversations, _ in model.calls for c in conversations if "Make version" in asked(c)]
-    assert "learnt about this task so far:\n\nsaw 0 and 1\n" in told[0] and "\n\nsaw 0 and 1; saw 2 and 3\n" in told[2]
+    told = [
+        asked(c)
+        for conversations, _ in model.calls
+        for c in conversations
+        if "Make version" in asked(c)
+    ]
+    assert (
+        "learnt about this task so far:\n\nsaw 0 and 1\n" in told[0]
+        and "\n\nsaw 0 and 1; saw 2 and 3\n" in told[2]
+    )
 
 
 def test_same_verdicts_same_search() -> None:
     def run() -> list[list[str]]:
         numbers = itertools.count()
-        model = writing(lambda text: program(1 + (number := next(numbers)) % 3 / 50, number % 8, number=number))
+        model = writing(
+            lambda text: program(1 + (number := next(numbers)) % 3 / 50, number % 8, number=number)
+        )
         return [[c.id for c in batch] for batch in play("polca", problem(model), noisy, batches=8)]
 
     first = run()
@@ -116,13 +154,19 @@ def test_same_verdicts_same_search() -> None:
 
 def test_a_model_without_words_is_given_notes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The compact dialect: versions are turns of a conversation, the summary agent's notes are the memory."""
-    whole = nanolang.write(captured(), Plan(tuple(applicable(captured().graph, "cpu", "cpp"))), "cpp")
+    whole = nanolang.write(
+        captured(), Plan(tuple(applicable(captured().graph, "cpu", "cpp"))), "cpp"
+    )
     faster = whole.replace("2.0f", "3.0f")
     texts = iter([whole, faster, *(whole.replace("1.0f", f"{n}.0f") for n in range(4, 40))])
 
     def answer(conversation: Conversation) -> str:
         last = asked(conversation)
-        return "skill one_sweep\nwhen rows are short\ndo one sweep" if "\nlearn " in last else next(texts)
+        return (
+            "skill one_sweep\nwhen rows are short\ndo one sweep"
+            if "\nlearn " in last
+            else next(texts)
+        )
 
     model = Said(answer, dialect="compact")
     fixed(monkeypatch, polca, POPPED=1)
@@ -130,7 +174,9 @@ def test_a_model_without_words_is_given_notes(monkeypatch: pytest.MonkeyPatch) -
     speeds = itertools.count(10)
     batches = list(play("polca", given, lambda _: ok(next(speeds) / 10), batches=3))
     assert len(batches) == 3
-    revisions = [c for conversations, _ in model.calls for c in conversations if len(c.messages) == 3]
+    revisions = [
+        c for conversations, _ in model.calls for c in conversations if len(c.messages) == 3
+    ]
     opening, attempt, feedback = (m["content"] for m in revisions[0].messages)
     assert "skill one_sweep\nwhen rows are short\ndo one sweep\nwrite" in opening
     assert (attempt, feedback) == (faster.strip(), "ok 1.10\nagain")

@@ -21,7 +21,9 @@ def problem(backbone: Said | None, **rollout: object) -> SearchProblem:
     return SearchProblem(TASK, CAPTURED, "cpp", (make_skill("a"),), config, backbone)  # type: ignore[arg-type]  # a test's own backbone
 
 
-def play(name: str, given: SearchProblem, judge: Callable[[Candidate], Verdict | None], batches: int = 50) -> list[list[Candidate]]:
+def play(
+    name: str, given: SearchProblem, judge: Callable[[Candidate], Verdict | None], batches: int = 50
+) -> list[list[Candidate]]:
     """Run a strategy to its end, at most some batches."""
     proposals = resolve(name, STRATEGIES, "strategy")(given)
     seen: list[list[Candidate]] = []
@@ -43,10 +45,17 @@ def test_without_a_model_the_user_gets_an_error(name: str) -> None:
 
 def test_refinement_answers_with_what_was_found() -> None:
     backbone = counting()
-    batches = play("refine", problem(backbone), lambda c: wrong(error=f"off in {c.title}"), batches=2)
-    assert [len(batch) for batch in batches] == [2, 4]  # the null scheme at once, the chosen skills together with its second turn
+    batches = play(
+        "refine", problem(backbone), lambda c: wrong(error=f"off in {c.title}"), batches=2
+    )
+    assert [len(batch) for batch in batches] == [
+        2,
+        4,
+    ]  # the null scheme at once, the chosen skills together with its second turn
     assert [c.skills for c in batches[1]] == [(), (), ("a",), ("a",)]
-    shown = [c.messages[-1]["content"] for conversations, _ in backbone.calls for c in conversations]
+    shown = [
+        c.messages[-1]["content"] for conversations, _ in backbone.calls for c in conversations
+    ]
     assert sum("off in no skills, rollout 0, turn 1" in text for text in shown) == 1
 
 
@@ -60,7 +69,11 @@ def test_best_of_n_gives_no_feedback() -> None:
 
 @pytest.mark.parametrize("name", sorted(ASK_A_MODEL))
 def test_it_ends_when_nothing_new_comes(name: str) -> None:
-    for answer in (fenced("class ModelNew: ...\n"), "no code", Completion(text="", finish="error", error="down")):
+    for answer in (
+        fenced("class ModelNew: ...\n"),
+        "no code",
+        Completion(text="", finish="error", error="down"),
+    ):
         batches = play(name, problem(Said(lambda _: answer), schemes=0), lambda _: ok(1.0))  # noqa: B023 - called at once
         assert len({c.id for batch in batches for c in batch}) <= 1 and len(batches) < 6
 
@@ -71,7 +84,9 @@ def test_it_ends_with_the_time(name: str) -> None:
 
 
 def test_same_answers_same_proposals() -> None:
-    first, second = (play("refine", problem(counting()), lambda _: ok(1.0), batches=5) for _ in range(2))
+    first, second = (
+        play("refine", problem(counting()), lambda _: ok(1.0), batches=5) for _ in range(2)
+    )
     assert [[c.id for c in batch] for batch in first] == [[c.id for c in batch] for batch in second]
 
 
@@ -82,5 +97,9 @@ def test_scripted_answers(tmp_path: Path) -> None:
     script = tmp_path / "script.jsonl"
     script.write_text('{"match": "", "answer": "```python\\nclass ModelNew: ...\\n```"}\n')
     config = configured(schemes=0)
-    given = SearchProblem(TASK, CAPTURED, "cpp", (), config, open_backbone(f"scripted:{script}", config))
-    assert [c.source for batch in play("refine", given, lambda _: ok(1.0)) for c in batch][:1] == ["class ModelNew: ...\n"]
+    given = SearchProblem(
+        TASK, CAPTURED, "cpp", (), config, open_backbone(f"scripted:{script}", config)
+    )
+    assert [c.source for batch in play("refine", given, lambda _: ok(1.0)) for c in batch][:1] == [
+        "class ModelNew: ...\n"
+    ]

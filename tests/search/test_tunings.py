@@ -76,7 +76,9 @@ def test_times_taken_in_two_ways_say_nothing_of_a_schedule(module: SearchProblem
         found = verdict(score(candidate))
         assert found.timing is not None
         regime = "end_to_end" if LIKED in candidate.schedule.values() else "device"
-        return found.model_copy(update={"timing": found.timing.model_copy(update={"regime": regime})})
+        return found.model_copy(
+            update={"timing": found.timing.model_copy(update={"regime": regime})}
+        )
 
     found = observed(module, [(c, judged(c)) for c in play(module, score)])
     assert found and all(one.schedule != LIKED for one in found)
@@ -87,7 +89,9 @@ def test_a_class_that_is_known_well_takes_few_trials(module: SearchProblem, tmp_
     tried = [(c, verdict(score(c))) for c in play(module, score)]
     for task in "abc":
         file.learn(task, observed(module, tried))
-    assert len(tried) > FEW == len(play(replace(module, tunings=file.known(kernels(module))), score))
+    assert (
+        len(tried) > FEW == len(play(replace(module, tunings=file.known(kernels(module))), score))
+    )
 
 
 def test_what_lost_is_not_tried_again_but_the_default_is(module: SearchProblem) -> None:
@@ -95,7 +99,9 @@ def test_what_lost_is_not_tried_again_but_the_default_is(module: SearchProblem) 
     assert module.captured is not None
     kernel = fuse(module.task, module.captured, planner.structures()[0][0].recipes).ordered[0]
     default, *others = planner.options(kernel)
-    known = {class_of(kernel): tuple(TunedSchedule(dict(one), 0.5, 1) for one in (default, *others[:2]))}
+    known = {
+        class_of(kernel): tuple(TunedSchedule(dict(one), 0.5, 1) for one in (default, *others[:2]))
+    }
     assert loaded(dumped(known)) == known
     assert Planner(replace(module, tunings=known)).options(kernel) == [default, *others[2:]]
 
@@ -107,9 +113,20 @@ def test_a_settled_class_is_still_measured_against_its_default(module: SearchPro
     default, *others = planner.options(kernel)
     # Three that were lucky in three tasks; here nothing comes near the default.
     lucky = tuple(TunedSchedule(dict(one), 1.02, 3) for one in others[:3])
-    given = replace(module, tunings={class_of(kernel): (*lucky, *(TunedSchedule(dict(one), 1.0, 3) for one in (default, *others[3:])))})
+    given = replace(
+        module,
+        tunings={
+            class_of(kernel): (
+                *lucky,
+                *(TunedSchedule(dict(one), 1.0, 3) for one in (default, *others[3:])),
+            )
+        },
+    )
     assert default in Planner(given).options(kernel)
-    tried = play(given, lambda c: 2.0 if all(schedule == default for schedule in c.schedule.values()) else 1.0)
+    tried = play(
+        given,
+        lambda c: 2.0 if all(schedule == default for schedule in c.schedule.values()) else 1.0,
+    )
     found = [one.schedule for one in observed(given, [(c, verdict(score(c))) for c in tried])]
     assert len(tried) == FEW and all(dict(one) in found for one in (default, *others[:2]))
 
@@ -122,10 +139,14 @@ def roughly(speedup: float, width: float) -> Verdict:
     return made.model_copy(update={"timing": made.timing.model_copy(update={"speedup": interval})})
 
 
-def test_rough_times_say_nothing_of_a_schedule_and_others_tell_how_exact_they_are(module: SearchProblem) -> None:
+def test_rough_times_say_nothing_of_a_schedule_and_others_tell_how_exact_they_are(
+    module: SearchProblem,
+) -> None:
     tried = play(module, score)
     assert observed(module, [(c, roughly(score(c), 0.5)) for c in tried]) == []
-    rough_default = [(c, roughly(score(c), 0.01 if LIKED in c.schedule.values() else 0.5)) for c in tried]
+    rough_default = [
+        (c, roughly(score(c), 0.01 if LIKED in c.schedule.values() else 0.5)) for c in tried
+    ]
     assert observed(module, rough_default) == [], "a gain is no more exact than what it is over"
     fine = observed(module, [(c, roughly(score(c), 0.01)) for c in tried])
     assert fine and all(0.005 < one.width < 0.02 for one in fine)
@@ -136,16 +157,25 @@ def test_a_schedule_is_left_out_only_where_it_surely_lost(module: SearchProblem)
     assert module.captured is not None
     kernel = fuse(module.task, module.captured, planner.structures()[0][0].recipes).ordered[0]
     default, surely, perhaps, *others = planner.options(kernel)
-    known = {class_of(kernel): (TunedSchedule(dict(surely), 0.95, 1, 0.01), TunedSchedule(dict(perhaps), 0.95, 1, 0.05))}
+    known = {
+        class_of(kernel): (
+            TunedSchedule(dict(surely), 0.95, 1, 0.01),
+            TunedSchedule(dict(perhaps), 0.95, 1, 0.05),
+        )
+    }
     assert Planner(replace(module, tunings=known)).options(kernel) == [default, perhaps, *others]
 
 
 def test_rows_of_before_intervals_were_kept_are_taken_at_their_word(tmp_path: Path) -> None:
     path = tmp_path / "tunings.db"
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("CREATE TABLE tunings (protocol INTEGER, machine TEXT, backend TEXT, kernel TEXT, schedule TEXT, task TEXT, "
-                           "gain REAL, PRIMARY KEY (protocol, machine, backend, kernel, schedule, task)) WITHOUT ROWID")
-        connection.execute("INSERT INTO tunings VALUES (?, 'here', 'cpp', 'k', '{}', 'old', 2.0)", (PROTOCOL,))
+        connection.execute(
+            "CREATE TABLE tunings (protocol INTEGER, machine TEXT, backend TEXT, kernel TEXT, schedule TEXT, task TEXT, "
+            "gain REAL, PRIMARY KEY (protocol, machine, backend, kernel, schedule, task)) WITHOUT ROWID"
+        )
+        connection.execute(
+            "INSERT INTO tunings VALUES (?, 'here', 'cpp', 'k', '{}', 'old', 2.0)", (PROTOCOL,)
+        )
     file = Tunings("here", "cpp", path)
     assert file.known(["k"]) == {"k": (TunedSchedule({}, 2.0, 1, 0.0),)}
     file.learn("new", [ObservedGain("k", {}, 2.0, 0.04)])
@@ -153,16 +183,25 @@ def test_rows_of_before_intervals_were_kept_are_taken_at_their_word(tmp_path: Pa
     assert (both.gain, both.num_tasks, both.width) == (pytest.approx(2.0), 2, pytest.approx(0.02))
 
 
-def test_a_task_that_is_searched_again_counts_once_and_other_machines_not_at_all(tmp_path: Path) -> None:
+def test_a_task_that_is_searched_again_counts_once_and_other_machines_not_at_all(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "tunings.db"
     here = Tunings("here", "cpp", path)
     for gain in (2.0, 1.5):
         here.learn("a", [ObservedGain("k", {"chunk": 1}, gain)])
     here.learn("b", [ObservedGain("k", {"chunk": 1}, 6.0), ObservedGain("k", {"chunk": 2}, 0.5)])
     found = here.known(["k", "other"])["k"]
-    assert [(one.schedule, one.num_tasks) for one in found] == [({"chunk": 1}, 2), ({"chunk": 2}, 1)]
+    assert [(one.schedule, one.num_tasks) for one in found] == [
+        ({"chunk": 1}, 2),
+        ({"chunk": 2}, 1),
+    ]
     assert found[0].gain == pytest.approx(3.0)
-    assert Tunings("there", "cpp", path).known(["k"]) == Tunings("here", "triton", path).known(["k"]) == {}
+    assert (
+        Tunings("there", "cpp", path).known(["k"])
+        == Tunings("here", "triton", path).known(["k"])
+        == {}
+    )
 
 
 def test_a_file_that_cannot_be_used_is_no_error(tmp_path: Path) -> None:
@@ -183,4 +222,7 @@ def test_kernels_of_repeated_blocks_are_tried_as_one(tmp_path: Path) -> None:
     assert len(tried[0].schedule) == 3
     assert all(len({str(schedule) for schedule in c.schedule.values()}) == 1 for c in plain)
     assert set(map(str, plain[-1].schedule.values())) != set(map(str, plain[0].schedule.values()))
-    assert {one.schedule.get("chunk") for one in observed(given, [(c, verdict(score(c))) for c in tried])} >= {LIKED["chunk"]}
+    assert {
+        one.schedule.get("chunk")
+        for one in observed(given, [(c, verdict(score(c))) for c in tried])
+    } >= {LIKED["chunk"]}

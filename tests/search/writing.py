@@ -20,10 +20,16 @@ from tests.agents.conftest import QUICK, Said, fenced, ok, wrong
 
 TASK = Task(id="t", name="t", source="class Model: ...", entry="Model", kind="module")
 CAPTURED = CapturedGraph(graph=Graph(nodes=(), outputs=None), arguments=(), config_hash="")
-BODIES = ("for i in range(n): y[i] = x[i]", "while n: n -= 1", "y = torch.relu(x).sum(dim=1, keepdim=True)",
-          "with torch.no_grad(): return F.linear(x, w) if b is None else x @ w + b", "return {k: v ** 2 for k, v in table.items()}",
-          "assert x.is_contiguous() and y.stride(0) == 1; z = [a for a in x]", "try: lib.go(x.data_ptr(), n)\n  except OSError: raise",
-          "yield from (lambda q: q << 3 | 1)(x[::2, None])")  # fmt: skip
+BODIES = (
+    "for i in range(n): y[i] = x[i]",
+    "while n: n -= 1",
+    "y = torch.relu(x).sum(dim=1, keepdim=True)",
+    "with torch.no_grad(): return F.linear(x, w) if b is None else x @ w + b",
+    "return {k: v ** 2 for k, v in table.items()}",
+    "assert x.is_contiguous() and y.stride(0) == 1; z = [a for a in x]",
+    "try: lib.go(x.data_ptr(), n)\n  except OSError: raise",
+    "yield from (lambda q: q << 3 | 1)(x[::2, None])",
+)
 """Each unlike the others."""
 
 
@@ -49,14 +55,26 @@ def fixed(monkeypatch: pytest.MonkeyPatch, module: ModuleType, **constants: obje
         monkeypatch.setattr(module, name, value)
 
 
-def problem(backbone: Said, skills: tuple[Skill, ...] = (), kept: list[Trace] | None = None, **search: object) -> SearchProblem:
-    config = QUICK.model_copy(update={"search": type(QUICK.search).model_validate({"openings": 2, "offspring": 2, **search})})
+def problem(
+    backbone: Said,
+    skills: tuple[Skill, ...] = (),
+    kept: list[Trace] | None = None,
+    **search: object,
+) -> SearchProblem:
+    config = QUICK.model_copy(
+        update={
+            "search": type(QUICK.search).model_validate({"openings": 2, "offspring": 2, **search})
+        }
+    )
     keep = kept.append if kept is not None else lambda trace: None
     return SearchProblem(TASK, CAPTURED, "cpp", skills, config, backbone, keep)  # type: ignore[arg-type]  # a test's own backbone
 
 
 def play(
-    name: str, given: SearchProblem, judge: Callable[[Candidate], Verdict | None] = believed, batches: int = 30
+    name: str,
+    given: SearchProblem,
+    judge: Callable[[Candidate], Verdict | None] = believed,
+    batches: int = 30,
 ) -> Iterator[list[Candidate]]:
     """The batches of a strategy, to its end or to so many."""
     proposals = resolve(name, STRATEGIES, "strategy")(given)
@@ -79,7 +97,9 @@ def asked(conversation: Conversation) -> str:
 def shown(text: str) -> list[float]:
     """Speeds of the programs in a prompt, in order; 0 for wrong ones."""
     versions = text.partition("Versions that exist")[2]
-    return [float(s or 0) for s in re.findall(r"^  (?:speed = ([\d.]+)|fault = .*)$", versions, re.M)]
+    return [
+        float(s or 0) for s in re.findall(r"^  (?:speed = ([\d.]+)|fault = .*)$", versions, re.M)
+    ]
 
 
 def headed(text: str) -> list[float]:

@@ -24,6 +24,8 @@ def make() -> Callable[..., Skill]:
 
     def build(name: str, body: str = "words", **fields: object) -> Skill:
         text = f"## Motivation\n{body}\n\n## Key Idea\nidea\n\n## Example\nexample"
-        return Skill.model_validate({"name": name, "description": "a skill", "body": text, **fields})
+        return Skill.model_validate(
+            {"name": name, "description": "a skill", "body": text, **fields}
+        )
 
     return build

@@ -13,7 +13,10 @@ QUESTIONS = {
     "how do I make softmax faster for long rows": {"softmax_looped_three_pass", "softmax_online"},
     "GEMM with bias and gelu": {"matmul_tile_with_epilogue", "epilogue_after_library_matmul"},
     "memory bound elementwise chain": {"fused_elementwise_chain"},
-    "KV cache attention decode, single token": {"attention_by_library_call", "flash_attention_tile"},
+    "KV cache attention decode, single token": {
+        "attention_by_library_call",
+        "flash_attention_tile",
+    },
     "top-k along the last dimension": {"argmax_value_index_pair"},
     "LN for small hidden size": {"layer_norm_one_read"},
     "int8 quantised linear": {"quantize_dequantize_fusion"},
@@ -34,7 +37,13 @@ OTHERS = {
     "which precision on tensor cores": {"precision_classes_tf32_bf16_fp32"},
 }
 """Written after the ranking, as a check of it."""
-NOTHING = ("best pizza in Naples", "ring allreduce with nccl", "winograd", "how to deploy with kubernetes", "xyzzy")
+NOTHING = (
+    "best pizza in Naples",
+    "ring allreduce with nccl",
+    "winograd",
+    "how to deploy with kubernetes",
+    "xyzzy",
+)
 
 
 @pytest.fixture(scope="module")
@@ -60,14 +69,32 @@ def test_what_no_skill_is_about_has_no_answer(seeds: Library, question: str) -> 
 
 def test_names_of_one_thing_are_one_concept() -> None:
     assert concepts("GEMM") == concepts("matmul") == concepts("how do I do a matrix multiply")
-    assert concepts("LayerNorm") == concepts("LN") == concepts("layer_norm") == concepts("layer-norm")
-    assert len(concepts("top-k, topk and top_k")) == 1 and concepts("the best pizza") == [("pizza",)]
-    assert concepts("tl.dot") == [("tldot", "tl dot", "dot")] and concepts("how to") == [("how",), ("to",)]
+    assert (
+        concepts("LayerNorm") == concepts("LN") == concepts("layer_norm") == concepts("layer-norm")
+    )
+    assert len(concepts("top-k, topk and top_k")) == 1 and concepts("the best pizza") == [
+        ("pizza",)
+    ]
+    assert concepts("tl.dot") == [("tldot", "tl dot", "dot")] and concepts("how to") == [
+        ("how",),
+        ("to",),
+    ]
     assert concepts("") == concepts("?!") == []
 
 
 def test_any_text_can_be_asked(seeds: Library) -> None:
-    for text in ('"a" OR b*', "x\0y", "\ud800z", "(^{[]})'", "💥", "NEAR(a b)", "-" * 1000, "ß İ ﬁ é", "softmax " * 500, "-O3"):
+    for text in (
+        '"a" OR b*',
+        "x\0y",
+        "\ud800z",
+        "(^{[]})'",
+        "💥",
+        "NEAR(a b)",
+        "-" * 1000,
+        "ß İ ﬁ é",
+        "softmax " * 500,
+        "-O3",
+    ):
         seeds.ask(text)
 
 

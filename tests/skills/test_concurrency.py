@@ -42,7 +42,9 @@ with Library.open(path, create=True) as library:
 
 def start(code: str, *arguments: object, **environment: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
+    )
 
 
 def test_two_writers_and_a_reader_at_once(tmp_path: Path) -> None:
@@ -57,7 +59,9 @@ def test_two_writers_and_a_reader_at_once(tmp_path: Path) -> None:
         time.sleep(0.05)
     assert [writer.wait() for writer in writers] == [0, 0]
     with Library.open(path) as library:
-        assert set(library.names()) == {f"{label}_{number}" for label in ("one", "two") for number in range(60)}
+        assert set(library.names()) == {
+            f"{label}_{number}" for label in ("one", "two") for number in range(60)
+        }
         assert len(library.search("one", 100)) == 60
     assert index_is_whole(path)
     for writer in writers:
@@ -129,7 +133,9 @@ def test_kill_9_during_first_use(tmp_path: Path) -> None:
         process.wait()
         process.stdout.close()
         with sqlite3.connect(home / "skills.db") as connection:
-            assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,), "half a library"
+            assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,), (
+                "half a library"
+            )
         again = start(FIRST_USE, DVK_HOME=str(home))
         assert again.communicate()[0].split()[0] == str(len(list(seed_dir().glob("*.md"))))
         assert index_is_whole(home / "skills.db")
@@ -155,7 +161,9 @@ def test_a_writer_waits_for_another(tmp_path: Path) -> None:
 
 
 @contextmanager
-def just_before_its_changes(library: Library, monkeypatch: pytest.MonkeyPatch, deed: Callable[[Library], object]) -> Iterator[None]:
+def just_before_its_changes(
+    library: Library, monkeypatch: pytest.MonkeyPatch, deed: Callable[[Library], object]
+) -> Iterator[None]:
     """`deed`, by another connection, begins when `library` has decided what to write; it ends before that or waits."""
 
     def work() -> None:
@@ -175,7 +183,9 @@ def just_before_its_changes(library: Library, monkeypatch: pytest.MonkeyPatch, d
     thread.join()
 
 
-def test_two_merges_at_once_lose_nothing(library: Library, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_merges_at_once_lose_nothing(
+    library: Library, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     library.add(make("shared"))
     runs = []
     for label in ("one", "two"):
@@ -191,19 +201,28 @@ def test_two_merges_at_once_lose_nothing(library: Library, make: Make, tmp_path:
 
     with Library.open(runs[0]) as source, just_before_its_changes(library, monkeypatch, bring_two):
         bring(library, source)
-    assert [entry["use"] for entry in library.get("shared").evidence] == ["one/skills.db", "two/skills.db"]
+    assert [entry["use"] for entry in library.get("shared").evidence] == [
+        "one/skills.db",
+        "two/skills.db",
+    ]
     assert library.get("new") == make("new", "one"), "the second finds it there"
 
 
-def test_what_a_user_writes_while_grooming_plans_stays(library: Library, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_user_writes_while_grooming_plans_stays(
+    library: Library, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     library.add_all([make("a", "the same words"), make("b", "the same words")])
     edited = make("b", "mine")
-    with just_before_its_changes(library, monkeypatch, lambda other: other.add(edited, replace=True)):
+    with just_before_its_changes(
+        library, monkeypatch, lambda other: other.add(edited, replace=True)
+    ):
         groom(library, LibraryConfig())
     assert library.get("b") == edited
 
 
-def test_a_library_that_another_process_has_just_made_is_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_another_process_has_just_made_is_recognised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, pragma = tmp_path / "skills.db", schema._pragma
 
     def late(connection: sqlite3.Connection, name: str) -> int:

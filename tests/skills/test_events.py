@@ -37,7 +37,17 @@ def test_every_way_of_changing_a_library_is_an_event(library: Library, make: Mak
     library.record("retired", "b", {"why": "worse"}, step=6)
     library.restore("b", step=7)
     library.remove("a")
-    assert kinds(library) == ["added", "changed", "refused", "admitted", "given", "changed", "retired", "restored", "removed"]
+    assert kinds(library) == [
+        "added",
+        "changed",
+        "refused",
+        "admitted",
+        "given",
+        "changed",
+        "retired",
+        "restored",
+        "removed",
+    ]
     assert [event.number for event in library.events()] == list(range(1, 10))
     assert kinds(library, "a") == ["added", "changed", "removed"]
     assert [event.step for event in library.events(kinds=("given", "retired"), since_step=5)] == [6]
@@ -49,7 +59,9 @@ def test_every_way_of_changing_a_library_is_an_event(library: Library, make: Mak
 def test_events_replayed_are_the_library_whatever_was_done(library: Library, make: Make) -> None:
     """And undoing them from the last to the first leaves the first snapshot."""
     draw = random.Random(3)
-    library.add_all(make(f"s{number}", f"body {number}", evidence=({"speedup": 1.5},)) for number in range(6))
+    library.add_all(
+        make(f"s{number}", f"body {number}", evidence=({"speedup": 1.5},)) for number in range(6)
+    )
     start = library.events()
     for number in range(60):
         name, other = (draw.choice(list(library.names()) or ["none"]) for _ in range(2))
@@ -65,12 +77,21 @@ def test_events_replayed_are_the_library_whatever_was_done(library: Library, mak
             elif deed == "retire" and there:
                 library.record("retired", name, {"why": "test"}, step=number)
             elif deed == "merge" and name != other:
-                kept = library.get(other).model_copy(update={"evidence": ({"n": number},)}).model_dump(mode="json")
+                kept = (
+                    library.get(other)
+                    .model_copy(update={"evidence": ({"n": number},)})
+                    .model_dump(mode="json")
+                )
                 library.record("merged", name, {"into": other, "kept": kept}, step=number)
             elif deed == "relate" and there:
-                library.record("changed", library.get(name).model_copy(update={"relations": {"combines": (other,)}}))
+                library.record(
+                    "changed",
+                    library.get(name).model_copy(update={"relations": {"combines": (other,)}}),
+                )
             elif deed == "restore":
-                gone = sorted({event.skill for event in library.events(kinds=TAKES)} - set(library.names()))
+                gone = sorted(
+                    {event.skill for event in library.events(kinds=TAKES)} - set(library.names())
+                )
                 library.restore(draw.choice(gone or ["never_there"]))
         except LibraryError as error:
             assert "never_there" in str(error)
@@ -80,8 +101,12 @@ def test_events_replayed_are_the_library_whatever_was_done(library: Library, mak
     assert replay(later, replay(start).values()) == whole(library), "from the first snapshot on"
     state = {skill.name: skill.model_dump(mode="json") for skill in library.list()}
     for event in reversed(later):
-        assert {name: state.get(name) for name in effect(event)} == dict(effect(event)), "an event says what it left"
-        state = {name: skill for name, skill in {**state, **before(event)}.items() if skill is not None}
+        assert {name: state.get(name) for name in effect(event)} == dict(effect(event)), (
+            "an event says what it left"
+        )
+        state = {
+            name: skill for name, skill in {**state, **before(event)}.items() if skill is not None
+        }
     assert {name: Skill.model_validate(skill) for name, skill in state.items()} == replay(start)
 
 
@@ -105,13 +130,24 @@ def test_what_cannot_be_is_refused_and_leaves_nothing(library: Library, make: Ma
 def test_events_are_never_changed(library: Library, make: Make) -> None:
     library.add(make("a"))
     for sql in ("UPDATE events SET kind = 'given'", "DELETE FROM events"):
-        with sqlite3.connect(library.path) as connection, pytest.raises(sqlite3.IntegrityError, match="only appended"):
+        with (
+            sqlite3.connect(library.path) as connection,
+            pytest.raises(sqlite3.IntegrityError, match="only appended"),
+        ):
             connection.execute(sql)
 
 
-def test_a_library_from_before_there_were_events_has_its_skills_as_added(tmp_path: Path, make: Make) -> None:
+def test_a_library_from_before_there_were_events_has_its_skills_as_added(
+    tmp_path: Path, make: Make
+) -> None:
     path = tmp_path / "old.db"
-    skill = make("a", tags=("x", "y"), recipe="vectorize", relations={"combines": ["b"]}, evidence=({"speedup": 2.0},))
+    skill = make(
+        "a",
+        tags=("x", "y"),
+        recipe="vectorize",
+        relations={"combines": ["b"]},
+        evidence=({"speedup": 2.0},),
+    )
     connection = schema.connect(path, create=True)
     with schema.writing(connection) as db:
         schema.m001_skills(db)
@@ -123,7 +159,10 @@ def test_a_library_from_before_there_were_events_has_its_skills_as_added(tmp_pat
     connection.close()
     with Library.open(path) as library:
         assert library.get("a") == skill
-        assert [(event.kind, event.skill) for event in library.events()] == [("added", "a"), ("added", "b")]
+        assert [(event.kind, event.skill) for event in library.events()] == [
+            ("added", "a"),
+            ("added", "b"),
+        ]
         assert replay(library.events()) == {"a": skill, "b": library.get("b")}
         library.remove("spoilt")
         assert library.names() == ["a", "b"]

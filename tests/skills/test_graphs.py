@@ -18,7 +18,15 @@ def graph(*ops: str, dtype: str = "float32") -> Graph:
     nodes = [Node(name="x0", op="input", shape=(64, 1024), dtype=dtype)]
     for number, op in enumerate(ops):
         previous = {"ref": nodes[-1].name}
-        nodes.append(Node(name=f"v{number}", op=f"aten.{op}", args=(previous, 1024), shape=(64, 1024), dtype=dtype))
+        nodes.append(
+            Node(
+                name=f"v{number}",
+                op=f"aten.{op}",
+                args=(previous, 1024),
+                shape=(64, 1024),
+                dtype=dtype,
+            )
+        )
     return Graph(nodes=tuple(nodes), outputs={"ref": nodes[-1].name})
 
 
@@ -49,18 +57,30 @@ def test_operators_speak_the_words_of_skills(op: str, word: str) -> None:
 def test_operators_together_have_a_joint_name() -> None:
     spelt_out = graph("pow.Tensor_Scalar", "mean.dim", "add.Tensor", "rsqrt.default", "mul.Tensor")
     assert "rms_norm" in graph_words(spelt_out.listing())
-    assert "attention" in graph_words(graph("bmm.default", "_softmax.default", "bmm.default").listing())
+    assert "attention" in graph_words(
+        graph("bmm.default", "_softmax.default", "bmm.default").listing()
+    )
     assert "attention" not in graph_words(graph("_softmax.default").listing())
 
 
 def test_names_sizes_and_views_say_nothing() -> None:
-    assert graph_words(graph("view.default", "relu.default").listing()) == ["relu", "activation", "elementwise"]
+    assert graph_words(graph("view.default", "relu.default").listing()) == [
+        "relu",
+        "activation",
+        "elementwise",
+    ]
     assert "bf16" in graph_words(graph("relu.default", dtype="bfloat16").listing())
     assert graph_words("not a listing\nx0\n") == []
 
 
 def test_only_the_rarest_known_words_are_asked(library: Library, make: Make) -> None:
-    library.add_all([make("a", "relu elementwise softmax"), make("b", "relu elementwise"), make("c", "elementwise")])
+    library.add_all(
+        [
+            make("a", "relu elementwise softmax"),
+            make("b", "relu elementwise"),
+            make("c", "elementwise"),
+        ]
+    )
     chain = graph("relu.default", "_softmax.default", "tanh.default")
     assert query_from_graph(chain, library, 10).split() == ["softmax", "relu", "elementwise"]
     assert query_from_graph(chain, library, 1) == "softmax"
@@ -79,7 +99,9 @@ def test_only_the_rarest_known_words_are_asked(library: Library, make: Make) -> 
         (("cross_entropy_loss.default",), {"fuse_rowwise", "online_softmax", "split_reduction"}),
     ],
 )
-def test_the_seeds_answer_typical_graphs_with_their_recipes(ops: tuple[str, ...], recipe: set[str]) -> None:
+def test_the_seeds_answer_typical_graphs_with_their_recipes(
+    ops: tuple[str, ...], recipe: set[str]
+) -> None:
     with Library.open() as library:
         found = library.search(query_from_graph(graph(*ops), library, 32), 5)
         assert recipe & {hit.row["recipe"] for hit in found}, [hit.name for hit in found]

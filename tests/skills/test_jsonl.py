@@ -10,11 +10,19 @@ import pytest
 from dvk.errors import LibraryError
 from dvk.skills import jsonl
 
-CORE = {"name": "a", "description": "what", "scope": "general", "tags": ["x", "y"], "content": "## Motivation\n…"}
+CORE = {
+    "name": "a",
+    "description": "what",
+    "scope": "general",
+    "tags": ["x", "y"],
+    "content": "## Motivation\n…",
+}
 
 
 def write(path: Path, *lines: object) -> Path:
-    path.write_bytes(b"\n".join(line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines))
+    path.write_bytes(
+        b"\n".join(line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines)
+    )
     return path
 
 
@@ -50,13 +58,24 @@ def test_bad_lines_are_reported_with_their_number_and_skipped(tmp_path: Path) ->
     )
     skills, problems = jsonl.read(path)
     assert [skill.name for skill in skills] == ["a", "last"]
-    assert [problem.split(":")[1] for problem in problems] == ["3", "4", "5", "6", "7", "8", "9", "10"]
+    assert [problem.split(":")[1] for problem in problems] == [
+        "3",
+        "4",
+        "5",
+        "6",
+        "7",
+        "8",
+        "9",
+        "10",
+    ]
     assert all(problem.startswith(str(path)) for problem in problems)
 
 
 def test_first_of_equal_names_wins_and_near_equal_names_get_suffixes(tmp_path: Path) -> None:
     second, third = {**CORE, "description": "second"}, {**CORE, "name": "A", "description": "third"}
-    skills, problems = jsonl.read(write(tmp_path / "in.jsonl", CORE, second, third, {**CORE, "name": "Fuse-It now"}))
+    skills, problems = jsonl.read(
+        write(tmp_path / "in.jsonl", CORE, second, third, {**CORE, "name": "Fuse-It now"})
+    )
     assert [skill.name for skill in skills] == ["a", "a_1", "fuse_it_now"]
     assert [skill.description for skill in skills] == ["what", "third", "what"]
     assert len(problems) == 1 and "first one is kept" in problems[0]

@@ -26,8 +26,38 @@ from tests.skills.search_index import index_is_whole
 Make = Callable[..., Skill]
 
 ODD_TEXTS = [
-    *('"', "'", '"unbalanced', "AND", "a OR", "NOT", "NEAR(a b, 3)", "*", "a*", "^a", "name:softmax", "{name body}: x"),
-    *("-", "--", "+", "(", ")", "a\0b", "\0", "", " \n\t", "💥", "日本語", "\ud800", "ﬁ", "é", "%s %d", "\\"),
+    *(
+        '"',
+        "'",
+        '"unbalanced',
+        "AND",
+        "a OR",
+        "NOT",
+        "NEAR(a b, 3)",
+        "*",
+        "a*",
+        "^a",
+        "name:softmax",
+        "{name body}: x",
+    ),
+    *(
+        "-",
+        "--",
+        "+",
+        "(",
+        ")",
+        "a\0b",
+        "\0",
+        "",
+        " \n\t",
+        "💥",
+        "日本語",
+        "\ud800",
+        "ﬁ",
+        "é",
+        "%s %d",
+        "\\",
+    ),
     *("'; DROP TABLE skills; --", "<<<grid, block>>>", "x" * 100_000, "word " * 20_000, '"' * 5000),
     " OR ".join(f"w{i}" for i in range(20_000)),
     bytes(range(256)).decode("latin-1") * 400,
@@ -55,7 +85,9 @@ def names(library: Library, text: str, limit: int = 10) -> list[str]:
         ("Straße café", ["straße", "cafe", "CAFÉ"]),
     ],
 )
-def test_wholes_and_their_parts_are_found(library: Library, make: Make, written: str, asked: list[str]) -> None:
+def test_wholes_and_their_parts_are_found(
+    library: Library, make: Make, written: str, asked: list[str]
+) -> None:
     library.add(make("wanted", f"use {written} here."))
     library.add(make("other", "nothing of that kind"))
     for text in asked:
@@ -105,7 +137,12 @@ def test_random_text_is_a_valid_query(library: Library, make: Make) -> None:
     library.add(make("a"))
     draw = random.Random(0)
     for _ in range(300):
-        library.search("".join(chr(draw.choice([draw.randrange(1, 128), draw.randrange(0x110000)])) for _ in range(40)))
+        library.search(
+            "".join(
+                chr(draw.choice([draw.randrange(1, 128), draw.randrange(0x110000)]))
+                for _ in range(40)
+            )
+        )
 
 
 def test_odd_text_can_be_stored(library: Library, make: Make) -> None:
@@ -116,7 +153,15 @@ def test_odd_text_can_be_stored(library: Library, make: Make) -> None:
 
 
 def test_hits_are_sorted_marked_and_carry_the_skill(library: Library, make: Make) -> None:
-    library.add(make("first", "warps " * 3, tags=("warps",), recipe="vectorize", relations={"refines": ["second"]}))
+    library.add(
+        make(
+            "first",
+            "warps " * 3,
+            tags=("warps",),
+            recipe="vectorize",
+            relations={"refines": ["second"]},
+        )
+    )
     library.add(make("second", "one of many warps " + "filler " * 200))
     for number in range(8):
         library.add(make(f"noise_{number}"))
@@ -131,7 +176,9 @@ def test_hits_are_sorted_marked_and_carry_the_skill(library: Library, make: Make
 
 def test_get_returns_what_was_added(library: Library, make: Make) -> None:
     origin = {"provenance": {"source": "user", "n": 1}, "evidence": ({"speedup": 1.5},)}
-    skill = make("full", tags=("a", "b c"), recipe="vectorize", relations={"combines": ["x"]}, **origin)
+    skill = make(
+        "full", tags=("a", "b c"), recipe="vectorize", relations={"combines": ["x"]}, **origin
+    )
     library.add(skill)
     assert library.get("full") == skill
     assert "full" in library and "fool" not in library and len(library) == 1
@@ -152,7 +199,9 @@ def test_add_refuses_a_taken_name_and_replaces_on_request(library: Library, make
     assert "newword" in library.get("a").body and "again" not in library.get("c").body
 
 
-def test_evidence_of_a_skill_survives_its_export(library: Library, make: Make, tmp_path: Path) -> None:
+def test_evidence_of_a_skill_survives_its_export(
+    library: Library, make: Make, tmp_path: Path
+) -> None:
     from dvk.skills.exchange import export_to, import_from
 
     known = {"provenance": {"source": "seed"}, "evidence": ({"speedup": 2.0},)}
@@ -162,7 +211,9 @@ def test_evidence_of_a_skill_survives_its_export(library: Library, make: Make, t
         export_to(library.path, target, form, replace=False)  # type: ignore[arg-type]
         done = import_from(library.path, target, replace=True)
         assert (done.replaced, done.kept, library.get("a")) == ([], ["a", "b"], measured)
-    (tmp_path / "out" / "b.md").write_text((tmp_path / "out" / "b.md").read_text().replace("old", "new"))
+    (tmp_path / "out" / "b.md").write_text(
+        (tmp_path / "out" / "b.md").read_text().replace("old", "new")
+    )
     done = import_from(library.path, tmp_path / "out", replace=True)
     assert (done.replaced, done.kept) == (["b"], ["a"]) and library.get("b").evidence == ()
 
@@ -190,7 +241,12 @@ def test_stats_count(library: Library, make: Make) -> None:
     library.add(make("a", tags=("x", "y"), recipe="vectorize"))
     library.add(make("b", tags=("x",), evidence=({"speedup": 2.0},)))
     stats = library.stats()
-    assert (stats["num_skills"], stats["num_recipes"], stats["num_measured"], stats["num_seeds"]) == (2, 1, 1, 0)
+    assert (
+        stats["num_skills"],
+        stats["num_recipes"],
+        stats["num_measured"],
+        stats["num_seeds"],
+    ) == (2, 1, 1, 0)
     assert stats["tags"] == {"x": 2, "y": 1} and stats["scopes"] == {"general": 2}
 
 
@@ -239,7 +295,9 @@ def test_a_damaged_file_is_an_error_not_a_traceback(library: Library, make: Make
     assert str(library.path) in caught.value.message
 
 
-def test_a_skill_that_cannot_be_decoded_is_not_quoted_in_the_error(library: Library, make: Make) -> None:
+def test_a_skill_that_cannot_be_decoded_is_not_quoted_in_the_error(
+    library: Library, make: Make
+) -> None:
     """Its text is no advice: this one speaks of a full disk."""
     library.add(make("a"))
     library.close()
@@ -247,16 +305,26 @@ def test_a_skill_that_cannot_be_decoded_is_not_quoted_in_the_error(library: Libr
         connection.execute("UPDATE skills SET body = CAST(x'66756c6c0aff' AS TEXT)")
     with pytest.raises(LibraryError) as caught, Library.open(library.path) as damaged:
         damaged.list()
-    assert "\n" not in caught.value.message and "'body'" in caught.value.message and caught.value.hint == schema.RESTORE
+    assert (
+        "\n" not in caught.value.message
+        and "'body'" in caught.value.message
+        and caught.value.hint == schema.RESTORE
+    )
 
 
 def test_one_value_that_is_no_json_is_named(library: Library, make: Make) -> None:
     library.add_all([make("a"), make("b", "float4")])
     with sqlite3.connect(library.path) as connection:
-        connection.execute("INSERT INTO events (kind, skill, step, time, data) VALUES ('given', 'a', 1, '', 'oops')")
+        connection.execute(
+            "INSERT INTO events (kind, skill, step, time, data) VALUES ('given', 'a', 1, '', 'oops')"
+        )
     assert faults(library, ()) == ["event 3 (given a) is damaged: its data is no JSON object"]
     assert len(library.events("b")) == 1
-    for read in (library.events, lambda: library.events("a"), lambda: groom(library, LibraryConfig())):
+    for read in (
+        library.events,
+        lambda: library.events("a"),
+        lambda: groom(library, LibraryConfig()),
+    ):
         with pytest.raises(LibraryError, match="event 3"):
             read()
     with sqlite3.connect(library.path) as connection:
@@ -270,7 +338,9 @@ def test_one_value_that_is_no_json_is_named(library: Library, make: Make) -> Non
 def test_a_file_that_is_damaged_in_many_places_is_one_fault_with_one_way_out() -> None:
     said = "*** in database main ***\nPage 68: btreeInitPage() returns error code 11\nPage 71: btreeInitPage() returns error code 11"
     damaged: Any = SimpleNamespace(execute=lambda sql: [(said,), ("Page 72: never used",)])
-    assert file_damage(damaged) == [f"file: Page 68: btreeInitPage() returns error code 11; {schema.RESTORE}"]
+    assert file_damage(damaged) == [
+        f"file: Page 68: btreeInitPage() returns error code 11; {schema.RESTORE}"
+    ]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
@@ -288,7 +358,9 @@ def test_a_read_only_library_is_readable(library: Library, make: Make) -> None:
         library.path.parent.chmod(stat.S_IRWXU)
 
 
-def test_without_write_access_what_is_still_in_the_log_is_seen(library: Library, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_write_access_what_is_still_in_the_log_is_seen(
+    library: Library, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
     library.add(make("a"))
     with Library.open(library.path) as again:

@@ -75,7 +75,9 @@ def test_windows_files_read_the_same(tmp_path: Path) -> None:
         ("## Key Idea", "## Key\0Idea", 13, "NUL"),
     ],
 )
-def test_errors_name_file_and_line(old: str, new: str, line: int, what: str, tmp_path: Path) -> None:
+def test_errors_name_file_and_line(
+    old: str, new: str, line: int, what: str, tmp_path: Path
+) -> None:
     assert old in TEXT
     path = tmp_path / "skill.md"
     path.write_text(TEXT.replace(old, new, 1))
@@ -103,7 +105,11 @@ def test_unreadable_files(content: bytes, tmp_path: Path) -> None:
         markdown.read(tmp_path / "missing.md")
 
 
-@pytest.mark.parametrize("fields", [{"description": "two\nlines"}, {"tags": ("a, b",)}, {"scope": "x\ny"}])
-def test_render_refuses_what_it_could_not_read_back(make: Callable[..., Skill], fields: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "fields", [{"description": "two\nlines"}, {"tags": ("a, b",)}, {"scope": "x\ny"}]
+)
+def test_render_refuses_what_it_could_not_read_back(
+    make: Callable[..., Skill], fields: dict[str, object]
+) -> None:
     with pytest.raises(LibraryError):
         markdown.render(make("odd", **fields))

@@ -22,9 +22,13 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
         yield library
 
 
-def exact(library: Library, words: Sequence[ranking.RankedTerm], limit: int) -> list[tuple[int, float]]:
+def exact(
+    library: Library, words: Sequence[ranking.RankedTerm], limit: int
+) -> list[tuple[int, float]]:
     """SQLite's own bm25() over all matching rows."""
-    sql = "SELECT rowid, -rank FROM skills_fts WHERE skills_fts MATCH ? ORDER BY rank, rowid LIMIT ?"
+    sql = (
+        "SELECT rowid, -rank FROM skills_fts WHERE skills_fts MATCH ? ORDER BY rank, rowid LIMIT ?"
+    )
     return [tuple(row) for row in library._connection.execute(sql, (ranking.any_of(words), limit))]
 
 
@@ -59,7 +63,9 @@ def test_every_query_fills_its_limit_from_matching_skills(crowd: Library) -> Non
 
 @pytest.mark.usefixtures("narrow")
 def test_a_rare_word_decides_and_a_common_one_orders(library: Library, make: Make) -> None:
-    library.add_all(make(f"crowd_{number}", "common" if number % 3 else "dull") for number in range(300))
+    library.add_all(
+        make(f"crowd_{number}", "common" if number % 3 else "dull") for number in range(300)
+    )
     library.add(make("both", "rareword common filler"))
     library.add(make("rare_only", "rareword filler filler"))
     names = [hit.name for hit in library.search("common rareword", 5)]
@@ -68,7 +74,9 @@ def test_a_rare_word_decides_and_a_common_one_orders(library: Library, make: Mak
 
 @pytest.mark.usefixtures("narrow")
 def test_of_common_words_those_in_the_name_win(library: Library, make: Make) -> None:
-    library.add_all(make(f"crowd_{number}", "softmax kernel " * (1 + number % 5)) for number in range(300))
+    library.add_all(
+        make(f"crowd_{number}", "softmax kernel " * (1 + number % 5)) for number in range(300)
+    )
     library.add_all(make(f"noise_{number}") for number in range(700))
     library.add(make("softmax_kernel", "words"))
     assert library.search("softmax kernel")[0].name == "softmax_kernel"
@@ -77,14 +85,21 @@ def test_of_common_words_those_in_the_name_win(library: Library, make: Make) -> 
 
 @pytest.mark.usefixtures("narrow")
 def test_estimates_are_near_for_evenly_spread_words(library: Library, make: Make) -> None:
-    library.add_all(make(f"s_{number}", "often" if number % 2 else "never") for number in range(1000))
+    library.add_all(
+        make(f"s_{number}", "often" if number % 2 else "never") for number in range(1000)
+    )
     assert 400 <= library.frequency("often") <= 600
     assert library.frequency("absent") == 0
 
 
 def test_frequency_counts_wholes_and_parts(library: Library, make: Make) -> None:
     library.add_all(
-        [make("a", "layer_norm"), make("b", "a norm of a layer"), make("c", "LayerNorm"), make("d", "norm")]
+        [
+            make("a", "layer_norm"),
+            make("b", "a norm of a layer"),
+            make("c", "LayerNorm"),
+            make("d", "norm"),
+        ]
     )
     assert library.frequency("layer_norm") == 3
     assert library.frequency("norm") == 4

@@ -38,7 +38,9 @@ def body(name: str) -> str:
         return library.get(name).body if name in library else ""
 
 
-def test_the_shipped_seeds_make_the_default_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shipped_seeds_make_the_default_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DVK_HOME", str(tmp_path / "home"))
     with Library.open() as library:
         assert library.names() == sorted(path.stem for path in seed_dir().glob("*.md"))

@@ -35,6 +35,16 @@ def test_terms_have_words_wholes_and_neighbours_joined() -> None:
 
 
 def test_terms_are_safe_to_quote() -> None:
-    for text in ('"a" OR b*', "x\0y", "\ud800z", "(^{[]})'", "💥", "", "NEAR(a b)", "-" * 1000, "ß İ ﬁ é"):
+    for text in (
+        '"a" OR b*',
+        "x\0y",
+        "\ud800z",
+        "(^{[]})'",
+        "💥",
+        "",
+        "NEAR(a b)",
+        "-" * 1000,
+        "ß İ ﬁ é",
+    ):
         assert all(term and '"' not in term and "\0" not in term for term in terms(text))
         clean(text).encode()

@@ -46,7 +46,12 @@ def main(results: str, blocks: list[str]) -> None:
         for block in blocks:
             start = cpu_s()
             error = run(Path(block))
-            line = {"block": Path(block).stem, "ok": error is None, "error": error, "cpu_s": cpu_s() - start}
+            line = {
+                "block": Path(block).stem,
+                "ok": error is None,
+                "error": error,
+                "cpu_s": cpu_s() - start,
+            }
             out.write(json.dumps(line) + "\n")
             out.flush()
 

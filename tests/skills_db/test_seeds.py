@@ -58,7 +58,9 @@ class Seed:
 
     @property
     def tags(self) -> list[str]:
-        return [tag.strip() for tag in self.front["tags"].removeprefix("[").removesuffix("]").split(",")]
+        return [
+            tag.strip() for tag in self.front["tags"].removeprefix("[").removesuffix("]").split(",")
+        ]
 
     @property
     def language(self) -> str:
@@ -102,7 +104,9 @@ def test_there_are_enough_and_names_are_unique() -> None:
 
 
 def test_every_recipe_has_a_skill() -> None:
-    assert {seed.front["recipe"] for seed in ALL if "recipe" in seed.front} == {name for name, recipe in RECIPES.items() if recipe.exact}
+    assert {seed.front["recipe"] for seed in ALL if "recipe" in seed.front} == {
+        name for name, recipe in RECIPES.items() if recipe.exact
+    }
 
 
 @by_name
@@ -135,14 +139,18 @@ def test_body(seed: Seed) -> None:
     assert language in ("python", "cuda")
     assert f"```{language}\n{code}```" in parts[SECTIONS.index("Example")]
     # An example that checks nothing would pass whatever it computes.
-    assert ("assert" in code) if language == "python" else ("int main()" in code and "return" in code)
+    assert (
+        ("assert" in code) if language == "python" else ("int main()" in code and "return" in code)
+    )
     assert max(map(len, seed.path.read_text(encoding="utf-8").splitlines())) <= 400
 
 
 # ---------------------------------------------------------------- the examples
 
 
-def run_python(selected: list[Seed], folder: Path, env: dict[str, str], timeout_s: float) -> dict[str, dict]:
+def run_python(
+    selected: list[Seed], folder: Path, env: dict[str, str], timeout_s: float
+) -> dict[str, dict]:
     """Run the Python blocks in one child; returns each block's result line by name. Raises nothing for a bad block."""
     files = []
     for seed in selected:
@@ -153,14 +161,26 @@ def run_python(selected: list[Seed], folder: Path, env: dict[str, str], timeout_
     command = [sys.executable, str(Path(__file__).with_name("run_blocks.py")), str(results), *files]
     try:
         child = subprocess.run(
-            command, env={**os.environ, **env}, cwd=folder, capture_output=True, text=True, timeout=timeout_s
+            command,
+            env={**os.environ, **env},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
         )
         end = f"the process ended with exit status {child.returncode}\n{child.stderr[-2000:]}"
     except subprocess.TimeoutExpired:
         end = f"the process was stopped after {timeout_s} s"
-    lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()] if results.exists() else []
+    lines = (
+        [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+        if results.exists()
+        else []
+    )
     done = {line["block"]: line for line in lines}
-    return {s.path.stem: done.get(s.path.stem, {"ok": False, "error": f"no result: {end}"}) for s in selected}
+    return {
+        s.path.stem: done.get(s.path.stem, {"ok": False, "error": f"no result: {end}"})
+        for s in selected
+    }
 
 
 CPU_ENV = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "2"}
@@ -175,7 +195,9 @@ def on_cpu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
 def on_cuda(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    return run_python(PYTHON, tmp_path_factory.mktemp("cuda"), {"TRITON_INTERPRET": "0"}, timeout_s=280)
+    return run_python(
+        PYTHON, tmp_path_factory.mktemp("cuda"), {"TRITON_INTERPRET": "0"}, timeout_s=280
+    )
 
 
 @python_blocks
@@ -222,7 +244,9 @@ def build(seed: Seed, folder: Path, *flags: str) -> None:
         "-Werror",
         "all-warnings",
     ]
-    child = subprocess.run([*command, "block.cu", *flags], cwd=folder, capture_output=True, text=True, timeout=120)
+    child = subprocess.run(
+        [*command, "block.cu", *flags], cwd=folder, capture_output=True, text=True, timeout=120
+    )
     assert child.returncode == 0, child.stderr
 
 

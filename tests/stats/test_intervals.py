@@ -12,7 +12,13 @@ from collections.abc import Callable
 import pytest
 
 from dvk.harness.timing.overhead import corrected_ms, handshake_allowance_ms
-from dvk.stats.intervals import median_interval, median_ratio, process_interval, ratio_interval, settled
+from dvk.stats.intervals import (
+    median_interval,
+    median_ratio,
+    process_interval,
+    ratio_interval,
+    settled,
+)
 from dvk.stats.student_t import student_quantile, student_tail
 
 
@@ -38,7 +44,9 @@ def test_interval_of_a_process_holds_the_ratio_as_often_as_it_says(count: int) -
 
 def test_identical_arms_are_not_distinguished() -> None:
     draws = random.Random(1)
-    assert sum(ratio_interval(*pairs(draws, 1.0, 30)).lo > 1 for _ in range(400)) <= 20  # 2.5 % are allowed
+    assert (
+        sum(ratio_interval(*pairs(draws, 1.0, 30)).lo > 1 for _ in range(400)) <= 20
+    )  # 2.5 % are allowed
 
 
 def test_few_samples_span_all_they_saw() -> None:
@@ -63,8 +71,10 @@ def test_an_interval_costs_nothing() -> None:
 
 
 def test_statistics_import_no_torch() -> None:
-    modules = "dvk.stats.intervals, dvk.harness.timing.claims, dvk.harness.timing.overhead, " \
-              "dvk.harness.timing.roofline, dvk.harness.session.verdict_cache"
+    modules = (
+        "dvk.stats.intervals, dvk.harness.timing.claims, dvk.harness.timing.overhead, "
+        "dvk.harness.timing.roofline, dvk.harness.session.verdict_cache"
+    )
     code = f"import sys, {modules}; sys.exit(bool({{'torch', 'numpy'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
@@ -95,28 +105,50 @@ def test_settled_means_a_small_error() -> None:
 
 @pytest.mark.parametrize(
     ("p", "degrees", "value"),  # from printed tables of Student's distribution
-    [(0.975, 1, 12.7062), (0.975, 4, 2.776445), (0.995, 4, 4.604095), (0.9995, 4, 8.610302), (0.975, 9, 2.262157),
-     (0.995, 9, 3.249836), (0.95, 30, 1.697261), (0.975, 1000, 1.962339), (0.5, 3, 0.0), (0.025, 4, -2.776445)],
-)  # fmt: skip
+    [
+        (0.975, 1, 12.7062),
+        (0.975, 4, 2.776445),
+        (0.995, 4, 4.604095),
+        (0.9995, 4, 8.610302),
+        (0.975, 9, 2.262157),
+        (0.995, 9, 3.249836),
+        (0.95, 30, 1.697261),
+        (0.975, 1000, 1.962339),
+        (0.5, 3, 0.0),
+        (0.025, 4, -2.776445),
+    ],
+)
 def test_quantiles_are_those_of_the_tables(p: float, degrees: int, value: float) -> None:
-    assert student_quantile(p, degrees) == pytest.approx(value, abs=1e-5 if abs(value) < 10 else 1e-4)
+    assert student_quantile(p, degrees) == pytest.approx(
+        value, abs=1e-5 if abs(value) < 10 else 1e-4
+    )
     assert student_tail(student_quantile(p, degrees), degrees) == pytest.approx(1 - p, abs=1e-9)
 
 
 @pytest.mark.parametrize("count", [5, 10])
 @pytest.mark.parametrize("level", [0.95, 0.99])
-def test_interval_over_processes_holds_the_truth_as_often_as_it_says(count: int, level: float) -> None:
+def test_interval_over_processes_holds_the_truth_as_often_as_it_says(
+    count: int, level: float
+) -> None:
     """Also where processes differ by 1 %, where an interval over pooled samples held it in 3 of 10."""
     draws = random.Random(count)
     hits = 0
     for _ in range(2000):
-        found = process_interval([1.03 * math.exp(draws.gauss(0, 0.01)) for _ in range(count)], level)
+        found = process_interval(
+            [1.03 * math.exp(draws.gauss(0, 0.01)) for _ in range(count)], level
+        )
         hits += found.lo <= 1.03 <= found.hi
     assert abs(hits / 2000 - level) < 4 * math.sqrt(level * (1 - level) / 2000)
 
 
 def test_interval_over_processes_is_the_textbooks() -> None:
-    logs = [0.01, 0.02, 0.03, 0.04, 0.05]  # mean 0.03, deviation 0.0158114, standard error 0.0070711, t 2.776445
+    logs = [
+        0.01,
+        0.02,
+        0.03,
+        0.04,
+        0.05,
+    ]  # mean 0.03, deviation 0.0158114, standard error 0.0070711, t 2.776445
     found = process_interval([math.exp(x) for x in logs])
     assert math.log(found.value) == pytest.approx(0.03)
     assert math.log(found.hi) == pytest.approx(0.03 + 0.0196324, abs=1e-6)
@@ -124,6 +156,7 @@ def test_interval_over_processes_is_the_textbooks() -> None:
 
 
 # ---------------------------------------------------------------- charges
+
 
 def socket_gap(draws: random.Random) -> float:
     """A handshake over a socket in ms: 24 µs, 65 after idle, and now and then the scheduler's half millisecond."""
@@ -167,6 +200,9 @@ def test_neither_few_calls_nor_noise_hide_work() -> None:
 
 
 def test_a_candidate_is_never_paid() -> None:
-    assert corrected_ms([2.0] * 30, [0.0] * 30, handshake_allowance_ms([1.0] * 30, [1.0] * 30)) == [2.0] * 30
+    assert (
+        corrected_ms([2.0] * 30, [0.0] * 30, handshake_allowance_ms([1.0] * 30, [1.0] * 30))
+        == [2.0] * 30
+    )
     with pytest.raises(ValueError):
         corrected_ms([math.nan] * 30, [1.0] * 30, 0.1)

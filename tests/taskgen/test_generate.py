@@ -23,7 +23,9 @@ NUM_SIGNATURES = 20_000
 
 
 @cache
-def drawn(device: str, split: str = "any", seed: int = 1, count: int = 1800) -> tuple[Generated, ...]:
+def drawn(
+    device: str, split: str = "any", seed: int = 1, count: int = 1800
+) -> tuple[Generated, ...]:
     return tuple(generate(seed, count, split=split, device=device))  # type: ignore[arg-type]
 
 
@@ -38,19 +40,39 @@ def test_the_same_arguments_give_the_same_tasks() -> None:
 def test_every_file_is_in_the_format() -> None:
     for made in drawn("cuda")[:150]:
         tree = ast.parse(made.source)
-        defined = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+        defined = {
+            node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+        }
         assert defined == {"Model", "get_inputs", "get_init_inputs"}
-        sizes = {m[1]: (int(m[2]), int(m[3])) for m in re.finditer(r"^([A-Z0-9_]+) = (\d+)  # small: (\d+)$", made.source, re.MULTILINE)}
+        sizes = {
+            m[1]: (int(m[2]), int(m[3]))
+            for m in re.finditer(
+                r"^([A-Z0-9_]+) = (\d+)  # small: (\d+)$", made.source, re.MULTILINE
+            )
+        }
         assert sizes and all(1 <= small <= native for native, small in sizes.values())
         assert len(SMALL.findall(made.source)) == len(sizes)
         # No size stands in a shape as a bare number, no input or weight goes unused.
-        forward = next(n for c in tree.body if isinstance(c, ast.ClassDef) for n in c.body if getattr(n, "name", "") == "forward")
+        forward = next(
+            n
+            for c in tree.body
+            if isinstance(c, ast.ClassDef)
+            for n in c.body
+            if getattr(n, "name", "") == "forward"
+        )
         text = ast.unparse(forward)
-        assert all(re.search(rf"\b{argument.arg}\b",
-                             text.partition(":")[2]) for argument in forward.args.args[1:]), made.source  # type: ignore[attr-defined]
-        attributes = set(re.findall(r"self\.(\w+) = ", made.source)) | set(re.findall(r'register_buffer\("(\w+)"', made.source))
-        body = made.source[made.source.index("super().__init__()"):] if attributes else ""
-        assert all(len(re.findall(rf"self\.{name}\b", body)) + body.count(f'("{name}"') > 1 for name in attributes), made.source
+        assert all(
+            re.search(rf"\b{argument.arg}\b", text.partition(":")[2])
+            for argument in forward.args.args[1:]
+        ), made.source  # type: ignore[attr-defined]
+        attributes = set(re.findall(r"self\.(\w+) = ", made.source)) | set(
+            re.findall(r'register_buffer\("(\w+)"', made.source)
+        )
+        body = made.source[made.source.index("super().__init__()") :] if attributes else ""
+        assert all(
+            len(re.findall(rf"self\.{name}\b", body)) + body.count(f'("{name}"') > 1
+            for name in attributes
+        ), made.source
         assert isinstance(made.task("cpu"), Task)
 
 
@@ -58,7 +80,9 @@ def test_sides_never_meet() -> None:
     train = {g.signature for g in drawn("cpu", "train", 2, 500)}
     heldout = {g.signature for g in drawn("cpu", "heldout", 3, 50)}
     assert not train & heldout
-    assert all(split_of(s) == "train" for s in train) and all(split_of(s) == "heldout" for s in heldout)
+    assert all(split_of(s) == "train" for s in train) and all(
+        split_of(s) == "heldout" for s in heldout
+    )
 
 
 def test_the_split_over_many_signatures() -> None:
@@ -69,7 +93,7 @@ def test_the_split_over_many_signatures() -> None:
     signatures = set(real)
     while len(signatures) < NUM_SIGNATURES:
         a, b = rng.choice(real), rng.choice(real)
-        signatures.add(collapsed(a[: rng.randint(1, len(a))] + b[rng.randint(0, len(b) - 1):]))
+        signatures.add(collapsed(a[: rng.randint(1, len(a))] + b[rng.randint(0, len(b) - 1) :]))
     spellings = {family: [*FAMILIES.get(family, (family,))] for s in signatures for family in s}
     silent = sorted(SILENT)
     sides: Counter[str] = Counter()
@@ -87,17 +111,46 @@ def test_the_split_over_many_signatures() -> None:
 
 
 def test_every_operator_occurs_in_training() -> None:
-    everywhere = Counter(operator for g in (*drawn("cuda"), *drawn("cpu")) for operator in g.operators)
-    training = Counter(operator for g in (*drawn("cuda"), *drawn("cpu")) if g.split == "train" for operator in g.operators)
+    everywhere = Counter(
+        operator for g in (*drawn("cuda"), *drawn("cpu")) for operator in g.operators
+    )
+    training = Counter(
+        operator
+        for g in (*drawn("cuda"), *drawn("cpu"))
+        if g.split == "train"
+        for operator in g.operators
+    )
     assert len(everywhere) >= 115
     assert set(everywhere) == set(training)
     single = {g.signature for g in drawn("cuda") if g.level == "single"}
     assert {split_of(s) for s in single} == {"train", "heldout"}
 
 
-WIDE = {"pad_constant", "pad_reflect", "pad_replicate", "flip", "roll", "repeat_interleave", "tril", "triu", "pixel_shuffle",
-        "pixel_unshuffle", "upsample_nearest2d", "upsample_bilinear2d", "upsample_linear1d", "index_select", "sort", "topk", "cumsum",
-        "cumprod", "cummax", "cummin", "logcumsumexp", "attention", "embedding_add"}  # fmt: skip
+WIDE = {
+    "pad_constant",
+    "pad_reflect",
+    "pad_replicate",
+    "flip",
+    "roll",
+    "repeat_interleave",
+    "tril",
+    "triu",
+    "pixel_shuffle",
+    "pixel_unshuffle",
+    "upsample_nearest2d",
+    "upsample_bilinear2d",
+    "upsample_linear1d",
+    "index_select",
+    "sort",
+    "topk",
+    "cumsum",
+    "cumprod",
+    "cummax",
+    "cummin",
+    "logcumsumexp",
+    "attention",
+    "embedding_add",
+}
 """Drawn for devices, and in no frozen task."""
 
 
@@ -105,7 +158,9 @@ def test_captured_tasks_have_the_drawn_signature() -> None:
     left = set(WIDE)
     for made in drawn("cuda", seed=2):
         if (new := left & set(made.operators)) and made.dtype == "float32":
-            assert signature_of(trace_quickly(made.task("cpu")).graph.signature()) == made.signature, made.source
+            assert (
+                signature_of(trace_quickly(made.task("cpu")).graph.signature()) == made.signature
+            ), made.source
             left -= new
     assert not left
     assert not any(WIDE & set(made.operators) for made in generate(3, 300, device="neutral"))
@@ -120,15 +175,42 @@ def test_it_is_varied() -> None:
     assert Counter(g.dtype for g in tasks)["float32"] / len(tasks) > 0.6
     assert {g.dtype for g in tasks} == {"float32", "float16", "bfloat16"}
     text = "\n".join(g.source for g in tasks)
-    for style in ("nn.Sequential(", "inplace=True", ".relu_()", "register_buffer", "nn.Parameter", " self._", "F.gelu", "nn.GELU",
-                  ".softmax(", "torch.softmax(", "** 2", ".square()", "keepdim=True", "alpha=", "self.eval()", "from torch import nn",
-                  "import torch.nn as nn", ".chunk(2", "torch.cat", ".permute(", "[..., ::2]", "return [CHANNELS",
-                  "track_running_stats=False",
-                  "nn.ConvTranspose2d", "nn.Conv3d", "nn.Conv1d", "cross_entropy", ".to(torch.float"):
+    for style in (
+        "nn.Sequential(",
+        "inplace=True",
+        ".relu_()",
+        "register_buffer",
+        "nn.Parameter",
+        " self._",
+        "F.gelu",
+        "nn.GELU",
+        ".softmax(",
+        "torch.softmax(",
+        "** 2",
+        ".square()",
+        "keepdim=True",
+        "alpha=",
+        "self.eval()",
+        "from torch import nn",
+        "import torch.nn as nn",
+        ".chunk(2",
+        "torch.cat",
+        ".permute(",
+        "[..., ::2]",
+        "return [CHANNELS",
+        "track_running_stats=False",
+        "nn.ConvTranspose2d",
+        "nn.Conv3d",
+        "nn.Conv1d",
+        "cross_entropy",
+        ".to(torch.float",
+    ):
         assert style in text, style
     # One signature is written in many ways.
     by_signature = sorted(tasks, key=lambda g: g.signature)
-    families = [[g.source for g in group] for _, group in groupby(by_signature, key=lambda g: g.signature)]
+    families = [
+        [g.source for g in group] for _, group in groupby(by_signature, key=lambda g: g.signature)
+    ]
     assert max(len({re.sub(r"\d+", "", source) for source in group}) for group in families) > 10
 
 
@@ -137,8 +219,13 @@ def test_sizes_fit_the_device(device: str) -> None:
     profile = PROFILES[device]
     elements = []
     for made in drawn(device)[:300]:
-        sizes = {m[1]: int(m[2]) for m in re.finditer(r"^([A-Z0-9_]+) = (\d+)", made.source, re.MULTILINE)}
-        first = re.search(r"torch\.randn?\(([^()]*)\)", made.source[made.source.index("def get_inputs"):])
+        sizes = {
+            m[1]: int(m[2])
+            for m in re.finditer(r"^([A-Z0-9_]+) = (\d+)", made.source, re.MULTILINE)
+        }
+        first = re.search(
+            r"torch\.randn?\(([^()]*)\)", made.source[made.source.index("def get_inputs") :]
+        )
         assert first
         total = 1
         for part in first[1].split(","):

@@ -10,5 +10,7 @@ X, XY = "torch.randn(ROWS, 9)", "torch.randn(ROWS, 9), torch.randn(ROWS, 9)"
 
 
 def task(forward: str, init: str = "pass", inputs: str = X, parameters: str = "x") -> str:
-    return (f"{HEAD}class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n        {init}\n\n"
-            f"    def forward(self, {parameters}):\n        {forward}\n{TAIL.format(inputs=inputs)}")
+    return (
+        f"{HEAD}class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n        {init}\n\n"
+        f"    def forward(self, {parameters}):\n        {forward}\n{TAIL.format(inputs=inputs)}"
+    )

@@ -1,6 +1,6 @@
 """The benchmark suite of `data/tasks/suite`: its files, their signatures, and its index.
 
-    python -m tests.tasks.suite         # write the index again after a file has changed
+python -m tests.tasks.suite         # write the index again after a file has changed
 """
 
 from __future__ import annotations
@@ -43,7 +43,15 @@ class Entry:
 def entries() -> list[Entry]:
     """Read the index."""
     rows = json.loads(INDEX.read_text())
-    return [Entry(r["name"], r["half"], r["level"], None if r["signature"] is None else tuple(r["signature"])) for r in rows]
+    return [
+        Entry(
+            r["name"],
+            r["half"],
+            r["level"],
+            None if r["signature"] is None else tuple(r["signature"]),
+        )
+        for r in rows
+    ]
 
 
 def files() -> list[Path]:
@@ -54,16 +62,27 @@ def files() -> list[Path]:
 def captured() -> dict[Path, CapturedGraph | CannotCompose]:
     """Every file's graph at its native sizes, without memory for its tensors."""
     paths = files()
-    tasks = [Task(id=content_hash(text), name=path.stem, source=text, entry="Model", kind="module")
-             for path in paths for text in [path.read_text()]]
+    tasks = [
+        Task(id=content_hash(text), name=path.stem, source=text, entry="Model", kind="module")
+        for path in paths
+        for text in [path.read_text()]
+    ]
     return {paths[index]: found for index, found in capture_many(tasks)}
 
 
 def rows(found: dict[Path, CapturedGraph | CannotCompose]) -> list[dict[str, object]]:
     """The index of what was captured."""
-    return [{"name": path.stem, "half": path.parts[-3], "level": path.parts[-2],
-             "signature": list(signature_of(one.graph.signature())) if isinstance(one, CapturedGraph) else None}
-            for path, one in found.items()]
+    return [
+        {
+            "name": path.stem,
+            "half": path.parts[-3],
+            "level": path.parts[-2],
+            "signature": list(signature_of(one.graph.signature()))
+            if isinstance(one, CapturedGraph)
+            else None,
+        }
+        for path, one in found.items()
+    ]
 
 
 if __name__ == "__main__":

@@ -28,7 +28,13 @@ else:
 """
 
 
-def write(folder: Path, factor: int, line: str = "from ops_here import act", name: str = "ops_here.py", lazy: bool = False) -> Path:
+def write(
+    folder: Path,
+    factor: int,
+    line: str = "from ops_here import act",
+    name: str = "ops_here.py",
+    lazy: bool = False,
+) -> Path:
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(f"def act(x):\n    return x * {factor}\n")
     path = folder / "model.py"
@@ -41,9 +47,14 @@ def value(task: Task) -> float:
 
 
 @pytest.mark.parametrize("lazy", [False, True])
-@pytest.mark.parametrize(("line", "name"), [("from ops_here import act", "ops_here.py"), ("from pack.inner import act", "pack/inner.py")])
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [("from ops_here import act", "ops_here.py"), ("from pack.inner import act", "pack/inner.py")],
+)
 def test_the_id_covers_local_imports(tmp_path: Path, line: str, name: str, lazy: bool) -> None:
-    first, second, third = (load(str(write(tmp_path, factor, line, name, lazy))) for factor in (2, 3, 2))
+    first, second, third = (
+        load(str(write(tmp_path, factor, line, name, lazy))) for factor in (2, 3, 2)
+    )
     assert first.id == third.id != second.id
     assert third.beside == ((name, (tmp_path / name).read_text()),)
 
@@ -54,7 +65,9 @@ def test_what_is_not_imported_or_installed_changes_no_id(tmp_path: Path, install
     path = write(tmp_path, 2, line, f"{installed}/ops_there.py")
     (tmp_path / "other.py").write_text("")
     task = load(str(path))
-    assert task.beside == () and task.id == content_hash(path.read_text(), "Model", "init", "False None cpu")
+    assert task.beside == () and task.id == content_hash(
+        path.read_text(), "Model", "init", "False None cpu"
+    )
 
 
 def test_a_module_without_a_file_does_no_harm(tmp_path: Path) -> None:
@@ -66,7 +79,9 @@ def test_a_module_without_a_file_does_no_harm(tmp_path: Path) -> None:
 
 def test_what_was_examined_is_built_whatever_became_of_the_folder(tmp_path: Path) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
-    tasks = [load(str(write(folder, factor))) for folder, factor in ((one, 2), (other, 3), (one, 5))]
+    tasks = [
+        load(str(write(folder, factor))) for folder, factor in ((one, 2), (other, 3), (one, 5))
+    ]
     assert [value(task) for task in [*tasks, tasks[0]]] == [2, 3, 5, 2]
 
 
@@ -76,7 +91,9 @@ def test_candidates_run_next_to_a_folder_that_they_cannot_read(tmp_path: Path) -
         first = court.judge(Candidate(source=TWICE, backend="cpp"), "smoke")
         assert first is not None and first.status is Status.OK, first
         if "landlock" in first.isolation and str(tmp_path).startswith("/tmp/"):
-            peeking = court.judge(Candidate(source=PEEKS.format(str(tmp_path)) + TWICE, backend="cpp"), "smoke")
+            peeking = court.judge(
+                Candidate(source=PEEKS.format(str(tmp_path)) + TWICE, backend="cpp"), "smoke"
+            )
             assert peeking is not None and peeking.status is Status.OK, peeking
         court.switch_task(load(str(write(tmp_path, 3))))
         second = court.judge(Candidate(source=TWICE, backend="cpp"), "smoke")

@@ -67,12 +67,18 @@ def test_source_can_be_inspected() -> None:
 
 
 def test_inputs_are_the_callers_alone() -> None:
-    built = build(task("""
+    built = build(
+        task(
+            """
         import torch
         SHARED = torch.randn(3, 4)
         def f(x, y): return x
         def get_inputs(): return [SHARED, SHARED]
-    """, entry="f", kind="function"))
+    """,
+            entry="f",
+            kind="function",
+        )
+    )
     (x, y), _ = built.inputs(0)
     x.zero_()
     assert y.abs().sum() > 0
@@ -80,8 +86,14 @@ def test_inputs_are_the_callers_alone() -> None:
 
 
 def test_a_function_becomes_a_stateless_module_with_its_signature() -> None:
-    built = build(task("def f(x, scale=2.0, *, shift): return x * scale + shift\n", entry="f", kind="function",
-                       input_specs=("x=float32[2,3]:ones", "shift=1.0")))
+    built = build(
+        task(
+            "def f(x, scale=2.0, *, shift): return x * scale + shift\n",
+            entry="f",
+            kind="function",
+            input_specs=("x=float32[2,3]:ones", "shift=1.0"),
+        )
+    )
     args, kwargs = built.inputs(0)
     assert (args, list(kwargs)) == ([], ["x", "shift"])
     assert torch.equal(built.model(**kwargs), torch.full((2, 3), 3.0))
@@ -90,11 +102,30 @@ def test_a_function_becomes_a_stateless_module_with_its_signature() -> None:
 
 
 def test_specs_draw_what_they_say() -> None:
-    built = build(task("def f(**tensors): return tensors", entry="f", kind="function", input_specs=(
-        "n=float32[4000]", "u=float16[4000]:rand", "i=int32[4000]<7", "b=bool[4000]", "o=bf16[2]:ones", "s=float64[]")))
+    built = build(
+        task(
+            "def f(**tensors): return tensors",
+            entry="f",
+            kind="function",
+            input_specs=(
+                "n=float32[4000]",
+                "u=float16[4000]:rand",
+                "i=int32[4000]<7",
+                "b=bool[4000]",
+                "o=bf16[2]:ones",
+                "s=float64[]",
+            ),
+        )
+    )
     drawn = built.inputs(0)[1]
     assert {k: str(v.dtype).removeprefix("torch.") for k, v in drawn.items()} == {
-        "n": "float32", "u": "float16", "i": "int32", "b": "bool", "o": "bfloat16", "s": "float64"}
+        "n": "float32",
+        "u": "float16",
+        "i": "int32",
+        "b": "bool",
+        "o": "bfloat16",
+        "s": "float64",
+    }
     assert abs(drawn["n"].std() - 1) < 0.1
     assert 0 <= drawn["u"].min() < 0.1
     assert 0.9 < drawn["u"].max() <= 1
@@ -116,9 +147,11 @@ def test_variants_are_joined_from_fresh_draws_in_the_native_layout() -> None:
         def f(x, i): return x[i]
         def get_inputs(): return [torch.randn(5, 4).t(), torch.arange(5)]
     """
-    variants = (ShapeVariant(name="batch=1", changes=(("i", 0, 1),)),
-                ShapeVariant(name="wide", changes=(("x", 1, 12), ("i", 0, 12))),
-                ShapeVariant(name="both", changes=(("x", 0, 3), ("x", 1, 7))))
+    variants = (
+        ShapeVariant(name="batch=1", changes=(("i", 0, 1),)),
+        ShapeVariant(name="wide", changes=(("x", 1, 12), ("i", 0, 12))),
+        ShapeVariant(name="both", changes=(("x", 0, 3), ("x", 1, 7))),
+    )
     built = build(task(source, entry="f", kind="function", shape_variants=variants))
     assert built.variants == ("native", "batch=1", "wide", "both")
     (x, i), _ = built.inputs(7)
@@ -148,7 +181,9 @@ def test_candidate_gets_the_references_weights() -> None:
 
 def test_candidate_with_renamed_weights_gets_the_same_seed() -> None:
     built = build(task(), seed=5)
-    model = build_candidate(candidate("").replace("self.linear", "self.projection"), built.task, built, seed=5)
+    model = build_candidate(
+        candidate("").replace("self.linear", "self.projection"), built.task, built, seed=5
+    )
     assert not same_weights(model, built.model)
     assert torch.equal(model.projection.weight, built.model.linear.weight)
 
@@ -163,9 +198,14 @@ def test_candidate_follows_mode_and_dtype() -> None:
 
 
 def test_candidate_of_a_function() -> None:
-    built = build(task("def f(x): return x * 2", entry="f", kind="function", input_specs=("x=float32[3]",)))
-    model = build_candidate("import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x): return x + x\n",
-                            built.task, built)
+    built = build(
+        task("def f(x): return x * 2", entry="f", kind="function", input_specs=("x=float32[3]",))
+    )
+    model = build_candidate(
+        "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x): return x + x\n",
+        built.task,
+        built,
+    )
     assert torch.equal(model(torch.ones(3)), torch.full((3,), 2.0))
 
 
@@ -176,18 +216,41 @@ def test_two_candidates_of_equal_text_are_two_modules() -> None:
     assert inspect.getsource(type(second)).startswith("class ModelNew")
 
 
-@pytest.mark.parametrize(("source", "stage", "status", "says"), [
-    ("def f(:\n", "static", "rejected", "not Python"),
-    ("x = '\0'", "static", "rejected", "not Python"),
-    ("x = 1\n", "static", "rejected", "defines no `ModelNew`"),
-    ("def ModelNew(*args): return None\n", "compile", "launch_error", "it returned NoneType, not an nn.Module"),
-    ("import torch\nraise ValueError('no')\n", "compile", "compile_error", "ValueError: no\n"),
-    ("import sys\nsys.exit(0)\n", "compile", "compile_error", "SystemExit"),
-    ("import no_such_package_x\n", "compile", "compile_error", "no_such_package_x"),
-    (candidate("").replace("self.eps = eps", "self.eps = epsilon"), "compile", "launch_error", "NameError"),
-    (candidate("").replace("width, eps=0.5", "width, depth, eps=0.5"), "compile", "launch_error", "depth"),
-    (candidate("").replace("def forward(self, x, y=None)", "def forward(self, x, y)"), "static", "rejected", "'y'"),
-])
+@pytest.mark.parametrize(
+    ("source", "stage", "status", "says"),
+    [
+        ("def f(:\n", "static", "rejected", "not Python"),
+        ("x = '\0'", "static", "rejected", "not Python"),
+        ("x = 1\n", "static", "rejected", "defines no `ModelNew`"),
+        (
+            "def ModelNew(*args): return None\n",
+            "compile",
+            "launch_error",
+            "it returned NoneType, not an nn.Module",
+        ),
+        ("import torch\nraise ValueError('no')\n", "compile", "compile_error", "ValueError: no\n"),
+        ("import sys\nsys.exit(0)\n", "compile", "compile_error", "SystemExit"),
+        ("import no_such_package_x\n", "compile", "compile_error", "no_such_package_x"),
+        (
+            candidate("").replace("self.eps = eps", "self.eps = epsilon"),
+            "compile",
+            "launch_error",
+            "NameError",
+        ),
+        (
+            candidate("").replace("width, eps=0.5", "width, depth, eps=0.5"),
+            "compile",
+            "launch_error",
+            "depth",
+        ),
+        (
+            candidate("").replace("def forward(self, x, y=None)", "def forward(self, x, y)"),
+            "static",
+            "rejected",
+            "'y'",
+        ),
+    ],
+)
 def test_candidate_errors(source: str, stage: str, status: str, says: str) -> None:
     built = build(task())
     with pytest.raises(CandidateError) as caught:

@@ -13,8 +13,10 @@ from dvk.records import TensorSpec
 from dvk.tasks import extra_inputs
 from dvk.tasks.build import build
 
-INPUTS = (TensorSpec(name="x", dtype="float32", shape=(64, 8), strides=(8, 1)),
-          TensorSpec(name="i", dtype="int64", shape=(64,), strides=(1,)))
+INPUTS = (
+    TensorSpec(name="x", dtype="float32", shape=(64, 8), strides=(8, 1)),
+    TensorSpec(name="i", dtype="int64", shape=(64,), strides=(1,)),
+)
 GIVEN = ("x=float32[64,8]:rand", "i=int64[64]<8", "scale=2.0")
 MODEL = """
 import torch
@@ -30,25 +32,41 @@ def get_inputs():
 """
 
 
-@pytest.mark.parametrize(("text", "given", "expected"), [
-    ("x=float32[32,8]", GIVEN, ("x=float32[32,8]:rand", "i=int64[64]<8", "scale=2.0")),
-    ("i=int32[3]; x=float32[32,8]:ones", GIVEN, ("x=float32[32,8]:ones", "i=int32[3]<8", "scale=2.0")),
-    ("float32[32,8]; int64[9]<4; 1.0", GIVEN, ("x=float32[32,8]:rand", "i=int64[9]<4", "scale=1.0")),
-    ("x=float32[32,8]", (), ("x=float32[32,8]:like", "i=int64[64]:like")),
-    ("float32[2,8]; int64[9]<4", (), ("x=float32[2,8]:like", "i=int64[9]<4")),
-    ("mode='a;b'; i=float32[4]", (), ("x=float32[64,8]:like", "i=float32[4]", "mode='a;b'")),
-])
-def test_what_is_left_out_is_as_in_the_first_set(text: str, given: tuple[str, ...], expected: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("text", "given", "expected"),
+    [
+        ("x=float32[32,8]", GIVEN, ("x=float32[32,8]:rand", "i=int64[64]<8", "scale=2.0")),
+        (
+            "i=int32[3]; x=float32[32,8]:ones",
+            GIVEN,
+            ("x=float32[32,8]:ones", "i=int32[3]<8", "scale=2.0"),
+        ),
+        (
+            "float32[32,8]; int64[9]<4; 1.0",
+            GIVEN,
+            ("x=float32[32,8]:rand", "i=int64[9]<4", "scale=1.0"),
+        ),
+        ("x=float32[32,8]", (), ("x=float32[32,8]:like", "i=int64[64]:like")),
+        ("float32[2,8]; int64[9]<4", (), ("x=float32[2,8]:like", "i=int64[9]<4")),
+        ("mode='a;b'; i=float32[4]", (), ("x=float32[64,8]:like", "i=float32[4]", "mode='a;b'")),
+    ],
+)
+def test_what_is_left_out_is_as_in_the_first_set(
+    text: str, given: tuple[str, ...], expected: tuple[str, ...]
+) -> None:
     assert extra_inputs.specs(text, given, INPUTS) == expected
 
 
-@pytest.mark.parametrize(("text", "says"), [
-    (" ; ", "describes no input"),
-    ("float32[32,8]", "1 of the inputs `x`, `i`"),
-    ("x=float32[32,8]; int64[3]", "`int64[3]` has no name"),
-    ("x=float32[32,8]; x=float32[3,8]", "twice"),
-    ("x=float32[32;8]", "`8]` has no name"),
-])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (" ; ", "describes no input"),
+        ("float32[32,8]", "1 of the inputs `x`, `i`"),
+        ("x=float32[32,8]; int64[3]", "`int64[3]` has no name"),
+        ("x=float32[32,8]; x=float32[3,8]", "twice"),
+        ("x=float32[32;8]", "`8]` has no name"),
+    ],
+)
 def test_mistakes_are_named(text: str, says: str) -> None:
     with pytest.raises(TaskError) as caught:
         extra_inputs.specs(text, (), INPUTS)
@@ -77,11 +95,14 @@ def test_dtypes_values_and_further_arguments_may_differ(tmp_path: Path) -> None:
     assert kwargs["bias"].shape == (8,) and x.max() <= 1
 
 
-@pytest.mark.parametrize(("text", "says"), [
-    ("x=float32[4,8,2]", "[4, 8, 2] cannot be made"),
-    ("x=float32[4,9]", "size of tensor"),
-    ("y=float32[4]", "no parameter `y`"),
-])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x=float32[4,8,2]", "[4, 8, 2] cannot be made"),
+        ("x=float32[4,9]", "size of tensor"),
+        ("y=float32[4]", "no parameter `y`"),
+    ],
+)
 def test_what_the_module_does_not_take_is_an_error(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(TaskError) as caught:
         loaded(tmp_path, text)

@@ -23,11 +23,10 @@ def write(folder: Path, text: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize(("body", "precision"), [
-    ("nn.Conv2d(3, 4, 3)", "tf32"),
-    ("nn.BatchNorm2d(3)", "fp32"),
-    ("nn.Linear(8, 8)", "fp32"),
-])
+@pytest.mark.parametrize(
+    ("body", "precision"),
+    [("nn.Conv2d(3, 4, 3)", "tf32"), ("nn.BatchNorm2d(3)", "fp32"), ("nn.Linear(8, 8)", "fp32")],
+)
 def test_precision_follows_the_flags(tmp_path: Path, body: str, precision: str) -> None:
     text = f"""
         import torch, torch.nn as nn
@@ -37,12 +36,18 @@ def test_precision_follows_the_flags(tmp_path: Path, body: str, precision: str) 
         def get_inputs(): return [torch.randn(2, 3, 8, 8)]
     """
     assert load(write(tmp_path, text), device="cuda").precision == precision
-    high = text.replace("class Model", "torch.set_float32_matmul_precision('high')\n        class Model")
-    assert load(write(tmp_path, high), device="cuda").precision == ("fp32" if "Norm" in body else "tf32")
+    high = text.replace(
+        "class Model", "torch.set_float32_matmul_precision('high')\n        class Model"
+    )
+    assert load(write(tmp_path, high), device="cuda").precision == (
+        "fp32" if "Norm" in body else "tf32"
+    )
 
 
 def test_everything_is_on_the_gpu_and_repeatable(tmp_path: Path) -> None:
-    path = write(tmp_path, """
+    path = write(
+        tmp_path,
+        """
         import numpy, torch, torch.nn as nn
         class Model(nn.Module):
             def __init__(self, scale):
@@ -53,7 +58,8 @@ def test_everything_is_on_the_gpu_and_repeatable(tmp_path: Path) -> None:
             z = torch.from_numpy(numpy.random.rand(8, 16)).float()
             return [torch.randn(8, 16), torch.randn(8, 16, device="cpu"), z]
         def get_init_inputs(): return [torch.rand(16)]
-    """)
+    """,
+    )
     task = load(path, device="cuda")
     assert task.num_shape_variants >= 3
     first, second = build(task), build(Task.model_validate(task.model_dump(mode="json")))
@@ -69,13 +75,19 @@ def test_everything_is_on_the_gpu_and_repeatable(tmp_path: Path) -> None:
 
 
 def test_inputs_that_must_be_drawn_on_the_cpu(tmp_path: Path) -> None:
-    task = load(write(tmp_path, """
+    task = load(
+        write(
+            tmp_path,
+            """
         import torch
         def f(x): return x.exp()
         def get_inputs():
             own = torch.Generator().manual_seed(int(torch.randint(99, ())))
             return [torch.randn(6, 5, generator=own)]
-    """), device="cuda")
+    """,
+        ),
+        device="cuda",
+    )
     built = build(task)
     assert built.inputs(0)[0][0].is_cuda
     assert torch.equal(built.inputs(4)[0][0], built.inputs(4)[0][0])
@@ -83,20 +95,32 @@ def test_inputs_that_must_be_drawn_on_the_cpu(tmp_path: Path) -> None:
 
 
 def test_an_index_error_ends_the_search_not_the_task(tmp_path: Path) -> None:
-    task = load(write(tmp_path, """
+    task = load(
+        write(
+            tmp_path,
+            """
         import torch
         def f(x, i): return x[i]
         def get_inputs(): return [torch.rand(8, 3), torch.randint(0, 8, (40,))]
-    """), device="cuda")
+    """,
+        ),
+        device="cuda",
+    )
     assert [variant.name for variant in task.shape_variants] == ["batch+3", "batch*2+1"]
 
 
 def test_dropout_is_stochastic(tmp_path: Path) -> None:
-    task = load(write(tmp_path, """
+    task = load(
+        write(
+            tmp_path,
+            """
         import torch
         def f(x): return torch.nn.functional.dropout(x, 0.5)
         def get_inputs(): return [torch.rand(8, 3)]
-    """), device="cuda")
+    """,
+        ),
+        device="cuda",
+    )
     assert task.stochastic
 
 

@@ -14,12 +14,15 @@ from tests.tasks.shrink import shipped
 
 DEFECTS = {
     "does not matter": [
-        task("return x + 0 * y", inputs=XY, parameters="x, y"), task("return x.relu()", "self.lost = nn.Parameter(torch.rand(9))"),
+        task("return x + 0 * y", inputs=XY, parameters="x, y"),
+        task("return x.relu()", "self.lost = nn.Parameter(torch.rand(9))"),
         task("return F.instance_norm(self.conv(x[None]))", "self.conv = nn.Conv1d(ROWS, 4, 1)"),
     ],
     "is constant": [task("return x.softmax(-1).sum(-1)"), task("return 3 + 1e-5 * x")],
     "nearly everywhere": [task("return (x - 2).relu()")],
-    "same for other inputs": [task("return x.sort(0).values.argsort(0).float().sum(1)[:, None] + torch.arange(9.0)")],
+    "same for other inputs": [
+        task("return x.sort(0).values.argsort(0).float().sum(1)[:, None] + torch.arange(9.0)")
+    ],
     "NaN or infinities": [task("return x.log()"), task("return x / 0")],
     "out of range": [task("return 1e7 * x"), task("return (200 * x).exp()")],
     "changes input 0": [task("return x.add_(1)")],
@@ -60,7 +63,11 @@ def test_nine_in_ten_generated_tasks_are_clean(device: str) -> None:
 
 def test_native_checks_measure() -> None:
     (finding,) = hygiene([task("return x.tanh()")], native=True)
-    assert finding == Hygiene(call_s=finding.call_s) and finding.call_s is not None and 0 < finding.call_s < 1
+    assert (
+        finding == Hygiene(call_s=finding.call_s)
+        and finding.call_s is not None
+        and 0 < finding.call_s < 1
+    )
 
 
 def test_small_sizes_are_the_files_own(tmp_path: Path) -> None:
@@ -72,7 +79,11 @@ def test_rows_that_are_masked_whole_and_hidden_scores_are_no_defects() -> None:
     sources = [
         task(f"return ({scores}).masked_fill({hidden}, -torch.inf)"),
         task("return x.masked_fill(torch.arange(ROWS)[:, None] == 0, -torch.inf).softmax(-1)"),
-        task("return x.masked_fill(x.isnan(), 0) + y", inputs="torch.randn(ROWS, 9).masked_fill(torch.eye(ROWS, 9).bool(), torch.nan), "
-             "torch.randn(ROWS, 9)", parameters="x, y"),
+        task(
+            "return x.masked_fill(x.isnan(), 0) + y",
+            inputs="torch.randn(ROWS, 9).masked_fill(torch.eye(ROWS, 9).bool(), torch.nan), "
+            "torch.randn(ROWS, 9)",
+            parameters="x, y",
+        ),
     ]
     assert [one.reasons for one in hygiene(sources)] == [(), (), ()]

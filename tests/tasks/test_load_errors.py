@@ -37,88 +37,158 @@ CASES = {
     "null byte": ("import torch\nx = '\0'\n", "is not Python"),
     "too deep": ("import torch\nx = " + "(" * 5000 + ")" * 5000, "is not Python|crashed"),
     "empty": ("", "no nn.Module class and no public function"),
-    "only data": ("import torch\nclass Config: pass\nx = 1\n" + INPUTS, "no nn.Module class and no public function"),
-    "several classes": (_with_inputs("""
+    "only data": (
+        "import torch\nclass Config: pass\nx = 1\n" + INPUTS,
+        "no nn.Module class and no public function",
+    ),
+    "several classes": (
+        _with_inputs("""
         import torch, torch.nn as nn
         class Encoder(nn.Module):
             def forward(self, x): return x
         class Decoder(nn.Module):
             def forward(self, x): return x
-    """), "several nn.Module classes: Encoder, Decoder"),
+    """),
+        "several nn.Module classes: Encoder, Decoder",
+    ),
     "several functions": ("def f(x): return x\ndef g(x): return x\n", "several functions: f, g"),
     "no inputs": ("def f(x, y): return x\n", "no get_inputs"),
-    "no forward": ("import torch, torch.nn as nn\nclass Net(nn.Module): pass\n" + INPUTS, "`Net` has no forward"),
-    "missing package": ("import no_such_package_x\n",
-                        r"ModuleNotFoundError: .*no_such_package_x.*\n  model.py, line 1"),
-    "relative import": ("from .layers import x\n", r"ModuleNotFoundError: .*layers.*\n  model.py, line 1"),
-    "raises on import": ("import torch\n\nraise ValueError('bad table')\n",
-                         r"ValueError: bad table\n  model.py, line 3"),
-    "exits": ("import sys\nprint('usage: model')\nsys.exit(2)\n", r"SystemExit: 2\n  model.py, line 3"),
-    "constructor arguments": (_with_inputs("""
+    "no forward": (
+        "import torch, torch.nn as nn\nclass Net(nn.Module): pass\n" + INPUTS,
+        "`Net` has no forward",
+    ),
+    "missing package": (
+        "import no_such_package_x\n",
+        r"ModuleNotFoundError: .*no_such_package_x.*\n  model.py, line 1",
+    ),
+    "relative import": (
+        "from .layers import x\n",
+        r"ModuleNotFoundError: .*layers.*\n  model.py, line 1",
+    ),
+    "raises on import": (
+        "import torch\n\nraise ValueError('bad table')\n",
+        r"ValueError: bad table\n  model.py, line 3",
+    ),
+    "exits": (
+        "import sys\nprint('usage: model')\nsys.exit(2)\n",
+        r"SystemExit: 2\n  model.py, line 3",
+    ),
+    "constructor arguments": (
+        _with_inputs("""
         import torch, torch.nn as nn
         class Model(nn.Module):
             def __init__(self, width): super().__init__()
             def forward(self, x): return x
-    """), r"Model\(\) could not be constructed: TypeError: .*'width'"),
-    "constructor raises": (_with_inputs("""
+    """),
+        r"Model\(\) could not be constructed: TypeError: .*'width'",
+    ),
+    "constructor raises": (
+        _with_inputs("""
         import torch, torch.nn as nn
         class Model(nn.Module):
             def __init__(self):
                 super().__init__()
                 self.x = {}["weights"]
             def forward(self, x): return x
-    """), r"KeyError: 'weights'\n  model.py, line 6, in __init__: self.x = \{\}\[\"weights\"\]"),
-    "get_init_inputs": (_with_inputs("""
+    """),
+        r"KeyError: 'weights'\n  model.py, line 6, in __init__: self.x = \{\}\[\"weights\"\]",
+    ),
+    "get_init_inputs": (
+        _with_inputs("""
         import torch, torch.nn as nn
         class Model(nn.Module):
             def forward(self, x): return x
         def get_init_inputs(): return 5
-    """), r"get_init_inputs\(\) returned int"),
-    "get_inputs raises": ("import torch\ndef f(x): return x\ndef get_inputs(): return [torch.rand(-1)]\n",
-                          r"get_inputs\(\) failed: RuntimeError: .*\n  model.py, line 3, in get_inputs"),
-    "get_inputs kind": ("def f(x): return x\ndef get_inputs(): return 'x'\n", r"get_inputs\(\) returned str"),
-    "no input tensor": ("import torch\ndef f(x): return torch.ones(3) * x\ndef get_inputs(): return [2.0]\n",
-                        "no tensor"),
-    "too many inputs": ("import torch\ndef f(x): return x\ndef get_inputs(): return [torch.rand(2), torch.rand(2)]\n",
-                        r"f\(x\) does not take these inputs: too many positional"),
-    "input is NaN": ("import torch\ndef f(x): return x\ndef get_inputs(): return [torch.rand(3).log() / 0 * 0]\n",
-                     "the output of f is NaN throughout"),
-    "inputs differ": ("import os, torch\ndef f(x): return x\n"
-                      "def get_inputs(): return [torch.tensor(list(os.urandom(16))).float()]\n",
-                      "another `x` under equal seeds"),
-    "shapes do not fit": (_with_inputs("""
+    """),
+        r"get_init_inputs\(\) returned int",
+    ),
+    "get_inputs raises": (
+        "import torch\ndef f(x): return x\ndef get_inputs(): return [torch.rand(-1)]\n",
+        r"get_inputs\(\) failed: RuntimeError: .*\n  model.py, line 3, in get_inputs",
+    ),
+    "get_inputs kind": (
+        "def f(x): return x\ndef get_inputs(): return 'x'\n",
+        r"get_inputs\(\) returned str",
+    ),
+    "no input tensor": (
+        "import torch\ndef f(x): return torch.ones(3) * x\ndef get_inputs(): return [2.0]\n",
+        "no tensor",
+    ),
+    "too many inputs": (
+        "import torch\ndef f(x): return x\ndef get_inputs(): return [torch.rand(2), torch.rand(2)]\n",
+        r"f\(x\) does not take these inputs: too many positional",
+    ),
+    "input is NaN": (
+        "import torch\ndef f(x): return x\ndef get_inputs(): return [torch.rand(3).log() / 0 * 0]\n",
+        "the output of f is NaN throughout",
+    ),
+    "inputs differ": (
+        "import os, torch\ndef f(x): return x\n"
+        "def get_inputs(): return [torch.tensor(list(os.urandom(16))).float()]\n",
+        "another `x` under equal seeds",
+    ),
+    "shapes do not fit": (
+        _with_inputs("""
         import torch, torch.nn as nn
         class Model(nn.Module):
             def __init__(self): super().__init__(); self.linear = nn.Linear(9, 9)
             def forward(self, x):
                 return self.linear(x)
-    """), r"Model failed on the example inputs: RuntimeError: mat1 and mat2.*\n  model.py, line 6, in forward"),
-    "forward exits": ("import torch\ndef f(x): raise SystemExit\n" + INPUTS,
-                      "f failed on the example inputs: SystemExit"),
-    "on a GPU": ("import torch\ndef f(x): return x.to('cuda:7')\n" + INPUTS, "f failed on the example inputs"),
-    "NaN": ("import torch\ndef f(x): return {'loss': x.sum(), 'logs': (x - 5).log()}\n" + INPUTS,
-            "output `logs` of f is NaN throughout"),
-    "no tensor returned": ("import torch\ndef f(x): return float(x.sum())\n" + INPUTS, "f returns no tensor but float"),
-    "sparse": ("import torch\ndef f(x): return x.to_sparse()\n" + INPUTS, "not a plain dense tensor but sparse_coo"),
+    """),
+        r"Model failed on the example inputs: RuntimeError: mat1 and mat2.*\n  model.py, line 6, in forward",
+    ),
+    "forward exits": (
+        "import torch\ndef f(x): raise SystemExit\n" + INPUTS,
+        "f failed on the example inputs: SystemExit",
+    ),
+    "on a GPU": (
+        "import torch\ndef f(x): return x.to('cuda:7')\n" + INPUTS,
+        "f failed on the example inputs",
+    ),
+    "NaN": (
+        "import torch\ndef f(x): return {'loss': x.sum(), 'logs': (x - 5).log()}\n" + INPUTS,
+        "output `logs` of f is NaN throughout",
+    ),
+    "no tensor returned": (
+        "import torch\ndef f(x): return float(x.sum())\n" + INPUTS,
+        "f returns no tensor but float",
+    ),
+    "sparse": (
+        "import torch\ndef f(x): return x.to_sparse()\n" + INPUTS,
+        "not a plain dense tensor but sparse_coo",
+    ),
     "puts something into a dict": (
         "import torch\ndef f(cache):\n    cache['k'] = cache['k'] + 1\n    return cache['k'] * 2\n"
-        "def get_inputs(): return [{'k': torch.rand(4, 8)}]\n", "f changes a list or dict among its inputs"),
-    "resizes its input": ("import torch\ndef f(x): return x.unsqueeze_(0).sub(1)\n" + INPUTS,
-                          "gives its input `x` another shape or other memory"),
-    "nondeterministic": ("import os, torch\ndef f(x): return x * int.from_bytes(os.urandom(4), 'big')\n" + INPUTS,
-                         "different results under equal seeds"),
-    "hidden state": (_with_inputs("""
+        "def get_inputs(): return [{'k': torch.rand(4, 8)}]\n",
+        "f changes a list or dict among its inputs",
+    ),
+    "resizes its input": (
+        "import torch\ndef f(x): return x.unsqueeze_(0).sub(1)\n" + INPUTS,
+        "gives its input `x` another shape or other memory",
+    ),
+    "nondeterministic": (
+        "import os, torch\ndef f(x): return x * int.from_bytes(os.urandom(4), 'big')\n" + INPUTS,
+        "different results under equal seeds",
+    ),
+    "hidden state": (
+        _with_inputs("""
         import torch, torch.nn as nn
         class Model(nn.Module):
             calls = 0
             def forward(self, x):
                 self.calls += 1
                 return x * self.calls
-    """), "different results under equal seeds"),
-    "kills itself": ("import os, torch\ndef f(x): os.kill(os.getpid(), 11)\n" + INPUTS,
-                     r"crashed \(SIGSEGV\) while running it"),
-    "leaves": ("import os\nprint('bye now', flush=True)\nos._exit(7)\n",
-               r"ended the process \(exit 7\) while importing it\n.*bye now"),
+    """),
+        "different results under equal seeds",
+    ),
+    "kills itself": (
+        "import os, torch\ndef f(x): os.kill(os.getpid(), 11)\n" + INPUTS,
+        r"crashed \(SIGSEGV\) while running it",
+    ),
+    "leaves": (
+        "import os\nprint('bye now', flush=True)\nos._exit(7)\n",
+        r"ended the process \(exit 7\) while importing it\n.*bye now",
+    ),
 }
 
 
@@ -140,6 +210,7 @@ HANGING = {
 
 def test_hanging_files(tmp_path: Path) -> None:
     """All at once: each takes its limit."""
+
     def refused(number: int, text: str) -> TaskError:
         (tmp_path / str(number)).mkdir()
         path = tmp_path / str(number) / "model.py"
@@ -148,7 +219,9 @@ def test_hanging_files(tmp_path: Path) -> None:
 
     started = time.monotonic()
     with ThreadPoolExecutor(len(HANGING)) as pool:
-        errors = dict(zip(HANGING, pool.map(refused, range(len(HANGING)), HANGING.values()), strict=True))
+        errors = dict(
+            zip(HANGING, pool.map(refused, range(len(HANGING)), HANGING.values()), strict=True)
+        )
     for where, error in errors.items():
         assert error.message == f"`model.py` did not finish within 3 s while {where}"
         assert "limits.wall_s" in error.hint and isinstance(error, Exhausted)
@@ -159,13 +232,22 @@ def test_memory_hog(tmp_path: Path) -> None:
     path = tmp_path / "model.py"
     path.write_text("import torch\ndef f(x): return torch.ones(1 << 28) * x.sum()\n" + INPUTS)
     error = refuse(path, limits=Limits(wall_s=60, memory_bytes=1 << 30))
-    assert "needed more than 1.0 GiB while running it" in error.message and isinstance(error, Exhausted)
+    assert "needed more than 1.0 GiB while running it" in error.message and isinstance(
+        error, Exhausted
+    )
 
 
-@pytest.mark.parametrize(("raised", "passing"), [
-    ("RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')", True), ("MemoryError()", True), ("ValueError('wrong')", False),
-])  # fmt: skip
-def test_verdicts_that_load_may_have_decided_are_marked(tmp_path: Path, raised: str, passing: bool) -> None:
+@pytest.mark.parametrize(
+    ("raised", "passing"),
+    [
+        ("RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')", True),
+        ("MemoryError()", True),
+        ("ValueError('wrong')", False),
+    ],
+)
+def test_verdicts_that_load_may_have_decided_are_marked(
+    tmp_path: Path, raised: str, passing: bool
+) -> None:
     path = tmp_path / "model.py"
     path.write_text(f"import torch\ndef f(x): raise {raised}\n" + INPUTS)
     assert isinstance(refuse(path), Exhausted) == passing
@@ -173,20 +255,26 @@ def test_verdicts_that_load_may_have_decided_are_marked(tmp_path: Path, raised: 
 
 def test_dying_of_another_shape_is_not_the_files_fault(tmp_path: Path) -> None:
     path = tmp_path / "model.py"
-    path.write_text("import os, torch\ndef f(x):\n    if x.shape[0] > 8: os._exit(1)\n    return x + 1\n" + INPUTS)
+    path.write_text(
+        "import os, torch\ndef f(x):\n    if x.shape[0] > 8: os._exit(1)\n    return x + 1\n"
+        + INPUTS
+    )
     task = load(str(path), limits=LIMITS)
     assert [v.name for v in task.shape_variants] == ["batch+3"]
 
 
-@pytest.mark.parametrize(("options", "says"), [
-    ({"inputs": ["z=float32[2]"]}, "no parameter `z`"),
-    ({"inputs": ["x=float32[2]"]}, "no --input for parameter `y`"),
-    ({"inputs": ["x=float32[2]", "y=float32[3]"]}, "f failed on the example inputs"),
-    ({"inputs": ["x=float32"]}, "`float32` has no sizes"),
-    ({"init": ["width"]}, "not a Python literal"),
-    ({"dtype": "int8"}, "unknown dtype"),
-    ({"device": "tpu"}, "unsupported device `tpu`"),
-])
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"inputs": ["z=float32[2]"]}, "no parameter `z`"),
+        ({"inputs": ["x=float32[2]"]}, "no --input for parameter `y`"),
+        ({"inputs": ["x=float32[2]", "y=float32[3]"]}, "f failed on the example inputs"),
+        ({"inputs": ["x=float32"]}, "`float32` has no sizes"),
+        ({"init": ["width"]}, "not a Python literal"),
+        ({"dtype": "int8"}, "unknown dtype"),
+        ({"device": "tpu"}, "unsupported device `tpu`"),
+    ],
+)
 def test_options_that_do_not_fit(tmp_path: Path, options: dict[str, object], says: str) -> None:
     path = tmp_path / "model.py"
     path.write_text("def f(x, y): return x + y\n")

@@ -76,10 +76,16 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_every_way_to_name_a_class(project: Path) -> None:
     model = Path("gates/model.py")
     assert naming.split("gates/model.py") == naming.split("gates.model") == (model, None)
-    assert naming.split("gates.model:Gate") == naming.split("gates/model.py:Gate") == (model, "Gate")
-    assert naming.split("gates:Gate") == (Path("gates/__init__.py"), "Gate") and naming.split("gates")[0] == Path("gates/__init__.py")
+    assert (
+        naming.split("gates.model:Gate") == naming.split("gates/model.py:Gate") == (model, "Gate")
+    )
+    assert naming.split("gates:Gate") == (Path("gates/__init__.py"), "Gate") and naming.split(
+        "gates"
+    )[0] == Path("gates/__init__.py")
     assert naming.stem(Path("gates/__init__.py")) == "gates" and naming.stem(model) == "model"
-    assert naming.split("json.decoder:JSONDecoder")[0].name == "decoder.py", "where Python imports from"
+    assert naming.split("json.decoder:JSONDecoder")[0].name == "decoder.py", (
+        "where Python imports from"
+    )
     assert naming.split("missing.py:Gate") == (Path("missing.py"), "Gate")
     for wrong in ("gates.missing:Gate", "gates.model:3", "gates.model:"):
         with pytest.raises(TaskError) as caught:
@@ -87,15 +93,22 @@ def test_every_way_to_name_a_class(project: Path) -> None:
         assert "gates" in caught.value.message and caught.value.hint
 
 
-@pytest.mark.parametrize(("source", "package", "expected"), [
-    ("from .a import b", "p", "from p.a import b"),
-    ("from . import b, c", "p.q", "from p.q import b, c"),
-    ("from ..a.b import (\n    c,\n)\nx = 1", "p.q", "from p.a.b import (\n    c,\n)\nx = 1"),
-    ("é = 1; from .. import b", "p.q", "é = 1; from p import b"),
-    ("if 1:\n    from . a import *\nfrom torch import nn", "p", "if 1:\n    from p.a import *\nfrom torch import nn"),
-    ("from \\\n  .a import b", "p", "from p.a import b"),
-    ("from .a import b\nnot python(", "p", "from .a import b\nnot python("),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("source", "package", "expected"),
+    [
+        ("from .a import b", "p", "from p.a import b"),
+        ("from . import b, c", "p.q", "from p.q import b, c"),
+        ("from ..a.b import (\n    c,\n)\nx = 1", "p.q", "from p.a.b import (\n    c,\n)\nx = 1"),
+        ("é = 1; from .. import b", "p.q", "é = 1; from p import b"),
+        (
+            "if 1:\n    from . a import *\nfrom torch import nn",
+            "p",
+            "if 1:\n    from p.a import *\nfrom torch import nn",
+        ),
+        ("from \\\n  .a import b", "p", "from p.a import b"),
+        ("from .a import b\nnot python(", "p", "from .a import b\nnot python("),
+    ],
+)
 def test_relative_imports_are_written_absolutely(source: str, package: str, expected: str) -> None:
     assert packages.absolute(source, package) == expected
 
@@ -112,18 +125,41 @@ def test_which_package(project: Path) -> None:
 
 def test_files_of_a_package_are_examined(project: Path) -> None:
     task = tasks.load("gates.model:Gate", inputs=INPUT)
-    assert (task.name, task.package) == ("model:Gate", "gates") and "from gates.layers import Scale" in task.source
-    assert {name for name, _ in task.beside} == {"gates/__init__.py", "gates/layers.py", "gates/model.py", "gates/nn/deep.py"}
+    assert (task.name, task.package) == (
+        "model:Gate",
+        "gates",
+    ) and "from gates.layers import Scale" in task.source
+    assert {name for name, _ in task.beside} == {
+        "gates/__init__.py",
+        "gates/layers.py",
+        "gates/model.py",
+        "gates/nn/deep.py",
+    }
     inner = tasks.load("gates/nn/inner.py", inputs=INPUT)
     assert inner.package == "gates.nn" and "gates/nn/deep.py" in dict(inner.beside)
     (project / "gates" / "layers.py").write_text(LAYERS + "\n# changed\n")
-    assert tasks.load("gates.model:Gate", inputs=INPUT).id != task.id, "what it imports is a part of it"
+    assert tasks.load("gates.model:Gate", inputs=INPUT).id != task.id, (
+        "what it imports is a part of it"
+    )
 
 
 @pytest.mark.slow
 def test_a_search_in_a_package_ends_with_a_drop_in_that_imports_it(project: Path) -> None:
-    command = [sys.executable, "-m", "dvk", "optimize", "gates.model:Gate", "--input", "x=float32[2048,8]", "--device", "cpu",
-               "--budget-s", "3", "--out", "run"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "dvk",
+        "optimize",
+        "gates.model:Gate",
+        "--input",
+        "x=float32[2048,8]",
+        "--device",
+        "cpu",
+        "--budget-s",
+        "3",
+        "--out",
+        "run",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=project, timeout=300)
     assert done.returncode in (0, 1) and "Traceback" not in done.stderr, done.stderr
     turns = (project / "run" / "turns.jsonl").read_text()

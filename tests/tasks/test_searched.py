@@ -51,11 +51,18 @@ def model(tmp_path: Path, lines: str, call: str = "act(x)") -> Path:
     return path
 
 
-HOW = ("sys.path.append(r'{}')", "sys.path.insert(0, r'{}')", "sys.path.append('far/lib')", "sys.path.append('../far/lib')")
+HOW = (
+    "sys.path.append(r'{}')",
+    "sys.path.insert(0, r'{}')",
+    "sys.path.append('far/lib')",
+    "sys.path.append('../far/lib')",
+)
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_a_folder_that_the_file_puts_on_its_path_goes_with_the_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+def test_a_folder_that_the_file_puts_on_its_path_goes_with_the_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
     folder = far(tmp_path)
     monkeypatch.chdir(tmp_path)
     task = load(str(model(tmp_path, how.format(folder) + "\nfrom far_act import act")))
@@ -111,15 +118,23 @@ def test_only_the_folder_is_shown(tmp_path: Path) -> None:
     peeks = f"from far_act import act\nfor path in {tries}:\n    try: open(path)\n"
     peeks += "    except PermissionError: continue\n    raise RuntimeError(path)"
     with JudgeSession(task, QUICK) as court:
-        verdict = court.judge(Candidate(source=CANDIDATE.format(lines=peeks, call="act(x)"), backend="cpp"), "smoke")
+        verdict = court.judge(
+            Candidate(source=CANDIDATE.format(lines=peeks, call="act(x)"), backend="cpp"), "smoke"
+        )
     assert verdict is not None
     if "landlock" in verdict.isolation:
         assert verdict.status is Status.OK, verdict
 
 
-def test_a_private_folder_is_refused_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_private_folder_is_refused_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Files directly in a home folder cannot be readable without the rest of it."""
-    assert importable.refused(os.path.expanduser("~")) and importable.refused("/tmp") and not importable.refused(str(tmp_path))
+    assert (
+        importable.refused(os.path.expanduser("~"))
+        and importable.refused("/tmp")
+        and not importable.refused(str(tmp_path))
+    )
     home = Path("/tmp") / "far_act_of_home.py"
     home.write_text(ACT)
     try:
@@ -155,28 +170,55 @@ sys.meta_path.append(_EditableFinder)
 
 def test_what_the_interpreter_imports_is_importable(tmp_path: Path) -> None:
     """PYTHONPATH, absolute and relative, with a namespace package and a zipped egg; .pth files of a site folder, and finders."""
-    places = {name: tmp_path / name for name in ("target", "relative", "site", "by_pth", "project/src", "start")}
+    places = {
+        name: tmp_path / name
+        for name in ("target", "relative", "site", "by_pth", "project/src", "start")
+    }
     for folder in places.values():
         folder.mkdir(parents=True)
     (places["target"] / "space" / "inner").mkdir(parents=True)
-    for file in ("target/target_act.py", "target/space/inner/act.py", "relative/relative_act.py", "by_pth/pth_act.py"):
+    for file in (
+        "target/target_act.py",
+        "target/space/inner/act.py",
+        "relative/relative_act.py",
+        "by_pth/pth_act.py",
+    ):
         (tmp_path / file).write_text(ACT)
     (places["project/src"] / "editable_act").mkdir()
     (places["project/src"] / "editable_act" / "__init__.py").write_text(ACT)
     with zipfile.ZipFile(tmp_path / "egg_act.egg", "w") as egg:
         egg.writestr("egg_act.py", ACT)
-    (places["start"] / "sitecustomize.py").write_text(f"import site\nsite.addsitedir(r'{places['site']}')\n")
+    (places["start"] / "sitecustomize.py").write_text(
+        f"import site\nsite.addsitedir(r'{places['site']}')\n"
+    )
     (places["site"] / "one.pth").write_text(f"{places['by_pth']}\n")
-    (places["site"] / "__editable___act_finder.py").write_text(FINDER.format(folder=places["project/src"]))
+    (places["site"] / "__editable___act_finder.py").write_text(
+        FINDER.format(folder=places["project/src"])
+    )
     (places["site"] / "two.pth").write_text("import __editable___act_finder\n")
-    modules = ("target_act", "space.inner.act", "relative_act", "egg_act", "pth_act", "editable_act")
-    lines = "\n".join(f"from {name} import act as act{number}" for number, name in enumerate(modules))
+    modules = (
+        "target_act",
+        "space.inner.act",
+        "relative_act",
+        "egg_act",
+        "pth_act",
+        "editable_act",
+    )
+    lines = "\n".join(
+        f"from {name} import act as act{number}" for number, name in enumerate(modules)
+    )
     call = "act0(act1(act2(act3(act4(act5(x))))))"
     candidate = tmp_path / "candidate.py"
     candidate.write_text(CANDIDATE.format(lines=lines, call=call))
     path = [places["start"], places["target"], "relative", tmp_path / "egg_act.egg", ROOT]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), "DVK_HOME": str(tmp_path / "home")}
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, path)),
+        "DVK_HOME": str(tmp_path / "home"),
+    }
     command = [sys.executable, "-c", PROGRAM, str(model(tmp_path, lines, call)), str(candidate)]
-    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert json.loads(done.stdout) == [["ok", None]]

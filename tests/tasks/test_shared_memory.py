@@ -28,9 +28,20 @@ def get_init_inputs():
 
 def test_which_tensors_have_bytes_in_common():
     x = torch.randn(8, 64)
-    assert overlap(x, x) and overlap(x, x[3]) and overlap(x.t()[:5], x[:, 4:6]) and overlap(x[:1].expand(8, 64), x)
-    assert not overlap(x[:, :32], x[:, 32:]) and not overlap(x[0::2], x[1::2]) and not overlap(x, x.clone())
-    assert overlap(x.view(torch.int16)[:, 3:], x[:, 1:2]) and not overlap(x.view(torch.int16)[:, :2], x[:, 1:])
+    assert (
+        overlap(x, x)
+        and overlap(x, x[3])
+        and overlap(x.t()[:5], x[:, 4:6])
+        and overlap(x[:1].expand(8, 64), x)
+    )
+    assert (
+        not overlap(x[:, :32], x[:, 32:])
+        and not overlap(x[0::2], x[1::2])
+        and not overlap(x, x.clone())
+    )
+    assert overlap(x.view(torch.int16)[:, 3:], x[:, 1:2]) and not overlap(
+        x.view(torch.int16)[:, :2], x[:, 1:]
+    )
     assert not overlap(x[:0], x)
 
 
@@ -43,11 +54,15 @@ def test_what_is_only_read_is_a_task_and_what_is_written_is_refused(tmp_path, in
     (found,) = judge(task, [Candidate(source=source, backend="cpp")], tier="smoke", config=QUICK)
     assert found.status is Status.OK, found.error
     path.write_text(FILE.format(body="x.add_(1)\n        return x * 2 + y", inputs=inputs))
-    with pytest.raises(TaskError, match="Model writes its input `x`, which shares memory with its input `y`"):
+    with pytest.raises(
+        TaskError, match="Model writes its input `x`, which shares memory with its input `y`"
+    ):
         tasks.load(str(path))
 
 
 def test_parts_of_one_buffer_that_do_not_overlap_may_be_written(tmp_path):
     path = tmp_path / "file.py"
-    path.write_text(FILE.format(body="x.add_(y)\n        return x * 2", inputs="base[:, :32], base[:, 32:]"))
+    path.write_text(
+        FILE.format(body="x.add_(y)\n        return x * 2", inputs="base[:, :32], base[:, 32:]")
+    )
     assert "x" in tasks.load(str(path)).written_inputs

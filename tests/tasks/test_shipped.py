@@ -26,7 +26,10 @@ def outputs(built: BuiltTask, args: list, kwargs: dict) -> list[torch.Tensor]:
 def distance(first: list[torch.Tensor], second: list[torch.Tensor]) -> float:
     """Largest rms difference of an output over its rms."""
     pairs = [(a.double(), b.double()) for a, b in zip(first, second, strict=True)]
-    return max(float(((a - b).square().mean() / a.square().mean().clamp(min=1e-30)).sqrt()) for a, b in pairs)
+    return max(
+        float(((a - b).square().mean() / a.square().mean().clamp(min=1e-30)).sqrt())
+        for a, b in pairs
+    )
 
 
 @pytest.mark.parametrize("stem", STEMS)
@@ -40,8 +43,10 @@ def test_loads_and_is_not_degenerate(tmp_path: Path, stem: str) -> None:
     assert all(tensor.numel() == 1 or float(tensor.double().std()) > 1e-4 for tensor in native)
     other, _ = built.inputs(2)
     for index in range(len(args)):
-        swapped = [*args[:index], other[index], *args[index + 1:]]
-        assert distance(native, outputs(built, swapped, kwargs)) > 1e-3, f"input {index} does not matter"
+        swapped = [*args[:index], other[index], *args[index + 1 :]]
+        assert distance(native, outputs(built, swapped, kwargs)) > 1e-3, (
+            f"input {index} does not matter"
+        )
     state = snapshot(built.model)
     for name, tensor in [*built.model.named_parameters(), *built.model.named_buffers()]:
         if tensor.is_floating_point():
@@ -53,14 +58,20 @@ def test_loads_and_is_not_degenerate(tmp_path: Path, stem: str) -> None:
     for variant in built.variants:
         call = built.inputs(3, variant)
         assert not any(bool(t.isnan().any()) for t in outputs(built, *call))
-        changed = {name for v in task.shape_variants if v.name == variant for name, _, _ in v.changes}
+        changed = {
+            name for v in task.shape_variants if v.name == variant for name, _, _ in v.changes
+        }
         shapes = dict(named_inputs(*call, built.input_names(call[0])))
         assert {s.name for s in task.inputs if tuple(shapes[s.name].shape) != s.shape} == changed
 
 
 def test_the_sets_are_complete() -> None:
     kinds = [path.stem.partition("_")[0] for path in (TASKS / "spine").glob("*.py")]
-    assert {kind: kinds.count(kind) for kind in sorted(set(kinds))} == {"chain": 24, "pair": 5, "single": 11}
+    assert {kind: kinds.count(kind) for kind in sorted(set(kinds))} == {
+        "chain": 24,
+        "pair": 5,
+        "single": 11,
+    }
     assert len(list((TASKS / "examples").glob("*.py"))) == 12
     index = (TASKS / "README.md").read_text()
     for path in shipped():
@@ -73,6 +84,9 @@ def test_shrinking_changes_nothing_but_sizes() -> None:
         full, small = path.read_text().splitlines(), shrink(path.read_text()).splitlines()
         changed = [(a, b) for a, b in zip(full, small, strict=True) if a != b]
         assert changed
-        assert all(a.split(" = ")[0] == b.split(" = ")[0] and int(b.split(" = ")[1]) > 0 for a, b in changed)
+        assert all(
+            a.split(" = ")[0] == b.split(" = ")[0] and int(b.split(" = ")[1]) > 0
+            for a, b in changed
+        )
     with pytest.raises(ValueError, match="small sizes"):
         shrink("ROWS = 3\n")

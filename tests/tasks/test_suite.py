@@ -26,24 +26,41 @@ ENTRIES = suite.entries()
 HELD = {e.signature for e in ENTRIES if e.half == "heldout" and e.signature}
 OTHERS = {e.signature for e in ENTRIES if e.half == "development" and e.signature}
 NO_MATTER = {
-    "weight_standardised_conv": ("`weight` does not matter",),  # nor may it: what changes it is taken out again
-    **dict.fromkeys(("argmax_vocabulary", "argmin_columns", "block_absmax_scales_fp16", "cummax_drawdown", "max_over_points",
-                     "router_top_two", "topk_experts"), ("an output is not a floating tensor",)),
-}  # fmt: skip
+    "weight_standardised_conv": (
+        "`weight` does not matter",
+    ),  # nor may it: what changes it is taken out again
+    **dict.fromkeys(
+        (
+            "argmax_vocabulary",
+            "argmin_columns",
+            "block_absmax_scales_fp16",
+            "cummax_drawdown",
+            "max_over_points",
+            "router_top_two",
+            "topk_experts",
+        ),
+        ("an output is not a floating tensor",),
+    ),
+}
 """Findings of `hygiene` that are as they should be."""
 
 
 def test_the_index_names_every_file() -> None:
     assert sorted(e.path for e in ENTRIES) == suite.files()
     assert Counter((e.half, e.level) for e in ENTRIES) == {
-        (half, level): count for half in ("development", "heldout") for level, count in suite.COUNTS.items()
+        (half, level): count
+        for half in ("development", "heldout")
+        for level, count in suite.COUNTS.items()
     }
     assert len({e.name for e in ENTRIES}) == len(ENTRIES) == 144
 
 
 def test_eval_groups_by_level_and_half() -> None:
     assert Counter(p.groups["level"] for p in read(suite.FOLDER / "heldout")) == suite.COUNTS
-    assert Counter(p.groups["half"] for p in read(suite.FOLDER)) == {"development": 72, "heldout": 72}
+    assert Counter(p.groups["half"] for p in read(suite.FOLDER)) == {
+        "development": 72,
+        "heldout": 72,
+    }
 
 
 @pytest.mark.parametrize("path", suite.files(), ids=lambda path: path.stem)
@@ -58,7 +75,9 @@ def test_form(path: Path) -> None:
     modules = {a.name for node in tree.body if isinstance(node, ast.Import) for a in node.names}
     assert modules <= {"torch", "torch.nn", "torch.nn.functional"}
     constants = [node.targets[0] for node in tree.body if isinstance(node, ast.Assign)]
-    changed = [(a, b) for a, b in zip(text.splitlines(), shrunk(text).splitlines(), strict=True) if a != b]
+    changed = [
+        (a, b) for a, b in zip(text.splitlines(), shrunk(text).splitlines(), strict=True) if a != b
+    ]
     assert changed and all(isinstance(c, ast.Name) and c.id.isupper() for c in constants)
     assert all(int(a.split(" = ")[1].split()[0]) >= int(b.split(" = ")[1]) > 0 for a, b in changed)
 
@@ -67,13 +86,20 @@ def test_the_halves_share_no_signature() -> None:
     assert not HELD & OTHERS
     for half in ("development", "heldout"):
         often = Counter(e.signature for e in ENTRIES if e.half == half and e.signature)
-        assert {signature for signature, count in often.items() if count > 1} <= {("matmul",), ("conv",), ("conv_transpose",), ("pool",)}
+        assert {signature for signature, count in often.items() if count > 1} <= {
+            ("matmul",),
+            ("conv",),
+            ("conv_transpose",),
+            ("pool",),
+        }
 
 
 def test_no_training_task_has_a_held_out_signature() -> None:
     """By the generator's own split, which reads the index; and development is no peek at the frozen tasks."""
     assert all(split_of(signature) == "heldout" for signature in HELD)
-    assert not HELD & {made.signature for level in suite.COUNTS for made in generate(31, 150, levels={level: 1.0})}
+    assert not HELD & {
+        made.signature for level in suite.COUNTS for made in generate(31, 150, levels={level: 1.0})
+    }
     frozen = {tuple(entry["signature"]) for entry in FROZEN}
     assert not OTHERS & frozen
     assert not {e.signature for e in ENTRIES if e.level != "single"} & frozen
@@ -83,14 +109,20 @@ def test_no_training_task_has_a_held_out_signature() -> None:
 def test_signatures_are_what_is_captured() -> None:
     """Else `python -m tests.tasks.suite`. All are captured, at their native sizes."""
     found = suite.captured()
-    assert {path.stem: str(one) for path, one in found.items() if isinstance(one, CannotCompose)} == {}
-    assert suite.rows(found) == [{**vars(e), "signature": e.signature and list(e.signature)} for e in ENTRIES]
+    assert {
+        path.stem: str(one) for path, one in found.items() if isinstance(one, CannotCompose)
+    } == {}
+    assert suite.rows(found) == [
+        {**vars(e), "signature": e.signature and list(e.signature)} for e in ENTRIES
+    ]
 
 
 @pytest.mark.slow
 def test_all_are_clean() -> None:
     sources = [path.read_text() for path in suite.files()]
-    found = {path.stem: one.reasons for path, one in zip(suite.files(), hygiene(sources), strict=True)}
+    found = {
+        path.stem: one.reasons for path, one in zip(suite.files(), hygiene(sources), strict=True)
+    }
     assert {name: reasons for name, reasons in found.items() if reasons} == NO_MATTER
 
 

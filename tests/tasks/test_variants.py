@@ -12,27 +12,58 @@ from dvk.tasks import load, variants
 from dvk.tasks.build import build
 
 CASES = {
-    "row work": ("def f(x): return torch.softmax(x, -1)", "[torch.rand(8, 12)]",
-                 ["batch+3", "batch*2+1", "batch=1", "width-1"]),
-    "fixed width": ("W = torch.rand(12, 5)\ndef f(x): return x @ W", "[torch.rand(8, 12)]",
-                    ["batch+3", "batch*2+1", "batch=1"]),
-    "fixed batch": ("W = torch.rand(8, 5)\ndef f(x): return W.t() @ x", "[torch.rand(8, 12)]",
-                    ["width-1", "width+3", "width*2+1"]),
-    "two inputs, one batch": ("def f(x, y): return x + y[:, None]", "[torch.rand(8, 12), torch.rand(8)]",
-                              ["batch+3", "batch*2+1", "batch=1", "width-1"]),
-    "labels keep the width": ("def f(x, t): return torch.nn.functional.cross_entropy(x, t, reduction='none')",
-                              "[torch.rand(8, 12), torch.randint(0, 12, (8,))]", ["batch+3", "batch*2+1", "batch=1"]),
-    "matrix product": ("def f(a, b): return a @ b", "[torch.rand(8, 6), torch.rand(6, 4)]",
-                       ["batch+3", "batch*2+1", "batch=1", "width-1"]),
-    "square product": ("def f(a, b): return a @ b", "[torch.rand(6, 6), torch.rand(6, 6)]",
-                       ["batch+3", "batch*2+1", "batch=1", "width-1"]),
-    "indices into the batch": ("def f(x, i): return x[i]", "[torch.rand(8, 3), torch.randint(0, 8, (40,))]",
-                               ["batch+3", "batch*2+1"]),
+    "row work": (
+        "def f(x): return torch.softmax(x, -1)",
+        "[torch.rand(8, 12)]",
+        ["batch+3", "batch*2+1", "batch=1", "width-1"],
+    ),
+    "fixed width": (
+        "W = torch.rand(12, 5)\ndef f(x): return x @ W",
+        "[torch.rand(8, 12)]",
+        ["batch+3", "batch*2+1", "batch=1"],
+    ),
+    "fixed batch": (
+        "W = torch.rand(8, 5)\ndef f(x): return W.t() @ x",
+        "[torch.rand(8, 12)]",
+        ["width-1", "width+3", "width*2+1"],
+    ),
+    "two inputs, one batch": (
+        "def f(x, y): return x + y[:, None]",
+        "[torch.rand(8, 12), torch.rand(8)]",
+        ["batch+3", "batch*2+1", "batch=1", "width-1"],
+    ),
+    "labels keep the width": (
+        "def f(x, t): return torch.nn.functional.cross_entropy(x, t, reduction='none')",
+        "[torch.rand(8, 12), torch.randint(0, 12, (8,))]",
+        ["batch+3", "batch*2+1", "batch=1"],
+    ),
+    "matrix product": (
+        "def f(a, b): return a @ b",
+        "[torch.rand(8, 6), torch.rand(6, 4)]",
+        ["batch+3", "batch*2+1", "batch=1", "width-1"],
+    ),
+    "square product": (
+        "def f(a, b): return a @ b",
+        "[torch.rand(6, 6), torch.rand(6, 6)]",
+        ["batch+3", "batch*2+1", "batch=1", "width-1"],
+    ),
+    "indices into the batch": (
+        "def f(x, i): return x[i]",
+        "[torch.rand(8, 3), torch.randint(0, 8, (40,))]",
+        ["batch+3", "batch*2+1"],
+    ),
     "vector": ("def f(x): return x.exp()", "[torch.rand(9)]", ["batch+2", "batch*2+1", "batch=1"]),
     "scalar": ("def f(x): return x.exp()", "[torch.rand(())]", []),
-    "no other shape": ("W = torch.rand(4, 4)\ndef f(x): return (x.view(4, 4) + W)", "[torch.rand(4, 4)]", []),
-    "NaN for one row": ("def f(x): return x.std(0)", "[torch.rand(8, 12)]",
-                        ["batch+3", "batch*2+1", "width-1", "width+3", "width*2+1"]),
+    "no other shape": (
+        "W = torch.rand(4, 4)\ndef f(x): return (x.view(4, 4) + W)",
+        "[torch.rand(4, 4)]",
+        [],
+    ),
+    "NaN for one row": (
+        "def f(x): return x.std(0)",
+        "[torch.rand(8, 12)]",
+        ["batch+3", "batch*2+1", "width-1", "width+3", "width*2+1"],
+    ),
 }
 
 
@@ -61,7 +92,8 @@ def test_found_variants_run_in_another_process(tmp_path: Path) -> None:
 
 def test_weights_and_running_statistics_survive_the_search(tmp_path: Path) -> None:
     path = tmp_path / "model.py"
-    path.write_text(dedent("""
+    path.write_text(
+        dedent("""
         import torch, torch.nn as nn
         class Model(nn.Module):
             def __init__(self):
@@ -73,7 +105,8 @@ def test_weights_and_running_statistics_survive_the_search(tmp_path: Path) -> No
                     raise RuntimeError("the buffer was not put back")
                 return x * self.seen
         def get_inputs(): return [torch.rand(8, 12)]
-    """))
+    """)
+    )
     assert len(load(str(path)).shape_variants) == 4
 
 

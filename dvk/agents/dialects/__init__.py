@@ -31,16 +31,22 @@ class Dialect(Protocol):
     longest: Mapping[Role, int]
     """Tokens that the longest sensible answer of a role takes; an upper bound even if the configuration would allow more."""
 
-    def selection(self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
+    def selection(
+        self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig
+    ) -> Conversation:
         """Ask which of `skills`, numbered from 1, to write the kernel with."""
 
-    def read_selection(self, answer: Completion, names: Sequence[str], settings: AgentsConfig) -> list[str]:
+    def read_selection(
+        self, answer: Completion, names: Sequence[str], settings: AgentsConfig
+    ) -> list[str]:
         """Names as answered, `names` being those offered, in order."""
 
     def write_selection(self, names: Sequence[str], reasons: Mapping[str, str], think: str) -> str:
         """The answer that chooses the keys of `reasons`, of `names` offered: the inverse of `read_selection`, for training data."""
 
-    def policy(self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
+    def policy(
+        self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig
+    ) -> Conversation:
         """Ask for a first candidate, with `skills` or without any."""
 
     def read_policy(self, subject: TaskContext, answer: Completion) -> Candidate:
@@ -49,13 +55,23 @@ class Dialect(Protocol):
     def write_policy(self, text: str) -> str:
         """The answer that gives `text`, a whole file or a compact text."""
 
-    def feedback(self, verdict: Verdict | None, malformed: str | None, best: Timing | None, settings: AgentsConfig) -> str:
+    def feedback(
+        self,
+        verdict: Verdict | None,
+        malformed: str | None,
+        best: Timing | None,
+        settings: AgentsConfig,
+    ) -> str:
         """Feedback on the policy's last answer; one of `verdict` and `malformed` is given."""
 
-    def summary(self, subject: TaskContext, trace: Trace, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
+    def summary(
+        self, subject: TaskContext, trace: Trace, skills: Sequence[Skill], settings: AgentsConfig
+    ) -> Conversation:
         """Ask for the lessons of a policy's conversation, which was given `skills`."""
 
-    def read_summary(self, subject: TaskContext, answer: Completion, trace: Trace, settings: AgentsConfig) -> list[dict[str, Any]]:
+    def read_summary(
+        self, subject: TaskContext, answer: Completion, trace: Trace, settings: AgentsConfig
+    ) -> list[dict[str, Any]]:
         """Proposed skills as fields of `Skill` (name, description, scope, tags, body), unchecked."""
 
     def write_summary(self, skills: Sequence[Skill], think: str) -> str:
@@ -66,16 +82,27 @@ class Dialect(Protocol):
 class ProseDialect(Dialect, Protocol):
     """Dialect of models that read and write prose: versions side by side, a review, a running summary."""
 
-    def revise(self, subject: TaskContext, skills: Sequence[Skill], brief: Brief, settings: AgentsConfig) -> Conversation:
+    def revise(
+        self, subject: TaskContext, skills: Sequence[Skill], brief: Brief, settings: AgentsConfig
+    ) -> Conversation:
         """Ask for another candidate given earlier ones; parsed by `read_policy`."""
 
-    def advise(self, subject: TaskContext, turn: Turn, tried: Sequence[str], settings: AgentsConfig) -> Conversation:
+    def advise(
+        self, subject: TaskContext, turn: Turn, tried: Sequence[str], settings: AgentsConfig
+    ) -> Conversation:
         """Ask for exactly one change of a judged version, other than those `tried`: a repair, or if it is right a speed-up."""
 
     def read_advice(self, answer: Completion) -> ReviewAdvice:
         """The one change in a reviewer's answer."""
 
-    def digest(self, subject: TaskContext, before: str, turns: Sequence[Turn], num_tokens: int, settings: AgentsConfig) -> Conversation:
+    def digest(
+        self,
+        subject: TaskContext,
+        before: str,
+        turns: Sequence[Turn],
+        num_tokens: int,
+        settings: AgentsConfig,
+    ) -> Conversation:
         """Ask for the running summary `before` to be brought up to date with `turns`, in about `num_tokens` tokens."""
 
     def read_digest(self, answer: Completion, num_tokens: int) -> str:

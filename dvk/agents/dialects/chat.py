@@ -11,7 +11,14 @@ from dvk.agents.briefs import Brief, ReviewAdvice
 from dvk.agents.dialects import searching
 from dvk.agents.dialects.examples import EXAMPLES, RULES, TITLES
 from dvk.agents.feedback import FEEDBACK_TOKENS
-from dvk.agents.task_context import NEW_SKILL_TOKENS, SEPARATOR, SKILLS_TOKENS, SUMMARY_TOKENS, TASK_TOKENS, TaskContext
+from dvk.agents.task_context import (
+    NEW_SKILL_TOKENS,
+    SEPARATOR,
+    SKILLS_TOKENS,
+    SUMMARY_TOKENS,
+    TASK_TOKENS,
+    TaskContext,
+)
 from dvk.agents.turns import speedup
 from dvk.backbone import Completion, Conversation
 from dvk.config import AgentsConfig
@@ -86,13 +93,19 @@ class ChatDialect:
 
     # ------------------------------------------------------------ selection
 
-    def selection(self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
+    def selection(
+        self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig
+    ) -> Conversation:
         system = SELECT.format(backend=TITLES[subject.backend], most=settings.num_chosen)
-        asked = f"## Task\n\n{task_context.task(subject, TASK_TOKENS)}\n\n## Skills\n\n{task_context.headers(skills)}\n\n" \
-                f"Call `select_skills` with at most {settings.num_chosen} of these names."
+        asked = (
+            f"## Task\n\n{task_context.task(subject, TASK_TOKENS)}\n\n## Skills\n\n{task_context.headers(skills)}\n\n"
+            f"Call `select_skills` with at most {settings.num_chosen} of these names."
+        )
         return conversation(system, asked, tools.select_skills(settings.num_chosen))
 
-    def read_selection(self, answer: Completion, names: Sequence[str], settings: AgentsConfig) -> list[str]:
+    def read_selection(
+        self, answer: Completion, names: Sequence[str], settings: AgentsConfig
+    ) -> list[str]:
         tool = tools.select_skills(settings.num_chosen)
         chosen = reading.arguments(answer.text, answer.tool_calls, tool)["selected_skills"]
         found = [item.get("name") if isinstance(item, Mapping) else item for item in chosen]
@@ -101,70 +114,130 @@ class ChatDialect:
         return [str(name).strip() for name in found]
 
     def write_selection(self, names: Sequence[str], reasons: Mapping[str, str], think: str) -> str:
-        return _call(tools.SELECT, think=think, selected_skills=[{"name": name, "reason": why} for name, why in reasons.items()])
+        return _call(
+            tools.SELECT,
+            think=think,
+            selected_skills=[{"name": name, "reason": why} for name, why in reasons.items()],
+        )
 
     # ------------------------------------------------------------ policy
 
-    def policy(self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
+    def policy(
+        self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig
+    ) -> Conversation:
         given = _SKILLS.format(bodies=task_context.bodies(skills, SKILLS_TOKENS)) if skills else ""
         asked = _WRITE.format(
-            backend=TITLES[subject.backend], rules=RULES[subject.backend], example=EXAMPLES[subject.backend], entry=subject.task.entry,
-            task=task_context.task(subject, TASK_TOKENS), skills=given)
+            backend=TITLES[subject.backend],
+            rules=RULES[subject.backend],
+            example=EXAMPLES[subject.backend],
+            entry=subject.task.entry,
+            task=task_context.task(subject, TASK_TOKENS),
+            skills=given,
+        )
         return conversation(None, asked)
 
     def read_policy(self, subject: TaskContext, answer: Completion) -> Candidate:
-        return Candidate(source=reading.code(answer.text, answer.finish != "length"), backend=subject.backend)
+        return Candidate(
+            source=reading.code(answer.text, answer.finish != "length"), backend=subject.backend
+        )
 
     def write_policy(self, text: str) -> str:
         return f"```python\n{text.strip()}\n```"
 
-    def feedback(self, verdict: Verdict | None, malformed: str | None, best: Timing | None, settings: AgentsConfig) -> str:
+    def feedback(
+        self,
+        verdict: Verdict | None,
+        malformed: str | None,
+        best: Timing | None,
+        settings: AgentsConfig,
+    ) -> str:
         if verdict is None:
             found = searching.NOTHING_READ.format(why=malformed or "it is empty")
-            return _AGAIN.format(found=task_context.cut(found, FEEDBACK_TOKENS), wish="Give the code.")
-        wish = "Make it faster." if verdict.status.value == "ok" else "Find the cause and repair it."
+            return _AGAIN.format(
+                found=task_context.cut(found, FEEDBACK_TOKENS), wish="Give the code."
+            )
+        wish = (
+            "Make it faster." if verdict.status.value == "ok" else "Find the cause and repair it."
+        )
         return _AGAIN.format(found=feedback.words(verdict, FEEDBACK_TOKENS, best), wish=wish)
 
     # ------------------------------------------------------------ summary
 
-    def summary(self, subject: TaskContext, trace: Trace, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
-        system = SUMMARISE.format(backend=TITLES[subject.backend], most=settings.num_new_skills, length=NEW_SKILL_TOKENS)
+    def summary(
+        self, subject: TaskContext, trace: Trace, skills: Sequence[Skill], settings: AgentsConfig
+    ) -> Conversation:
+        system = SUMMARISE.format(
+            backend=TITLES[subject.backend], most=settings.num_new_skills, length=NEW_SKILL_TOKENS
+        )
         given = task_context.bodies(skills, SUMMARY_TOKENS // 4) if skills else "None."
-        fixed = f"## Task\n\n{task_context.task(subject, TASK_TOKENS)}\n\n## Skills given\n\n{given}"
+        fixed = (
+            f"## Task\n\n{task_context.task(subject, TASK_TOKENS)}\n\n## Skills given\n\n{given}"
+        )
         left = SUMMARY_TOKENS - len(fixed) // task_context.CHARS_PER_TOKEN
-        told = [searching.attempt(f"### Version {number}", turn) for number, turn in enumerate(trace.turns, 1)]
+        told = [
+            searching.attempt(f"### Version {number}", turn)
+            for number, turn in enumerate(trace.turns, 1)
+        ]
         played = SEPARATOR.join(task_context.fit(told, max(left, SUMMARY_TOKENS // 4)))
         speeds = [speedup(turn) for turn in trace.turns]
-        fastest = f"The fastest is version {1 + speeds.index(max(speeds))}." if any(speeds) else "None was right."
+        fastest = (
+            f"The fastest is version {1 + speeds.index(max(speeds))}."
+            if any(speeds)
+            else "None was right."
+        )
         wish = f"{fastest} Call `update_skill_library` with at most {settings.num_new_skills} new skills."
         asked = f"{fixed}\n\n## What was tried\n\n{played}\n\n{wish}"
         return conversation(system, asked, tools.update_skill_library(settings.num_new_skills))
 
-    def read_summary(self, subject: TaskContext, answer: Completion, trace: Trace, settings: AgentsConfig) -> list[dict[str, Any]]:
+    def read_summary(
+        self, subject: TaskContext, answer: Completion, trace: Trace, settings: AgentsConfig
+    ) -> list[dict[str, Any]]:
         tool = tools.update_skill_library(settings.num_new_skills)
         proposed = reading.arguments(answer.text, answer.tool_calls, tool)["new_skills"]
         if not all(isinstance(item, Mapping) for item in proposed):
             raise reading.MalformedAnswer("a new skill that is not an object")
         kept = ("name", "description", "scope", "tags")
-        return [{**{key: item[key] for key in kept if key in item}, "body": item.get("content")} for item in proposed]
-
+        return [
+            {**{key: item[key] for key in kept if key in item}, "body": item.get("content")}
+            for item in proposed
+        ]
 
     def write_summary(self, skills: Sequence[Skill], think: str) -> str:
-        items = [{"name": s.name, "description": s.description, "scope": s.scope, "tags": list(s.tags), "content": s.body} for s in skills]
+        items = [
+            {
+                "name": s.name,
+                "description": s.description,
+                "scope": s.scope,
+                "tags": list(s.tags),
+                "content": s.body,
+            }
+            for s in skills
+        ]
         return _call(tools.UPDATE, think=think, new_skills=items)
 
     # ------------------------------------------------------------ searching
 
-    def revise(self, subject: TaskContext, skills: Sequence[Skill], brief: Brief, settings: AgentsConfig) -> Conversation:
+    def revise(
+        self, subject: TaskContext, skills: Sequence[Skill], brief: Brief, settings: AgentsConfig
+    ) -> Conversation:
         return searching.revise(self.policy(subject, skills, settings), brief, settings)
 
-    def advise(self, subject: TaskContext, turn: Turn, tried: Sequence[str], settings: AgentsConfig) -> Conversation:
+    def advise(
+        self, subject: TaskContext, turn: Turn, tried: Sequence[str], settings: AgentsConfig
+    ) -> Conversation:
         return searching.advise(subject, turn, tried, settings)
 
     def read_advice(self, answer: Completion) -> ReviewAdvice:
         return searching.read_advice(answer)
 
-    def digest(self, subject: TaskContext, before: str, turns: Sequence[Turn], num_tokens: int, settings: AgentsConfig) -> Conversation:
+    def digest(
+        self,
+        subject: TaskContext,
+        before: str,
+        turns: Sequence[Turn],
+        num_tokens: int,
+        settings: AgentsConfig,
+    ) -> Conversation:
         return searching.digest(subject, before, turns, num_tokens)
 
     def read_digest(self, answer: Completion, num_tokens: int) -> str:
@@ -176,12 +249,20 @@ class ChatDialect:
 
 def _call(tool: str, **arguments: Any) -> str:
     """A tool call in Qwen's XML form, values that are not text as JSON."""
-    values = {key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for key, value in arguments.items()}
-    parameters = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in values.items())
+    values = {
+        key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for key, value in arguments.items()
+    }
+    parameters = "".join(
+        f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in values.items()
+    )
     return f"<tool_call>\n<function={tool}>\n{parameters}</function>\n</tool_call>"
 
 
 def conversation(system: str | None, user: str, *schemas: Mapping[str, Any]) -> Conversation:
     """A question with the tools that it is answered by."""
     messages = [{"role": "system", "content": system}] if system else []
-    return Conversation(messages=(*messages, {"role": "user", "content": user}), tools=tuple(dict(schema) for schema in schemas))
+    return Conversation(
+        messages=(*messages, {"role": "user", "content": user}),
+        tools=tuple(dict(schema) for schema in schemas),
+    )

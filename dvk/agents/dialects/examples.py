@@ -1,4 +1,4 @@
-'''Example candidate files by back end: rules in a sentence or two, and a whole example that the judge accepts.
+"""Example candidate files by back end: rules in a sentence or two, and a whole example that the judge accepts.
 
 The examples answer one reference, `relu(x + bias)`:
 
@@ -8,7 +8,7 @@ The examples answer one reference, `relu(x + bias)`:
             self.bias = nn.Parameter(torch.randn(width))
         def forward(self, x):
             return torch.relu(x + self.bias)
-'''
+"""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ RULES: Mapping[BackendName, str] = {
     "triton": "Kernels are `@triton.jit` functions in the file; `ModelNew.forward` allocates outputs and launches them.",
     "cuda": "Kernels are CUDA C++ in a string, compiled by `torch.utils.cpp_extension.load_inline` when the file is imported, "
     "with C++ functions in `cuda_sources` that launch them.",
-    "cpp": "Kernels are `extern \"C\"` functions in a string, compiled with g++ when the file is imported and called through ctypes "
+    "cpp": 'Kernels are `extern "C"` functions in a string, compiled with g++ when the file is imported and called through ctypes '
     "with `data_ptr()`; OpenMP and the machine's vector instructions are available.",
 }
 
 EXAMPLES: Mapping[BackendName, str] = {
-    "triton": '''\
+    "triton": """\
 import torch
 import torch.nn as nn
 import triton
@@ -53,7 +53,7 @@ class ModelNew(nn.Module):
         n = x.numel()
         bias_relu[(triton.cdiv(n, 1024),)](x, self.bias, y, n, self.bias.numel(), BLOCK=1024)
         return y
-''',
+""",
     "cuda": '''\
 import torch
 import torch.nn as nn

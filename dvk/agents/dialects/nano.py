@@ -51,14 +51,20 @@ class CompactDialect:
 
     # ------------------------------------------------------------ selection
 
-    def selection(self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
+    def selection(
+        self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig
+    ) -> Conversation:
         rows = []
         for number, skill in enumerate(skills, 1):
             note = notes.note(skill)
-            rows.append(f"{number} {note.name} | {notes.line(note.when, LISTED)} | {notes.line(note.do, LISTED)}")
+            rows.append(
+                f"{number} {note.name} | {notes.line(note.when, LISTED)} | {notes.line(note.do, LISTED)}"
+            )
         return _ask(_listing(subject), *rows, f"select {settings.num_chosen}")
 
-    def read_selection(self, answer: Completion, names: Sequence[str], settings: AgentsConfig) -> list[str]:
+    def read_selection(
+        self, answer: Completion, names: Sequence[str], settings: AgentsConfig
+    ) -> list[str]:
         first = answer.text.strip().partition("\n")[0].replace(",", " ")
         match = _SELECT.fullmatch(first)
         if match is None:
@@ -67,11 +73,17 @@ class CompactDialect:
         return [names[n - 1] if 1 <= n <= len(names) else str(n) for n in numbers]
 
     def write_selection(self, names: Sequence[str], reasons: Mapping[str, str], think: str) -> str:
-        return " ".join(["select", *(str(1 + names.index(name)) for name in reasons)]) if reasons else "select none"
+        return (
+            " ".join(["select", *(str(1 + names.index(name)) for name in reasons)])
+            if reasons
+            else "select none"
+        )
 
     # ------------------------------------------------------------ policy
 
-    def policy(self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
+    def policy(
+        self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig
+    ) -> Conversation:
         return _ask(_listing(subject), *(notes.note(skill).text() for skill in skills), WRITE)
 
     def read_policy(self, subject: TaskContext, answer: Completion) -> Candidate:
@@ -90,27 +102,56 @@ class CompactDialect:
     def write_policy(self, text: str) -> str:
         return text.strip()
 
-    def feedback(self, verdict: Verdict | None, malformed: str | None, best: Timing | None, settings: AgentsConfig) -> str:
-        return "\n".join([_found(verdict, malformed), *([f"best {best.speedup.value:.2f}"] if best is not None else []), "again"])
+    def feedback(
+        self,
+        verdict: Verdict | None,
+        malformed: str | None,
+        best: Timing | None,
+        settings: AgentsConfig,
+    ) -> str:
+        return "\n".join(
+            [
+                _found(verdict, malformed),
+                *([f"best {best.speedup.value:.2f}"] if best is not None else []),
+                "again",
+            ]
+        )
 
     # ------------------------------------------------------------ summary
 
-    def summary(self, subject: TaskContext, trace: Trace, skills: Sequence[Skill], settings: AgentsConfig) -> Conversation:
-        texts = task_context.fit([turn.completion.strip() for turn in trace.turns], min(TRIED_TOKENS, SUMMARY_TOKENS))
+    def summary(
+        self, subject: TaskContext, trace: Trace, skills: Sequence[Skill], settings: AgentsConfig
+    ) -> Conversation:
+        texts = task_context.fit(
+            [turn.completion.strip() for turn in trace.turns], min(TRIED_TOKENS, SUMMARY_TOKENS)
+        )
         told = []
         for number, (turn, text) in enumerate(zip(trace.turns, texts), 1):
             told += [f"try {number} {_found(turn.verdict, turn.malformed)}", text]
-        return _ask(_listing(subject), *(notes.note(skill).text() for skill in skills), *told, f"learn {settings.num_new_skills}")
+        return _ask(
+            _listing(subject),
+            *(notes.note(skill).text() for skill in skills),
+            *told,
+            f"learn {settings.num_new_skills}",
+        )
 
-    def read_summary(self, subject: TaskContext, answer: Completion, trace: Trace, settings: AgentsConfig) -> list[dict[str, Any]]:
+    def read_summary(
+        self, subject: TaskContext, answer: Completion, trace: Trace, settings: AgentsConfig
+    ) -> list[dict[str, Any]]:
         text = answer.text.strip()
         if text == "none":
             return []
         found = _SKILL.findall(text)
         if not found:
-            raise MalformedAnswer(f"neither `none` nor `skill`, `when`, `do`: `{text[:40]}`" if text else "an empty answer")
-        return [_entry(subject, notes.Note(name, notes.line(when), notes.line(do)), trace) for name, when, do in found]
-
+            raise MalformedAnswer(
+                f"neither `none` nor `skill`, `when`, `do`: `{text[:40]}`"
+                if text
+                else "an empty answer"
+            )
+        return [
+            _entry(subject, notes.Note(name, notes.line(when), notes.line(do)), trace)
+            for name, when, do in found
+        ]
 
     def write_summary(self, skills: Sequence[Skill], think: str) -> str:
         return "\n".join(notes.note(skill).text() for skill in skills) or "none"
@@ -120,21 +161,40 @@ def _entry(subject: TaskContext, note: notes.Note, trace: Trace) -> dict[str, An
     """A note as the fields of a library entry, with the fastest version as its example."""
     timed = [turn for turn in trace.turns if speedup(turn)]
     best = max(timed, key=speedup, default=None)
-    operators = tuple(dict.fromkeys(subject.captured.graph.signature())) if subject.captured is not None else ()
-    evidence = f"Seen on `{subject.task.name}`: from {speedup(timed[0]):.2f}× to {speedup(best):.2f}× of eager." if best else "Proposed."
+    operators = (
+        tuple(dict.fromkeys(subject.captured.graph.signature()))
+        if subject.captured is not None
+        else ()
+    )
+    evidence = (
+        f"Seen on `{subject.task.name}`: from {speedup(timed[0]):.2f}× to {speedup(best):.2f}× of eager."
+        if best
+        else "Proposed."
+    )
     body = notes.body(note, evidence=evidence, example=best.completion if best else "")
-    return {"name": note.name, "description": notes.line(f"{note.do}; {note.when}"), "tags": list(operators[:6]), "body": body}
+    return {
+        "name": note.name,
+        "description": notes.line(f"{note.do}; {note.when}"),
+        "tags": list(operators[:6]),
+        "body": body,
+    }
 
 
 def _found(verdict: Verdict | None, malformed: str | None) -> str:
-    return feedback.short(verdict) if verdict is not None else f"unread {notes.line(malformed or 'empty', MAX_REASON)}"
+    return (
+        feedback.short(verdict)
+        if verdict is not None
+        else f"unread {notes.line(malformed or 'empty', MAX_REASON)}"
+    )
 
 
 def _listing(subject: TaskContext) -> str:
     from dvk import nanolang
 
     assert subject.captured is not None, "the compact dialect needs a graph"
-    return nanolang.prompt(subject.captured.graph, subject.task.device, subject.backend).rstrip("\n")
+    return nanolang.prompt(subject.captured.graph, subject.task.device, subject.backend).rstrip(
+        "\n"
+    )
 
 
 def _ask(*rows: str) -> Conversation:

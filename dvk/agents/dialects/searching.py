@@ -15,7 +15,13 @@ from dvk.agents import feedback, notes, reading, task_context, tools
 from dvk.agents.briefs import Brief, Operation, ReviewAdvice
 from dvk.agents.dialects.examples import TITLES
 from dvk.agents.feedback import FEEDBACK_TOKENS
-from dvk.agents.task_context import CHARS_PER_TOKEN, SEPARATOR, SUMMARY_TOKENS, TASK_TOKENS, TaskContext
+from dvk.agents.task_context import (
+    CHARS_PER_TOKEN,
+    SEPARATOR,
+    SUMMARY_TOKENS,
+    TASK_TOKENS,
+    TaskContext,
+)
 from dvk.backbone import Completion, Conversation
 from dvk.config import AgentsConfig
 from dvk.records import Status, Turn, show_ratio
@@ -44,7 +50,9 @@ _WISHES: dict[Operation, str] = {
     "combine": "Write one version that is faster than all of these: decide what in each of them saves time, and bring that together. "
     "Begin your answer with " + _IDEA + ", then give the whole file.",
     "contrast": "First compare these versions in words: what each does differently, which of that explains the difference in speed, "
-    "and what none of them has tried. Then write " + _IDEA + ". Only then give the whole file of a version that is faster than all.",
+    "and what none of them has tried. Then write "
+    + _IDEA
+    + ". Only then give the whole file of a version that is faster than all.",
     "change": "Make exactly this change to the version above, and no other; whatever it does not touch stays as it is:\n\n{change}\n\n"
     "Answer with the whole changed file.",
 }
@@ -91,6 +99,7 @@ _FENCED = re.compile(r"^(```|~~~).*?(?:^\1\s*$|\Z)", re.M | re.S)
 
 # ---------------------------------------------------------------- writing
 
+
 def revise(opening: Conversation, brief: Brief, settings: AgentsConfig) -> Conversation:
     """The question for one more version: the policy's opening, then the versions and the wish, in one message.
 
@@ -102,7 +111,10 @@ def revise(opening: Conversation, brief: Brief, settings: AgentsConfig) -> Conve
     *before, last = opening.messages
     lessons = _LESSONS.format(lessons=brief.lessons.strip()) if brief.lessons.strip() else ""
     wish = _WISHES[brief.operation].format(which=_which(brief.shown), change=brief.change)
-    left = settings.prompt_tokens - (len(str(last["content"])) + len(lessons) + len(wish)) // CHARS_PER_TOKEN
+    left = (
+        settings.prompt_tokens
+        - (len(str(last["content"])) + len(lessons) + len(wish)) // CHARS_PER_TOKEN
+    )
     told = [attempt(_heading(number, turn), turn) for number, turn in enumerate(brief.shown, 1)]
     versions = SEPARATOR.join(task_context.fit(told, max(left, FEEDBACK_TOKENS)))
     text = f"{last['content']}\n\n{_VERSIONS.format(versions=versions, lessons=lessons, wish=wish)}"
@@ -121,8 +133,11 @@ def attempt(heading: str, turn: Turn) -> str:
         found = feedback.words(turn.verdict, FEEDBACK_TOKENS)
     else:
         found = NOTHING_READ.format(why=turn.malformed or "it is empty")
-    source = f"```python\n{turn.candidate.source.strip()}\n```" \
-        if turn.candidate is not None else task_context.cut(turn.completion.strip(), 500)
+    source = (
+        f"```python\n{turn.candidate.source.strip()}\n```"
+        if turn.candidate is not None
+        else task_context.cut(turn.completion.strip(), 500)
+    )
     return f"{heading}\n\n{source}\n\nThe judge: {found}"
 
 
@@ -142,13 +157,20 @@ def _which(shown: Sequence[Turn]) -> str:
     verdict = shown[-1].verdict
     right = verdict is not None and verdict.status is Status.OK
     others = " What the others show may help." if len(shown) > 1 else ""
-    wanted = "Make version {} faster." if right else "Version {} is not right: find the cause and repair it."
+    wanted = (
+        "Make version {} faster."
+        if right
+        else "Version {} is not right: find the cause and repair it."
+    )
     return wanted.format(len(shown)) + others
 
 
 # ---------------------------------------------------------------- reviewing
 
-def advise(subject: TaskContext, turn: Turn, tried: Sequence[str], settings: AgentsConfig) -> Conversation:
+
+def advise(
+    subject: TaskContext, turn: Turn, tried: Sequence[str], settings: AgentsConfig
+) -> Conversation:
     """Ask a reviewer for exactly one change: a repair while the version is wrong, else a speedup.
 
     Args:
@@ -163,10 +185,21 @@ def advise(subject: TaskContext, turn: Turn, tried: Sequence[str], settings: Age
     if right and (moved := task_context.traffic(subject)):
         version += f"\n\nInputs, weights and results, once each, are {moved / 1e6:.3g} MB"
         timing = turn.verdict.timing if turn.verdict is not None else None
-        version += f": it moves them at {moved / timing.candidate_ms / 1e6:.3g} GB/s." if timing is not None else "."
-    refuted = "\n\n## Changes of it that were tried\n\n" + "\n".join(f"- {line}" for line in tried) if tried else ""
+        version += (
+            f": it moves them at {moved / timing.candidate_ms / 1e6:.3g} GB/s."
+            if timing is not None
+            else "."
+        )
+    refuted = (
+        "\n\n## Changes of it that were tried\n\n" + "\n".join(f"- {line}" for line in tried)
+        if tried
+        else ""
+    )
     wish = "\n\nCall `advise` with one change" + (", none of those tried." if tried else ".")
-    messages = ({"role": "system", "content": system}, {"role": "user", "content": fixed + version + refuted + wish})
+    messages = (
+        {"role": "system", "content": system},
+        {"role": "user", "content": fixed + version + refuted + wish},
+    )
     return Conversation(messages=messages, tools=(tools.advise(),))
 
 
@@ -179,7 +212,9 @@ def read_advice(answer: Completion) -> ReviewAdvice:
     found = reading.arguments(answer.text, answer.tool_calls, tools.advise())
     changes = _several(str(found.get("change", "")).strip())
     if len(changes) != 1:
-        raise reading.MalformedAnswer(f"it names {len(changes)} changes instead of one" if changes else "it names no change")
+        raise reading.MalformedAnswer(
+            f"it names {len(changes)} changes instead of one" if changes else "it names no change"
+        )
     change = changes[0] if len(changes[0]) <= MAX_CHANGE else f"{changes[0][: MAX_CHANGE - 1]}…"
     return ReviewAdvice(problem=" ".join(str(found.get("problem", "")).split()), change=change)
 
@@ -200,12 +235,19 @@ def _several(text: str) -> list[str]:
 
 # ---------------------------------------------------------------- remembering
 
-def digest(subject: TaskContext, before: str, turns: Sequence[Turn], num_tokens: int) -> Conversation:
+
+def digest(
+    subject: TaskContext, before: str, turns: Sequence[Turn], num_tokens: int
+) -> Conversation:
     """Ask for an update of the running summary `before` with the outcomes of `turns`."""
     told = [attempt(_heading(number, turn), turn) for number, turn in enumerate(turns, 1)]
     asked = _DIGEST.format(
-        backend=TITLES[subject.backend], task=task_context.task(subject, TASK_TOKENS), before=before or "(empty)",
-        versions=SEPARATOR.join(task_context.fit(told, SUMMARY_TOKENS)), words=num_tokens * CHARS_PER_TOKEN // 6)
+        backend=TITLES[subject.backend],
+        task=task_context.task(subject, TASK_TOKENS),
+        before=before or "(empty)",
+        versions=SEPARATOR.join(task_context.fit(told, SUMMARY_TOKENS)),
+        words=num_tokens * CHARS_PER_TOKEN // 6,
+    )
     return Conversation(messages=({"role": "user", "content": asked},))
 
 

@@ -45,7 +45,9 @@ class Advice:
     def unseen(self) -> bool:
         """Whether training never pairs this condition with this advice."""
         text = f"{sorted(self.condition.items())} {how(self.algorithm)} {self.structure}"
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") < UNSEEN_SHARE * 2**32
+        return (
+            int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") < UNSEEN_SHARE * 2**32
+        )
 
     def about(self, facts: Mapping[str, Any]) -> bool:
         """Whether it applies to a kernel with these facts."""
@@ -57,14 +59,27 @@ def how(algorithm: str) -> str:
     return " ".join(word for word in algorithm.split() if word not in ALIKE) or algorithm
 
 
-def given(facts: Mapping[str, Any], algorithm: str, numbers: Sequence[str], rng: random.Random) -> Advice:
+def given(
+    facts: Mapping[str, Any], algorithm: str, numbers: Sequence[str], rng: random.Random
+) -> Advice:
     """Advice that a kernel with these facts should run so, under one or two of the conditions that hold."""
-    keys = [k for k in ("does", "row length", "row count", "elements", "family") if (k, str(facts.get(k))) in phrases.CONDITIONS]
+    keys = [
+        k
+        for k in ("does", "row length", "row count", "elements", "family")
+        if (k, str(facts.get(k))) in phrases.CONDITIONS
+    ]
     if facts.get("does") == "pointwise":
         keys = [k for k in keys if k not in ("row length", "row count")]
     first = "does" if "does" in keys and rng.random() < 0.7 else rng.choice(keys)
-    chosen = {first, *(rng.sample([k for k in keys if k != first], k=min(len(keys) - 1, rng.choice((0, 1, 1)))))}
-    said = {name: int(value) for name, _, value in (n.rpartition(" ") for n in numbers)} if rng.random() < 0.35 else {}
+    chosen = {
+        first,
+        *(rng.sample([k for k in keys if k != first], k=min(len(keys) - 1, rng.choice((0, 1, 1))))),
+    }
+    said = (
+        {name: int(value) for name, _, value in (n.rpartition(" ") for n in numbers)}
+        if rng.random() < 0.35
+        else {}
+    )
     if said and rng.random() < 0.7:
         name = rng.choice(list(said))
         said = {name: said[name]}
@@ -77,27 +92,52 @@ def say(advice: Advice, rng: random.Random, *, unseen: bool = False) -> Note:
     Args:
         unseen: in phrases that training never uses.
     """
-    when = [phrases.pick(phrases.CONDITIONS[item], rng, unseen=unseen) for item in advice.condition.items()]
+    when = [
+        phrases.pick(phrases.CONDITIONS[item], rng, unseen=unseen)
+        for item in advice.condition.items()
+    ]
     rng.shuffle(when)
     if advice.structure:
         do = phrases.pick(phrases.PLANS[advice.structure], rng, unseen=unseen)
     else:
-        do = ", ".join(phrases.pick(phrases.ALGORITHMS[word], rng, unseen=unseen) for word in _words(advice.algorithm))
-    do = " ".join([do, *(phrases.pick(phrases.NUMBERS, rng, unseen=unseen).format(*item) for item in advice.numbers.items())])
+        do = ", ".join(
+            phrases.pick(phrases.ALGORITHMS[word], rng, unseen=unseen)
+            for word in _words(advice.algorithm)
+        )
+    do = " ".join(
+        [
+            do,
+            *(
+                phrases.pick(phrases.NUMBERS, rng, unseen=unseen).format(*item)
+                for item in advice.numbers.items()
+            ),
+        ]
+    )
     return Note(name_of(advice), rng.choice(phrases.JOINS).join(when) or phrases.ALWAYS, do)
 
 
 def understood(note: Note) -> Advice | None:
     """The advice of a note made of known phrases; None if any part is unknown."""
-    condition = _parts(note.when, phrases.CONDITIONS, phrases.JOINS) if note.when != phrases.ALWAYS else []
+    condition = (
+        _parts(note.when, phrases.CONDITIONS, phrases.JOINS) if note.when != phrases.ALWAYS else []
+    )
     words, numbers = note.do, {}
     while (match := re.search(r"(?: and| with)? ([a-z]+)(?: |=)(\d+)$", words)) is not None:
         numbers[match[1]] = int(match[2])
         words = words[: match.start()]
     plan, algorithm = _parts(words, phrases.PLANS, ()), _parts(words, phrases.ALGORITHMS, (", ",))
-    if condition is None or not (plan or algorithm) or len({key for key, _ in condition}) < len(condition):
+    if (
+        condition is None
+        or not (plan or algorithm)
+        or len({key for key, _ in condition}) < len(condition)
+    ):
         return None
-    return Advice(dict(condition), "" if plan else " ".join(algorithm or ()), dict(reversed(numbers.items())), plan[0] if plan else "")
+    return Advice(
+        dict(condition),
+        "" if plan else " ".join(algorithm or ()),
+        dict(reversed(numbers.items())),
+        plan[0] if plan else "",
+    )
 
 
 def _parts(text: str, known: Mapping[Any, Sequence[str]], joins: Sequence[str]) -> list[Any] | None:
@@ -107,7 +147,10 @@ def _parts(text: str, known: Mapping[Any, Sequence[str]], joins: Sequence[str]) 
             if text == way:
                 return [key]
             for join in joins:
-                if text.startswith(way + join) and (rest := _parts(text[len(way) + len(join) :], known, joins)) is not None:
+                if (
+                    text.startswith(way + join)
+                    and (rest := _parts(text[len(way) + len(join) :], known, joins)) is not None
+                ):
                     return [key, *rest]
     return None
 
@@ -127,7 +170,10 @@ def follow(captured: CapturedGraph, advices: Sequence[Advice], backend: BackendN
     shapes = nanolang.structures(captured, backend)
     names, changed = shapes[0], False
     for advice in advices:
-        if advice.structure and (other := _structure(captured, advice.structure, shapes, backend)) is not None:
+        if (
+            advice.structure
+            and (other := _structure(captured, advice.structure, shapes, backend)) is not None
+        ):
             names, changed = other, other != shapes[0]
             break
     base = full(captured, Plan(names), backend)
@@ -150,7 +196,9 @@ def follow(captured: CapturedGraph, advices: Sequence[Advice], backend: BackendN
     return Plan(names, schedules) if changed else None
 
 
-def _structure(captured: CapturedGraph, wanted: str, shapes: Sequence[tuple[str, ...]], backend: BackendName) -> tuple[str, ...] | None:
+def _structure(
+    captured: CapturedGraph, wanted: str, shapes: Sequence[tuple[str, ...]], backend: BackendName
+) -> tuple[str, ...] | None:
     for names in shapes:
         if wanted in nanolang.described(captured, Plan(names), backend).tags:
             return names

@@ -45,10 +45,15 @@ class Lesson:
     @property
     def family(self) -> str:
         """Template and variant: the strata of an execution sample."""
-        return " + ".join(sorted({algorithm[0] for algorithm in self.variant.kernels.values()})) or "left to torch"
+        return (
+            " + ".join(sorted({algorithm[0] for algorithm in self.variant.kernels.values()}))
+            or "left to torch"
+        )
 
 
-def lessons(subject: TaskContext, rng: random.Random, count: int, *, with_skills: float = 0.5) -> list[Lesson]:
+def lessons(
+    subject: TaskContext, rng: random.Random, count: int, *, with_skills: float = 0.5
+) -> list[Lesson]:
     """Up to `count` lessons of one task.
 
     Args:
@@ -74,7 +79,12 @@ def lessons(subject: TaskContext, rng: random.Random, count: int, *, with_skills
     return result
 
 
-def _with_skills(subject: TaskContext, rng: random.Random, own: PlanVariant, others: Callable[[], list[PlanVariant]]) -> Lesson:
+def _with_skills(
+    subject: TaskContext,
+    rng: random.Random,
+    own: PlanVariant,
+    others: Callable[[], list[PlanVariant]],
+) -> Lesson:
     captured, backend = subject.captured, subject.backend
     assert captured is not None
     told: list[tuple[Skill, Advice | None]] = []
@@ -83,7 +93,9 @@ def _with_skills(subject: TaskContext, rng: random.Random, own: PlanVariant, oth
         if advice is not None and not advice.unseen:
             told.append((skill(say(advice, rng)), advice))
     while len(told) < MAX_NOTES and (not told or rng.random() < 0.4):
-        stray, means = rng.choice(_seeds()) if rng.random() < SEED_SHARE else _said(elsewhere(rng), rng)
+        stray, means = (
+            rng.choice(_seeds()) if rng.random() < SEED_SHARE else _said(elsewhere(rng), rng)
+        )
         if (means is None or not means.unseen) and stray not in (known for known, _ in told):
             told.insert(rng.randrange(len(told) + 1), (stray, means))
     advices = tuple(means for _, means in told if means is not None)
@@ -111,7 +123,9 @@ def advise(subject: TaskContext, variant: PlanVariant, rng: random.Random) -> Ad
     facts = nanolang.facts(subject.captured, variant.plan, subject.backend)
     if structures and (not facts or rng.random() < 0.5):
         whole = next(iter(facts.values()), None)
-        condition = {"elements": str(whole["elements"])} if whole is not None and rng.random() < 0.5 else {}
+        condition = (
+            {"elements": str(whole["elements"])} if whole is not None and rng.random() < 0.5 else {}
+        )
         return Advice(condition, structure=rng.choice(structures))
     if not facts:
         return None
@@ -126,22 +140,53 @@ def elsewhere(rng: random.Random) -> Advice:
 
     kinds = {
         "pointwise": ("flat", "tiled", "grid stride", "serial", "lines", "pieces"),
-        "softmax": ("registers", "looped", "looped online", "split", "split online", "online", "recomputed"),
+        "softmax": (
+            "registers",
+            "looped",
+            "looped online",
+            "split",
+            "split online",
+            "online",
+            "recomputed",
+        ),
         "logsumexp": ("registers", "looped", "looped online", "split", "online"),
         "product": ("tiled", "tiled threefold", "tiled split", "tiled threefold split", "skinny"),
-        "norm": ("registers", "looped", "looped welford", "looped moments", "registers moments", "moments", "split", "blocks"),
-        "reduction": ("registers", "looped", "split", "blocked", "strided looped", "blocks", "serial"),
+        "norm": (
+            "registers",
+            "looped",
+            "looped welford",
+            "looped moments",
+            "registers moments",
+            "moments",
+            "split",
+            "blocks",
+        ),
+        "reduction": (
+            "registers",
+            "looped",
+            "split",
+            "blocked",
+            "strided looped",
+            "blocks",
+            "serial",
+        ),
     }
     does = rng.choice(list(kinds))
     condition = {"does": does}
     if does != "pointwise" and rng.random() < 0.6:
         condition["row length"] = rng.choice(("short", "medium", "long"))
     elif rng.random() < 0.4:
-        condition["elements"] = rng.choice([value for key, value in phrases.CONDITIONS if key == "elements"])
+        condition["elements"] = rng.choice(
+            [value for key, value in phrases.CONDITIONS if key == "elements"]
+        )
     return Advice(condition, rng.choice(kinds[does]))
 
 
 def skill(note: notes.Note) -> Skill:
     """A library entry that says no more than the note."""
     body = notes.body(note, evidence="Taught by the composer.", example="")
-    return Skill(name=note.name.lower().replace("-", "_"), description=notes.line(f"{note.do}; {note.when}"), body=body)
+    return Skill(
+        name=note.name.lower().replace("-", "_"),
+        description=notes.line(f"{note.do}; {note.when}"),
+        body=body,
+    )

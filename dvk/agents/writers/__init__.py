@@ -33,12 +33,23 @@ def settled(spec: str, config: Config, num_processes: int = 1) -> Config:
 
     Several processes of a run have a GPU each to write on.
     """
-    there = config.remote.engine is not None and config.remote.rollouts is not False and is_folder(spec) and num_processes == 1
-    return changed(config, {"remote.rollouts": there}) if there != bool(config.remote.rollouts) else config
+    there = (
+        config.remote.engine is not None
+        and config.remote.rollouts is not False
+        and is_folder(spec)
+        and num_processes == 1
+    )
+    return (
+        changed(config, {"remote.rollouts": there})
+        if there != bool(config.remote.rollouts)
+        else config
+    )
 
 
 @contextmanager
-def opened(spec: str, config: Config, device: Device, here: Backbone | None = None) -> Iterator[Backbone]:
+def opened(
+    spec: str, config: Config, device: Device, here: Backbone | None = None
+) -> Iterator[Backbone]:
     """The writers that the settled settings name: the cluster's actors, else the local backbone, which is opened if needed.
 
     Args:
@@ -56,10 +67,19 @@ def opened(spec: str, config: Config, device: Device, here: Backbone | None = No
 
 def widened(config: Config, backbone: Backbone) -> Config:
     """The settings, with the total number of conversations a call of all writers."""
-    return changed(config, {"rollout.batch": config.rollout.batch * backbone.width}) if isinstance(backbone, RayBackbone) else config
+    return (
+        changed(config, {"rollout.batch": config.rollout.batch * backbone.width})
+        if isinstance(backbone, RayBackbone)
+        else config
+    )
 
 
-def answers(backbone: Backbone, subjects: Sequence[TaskContext], questions: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
+def answers(
+    backbone: Backbone,
+    subjects: Sequence[TaskContext],
+    questions: Sequence[Conversation],
+    sampling: Sampling,
+) -> list[Completion]:
     """A policy's answers to questions with their tasks; several actors parse theirs. Parsing here alone would keep the judges waiting."""
     if isinstance(backbone, RayBackbone) and backbone.width > 1:
         return backbone.generate(questions, sampling, subjects)

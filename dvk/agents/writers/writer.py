@@ -55,7 +55,10 @@ class ModelActor:
             with path.open("ab") as file:
                 file.write(piece)
         except OSError as error:
-            self._problem = MachineError(f"no room for the model under `{self._folder}`: {error.strerror}", "start Ray with another TMPDIR")
+            self._problem = MachineError(
+                f"no room for the model under `{self._folder}`: {error.strerror}",
+                "start Ray with another TMPDIR",
+            )
 
     def open(self, spec: str, config: Config, device: Device) -> OpenedModel | DvkError:
         """Open the received model and delete its files.
@@ -74,9 +77,13 @@ class ModelActor:
         return OpenedModel(os.uname().nodename, self._backbone.dialect)
 
     def write(
-        self, conversations: Sequence[Conversation], sampling: Sampling, subjects: Sequence[TaskContext] | None = None, version: int = 0,
+        self,
+        conversations: Sequence[Conversation],
+        sampling: Sampling,
+        subjects: Sequence[TaskContext] | None = None,
+        version: int = 0,
         weights: bytes = b"",
-    ) -> GeneratedAnswers | DvkError:  # fmt: skip
+    ) -> GeneratedAnswers | DvkError:
         """Answer.
 
         Args:
@@ -89,21 +96,35 @@ class ModelActor:
         if version != self._version:
             self._load(weights)
             self._version = version
-        before = (backbone.usage.prompt_tokens, backbone.usage.completion_tokens, backbone.usage.seconds)
+        before = (
+            backbone.usage.prompt_tokens,
+            backbone.usage.completion_tokens,
+            backbone.usage.seconds,
+        )
         try:
             answers = backbone.generate(conversations, sampling)
         except DvkError as error:
             return error
         if subjects is not None:
             dialect = dialects.get(backbone.dialect)
-            answers = [reply(dialect, subject, answer) for subject, answer in zip(subjects, answers, strict=True)]
+            answers = [
+                reply(dialect, subject, answer)
+                for subject, answer in zip(subjects, answers, strict=True)
+            ]
         used = backbone.usage
-        return GeneratedAnswers(answers, used.prompt_tokens - before[0], used.completion_tokens - before[1], used.seconds - before[2])
+        return GeneratedAnswers(
+            answers,
+            used.prompt_tokens - before[0],
+            used.completion_tokens - before[1],
+            used.seconds - before[2],
+        )
 
     def _load(self, weights: bytes) -> None:
         import torch
 
         mine = dict(self._backbone.model.named_parameters())  # type: ignore[union-attr]  # only models with weights come here
         with torch.no_grad():
-            for name, tensor in torch.load(io.BytesIO(weights), map_location="cpu", weights_only=True).items():
+            for name, tensor in torch.load(
+                io.BytesIO(weights), map_location="cpu", weights_only=True
+            ).items():
                 mine[name].copy_(tensor)

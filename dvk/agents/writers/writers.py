@@ -76,7 +76,11 @@ class RayBackbone:
         self._config, self._device = config, device
         self._cluster = connect(config.remote.engine)
         self.width = self._cluster.room(device, 1)
-        self._pieces = [(name, self._cluster.ray.put(piece)) for name, path in files(spec) for piece in _pieces(path)]
+        self._pieces = [
+            (name, self._cluster.ray.put(piece))
+            for name, path in files(spec)
+            for piece in _pieces(path)
+        ]
         self._weights: tuple[Any, ...] = ()
         self._hands: list[ActorHandle] = []
         self._failed: Counter[tuple[str, int]] = Counter()
@@ -102,11 +106,24 @@ class RayBackbone:
         import torch
 
         now = io.BytesIO()
-        torch.save({name: parameter.detach().cpu() for name, parameter in trained.model.named_parameters() if parameter.requires_grad}, now)
-        self._weights = (self._weights[0] + 1 if self._weights else 1, self._cluster.ray.put(now.getvalue()))
+        torch.save(
+            {
+                name: parameter.detach().cpu()
+                for name, parameter in trained.model.named_parameters()
+                if parameter.requires_grad
+            },
+            now,
+        )
+        self._weights = (
+            self._weights[0] + 1 if self._weights else 1,
+            self._cluster.ray.put(now.getvalue()),
+        )
 
     def generate(
-        self, conversations: Sequence[Conversation], sampling: Sampling, subjects: Sequence[TaskContext] | None = None
+        self,
+        conversations: Sequence[Conversation],
+        sampling: Sampling,
+        subjects: Sequence[TaskContext] | None = None,
     ) -> list[Completion]:
         """One completion a conversation, in their order.
 
@@ -117,15 +134,23 @@ class RayBackbone:
             MachineError: a node is at fault, or there is none left.
         """
         self._answers, self._since = [None] * len(conversations), time.monotonic()
-        self._waiting = deque(QuestionBatch(positions) for positions in parts(conversations, max(1, len(self._hands))))
+        self._waiting = deque(
+            QuestionBatch(positions) for positions in parts(conversations, max(1, len(self._hands)))
+        )
         with self._closed_if_it_fails():
             while self._waiting or any(hand.part for hand in self._hands):
                 for hand in self._hands:
                     if self._waiting and hand.node and hand.part is None:
                         hand.part = self._waiting.popleft()
                         questions = [conversations[position] for position in hand.part.positions]
-                        theirs = [subjects[position] for position in hand.part.positions] if subjects is not None else None
-                        hand.asked = hand.actor.write.remote(questions, sampling, theirs, *self._weights)
+                        theirs = (
+                            [subjects[position] for position in hand.part.positions]
+                            if subjects is not None
+                            else None
+                        )
+                        hand.asked = hand.actor.write.remote(
+                            questions, sampling, theirs, *self._weights
+                        )
                 self._go_on()
         return [answer for answer in self._answers if answer is not None]
 
@@ -152,14 +177,27 @@ class RayBackbone:
             self._since = time.monotonic()
         elif time.monotonic() - self._since > PATIENCE_S:
             problem = f"the Ray cluster `{self._cluster.engine}` has had no room for a model for {PATIENCE_S:g} s"
-            raise MachineError(problem, "see `ray status`; add nodes, end what holds them, or set remote.rollouts=false")
+            raise MachineError(
+                problem,
+                "see `ray status`; add nodes, end what holds them, or set remote.rollouts=false",
+            )
 
     def _hire(self) -> None:
         taken = {hand.place for hand in self._hands}
-        places = [(node, number) for node, count in self._cluster.places(self._device, 1).items() for number in range(count)]
-        self._hands += [self._begun(place) for place in places if place not in taken and self._failed[place] < ATTEMPTS]
+        places = [
+            (node, number)
+            for node, count in self._cluster.places(self._device, 1).items()
+            for number in range(count)
+        ]
+        self._hands += [
+            self._begun(place)
+            for place in places
+            if place not in taken and self._failed[place] < ATTEMPTS
+        ]
         if places and not self._hands:
-            problem = f"no model can be opened on the Ray cluster `{self._cluster.engine}`: {self._why}"
+            problem = (
+                f"no model can be opened on the Ray cluster `{self._cluster.engine}`: {self._why}"
+            )
             raise MachineError(problem, "look at the logs of its nodes, for memory first")
 
     def _begun(self, place: tuple[str, int]) -> ActorHandle:
@@ -167,7 +205,11 @@ class RayBackbone:
 
         needs = {"num_gpus": MODEL_SHARE} if self._device == "cuda" else {}
         there = NodeAffinitySchedulingStrategy(place[0], soft=False)
-        actor = self._cluster.ray.remote(ModelActor).options(num_cpus=0, **needs, scheduling_strategy=there).remote()
+        actor = (
+            self._cluster.ray.remote(ModelActor)
+            .options(num_cpus=0, **needs, scheduling_strategy=there)
+            .remote()
+        )
         self._cluster.actors.append(actor)
         for name, piece in self._pieces:
             actor.take.remote(name, piece)
@@ -180,10 +222,15 @@ class RayBackbone:
         except errors.RayTaskError:  # a bug of dvk, raised there
             raise
         except errors.RayError as error:  # its process or its node died
-            self._lose(hand, f"{type(error).__name__}: {(str(error).strip() or 'no reason given').splitlines()[0]}")
+            self._lose(
+                hand,
+                f"{type(error).__name__}: {(str(error).strip() or 'no reason given').splitlines()[0]}",
+            )
             return
         if isinstance(said, DvkError):
-            raise MachineError(f"on the Ray node {hand.node or hand.place[0]}: {said.message}", said.hint)
+            raise MachineError(
+                f"on the Ray node {hand.node or hand.place[0]}: {said.message}", said.hint
+            )
         hand.asked = None
         if isinstance(said, OpenedModel):
             hand.node, self.dialect = said
@@ -197,8 +244,14 @@ class RayBackbone:
 
     def _lose(self, hand: ActorHandle, why: str) -> None:
         part, gone = hand.part, [hand]
-        if part is not None:  # idle ones there may have died with it; a part that was sent to one after the other would be blamed
-            gone += [other for other in self._hands if other.asked is None and other.place[0] == hand.place[0]]
+        if (
+            part is not None
+        ):  # idle ones there may have died with it; a part that was sent to one after the other would be blamed
+            gone += [
+                other
+                for other in self._hands
+                if other.asked is None and other.place[0] == hand.place[0]
+            ]
         self._hands = [other for other in self._hands if other not in gone]
         for one in gone:
             self._cluster.ray.kill(one.actor)
@@ -212,7 +265,11 @@ class RayBackbone:
             problem = f"{ATTEMPTS} actors in a row ended while they wrote the same answers, the last by {why}"
             raise MachineError(problem, "look at the logs of the cluster's nodes, for memory first")
         self._waiting.appendleft(part)
-        print(f"a model on {hand.node} was lost, another writes its answers: {why}", file=sys.stderr, flush=True)
+        print(
+            f"a model on {hand.node} was lost, another writes its answers: {why}",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def parts(conversations: Sequence[Conversation], count: int) -> list[list[int]]:

@@ -29,7 +29,9 @@ BLOCK = 32
 """Positions that the kernel reads at once; with 4 query heads of 64 that is 64 registers a thread."""
 
 
-def by_matmuls(q: Tensor, keys: Tensor, values: Tensor, filled: Tensor, mask: Tensor | None) -> Tensor:
+def by_matmuls(
+    q: Tensor, keys: Tensor, values: Tensor, filled: Tensor, mask: Tensor | None
+) -> Tensor:
     """softmax(q kᵀ / √d + mask) v as two batched matmuls; mask [n, 1, length] is 0 for valid positions, else -inf."""
     assert mask is not None
     scores = torch.baddbmm(mask, q, keys.transpose(1, 2), alpha=q.shape[-1] ** -0.5)
@@ -40,9 +42,20 @@ if triton is not None:
 
     @triton.jit
     def _kernel(  # type: ignore[no-untyped-def]
-        q, k, v, out, filled, stride, kv_heads, scale,
-        group: tl.constexpr, groups: tl.constexpr, size: tl.constexpr, sizes: tl.constexpr, block: tl.constexpr,
-    ):  # fmt: skip
+        q,
+        k,
+        v,
+        out,
+        filled,
+        stride,
+        kv_heads,
+        scale,
+        group: tl.constexpr,
+        groups: tl.constexpr,
+        size: tl.constexpr,
+        sizes: tl.constexpr,
+        block: tl.constexpr,
+    ):
         """One program a sequence and kv head; `groups` and `sizes` are `group` and `size` rounded up to powers of two."""
         row = tl.program_id(0)
         end = tl.load(filled + row // kv_heads) + 1
@@ -71,14 +84,27 @@ if triton is not None:
         tl.store(out + at, mixed / total[:, None], mask=inside)
 
 
-def by_kernel(q: Tensor, keys: Tensor, values: Tensor, filled: Tensor, mask: Tensor | None) -> Tensor:
+def by_kernel(
+    q: Tensor, keys: Tensor, values: Tensor, filled: Tensor, mask: Tensor | None
+) -> Tensor:
     """The same by the Triton kernel; `filled` gives the valid lengths and no mask is needed."""
     n, group, size = q.shape
     q, out = q.contiguous(), torch.empty_like(q, memory_format=torch.contiguous_format)
     _kernel[(n,)](
-        q, keys, values, out, filled, keys.stride(0), n // len(filled), size**-0.5,
-        group, triton.next_power_of_2(group), size, triton.next_power_of_2(size), BLOCK,
-    )  # fmt: skip
+        q,
+        keys,
+        values,
+        out,
+        filled,
+        keys.stride(0),
+        n // len(filled),
+        size**-0.5,
+        group,
+        triton.next_power_of_2(group),
+        size,
+        triton.next_power_of_2(size),
+        BLOCK,
+    )
     return out
 
 

@@ -64,9 +64,15 @@ class Engine:
 
     @torch.inference_mode()
     def run(
-        self, prompts: Sequence[Sequence[int]], limit: int, stops: Stops, *,
-        temperature: float = 1.0, top_p: float = 1.0, seed: int | None = None,
-    ) -> list[Sampled]:  # fmt: skip
+        self,
+        prompts: Sequence[Sequence[int]],
+        limit: int,
+        stops: Stops,
+        *,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        seed: int | None = None,
+    ) -> list[Sampled]:
         """One completion a prompt, in their order.
 
         Args:
@@ -83,12 +89,16 @@ class Engine:
         results: list[Sampled | None] = [None] * len(prompts)
         waiting = deque(range(len(prompts)))
         sitting: dict[int, int] = {}  # slot → prompt
-        steps: dict[int, int] = {}  # slot → tokens its cache may hold by now; the device knows exactly
+        steps: dict[
+            int, int
+        ] = {}  # slot → tokens its cache may hold by now; the device knows exactly
         while waiting or sitting:
             enough = 1 if self.kind == "cpu" else max(1, slots.count // ADMIT_SHARE)
             if waiting and (slots.count - len(sitting) >= min(enough, len(waiting)) or not sitting):
                 free = [row for row in range(slots.count) if row not in sitting]
-                for group in self._groups([waiting.popleft() for _ in range(min(len(free), len(waiting)))], prompts):
+                for group in self._groups(
+                    [waiting.popleft() for _ in range(min(len(free), len(waiting)))], prompts
+                ):
                     rows = [free.pop(0) for _ in group]
                     limits = [min(limit, self.positions - len(prompts[i])) for i in group]
                     numbers = torch.from_numpy(uniforms([keys[i] for i in group], max(limits)))
@@ -103,7 +113,11 @@ class Engine:
                 steps = {row: steps[old] for row, old in enumerate(order)}
             longest = max(steps[row] for row in sitting) + LOOK_EVERY
             step = LENGTH_STEP[self.kind]
-            length = min(-(-longest // step) * step, slots.capacity) if self.decoder.masked else slots.capacity
+            length = (
+                min(-(-longest // step) * step, slots.capacity)
+                if self.decoder.masked
+                else slots.capacity
+            )
             for _ in range(LOOK_EVERY):
                 self._step(slots, b, length, greedy, top_p)
             self.pulse()
@@ -166,7 +180,9 @@ class Engine:
             slots.step(b, length, greedy, top_p)
             return
         key = (b, length, greedy, top_p)
-        if key not in self.graphs:  # one eager run first: libraries that load lazily do so here, not while capturing
+        if (
+            key not in self.graphs
+        ):  # one eager run first: libraries that load lazily do so here, not while capturing
             slots.step(b, length, greedy, top_p)
             self.graphs[key] = None
             return
@@ -178,7 +194,9 @@ class Engine:
                 slots.step(b, length, greedy, top_p)
         graph.replay()
 
-    def _finished(self, slots: Slots, b: int, sitting: dict[int, int], stops: Stops) -> list[tuple[int, Sampled]]:
+    def _finished(
+        self, slots: Slots, b: int, sitting: dict[int, int], stops: Stops
+    ) -> list[tuple[int, Sampled]]:
         """Slots whose sequence has ended, with their tokens."""
         done, marked, made = slots.look(b)
         ended = [row for row in sitting if done[row]]
@@ -193,8 +211,12 @@ class Engine:
                 if cut is None and not done[row]:
                     continue
                 kept = drawn[:cut]
-                finish: Literal["stop", "length"] = "stop" if cut is not None or kept[-1] in stops.ids else "length"
-                result.append((row, Sampled(tuple(kept), tuple(logprobs[place][: len(kept)]), finish)))
+                finish: Literal["stop", "length"] = (
+                    "stop" if cut is not None or kept[-1] in stops.ids else "length"
+                )
+                result.append(
+                    (row, Sampled(tuple(kept), tuple(logprobs[place][: len(kept)]), finish))
+                )
         freed = [row for row, _ in result if not done[row]]
         if freed:
             slots.release(freed)
@@ -206,7 +228,10 @@ def decoding(model: Any) -> Iterator[None]:
     """Evaluation mode and a suitable number of threads; the previous state is restored."""
     before, threads = model.training, torch.get_num_threads()
     model.eval()
-    if model.device.type == "cpu" and sum(p.numel() for p in model.parameters()) <= SMALL_PARAMETERS:
+    if (
+        model.device.type == "cpu"
+        and sum(p.numel() for p in model.parameters()) <= SMALL_PARAMETERS
+    ):
         torch.set_num_threads(1)
     try:
         yield

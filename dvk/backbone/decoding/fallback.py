@@ -11,7 +11,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
+from transformers import (
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
 
 from dvk.backbone.decoding.engine import Sampled
 from dvk.backbone.decoding.sample_token import sample_token
@@ -28,7 +34,9 @@ class _Draw(LogitsProcessor):
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         number = self.numbers[:, len(self.logprobs)]
-        token, logprob = sample_token(scores.float(), number, self.temperature or 1.0, self.temperature == 0, self.top_p)
+        token, logprob = sample_token(
+            scores.float(), number, self.temperature or 1.0, self.temperature == 0, self.top_p
+        )
         self.logprobs.append(logprob)
         return torch.full_like(scores, float("-inf")).scatter_(1, token[:, None], 0.0)
 
@@ -51,9 +59,18 @@ class _Ended(StoppingCriteria):
 
 @torch.no_grad()
 def run(
-    model: Any, prompts: Sequence[Sequence[int]], limit: int, stops: Stops, *, positions: int, rows_at_once: int,
-    temperature: float = 1.0, top_p: float = 1.0, seed: int | None = None, pulse: Callable[[], None] = lambda: None,
-) -> list[Sampled]:  # fmt: skip
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    limit: int,
+    stops: Stops,
+    *,
+    positions: int,
+    rows_at_once: int,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    seed: int | None = None,
+    pulse: Callable[[], None] = lambda: None,
+) -> list[Sampled]:
     """One completion a prompt, in their order; arguments as in `engine.Engine`. Exceptions of `pulse`, called at every step, end it."""
     keys = keys_for([as_bytes(prompt) for prompt in prompts], seed)
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
@@ -63,19 +80,30 @@ def run(
         width = max(len(prompts[i]) for i in group)
         room = min(limit, positions - width)
         numbers = torch.from_numpy(uniforms([keys[i] for i in group], room)).to(model.device)
-        ids = torch.tensor([[0] * (width - len(prompts[i])) + list(prompts[i]) for i in group], device=model.device)
+        ids = torch.tensor(
+            [[0] * (width - len(prompts[i])) + list(prompts[i]) for i in group], device=model.device
+        )
         lengths = torch.tensor([len(prompts[i]) for i in group], device=model.device)
         seen = torch.arange(width, device=model.device) >= width - lengths[:, None]
         pick = _Draw(numbers, temperature, top_p)
         settings = GenerationConfig(
-            max_new_tokens=room, do_sample=False, num_beams=1, pad_token_id=0, eos_token_id=None,
-            cache_implementation="static" if getattr(model, "_can_compile_fullgraph", False) else None, disable_compile=True,
-        )  # fmt: skip
+            max_new_tokens=room,
+            do_sample=False,
+            num_beams=1,
+            pad_token_id=0,
+            eos_token_id=None,
+            cache_implementation="static"
+            if getattr(model, "_can_compile_fullgraph", False)
+            else None,
+            disable_compile=True,
+        )
         out = model.generate(
-            input_ids=ids, attention_mask=seen.long(), generation_config=settings,
+            input_ids=ids,
+            attention_mask=seen.long(),
+            generation_config=settings,
             logits_processor=LogitsProcessorList([pick]),
             stopping_criteria=StoppingCriteriaList([_Ended(stops, width, model.device, pulse)]),
-        )  # fmt: skip
+        )
         logprobs = torch.stack(pick.logprobs, 1).tolist()
         for row, i in enumerate(group):
             results[i] = _cut(out[row, width:].tolist(), logprobs[row], stops)

@@ -56,8 +56,15 @@ def unwrapped(model: Any) -> Any:
 
 def _linears(layer: Any) -> tuple[nn.Module, ...]:
     attention, mlp = layer.self_attn, layer.mlp
-    return (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj,
-            mlp.gate_proj, mlp.up_proj, mlp.down_proj)  # fmt: skip
+    return (
+        attention.q_proj,
+        attention.k_proj,
+        attention.v_proj,
+        attention.o_proj,
+        mlp.gate_proj,
+        mlp.up_proj,
+        mlp.down_proj,
+    )
 
 
 def _plain(module: Any) -> bool:
@@ -65,7 +72,11 @@ def _plain(module: Any) -> bool:
     if type(module) is nn.Linear:
         return True
     base = getattr(module, "base_layer", None)
-    return type(base) is nn.Linear and hasattr(module, "lora_A") and not any(getattr(module, "use_dora", {}).values())
+    return (
+        type(base) is nn.Linear
+        and hasattr(module, "lora_A")
+        and not any(getattr(module, "use_dora", {}).values())
+    )
 
 
 class Decoder:
@@ -97,12 +108,21 @@ class Decoder:
         self.norm = self._vector(inner.model.norm.weight)
         self.layers = [self._layer(layer, copied) for layer in inner.model.layers]
         rotary = inner.model.rotary_emb
-        angles = torch.arange(positions, device=self.device)[:, None].float() * rotary.inv_freq.to(self.device).float()
+        angles = (
+            torch.arange(positions, device=self.device)[:, None].float()
+            * rotary.inv_freq.to(self.device).float()
+        )
         scale = rotary.attention_scaling
         sin = angles.sin() * scale
-        self.cos = (torch.cat([angles, angles], -1).cos() * scale).to(dtype)[:, None]  # [positions, 1, head size]
-        self.sin = torch.cat([-sin, sin], -1).to(dtype)[:, None]  # the sign of rotate_half is in the table
-        small = self.device.type == "cpu" and dtype == torch.float32 and parameters <= SMALL_PARAMETERS
+        self.cos = (torch.cat([angles, angles], -1).cos() * scale).to(dtype)[
+            :, None
+        ]  # [positions, 1, head size]
+        self.sin = torch.cat([-sin, sin], -1).to(dtype)[
+            :, None
+        ]  # the sign of rotate_half is in the table
+        small = (
+            self.device.type == "cpu" and dtype == torch.float32 and parameters <= SMALL_PARAMETERS
+        )
         self.native = native.step_of(self) if small else None
 
     def _vector(self, parameter: Tensor) -> Tensor:
@@ -115,9 +135,14 @@ class Decoder:
             return Stack(modules, self.dtype, copied)
 
         return LayerWeights(
-            self._vector(layer.input_layernorm.weight), stack(q, k, v), self._head_norm(layer), stack(o),
-            self._vector(layer.post_attention_layernorm.weight), stack(gate, up), stack(down),
-        )  # fmt: skip
+            self._vector(layer.input_layernorm.weight),
+            stack(q, k, v),
+            self._head_norm(layer),
+            stack(o),
+            self._vector(layer.post_attention_layernorm.weight),
+            stack(gate, up),
+            stack(down),
+        )
 
     def _head_norm(self, layer: Any) -> Tensor | None:
         attention = layer.self_attn
@@ -132,7 +157,9 @@ class Decoder:
         inner = self.model
         if self.device.type == "cpu":  # copying them all takes as long as writing ten tokens
             state = [(p.data_ptr(), p._version) for p in inner.parameters()]
-            adapted = any(hasattr(module, "base_layer") for module in inner.modules())  # it may have been switched off
+            adapted = any(
+                hasattr(module, "base_layer") for module in inner.modules()
+            )  # it may have been switched off
             if state == self.state and not adapted:
                 return
             self.state = state
@@ -168,7 +195,9 @@ class Decoder:
             keep(index, k, v)
             group = self.heads // self.kv_heads
             k, v = (t.repeat_interleave(group, 2) if group > 1 else t for t in (k, v))
-            seen = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True)
+            seen = F.scaled_dot_product_attention(
+                q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True
+            )
             x = self._rest(layer, x, seen.transpose(1, 2).reshape(n, p, -1))
         return self._logits(x[torch.arange(n, device=x.device), last])
 
@@ -177,7 +206,14 @@ class Decoder:
         """Whether `step` needs a mask."""
         return self.attend is not attention.by_kernel
 
-    def step(self, ids: Tensor, position: Tensor, index: Tensor, mask: Tensor | None, cache: Sequence[CacheView]) -> Tensor:
+    def step(
+        self,
+        ids: Tensor,
+        position: Tensor,
+        index: Tensor,
+        mask: Tensor | None,
+        cache: Sequence[CacheView],
+    ) -> Tensor:
         """Logits after one more token of each of b sequences.
 
         Args:
@@ -204,10 +240,14 @@ class Decoder:
             x = self._rest(layer, x, self.attend(q, keys, values, position, mask).reshape(b, -1))
         return self._logits(x)
 
-    def _qkv(self, layer: LayerWeights, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _qkv(
+        self, layer: LayerWeights, x: Tensor, cos: Tensor, sin: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, [..., heads, head size], normalised and rotated."""
         qkv = layer.qkv(self._rms(x, layer.before_attention))
-        qk, v = qkv.view(*x.shape[:-1], -1, self.head_size).split_with_sizes((self.heads + self.kv_heads, self.kv_heads), -2)
+        qk, v = qkv.view(*x.shape[:-1], -1, self.head_size).split_with_sizes(
+            (self.heads + self.kv_heads, self.kv_heads), -2
+        )
         if layer.head_norm is not None:
             qk = self._rms(qk, None) * layer.head_norm
         qk = torch.addcmul(qk * cos, qk.roll(self.head_size // 2, -1), sin)

@@ -53,14 +53,21 @@ class Decoder(Protocol):
 class NativeMatrix(ctypes.Structure):
     """A stack's weight, without a copy."""
 
-    _fields_ = [("weight", c_void_p), ("inputs", c_int64), ("outputs", c_int64), ("upright", c_int64)]
+    _fields_ = [
+        ("weight", c_void_p),
+        ("inputs", c_int64),
+        ("outputs", c_int64),
+        ("upright", c_int64),
+    ]
 
 
 class NativeLayer(ctypes.Structure):
     """One block's weights."""
 
-    _fields_ = [*((name, c_void_p) for name in ("before_attention", "head_norm", "before_mlp")),
-                *((name, NativeMatrix) for name in ("qkv", "output", "gate_up", "down"))]  # fmt: skip
+    _fields_ = [
+        *((name, c_void_p) for name in ("before_attention", "head_norm", "before_mlp")),
+        *((name, NativeMatrix) for name in ("qkv", "output", "gate_up", "down")),
+    ]
 
 
 class NativeModel(ctypes.Structure):
@@ -86,14 +93,29 @@ class NativeStep:
     def __init__(self, decoder: Decoder, function: Any):
         self.decoder, self.function = decoder, function
         width, size = decoder.words.shape[1], decoder.head_size
-        layers = (NativeLayer * len(decoder.layers))(*(
-            NativeLayer(_address(one.before_attention), _address(one.head_norm), _address(one.before_mlp),
-                  *map(_matrix, (one.qkv, one.output, one.gate_up, one.down)))
-            for one in decoder.layers
-        ))  # fmt: skip
+        layers = (NativeLayer * len(decoder.layers))(
+            *(
+                NativeLayer(
+                    _address(one.before_attention),
+                    _address(one.head_norm),
+                    _address(one.before_mlp),
+                    *map(_matrix, (one.qkv, one.output, one.gate_up, one.down)),
+                )
+                for one in decoder.layers
+            )
+        )
         tables = map(_address, (decoder.words, decoder.cos, decoder.sin, decoder.norm))
         self.model = NativeModel(
-            len(layers), width, decoder.heads, decoder.kv_heads, size, decoder.eps, *tables, layers, _matrix(decoder.head))  # fmt: skip
+            len(layers),
+            width,
+            decoder.heads,
+            decoder.kv_heads,
+            size,
+            decoder.eps,
+            *tables,
+            layers,
+            _matrix(decoder.head),
+        )
         self.cache = (c_void_p * (2 * len(layers)))()
         self.x = torch.empty(width)
         widest = max(stack.width for one in decoder.layers for stack in (one.qkv, one.gate_up))
@@ -105,22 +127,51 @@ class NativeStep:
         logits = torch.empty(1, self.decoder.head.width)
         capacity = cache[0][2].stride(0) // self.decoder.head_size
         self.function(
-            ctypes.byref(self.model), self.cache, capacity, token, position, self.x.data_ptr(), self.room.data_ptr(), logits.data_ptr()
+            ctypes.byref(self.model),
+            self.cache,
+            capacity,
+            token,
+            position,
+            self.x.data_ptr(),
+            self.room.data_ptr(),
+            logits.data_ptr(),
         )
         return logits
 
 
 def step_of(decoder: Decoder) -> NativeStep | None:
     """The step of a decoder on a CPU, in float32; None if a matrix has a bias or comes in parts, or no compiler works."""
-    stacks = [decoder.head, *(stack for one in decoder.layers for stack in (one.qkv, one.output, one.gate_up, one.down))]
-    if any(len(stack.parts) > 1 or stack.parts[0][1] is not None or stack.parts[0][2] for stack in stacks):
+    stacks = [
+        decoder.head,
+        *(
+            stack
+            for one in decoder.layers
+            for stack in (one.qkv, one.output, one.gate_up, one.down)
+        ),
+    ]
+    if any(
+        len(stack.parts) > 1 or stack.parts[0][1] is not None or stack.parts[0][2]
+        for stack in stacks
+    ):
         return None
     try:
         function = ctypes.CDLL(str(_library())).step
     except (OSError, subprocess.SubprocessError) as error:
-        _log.warning("decoding by PyTorch's operators, at about half the speed: step.cpp does not compile here: %s", error)
+        _log.warning(
+            "decoding by PyTorch's operators, at about half the speed: step.cpp does not compile here: %s",
+            error,
+        )
         return None
-    function.argtypes = [POINTER(NativeModel), c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p, c_void_p]
+    function.argtypes = [
+        POINTER(NativeModel),
+        c_void_p,
+        c_int64,
+        c_int64,
+        c_int64,
+        c_void_p,
+        c_void_p,
+        c_void_p,
+    ]
     function.restype = None
     return NativeStep(decoder, function)
 
@@ -144,13 +195,23 @@ def _library() -> Path:
     compiler = machine.cxx()
     if shutil.which(compiler[0]) is None:
         raise FileNotFoundError(f"there is no {compiler[0]}")
-    banner = subprocess.run([*compiler, "--version"], capture_output=True, text=True, timeout=BUILD_S, check=True).stdout
+    banner = subprocess.run(
+        [*compiler, "--version"], capture_output=True, text=True, timeout=BUILD_S, check=True
+    ).stdout
     folder = resources.home() / "cache" / "step"
-    made = folder / f"{content_hash(SOURCE.read_text(encoding='utf-8'), banner, machine.isa(), *FLAGS)}.so"
+    made = (
+        folder
+        / f"{content_hash(SOURCE.read_text(encoding='utf-8'), banner, machine.isa(), *FLAGS)}.so"
+    )
     if not made.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as aside:
             built = Path(aside, made.name)
-            subprocess.run([*compiler, *FLAGS, str(SOURCE), "-o", str(built)], capture_output=True, timeout=BUILD_S, check=True)
+            subprocess.run(
+                [*compiler, *FLAGS, str(SOURCE), "-o", str(built)],
+                capture_output=True,
+                timeout=BUILD_S,
+                check=True,
+            )
             os.replace(built, made)
     return made

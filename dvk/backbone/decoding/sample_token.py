@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 
-def sample_token(logits: Tensor, numbers: Tensor, temperature: Tensor | float, greedy: bool, top_p: float = 1.0) -> tuple[Tensor, Tensor]:
+def sample_token(
+    logits: Tensor, numbers: Tensor, temperature: Tensor | float, greedy: bool, top_p: float = 1.0
+) -> tuple[Tensor, Tensor]:
     """One token a row and its log-probability.
 
     Args:
@@ -33,7 +35,9 @@ def sample_token(logits: Tensor, numbers: Tensor, temperature: Tensor | float, g
         beyond = ranked.cumsum(-1) - ranked >= top_p
         weights = weights.scatter(1, order, ranked.masked_fill(beyond, 0))
     heights = weights.cumsum(-1)
-    token = torch.searchsorted(heights, numbers[:, None] * heights[:, -1:], right=True).clamp_(max=logits.shape[-1] - 1)
+    token = torch.searchsorted(heights, numbers[:, None] * heights[:, -1:], right=True).clamp_(
+        max=logits.shape[-1] - 1
+    )
     # A parallel sum may step back by a rounding error, so that a token of weight 0 looks reached.
     token = torch.where(weights.gather(1, token) > 0, token, best)
     return token[:, 0], logprobs.gather(1, token)[:, 0]

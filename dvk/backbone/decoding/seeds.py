@@ -14,7 +14,10 @@ from collections.abc import Sequence
 import numpy as np
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX = ((np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)), (np.uint64(27), np.uint64(0x94D049BB133111EB)))
+_MIX = (
+    (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
+    (np.uint64(27), np.uint64(0x94D049BB133111EB)),
+)
 
 
 def keys_for(contents: Sequence[bytes], seed: int | None) -> list[int]:
@@ -38,7 +41,10 @@ def as_bytes(tokens: Sequence[int]) -> bytes:
 def uniforms(keys: Sequence[int], count: int) -> np.ndarray:
     """float32 [keys, count] in [0, 1): the first `count` numbers of each key."""
     with np.errstate(over="ignore"):
-        state = np.array(keys, dtype=np.uint64)[:, None] + np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN
+        state = (
+            np.array(keys, dtype=np.uint64)[:, None]
+            + np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN
+        )
         for shift, factor in _MIX:
             state = (state ^ (state >> shift)) * factor
         state ^= state >> np.uint64(31)

@@ -25,8 +25,13 @@ class Slots:
         self.decoder, self.count, self.capacity, self.longest = decoder, count, capacity, longest
         self.heads, size = decoder.kv_heads, decoder.head_size
         shape = (count * self.heads, capacity, size)
-        self.cache = [(torch.zeros(shape, dtype=dtype, device=device), torch.zeros(shape, dtype=dtype, device=device))
-                      for _ in decoder.layers]  # fmt: skip
+        self.cache = [
+            (
+                torch.zeros(shape, dtype=dtype, device=device),
+                torch.zeros(shape, dtype=dtype, device=device),
+            )
+            for _ in decoder.layers
+        ]
         """Per layer keys and values, [slots × kv heads, capacity, head size]; row slot × kv heads + head."""
 
         def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
@@ -49,7 +54,10 @@ class Slots:
         self.logprobs = zeros(count, longest + 1, dtype=torch.float32)
         self.temperature = torch.ones((), device=device)
         vocabulary = decoder.head.width
-        self.ends, self.may_end = zeros(vocabulary, dtype=torch.bool), zeros(vocabulary, dtype=torch.bool)
+        self.ends, self.may_end = (
+            zeros(vocabulary, dtype=torch.bool),
+            zeros(vocabulary, dtype=torch.bool),
+        )
         self._views: dict[tuple[int, int], list[CacheView]] = {}
         self._heads = torch.arange(count * self.heads, device=device) * capacity
         self._positions = torch.arange(capacity, device=device)
@@ -57,7 +65,14 @@ class Slots:
     @staticmethod
     def bytes_each(decoder: Decoder, capacity: int) -> int:
         """Memory of one slot's cache."""
-        return 2 * len(decoder.layers) * decoder.kv_heads * decoder.head_size * capacity * decoder.dtype.itemsize
+        return (
+            2
+            * len(decoder.layers)
+            * decoder.kv_heads
+            * decoder.head_size
+            * capacity
+            * decoder.dtype.itemsize
+        )
 
     def begin(self, temperature: float, stops: Stops) -> None:
         """Set values shared by all sequences of a run."""
@@ -67,8 +82,14 @@ class Slots:
         self.done.fill_(True)
 
     def admit(
-        self, prompts: Sequence[Sequence[int]], rows: Sequence[int], limits: Sequence[int], numbers: Tensor, greedy: bool, top_p: float,
-    ) -> None:  # fmt: skip
+        self,
+        prompts: Sequence[Sequence[int]],
+        rows: Sequence[int],
+        limits: Sequence[int],
+        numbers: Tensor,
+        greedy: bool,
+        top_p: float,
+    ) -> None:
         """Read prompts into slots and draw their first tokens; equal prompts are read once.
 
         Args:
@@ -82,20 +103,29 @@ class Slots:
         place = {prompt: index for index, prompt in enumerate(different)}
         source = torch.tensor([place[tuple(prompt)] for prompt in prompts]).to(device)
         width = max(map(len, different))
-        ids = torch.tensor([[*prompt, *[0] * (width - len(prompt))] for prompt in different]).to(device)
+        ids = torch.tensor([[*prompt, *[0] * (width - len(prompt))] for prompt in different]).to(
+            device
+        )
         lengths = torch.tensor([len(prompt) for prompt in different]).to(device)
         slot = torch.tensor(list(rows)).to(device)
 
         def keep(layer: int, keys: Tensor, values: Tensor) -> None:
             for kept, new in zip(self.cache[layer], (keys, values)):
-                kept.unflatten(0, (self.count, self.heads))[slot, :, :width] = new.transpose(1, 2)[source]
+                kept.unflatten(0, (self.count, self.heads))[slot, :, :width] = new.transpose(1, 2)[
+                    source
+                ]
 
         logits = self.decoder.prefill(ids, lengths - 1, keep)[source]
         numbers = numbers.to(device)
         token, logprob = sample_token(logits, numbers[:, 0], self.temperature, greedy, top_p)
         limit = torch.tensor(list(limits)).to(device)
         self.numbers[slot, : numbers.shape[1]] = numbers
-        self.token[slot], self.filled[slot], self.made[slot], self.limit[slot] = token, lengths[source], torch.ones_like(slot), limit
+        self.token[slot], self.filled[slot], self.made[slot], self.limit[slot] = (
+            token,
+            lengths[source],
+            torch.ones_like(slot),
+            limit,
+        )
         self.tokens[slot, 0], self.logprobs[slot, 0] = token, logprob
         self.done[slot], self.marked[slot] = self.ends[token] | (limit <= 1), self.may_end[token]
 
@@ -103,7 +133,10 @@ class Slots:
         """The caches of the first b slots' first `length` positions, in a step's layout."""
         if (b, length) not in self._views:
             part = b * self.heads
-            self._views[b, length] = [(k.flatten(0, 1), v.flatten(0, 1), k[:part, :length], v[:part, :length]) for k, v in self.cache]
+            self._views[b, length] = [
+                (k.flatten(0, 1), v.flatten(0, 1), k[:part, :length], v[:part, :length])
+                for k, v in self.cache
+            ]
         return self._views[b, length]
 
     def step(self, b: int, length: int, greedy: bool, top_p: float) -> None:
@@ -112,7 +145,9 @@ class Slots:
         each = filled[:, None].expand(-1, self.heads).reshape(-1)
         mask = None
         if self.decoder.masked:
-            mask = torch.zeros(b * self.heads, 1, length, dtype=self.decoder.dtype, device=filled.device)
+            mask = torch.zeros(
+                b * self.heads, 1, length, dtype=self.decoder.dtype, device=filled.device
+            )
             mask.masked_fill_(self._positions[:length] > each[:, None, None], float("-inf"))
         index = self._heads[: b * self.heads] + each
         logits = self.decoder.step(self.token[:b], filled, index, mask, self.views(b, length))
@@ -147,7 +182,17 @@ class Slots:
     def gather(self, rows: Sequence[int]) -> None:
         """Move these slots to the front, in this order; the others are dropped."""
         n, slot = len(rows), torch.tensor(list(rows)).to(self.token.device)
-        for state in (self.token, self.filled, self.made, self.limit, self.done, self.marked, self.numbers, self.tokens, self.logprobs):
+        for state in (
+            self.token,
+            self.filled,
+            self.made,
+            self.limit,
+            self.done,
+            self.marked,
+            self.numbers,
+            self.tokens,
+            self.logprobs,
+        ):
             state[:n] = state[slot]
         for pair in self.cache:
             for cache in pair:

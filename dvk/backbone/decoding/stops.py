@@ -29,7 +29,11 @@ class Stops:
     """
 
     def __init__(self, tokenizer: Any, vocabulary: int, ids: Sequence[int], texts: Sequence[str]):
-        self.tokenizer, self.ids, self.texts = tokenizer, frozenset(ids), tuple(text for text in texts if text)
+        self.tokenizer, self.ids, self.texts = (
+            tokenizer,
+            frozenset(ids),
+            tuple(text for text in texts if text),
+        )
         self.ends = torch.zeros(vocabulary, dtype=torch.bool)
         """bool [vocabulary]: the token ends a completion."""
         self.ends[[i for i in self.ids if i < vocabulary]] = True
@@ -44,7 +48,9 @@ class Stops:
                 continue
             spellings = _SPELLINGS.get(last, (last,))
             for token, index in self.tokenizer.get_vocab().items():
-                if index < vocabulary and (token.startswith("<0x") or any(s in token for s in spellings)):
+                if index < vocabulary and (
+                    token.startswith("<0x") or any(s in token for s in spellings)
+                ):
                     marked[index] = True
         return marked
 
@@ -64,9 +70,13 @@ class Stops:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of the tokens; special tokens are left out."""
-        text: str = self.tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        text: str = self.tokenizer.decode(
+            list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
         return text
 
     def text(self, tokens: Sequence[int]) -> str:
         """Text of a completion, cut before its first stop text."""
-        return Sampling(stop=self.texts).cut(self.decode([token for token in tokens if token not in self.ids]))
+        return Sampling(stop=self.texts).cut(
+            self.decode([token for token in tokens if token not in self.ids])
+        )

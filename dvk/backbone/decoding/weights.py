@@ -33,13 +33,21 @@ class Stack:
         if self.copied:
             weight = torch.cat([_merged(weight, lora) for weight, _, lora in fresh]).to(self.dtype)
             biases = [bias for _, bias, _ in fresh]
-            bias = torch.cat([b for b in biases if b is not None]).to(self.dtype) if biases[0] is not None else None
+            bias = (
+                torch.cat([b for b in biases if b is not None]).to(self.dtype)
+                if biases[0] is not None
+                else None
+            )
             fresh = [(weight if self.upright else weight.t().contiguous().t(), bias, [])]
         if not self.parts:
             self.parts = [(w.clone() if self.copied else w, b, lora) for w, b, lora in fresh]
             return
         for (weight, bias, lora), (new_weight, new_bias, new_lora) in zip(self.parts, fresh):
-            for old, new in [(weight, new_weight), (bias, new_bias), *zip(_flat(lora), _flat(new_lora))]:
+            for old, new in [
+                (weight, new_weight),
+                (bias, new_bias),
+                *zip(_flat(lora), _flat(new_lora)),
+            ]:
                 if old is not None and new is not None and old.data_ptr() != new.data_ptr():
                     old.copy_(new)
 
@@ -53,7 +61,11 @@ class Stack:
                 lora.append((down.to(dtype), (up * module.scaling[name]).to(dtype)))
         weight = base.weight.detach()
         bias = getattr(base, "bias", None)
-        return (weight if self.copied else weight.to(self.dtype)), None if bias is None else bias.detach(), lora
+        return (
+            (weight if self.copied else weight.to(self.dtype)),
+            None if bias is None else bias.detach(),
+            lora,
+        )
 
     def __call__(self, x: Tensor) -> Tensor:
         outputs = []
@@ -68,11 +80,14 @@ class Stack:
 def _merged(weight: Tensor, lora: list[tuple[Tensor, Tensor]]) -> Tensor:
     if not lora:
         return weight
-    return weight.float() + sum((up @ down for down, up in lora), torch.zeros((), device=weight.device))
+    return weight.float() + sum(
+        (up @ down for down, up in lora), torch.zeros((), device=weight.device)
+    )
 
 
 def _flat(pairs: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
     return [tensor for pair in pairs for tensor in pair]
+
 
 CacheView = tuple[Tensor, Tensor, Tensor, Tensor]
 """Keys and values as flat rows [slots × kv heads × capacity, head size], to write, and as [b × kv heads, length, head size], to read."""
@@ -84,7 +99,9 @@ class LayerWeights:
 
     before_attention: Tensor
     qkv: Stack
-    head_norm: Tensor | None  # [query heads + key heads, head size]: Qwen3's norms over each head of q and k
+    head_norm: (
+        Tensor | None
+    )  # [query heads + key heads, head size]: Qwen3's norms over each head of q and k
     output: Stack
     before_mlp: Tensor
     gate_up: Stack

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 app = HelpApp(help="Search and tend the library of kernel-writing knowledge.", no_args_is_help=True)
 app.add_typer(tending.app)
 
-Replace = Annotated[bool, typer.Option("--replace", help="Replace what exists under the same name.")]
+Replace = Annotated[
+    bool, typer.Option("--replace", help="Replace what exists under the same name.")
+]
 
 
 class Format(str, Enum):
@@ -37,8 +39,13 @@ class Format(str, Enum):
 # Text that looks like an option (`-O3`, `--use_fast_math`) is text to search for.
 @app.command(context_settings={"ignore_unknown_options": True})
 def search(
-    text: Annotated[list[str], typer.Argument(help="What to look for: a question, or any words and identifiers.")],
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="Skills to show at most.")] = 10,
+    text: Annotated[
+        list[str],
+        typer.Argument(help="What to look for: a question, or any words and identifiers."),
+    ],
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=1_000_000, help="Skills to show at most.")
+    ] = 10,
     as_json: Json = False,
     library: LibraryPath = None,
 ) -> None:
@@ -83,7 +90,9 @@ def search(
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="The skill's name.")], as_json: Json = False, library: LibraryPath = None
+    name: Annotated[str, typer.Argument(help="The skill's name.")],
+    as_json: Json = False,
+    library: LibraryPath = None,
 ) -> None:
     """Show one skill."""
     from dvk.skills import Library, markdown
@@ -108,7 +117,9 @@ def show(
 
 @app.command("list")
 def list_command(
-    scope: Annotated[str | None, typer.Option(help="Only this scope and what lies below it.")] = None,
+    scope: Annotated[
+        str | None, typer.Option(help="Only this scope and what lies below it.")
+    ] = None,
     tag: Annotated[str | None, typer.Option(help="Only skills with this tag.")] = None,
     as_json: Json = False,
     library: LibraryPath = None,
@@ -120,7 +131,9 @@ def list_command(
         found = skills.list(scope, tag)
     if as_json:
         fields = {"name", "description", "scope", "tags", "recipe"}
-        print(json.dumps([skill.model_dump(mode="json", include=fields) for skill in found], indent=2))
+        print(
+            json.dumps([skill.model_dump(mode="json", include=fields) for skill in found], indent=2)
+        )
         return
     if not found:
         print("no skills", file=sys.stderr)
@@ -137,7 +150,9 @@ def list_command(
 
 @app.command()
 def add(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE.md...", help="Markdown files, one skill each.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE.md...", help="Markdown files, one skill each.")
+    ],
     replace: Replace = False,
     library: LibraryPath = None,
 ) -> None:
@@ -154,7 +169,9 @@ def add(
 
 
 @app.command()
-def remove(name: Annotated[str, typer.Argument(help="The skill's name.")], library: LibraryPath = None) -> None:
+def remove(
+    name: Annotated[str, typer.Argument(help="The skill's name.")], library: LibraryPath = None
+) -> None:
     """Remove one skill."""
     from dvk.skills import Library
 
@@ -166,7 +183,11 @@ def remove(name: Annotated[str, typer.Argument(help="The skill's name.")], libra
 @app.command("import")
 def import_command(
     source: Annotated[
-        Path, typer.Argument(metavar="FOLDER|FILE.jsonl", help="Markdown skills, JSON lines, or a daVinci-kernel checkpoint or run.")
+        Path,
+        typer.Argument(
+            metavar="FOLDER|FILE.jsonl",
+            help="Markdown skills, JSON lines, or a daVinci-kernel checkpoint or run.",
+        ),
     ],
     replace: Replace = False,
     library: LibraryPath = None,
@@ -177,8 +198,17 @@ def import_command(
     done = exchange.import_from(library, source, replace)
     for problem in done.problems:
         print(f"skipped: {problem}", file=sys.stderr)
-    counts = {"added": done.added, "replaced": done.replaced, "kept": done.kept, "skipped": done.problems}
-    print(", ".join(f"{len(what)} {label}" for label, what in counts.items() if what or label == "added"))
+    counts = {
+        "added": done.added,
+        "replaced": done.replaced,
+        "kept": done.kept,
+        "skipped": done.problems,
+    }
+    print(
+        ", ".join(
+            f"{len(what)} {label}" for label, what in counts.items() if what or label == "added"
+        )
+    )
 
 
 @app.command("export")
@@ -186,7 +216,10 @@ def export_command(
     path: Annotated[Path, typer.Argument(help="A folder for Markdown, or a .jsonl file.")],
     form: Annotated[
         Format | None,
-        typer.Option("--format", help="By default what PATH ends in, else markdown; snapshot: FOLDER/global_step_N.jsonl."),
+        typer.Option(
+            "--format",
+            help="By default what PATH ends in, else markdown; snapshot: FOLDER/global_step_N.jsonl.",
+        ),
     ] = None,
     step: Annotated[int, typer.Option(min=0, help="The N of a snapshot.")] = 0,
     replace: Replace = False,
@@ -200,10 +233,21 @@ def export_command(
 
 
 def _facts(skill: Skill) -> list[tuple[str, str]]:
-    facts = [("scope", skill.scope), ("tags", ", ".join(skill.tags)), ("recipe", skill.recipe or "")]
+    facts = [
+        ("scope", skill.scope),
+        ("tags", ", ".join(skill.tags)),
+        ("recipe", skill.recipe or ""),
+    ]
     learned = skill.provenance.get("learned", {})
     for kind, names in skill.relations.items():
-        facts.append((kind, ", ".join(f"{name} (learned)" if name in learned.get(kind, ()) else name for name in names)))
+        facts.append(
+            (
+                kind,
+                ", ".join(
+                    f"{name} (learned)" if name in learned.get(kind, ()) else name for name in names
+                ),
+            )
+        )
     return [(label, value) for label, value in facts if value]
 
 
@@ -219,6 +263,8 @@ def _marked(snippet: str) -> Any:
 
 def _refuse_misspelt(words: list[str], options: tuple[str, ...]) -> None:
     for word in words:
-        if word.startswith("--") and (near := difflib.get_close_matches(word.partition("=")[0], options, 1, 0.75)):
+        if word.startswith("--") and (
+            near := difflib.get_close_matches(word.partition("=")[0], options, 1, 0.75)
+        ):
             hint = f"did you mean `{near[0]}`? After `--` everything is text to search for"
             raise UsageError(f"unknown option: `{word}`", hint)

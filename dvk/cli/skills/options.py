@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 
 LibraryPath = Annotated[
     Path | None,
-    typer.Option("--library", metavar="PATH", help="Library; by default $DVK_HOME/skills.db, made from the seeds."),
+    typer.Option(
+        "--library",
+        metavar="PATH",
+        help="Library; by default $DVK_HOME/skills.db, made from the seeds.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value for programs.")]
 

@@ -16,9 +16,17 @@ from dvk.cli.skills.options import Json, LibraryPath, console
 
 app = HelpApp()
 
-Replace = Annotated[bool, typer.Option("--replace", help="Where both have a skill of one name with different texts, take FROM's.")]
+Replace = Annotated[
+    bool,
+    typer.Option(
+        "--replace", help="Where both have a skill of one name with different texts, take FROM's."
+    ),
+]
 Conf = Annotated[Path | None, typer.Option("--config", help="TOML file with settings.")]
-Settings = Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value, e.g. library.max_skills=100.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="One setting: section.key=value, e.g. library.max_skills=100."),
+]
 MOST = 30
 """Rows of usage shown to people; programs get all."""
 
@@ -38,7 +46,17 @@ def stats(as_json: Json = False, library: LibraryPath = None) -> None:
         return
     _print_table((), _counted(counts))
     if counts["usage"]:
-        columns = ("skill", "role", "offered", "given", "won", "trials", "gain", "interval", "last step")
+        columns = (
+            "skill",
+            "role",
+            "offered",
+            "given",
+            "won",
+            "trials",
+            "gain",
+            "interval",
+            "last step",
+        )
         _print_table(columns, map(_used, counts["usage"][:MOST]))
         if len(counts["usage"]) > MOST:
             print(f"{len(counts['usage']) - MOST} more rows: --json shows all", file=sys.stderr)
@@ -69,8 +87,15 @@ def diff(
 
 @app.command()
 def merge(
-    into: Annotated[Path, typer.Argument(metavar="INTO", help="The library that is written; made where there is none.")],
-    source: Annotated[Path, typer.Argument(metavar="FROM", help="The library that is read, e.g. a run's.")],
+    into: Annotated[
+        Path,
+        typer.Argument(
+            metavar="INTO", help="The library that is written; made where there is none."
+        ),
+    ],
+    source: Annotated[
+        Path, typer.Argument(metavar="FROM", help="The library that is read, e.g. a run's.")
+    ],
     replace: Replace = False,
     as_json: Json = False,
 ) -> None:
@@ -79,20 +104,31 @@ def merge(
     from dvk.skills import Library, merging
 
     if into.exists() and source.exists() and into.samefile(source):
-        raise UsageError(f"`{into}` and `{source}` are the same library", "name two: INTO is written, FROM is read")
+        raise UsageError(
+            f"`{into}` and `{source}` are the same library",
+            "name two: INTO is written, FROM is read",
+        )
     with Library.open(source) as theirs, Library.open(into, create=True) as mine:
         done = merging.bring(mine, theirs, replace=replace)
     if as_json:
         print(json.dumps(asdict(done), indent=2))
         return
-    print(", ".join(f"{len(names)} {label}" for label, names in asdict(done).items() if names or label == "added"))
+    print(
+        ", ".join(
+            f"{len(names)} {label}"
+            for label, names in asdict(done).items()
+            if names or label == "added"
+        )
+    )
     for name in done.kept:
         print(f"kept another text of {name}; --replace takes FROM's", file=sys.stderr)
 
 
 @app.command()
 def prune(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be done.")
+    ] = False,
     as_json: Json = False,
     library: LibraryPath = None,
     config: Conf = None,
@@ -109,20 +145,28 @@ def prune(
     with Library.open(library) as skills:
         before, changes = len(skills), grooming.groom(skills, learned, dry=dry_run)
     if as_json:
-        done = [{"kind": change.kind, "skill": change.skill, "into": change.into, "why": change.why} for change in changes]
+        done = [
+            {"kind": change.kind, "skill": change.skill, "into": change.into, "why": change.why}
+            for change in changes
+        ]
         print(json.dumps({"num_skills": before, "applied": not dry_run, "changes": done}, indent=2))
     elif not changes:
         print(f"nothing to do among {before} skills")
     else:
         verbs = {"merged": "merge", "retired": "retire", "changed": "change"} if dry_run else {}
-        rows = [(verbs.get(c.kind, c.kind), c.skill, f"into {c.into}: {c.why}" if c.into else c.why) for c in changes]
+        rows = [
+            (verbs.get(c.kind, c.kind), c.skill, f"into {c.into}: {c.why}" if c.into else c.why)
+            for c in changes
+        ]
         _print_table(("what", "skill", "why"), rows)
 
 
 @app.command()
 def history(
     name: Annotated[str, typer.Argument(help="The skill's name; also of one that is gone.")],
-    changes: Annotated[bool, typer.Option("--changes", help="Only what changed it, not when it was played with.")] = False,
+    changes: Annotated[
+        bool, typer.Option("--changes", help="Only what changed it, not when it was played with.")
+    ] = False,
     as_json: Json = False,
     library: LibraryPath = None,
 ) -> None:
@@ -138,8 +182,21 @@ def history(
     if as_json:
         print(json.dumps([asdict(event) for event in events], indent=2))
         return
-    rows = [(str(e.step), e.time.replace("+00:00", ""), e.kind, e.skill if e.skill != name else "", in_words(e)) for e in events]
-    columns = ("step", "time (UTC)", "what", "of", "details") if any(row[3] for row in rows) else ("step", "time (UTC)", "what", "details")
+    rows = [
+        (
+            str(e.step),
+            e.time.replace("+00:00", ""),
+            e.kind,
+            e.skill if e.skill != name else "",
+            in_words(e),
+        )
+        for e in events
+    ]
+    columns = (
+        ("step", "time (UTC)", "what", "of", "details")
+        if any(row[3] for row in rows)
+        else ("step", "time (UTC)", "what", "details")
+    )
     _print_table(columns, rows if len(columns) == 5 else [(*row[:3], row[4]) for row in rows])
 
 
@@ -163,7 +220,10 @@ def verify(as_json: Json = False, library: LibraryPath = None) -> None:
 
 
 @app.command()
-def restore(name: Annotated[str, typer.Argument(help="The name of a skill that is gone.")], library: LibraryPath = None) -> None:
+def restore(
+    name: Annotated[str, typer.Argument(help="The name of a skill that is gone.")],
+    library: LibraryPath = None,
+) -> None:
     """Put back a skill that was removed, retired or merged into another."""
     from dvk.skills import Library
 
@@ -193,7 +253,17 @@ def _used(use: dict[str, Any]) -> tuple[str, ...]:
     gain = "" if use["gain"] is None else f"{use['gain']:+.3f}"
     ends = "" if use["lo"] is None else f"{use['lo']:+.3f} to {use['hi']:+.3f}"
     last = "" if use["last_used"] is None else str(use["last_used"])
-    return use["skill"], use["role"], str(use["offered"] or ""), str(use["given"]), str(use["won"]), str(use["trials"]), gain, ends, last
+    return (
+        use["skill"],
+        use["role"],
+        str(use["offered"] or ""),
+        str(use["given"]),
+        str(use["won"]),
+        str(use["trials"]),
+        gain,
+        ends,
+        last,
+    )
 
 
 def _print_table(columns: Sequence[str], rows: Any) -> None:

@@ -23,7 +23,14 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
-from dvk.composer.capture.export import CannotCompose, CapturedGraph, answered, ended, trace, trace_call
+from dvk.composer.capture.export import (
+    CannotCompose,
+    CapturedGraph,
+    answered,
+    ended,
+    trace,
+    trace_call,
+)
 from dvk.composer.ir.affine import contiguous_strides
 from dvk.config import Limits
 from dvk.records import Device, Graph, Node, Task
@@ -36,8 +43,9 @@ COLLECT_EVERY = 50
 """Captures between two garbage collections of a child; each capture leaves a few megabytes of cycles."""
 
 
-def capture_many(tasks: Iterable[Task], limits: Limits = LIMITS, *, num_workers: int = 1,
-                 per_child: int = 600) -> Iterator[tuple[int, CapturedGraph | CannotCompose]]:
+def capture_many(
+    tasks: Iterable[Task], limits: Limits = LIMITS, *, num_workers: int = 1, per_child: int = 600
+) -> Iterator[tuple[int, CapturedGraph | CannotCompose]]:
     """Yield the operator graphs of many tasks, in order.
 
     Args:
@@ -47,7 +55,13 @@ def capture_many(tasks: Iterable[Task], limits: Limits = LIMITS, *, num_workers:
         per_child: captures per child; a child starts with some seconds of imports and answers after its last capture.
     """
     requests = ({"task": task.model_dump(mode="json")} for task in tasks)
-    for index, answer in each("dvk.composer.capture.batch:child", requests, limits, per_child=per_child, num_workers=num_workers):
+    for index, answer in each(
+        "dvk.composer.capture.batch:child",
+        requests,
+        limits,
+        per_child=per_child,
+        num_workers=num_workers,
+    ):
         if isinstance(answer, Death):
             yield index, CannotCompose(ended(answer))
         elif "cannot" in answer:
@@ -57,6 +71,7 @@ def capture_many(tasks: Iterable[Task], limits: Limits = LIMITS, *, num_workers:
 
 
 # ---------------------------------------------------------------- child side
+
 
 def child(channel: Any) -> None:
     """Sandbox target; see `dvk.tasks.batch`."""
@@ -95,7 +110,9 @@ def trace_quickly(task: Task, kernels: Device | None = None) -> CapturedGraph:
         pass
     captured = trace(task)
     if kernels not in (None, task.device) and attends(captured.graph):
-        raise CannotCompose("attention's layout on another device is unknown after operators that must run")
+        raise CannotCompose(
+            "attention's layout on another device is unknown after operators that must run"
+        )
     return captured
 
 
@@ -105,21 +122,35 @@ def trace_fake(task: Task, kernels: Device | None = None) -> CapturedGraph:
 
     from dvk.tasks.build import build
 
-    with FakeTensorMode(allow_non_fake_inputs=True), _patched(task.device, attended=kernels == "cuda"):
+    with (
+        FakeTensorMode(allow_non_fake_inputs=True),
+        _patched(task.device, attended=kernels == "cuda"),
+    ):
         built = build(task.model_copy(update={"device": "cpu"}))
         args, kwargs = built.inputs(0)
         captured = trace_call(built.model, args, kwargs, built.input_names(args), built.namespace)
     if task.device == "cpu":
         return captured
-    nodes = tuple(node.model_copy(update={"args": tuple(_moved(node.args, task.device)), "kwargs": _moved(node.kwargs, task.device)})
-                  for node in captured.graph.nodes)
+    nodes = tuple(
+        node.model_copy(
+            update={
+                "args": tuple(_moved(node.args, task.device)),
+                "kwargs": _moved(node.kwargs, task.device),
+            }
+        )
+        for node in captured.graph.nodes
+    )
     return captured.model_copy(update={"graph": captured.graph.model_copy(update={"nodes": nodes})})
 
 
 def _moved(value: Any, device: str) -> Any:
     """An encoded operand with `device` replacing the CPU."""
     if isinstance(value, dict):
-        return {"device": device} if value == {"device": "cpu"} else {k: _moved(v, device) for k, v in value.items()}
+        return (
+            {"device": device}
+            if value == {"device": "cpu"}
+            else {k: _moved(v, device) for k, v in value.items()}
+        )
     return [_moved(v, device) for v in value] if isinstance(value, (list, tuple)) else value
 
 
@@ -153,7 +184,11 @@ def _attended(answer: Any, query: Any, mask: Any) -> Any:
     batch, heads, tokens, width = answer.shape
     padded = -width % 8
     if query.element_size() == 2 and width <= ALIKE and (mask is None or not padded):
-        return torch.empty_like(torch.nn.functional.pad(query, (0, padded)))[..., :width] if padded else answer
+        return (
+            torch.empty_like(torch.nn.functional.pad(query, (0, padded)))[..., :width]
+            if padded
+            else answer
+        )
     if query.element_size() <= 4 and width * query.element_size() % 16 == 0:
         return answer.new_empty(batch, tokens, heads, width).transpose(1, 2)
     return answer.new_empty(answer.shape)
@@ -168,14 +203,18 @@ def _patched(device: str, *, attended: bool) -> Iterator[None]:
     from dvk.composer.capture import observe
     from dvk.composer.runtime import guards
 
-    warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")  # torch asks whether two share memory
+    warnings.filterwarnings(
+        "ignore", message="Accessing the data pointer of FakeTensor"
+    )  # torch asks whether two share memory
 
     def apply(self: Any, function: Callable[[Any], Any], recurse: bool = True) -> Any:
         # torch swaps fake parameters in place, which weak references forbid; new ones work as well here.
         for module in self.modules() if recurse else [self]:
             for name, weight in module._parameters.items():
                 if weight is not None:
-                    module._parameters[name] = torch.nn.Parameter(function(weight.detach()), weight.requires_grad)
+                    module._parameters[name] = torch.nn.Parameter(
+                        function(weight.detach()), weight.requires_grad
+                    )
             for name, buffer in module._buffers.items():
                 if buffer is not None:
                     module._buffers[name] = function(buffer)
@@ -186,7 +225,9 @@ def _patched(device: str, *, attended: bool) -> Iterator[None]:
         weights = [dict(kind) for kind in held]
         try:
             for kind in held:
-                kind.update({name: _Elsewhere(t, device) for name, t in kind.items() if t is not None})
+                kind.update(
+                    {name: _Elsewhere(t, device) for name, t in kind.items() if t is not None}
+                )
             return kept[2](module, left, free)
         finally:
             for kind, were in zip(held, weights, strict=True):
@@ -194,7 +235,9 @@ def _patched(device: str, *, attended: bool) -> Iterator[None]:
 
     dispatched = FakeTensorMode.dispatch
 
-    def dispatch(self: Any, function: Any, types: Any, args: Any = (), kwargs: Any = MappingProxyType({})) -> Any:
+    def dispatch(
+        self: Any, function: Any, types: Any, args: Any = (), kwargs: Any = MappingProxyType({})
+    ) -> Any:
         # Around the mode's cache, which tasks for both devices share.
         result: Any = dispatched(self, function, types, args, kwargs)
         if function is not torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default:
@@ -215,10 +258,27 @@ def _patched(device: str, *, attended: bool) -> Iterator[None]:
         FakeTensorMode.dispatch = dispatched  # type: ignore[method-assign]
 
 
-LAYOUT_DEPENDS = {"batch_norm", "instance_norm", "group_norm", "conv1d", "conv2d", "conv3d", "convolution", "conv_transpose1d",
-                  "conv_transpose2d",
-                  "conv_transpose3d", "max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
-                  "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"}
+LAYOUT_DEPENDS = {
+    "batch_norm",
+    "instance_norm",
+    "group_norm",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "convolution",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+}
 """Operators whose fake kernels guess the layout of a result from that of an operand."""
 
 
@@ -231,7 +291,13 @@ def doubtful(graph: Graph) -> bool:
         operands = [nodes[a["ref"]] for a in node.args if isinstance(a, dict) and set(a) == {"ref"}]
         if packet in LAYOUT_DEPENDS and any(not _plain(n) for n in operands):
             return True
-        if "loss" in packet and len({n.dtype for n in operands if n.dtype and n.dtype.startswith(("float", "bfloat"))}) > 1:
+        if (
+            "loss" in packet
+            and len(
+                {n.dtype for n in operands if n.dtype and n.dtype.startswith(("float", "bfloat"))}
+            )
+            > 1
+        ):
             return True
     return False
 
@@ -243,4 +309,6 @@ def attends(graph: Graph) -> bool:
 
 def _plain(node: Node) -> bool:
     shape, strides = node.shape or (), node.strides or ()
-    return strides == contiguous_strides(shape) and (len(shape) < 3 or node.op == "param" or shape[1] != 1)
+    return strides == contiguous_strides(shape) and (
+        len(shape) < 3 or node.op == "param" or shape[1] != 1
+    )

@@ -11,7 +11,11 @@ from dvk import crashes
 from dvk.composer.ir import structures
 from dvk.composer.ir.errors import CannotCompose
 
-ASSERTIONS = {"aten._assert_scalar.default", "aten.sym_constrain_range.default", "aten.sym_constrain_range_for_size.default"}
+ASSERTIONS = {
+    "aten._assert_scalar.default",
+    "aten.sym_constrain_range.default",
+    "aten.sym_constrain_range_for_size.default",
+}
 """Operators that export inserts to record sizes that depend on values."""
 
 
@@ -29,10 +33,15 @@ def operator_name(node: Any) -> str | None:
     if op.startswith("aten."):
         return op
     if isinstance(target, torch._ops.OpOverload):
-        if target._schema.is_mutable or any(value.alias_info is not None for value in target._schema.returns):
+        if target._schema.is_mutable or any(
+            value.alias_info is not None for value in target._schema.returns
+        ):
             raise CannotCompose(f"operator {op}, which writes or returns its arguments")
         return op
-    if getattr(target, "__module__", None) in ("_operator", "math") and target.__name__ in structures.OPERATIONS:
+    if (
+        getattr(target, "__module__", None) in ("_operator", "math")
+        and target.__name__ in structures.OPERATIONS
+    ):
         return f"python.{target.__name__}"
     if str(getattr(target, "__module__", "")).startswith("torch._functorch"):
         raise CannotCompose("torch.func inside forward()")
@@ -43,11 +52,15 @@ def located(error: CannotCompose, node: Any) -> CannotCompose:
     """The same error with its location in the model."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     trace = [line.strip() for line in str(node.meta.get("stack_trace") or "").splitlines()]
-    places = [n for n, line in enumerate(trace) if line.startswith("File ") and not is_ours(line.split('"')[1])]
+    places = [
+        n
+        for n, line in enumerate(trace)
+        if line.startswith("File ") and not is_ours(line.split('"')[1])
+    ]
     where = ""
     if places:
         _, path, rest = trace[places[-1]].split('"')
-        where = f" ({Path(path).name},{rest.split(', in ')[0].removeprefix(',')}: {''.join(trace[places[-1] + 1:places[-1] + 2])})"
+        where = f" ({Path(path).name},{rest.split(', in ')[0].removeprefix(',')}: {''.join(trace[places[-1] + 1 : places[-1] + 2])})"
     found = CannotCompose(f"{error}{where}", error.traceback)
     found.path = stack[-1][0].partition("@")[0] if stack else None
     steps = [trace[n].split('"')[1:] for n in reversed(places)]
@@ -64,7 +77,9 @@ def told(error: BaseException) -> str:
 
 def blamed(error: BaseException) -> str:
     """The innermost line of an exception outside PyTorch and dvk, with its text; empty if there is none."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_ours(frame.filename)]
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if not is_ours(frame.filename)
+    ]
     if not frames:
         return ""
     last = frames[-1]
@@ -75,4 +90,6 @@ def is_ours(path: str) -> bool:
     """The file belongs to PyTorch or to this package."""
     import torch
 
-    return path.startswith(tuple(str(Path(package.__file__ or "").parent) for package in (torch, dvk)))
+    return path.startswith(
+        tuple(str(Path(package.__file__ or "").parent) for package in (torch, dvk))
+    )

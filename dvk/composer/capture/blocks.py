@@ -30,4 +30,6 @@ def block_of(path: str, model: Any) -> str:
 
 
 def _is_plain(module: Any) -> bool:
-    return type(module).__module__.startswith("torch.nn.") and not any(True for _ in module.children())
+    return type(module).__module__.startswith("torch.nn.") and not any(
+        True for _ in module.children()
+    )

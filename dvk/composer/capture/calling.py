@@ -33,8 +33,14 @@ class ModuleCall:
         tree: the encoded result, with indices into the flat result in place of value names; filled by the last traced call.
     """
 
-    def __init__(self, model: torch.nn.Module, args: Sequence[Any], names: Sequence[str], by_name: int = 0,
-                 home: dict[str, Any] | None = None):
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        args: Sequence[Any],
+        names: Sequence[str],
+        by_name: int = 0,
+        home: dict[str, Any] | None = None,
+    ):
         self.model, self.args, self.names, self.by_name = model, list(args), list(names), by_name
         self.home = structures.namespace_of(model) if home is None else home
         self.tensors: dict[str, torch.Tensor] = {}
@@ -81,11 +87,16 @@ class ModuleCall:
         """Patch the module to take `tensors` and return a flat list. The module's own hooks also run around a drop-in."""
         model, forward = self.model, self.model.forward
         before = model.__dict__.get("forward")
-        hooks: Mapping[str, Any] = {name: model.__dict__[name] for name in ("_forward_hooks", "_forward_pre_hooks")}
+        hooks: Mapping[str, Any] = {
+            name: model.__dict__[name] for name in ("_forward_hooks", "_forward_pre_hooks")
+        }
 
         def called(*tensors: Any) -> list[Any]:
             args, kwargs = self.arguments(tensors)
-            held = [(value, list(value.values() if isinstance(value, dict) else value)) for value in _containers((args, kwargs))]
+            held = [
+                (value, list(value.values() if isinstance(value, dict) else value))
+                for value in _containers((args, kwargs))
+            ]
             result = forward(*args, **kwargs)
             for value, were in held:
                 now = list(value.values() if isinstance(value, dict) else value)
@@ -113,12 +124,14 @@ def _containers(tree: Any) -> Iterator[Any]:
             yield from _containers(value)
 
 
-def ordered(model: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], list[str], int]:
+def ordered(
+    model: Any, args: list[Any], kwargs: dict[str, Any]
+) -> tuple[list[Any], list[str], int]:
     """Normalise a call to positional arguments where possible: every value, the names of those passed by keyword, and how many must still
     be passed by keyword."""
     parameters = list(inspect.signature(model.forward).parameters.values())
     values, names, rest = list(args), [], dict(kwargs)
-    for parameter in parameters[len(args):]:
+    for parameter in parameters[len(args) :]:
         if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD or parameter.name not in rest:
             break
         values.append(rest.pop(parameter.name))

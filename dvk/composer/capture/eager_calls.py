@@ -54,7 +54,14 @@ class StepRefused(CannotCompose):
         is_plain: the reason is a plain value in the result.
     """
 
-    def __init__(self, place: CallSite, why: str, inputs: Collection[int] = (), outputs: Collection[int] = (), is_plain: bool = False):
+    def __init__(
+        self,
+        place: CallSite,
+        why: str,
+        inputs: Collection[int] = (),
+        outputs: Collection[int] = (),
+        is_plain: bool = False,
+    ):
         super().__init__(f"`{place}` {why}")
         self.place, self.inputs, self.outputs, self.is_plain = place, inputs, outputs, is_plain
 
@@ -110,11 +117,17 @@ def _operators() -> None:
 
     def left(tensors: Any, numbers: Any, call: int) -> list[torch.Tensor]:
         like = [t for _, t in _current[-1].calls[call].leaves]
-        return [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device) for t in like]
+        return [
+            torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device) for t in like
+        ]
 
     def left_really(tensors: Any, numbers: Any, call: int) -> list[torch.Tensor]:
-        return [t.clone() if t.is_contiguous() else torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).copy_(t)
-                for _, t in _current[-1].calls[call].leaves]
+        return [
+            t.clone()
+            if t.is_contiguous()
+            else torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).copy_(t)
+            for _, t in _current[-1].calls[call].leaves
+        ]
 
     def asked(value: torch.Tensor, answer: bool) -> torch.Tensor:
         return torch.empty_like(value, dtype=torch.bool)
@@ -123,7 +136,10 @@ def _operators() -> None:
     library.impl("asked", asked, "CompositeExplicitAutograd")
     torch.library.register_fake("dvk::left", left, lib=library)
     torch.library.register_fake("dvk::asked", asked, lib=library)
-    torch.fx.node._side_effectful_functions |= {torch.ops.dvk.left.default, torch.ops.dvk.asked.default}
+    torch.fx.node._side_effectful_functions |= {
+        torch.ops.dvk.left.default,
+        torch.ops.dvk.asked.default,
+    }
     _library.append(library)
 
 
@@ -132,7 +148,9 @@ def paths_of(model: torch.nn.Module) -> dict[int, str]:
     return {id(module): path for path, module in model.named_modules()}
 
 
-def given(args: Any, kwargs: Any, home: dict[str, Any], paths: dict[int, str]) -> tuple[Any, list[Any], list[Any]]:
+def given(
+    args: Any, kwargs: Any, home: dict[str, Any], paths: dict[int, str]
+) -> tuple[Any, list[Any], list[Any]]:
     """Encode the arguments of a call: indices stand for tensors and, after those, for symbolic numbers; `paths` name modules."""
     tensors: list[Any] = []
     numbers: list[Any] = []
@@ -178,7 +196,11 @@ class Tracing:
         """Turn calls at the places into steps, and answer questions as in the recording."""
         self.given, self.num_answers = [], 0
         places, answered = self.recording.places, self.recording.answers is not None
-        with self.known(), replaced(self.call.model, places, self.called, self.call.home, tracing=True), answering(self.told, answered):
+        with (
+            self.known(),
+            replaced(self.call.model, places, self.called, self.call.home, tracing=True),
+            answering(self.told, answered),
+        ):
             yield
 
     def called(self, place: CallSite, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -188,8 +210,12 @@ class Tracing:
         try:
             tree, tensors, numbers = given(args, kwargs, self.call.home, self.paths)
         except CannotCompose as error:
-            bad = [n for n, value in enumerate([*args, *kwargs.values()]) if not self._can_give(value)]
-            raise StepRefused(place, f"takes an argument that a drop-in cannot build: {error}", bad) from None
+            bad = [
+                n for n, value in enumerate([*args, *kwargs.values()]) if not self._can_give(value)
+            ]
+            raise StepRefused(
+                place, f"takes an argument that a drop-in cannot build: {error}", bad
+            ) from None
         self.given.append(tree)
         noted = self.recording.calls[number]
         made = torch.ops.dvk.left(tensors, numbers, number)
@@ -223,20 +249,36 @@ class Tracing:
             return [of(part) for part in tree] if isinstance(tree, list) else tree
 
         noted = self.recording.calls[number]
-        shapes = {path: [list(t.shape), list(t.stride()), str(t.dtype).removeprefix("torch.")] for path, t in noted.leaves}
+        shapes = {
+            path: [list(t.shape), list(t.stride()), str(t.dtype).removeprefix("torch.")]
+            for path, t in noted.leaves
+        }
         place = noted.place
         once = {"once": True} if noted.has_effects else {}
         once |= {"steady": True} if noted.is_steady else {}
-        return {"place": [place.module, place.path, place.name], "given": of(self.given[number]), **once,
-                "result": json.dumps({"tree": noted.tree, "shapes": shapes})}  # as text: its names are not the graph's
+        return {
+            "place": [place.module, place.path, place.name],
+            "given": of(self.given[number]),
+            **once,
+            "result": json.dumps({"tree": noted.tree, "shapes": shapes}),
+        }  # as text: its names are not the graph's
 
 
 @contextmanager
-def replaced(model: torch.nn.Module, places: Collection[CallSite], called: Callable[..., Any], home: dict[str, Any], *,
-              tracing: bool = False) -> Iterator[None]:
-    """Route calls at the places through `called(place, function, args, kwargs)`; while tracing, calls of whole modules include their hooks.
-    """
-    whole = {id(model.get_submodule(place.path)): place for place in places if place.module is None and not place.name}
+def replaced(
+    model: torch.nn.Module,
+    places: Collection[CallSite],
+    called: Callable[..., Any],
+    home: dict[str, Any],
+    *,
+    tracing: bool = False,
+) -> Iterator[None]:
+    """Route calls at the places through `called(place, function, args, kwargs)`; traced calls of whole modules include their hooks."""
+    whole = {
+        id(model.get_submodule(place.path)): place
+        for place in places
+        if place.module is None and not place.name
+    }
     real = torch.nn.Module.__call__
     undo: list[Callable[[], object]] = []
 
@@ -256,9 +298,16 @@ def replaced(model: torch.nn.Module, places: Collection[CallSite], called: Calla
             yield from _swap_submodule(model, owner, through(place, owner))
         elif id(owner) in whole and not place.name and tracing:
             # The tracer calls modules by another path, which ends in their forward.
-            kept = {key: owner.__dict__.get(key) for key in ("forward", "_forward_hooks", "_forward_pre_hooks")}
+            kept = {
+                key: owner.__dict__.get(key)
+                for key in ("forward", "_forward_hooks", "_forward_pre_hooks")
+            }
             yield partial(_restore, owner, kept)
-            owner.__dict__.update(_forward_hooks=OrderedDict(), _forward_pre_hooks=OrderedDict(), forward=through(place, owner.forward))
+            owner.__dict__.update(
+                _forward_hooks=OrderedDict(),
+                _forward_pre_hooks=OrderedDict(),
+                forward=through(place, owner.forward),
+            )
         elif place.module is not None:
             function = structures.resolved([place.module, place.name], home)
             yield from _swap_global(function, through(place, function), home)
@@ -287,7 +336,9 @@ class _StandIn(torch.nn.Module):
         self.forward = call
 
 
-def _swap_submodule(model: torch.nn.Module, owner: torch.nn.Module, call: Callable[..., Any]) -> Iterator[Callable[[], object]]:
+def _swap_submodule(
+    model: torch.nn.Module, owner: torch.nn.Module, call: Callable[..., Any]
+) -> Iterator[Callable[[], object]]:
     """Put a stand-in that makes `call` wherever `model` holds `owner`; yields what takes each back."""
     for parent in model.modules():
         for name in [name for name, held in parent._modules.items() if held is owner]:
@@ -295,9 +346,14 @@ def _swap_submodule(model: torch.nn.Module, owner: torch.nn.Module, call: Callab
             yield partial(parent._modules.update, {name: owner})
 
 
-def _swap_global(function: Any, call: Callable[..., Any], home: dict[str, Any]) -> Iterator[Callable[[], object]]:
+def _swap_global(
+    function: Any, call: Callable[..., Any], home: dict[str, Any]
+) -> Iterator[Callable[[], object]]:
     """Put `call` wherever a loaded module, or `home`, has `function` as a global; yields what takes each back."""
-    for space in [home, *(vars(module) for module in list(sys.modules.values()) if isinstance(module, type(sys)))]:
+    for space in [
+        home,
+        *(vars(module) for module in list(sys.modules.values()) if isinstance(module, type(sys))),
+    ]:
         for name in [name for name, held in list(space.items()) if held is function]:
             space[name] = call
             yield partial(space.update, {name: function})
@@ -311,11 +367,22 @@ def _restore(owner: Any, kept: dict[str, Any]) -> None:
             owner.__dict__[key] = held
 
 
-INTERNAL = ("torch._", "torch.fx", "torch.export", "torch.utils", "torch.library", "torch.autograd", "torch.overrides", "torch.random")
+INTERNAL = (
+    "torch._",
+    "torch.fx",
+    "torch.export",
+    "torch.utils",
+    "torch.library",
+    "torch.autograd",
+    "torch.overrides",
+    "torch.random",
+)
 
 
 @contextmanager
-def answering(told: Callable[[torch.Tensor, Callable[[], bool]], bool], wanted: bool) -> Iterator[None]:
+def answering(
+    told: Callable[[torch.Tensor, Callable[[], bool]], bool], wanted: bool
+) -> Iterator[None]:
     """Let `answered` decide the truth value of a tensor if code outside torch's machinery asks for it."""
     if not wanted:
         yield

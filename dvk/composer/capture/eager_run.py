@@ -11,7 +11,16 @@ from typing import Any
 import torch
 
 from dvk.composer.capture.calling import ModuleCall
-from dvk.composer.capture.eager_calls import CallRecording, CallSite, ObservedCall, StepRefused, answering, given, paths_of, replaced
+from dvk.composer.capture.eager_calls import (
+    CallRecording,
+    CallSite,
+    ObservedCall,
+    StepRefused,
+    answering,
+    given,
+    paths_of,
+    replaced,
+)
 from dvk.composer.capture.python_state import taken, watched
 from dvk.composer.capture.state_between import random_kept
 from dvk.composer.ir import structures
@@ -23,25 +32,51 @@ MAX_COMPARED = 20_000_000
 """Elements of weights that are compared before and after a call: `data` and numpy write without a version bump."""
 
 
-def recorded(call: ModuleCall, places: Collection[CallSite], *, answers: bool, parts: dict[str, str] | None = None,
-             is_strict: bool = True) -> CallRecording:
+def recorded(
+    call: ModuleCall,
+    places: Collection[CallSite],
+    *,
+    answers: bool,
+    parts: dict[str, str] | None = None,
+    is_strict: bool = True,
+) -> CallRecording:
     """Run a copy of the module once, eagerly. If `is_strict`, the functions `parts` may return no plain values.
 
     Raises:
         StepRefused: a place cannot be a step.
         CannotCompose: the run itself raised.
     """
-    recording = CallRecording(places, answers=[] if answers else None, parts=parts or {}, is_strict=is_strict)
-    with torch.random.fork_rng([d for d in {t.device for t in call.tensors.values()} if d.type == "cuda"]), torch.no_grad():
+    recording = CallRecording(
+        places, answers=[] if answers else None, parts=parts or {}, is_strict=is_strict
+    )
+    with (
+        torch.random.fork_rng(
+            [d for d in {t.device for t in call.tensors.values()} if d.type == "cuda"]
+        ),
+        torch.no_grad(),
+    ):
         try:
             # Hooks such as weight_norm's store results as attributes, which do not copy by themselves.
-            kept = [value for module in call.model.modules() for value in vars(module).values() if isinstance(value, torch.Tensor)]
-            model = copy.deepcopy(call.model, {id(t): t.detach().clone() for t in kept if not t.is_leaf})
+            kept = [
+                value
+                for module in call.model.modules()
+                for value in vars(module).values()
+                if isinstance(value, torch.Tensor)
+            ]
+            model = copy.deepcopy(
+                call.model, {id(t): t.detach().clone() for t in kept if not t.is_leaf}
+            )
         except Exception as error:  # noqa: BLE001 - copying runs the user's code
-            raise CannotCompose(f"the module cannot be copied: {type(error).__name__}: {error}") from None
+            raise CannotCompose(
+                f"the module cannot be copied: {type(error).__name__}: {error}"
+            ) from None
         args, kwargs = call.arguments([t.detach().clone() for t in call.tensors.values()])
         noting = _Noting(recording, call.home, model)
-        with watched(model, recording.changes), replaced(model, places, noting.called, call.home), answering(noting.told, answers):
+        with (
+            watched(model, recording.changes),
+            replaced(model, places, noting.called, call.home),
+            answering(noting.told, answers),
+        ):
             noting.run(args, kwargs, call if parts and is_strict else None)
     return recording
 
@@ -54,7 +89,10 @@ class _Noting:
         self.model, self.paths = model, paths_of(model)
         self.replayed: Iterator[ObservedCall] | None = None
         self.compared: dict[int, int] = {}
-        self.held = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
+        self.held = {
+            **dict(model.named_parameters(remove_duplicate=False)),
+            **dict(model.named_buffers(remove_duplicate=False)),
+        }
         self.is_small = sum(t.numel() for t in self.held.values()) < MAX_COMPARED
         self.modes = _modes()
         self.asked: dict[tuple[int, int], Any] = {}
@@ -102,9 +140,15 @@ class _Noting:
             self.replayed = iter(())
         elif place.name in self.recording.parts:
             was, now = (list(v) if type(v) is tuple else [v] for v in (noted.result, result))
-            bad = [n for n, (a, b) in enumerate(zip(was, now, strict=False)) if _kind(a, self.home) != _kind(b, self.home)]
+            bad = [
+                n
+                for n, (a, b) in enumerate(zip(was, now, strict=False))
+                if _kind(a, self.home) != _kind(b, self.home)
+            ]
             if bad or len(was) != len(now):
-                raise StepRefused(place, "returns tensors of other sizes or types for other inputs", (), bad)
+                raise StepRefused(
+                    place, "returns tensors of other sizes or types for other inputs", (), bad
+                )
             number = next(n for n, one in enumerate(self.recording.calls) if one is noted)
             self.compared[number] = self.compared.get(number, 0) + 1
         return result
@@ -138,25 +182,44 @@ class _Noting:
         tensors = given(args, kwargs, self.home, self.paths)[1]
         versions = [(t._version, t.detach().clone()) for t in tensors]
         drawn, python = _random_state(), taken(self.model) if is_part else {}
-        held = {name: (t._version, t.detach().clone() if self.is_small else t) for name, t in self.held.items()}
+        held = {
+            name: (t._version, t.detach().clone() if self.is_small else t)
+            for name, t in self.held.items()
+        }
         self.depth += 1
         try:
             result = function(*args, **kwargs)
         finally:
             self.depth -= 1
         after = self._given(place, values)
-        changed = {id(t) for t, (version, was) in zip(tensors, versions, strict=True) if t._version != version or not _is_same(t, was)}
-        if inputs := [n for n, (a, b) in enumerate(zip(before, after, strict=True))
-                      if a[0] != b[0] or any(x is not y or id(x) in changed for x, y in zip(a[1], b[1], strict=True))]:
+        changed = {
+            id(t)
+            for t, (version, was) in zip(tensors, versions, strict=True)
+            if t._version != version or not _is_same(t, was)
+        }
+        if inputs := [
+            n
+            for n, (a, b) in enumerate(zip(before, after, strict=True))
+            if a[0] != b[0]
+            or any(x is not y or id(x) in changed for x, y in zip(a[1], b[1], strict=True))
+        ]:
             raise StepRefused(place, "changes its arguments", inputs)
         tree, leaves = self._result(place, result, is_part)
-        written = {name for name, t in self.held.items() if t._version != held[name][0] or not _is_same(t, held[name][1])}
+        written = {
+            name
+            for name, t in self.held.items()
+            if t._version != held[name][0] or not _is_same(t, held[name][1])
+        }
         self.recording.written |= written
-        effects = is_part and (drawn != _random_state() or bool(written) or python != taken(self.model))
+        effects = is_part and (
+            drawn != _random_state() or bool(written) or python != taken(self.model)
+        )
         self.recording.calls.append(ObservedCall(place, result, tree, leaves, effects))
         return result
 
-    def _result(self, place: CallSite, result: Any, is_part: bool) -> tuple[Any, list[tuple[str, torch.Tensor]]]:
+    def _result(
+        self, place: CallSite, result: Any, is_part: bool
+    ) -> tuple[Any, list[tuple[str, torch.Tensor]]]:
         """The encoded result and its tensors."""
         bad: list[int] = []
         why, is_plain = "", False
@@ -172,7 +235,9 @@ class _Noting:
                 bad.append(number)
                 why = why or str(error)
         if bad:
-            raise StepRefused(place, f"returns what no step of a graph can: {why}", (), bad, is_plain)
+            raise StepRefused(
+                place, f"returns what no step of a graph can: {why}", (), bad, is_plain
+            )
         return structures.taken(result, "r", self.home)
 
     def _given(self, place: CallSite, values: list[Any]) -> list[tuple[Any, list[torch.Tensor]]]:
@@ -207,7 +272,9 @@ def _otherwise(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor
         made = torch.rand(plain.shape, generator=generator) < 0.5
     elif plain.dtype.is_floating_point:
         spread = plain.double().std().nan_to_num(1.0) if plain.numel() > 1 else 1.0
-        made = torch.randn(plain.shape, generator=generator, dtype=torch.float64) * spread + plain.double().mean().nan_to_num(0.0)
+        made = torch.randn(
+            plain.shape, generator=generator, dtype=torch.float64
+        ) * spread + plain.double().mean().nan_to_num(0.0)
     else:
         made = plain.flatten()[torch.randperm(plain.numel(), generator=generator)].view(plain.shape)
     return torch.empty_like(tensor).copy_(made.to(tensor.dtype))
@@ -228,10 +295,17 @@ def _is_same(a: torch.Tensor, b: torch.Tensor) -> bool:
 def _modes() -> tuple[Any, ...]:
     """State that a call depends on and its arguments do not show."""
     kinds = ("cpu", "cuda")
-    return (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(),
-            *((torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds))
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.get_default_dtype(),
+        *((torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds),
+    )
 
 
 def _random_state() -> list[Any]:
-    states = [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [])]
+    states = [
+        torch.get_rng_state(),
+        *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []),
+    ]
     return [state.numpy().tobytes() for state in states]

@@ -54,7 +54,12 @@ def capture(task: Task, limits: Limits) -> CapturedGraph:
         MachineError: the child could not be started.
     """
     isolate = limits.reference_isolation(task.device)
-    answer = call("dvk.composer.capture.export:child", {"task": task.model_dump(mode="json")}, limits, isolate=isolate)
+    answer = call(
+        "dvk.composer.capture.export:child",
+        {"task": task.model_dump(mode="json")},
+        limits,
+        isolate=isolate,
+    )
     if isinstance(answer, Death):
         raise CannotCompose(ended(answer))
     if "cannot" in answer.value:
@@ -65,7 +70,9 @@ def capture(task: Task, limits: Limits) -> CapturedGraph:
 def ended(death: Death) -> str:
     """Explain a missing graph after the capturing process ended."""
     lines = [line.strip() for line in death.log.splitlines() if line.strip()]
-    return f"capturing the module ended with {death.reason}" + (f"; it printed last: {lines[-1][:300]}" if lines else "")
+    return f"capturing the module ended with {death.reason}" + (
+        f"; it printed last: {lines[-1][:300]}" if lines else ""
+    )
 
 
 def child(channel: Any) -> None:
@@ -95,7 +102,13 @@ def trace(task: Task) -> CapturedGraph:
     return trace_call(built.model, args, kwargs, built.input_names(args), built.namespace)
 
 
-def trace_call(model: Any, args: list[Any], kwargs: dict[str, Any], names: list[str], home: dict[str, Any] | None = None) -> CapturedGraph:
+def trace_call(
+    model: Any,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    names: list[str],
+    home: dict[str, Any] | None = None,
+) -> CapturedGraph:
     """Capture like `trace_module`, for a call with keywords; `home` are the globals of the user's file."""
     from dvk.composer.capture.calling import ordered
 
@@ -103,7 +116,13 @@ def trace_call(model: Any, args: list[Any], kwargs: dict[str, Any], names: list[
     return trace_module(model, values, [*names, *rest], by_name, home)
 
 
-def trace_module(model: Any, args: list[Any], names: list[str], by_name: int = 0, home: dict[str, Any] | None = None) -> CapturedGraph:
+def trace_module(
+    model: Any,
+    args: list[Any],
+    names: list[str],
+    by_name: int = 0,
+    home: dict[str, Any] | None = None,
+) -> CapturedGraph:
     """Export a live module on example arguments, the last `by_name` of them passed by keyword.
 
     Code that cannot be captured is left to PyTorch if the rest can be captured (`partial`).
@@ -115,7 +134,13 @@ def trace_module(model: Any, args: list[Any], names: list[str], by_name: int = 0
     from dvk.composer.capture.calling import ModuleCall
 
     try:
-        call = ModuleCall(model, args, [*names, *(f"arg{number}" for number in range(len(names), len(args)))], by_name, home)
+        call = ModuleCall(
+            model,
+            args,
+            [*names, *(f"arg{number}" for number in range(len(names), len(args)))],
+            by_name,
+            home,
+        )
         return capture_partial.captured(call, partial(_traced, call))
     except CannotCompose:
         raise
@@ -145,10 +170,23 @@ def _traced(call: ModuleCall, recording: CallRecording | None) -> CapturedGraph:
     config = dvk_config(model, left, free)
     tracing = Tracing(call, recording)
     try:
-        with torch.no_grad(), _no_stack_traces(not recording.is_known), _no_checks(), _apart(), _quietly(), asked(model) as answered, \
-                call.flat(), tracing.meanwhile(), modes.reading(model) as read, unread(model, recording.changes, left, recording.parts), \
-                none_swallowed(model), following_data():
-            program = without_changes(model, lambda: torch.export.export(model, tuple(tensors), strict=False))
+        with (
+            torch.no_grad(),
+            _no_stack_traces(not recording.is_known),
+            _no_checks(),
+            _apart(),
+            _quietly(),
+            asked(model) as answered,
+            call.flat(),
+            tracing.meanwhile(),
+            modes.reading(model) as read,
+            unread(model, recording.changes, left, recording.parts),
+            none_swallowed(model),
+            following_data(),
+        ):
+            program = without_changes(
+                model, lambda: torch.export.export(model, tuple(tensors), strict=False)
+            )
     except CannotCompose:
         raise
     except Exception as error:  # a module of any kind may break any part of the capture
@@ -160,12 +198,25 @@ def _traced(call: ModuleCall, recording: CallRecording | None) -> CapturedGraph:
     graph = encoder.graph()
     capture_partial.check_repeatable(graph)
     if places and not capture_partial.is_worthwhile(graph):
-        raise NothingToFuse(f"nothing to fuse remains; left to PyTorch: {', '.join(map(str, places))}")
+        raise NothingToFuse(
+            f"nothing to fuse remains; left to PyTorch: {', '.join(map(str, places))}"
+        )
     called = {node.kwargs["place"][2] for node in graph.nodes if node.op == "left"}
-    return CapturedGraph(graph=graph, arguments=tuple(call.names), by_name=call.by_name, config_hash=config, asked=tuple(sorted(answered)),
-                    modes=read, depending=modes.depending(model, read), blocks=encoder.blocks, constants=call.constants,
-                    structure=call.structure, left=left, free=free,
-                    parts={name: text for name, text in recording.parts.items() if name in called})
+    return CapturedGraph(
+        graph=graph,
+        arguments=tuple(call.names),
+        by_name=call.by_name,
+        config_hash=config,
+        asked=tuple(sorted(answered)),
+        modes=read,
+        depending=modes.depending(model, read),
+        blocks=encoder.blocks,
+        constants=call.constants,
+        structure=call.structure,
+        left=left,
+        free=free,
+        parts={name: text for name, text in recording.parts.items() if name in called},
+    )
 
 
 @contextmanager
@@ -181,7 +232,13 @@ def _no_checks() -> Iterator[None]:
             return whole(input, target, var, *args, **kwargs)
         torch.any = lambda *_: False  # type: ignore[assignment]
         try:
-            return whole(input, target, torch.where(var < 0, float("nan"), var) if isinstance(var, torch.Tensor) else var, *args, **kwargs)
+            return whole(
+                input,
+                target,
+                torch.where(var < 0, float("nan"), var) if isinstance(var, torch.Tensor) else var,
+                *args,
+                **kwargs,
+            )
         finally:
             torch.any = look
 
@@ -213,7 +270,10 @@ def _apart() -> Iterator[None]:
         known = {argument.name for argument in whole._schema.arguments}
 
         def parts(*args: Any, **kwargs: Any) -> Any:
-            named = {"self" if name == "input" and name not in known else name: value for name, value in kwargs.items()}
+            named = {
+                "self" if name == "input" and name not in known else name: value
+                for name, value in kwargs.items()
+            }
             if not named.keys() <= known:  # as with `out`
                 return function(*args, **kwargs)
             # Export keeps operators whole by a function mode and by a separate `decompose`.
@@ -265,9 +325,23 @@ def _no_stack_traces(wanted: bool) -> Iterator[None]:
 class _Encoder:
     """Converts an exported program into dvk's records."""
 
-    def __init__(self, program: Any, model: Any, inputs: dict[str, Any],
-                 seen: dict[str, tuple[tuple[int, ...], str, tuple[int, ...]]], tree: Any, tracing: Tracing):
-        self.program, self.model, self.inputs, self.seen, self.tree, self.tracing = program, model, inputs, seen, tree, tracing
+    def __init__(
+        self,
+        program: Any,
+        model: Any,
+        inputs: dict[str, Any],
+        seen: dict[str, tuple[tuple[int, ...], str, tuple[int, ...]]],
+        tree: Any,
+        tracing: Tracing,
+    ):
+        self.program, self.model, self.inputs, self.seen, self.tree, self.tracing = (
+            program,
+            model,
+            inputs,
+            seen,
+            tree,
+            tracing,
+        )
         self.names: dict[str, str] = {}
         self.counts = dict.fromkeys("xpcv", 0)
         self.blocks: dict[str, str] = {}
@@ -278,11 +352,17 @@ class _Encoder:
     def graph(self) -> Graph:
         signature = self.program.graph_signature
         order = list(self.program.graph.nodes)
-        kinds = {**dict.fromkeys(signature.user_inputs, "input"), **{n: "param" for n in signature.inputs_to_parameters},
-                 **{n: "buffer" for n in signature.inputs_to_buffers},
-                 **{n: "const" for n in signature.inputs_to_lifted_tensor_constants}}
-        targets = {**signature.inputs_to_parameters, **signature.inputs_to_buffers,
-                   **signature.inputs_to_lifted_tensor_constants}
+        kinds = {
+            **dict.fromkeys(signature.user_inputs, "input"),
+            **{n: "param" for n in signature.inputs_to_parameters},
+            **{n: "buffer" for n in signature.inputs_to_buffers},
+            **{n: "const" for n in signature.inputs_to_lifted_tensor_constants},
+        }
+        targets = {
+            **signature.inputs_to_parameters,
+            **signature.inputs_to_buffers,
+            **signature.inputs_to_lifted_tensor_constants,
+        }
         tensor_inputs = iter(n for n, a in self.inputs.items())
         output: Any = None
         for node in order:
@@ -305,16 +385,31 @@ class _Encoder:
                 output = node.args[0]
             else:
                 raise CannotCompose("a nested graph inside forward()")
-        graph = functionalized(Graph(nodes=self._linked(), outputs=self._outputs(output), training=bool(self.model.training)))
+        graph = functionalized(
+            Graph(
+                nodes=self._linked(),
+                outputs=self._outputs(output),
+                training=bool(self.model.training),
+            )
+        )
         memory = AliasClasses(graph.nodes)
-        outside = {memory.of(node.name) for node in graph.nodes if node.op == "const" and node.target is None}
+        outside = {
+            memory.of(node.name)
+            for node in graph.nodes
+            if node.op == "const" and node.target is None
+        }
         for node in graph.nodes:
             if any(memory.of(name) in outside for name in written(node)):
                 traced = next(one for one in order if self.names.get(one.name) == node.name)
-                raise located(CannotCompose(f"{node.op} writes a tensor that the module does not hold"), traced)
+                raise located(
+                    CannotCompose(f"{node.op} writes a tensor that the module does not hold"),
+                    traced,
+                )
         if (found := reshaped(graph)) is not None:
             traced = next(node for node in order if self.names.get(node.name) == found.name)
-            raise located(CannotCompose(f"{found.op} gives a tensor that has aliases another shape"), traced)
+            raise located(
+                CannotCompose(f"{found.op} gives a tensor that has aliases another shape"), traced
+            )
         return graph
 
     def _outputs(self, flat: Any) -> Any:
@@ -335,7 +430,10 @@ class _Encoder:
         import torch
 
         if target in self.tracing.recording.written:
-            raise located(CannotCompose(f"`{target}` is written by code left to PyTorch, and read elsewhere"), next(iter(node.users)))
+            raise located(
+                CannotCompose(f"`{target}` is written by code left to PyTorch, and read elsewhere"),
+                next(iter(node.users)),
+            )
         found: Any = self.model
         for part in target.split("."):
             found = getattr(found, part, None)
@@ -353,7 +451,14 @@ class _Encoder:
         """A random generator that forward() makes and seeds."""
         import torch
 
-        held = next((spec.target for spec in self.program.graph_signature.input_specs if spec.arg.name == node.name), None)
+        held = next(
+            (
+                spec.target
+                for spec in self.program.graph_signature.input_specs
+                if spec.arg.name == node.name
+            ),
+            None,
+        )
         made = self.program.constants.get(held)
         if not isinstance(made, torch.Generator):
             raise CannotCompose(f"an object of type {type(made).__name__} in forward()")
@@ -361,10 +466,21 @@ class _Encoder:
         fresh = torch.Generator(made.device).manual_seed(seed)
         spaces = [*(vars(module) for module in self.model.modules()), self.tracing.call.home]
         # Export may hold a copy, so that one with this seed that outlives the call counts as the same.
-        kept = [value for space in spaces for value in space.values() if isinstance(value, torch.Generator)]
-        if any(value.initial_seed() == seed for value in kept) or not torch.equal(fresh.get_state(), made.get_state()) or seed >= 1 << 47:
+        kept = [
+            value
+            for space in spaces
+            for value in space.values()
+            if isinstance(value, torch.Generator)
+        ]
+        if (
+            any(value.initial_seed() == seed for value in kept)
+            or not torch.equal(fresh.get_state(), made.get_state())
+            or seed >= 1 << 47
+        ):
             raise CannotCompose("a random generator that forward() does not seed")
-        self._add(node, "v", "generator", kwargs={"seed": seed, "device": {"device": made.device.type}})
+        self._add(
+            node, "v", "generator", kwargs={"seed": seed, "device": {"device": made.device.type}}
+        )
 
     def _linked(self) -> tuple[Node, ...]:
         """The nodes; weights and buffers whose memory is written get the tensors that share it as an operand."""
@@ -375,12 +491,19 @@ class _Encoder:
         for position, node in enumerate(self.nodes):
             if node.op in HELD and node.target is not None:
                 tensor = functools.reduce(getattr, node.target.split("."), self.model)
-                if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided and tensor.numel():
+                if (
+                    isinstance(tensor, torch.Tensor)
+                    and tensor.layout is torch.strided
+                    and tensor.numel()
+                ):
                     other = first.setdefault(tensor.untyped_storage().data_ptr(), node.name)
                     if other != node.name:
                         linked[position] = node.model_copy(update={"args": ({"ref": other},)})
         changed = touched(tuple(linked))
-        return tuple(new if new.name in changed else node for new, node in zip(linked, self.nodes, strict=True))
+        return tuple(
+            new if new.name in changed else node
+            for new, node in zip(linked, self.nodes, strict=True)
+        )
 
     def _call(self, node: Any) -> None:
         if node.target is operator.getitem:
@@ -399,12 +522,29 @@ class _Encoder:
         args = self._encode(node.args)
         if name == "dvk.asked.default":
             self._add(node, "v", "expect", args=args)
-            self.nodes[-1] = self.nodes[-1].model_copy(update={"shape": None, "dtype": None, "strides": None})
+            self.nodes[-1] = self.nodes[-1].model_copy(
+                update={"shape": None, "dtype": None, "strides": None}
+            )
         else:
             tensors, numbers, call = args
-            self._add(node, "v", "left", args=[*tensors, *numbers], kwargs=self.tracing.step(call, tensors, numbers))
+            self._add(
+                node,
+                "v",
+                "left",
+                args=[*tensors, *numbers],
+                kwargs=self.tracing.step(call, tensors, numbers),
+            )
 
-    def _add(self, node: Any, letter: str, op: str, *, args: Any = (), kwargs: Any = None, target: str | None = None) -> None:
+    def _add(
+        self,
+        node: Any,
+        letter: str,
+        op: str,
+        *,
+        args: Any = (),
+        kwargs: Any = None,
+        target: str | None = None,
+    ) -> None:
         import torch
 
         name = f"{letter}{self.counts[letter]}"
@@ -418,14 +558,32 @@ class _Encoder:
             if any(not isinstance(s, int) for s in value.shape):
                 # Its size depends on values: it stays with PyTorch, and so do its readers.
                 dtype = str(value.dtype).removeprefix("torch.")
-                self.nodes.append(Node(name=name, op=op, args=tuple(args), kwargs=kwargs or {}, dtype=dtype))
+                self.nodes.append(
+                    Node(name=name, op=op, args=tuple(args), kwargs=kwargs or {}, dtype=dtype)
+                )
                 return
-            recorded = tuple(value.shape), str(value.dtype).removeprefix("torch."), tuple(value.stride())
+            recorded = (
+                tuple(value.shape),
+                str(value.dtype).removeprefix("torch."),
+                tuple(value.stride()),
+            )
             shape, dtype, strides = self.seen.get(node.name, recorded)
-            self.nodes.append(Node(name=name, op=op, args=tuple(args), kwargs=kwargs or {}, shape=shape, dtype=dtype, strides=strides,
-                                   target=target))
+            self.nodes.append(
+                Node(
+                    name=name,
+                    op=op,
+                    args=tuple(args),
+                    kwargs=kwargs or {},
+                    shape=shape,
+                    dtype=dtype,
+                    strides=strides,
+                    target=target,
+                )
+            )
         else:
-            self.nodes.append(Node(name=name, op=op, args=tuple(args), kwargs=kwargs or {}, target=target))
+            self.nodes.append(
+                Node(name=name, op=op, args=tuple(args), kwargs=kwargs or {}, target=target)
+            )
 
     def _encode(self, value: Any) -> Any:
         import torch

@@ -9,7 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dvk.composer.ir.effects import REBINDING, AliasClasses, is_step, packet_of, refs, rename, schema, shared, twin, written
+from dvk.composer.ir.effects import (
+    REBINDING,
+    AliasClasses,
+    is_step,
+    packet_of,
+    refs,
+    rename,
+    schema,
+    shared,
+    twin,
+    written,
+)
 from dvk.records import Graph, Node
 
 
@@ -26,7 +37,12 @@ def functionalized(graph: Graph) -> Graph:
         for name in refs([list(node.args), node.kwargs]):
             last_read[name] = max(last_read.get(name, -1), position)
     made = {node.name: node for node in graph.nodes}
-    kept = {memory.of(name) for node in graph.nodes if node.op == "left" for name in refs([list(node.args), node.kwargs])}
+    kept = {
+        memory.of(name)
+        for node in graph.nodes
+        if node.op == "left"
+        for name in refs([list(node.args), node.kwargs])
+    }
     """Memory that code left to PyTorch may hold on to."""
     now: dict[str, str] = {}
     """Name → current name of its value."""
@@ -38,18 +54,32 @@ def functionalized(graph: Graph) -> Graph:
         new = node.model_copy(update={"args": tuple(args), "kwargs": kwargs})
         targets = written(node)
         if len(targets) == 1:
-            target, = targets
+            (target,) = targets
             known = same.setdefault(target, {target})
             declared = schema(node.op)
-            if declared is not None and declared.results == ("Tensor",) and packet_of(node.op) not in REBINDING:
+            if (
+                declared is not None
+                and declared.results == ("Tensor",)
+                and packet_of(node.op) not in REBINDING
+            ):
                 known.add(node.name)
                 same[node.name] = known
-                others = [m for m in members[memory.of(target)] if m.name not in known and at[m.name] < position]
+                others = [
+                    m
+                    for m in members[memory.of(target)]
+                    if m.name not in known and at[m.name] < position
+                ]
                 held = ("input", "param", "buffer", "const", "left")
-                alone = memory.of(target) not in kept and all(m.op not in held and packet_of(m.op) != "as_strided"
-                                                              for m in members[memory.of(target)])  # which sees memory outside the tensor
+                alone = memory.of(target) not in kept and all(
+                    m.op not in held and packet_of(m.op) != "as_strided"
+                    for m in members[memory.of(target)]
+                )  # which sees memory outside the tensor
                 # The operator may read while it writes if it reads the target under another name.
-                if alone and not any(last_read.get(m.name, -1) >= position for m in others) and (pure := _pure(new, made)) is not None:
+                if (
+                    alone
+                    and not any(last_read.get(m.name, -1) >= position for m in others)
+                    and (pure := _pure(new, made)) is not None
+                ):
                     new = pure
                     now.update(dict.fromkeys(known, node.name))
         nodes.append(new)
@@ -62,7 +92,9 @@ def reshaped(graph: Graph) -> Node | None:
     After `out=` resizes an input, or `y.t_()` transposes what `y.contiguous()` may alias, a graph does not show which tensors are the same.
     """
     memory = AliasClasses(tuple(_result_by_result(graph)))
-    parts = {(node.args[0]["ref"], node.args[1]): node for node in graph.nodes if node.op == "getitem"}
+    parts = {
+        (node.args[0]["ref"], node.args[1]): node for node in graph.nodes if node.op == "getitem"
+    }
     nodes = {node.name: node for node in graph.nodes}
     same: dict[str, set[str]] = {}
     for position, node in enumerate(graph.nodes):
@@ -76,7 +108,9 @@ def reshaped(graph: Graph) -> Node | None:
             known.add(result.name)
             if _layout(result) != _layout(nodes[target]):
                 # A view that is made later is one of what the tensor is then.
-                shares = {n.name for n in graph.nodes[:position] if memory.of(n.name) == memory.of(target)} - known
+                shares = {
+                    n.name for n in graph.nodes[:position] if memory.of(n.name) == memory.of(target)
+                } - known
                 if shares or nodes[target].op in ("input", "param", "buffer", "const"):
                     return node
     return None
@@ -85,9 +119,15 @@ def reshaped(graph: Graph) -> Node | None:
 def _result_by_result(graph: Graph) -> Iterator[Node]:
     """The operators, of those with several results (`torch.sort(x, out=(values, indices))`) each result as its one operand: results
     share no memory with each other."""
-    several = {node.name: shared(node) for node in graph.nodes if node.shape is None and len(written(node)) > 1 and not is_step(node)}
+    several = {
+        node.name: shared(node)
+        for node in graph.nodes
+        if node.shape is None and len(written(node)) > 1 and not is_step(node)
+    }
     for node in graph.nodes:
-        if node.op == "getitem" and node.args[1] < len(operands := several.get(node.args[0]["ref"], [])):
+        if node.op == "getitem" and node.args[1] < len(
+            operands := several.get(node.args[0]["ref"], [])
+        ):
             yield node.model_copy(update={"args": ({"ref": operands[node.args[1]]}, 0)})
         elif node.name not in several:
             yield node
@@ -103,15 +143,25 @@ def _pure(node: Node, made: dict[str, Node]) -> Node | None:
     declared = schema(node.op)
     if op is None or declared is None:
         return None
-    outs = {argument.name for argument in declared.arguments if argument.written and argument.by_name}
+    outs = {
+        argument.name for argument in declared.arguments if argument.written and argument.by_name
+    }
     kwargs = {name: value for name, value in node.kwargs.items() if name not in outs}
     new = node.model_copy(update={"op": op, "kwargs": kwargs})
     target = made[written(node)[0]]
     if outs and _layout(target) != _layout(node) and 0 not in (target.shape or ()):
         return None  # memory stays larger than its contents
-    if outs and set(refs([node.kwargs[name] for name in outs])) & set(refs([list(new.args), kwargs])) and not _is_pointwise(op):
+    if (
+        outs
+        and set(refs([node.kwargs[name] for name in outs])) & set(refs([list(new.args), kwargs]))
+        and not _is_pointwise(op)
+    ):
         return None  # it writes what it reads
-    return new if _kind(new, made) == (node.shape, node.dtype, _strides(node.shape, node.strides)) else None
+    return (
+        new
+        if _kind(new, made) == (node.shape, node.dtype, _strides(node.shape, node.strides))
+        else None
+    )
 
 
 def _is_pointwise(op: str) -> bool:
@@ -130,22 +180,36 @@ def _kind(node: Node, made: dict[str, Node]) -> tuple[Any, ...] | None:
             return [value(part) for part in encoded]
         if not isinstance(encoded, dict):
             return encoded
-        (key, inner), = encoded.items()
+        ((key, inner),) = encoded.items()
         if key == "ref":
             known = made[inner]
             if known.shape is None or known.strides is None or known.dtype is None:
                 raise ValueError("not one tensor")
-            return torch.empty_strided(known.shape, known.strides, dtype=getattr(torch, known.dtype), device="meta")
-        return float(inner) if key == "float" else torch.device("meta") if key == "device" else getattr(torch, inner)
+            return torch.empty_strided(
+                known.shape, known.strides, dtype=getattr(torch, known.dtype), device="meta"
+            )
+        return (
+            float(inner)
+            if key == "float"
+            else torch.device("meta")
+            if key == "device"
+            else getattr(torch, inner)
+        )
 
     _, packet, overload = node.op.split(".")
     try:
         operator = getattr(getattr(torch.ops.aten, packet), overload)
         with torch.no_grad():
-            result = operator(*value(node.args), **{name: value(given) for name, given in node.kwargs.items()})
+            result = operator(
+                *value(node.args), **{name: value(given) for name, given in node.kwargs.items()}
+            )
     except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, AttributeError):
         return None
-    return tuple(result.shape), str(result.dtype).removeprefix("torch."), _strides(tuple(result.shape), tuple(result.stride()))
+    return (
+        tuple(result.shape),
+        str(result.dtype).removeprefix("torch."),
+        _strides(tuple(result.shape), tuple(result.stride())),
+    )
 
 
 def _strides(shape: tuple[int, ...] | None, strides: tuple[int, ...] | None) -> tuple[int, ...]:

@@ -32,8 +32,14 @@ def inline(program: Any) -> None:
         return
     graph = torch.fx.Graph()
     signature, weights = program.graph_signature, program.state_dict
-    wanting = {name for name, path in signature.inputs_to_parameters.items() if weights[path].requires_grad}
-    wanting |= {node.name for node in program.graph.nodes if node.name in signature.user_inputs and _wants_gradients(node)}
+    wanting = {
+        name for name, path in signature.inputs_to_parameters.items() if weights[path].requires_grad
+    }
+    wanting |= {
+        node.name
+        for node in program.graph.nodes
+        if node.name in signature.user_inputs and _wants_gradients(node)
+    }
     writer = _Inliner(graph, wanting)
     graph.output(writer.run(program.graph_module, {}, []))
     program._graph_module = torch.fx.GraphModule(program.graph_module, graph)
@@ -59,7 +65,11 @@ class _Inliner:
             if nested is not None:
                 inner, operands, more = nested
                 holders = [n for n in inner.graph.nodes if n.op == "placeholder"]
-                known[node] = _Parts(self.run(inner, dict(zip(holders, mapped(operands), strict=True)), [*casting, *more]))
+                known[node] = _Parts(
+                    self.run(
+                        inner, dict(zip(holders, mapped(operands), strict=True)), [*casting, *more]
+                    )
+                )
             elif node.target is operator.getitem and isinstance(known.get(node.args[0]), _Parts):
                 known[node] = known[node.args[0]].values[node.args[1]]
             elif casting and isinstance(node.target, torch._ops.OpOverload):
@@ -70,13 +80,18 @@ class _Inliner:
 
     def _nested(self, module: Any, node: Any) -> tuple[Any, Any, list[tuple[Any, ...]]] | None:
         """Split a nested graph call into the graph, its operands, and its autocast settings."""
-        if node.op != "call_function" or not isinstance(node.target, torch._ops.HigherOrderOperator):
+        if node.op != "call_function" or not isinstance(
+            node.target, torch._ops.HigherOrderOperator
+        ):
             return None
         name = node.target.name()
         if name == "wrap_with_set_grad_enabled":
             enabled, inner, *operands = node.args
             graph = getattr(module, inner.target)
-            if enabled and any(isinstance(operand, torch.fx.Node) and operand.name in self.wanting for operand in operands):
+            if enabled and any(
+                isinstance(operand, torch.fx.Node) and operand.name in self.wanting
+                for operand in operands
+            ):
                 raise CannotCompose("torch.enable_grad() around values that require gradients")
             return graph, operands, []
         if name == "wrap_with_autocast":
@@ -97,8 +112,12 @@ class _Inliner:
             if dtype is None:
                 return new
             if operand not in operands:
-                operands[operand] = made = self.graph.call_function(torch.ops.aten.to.dtype, (new, dtype))
-                made.meta = {key: held for key, held in node.meta.items() if key == "nn_module_stack"}
+                operands[operand] = made = self.graph.call_function(
+                    torch.ops.aten.to.dtype, (new, dtype)
+                )
+                made.meta = {
+                    key: held for key, held in node.meta.items() if key == "nn_module_stack"
+                }
                 made.meta["val"] = _val(operand).to(dtype)
             return operands[operand]
 
@@ -144,24 +163,36 @@ def _casts(node: Any, casting: list[tuple[Any, ...]]) -> dict[Any, torch.dtype]:
     Raises:
         CannotCompose: autocast does more to the operator than casting its operands.
     """
-    operands = [n for n in node.all_input_nodes if isinstance(_val(n), torch.Tensor) and _val(n).is_floating_point()]
+    operands = [
+        n
+        for n in node.all_input_nodes
+        if isinstance(_val(n), torch.Tensor) and _val(n).is_floating_point()
+    ]
     if not operands:
         return {}
     with_casts, wanted = _run(node, casting, {})
     without, plain = _run(node, [], {})
-    found = {n: dtype for n in operands if (dtype := with_casts.get(id(_val(n)))) is not None and without.get(id(_val(n))) != dtype}
+    found = {
+        n: dtype
+        for n in operands
+        if (dtype := with_casts.get(id(_val(n)))) is not None and without.get(id(_val(n))) != dtype
+    }
     if wanted is None:
         raise CannotCompose(f"{node.target} under autocast")
     if not found and wanted == plain:
         return {}
-    low = next((settings[1] for settings in reversed(casting) if settings[2]), None) or torch.get_autocast_dtype(casting[-1][0])
+    low = next(
+        (settings[1] for settings in reversed(casting) if settings[2]), None
+    ) or torch.get_autocast_dtype(casting[-1][0])
     for casts in (found, dict.fromkeys(operands, low) if node.target._opname in PRODUCTS else None):
         if casts and _run(node, [], casts)[1] == wanted:
             return casts
     raise CannotCompose(f"{node.target} under autocast")
 
 
-def _run(node: Any, casting: list[tuple[Any, ...]], casts: dict[Any, torch.dtype]) -> tuple[dict[int, torch.dtype], Any]:
+def _run(
+    node: Any, casting: list[tuple[Any, ...]], casts: dict[Any, torch.dtype]
+) -> tuple[dict[int, torch.dtype], Any]:
     """The casts of an operator on fake tensors, and the types of its results; None if it raises."""
     from torch._guards import detect_fake_mode
 
@@ -178,10 +209,14 @@ def _run(node: Any, casting: list[tuple[Any, ...]], casts: dict[Any, torch.dtype
                 stack.enter_context(mode)
             stack.enter_context(torch.no_grad())
             for device, dtype, enabled, _ in casting:
-                stack.enter_context(torch.autocast(device, dtype=dtype, enabled=enabled, cache_enabled=False))
+                stack.enter_context(
+                    torch.autocast(device, dtype=dtype, enabled=enabled, cache_enabled=False)
+                )
             args, kwargs = torch.fx.map_arg((node.args, node.kwargs), value)
             with noted:
                 result = node.target(*args, **kwargs)
     except Exception:  # noqa: BLE001 - mixed types are refused by some operators, each in its own way
         return noted.casts, None
-    return noted.casts, [t.dtype for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
+    return noted.casts, [
+        t.dtype for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor)
+    ]

@@ -11,7 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-TRACERS = ("torch.export", "torch._export", "torch.fx", "torch._dynamo", "torch._functorch", "torch._subclasses", "torch.utils", "dvk")
+TRACERS = (
+    "torch.export",
+    "torch._export",
+    "torch.fx",
+    "torch._dynamo",
+    "torch._functorch",
+    "torch._subclasses",
+    "torch.utils",
+    "dvk",
+)
 """Packages that read modes for other purposes."""
 
 
@@ -28,7 +37,9 @@ def reading(model: Any) -> Iterator[dict[str, bool]]:
             raise AttributeError("training")  # a ScriptModule stores it elsewhere
         mode = bool(vars(module)["training"])
         asker = str(sys._getframe(1).f_globals.get("__name__"))
-        if id(module) in paths and not any(asker == name or asker.startswith(f"{name}.") for name in TRACERS):
+        if id(module) in paths and not any(
+            asker == name or asker.startswith(f"{name}.") for name in TRACERS
+        ):
             found.setdefault(paths[id(module)], mode)
         return mode
 
@@ -53,7 +64,13 @@ def depending(model: Any, read: dict[str, bool]) -> tuple[str, ...]:
     for path, mode in read.items():
         module = model.get_submodule(path)
         idle = isinstance(module, torch.nn.modules.dropout._DropoutNd) and module.p == 0
-        idle = idle or isinstance(module, torch.nn.RNNBase) and (module.dropout == 0 or module.num_layers == 1)
+        idle = (
+            idle
+            or isinstance(module, torch.nn.RNNBase)
+            and (module.dropout == 0 or module.num_layers == 1)
+        )
         if mode and not idle:
-            told.append(f"{type(module).__name__} `{path}`" if path else "the module's own forward()")
+            told.append(
+                f"{type(module).__name__} `{path}`" if path else "the module's own forward()"
+            )
     return tuple(told)

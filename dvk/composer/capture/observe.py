@@ -32,11 +32,26 @@ def asked(model: torch.nn.Module) -> Iterator[set[str]]:
 
         return ask
 
-    kinds = {kind for part in model.modules() for kind in type(part).__mro__ if kind.__module__.partition(".")[0] != "torch"}
-    spaces = {id(f.__globals__): f.__globals__ for kind in kinds for f in vars(kind).values() if isinstance(f, FunctionType)}
+    kinds = {
+        kind
+        for part in model.modules()
+        for kind in type(part).__mro__
+        if kind.__module__.partition(".")[0] != "torch"
+    }
+    spaces = {
+        id(f.__globals__): f.__globals__
+        for kind in kinds
+        for f in vars(kind).values()
+        if isinstance(f, FunctionType)
+    }
     places = [vars(torch), *spaces.values()]
-    before = [(place, key, name, value) for name in MODES for place in places for key, value in place.items()
-              if value is getattr(torch, name)]
+    before = [
+        (place, key, name, value)
+        for name in MODES
+        for place in places
+        for key, value in place.items()
+        if value is getattr(torch, name)
+    ]
     for place, key, name, function in before:
         place[key] = noting(name, function)
     try:
@@ -71,11 +86,17 @@ class _Observer(torch.fx.Interpreter):
     def run_node(self, n: torch.fx.Node) -> Any:
         result = super().run_node(n)
         if isinstance(result, torch.Tensor) and result.layout is torch.strided:
-            self.seen[n.name] = (tuple(result.shape), str(result.dtype).removeprefix("torch."), tuple(result.stride()))
+            self.seen[n.name] = (
+                tuple(result.shape),
+                str(result.dtype).removeprefix("torch."),
+                tuple(result.stride()),
+            )
         return result
 
 
-def observe(program: Any, args: list[Any]) -> dict[str, tuple[tuple[int, ...], str, tuple[int, ...]]]:
+def observe(
+    program: Any, args: list[Any]
+) -> dict[str, tuple[tuple[int, ...], str, tuple[int, ...]]]:
     """Map node names to the shape, dtype and strides of the result; empty if the program cannot run by itself.
 
     Weights, buffers, inputs and the state of the random generators stay unchanged.
@@ -86,10 +107,17 @@ def observe(program: Any, args: list[Any]) -> dict[str, tuple[tuple[int, ...], s
     for spec in program.graph_signature.input_specs:
         value = held[spec.target] if spec.target is not None else next(given)
         # A generator would otherwise continue from the state that this run leaves.
-        values.append(_copy(value) if isinstance(value, torch.Tensor) else
-                      value.clone_state() if isinstance(value, torch.Generator) else value)
+        values.append(
+            _copy(value)
+            if isinstance(value, torch.Tensor)
+            else value.clone_state()
+            if isinstance(value, torch.Generator)
+            else value
+        )
     observer = _Observer(program)
-    devices = [d for d in {v.device for v in values if isinstance(v, torch.Tensor)} if d.type == "cuda"]
+    devices = [
+        d for d in {v.device for v in values if isinstance(v, torch.Tensor)} if d.type == "cuda"
+    ]
     try:
         with torch.no_grad(), torch.random.fork_rng(devices):
             observer.run(*values)
@@ -102,6 +130,8 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
     """A copy with the same strides, overlapping ones included."""
     if not tensor.numel() or tensor.layout is not torch.strided:
         return tensor.detach().clone()
-    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    span = 1 + sum(
+        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
     memory = tensor.detach().as_strided((span,), (1,)).clone()
     return memory.as_strided(tensor.shape, tensor.stride())

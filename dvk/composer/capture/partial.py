@@ -33,10 +33,18 @@ MAX_PARTS = 60
 
 log = logging.getLogger(__name__)
 
-FAST = ("_native_multi_head_attention", "_transformer_encoder_layer_fwd", "_nested_tensor_from_mask")
+FAST = (
+    "_native_multi_head_attention",
+    "_transformer_encoder_layer_fwd",
+    "_nested_tensor_from_mask",
+)
 """Fused functions of torch that attention layers call in eval mode instead of their operators."""
 
-LAYERS = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer, torch.nn.TransformerEncoder)
+LAYERS = (
+    torch.nn.MultiheadAttention,
+    torch.nn.TransformerEncoderLayer,
+    torch.nn.TransformerEncoder,
+)
 
 Trace = Callable[[CallRecording | None], Any]
 
@@ -47,14 +55,19 @@ def captured(call: ModuleCall, trace: Trace) -> Any:
     Raises:
         CannotCompose: the first reason, if leaving code to PyTorch does not help.
     """
-    if torch.nn.modules.module._global_forward_hooks or torch.nn.modules.module._global_forward_pre_hooks:
+    if (
+        torch.nn.modules.module._global_forward_hooks
+        or torch.nn.modules.module._global_forward_pre_hooks
+    ):
         raise CannotCompose("hooks on all modules are set")
     quick = fast(call)
     left = [*hooked(call.model), *scripted(call.model), *quick]
     search = _Search(call, dict.fromkeys(left))
     if _is_fake(call):
         if search.places:
-            raise CannotCompose(f"`{next(iter(search.places))}` has hooks, which need the module to run")
+            raise CannotCompose(
+                f"`{next(iter(search.places))}` has hooks, which need the module to run"
+            )
         return trace(None)
     before = taken(call.model)
     try:
@@ -71,7 +84,9 @@ def captured(call: ModuleCall, trace: Trace) -> Any:
         except CannotCompose as error:
             log.debug("parts of functions (strict: %s): %s", is_strict, error)
             first = error if _says_more(error, first) else first
-        if not search.has_plain:  # without parts that return plain values, the same would be tried again
+        if (
+            not search.has_plain
+        ):  # without parts that return plain values, the same would be tried again
             break
     raise _with_remedy(first, quick) from first.__cause__
 
@@ -95,7 +110,9 @@ def _searched(search: _Search, trace: Trace, tries: Iterator[int]) -> Any:
     for number in tries:
         try:
             with kept(search.call.model):
-                if made := search.attempt(trace, whole=not number and not search.places and search.parts is None):
+                if made := search.attempt(
+                    trace, whole=not number and not search.places and search.parts is None
+                ):
                     return made[0]
         except CannotCompose as error:
             log.debug("attempt %d: %s", number, error)
@@ -109,8 +126,10 @@ def _searched(search: _Search, trace: Trace, tries: Iterator[int]) -> Any:
 REMEDY = "moved into a separate submodule, that code is left to PyTorch and the rest is fused"
 
 
-FUSED = ("PyTorch has fused functions for these attention layers in eval mode, on nested tensors under a padding mask; "
-         "`torch.backends.mha.set_fastpath_enabled(False)` in the file makes them operators that can be fused, and the reference slower")
+FUSED = (
+    "PyTorch has fused functions for these attention layers in eval mode, on nested tensors under a padding mask; "
+    "`torch.backends.mha.set_fastpath_enabled(False)` in the file makes them operators that can be fused, and the reference slower"
+)
 OUTPUTS = "return tensors in tuples, dicts or dataclasses (in transformers: `return_dict=False`, `use_cache=False`)"
 
 
@@ -120,8 +139,13 @@ def _with_remedy(error: CannotCompose, quick: Collection[CallSite]) -> CannotCom
     Args:
         quick: attention layers that are left because PyTorch has one function for them.
     """
-    remedy = FUSED if quick and isinstance(error, NothingToFuse) else OUTPUTS \
-        if "output" in str(error) else REMEDY
+    remedy = (
+        FUSED
+        if quick and isinstance(error, NothingToFuse)
+        else OUTPUTS
+        if "output" in str(error)
+        else REMEDY
+    )
     found = CannotCompose(f"{error}; {remedy}", error.traceback)
     found.path = error.path
     return found
@@ -136,7 +160,13 @@ class _Search:
         has_plain: some part would have returned a plain value, which `is_strict` forbids.
     """
 
-    def __init__(self, call: ModuleCall, places: dict[CallSite, None], parts: Parts | None = None, is_strict: bool = True):
+    def __init__(
+        self,
+        call: ModuleCall,
+        places: dict[CallSite, None],
+        parts: Parts | None = None,
+        is_strict: bool = True,
+    ):
         self.call, self.places, self.parts, self.is_strict = call, places, parts, is_strict
         self.answers = False
         self.has_plain = False
@@ -159,7 +189,9 @@ class _Search:
     def recorded(self) -> CallRecording:
         made = self.parts.texts() if self.parts is not None else {}
         places = [*self.places, *(CallSite(name=name, module="") for name in made)]
-        return recorded(self.call, places, answers=self.answers, parts=made, is_strict=self.is_strict)
+        return recorded(
+            self.call, places, answers=self.answers, parts=made, is_strict=self.is_strict
+        )
 
     def is_routed(self, recording: CallRecording) -> bool:
         """Leave a submodule that asks the same question repeatedly in one call, and continue the search.
@@ -174,9 +206,17 @@ class _Search:
     def goes_on_after(self, error: CannotCompose) -> bool:
         """Change the code left to PyTorch, or the answers, after an attempt that ended in `error`; False if no choice remains."""
         self.has_plain = self.has_plain or isinstance(error, StepRefused) and error.is_plain
-        if isinstance(error, StepRefused) and self.parts is not None and (at := self.parts.find(error.place.name)):
+        if (
+            isinstance(error, StepRefused)
+            and self.parts is not None
+            and (at := self.parts.find(error.place.name))
+        ):
             return at[0].grow(at[1], error.inputs, error.outputs) or self.parts.leave(error)
-        if self.parts is not None and not isinstance(error, StepRefused) and self.parts.leave(error):
+        if (
+            self.parts is not None
+            and not isinstance(error, StepRefused)
+            and self.parts.leave(error)
+        ):
             return True
         if isinstance(error, StepRefused):
             self.refused.add(error.place)
@@ -204,7 +244,11 @@ class _Search:
     def _leave(self, places: Iterable[CallSite]) -> bool:
         for place in places:
             if place not in self.refused and place not in self.places:
-                self.places.update(dict.fromkeys(one for one in like(place, self.call.model) if one not in self.refused))
+                self.places.update(
+                    dict.fromkeys(
+                        one for one in like(place, self.call.model) if one not in self.refused
+                    )
+                )
                 return True
         return False
 
@@ -213,14 +257,21 @@ def _children(model: torch.nn.Module) -> list[str]:
     """The outermost submodules other than containers."""
     result: list[str] = []
     for path, module in model.named_modules():
-        if path and not isinstance(module, (*CONTAINERS, torch.nn.Sequential)) and not any(path.startswith(f"{one}.") for one in result):
+        if (
+            path
+            and not isinstance(module, (*CONTAINERS, torch.nn.Sequential))
+            and not any(path.startswith(f"{one}.") for one in result)
+        ):
             result.append(path)
     return result
 
 
 def _is_about_values(error: BaseException) -> bool:
     chain = [error, error.__cause__, error.__context__]
-    return any(one is not None and ("data-dependent" in str(one) or "DataDependent" in type(one).__name__) for one in chain)
+    return any(
+        one is not None and ("data-dependent" in str(one) or "DataDependent" in type(one).__name__)
+        for one in chain
+    )
 
 
 def _is_fake(call: ModuleCall) -> bool:
@@ -276,7 +327,10 @@ def candidates(error: BaseException, call: ModuleCall) -> Iterator[CallSite]:
             path = paths.get(id(owner))
             if path is None:
                 continue
-            if code.co_name in ("forward", "__call__") or getattr(getattr(type(owner), code.co_name, None), "__code__", None) is not code:
+            if (
+                code.co_name in ("forward", "__call__")
+                or getattr(getattr(type(owner), code.co_name, None), "__code__", None) is not code
+            ):
                 if path:
                     yield CallSite(path)
             else:
@@ -285,7 +339,11 @@ def candidates(error: BaseException, call: ModuleCall) -> Iterator[CallSite]:
                     yield CallSite(path)
             continue
         function = frame.f_globals.get(code.co_name)
-        if isinstance(function, types.FunctionType) and function.__code__ is code and not _is_entry(function, call):
+        if (
+            isinstance(function, types.FunctionType)
+            and function.__code__ is code
+            and not _is_entry(function, call)
+        ):
             name = "" if frame.f_globals is call.home else str(frame.f_globals.get("__name__"))
             yield CallSite(name=code.co_name, module=name)
 
@@ -294,7 +352,9 @@ def _is_theirs(frame: types.FrameType) -> bool:
     name = str(frame.f_globals.get("__name__"))
     if name.partition(".")[0] == dvk.__name__ and not name.startswith("dvk.tasks.entry"):
         return False
-    return name.partition(".")[0] != "torch" or (name.startswith("torch.nn") and name != "torch.nn.modules.module")
+    return name.partition(".")[0] != "torch" or (
+        name.startswith("torch.nn") and name != "torch.nn.modules.module"
+    )
 
 
 def _is_entry(function: types.FunctionType, call: ModuleCall) -> bool:
@@ -305,12 +365,20 @@ def _is_entry(function: types.FunctionType, call: ModuleCall) -> bool:
 
 def scripted(model: torch.nn.Module) -> list[CallSite]:
     """Submodules that TorchScript runs."""
-    return [CallSite(path) for path, module in model.named_modules() if path and isinstance(module, torch.jit.ScriptModule)]
+    return [
+        CallSite(path)
+        for path, module in model.named_modules()
+        if path and isinstance(module, torch.jit.ScriptModule)
+    ]
 
 
 def hooked(model: torch.nn.Module) -> list[CallSite]:
     """Submodules with hooks around their forward."""
-    return [CallSite(path) for path, module in model.named_modules() if path and (module._forward_hooks or module._forward_pre_hooks)]
+    return [
+        CallSite(path)
+        for path, module in model.named_modules()
+        if path and (module._forward_hooks or module._forward_pre_hooks)
+    ]
 
 
 def fast(call: ModuleCall) -> list[CallSite]:
@@ -325,8 +393,10 @@ def fast(call: ModuleCall) -> list[CallSite]:
     before = {name: getattr(torch, name) for name in FAST}
 
     def called(self: Any, *args: Any, **kwargs: Any) -> Any:
-        masked = any(value is not None and "mask" in name for name, value in kwargs.items()) or \
-            (isinstance(self, (torch.nn.TransformerEncoderLayer, torch.nn.TransformerEncoder)) and any(a is not None for a in args[1:]))
+        masked = any(value is not None and "mask" in name for name, value in kwargs.items()) or (
+            isinstance(self, (torch.nn.TransformerEncoderLayer, torch.nn.TransformerEncoder))
+            and any(a is not None for a in args[1:])
+        )
         stack.append((paths.get(id(self), ""), masked))
         try:
             return real(self, *args, **kwargs)
@@ -335,7 +405,11 @@ def fast(call: ModuleCall) -> list[CallSite]:
 
     def noting(function: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> Any:
-            if stack and stack[-1][0] and (stack[-1][1] or function is before["_nested_tensor_from_mask"]):
+            if (
+                stack
+                and stack[-1][0]
+                and (stack[-1][1] or function is before["_nested_tensor_from_mask"])
+            ):
                 seen[CallSite(stack[-1][0])] = None
             return function(*args, **kwargs)
 
@@ -347,7 +421,12 @@ def fast(call: ModuleCall) -> list[CallSite]:
         setattr(torch, name, noting(function))
     torch.nn.Module.__call__ = called  # type: ignore[method-assign]
     try:
-        with torch.no_grad(), torch.random.fork_rng([d for d in {t.device for t in call.tensors.values()} if d.type == "cuda"]):
+        with (
+            torch.no_grad(),
+            torch.random.fork_rng(
+                [d for d in {t.device for t in call.tensors.values()} if d.type == "cuda"]
+            ),
+        ):
             model.forward(*args, **kwargs)
     except ZeroDivisionError:
         return []
@@ -368,7 +447,9 @@ def is_worthwhile(graph: Graph) -> bool:
     from dvk.composer.lowering import CODEGEN_RULES, RULES
 
     return any(
-        packet_of(n.op) in RULES or packet_of(n.op) in CODEGEN_RULES for n in graph.nodes if n.op.startswith("aten.") and not is_view(n)
+        packet_of(n.op) in RULES or packet_of(n.op) in CODEGEN_RULES
+        for n in graph.nodes
+        if n.op.startswith("aten.") and not is_view(n)
     )
 
 
@@ -388,9 +469,13 @@ def check_repeatable(graph: Graph) -> None:
     for node in graph.nodes:
         once = once or bool(node.kwargs.get("once"))
         if node.op == "expect" and (before or once):
-            raise Unrepeatable(f"a value is asked for after {before or 'state has changed'}, which must not happen twice")
+            raise Unrepeatable(
+                f"a value is asked for after {before or 'state has changed'}, which must not happen twice"
+            )
         is_part = node.op == "left" and str(node.kwargs["place"][2]).startswith(PREFIX)
         if is_part and (once or before) and not node.kwargs.get("steady"):
-            raise Unrepeatable(f"`{node.kwargs['place'][2]}` may return other kinds of values, after {before or 'state has changed'}")
+            raise Unrepeatable(
+                f"`{node.kwargs['place'][2]}` may return other kinds of values, after {before or 'state has changed'}"
+            )
         if written(node) or draws(node) or (node.op == "left" and graph.training):
             before = node.op

@@ -27,7 +27,20 @@ from dvk.composer.ir.errors import CannotCompose, ChangesState
 MAX_SEEN = 200_000
 """Maximum number of values in one snapshot; values beyond it are not compared."""
 MAX_DEPTH = 8
-ATOMS = (bool, int, float, complex, str, bytes, range, slice, torch.dtype, torch.device, torch.Size, type(None))
+ATOMS = (
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    range,
+    slice,
+    torch.dtype,
+    torch.device,
+    torch.Size,
+    type(None),
+)
 CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 
 
@@ -75,7 +88,9 @@ class _Snapshot:
             return _Same(value)
         self.seen[id(value)] = value
         if isinstance(value, dict):
-            return type(value), [(self.of(k, depth + 1), self.of(v, depth + 1)) for k, v in list(dict.items(value))]
+            return type(value), [
+                (self.of(k, depth + 1), self.of(v, depth + 1)) for k, v in list(dict.items(value))
+            ]
         if isinstance(value, (set, frozenset)):
             return type(value), len(value), {id(v) for v in value}
         if isinstance(value, CONTAINERS):
@@ -83,12 +98,19 @@ class _Snapshot:
         kind = type(value)
         if kind is FunctionType and not str(value.__module__).startswith(("torch.", "dvk.")):
             cells = [_contents(cell) for cell in value.__closure__ or ()]
-            return _Same(value), [self.of(v, depth + 1) for v in (vars(value), cells, value.__defaults__, value.__kwdefaults__)]
+            return _Same(value), [
+                self.of(v, depth + 1)
+                for v in (vars(value), cells, value.__defaults__, value.__kwdefaults__)
+            ]
         if kind.__module__ == "itertools":
             return kind, repr(value)
         if isinstance(value, random.Random):
             return _Same(value), value.getstate()
-        if isinstance(value, (torch.nn.Module, ModuleType, type)) or is_library(kind) or not hasattr(value, "__dict__"):
+        if (
+            isinstance(value, (torch.nn.Module, ModuleType, type))
+            or is_library(kind)
+            or not hasattr(value, "__dict__")
+        ):
             return _Same(value)
         return _Same(value), self.of(vars(value), depth + 1)
 
@@ -102,7 +124,9 @@ def _contents(cell: Any) -> Any:
 
 def is_library(kind: type) -> bool:
     root = kind.__module__.partition(".")[0]
-    return root in ("torch", "numpy", "dvk") or (root in sys.stdlib_module_names and kind is not SimpleNamespace)
+    return root in ("torch", "numpy", "dvk") or (
+        root in sys.stdlib_module_names and kind is not SimpleNamespace
+    )
 
 
 Names = dict[tuple[str, str], Any]
@@ -128,11 +152,24 @@ def taken(model: torch.nn.Module) -> Names:
         kinds.update(dict.fromkeys(kind for kind in type(module).__mro__ if not is_library(kind)))
         functions += [*functions_of(module), *functions_in(held)]
     for kind in kinds:
-        result.update({(kind.__qualname__, name): snapshot.of(value) for name, value in vars(kind).items() if not name.startswith("__")})
-    result.update({(str(space.get("__name__")), name): snapshot.of(value) for space, name, value in globals_of(functions)})
+        result.update(
+            {
+                (kind.__qualname__, name): snapshot.of(value)
+                for name, value in vars(kind).items()
+                if not name.startswith("__")
+            }
+        )
+    result.update(
+        {
+            (str(space.get("__name__")), name): snapshot.of(value)
+            for space, name, value in globals_of(functions)
+        }
+    )
     result["random", "state"] = random.getstate()
     if (numpy := sys.modules.get("numpy")) is not None:
-        result["numpy.random", "state"] = [v.tobytes() if hasattr(v, "tobytes") else v for v in numpy.random.get_state()]
+        result["numpy.random", "state"] = [
+            v.tobytes() if hasattr(v, "tobytes") else v for v in numpy.random.get_state()
+        ]
     return result
 
 
@@ -151,7 +188,9 @@ def globals_of(functions: Iterable[FunctionType]) -> Iterator[tuple[dict[str, An
     known: set[int] = set()
     told: set[tuple[int, str]] = set()
 
-    def named(space: dict[str, Any], names: Iterable[str]) -> Iterator[tuple[dict[str, Any], str, Any]]:
+    def named(
+        space: dict[str, Any], names: Iterable[str]
+    ) -> Iterator[tuple[dict[str, Any], str, Any]]:
         for name in names:
             if name not in space or (id(space), name) in told or name.startswith("__"):
                 continue
@@ -173,13 +212,25 @@ def globals_of(functions: Iterable[FunctionType]) -> Iterator[tuple[dict[str, An
         yield from named(function.__globals__, names)
         for name in names:
             value = function.__globals__.get(name)
-            if isinstance(value, ModuleType) and value.__name__.partition(".")[0] not in ("torch", "dvk", *sys.stdlib_module_names):
+            if isinstance(value, ModuleType) and value.__name__.partition(".")[0] not in (
+                "torch",
+                "dvk",
+                *sys.stdlib_module_names,
+            ):
                 yield from named(vars(value), names)
 
 
 def names_in(code: CodeType) -> list[str]:
     """Names that code and the functions inside it look up: globals and attributes."""
-    return [*code.co_names, *(name for inside in code.co_consts if isinstance(inside, CodeType) for name in names_in(inside))]
+    return [
+        *code.co_names,
+        *(
+            name
+            for inside in code.co_consts
+            if isinstance(inside, CodeType)
+            for name in names_in(inside)
+        ),
+    ]
 
 
 def without_changes(model: torch.nn.Module, run: Callable[[], Any]) -> Any:
@@ -205,7 +256,9 @@ def without_changes(model: torch.nn.Module, run: Callable[[], Any]) -> Any:
 
 
 def _refusal(change: StateChange) -> CannotCompose:
-    error = ChangesState(f"forward() changes {change.text}: a graph of operators holds no Python state")
+    error = ChangesState(
+        f"forward() changes {change.text}: a graph of operators holds no Python state"
+    )
     error.path, error.lines = change.path or None, change.lines
     return error
 
@@ -226,10 +279,14 @@ def watched(model: torch.nn.Module, found: list[StateChange]) -> Iterator[None]:
         for key in {**before, **after}:
             if before.get(key) != after.get(key):
                 change = _told(model, *key)
-                is_cache = not key[0].startswith("self") and _has_grown(before.get(key), after.get(key))
+                is_cache = not key[0].startswith("self") and _has_grown(
+                    before.get(key), after.get(key)
+                )
                 found.append(replace(change, owner=key[0], name=key[1], is_cache=is_cache))
         if wanted != [tensor.requires_grad for tensor in given]:
-            found.append(_somewhere(model, "`requires_grad` of an input", "requires_grad_", "requires_grad"))
+            found.append(
+                _somewhere(model, "`requires_grad` of an input", "requires_grad_", "requires_grad")
+            )
         return result
 
     forward.__signature__ = inspect.signature(whole)  # type: ignore[attr-defined]  # of the method, not of the function behind it
@@ -244,9 +301,11 @@ def watched(model: torch.nn.Module, found: list[StateChange]) -> Iterator[None]:
 
 
 def _has_grown(before: Any, after: Any) -> bool:
-    if not (isinstance(before, tuple) and isinstance(after, tuple) and before[0] is after[0] is dict):
+    if not (
+        isinstance(before, tuple) and isinstance(after, tuple) and before[0] is after[0] is dict
+    ):
         return False
-    return bool(after[1][:len(before[1])] == before[1])
+    return bool(after[1][: len(before[1])] == before[1])
 
 
 def _told(model: torch.nn.Module, where: str, name: str) -> StateChange:
@@ -269,15 +328,27 @@ def _somewhere(model: torch.nn.Module, what: str, *names: str) -> StateChange:
 def _codes(module: torch.nn.Module) -> list[CodeType]:
     """The code of the module's methods outside torch, forward() first."""
     found = sorted(functions_of(module), key=lambda f: f.__name__ != "forward")
-    return [f.__code__ for f in found if f.__name__ != "__init__" and f.__code__.co_name != "called"]
+    return [
+        f.__code__ for f in found if f.__name__ != "__init__" and f.__code__.co_name != "called"
+    ]
 
 
 def functions_of(module: torch.nn.Module) -> list[FunctionType]:
     """The module's methods outside torch, and the functions that they wrap if they are called as a module."""
-    held = [value for kind in type(module).__mro__ if not is_library(kind) for value in vars(kind).values()]
+    held = [
+        value
+        for kind in type(module).__mro__
+        if not is_library(kind)
+        for value in vars(kind).values()
+    ]
     held += [value for value in vars(module).values() if isinstance(value, FunctionType)]
     found = [value for value in held if isinstance(value, FunctionType)]
-    return found + [inside for f in found for cell in f.__closure__ or () if isinstance(inside := _contents(cell), FunctionType)]
+    return found + [
+        inside
+        for f in found
+        for cell in f.__closure__ or ()
+        if isinstance(inside := _contents(cell), FunctionType)
+    ]
 
 
 def place_of(lines: tuple[tuple[str, int], ...]) -> str:

@@ -50,18 +50,28 @@ def kept(model: torch.nn.Module) -> Iterator[None]:
     seen: set[int] = set()
 
     def save(value: Any, depth: int = 0) -> None:
-        if id(value) in seen or depth > MAX_DEPTH or isinstance(value, (torch.Tensor, type, *ATOMS)):
+        if (
+            id(value) in seen
+            or depth > MAX_DEPTH
+            or isinstance(value, (torch.Tensor, type, *ATOMS))
+        ):
             return
         seen.add(id(value))
         if isinstance(value, (list, dict, set, deque)):
             # Past methods of subclasses: some create what is looked up.
-            saved.append((value, dict(dict.items(value)) if isinstance(value, dict) else copy.copy(value)))
+            saved.append(
+                (value, dict(dict.items(value)) if isinstance(value, dict) else copy.copy(value))
+            )
             for part in list(dict.values(value) if isinstance(value, dict) else value):
                 save(part, depth + 1)
         elif isinstance(value, tuple):
             for part in value:
                 save(part, depth + 1)
-        elif not is_library(type(value)) and hasattr(value, "__dict__") and not isinstance(value, torch.nn.Module):
+        elif (
+            not is_library(type(value))
+            and hasattr(value, "__dict__")
+            and not isinstance(value, torch.nn.Module)
+        ):
             save(vars(value), depth + 1)
 
     functions: list[FunctionType] = []
@@ -102,12 +112,24 @@ def kept(model: torch.nn.Module) -> Iterator[None]:
 
 def freed(changes: Iterable[StateChange], left: tuple[str, ...]) -> tuple[str, ...]:
     """The changed attributes, by path and name, except those of submodules that are left."""
-    found = {(change.owner.removeprefix("self").removeprefix("."), change.name) for change in changes if change.owner[:4] == "self"}
-    return tuple(sorted(f"{path}.{name}" for path, name in found if not any(f"{path}.".startswith(f"{one}.") for one in left)))
+    found = {
+        (change.owner.removeprefix("self").removeprefix("."), change.name)
+        for change in changes
+        if change.owner[:4] == "self"
+    }
+    return tuple(
+        sorted(
+            f"{path}.{name}"
+            for path, name in found
+            if not any(f"{path}.".startswith(f"{one}.") for one in left)
+        )
+    )
 
 
 @contextmanager
-def unread(model: torch.nn.Module, changes: list[StateChange], left: tuple[str, ...], parts: Iterable[str]) -> Iterator[None]:
+def unread(
+    model: torch.nn.Module, changes: list[StateChange], left: tuple[str, ...], parts: Iterable[str]
+) -> Iterator[None]:
     """Forbid captured code to read, during the block, what a part left to PyTorch has changed: a graph would hold the old value.
 
     Raises:
@@ -126,7 +148,11 @@ def unread(model: torch.nn.Module, changes: list[StateChange], left: tuple[str, 
             before = vars(kind).get(name)
             if before is None or not hasattr(before, "__set__"):
                 setattr(kind, name, _forbidden(name, modules, getattr(kind, name, None)))
-                undo.append(functools.partial(delattr, kind, name) if before is None else functools.partial(setattr, kind, name, before))
+                undo.append(
+                    functools.partial(delattr, kind, name)
+                    if before is None
+                    else functools.partial(setattr, kind, name, before)
+                )
         yield
     finally:
         for one in undo:
@@ -141,7 +167,12 @@ def _forbidden(name: str, modules: set[int], otherwise: Any) -> property:
             error = CannotCompose(f"forward() reads `{name}`, which changes from call to call")
             raise error
         held = vars(self)
-        for space in (held, held.get("_parameters", {}), held.get("_buffers", {}), held.get("_modules", {})):
+        for space in (
+            held,
+            held.get("_parameters", {}),
+            held.get("_buffers", {}),
+            held.get("_modules", {}),
+        ):
             if name in space:
                 return space[name]
         if otherwise is None:
@@ -157,21 +188,37 @@ def _forbidden(name: str, modules: set[int], otherwise: Any) -> property:
     return property(read, write, remove)
 
 
-def _check_unnamed(model: torch.nn.Module, change: StateChange, left: tuple[str, ...], parts: set[str]) -> None:
+def _check_unnamed(
+    model: torch.nn.Module, change: StateChange, left: tuple[str, ...], parts: set[str]
+) -> None:
     """Raise if captured code names a global or a class attribute that has changed."""
-    functions = [f for path, module in model.named_modules() if not any(f"{path}.".startswith(f"{one}.") for one in left)
-                 for f in (*functions_of(module), *functions_in(vars(module)))]
+    functions = [
+        f
+        for path, module in model.named_modules()
+        if not any(f"{path}.".startswith(f"{one}.") for one in left)
+        for f in (*functions_of(module), *functions_in(vars(module)))
+    ]
     known: set[int] = set()
     while functions:
         function = functions.pop()
-        if id(function) in known or function.__name__ in parts or _is_library_name(str(function.__module__)):
+        if (
+            id(function) in known
+            or function.__name__ in parts
+            or _is_library_name(str(function.__module__))
+        ):
             continue
         known.add(id(function))
         if lines := lines_of([function.__code__], change.name):
-            error = CannotCompose(f"forward() reads `{change.name}`, which changes from call to call{place_of(lines)}")
+            error = CannotCompose(
+                f"forward() reads `{change.name}`, which changes from call to call{place_of(lines)}"
+            )
             error.lines = lines
             raise error
-        functions += [found for name in names_in(function.__code__) if isinstance(found := function.__globals__.get(name), FunctionType)]
+        functions += [
+            found
+            for name in names_in(function.__code__)
+            if isinstance(found := function.__globals__.get(name), FunctionType)
+        ]
 
 
 def _is_library_name(module: str) -> bool:

@@ -46,7 +46,7 @@ class Part:
 
     @property
     def body(self) -> list[ast.stmt]:
-        return self.block[self.first: self.last + 1]
+        return self.block[self.first : self.last + 1]
 
 
 class Split:
@@ -56,15 +56,24 @@ class Split:
         text: source of each part's function, by name.
     """
 
-    def __init__(self, function: FunctionType, tree: ast.FunctionDef, owner: str, prefix: str, base: int):
-        self.function, self.whole, self.prefix, self.base = function, function.__code__, prefix, base
+    def __init__(
+        self, function: FunctionType, tree: ast.FunctionDef, owner: str, prefix: str, base: int
+    ):
+        self.function, self.whole, self.prefix, self.base = (
+            function,
+            function.__code__,
+            prefix,
+            base,
+        )
         self.tree = tree
         self.tree.decorator_list = []
         statements.normalised(self.tree)
         _Mangler(owner).visit(self.tree)
         self.local = statements.locals_of(self.tree)
         self.after = statements.live_after(self.tree)
-        self.globals = sorted({n for node in ast.walk(self.tree) if isinstance(node, ast.Global) for n in node.names})
+        self.globals = sorted(
+            {n for node in ast.walk(self.tree) if isinstance(node, ast.Global) for n in node.names}
+        )
         self.where: dict[int, tuple[list[ast.stmt], int]] = {}
         self.above: dict[int, ast.stmt | None] = {}
         self._index(self.tree.body, None)
@@ -102,14 +111,20 @@ class Split:
             number = 0
             while number < len(found):
                 part = next((p for p in self.parts if p.block is found and p.first == number), None)
-                made.append(self._marked(self._call(part), part) if part else statement(found[number]))
+                made.append(
+                    self._marked(self._call(part), part) if part else statement(found[number])
+                )
                 number = part.last + 1 if part else number + 1
             return made
 
         def statement(s: ast.stmt) -> ast.stmt:
             new = copy.copy(s)
             for name, value in ast.iter_fields(s):
-                held = isinstance(value, list) and value and isinstance(value[0], (ast.stmt, ast.ExceptHandler))
+                held = (
+                    isinstance(value, list)
+                    and value
+                    and isinstance(value[0], (ast.stmt, ast.ExceptHandler))
+                )
                 if not held:
                     setattr(new, name, copy.deepcopy(value))
                 elif isinstance(value[0], ast.stmt):
@@ -135,12 +150,16 @@ class Split:
         return made
 
     def _call(self, part: Part) -> ast.stmt:
-        call = ast.Call(ast.Name(part.name, ast.Load()), [ast.Name(n, ast.Load()) for n in part.inputs], [])
+        call = ast.Call(
+            ast.Name(part.name, ast.Load()), [ast.Name(n, ast.Load()) for n in part.inputs], []
+        )
         made: ast.stmt
         if part.returns:
             made = ast.Return(call)
         elif part.outputs:
-            made = ast.Assign([ast.Tuple([ast.Name(n, ast.Store()) for n in part.outputs], ast.Store())], call)
+            made = ast.Assign(
+                [ast.Tuple([ast.Name(n, ast.Store()) for n in part.outputs], ast.Store())], call
+            )
         else:
             made = ast.Expr(call)
         for node in ast.walk(made):
@@ -155,7 +174,11 @@ class Split:
         made = compile(module, self.whole.co_filename, "exec", dont_inherit=True)
         code = _inside(_inside(made, "dvk_outer"), tree.name)
         free = self.whole.co_freevars
-        return code.replace(co_freevars=free) if set(code.co_freevars) <= set(free) and len(code.co_freevars) == len(free) else code
+        return (
+            code.replace(co_freevars=free)
+            if set(code.co_freevars) <= set(free) and len(code.co_freevars) == len(free)
+            else code
+        )
 
     def text_of(self, part: Part) -> str:
         """The function that runs a part."""
@@ -203,15 +226,23 @@ class Split:
     def _needed(self, block: list[ast.stmt], first: int, last: int) -> tuple[int, int, int] | None:
         """The same run, or a larger one if the code could not stand in a function; None if no run could."""
         self._found = block
-        body = block[first: last + 1]
+        body = block[first : last + 1]
         nodes = [node for s in body for node in ast.walk(s)]
-        if any(isinstance(n, (ast.Yield, ast.YieldFrom, ast.Await, ast.Nonlocal)) or isinstance(n, ast.Name)
-               and n.id in ("super", "__class__", "locals", "vars", "eval", "exec") for n in nodes):
+        if any(
+            isinstance(n, (ast.Yield, ast.YieldFrom, ast.Await, ast.Nonlocal))
+            or isinstance(n, ast.Name)
+            and n.id in ("super", "__class__", "locals", "vars", "eval", "exec")
+            for n in nodes
+        ):
             return None
         above = self.above[id(block)]
         leaves = any(_escapes(s) for s in body)
         for owner in self._around(block):
-            plain = isinstance(owner, (*LOOPS, ast.If)) or isinstance(owner, ast.With) and all(map(_is_mode, owner.items))
+            plain = (
+                isinstance(owner, (*LOOPS, ast.If))
+                or isinstance(owner, ast.With)
+                and all(map(_is_mode, owner.items))
+            )
             if not plain:
                 return self._of(owner)
         returns = [n for s in body for n in _returns(s)]
@@ -230,8 +261,13 @@ class Split:
         self._found, number = self.where[id(s)]
         return id(self._found), number, number
 
-    def _is_inside(self, inner: list[ast.stmt], block: list[ast.stmt], first: int, last: int) -> bool:
-        return any(self.where[id(s)][0] is block and first <= self.where[id(s)][1] <= last for s in self._around(inner))
+    def _is_inside(
+        self, inner: list[ast.stmt], block: list[ast.stmt], first: int, last: int
+    ) -> bool:
+        return any(
+            self.where[id(s)][0] is block and first <= self.where[id(s)][1] <= last
+            for s in self._around(inner)
+        )
 
     def _put(self, block: list[ast.stmt], first: int, last: int) -> bool:
         part = Part(f"{self.prefix}{block[first].lineno}_{self.count}", block, first, last)
@@ -252,9 +288,13 @@ class Split:
         early = {part.inputs[n] for n in inputs}
         late = {part.outputs[n] for n in outputs if n < len(part.outputs)}
         if early:
-            first = next((n for n in range(first - 1, -1, -1) if early & statements.stores([block[n]])), -1)
+            first = next(
+                (n for n in range(first - 1, -1, -1) if early & statements.stores([block[n]])), -1
+            )
         if late:
-            last = next((n for n in range(last, len(block)) if not late & self.after[id(block[n])]), -1)
+            last = next(
+                (n for n in range(last, len(block)) if not late & self.after[id(block[n])]), -1
+            )
         self.parts.remove(part)
         if first < 0 or last < 0 or not (early or late):
             if (owner := self.above[id(block)]) is None:
@@ -289,15 +329,27 @@ class Parts:
         if code in self.given_up:
             return None
         self.given_up.add(code)
-        functions = [f for f in gc.get_referrers(code) if isinstance(f, FunctionType) and f.__code__ is code]
-        if len(functions) != 1 or functions[0].__globals__ is not self.home or set(code.co_freevars) - {"__class__"}:
+        functions = [
+            f for f in gc.get_referrers(code) if isinstance(f, FunctionType) and f.__code__ is code
+        ]
+        if (
+            len(functions) != 1
+            or functions[0].__globals__ is not self.home
+            or set(code.co_freevars) - {"__class__"}
+        ):
             return None
         found = _definition(code)
         if found is None or code.co_flags & 0x2A0:  # generators and coroutines
             return None
         tree, owner = found
         try:
-            split = Split(functions[0], tree, owner, f"{PREFIX}{code.co_name}_".replace("__", "_"), LINES * (len(self.splits) + 1))
+            split = Split(
+                functions[0],
+                tree,
+                owner,
+                f"{PREFIX}{code.co_name}_".replace("__", "_"),
+                LINES * (len(self.splits) + 1),
+            )
         except (SyntaxError, ValueError, TypeError):
             return None
         if split.code.co_freevars != code.co_freevars:
@@ -307,10 +359,18 @@ class Parts:
 
     def leave(self, error: BaseException) -> bool:
         """Take apart the innermost possible function on the way to an error, or else leave the statement of it that led there."""
-        cause = error if isinstance(error, StepRefused) else error.__cause__ or error.__context__ or error
+        cause = (
+            error
+            if isinstance(error, StepRefused)
+            else error.__cause__ or error.__context__ or error
+        )
         steps = [(code, line) for code, line in _steps(cause.__traceback__)]
         if lines := getattr(error, "lines", ()):
-            steps = [(code, line) for path, line in reversed(lines) if (code := self._code(path, line)) is not None]
+            steps = [
+                (code, line)
+                for path, line in reversed(lines)
+                if (code := self._code(path, line)) is not None
+            ]
         for code, line in reversed(steps):
             split = self.split_of(code)
             if split is None:
@@ -321,11 +381,16 @@ class Parts:
         return False
 
     def _code(self, path: str, line: int) -> CodeType | None:
-        return next((split.code for split in self.splits if split.has(line)), None) or _around(self.home, path, line)
+        return next((split.code for split in self.splits if split.has(line)), None) or _around(
+            self.home, path, line
+        )
 
     def find(self, name: str) -> tuple[Split, Part] | None:
         """The part of a generated function."""
-        return next(((split, part) for split in self.splits for part in split.parts if part.name == name), None)
+        return next(
+            ((split, part) for split in self.splits for part in split.parts if part.name == name),
+            None,
+        )
 
     def names(self) -> list[str]:
         return [part.name for split in self.splits for part in split.parts]
@@ -341,8 +406,15 @@ class Parts:
             for split in self.splits:
                 for part in split.parts:
                     text = split.text_of(part)
-                    exec(compile(text, f"<{part.name}>", "exec", dont_inherit=True), self.home, made)
-                    linecache.cache[f"<{part.name}>"] = (len(text), None, text.splitlines(True), f"<{part.name}>")
+                    exec(
+                        compile(text, f"<{part.name}>", "exec", dont_inherit=True), self.home, made
+                    )
+                    linecache.cache[f"<{part.name}>"] = (
+                        len(text),
+                        None,
+                        text.splitlines(True),
+                        f"<{part.name}>",
+                    )
                 split.function.__code__ = split.code
             self.home.update(made)
             yield
@@ -382,7 +454,9 @@ def _around(home: dict[str, Any], path: str, line: int) -> CodeType | None:
     """The code of the innermost user function that contains a line of a file."""
     result: list[CodeType] = []
     held = [value for name, value in home.items() if not name.startswith("__")]
-    functions = [f for value in held for f in (vars(value).values() if isinstance(value, type) else [value])]
+    functions = [
+        f for value in held for f in (vars(value).values() if isinstance(value, type) else [value])
+    ]
     for function in functions:
         function = inspect.unwrap(function) if callable(function) else function
         code = getattr(function, "__code__", None)
@@ -398,7 +472,9 @@ def _blocks(s: ast.AST) -> Iterator[list[ast.stmt]]:
         if isinstance(value, list) and value:
             if isinstance(value[0], ast.stmt):
                 yield value
-            elif isinstance(value[0], (ast.ExceptHandler, getattr(ast, "match_case", ast.ExceptHandler))):
+            elif isinstance(
+                value[0], (ast.ExceptHandler, getattr(ast, "match_case", ast.ExceptHandler))
+            ):
                 for inner in value:
                     yield from _blocks(inner)
 
@@ -408,7 +484,9 @@ def _inside(code: CodeType, name: str) -> CodeType:
 
 
 def _is_mode(item: ast.withitem) -> bool:
-    called = item.context_expr.func if isinstance(item.context_expr, ast.Call) else item.context_expr
+    called = (
+        item.context_expr.func if isinstance(item.context_expr, ast.Call) else item.context_expr
+    )
     return isinstance(called, ast.Attribute) and called.attr in MODES
 
 

@@ -37,7 +37,10 @@ class _Splitter:
         return result
 
     def _statement(self, s: ast.stmt) -> ast.stmt:
-        if any(isinstance(node, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)) for node in own(s)):
+        if any(
+            isinstance(node, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom))
+            for node in own(s)
+        ):
             return s
         if isinstance(s, (ast.If, ast.For)):
             if isinstance(s, ast.If):
@@ -72,7 +75,9 @@ class _Splitter:
         parts = e.slice.elts if isinstance(e.slice, ast.Tuple) else [e.slice]
         for number, part in enumerate(parts):
             if isinstance(part, ast.Slice):
-                part.lower, part.upper, part.step = (p and self._atom(p) for p in (part.lower, part.upper, part.step))
+                part.lower, part.upper, part.step = (
+                    p and self._atom(p) for p in (part.lower, part.upper, part.step)
+                )
             elif not isinstance(part, ast.Starred):
                 parts[number] = self._atom(part)
         if not isinstance(e.slice, ast.Tuple):
@@ -81,7 +86,11 @@ class _Splitter:
     def _atom(self, e: ast.expr) -> ast.expr:
         """A name or constant of the same value; the statements that compute it are placed before."""
         made = self._taken(e)
-        if isinstance(made, (ast.Constant, ast.Name)) or isinstance(made, ast.UnaryOp) and isinstance(made.operand, ast.Constant):
+        if (
+            isinstance(made, (ast.Constant, ast.Name))
+            or isinstance(made, ast.UnaryOp)
+            and isinstance(made.operand, ast.Constant)
+        ):
             return made
         name = f"{PREFIX}{self.count}"
         self.count += 1
@@ -120,7 +129,7 @@ class _Splitter:
                 e.func = self._atom(e.func)
             made = self._operands(given[1:])
             e.args = made[: len(e.args)]
-            for keyword, value in zip(e.keywords, made[len(e.args):], strict=True):
+            for keyword, value in zip(e.keywords, made[len(e.args) :], strict=True):
                 keyword.value = value
         elif isinstance(e, ast.BinOp):
             e.left, e.right = self._operands([e.left, e.right])
@@ -135,7 +144,9 @@ class _Splitter:
         elif isinstance(e, (ast.Tuple, ast.List, ast.Set)):
             e.elts = self._operands(e.elts)
         elif isinstance(e, ast.Dict) and None not in e.keys:
-            made = self._operands([part for pair in zip(e.keys, e.values, strict=True) for part in pair])  # type: ignore[misc]
+            made = self._operands(
+                [part for pair in zip(e.keys, e.values, strict=True) for part in pair]  # type: ignore[misc]
+            )
             e.keys, e.values = list(made[0::2]), made[1::2]
         elif isinstance(e, ast.IfExp):
             e.test = self._atom(e.test)
@@ -152,10 +163,15 @@ def own(s: ast.AST) -> Iterator[ast.AST]:
     while pending:
         node = pending.pop()
         yield node
-        pending += [child for child in ast.iter_child_nodes(node) if not isinstance(child, (ast.stmt, ast.ExceptHandler))]
+        pending += [
+            child
+            for child in ast.iter_child_nodes(node)
+            if not isinstance(child, (ast.stmt, ast.ExceptHandler))
+        ]
 
 
 # ---------------------------------------------------------------- variables
+
 
 def reads(node: ast.AST | None) -> set[str]:
     """Names that evaluating a node may look up, except those that a scope inside binds."""
@@ -168,8 +184,15 @@ def reads(node: ast.AST | None) -> set[str]:
         return inner - stores(node.generators) | reads(node.generators[0].iter)
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
         body = node.body if isinstance(node.body, list) else [node.body]
-        outside = {name for part in (node.args, *getattr(node, "decorator_list", ())) for name in reads(part)}
-        return inner - {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)} - stores(body) | outside
+        outside = {
+            name
+            for part in (node.args, *getattr(node, "decorator_list", ()))
+            for name in reads(part)
+        }
+        return (
+            inner - {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)} - stores(body)
+            | outside
+        )
     if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
         return inner | {node.target.id}
     return inner
@@ -193,8 +216,12 @@ def stores(nodes: Iterable[ast.AST]) -> set[str]:
 
 def locals_of(function: ast.FunctionDef) -> set[str]:
     """The variables of a function, except those declared global."""
-    named = {name for node in ast.walk(function) if isinstance(node, ast.Global) for name in node.names}
-    return ({a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)} | stores(function.body)) - named
+    named = {
+        name for node in ast.walk(function) if isinstance(node, ast.Global) for name in node.names
+    }
+    return (
+        {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)} | stores(function.body)
+    ) - named
 
 
 def exposed(statements: Sequence[ast.stmt]) -> tuple[set[str], set[str]]:
@@ -213,8 +240,14 @@ def _exposed(s: ast.stmt) -> tuple[set[str], set[str]]:
         (e, b), (other, c) = exposed(s.body), exposed(s.orelse)
         return reads(s.test) | e | other, b & c
     if isinstance(s, (ast.For, ast.While)):
-        head, targets = (reads(s.iter), stores([s.target])) if isinstance(s, ast.For) else (reads(s.test), set())
-        return head | reads(getattr(s, "target", None)) | (exposed(s.body)[0] - targets) | exposed(s.orelse)[0], set()
+        head, targets = (
+            (reads(s.iter), stores([s.target]))
+            if isinstance(s, ast.For)
+            else (reads(s.test), set())
+        )
+        return head | reads(getattr(s, "target", None)) | (exposed(s.body)[0] - targets) | exposed(
+            s.orelse
+        )[0], set()
     if isinstance(s, ast.With):
         targets = stores(s.items)
         e, b = exposed(s.body)
@@ -241,7 +274,9 @@ def live_after(function: ast.FunctionDef) -> dict[int, set[str]]:
     """Map the identity of each statement to the names that may be read after it has run."""
     after: dict[int, set[str]] = {}
 
-    def block(statements: Sequence[ast.stmt], out: set[str], leaving: set[str], again: set[str]) -> set[str]:
+    def block(
+        statements: Sequence[ast.stmt], out: set[str], leaving: set[str], again: set[str]
+    ) -> set[str]:
         for s in reversed(statements):
             after.setdefault(id(s), set()).update(out)
             out = before(s, out, leaving, again)
@@ -255,7 +290,11 @@ def live_after(function: ast.FunctionDef) -> dict[int, set[str]]:
         if isinstance(s, ast.Continue):
             return again
         if isinstance(s, ast.If):
-            return reads(s.test) | block(s.body, out, leaving, again) | block(s.orelse, out, leaving, again)
+            return (
+                reads(s.test)
+                | block(s.body, out, leaving, again)
+                | block(s.orelse, out, leaving, again)
+            )
         if isinstance(s, (ast.For, ast.While)):
             ended = block(s.orelse, out, leaving, again)
             head = ended | (reads(s.test) if isinstance(s, ast.While) else set())
@@ -264,7 +303,9 @@ def live_after(function: ast.FunctionDef) -> dict[int, set[str]]:
                 head |= block(s.body, head, out, head) - targets | reads(getattr(s, "target", None))
             return head | (reads(s.iter) if isinstance(s, ast.For) else set())
         if isinstance(s, ast.With):
-            return {n for item in s.items for n in reads(item)} | (block(s.body, out, leaving, again) - stores(s.items))
+            return {n for item in s.items for n in reads(item)} | (
+                block(s.body, out, leaving, again) - stores(s.items)
+            )
         if isinstance(s, ast.Try) or hasattr(s, "cases"):
             return out | leaving | again | reads(s)
         return out - (stores([s]) - reads(s)) | reads(s)

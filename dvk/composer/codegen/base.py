@@ -76,7 +76,9 @@ class Codegen(ABC):
         """Text of one kernel."""
 
     @abstractmethod
-    def launch(self, kernel: Kernel, schedule: Schedule, inputs: Sequence[str], outputs: Sequence[str]) -> list[str]:
+    def launch(
+        self, kernel: Kernel, schedule: Schedule, inputs: Sequence[str], outputs: Sequence[str]
+    ) -> list[str]:
         """Python lines that run the kernel on tensors of these names; outputs are allocated."""
 
     @abstractmethod
@@ -101,7 +103,12 @@ def codegen(name: str) -> Codegen:
     """
     backend = backends.get(name)
     if backend.codegen:
-        backend = registry.resolve(backend.codegen, {backend.codegen: backend.codegen}, "code generator")()
+        backend = registry.resolve(
+            backend.codegen, {backend.codegen: backend.codegen}, "code generator"
+        )()
     if not isinstance(backend, Codegen):
-        raise UsageError(f"the {name} backend writes no kernels", "derive its class from dvk.composer.codegen.base.Codegen, too")
+        raise UsageError(
+            f"the {name} backend writes no kernels",
+            "derive its class from dvk.composer.codegen.base.Codegen, too",
+        )
     return backend

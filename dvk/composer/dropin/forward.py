@@ -27,8 +27,21 @@ from dvk.composer.rewrites import cudnn
 from dvk.composer.runtime import sources as runtime_sources
 from dvk.records import Graph, Node
 
-FRESH = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
-         "conv_transpose3d", "convolution"}
+FRESH = {
+    "linear",
+    "matmul",
+    "mm",
+    "bmm",
+    "addmm",
+    "baddbmm",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "convolution",
+}
 """Calls that return freshly allocated, unaliased tensors, so a kernel may overwrite the result."""
 RESERVED = {"self", "torch", "triton", "tl", "dvk_tensors"} | runtime_sources.texts().keys()
 """Names that the program itself uses."""
@@ -65,24 +78,51 @@ class ForwardProgram:
         return any(line.endswith(steps.GO_BACK) for line in self.lines)
 
 
-def inplace_pairs(kernel: Kernel, part: Partition, graph: PrimGraph, outputs: set[IRNode]) -> dict[int, int]:
+def inplace_pairs(
+    kernel: Kernel, part: Partition, graph: PrimGraph, outputs: set[IRNode]
+) -> dict[int, int]:
     """Outputs that may overwrite an input: same element, same layout, and no later reader of the input."""
     pairs: dict[int, int] = {}
     last = max((i.stage for i in kernel.instrs), default=0)
     for number, buffer in enumerate(kernel.inputs):
         prim = buffer.prim
-        if buffer.steps or prim.kind != "extern" or prim.op.removeprefix("aten.").split(".")[0] not in FRESH or prim in outputs:
+        if (
+            buffer.steps
+            or prim.kind != "extern"
+            or prim.op.removeprefix("aten.").split(".")[0] not in FRESH
+            or prim in outputs
+        ):
             continue
         readers = {id(u) for u in part.users[prim]}
-        inside = {id(p) for g in part.groups if any(o.prim in g.index for o in kernel.outputs) for p in g.members}
-        reads = [i for i in kernel.instrs if i.op in READS and kernel.inputs[i.buffer].prim is prim]  # through any view
+        inside = {
+            id(p)
+            for g in part.groups
+            if any(o.prim in g.index for o in kernel.outputs)
+            for p in g.members
+        }
+        reads = [
+            i for i in kernel.instrs if i.op in READS and kernel.inputs[i.buffer].prim is prim
+        ]  # through any view
         loads = {i.offset for i in reads}
-        if readers - inside or len(loads) != 1 or any(i.op == "gather" or i.buffer != number for i in reads):
+        if (
+            readers - inside
+            or len(loads) != 1
+            or any(i.op == "gather" or i.buffer != number for i in reads)
+        ):
             continue
         for store in kernel.stores:
             out = kernel.outputs[store.buffer]
-            same = (out.shape, out.strides, out.dtype) == (buffer.shape, buffer.strides, buffer.dtype)
-            if same and {store.offset} == loads and kernel.instrs[store.value].stage == last and store.buffer not in pairs:
+            same = (out.shape, out.strides, out.dtype) == (
+                buffer.shape,
+                buffer.strides,
+                buffer.dtype,
+            )
+            if (
+                same
+                and {store.offset} == loads
+                and kernel.instrs[store.value].stage == last
+                and store.buffer not in pairs
+            ):
                 pairs[store.buffer] = number
                 break
     return pairs
@@ -96,7 +136,9 @@ def layouts(graph: Graph, prims: PrimGraph) -> dict[IRNode, tuple[int, ...]]:
         if not isinstance(value, View) or value.steps or node.strides is None or node.shape is None:
             continue
         held = value.base.kind in ("source", "extern")
-        if node.strides != contiguous_strides(node.shape) and (held or _dense(node.shape, node.strides)):
+        if node.strides != contiguous_strides(node.shape) and (
+            held or _dense(node.shape, node.strides)
+        ):
             result[value.base] = node.strides
     return result
 
@@ -119,11 +161,26 @@ class HostWriter:
         benchmark: cuDNN measures the algorithms of convolutions.
     """
 
-    def __init__(self, graph: Graph, prims: PrimGraph, part: Partition, kernels: Mapping[int, Kernel], launch: Launch,
-                 inplace: bool, device: str, makers: Makers | None = None, recurrences: Recurrences | None = None,
-                 benchmark: bool = False):
+    def __init__(
+        self,
+        graph: Graph,
+        prims: PrimGraph,
+        part: Partition,
+        kernels: Mapping[int, Kernel],
+        launch: Launch,
+        inplace: bool,
+        device: str,
+        makers: Makers | None = None,
+        recurrences: Recurrences | None = None,
+        benchmark: bool = False,
+    ):
         self.graph, self.prims, self.part, self.kernels = graph, prims, part, kernels
-        self.launch, self.allow_inplace, self.device, self.benchmark = launch, inplace, device, benchmark
+        self.launch, self.allow_inplace, self.device, self.benchmark = (
+            launch,
+            inplace,
+            device,
+            benchmark,
+        )
         self.lines: list[str] = []
         self.names: dict[IRNode, str] = {}
         self.makers: Makers = {} if makers is None else makers
@@ -145,18 +202,38 @@ class HostWriter:
             else:
                 self._extern(step)
             # A result written in place shares its operand's name, which then stays alive.
-            alive = {n for p, n in self.names.items() if p in self.outputs or last.get(p, -1) > number or p.kind == "source"}
-            dead = [self.names[p] for p, at in last.items() if at == number and self.names.get(p) not in (None, *alive)]
+            alive = {
+                n
+                for p, n in self.names.items()
+                if p in self.outputs or last.get(p, -1) > number or p.kind == "source"
+            }
+            dead = [
+                self.names[p]
+                for p, at in last.items()
+                if at == number and self.names.get(p) not in (None, *alive)
+            ]
             if dead:
                 self.lines.append(f"del {', '.join(dict.fromkeys(dead))}")
         result = self._tree(self.graph.outputs)
         derived = [f"_dvk_make{number} = {source}" for (source, _), number in self.makers.items()]
-        return ForwardProgram(self.lines, result, self._weights(result), list(self.guarded.values()), derived, self.inplace, self.left)
+        return ForwardProgram(
+            self.lines,
+            result,
+            self._weights(result),
+            list(self.guarded.values()),
+            derived,
+            self.inplace,
+            self.left,
+        )
 
     def _weights(self, result: str) -> list[Node]:
         """Held tensors whose names occur in the program."""
         words = set(re.findall(r"\w+", "\n".join([*self.lines, result])))
-        held = [p.node for p in self.prims.prims if p.kind == "source" and p.node is not None and p.node.op != "input"]
+        held = [
+            p.node
+            for p in self.prims.prims
+            if p.kind == "source" and p.node is not None and p.node.op != "input"
+        ]
         return [n for n in held if n.target is not None and held_name(n) in words]
 
     # -------------------------------------------------------------- values
@@ -178,7 +255,9 @@ class HostWriter:
             return ""
         # Bound to a name: a kernel gets an address, which must outlive the expression that makes the tensor.
         data = self._literal(node.kwargs["data"])
-        key = self._maker(f"lambda: torch.tensor({data}, dtype=torch.{node.dtype}, device='{self.device}')", ())
+        key = self._maker(
+            f"lambda: torch.tensor({data}, dtype=torch.{node.dtype}, device='{self.device}')", ()
+        )
         self.lines.append(f"_c{key} = dvk_derived(_dvk_values, {key}, (), _dvk_make{key})")
         return f"_c{key}"
 
@@ -189,7 +268,11 @@ class HostWriter:
         """Name a weight by its path, which programs of one module share; other names belong to this program alone."""
         view = self.prims.values[operand["ref"]]
         node = view.base.node if not view.steps else None
-        return node.target if node is not None and node.target is not None else f"{operand} of {id(self)}"
+        return (
+            node.target
+            if node is not None and node.target is not None
+            else f"{operand} of {id(self)}"
+        )
 
     def value(self, name: str) -> str:
         return self.view(self.prims.values[name])
@@ -241,18 +324,27 @@ class HostWriter:
         kernel = self.kernels[id(group)]
         for buffer in kernel.inputs:
             node = buffer.prim.node
-            if buffer.prim.kind == "source" and node is not None and node.op != "input" and node.target is not None:
+            if (
+                buffer.prim.kind == "source"
+                and node is not None
+                and node.op != "input"
+                and node.target is not None
+            ):
                 self.guarded[node.name] = node
         inputs = []
         for buffer in kernel.inputs:
             name = self.names[buffer.prim]
             if buffer.steps:
                 name = self._fresh()
-                self.lines.append(f"{name} = {self.view(View(buffer.prim, buffer.steps))}.contiguous()")
+                self.lines.append(
+                    f"{name} = {self.view(View(buffer.prim, buffer.steps))}.contiguous()"
+                )
             elif buffer.prim.kind == "extern" and not buffer.prim.attrs.get("checked"):
                 self._check_layout(name, buffer)
             inputs.append(name)
-        pairs = inplace_pairs(kernel, self.part, self.prims, self.outputs) if self.allow_inplace else {}
+        pairs = (
+            inplace_pairs(kernel, self.part, self.prims, self.outputs) if self.allow_inplace else {}
+        )
         self.inplace[kernel.name] = pairs
         outputs = []
         for number, buffer in enumerate(kernel.outputs):
@@ -266,7 +358,9 @@ class HostWriter:
 
     def _check_layout(self, name: str, buffer: Buffer) -> None:
         """Require of a call's result the layout that the kernel was written for."""
-        self.lines.append(f"{name} = dvk_strided({name}, {buffer.strides!r}, {buffer.shape!r}, torch.{buffer.dtype})")
+        self.lines.append(
+            f"{name} = dvk_strided({name}, {buffer.strides!r}, {buffer.shape!r}, torch.{buffer.dtype})"
+        )
 
     def _allocate(self, name: str, buffer: Buffer, kernel: Kernel, inputs: list[str]) -> None:
         """Allocate an output; `inputs` are the names of the tensors that the kernel reads."""
@@ -276,7 +370,12 @@ class HostWriter:
         near = next((i for i, b in read if b.dtype == buffer.dtype), None)
         # Methods of a tensor take half the time of functions with a device argument: nothing to parse.
         new = f"{near}.new_empty" if near else "torch.empty"
-        where = "" if near else f", dtype=torch.{buffer.dtype}" + (f", device='{self.device}'" if self.device != "cpu" else "")
+        where = (
+            ""
+            if near
+            else f", dtype=torch.{buffer.dtype}"
+            + (f", device='{self.device}'" if self.device != "cpu" else "")
+        )
         if like is not None:
             make = f"torch.empty_like({like})"
         elif buffer.strides == contiguous_strides(buffer.shape):
@@ -307,8 +406,12 @@ class HostWriter:
         if source.node is not None and source.node.op == "input":
             self.lines.append(f"{name} = bool(torch.isfinite({value}).all())")
         else:
-            key = self._maker("lambda w: bool(torch.isfinite(w).all())", (self._origin(node.args[0]),))
-            self.lines.append(f"{name} = dvk_derived(_dvk_values, {key}, ({value},), _dvk_make{key})")
+            key = self._maker(
+                "lambda w: bool(torch.isfinite(w).all())", (self._origin(node.args[0]),)
+            )
+            self.lines.append(
+                f"{name} = dvk_derived(_dvk_values, {key}, ({value},), _dvk_make{key})"
+            )
         self.lines += [f"if not {name}:", f"    {steps.GO_BACK}"]
 
     def _recurrence(self, node: Node, name: str) -> None:
@@ -316,12 +419,20 @@ class HostWriter:
         made = Recurrence(**node.kwargs)
         function = self.recurrences.setdefault(made, f"r{len(self.recurrences)}")
         given = [self._fresh() for _ in made.read]
-        for what, operand, text in zip(made.read, given, map(self._literal, node.args), strict=True):
+        for what, operand, text in zip(
+            made.read, given, map(self._literal, node.args), strict=True
+        ):
             shape = made.shape(what)
-            self.lines.append(f"{operand} = dvk_strided({text}, {contiguous_strides(shape)!r}, {shape!r}, torch.{made.dtype})")
-        results = [f"torch.empty({made.shape(what)!r}, dtype=torch.{made.dtype})" for what in made.written]
+            self.lines.append(
+                f"{operand} = dvk_strided({text}, {contiguous_strides(shape)!r}, {shape!r}, torch.{made.dtype})"
+            )
+        results = [
+            f"torch.empty({made.shape(what)!r}, dtype=torch.{made.dtype})" for what in made.written
+        ]
         self.lines.append(f"{name} = ({', '.join(results)})")
-        addresses = [f"{operand}.data_ptr()" for operand in given] + [f"{name}[{n}].data_ptr()" for n in range(len(results))]
+        addresses = [f"{operand}.data_ptr()" for operand in given] + [
+            f"{name}[{n}].data_ptr()" for n in range(len(results))
+        ]
         self.lines += [f"_dvk_{function}({', '.join(addresses)})", f"del {', '.join(given)}"]
 
     def _call(self, node: Node) -> str:
@@ -336,7 +447,9 @@ class HostWriter:
             key = self._maker(node.kwargs["make"], tuple(self._origin(a) for a in node.args))
             sources = ", ".join(args) + ("," if len(args) == 1 else "")
             return f"dvk_derived(_dvk_values, {key}, ({sources}), _dvk_make{key})"
-        return (cudnn.measured(node, self._literal) if self.benchmark else None) or spelled(node, self.value)
+        return (cudnn.measured(node, self._literal) if self.benchmark else None) or spelled(
+            node, self.value
+        )
 
     def _literal(self, value: Any) -> str:
         return literal(value, self.value)
@@ -345,7 +458,12 @@ class HostWriter:
 def parameter(name: str) -> str:
     """The program's name of an argument of forward(): the argument's own if that is safe."""
     text = re.sub(r"\W", "_", name)
-    taken = keyword.iskeyword(text) or hasattr(builtins, text) or text in RESERVED or KERNEL.fullmatch(text)
+    taken = (
+        keyword.iskeyword(text)
+        or hasattr(builtins, text)
+        or text in RESERVED
+        or KERNEL.fullmatch(text)
+    )
     if text == name and not taken and not text.startswith(("_", "arg_")):
         return text
     return f"arg_{text}"

@@ -40,11 +40,19 @@ def to_the_top(source: str) -> tuple[str, str]:
         if isinstance(node, ast.ImportFrom) and node.module == "__future__":
             assert node.end_lineno is not None and node.end_col_offset is not None
             first, last = lines[node.lineno - 1].encode(), lines[node.end_lineno - 1].encode()
-            rest = last[node.end_col_offset:].decode()
-            left = "pass" if rest.strip().startswith(";") else "# at the top of this file:" if not rest.strip() else "#"
+            rest = last[node.end_col_offset :].decode()
+            left = (
+                "pass"
+                if rest.strip().startswith(";")
+                else "# at the top of this file:"
+                if not rest.strip()
+                else "#"
+            )
             imports.insert(0, ast.unparse(node))
             left = f"{left} {imports[0]}" if left.endswith(":") else left
-            lines[node.lineno - 1 : node.end_lineno] = [first[:node.col_offset].decode() + left + rest]
+            lines[node.lineno - 1 : node.end_lineno] = [
+                first[: node.col_offset].decode() + left + rest
+            ]
     if "__doc__" in source and ast.get_docstring(tree) is not None:
         lines[tree.body[0].lineno - 1] = "__doc__ = " + lines[tree.body[0].lineno - 1]
     return "".join(f"{one}\n" for one in imports), "".join(lines)
@@ -59,8 +67,15 @@ def with_room(source: str, entry: str) -> str:
 
 def beside(source: str, entry: str, generated: str) -> tuple[str, str]:
     """The generated text above and below the file, whose `entry` it calls `OWNER`."""
-    theirs, words = _origins_in(source), {entry} & set(dir(builtins)) | set(BINDABLE.findall(generated))
-    if entry not in words and all(theirs[name] == {"torch"} == {name} for name in words & theirs.keys()) and "*" not in theirs:
+    theirs, words = (
+        _origins_in(source),
+        {entry} & set(dir(builtins)) | set(BINDABLE.findall(generated)),
+    )
+    if (
+        entry not in words
+        and all(theirs[name] == {"torch"} == {name} for name in words & theirs.keys())
+        and "*" not in theirs
+    ):
         # nearly all: thousands of training programs are assembled
         return _halves(_with_own_builtins(source, generated).replace(OWNER, entry))
     tree = ast.parse(generated)
@@ -71,7 +86,11 @@ def beside(source: str, entry: str, generated: str) -> tuple[str, str]:
     if clashing:
         generated = _renamed(generated, tree, clashing)
     generated = _with_own_builtins(source, generated)
-    taken = {*_bound(tree), *(node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)), *dir(builtins)}
+    taken = {
+        *_bound(tree),
+        *(node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)),
+        *dir(builtins),
+    }
     if entry not in taken:
         return _halves(generated.replace(OWNER, entry))
     above, below = _halves(generated)
@@ -110,7 +129,13 @@ def _binds(node: ast.AST) -> Iterator[tuple[str, str]]:
     elif isinstance(node, (ast.Import, ast.ImportFrom)):
         for alias in node.names:
             top = alias.name.split(".")[0]
-            path = f"{node.module}.{alias.name}" if isinstance(node, ast.ImportFrom) else alias.name if alias.asname else top
+            path = (
+                f"{node.module}.{alias.name}"
+                if isinstance(node, ast.ImportFrom)
+                else alias.name
+                if alias.asname
+                else top
+            )
             yield alias.asname or top, path
 
 
@@ -128,13 +153,22 @@ def _origins(tree: ast.Module) -> dict[str, set[str]]:
 def _renamed(text: str, tree: ast.Module, names: set[str]) -> str:
     """Prefix these names of the text with `dvk_`, except keywords of calls."""
     lines = io.StringIO(text).readlines()
-    imports = {node.lineno for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))}
+    imports = {
+        node.lineno for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))
+    }
     for token, before, after, inside in reversed(list(_names("".join(lines)))):
         keyword_of_call = inside and after == "=" and before in ("(", ",")
-        if token.string in names and before != "." and not keyword_of_call and token.start[0] not in imports:
+        if (
+            token.string in names
+            and before != "."
+            and not keyword_of_call
+            and token.start[0] not in imports
+        ):
             _put(lines, token, f"dvk_{token.string}")
     for node in reversed(tree.body):
-        if isinstance(node, (ast.Import, ast.ImportFrom)) and any((alias.asname or alias.name) in names for alias in node.names):
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and any(
+            (alias.asname or alias.name) in names for alias in node.names
+        ):
             for alias in node.names:
                 bound = alias.asname or alias.name
                 alias.asname = f"dvk_{bound}" if bound in names else alias.asname
@@ -145,7 +179,9 @@ def _renamed(text: str, tree: ast.Module, names: set[str]) -> str:
 def _with_own_builtins(source: str, generated: str) -> str:
     """Protect the generated text from a file that redefines builtin names (`from torch import *`)."""
     bound = names_bound_by(source)
-    shadowed = {n for n in dir(builtins) if ("*" in bound or n in bound) and not keyword.iskeyword(n)} - {"super"}
+    shadowed = {
+        n for n in dir(builtins) if ("*" in bound or n in bound) and not keyword.iskeyword(n)
+    } - {"super"}
     if not shadowed:
         return generated
     lines = generated.splitlines(keepends=True)
@@ -167,10 +203,17 @@ def _names(text: str) -> Iterator[tuple[tokenize.TokenInfo, str, str, bool]]:
             # Until Python 3.12 such a string is one token.
             for field in FIELD.finditer(token.string):
                 for name in WORD.finditer(token.string, *field.span()):
-                    yield token._replace(string=name[0], start=(token.start[0], token.start[1] + name.start())), "", "", True
+                    yield (
+                        token._replace(
+                            string=name[0], start=(token.start[0], token.start[1] + name.start())
+                        ),
+                        "",
+                        "",
+                        True,
+                    )
 
 
 def _put(lines: list[str], token: tokenize.TokenInfo, text: str) -> None:
     row, column = token.start
     line = lines[row - 1]
-    lines[row - 1] = line[:column] + text + line[column + len(token.string):]
+    lines[row - 1] = line[:column] + text + line[column + len(token.string) :]

@@ -45,8 +45,10 @@ def {name}(model, quiet=False):
 def _names(task: Task) -> tuple[str, str]:
     """The definitions that patch a live module or provide the function, and the function called instead of the original."""
     bound = names_bound_by(task.source)
-    return ("dvk_replace" if "replace" in bound else "replace",
-            f"dvk_{task.entry}" if f"{task.entry}_new" in bound else f"{task.entry}_new")
+    return (
+        "dvk_replace" if "replace" in bound else "replace",
+        f"dvk_{task.entry}" if f"{task.entry}_new" in bound else f"{task.entry}_new",
+    )
 
 
 def used(task: Task, source: str, arguments: Sequence[str] = ()) -> tuple[str, str]:
@@ -58,14 +60,28 @@ def used(task: Task, source: str, arguments: Sequence[str] = ()) -> tuple[str, s
     """
     there, (name, new) = names_bound_by(source), _names(task)
     if task.kind == "function":
-        given = ", ".join(arguments or dict.fromkeys(spec.name.partition(".")[0] for spec in task.inputs)) or "..."
-        how = (f"from best import {new}", f"{new}({given})") if new in there else ("from best import ModelNew", f"ModelNew()({given})")
-        return f"{how[0]}; {how[1]} is {task.entry}({given})", f"{how[0]}\n\n{how[1]}  # called as {task.entry} is"
+        given = (
+            ", ".join(
+                arguments or dict.fromkeys(spec.name.partition(".")[0] for spec in task.inputs)
+            )
+            or "..."
+        )
+        how = (
+            (f"from best import {new}", f"{new}({given})")
+            if new in there
+            else ("from best import ModelNew", f"ModelNew()({given})")
+        )
+        return (
+            f"{how[0]}; {how[1]} is {task.entry}({given})",
+            f"{how[0]}\n\n{how[1]}  # called as {task.entry} is",
+        )
     made = f"model = ModelNew(...)  # constructor and state_dict of {task.entry}"
     if name not in there:
         return "from best import ModelNew", f"from best import ModelNew\n\n{made}"
-    return (f"from best import ModelNew, or {name}(model)",
-            f"from best import ModelNew, {name}\n\n{made}\noptimized = {name}(model)  # or patch a live module")
+    return (
+        f"from best import ModelNew, or {name}(model)",
+        f"from best import ModelNew, {name}\n\n{made}\noptimized = {name}(model)  # or patch a live module",
+    )
 
 
 def _of_function(entry: str, name: str, new: str) -> str:

@@ -31,8 +31,26 @@ from dvk.composer.ir.text import literal
 from dvk.composer.runtime import sources
 from dvk.records import Node, Task
 
-MODULES = ("copyreg", "ctypes", "dis", "functools", "glob", "hashlib", "inspect", "io", "os", "pickle", "shlex", "shutil", "subprocess",
-           "sys", "tempfile", "threading", "types", "warnings")
+MODULES = (
+    "copyreg",
+    "ctypes",
+    "dis",
+    "functools",
+    "glob",
+    "hashlib",
+    "inspect",
+    "io",
+    "os",
+    "pickle",
+    "shlex",
+    "shutil",
+    "subprocess",
+    "sys",
+    "tempfile",
+    "threading",
+    "types",
+    "warnings",
+)
 """Modules that the guards of a drop-in may import."""
 LINE = "# " + "=" * 98
 
@@ -62,10 +80,23 @@ class Fused:
     @property
     def takes(self) -> list[str]:
         """Parameters of the program: the arguments, or their tensors if some are nested."""
-        return [parameter(str(n.target)) for n in self.inputs] if self.captured.structure else self.arguments
+        return (
+            [parameter(str(n.target)) for n in self.inputs]
+            if self.captured.structure
+            else self.arguments
+        )
 
 
-def write(task: Task, fused: Sequence[Fused], *, kernels: str, runtime: str, load: list[str], title: str, header: str) -> str:
+def write(
+    task: Task,
+    fused: Sequence[Fused],
+    *,
+    kernels: str,
+    runtime: str,
+    load: list[str],
+    title: str,
+    header: str,
+) -> str:
     """The whole text of a drop-in.
 
     Args:
@@ -101,8 +132,17 @@ class ModelNew:
 dvk_fused = ModelNew'''
     first = sources.named(kernels)
     kept = "dvk_kept = []\n\n\n" if "dvk_held" in first else ""
-    above = "\n\n\n".join(part for part in (header, kept + sources.text(first), kernels.strip("\n"), "\n".join(derived), program)
-                          if part.strip())
+    above = "\n\n\n".join(
+        part
+        for part in (
+            header,
+            kept + sources.text(first),
+            kernels.strip("\n"),
+            "\n".join(derived),
+            program,
+        )
+        if part.strip()
+    )
     last = f'''\
 class ModelNew(dvk_fused, dvk_guarded{f", {OWNER}" if is_module else ""}):
     """{task.entry}, {whom}; falls back to the original where no fused program fits."""
@@ -118,12 +158,24 @@ class ModelNew(dvk_fused, dvk_guarded{f", {OWNER}" if is_module else ""}):
 {textwrap.indent(_conditions(task, fused, bool(held)), " " * 12)}
         )
 {_loading(load)}'''
-    hook = "from torch.optim.optimizer import register_optimizer_step_post_hook as dvk_after_steps\n" \
-        "dvk_after_steps(dvk_stepping(dvk_memory, dvk_steps))" if held else ""
+    hook = (
+        "from torch.optim.optimizer import register_optimizer_step_post_hook as dvk_after_steps\n"
+        "dvk_after_steps(dvk_stepping(dvk_memory, dvk_steps))"
+        if held
+        else ""
+    )
     signature = f"\n\nModelNew.forward.__wrapped__ = {OWNER}.forward\n" if is_module else "\n"
     ending = f"{last}{signature}{replacing.text(task)}"
-    functions = [name for name in sources.needed("\n".join([above, hook, runtime, ending])) if name not in first]
-    below = "\n\n".join(part.strip("\n") for part in (_globals(fused, bool(kept)), sources.text(functions), hook, runtime, ending) if part)
+    functions = [
+        name
+        for name in sources.needed("\n".join([above, hook, runtime, ending]))
+        if name not in first
+    ]
+    below = "\n\n".join(
+        part.strip("\n")
+        for part in (_globals(fused, bool(kept)), sources.text(functions), hook, runtime, ending)
+        if part
+    )
     parts = {name: text for one in fused for name, text in one.captured.parts.items()}
     return _together(task, title, parts, f"{above}\n{HERE}{_imports(below)}\n\n{below}")
 
@@ -137,7 +189,11 @@ def unchanged(task: Task, title: str) -> str:
     source = with_room(task.source, task.entry)
     ending = f"{head}\n    {body}\n\n{replacing.text(task, fused=False)}"
     functions = sources.needed(ending)
-    above, below = beside(source, task.entry, f"{HERE}{sources.text(functions)}\n\n\n{ending}" if functions else f"{HERE}{ending}")
+    above, below = beside(
+        source,
+        task.entry,
+        f"{HERE}{sources.text(functions)}\n\n\n{ending}" if functions else f"{HERE}{ending}",
+    )
     return f"# For `{task.entry}`: {title}\n{source.rstrip()}\n\n\n{above}{_imports(below)}\n\n\n{below.rstrip()}\n"
 
 
@@ -179,11 +235,20 @@ def _imports(text: str) -> str:
 def _globals(fused: Sequence[Fused], kept: bool) -> str:
     """Globals that a drop-in's functions share; `kept`: the kernels need `dvk_kept` earlier."""
     goes_back = any(one.program.may_go_back for one in fused)
-    return "\n".join([
-        "# Types of plain tensors. A recorder of kernel launches, the module `dvk_record`, substitutes its own tensors.",
-        'dvk_tensors = (torch.Tensor, *getattr(sys.modules.get("dvk_record"), "TENSORS", ()))',
-        "dvk_steps, dvk_memory = [0], set()" if kept else "dvk_kept, dvk_steps, dvk_memory = [], [0], set()",
-        *(["dvk_else = object()  # returned by a program if the original must run"] if goes_back else [])])
+    return "\n".join(
+        [
+            "# Types of plain tensors. A recorder of kernel launches, the module `dvk_record`, substitutes its own tensors.",
+            'dvk_tensors = (torch.Tensor, *getattr(sys.modules.get("dvk_record"), "TENSORS", ()))',
+            "dvk_steps, dvk_memory = [0], set()"
+            if kept
+            else "dvk_kept, dvk_steps, dvk_memory = [], [0], set()",
+            *(
+                ["dvk_else = object()  # returned by a program if the original must run"]
+                if goes_back
+                else []
+            ),
+        ]
+    )
 
 
 def _facts(task: Task, fused: Sequence[Fused], held: Held) -> list[str]:
@@ -197,23 +262,33 @@ def _facts(task: Task, fused: Sequence[Fused], held: Held) -> list[str]:
         raise CannotCompose("the module differs for other inputs")
     (left, *_) = {one.captured.left: None for one in fused}
     (free, *_) = {one.captured.free: None for one in fused}
-    layouts = [f"({held[key]}, {node.shape!r}, {node.strides!r}, torch.{node.dtype})" for one in fused
-               for key, node in _keyed(one.program.weights) if id(node) in {id(node) for node in one.program.guarded}]
+    layouts = [
+        f"({held[key]}, {node.shape!r}, {node.strides!r}, torch.{node.dtype})"
+        for one in fused
+        for key, node in _keyed(one.program.weights)
+        if id(node) in {id(node) for node in one.program.guarded}
+    ]
     layouts = list(dict.fromkeys(layouts))
     facts = {
         "config": repr(config) if task.kind == "module" else "",
         "apart": repr(left) if left else "",
         "free": repr(free) if free else "",
         "modes": repr(_modes(fused) or ""),
-        "calls": repr({key: place for one in fused for key, place in one.program.left.items()} or ""),
+        "calls": repr(
+            {key: place for one in fused for key, place in one.program.left.items()} or ""
+        ),
         "paths": repr(tuple(path for path, _ in held)) if held else "",
         "layouts": "(\n    " + ",\n    ".join(layouts) + ",\n)" if layouts else "",
     }
-    return [f"_dvk_{name} = {value}" for name, value in facts.items() if value not in ("", "''")] or ["pass"]
+    return [
+        f"_dvk_{name} = {value}" for name, value in facts.items() if value not in ("", "''")
+    ] or ["pass"]
 
 
 def _loading(load: Sequence[str]) -> str:
-    lines = "\n".join(["@staticmethod", "def _dvk_load():", *(f"    {line}" for line in load), "    return True"])
+    lines = "\n".join(
+        ["@staticmethod", "def _dvk_load():", *(f"    {line}" for line in load), "    return True"]
+    )
     return f"\n{textwrap.indent(lines, '    ')}\n" if load else ""
 
 
@@ -233,6 +308,7 @@ def _modes(fused: Sequence[Fused]) -> dict[str, bool]:
 
 # ---------------------------------------------------------------- what there is one of for each program
 
+
 def _method(name: str, number: int) -> str:
     return f"_dvk_{name}" if number == 0 else f"_dvk_{name}_{number + 1}"
 
@@ -242,8 +318,14 @@ def _dispatch(number: int, one: Fused) -> str:
     given = f"self.{_method('inside', number)}(*given)" if one.captured.structure else "given"
     call = f"dvk_replay(self.{run}, {given})" if one.graph_replay else f"self.{run}(*{given})"
     positional = len(one.arguments) - one.captured.by_name
-    how = f"len(given) == {len(one.arguments)}" + (f" and len(args) <= {positional}" if one.captured.by_name else "")
-    back = f"result = {call}\n    if result is not dvk_else:\n        return result" if one.program.may_go_back else f"return {call}"
+    how = f"len(given) == {len(one.arguments)}" + (
+        f" and len(args) <= {positional}" if one.captured.by_name else ""
+    )
+    back = (
+        f"result = {call}\n    if result is not dvk_else:\n        return result"
+        if one.program.may_go_back
+        else f"return {call}"
+    )
     return f"if {how} and self.{_method('fits', number)}(*given):\n    {back}"
 
 
@@ -259,8 +341,11 @@ def _fits(task: Task, number: int, one: Fused, held: Held) -> str:
         where = f"{text}.is_{task.device}"
         if task.device == "cuda":
             # Asking for the current device takes as long as all the rest, and raises without one.
-            where = f"{text}.get_device() == {first}.get_device()" if text != first else \
-                f"{where} and {text}.get_device() == torch.cuda.current_device()"
+            where = (
+                f"{text}.get_device() == {first}.get_device()"
+                if text != first
+                else f"{where} and {text}.get_device() == torch.cuda.current_device()"
+            )
         plain = f"type({text}) in dvk_tensors and {text}.layout is torch.strided and not {text}.is_neg()"
         conjugate = f" and not {text}.is_conj()" if str(node.dtype).startswith("complex") else ""
         return f"{plain}{conjugate} and {where}\nand {_layout(text, node)}"
@@ -270,21 +355,33 @@ def _fits(task: Task, number: int, one: Fused, held: Held) -> str:
         if name in one.captured.constants:
             value = one.captured.constants[name]
             safe = parameter(name)
-            lines.append(f"{safe} is None" if value is None else f"type({safe}) is {type(value).__name__} and {safe} == {value!r}")
+            lines.append(
+                f"{safe} is None"
+                if value is None
+                else f"type({safe}) is {type(value).__name__} and {safe} == {value!r}"
+            )
         elif name in one.captured.structure:
-            lines += structures.conditions(one.captured.structure[name], parameter(name), tensor, partial(literal, name=str))
+            lines += structures.conditions(
+                one.captured.structure[name], parameter(name), tensor, partial(literal, name=str)
+            )
         elif name in nodes:
             lines.append(tensor(name, parameter(name)))
     lines.append(f"self._dvk_now({', '.join(texts.values())})")
     changed = touched(one.captured.graph.nodes)
     if apart := [node for node in (*one.inputs, *one.program.weights) if node.name in changed]:
-        held_at = {id(node): f"self._dvk_weights[{held[key]}]" for key, node in _keyed(one.program.weights)}
+        held_at = {
+            id(node): f"self._dvk_weights[{held[key]}]" for key, node in _keyed(one.program.weights)
+        }
         every = [*texts.values(), *held_at.values()]
         mine = [held_at.get(id(node)) or texts[str(node.target)] for node in apart]
         lines.append(f"dvk_apart(({', '.join(every)},), ({', '.join(mine)},))")
     conditions = "\nand ".join(lines)
-    inside = f"\n\n    def {_method('inside', number)}({', '.join(['self', *one.arguments])}):\n" \
-        f"        return ({''.join(f'{texts[path]}, ' for path in nodes)})" if one.captured.structure else ""
+    inside = (
+        f"\n\n    def {_method('inside', number)}({', '.join(['self', *one.arguments])}):\n"
+        f"        return ({''.join(f'{texts[path]}, ' for path in nodes)})"
+        if one.captured.structure
+        else ""
+    )
     signature = f"def {_method('fits', number)}({', '.join(['self', *one.arguments])}):"
     return f"    {signature}\n        return (\n{textwrap.indent(conditions, ' ' * 12)}\n        ){inside}"
 
@@ -294,7 +391,13 @@ def _run(number: int, one: Fused, held: Held) -> str:
     own = {key: held_name(node) for key, node in _keyed(one.program.weights)}
     bound = ", ".join(own.get(key, "_") for key in held)
     renewed = ["_dvk_held, _dvk_values = dvk_renew(self)"] if one.program.derived else []
-    unpack = [f"{bound}{',' if len(held) == 1 else ''} = {'_dvk_held' if renewed else 'self._dvk_weights'}"] if own else []
+    unpack = (
+        [
+            f"{bound}{',' if len(held) == 1 else ''} = {'_dvk_held' if renewed else 'self._dvk_weights'}"
+        ]
+        if own
+        else []
+    )
     body = "\n".join([*renewed, *unpack, *one.program.lines, f"return {one.program.result}"])
     return f"    def {_method('run', number)}({', '.join(['self', *one.takes])}):\n{textwrap.indent(body, ' ' * 8)}"
 
@@ -320,10 +423,16 @@ def _held(fused: Sequence[Fused]) -> Held:
 
 def _conditions(task: Task, fused: Sequence[Fused], has_weights: bool) -> str:
     asked = sorted({name for one in fused for name in one.captured.asked})
-    lines = ["not (torch.is_grad_enabled() and dvk_wants(self, tensors))",
-             *(f"not torch.{name}()" for name in asked), f"not torch.is_autocast_enabled({task.device!r})", "dvk_plain()"]
+    lines = [
+        "not (torch.is_grad_enabled() and dvk_wants(self, tensors))",
+        *(f"not torch.{name}()" for name in asked),
+        f"not torch.is_autocast_enabled({task.device!r})",
+        "dvk_plain()",
+    ]
     if has_weights:
-        lines.append("(dvk_bound(self._dvk_places) and dvk_written(self._dvk_counters) == self._dvk_were or self._dvk_again())")
+        lines.append(
+            "(dvk_bound(self._dvk_places) and dvk_written(self._dvk_counters) == self._dvk_were or self._dvk_again())"
+        )
     lines.append("dvk_unchanged(self._dvk_watched)")
     return "\nand ".join(lines)
 

@@ -11,7 +11,14 @@ from dvk.composer.fusion.groups import FusionGroup, Partition
 from dvk.composer.ir.affine import ZERO, Affine, Index, Var, linearize
 from dvk.composer.ir.loops import READS, Argument, Bound, Buffer, Instr, Kernel, Ref, Store
 from dvk.composer.ir.matmul_form import form_of
-from dvk.composer.ir.nodes import IRNode, View, broadcast_index, contiguous_strides, gathered_index, register_type
+from dvk.composer.ir.nodes import (
+    IRNode,
+    View,
+    broadcast_index,
+    contiguous_strides,
+    gathered_index,
+    register_type,
+)
 
 MAX_WINDOW = 256
 """Elements of the longest window that a single lane may loop over."""
@@ -20,7 +27,9 @@ MAX_CONVOLVED = 1024
 """The same limit for a convolution, whose overlapping windows would cost more than other fusion gains."""
 
 
-def build(group: FusionGroup, part: Partition, name: str, strides: Mapping[IRNode, tuple[int, ...]]) -> Kernel:
+def build(
+    group: FusionGroup, part: Partition, name: str, strides: Mapping[IRNode, tuple[int, ...]]
+) -> Kernel:
     """Build the loop form of a group.
 
     Args:
@@ -37,7 +46,17 @@ def build(group: FusionGroup, part: Partition, name: str, strides: Mapping[IRNod
     if any(i.op.startswith("scan_") for i in instrs):
         family = "scan" if family == "row" else "scan_column"
     summary = " → ".join(dict.fromkeys(p.op for p in group.members if p.op not in ("as", "iota")))
-    made = Kernel(name, rows, reduced, tuple(builder.inputs), tuple(builder.outputs), tuple(instrs), tuple(stores), family, summary)
+    made = Kernel(
+        name,
+        rows,
+        reduced,
+        tuple(builder.inputs),
+        tuple(builder.outputs),
+        tuple(instrs),
+        tuple(stores),
+        family,
+        summary,
+    )
     return replace(made, family="product") if form_of(made) is not None else made
 
 
@@ -50,15 +69,31 @@ class _Builder:
         self.outputs: list[Buffer] = []
         self._loads: dict[tuple[int, Affine, tuple[Bound, ...], bool | int | float], int] = {}
 
-    def _emit(self, op: str, args: tuple[Argument, ...], type_: str, compute: str, vars_: frozenset[Var], stage: int,
-              **extra: Any) -> int:
+    def _emit(
+        self,
+        op: str,
+        args: tuple[Argument, ...],
+        type_: str,
+        compute: str,
+        vars_: frozenset[Var],
+        stage: int,
+        **extra: Any,
+    ) -> int:
         self.instrs.append(Instr(len(self.instrs), op, args, type_, compute, vars_, stage, **extra))
         return len(self.instrs) - 1
 
     def _buffer(self, prim: IRNode) -> Buffer:
-        return Buffer(prim, prim.shape, self.strides.get(prim, contiguous_strides(prim.shape)), prim.dtype)
+        return Buffer(
+            prim, prim.shape, self.strides.get(prim, contiguous_strides(prim.shape)), prim.dtype
+        )
 
-    def _operand(self, prim: IRNode, position: int, within: tuple[Bound, ...] = (), fill: bool | int | float = 0) -> Argument:
+    def _operand(
+        self,
+        prim: IRNode,
+        position: int,
+        within: tuple[Bound, ...] = (),
+        fill: bool | int | float = 0,
+    ) -> Argument:
         """The operand of a value; a load guarded by exactly the bounds `within` is `fill` outside of them."""
         operand = prim.operands[position]
         if not isinstance(operand, View):
@@ -70,7 +105,13 @@ class _Builder:
         if index is None:
             own = self.group.inner[prim] if prim.kind == "reduce" else self.group.index[prim]
             index = broadcast_index(own, operand.shape)
-            buffer = Buffer(operand.base, operand.shape, contiguous_strides(operand.shape), operand.dtype, operand.steps)
+            buffer = Buffer(
+                operand.base,
+                operand.shape,
+                contiguous_strides(operand.shape),
+                operand.dtype,
+                operand.steps,
+            )
         if buffer not in self.inputs:
             self.inputs.append(buffer)
         at = self.inputs.index(buffer)
@@ -80,8 +121,19 @@ class _Builder:
         if (at, offset, bounds, fill) not in self._loads:
             kind = register_type(buffer.dtype)
             self._loads[at, offset, bounds, fill] = self._emit(
-                "load", (), kind, kind, offset.vars.union(*(part.vars for part, _ in bounds)), 0, buffer=at, offset=offset,
-                bounds=bounds, fill=fill, prim=operand.base, view=operand)
+                "load",
+                (),
+                kind,
+                kind,
+                offset.vars.union(*(part.vars for part, _ in bounds)),
+                0,
+                buffer=at,
+                offset=offset,
+                bounds=bounds,
+                fill=fill,
+                prim=operand.base,
+                view=operand,
+            )
         return Ref(self._loads[at, offset, bounds, fill])
 
     def _bounded(self, prim: IRNode) -> None:
@@ -93,12 +145,25 @@ class _Builder:
         fill, kind = prim.attrs["fill"], register_type(prim.dtype)
         value = self._operand(prim, 0, bounds, fill)
         source = self.instrs[value.id] if isinstance(value, Ref) else None
-        if source is not None and (not bounds or (source.op == "load" and source.bounds == bounds and source.fill == fill)):
+        if source is not None and (
+            not bounds or (source.op == "load" and source.bounds == bounds and source.fill == fill)
+        ):
             self.value[prim] = source.id
             return
-        vars_ = frozenset().union(*(part.vars for part, _ in bounds), source.vars if source is not None else ())
-        self.value[prim] = self._emit("bounded", (value,), kind, kind, vars_, source.stage if source is not None else 0, bounds=bounds,
-                                      fill=fill, prim=prim)
+        vars_ = frozenset().union(
+            *(part.vars for part, _ in bounds), source.vars if source is not None else ()
+        )
+        self.value[prim] = self._emit(
+            "bounded",
+            (value,),
+            kind,
+            kind,
+            vars_,
+            source.stage if source is not None else 0,
+            bounds=bounds,
+            fill=fill,
+            prim=prim,
+        )
 
     def _gather(self, prim: IRNode) -> None:
         """A load at a computed index; its source is an input, never a value of this kernel."""
@@ -107,7 +172,13 @@ class _Builder:
         index, buffer = self.group.reads(prim, 0), self._buffer(source.base)
         if index is None:
             index = gathered_index(prim, self.group.index[prim])
-            buffer = Buffer(source.base, source.shape, contiguous_strides(source.shape), source.dtype, source.steps)
+            buffer = Buffer(
+                source.base,
+                source.shape,
+                contiguous_strides(source.shape),
+                source.dtype,
+                source.steps,
+            )
         if buffer not in self.inputs:
             self.inputs.append(buffer)
         places = tuple(self._operand(prim, position) for position in range(1, len(prim.operands)))
@@ -116,9 +187,19 @@ class _Builder:
         stands = [way for way in prim.attrs["at"] if isinstance(way, Var)]
         offset = whole.substitute(dict.fromkeys(stands, ZERO))
         self.value[prim] = self._emit(
-            "gather", places, register_type(buffer.dtype), prim.attrs["compute"], offset.vars.union(*(i.vars for i in known)),
-            max((i.stage for i in known), default=0), buffer=self.inputs.index(buffer), offset=offset,
-            places=tuple((whole.coef(way), 0 if prim.attrs["sure"] else way.size) for way in stands), prim=prim)
+            "gather",
+            places,
+            register_type(buffer.dtype),
+            prim.attrs["compute"],
+            offset.vars.union(*(i.vars for i in known)),
+            max((i.stage for i in known), default=0),
+            buffer=self.inputs.index(buffer),
+            offset=offset,
+            places=tuple(
+                (whole.coef(way), 0 if prim.attrs["sure"] else way.size) for way in stands
+            ),
+            prim=prim,
+        )
 
     def add(self, prim: IRNode) -> None:
         if prim.op == "bounded":
@@ -134,15 +215,37 @@ class _Builder:
         if prim.kind == "reduce":
             # An operand constant along the row is summed as many times as the row is long.
             kind = register_type(prim.dtype)
-            self.value[prim] = self._emit(f"reduce_{prim.op}", args, kind, kind, vars_ - self.group.reduced, stage + 1, prim=prim)
+            self.value[prim] = self._emit(
+                f"reduce_{prim.op}",
+                args,
+                kind,
+                kind,
+                vars_ - self.group.reduced,
+                stage + 1,
+                prim=prim,
+            )
         elif prim.kind == "scan":
             kind = register_type(prim.dtype)
-            self.value[prim] = self._emit(f"scan_{prim.op}", args, kind, kind, vars_ | self.group.reduced, stage, prim=prim,
-                                          backward=prim.attrs["backward"])
+            self.value[prim] = self._emit(
+                f"scan_{prim.op}",
+                args,
+                kind,
+                kind,
+                vars_ | self.group.reduced,
+                stage,
+                prim=prim,
+                backward=prim.attrs["backward"],
+            )
         elif prim.op == "iota":
             index = self.group.index[prim]
-            offset = linearize(index, contiguous_strides(prim.shape)) if prim.attrs["dim"] is None else index[prim.attrs["dim"]]
-            self.value[prim] = self._emit("iota", (), "int64", "int64", offset.vars, 0, offset=offset, prim=prim)
+            offset = (
+                linearize(index, contiguous_strides(prim.shape))
+                if prim.attrs["dim"] is None
+                else index[prim.attrs["dim"]]
+            )
+            self.value[prim] = self._emit(
+                "iota", (), "int64", "int64", offset.vars, 0, offset=offset, prim=prim
+            )
         else:
             compute = prim.attrs["compute"]
             kind = register_type(prim.dtype)
@@ -155,12 +258,19 @@ class _Builder:
             if prim in self.part.escapes:
                 buffer = self._buffer(prim)
                 self.outputs.append(buffer)
-                result.append(Store(self.value[prim], len(self.outputs) - 1, linearize(self.group.index[prim], buffer.strides)))
+                result.append(
+                    Store(
+                        self.value[prim],
+                        len(self.outputs) - 1,
+                        linearize(self.group.index[prim], buffer.strides),
+                    )
+                )
         return result
 
 
-def _order_and_coalesce(group: FusionGroup, instrs: list[Instr], stores: list[Store]
-                        ) -> tuple[tuple[Var, ...], tuple[Var, ...], dict[Var, Affine]]:
+def _order_and_coalesce(
+    group: FusionGroup, instrs: list[Instr], stores: list[Store]
+) -> tuple[tuple[Var, ...], tuple[Var, ...], dict[Var, Affine]]:
     """Put the variable that is fastest in memory innermost and merge neighbours that are contiguous."""
     offsets = [i.offset for i in instrs if i.op in (*READS, "iota")] + [s.offset for s in stores]
     offsets += [part for i in instrs for part, _ in i.bounds]
@@ -171,7 +281,11 @@ def _order_and_coalesce(group: FusionGroup, instrs: list[Instr], stores: list[St
         variables = [v for v in group.order if (v in group.reduced) is keep]
         scan = next((p for p in group.members if keep and p.kind == "scan"), None)
         # A scan visits its dimension in order, in any layout.
-        walks = sorted(memory, key=lambda o: -len(o.vars)) if scan is None else [group.index[scan][scan.attrs["dim"]]]
+        walks = (
+            sorted(memory, key=lambda o: -len(o.vars))
+            if scan is None
+            else [group.index[scan][scan.attrs["dim"]]]
+        )
         guide = next((o for o in walks if all(v in o.vars for v in variables)), None)
         if guide is not None:
             variables.sort(key=lambda v: -abs(guide.coef(v)))
@@ -192,18 +306,26 @@ def _order_and_coalesce(group: FusionGroup, instrs: list[Instr], stores: list[St
 
 
 def _rewrite(instr: Instr, mapping: dict[Var, Affine]) -> Instr:
-    vars_ = frozenset(v for var in instr.vars for v in (mapping[var].vars if var in mapping else {var}))
+    vars_ = frozenset(
+        v for var in instr.vars for v in (mapping[var].vars if var in mapping else {var})
+    )
     bounds = tuple((part.substitute(mapping), count) for part, count in instr.bounds)
     return replace(instr, vars=vars_, offset=instr.offset.substitute(mapping), bounds=bounds)
 
 
 def outside(index: Index, shape: tuple[int, ...]) -> tuple[Bound, ...]:
     """The parts of an index that may leave their dimension."""
-    spans = [(part, count, *part.span()) for part, count in zip(index, shape, strict=True) if part.terms or part.const]
+    spans = [
+        (part, count, *part.span())
+        for part, count in zip(index, shape, strict=True)
+        if part.terms or part.const
+    ]
     return tuple((part, count) for part, count, lo, hi in spans if lo < 0 or hi >= count)
 
 
-def is_window(group: FusionGroup, instrs: list[Instr], stores: list[Store], reduced: tuple[Var, ...]) -> bool:
+def is_window(
+    group: FusionGroup, instrs: list[Instr], stores: list[Store], reduced: tuple[Var, ...]
+) -> bool:
     """Short windows are reduced once, and only their results are stored."""
     windowed = any(p.kind == "reduce" and p.attrs.get("window") for p in group.members)
     longest = MAX_CONVOLVED if any(p.attrs.get("contracted") for p in group.members) else MAX_WINDOW
@@ -219,5 +341,7 @@ def _family(reduced: tuple[Var, ...], instrs: list[Instr]) -> str:
         if instr.op in READS and instr.vars & frozenset(reduced) and instr.offset.terms:
             fastest = min(instr.offset.terms, key=lambda t: abs(t[1]))[0]
             # Memory traffic decides: a small gate must not turn the reads of a large tensor.
-            votes += math.prod(v.size for v in instr.offset.vars) * (1 if fastest in reduced else -1)
+            votes += math.prod(v.size for v in instr.offset.vars) * (
+                1 if fastest in reduced else -1
+            )
     return "row" if votes >= 0 else "column"

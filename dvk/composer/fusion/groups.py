@@ -59,7 +59,11 @@ def live(graph: PrimGraph) -> list[IRNode]:
     """Primitives that an output or a side effect needs, in order."""
     needed = set(output_bases(graph))
     for prim in reversed(graph.prims):
-        if prim.kind == "extern" and prim.node is not None and (_has_effect(prim) or prim.op == FINITE):
+        if (
+            prim.kind == "extern"
+            and prim.node is not None
+            and (_has_effect(prim) or prim.op == FINITE)
+        ):
             needed.add(prim)
         if prim in needed:
             needed.update(o.base for o in prim.operands if isinstance(o, View))
@@ -82,4 +86,6 @@ def output_bases(graph: PrimGraph) -> set[IRNode]:
 
 def _has_effect(prim: IRNode) -> bool:
     """Writes memory, draws random numbers or only raises, so it runs even if no operator reads it."""
-    return prim.node is not None and bool(written(prim.node) or draws(prim.node) or checks(prim.node) or is_step(prim.node))
+    return prim.node is not None and bool(
+        written(prim.node) or draws(prim.node) or checks(prim.node) or is_step(prim.node)
+    )

@@ -33,7 +33,9 @@ def is_product(group: FusionGroup) -> bool:
 def may_join(first: FusionGroup, second: FusionGroup, value: IRNode) -> bool:
     """Whether a kernel with a matmul may hold both groups, the second of which reads `value` from the first."""
     members = (*first.members, *second.members)
-    if any(p.kind == "scan" or (p.kind == "reduce" and not p.attrs.get("product")) for p in members):
+    if any(
+        p.kind == "scan" or (p.kind == "reduce" and not p.attrs.get("product")) for p in members
+    ):
         return False
     readers = [p for p in second.members if p.attrs.get("product") and p.kind == "pw"]
     if is_product(first) or not readers:
@@ -43,7 +45,11 @@ def may_join(first: FusionGroup, second: FusionGroup, value: IRNode) -> bool:
 
 
 def _cost(group: FusionGroup) -> int:
-    return sum(COSTLY_OPS if p.op in COSTLY else p.op not in ("as", "iota", "bounded", "cast") for p in group.members if p.kind == "pw")
+    return sum(
+        COSTLY_OPS if p.op in COSTLY else p.op not in ("as", "iota", "bounded", "cast")
+        for p in group.members
+        if p.kind == "pw"
+    )
 
 
 def is_sound(group: FusionGroup, escaping: list[IRNode]) -> bool:
@@ -56,7 +62,11 @@ def is_sound(group: FusionGroup, escaping: list[IRNode]) -> bool:
     if not products:  # the sum must be able to join whatever its multiplication has joined
         return not is_product(group) or all(p.attrs.get("product") for p in escaping)
     times = [p.operands[0].base for p in products]  # type: ignore[union-attr]
-    if len(products) > MOST or any(p not in group.index for p in times) or len({_dtype(p) for p in times}) > 1:
+    if (
+        len(products) > MOST
+        or any(p not in group.index for p in times)
+        or len({_dtype(p) for p in times}) > 1
+    ):
         return False
     behind: set[IRNode] = set()
     for prim in group.members:
@@ -80,7 +90,9 @@ def _sides(group: FusionGroup, times: IRNode) -> tuple[frozenset[Var], frozenset
     """The loop variables of each operand that the other lacks."""
     found = []
     for operand in times.operands:
-        index = broadcast_index(group.index[times], operand.shape) if isinstance(operand, View) else ()
+        index = (
+            broadcast_index(group.index[times], operand.shape) if isinstance(operand, View) else ()
+        )
         found.append(frozenset(v for part in index for v in part.vars))
     left, right = found
     return left - right, right - left
@@ -89,7 +101,12 @@ def _sides(group: FusionGroup, times: IRNode) -> tuple[frozenset[Var], frozenset
 def are_whole(part: Partition) -> bool:
     """Every multiplication is in the kernel of its sum: apart, all products would be written to memory."""
     found = [set(group.members) for group in part.groups]
-    return all(prim.operands[0].base in members for members in found for prim in members if _is_sum(prim))  # type: ignore[union-attr]
+    return all(
+        prim.operands[0].base in members  # type: ignore[union-attr]
+        for members in found
+        for prim in members
+        if _is_sum(prim)
+    )
 
 
 def repeated(graph: PrimGraph) -> set[str]:

@@ -28,7 +28,10 @@ MAX_MEMBERS = 256
 time grows superlinearly: 48 steps of a state-space model as one kernel were 0.5 MB of PTX and took 30 s."""
 
 
-def partition(graph: PrimGraph, may_merge: Callable[[FusionGroup, FusionGroup, IRNode], bool] = lambda a, b, p: True) -> Partition:
+def partition(
+    graph: PrimGraph,
+    may_merge: Callable[[FusionGroup, FusionGroup, IRNode], bool] = lambda a, b, p: True,
+) -> Partition:
     """Group fusable primitives; `may_merge(producer, consumer, value)` can veto a legal merge."""
     prims = live(graph)
     users: dict[IRNode, list[IRNode]] = {p: [] for p in prims}
@@ -50,9 +53,15 @@ def partition(graph: PrimGraph, may_merge: Callable[[FusionGroup, FusionGroup, I
                 if not isinstance(operand, View) or operand.base not in owner:
                     continue
                 first, second = owner[operand.base], owner[consumer]
-                if first is second or _too_large(first, second, operand.base) or not may_merge(first, second, operand.base):
+                if (
+                    first is second
+                    or _too_large(first, second, operand.base)
+                    or not may_merge(first, second, operand.base)
+                ):
                     continue
-                if _cross_grained(first, second) or _reaches_around(first, second, owner, followers):
+                if _cross_grained(first, second) or _reaches_around(
+                    first, second, owner, followers
+                ):
                     continue
                 merged = _merge(first, second, users, outputs, position)
                 if merged is not None:
@@ -60,11 +69,14 @@ def partition(graph: PrimGraph, may_merge: Callable[[FusionGroup, FusionGroup, I
                     changed = True
     groups = list(dict.fromkeys(owner[p] for p in prims if p in owner))
     escapes = frozenset(
-        p for p in owner if p in outputs or any(owner.get(u) is not owner[p] for u in users[p]))
+        p for p in owner if p in outputs or any(owner.get(u) is not owner[p] for u in users[p])
+    )
     return Partition(groups, _schedule(prims, owner), users, escapes)
 
 
-def _followers(prims: list[IRNode], users: dict[IRNode, list[IRNode]]) -> dict[IRNode, list[IRNode]]:
+def _followers(
+    prims: list[IRNode], users: dict[IRNode, list[IRNode]]
+) -> dict[IRNode, list[IRNode]]:
     """Map each primitive to its successors: its users, and for calls with an effect all later ones, which keep their order."""
     result = {p: list(after) for p, after in users.items()}
     effect: IRNode | None = None
@@ -88,7 +100,10 @@ def _too_large(first: FusionGroup, second: FusionGroup, value: IRNode) -> bool:
 
 def _cross_grained(first: FusionGroup, second: FusionGroup) -> bool:
     """Both reduce, but one along memory and the other across it: together one of them would read with long strides."""
-    return bool(first.reduced and second.reduced) and {_reduces_fastest(first), _reduces_fastest(second)} == {True, False}
+    return bool(first.reduced and second.reduced) and {
+        _reduces_fastest(first),
+        _reduces_fastest(second),
+    } == {True, False}
 
 
 def _reduces_fastest(group: FusionGroup) -> bool | None:
@@ -98,10 +113,16 @@ def _reduces_fastest(group: FusionGroup) -> bool | None:
         for position, operand in enumerate(prim.operands):
             if isinstance(operand, View) and operand.base not in group.index:
                 index = group.reads(prim, position)
-                offset = linearize(index, contiguous_strides(operand.base.shape)) if index is not None else Affine()
+                offset = (
+                    linearize(index, contiguous_strides(operand.base.shape))
+                    if index is not None
+                    else Affine()
+                )
                 if offset.vars & group.reduced:
                     fastest = min(offset.terms, key=lambda t: abs(t[1]))[0]
-                    votes += math.prod(v.size for v in offset.vars) * (1 if fastest in group.reduced else -1)
+                    votes += math.prod(v.size for v in offset.vars) * (
+                        1 if fastest in group.reduced else -1
+                    )
     return votes > 0 if votes else None
 
 
@@ -112,19 +133,36 @@ def _single(prim: IRNode) -> FusionGroup:
         order = [Var(s) for s in view.shape]
         dims = reduced_dims(prim)
         inner = tuple(Affine.of(v) for v in order)
-        kept = tuple(Affine() if d in dims else inner[d] for d in range(len(order)) if prim.attrs["keepdim"] or d not in dims)
+        kept = tuple(
+            Affine() if d in dims else inner[d]
+            for d in range(len(order))
+            if prim.attrs["keepdim"] or d not in dims
+        )
         reduced = frozenset(order[d] for d in dims if order[d].size > 1)
-        return FusionGroup([prim], {prim: kept}, {prim: inner}, reduced, [v for v in order if v.size > 1])
+        return FusionGroup(
+            [prim], {prim: kept}, {prim: inner}, reduced, [v for v in order if v.size > 1]
+        )
     order = [Var(s) for s in prim.shape]
     along = frozenset({order[prim.attrs["dim"]]} if prim.kind == "scan" else ())
-    return FusionGroup([prim], {prim: tuple(Affine.of(v) for v in order)}, {}, along, [v for v in order if v.size > 1])
+    return FusionGroup(
+        [prim],
+        {prim: tuple(Affine.of(v) for v in order)},
+        {},
+        along,
+        [v for v in order if v.size > 1],
+    )
 
 
 def _reaches_around(
-    first: FusionGroup, second: FusionGroup, owner: dict[IRNode, FusionGroup], followers: dict[IRNode, list[IRNode]]
+    first: FusionGroup,
+    second: FusionGroup,
+    owner: dict[IRNode, FusionGroup],
+    followers: dict[IRNode, list[IRNode]],
 ) -> bool:
     """A path first → something else → second exists, so merging would make a cycle."""
-    stack: list[IRNode] = [u for p in first.members for u in followers[p] if owner.get(u) not in (first, second)]
+    stack: list[IRNode] = [
+        u for p in first.members for u in followers[p] if owner.get(u) not in (first, second)
+    ]
     seen: set[IRNode] = set()
     while stack:
         prim = stack.pop()
@@ -142,11 +180,19 @@ def _reaches_around(
 
 
 def _merge(
-    first: FusionGroup, second: FusionGroup, users: dict[IRNode, list[IRNode]], outputs: set[IRNode], position: dict[IRNode, int]
+    first: FusionGroup,
+    second: FusionGroup,
+    users: dict[IRNode, list[IRNode]],
+    outputs: set[IRNode],
+    position: dict[IRNode, int],
 ) -> FusionGroup | None:
     """The merged group, or None if its values cannot each have one index."""
-    edges = [(c, i) for c in second.members for i, o in enumerate(c.operands)
-             if isinstance(o, View) and o.base in first.index]
+    edges = [
+        (c, i)
+        for c in second.members
+        for i, o in enumerate(c.operands)
+        if isinstance(o, View) and o.base in first.index
+    ]
     if not _scan_together(first, second) or any(c.op == "gather" and not i for c, i in edges):
         return None  # a source of computed indices must be in memory
     consumer, at = edges[0]
@@ -163,8 +209,14 @@ def _merge(
     if joined is None:
         return None
     left, right, order, reduced = joined
-    index = {**{p: _apply(i, left) for p, i in first.index.items()}, **{p: _apply(i, right) for p, i in second.index.items()}}
-    inner = {**{p: _apply(i, left) for p, i in first.inner.items()}, **{p: _apply(i, right) for p, i in second.inner.items()}}
+    index = {
+        **{p: _apply(i, left) for p, i in first.index.items()},
+        **{p: _apply(i, right) for p, i in second.index.items()},
+    }
+    inner = {
+        **{p: _apply(i, left) for p, i in first.inner.items()},
+        **{p: _apply(i, right) for p, i in second.inner.items()},
+    }
     members = sorted([*first.members, *second.members], key=position.__getitem__)
     group = FusionGroup(members, index, inner, reduced, order)
     return group if _consistent(group, users, outputs) else None
@@ -181,8 +233,14 @@ def _apply(index: Index, substitution: dict[Var, Affine]) -> Index:
     return tuple([part.substitute(substitution) for part in index]) if substitution else index
 
 
-def _unify(first: FusionGroup, base: IRNode, wanted: Index, second: FusionGroup, users: dict[IRNode, list[IRNode]], outputs: set[IRNode]
-           ) -> tuple[dict[Var, Affine], dict[Var, Affine], list[Var], frozenset[Var]] | None:
+def _unify(
+    first: FusionGroup,
+    base: IRNode,
+    wanted: Index,
+    second: FusionGroup,
+    users: dict[IRNode, list[IRNode]],
+    outputs: set[IRNode],
+) -> tuple[dict[Var, Affine], dict[Var, Affine], list[Var], frozenset[Var]] | None:
     """Substitutions for both groups' variables that make `base` computed where it is read."""
     strides = contiguous_strides(base.shape)
     have = radix(linearize(first.index[base], strides))
@@ -204,7 +262,10 @@ def _unify(first: FusionGroup, base: IRNode, wanted: Index, second: FusionGroup,
     elif spare_right and not spare_left:
         # The consumer broadcasts the value: recomputing it for every element must be cheap and unshared.
         recompute = sum(p.kind == "pw" and p.op not in ("as", "cast") for p in first.members)
-        shared = any(p in outputs or any(u not in first.index and u not in second.index for u in users[p]) for p in first.members)
+        shared = any(
+            p in outputs or any(u not in first.index and u not in second.index for u in users[p])
+            for p in first.members
+        )
         once = second.is_windowed and set(spare_right) <= second.reduced
         if first.reduced or (not once and (recompute > MAX_INLINE_OPS or shared)):
             return None
@@ -230,7 +291,9 @@ def _image(variables: frozenset[Var], substitution: dict[Var, Affine]) -> frozen
     return frozenset(v for var in variables for v in substitution.get(var, Affine.of(var)).vars)
 
 
-def _split_for(group: FusionGroup, consumer: IRNode, at: int, producer: FusionGroup) -> FusionGroup | None:
+def _split_for(
+    group: FusionGroup, consumer: IRNode, at: int, producer: FusionGroup
+) -> FusionGroup | None:
     """Split the group's variables at the factors of the operand's base shape, so that a reshape becomes affine."""
     view = consumer.operands[at]
     assert isinstance(view, View)
@@ -239,46 +302,79 @@ def _split_for(group: FusionGroup, consumer: IRNode, at: int, producer: FusionGr
             continue
         factors = [Var(s) for s in step.before if s > 1]
         index = group.inner.get(consumer, group.index[consumer])
-        own = radix(linearize(index, contiguous_strides(step.after))) if len(index) == len(step.after) else None
+        own = (
+            radix(linearize(index, contiguous_strides(step.after)))
+            if len(index) == len(step.after)
+            else None
+        )
         if own is None:
             return None
         matched = refine(own, factors)
         if matched is None:
             return None
         split = matched[1]
-        return FusionGroup(group.members, {p: _apply(i, split) for p, i in group.index.items()},
-                     {p: _apply(i, split) for p, i in group.inner.items()}, _image(group.reduced, split),
-                     _expand(group.order, split))
+        return FusionGroup(
+            group.members,
+            {p: _apply(i, split) for p, i in group.index.items()},
+            {p: _apply(i, split) for p, i in group.inner.items()},
+            _image(group.reduced, split),
+            _expand(group.order, split),
+        )
     return None
 
 
-def _consistent(group: FusionGroup, users: dict[IRNode, list[IRNode]], outputs: set[IRNode]) -> bool:
+def _consistent(
+    group: FusionGroup, users: dict[IRNode, list[IRNode]], outputs: set[IRNode]
+) -> bool:
     """Every inner edge reads a value exactly where it is computed, and every escaping value is stored once per element."""
-    if not is_sound(group, [p for p in group.members if p in outputs or any(u not in group.index for u in users[p])]):
+    if not is_sound(
+        group,
+        [p for p in group.members if p in outputs or any(u not in group.index for u in users[p])],
+    ):
         return False
     places: list[Var] = []
     for prim in group.members:
         for position, operand in enumerate(prim.operands):
             if isinstance(operand, View):
                 read = group.reads(prim, position)
-                if read is None and prim.op == "gather" and not position and operand.base not in group.index:
+                if (
+                    read is None
+                    and prim.op == "gather"
+                    and not position
+                    and operand.base not in group.index
+                ):
                     continue  # the host applies the views of sources read at computed indices
-                if read is None or (operand.base in group.index and read != group.index[operand.base]):
+                if read is None or (
+                    operand.base in group.index and read != group.index[operand.base]
+                ):
                     return False
         if prim.op == "bounded" and View(prim, prim.attrs["steps"]).back(group.index[prim]) is None:
             return False
-        if prim.kind == "reduce" and frozenset().union(*(i.vars for i in group.inner[prim])) & group.reduced != group.reduced:
+        if (
+            prim.kind == "reduce"
+            and frozenset().union(*(i.vars for i in group.inner[prim])) & group.reduced
+            != group.reduced
+        ):
             return False
         if prim.kind == "reduce" and any(part.vars & group.reduced for part in group.index[prim]):
             return False
         if prim.kind == "scan":
             place = radix(group.index[prim][prim.attrs["dim"]])
-            if place is None or frozenset(place) != group.reduced or (places := places or place) != place:
+            if (
+                place is None
+                or frozenset(place) != group.reduced
+                or (places := places or place) != place
+            ):
                 return False
         if prim in outputs or any(u not in group.index for u in users[prim]):
             covered = frozenset().union(*(part.vars for part in group.index[prim]))
-            wanted = frozenset(group.order) - (group.reduced if group.is_row_level(prim) else frozenset())
-            if covered != wanted or radix(linearize(group.index[prim], contiguous_strides(prim.shape))) is None:
+            wanted = frozenset(group.order) - (
+                group.reduced if group.is_row_level(prim) else frozenset()
+            )
+            if (
+                covered != wanted
+                or radix(linearize(group.index[prim], contiguous_strides(prim.shape))) is None
+            ):
                 return False
     return True
 
@@ -307,4 +403,3 @@ def _schedule(prims: list[IRNode], owner: dict[IRNode, FusionGroup]) -> list[Fus
     for prim in prims:
         visit(owner.get(prim, prim))
     return steps
-

@@ -145,7 +145,9 @@ def radix(offset: Affine) -> list[Var] | None:
     return [var for var, _ in reversed(order)]
 
 
-def refine(left: list[Var], right: list[Var]) -> tuple[list[Var], dict[Var, Affine], dict[Var, Affine]] | None:
+def refine(
+    left: list[Var], right: list[Var]
+) -> tuple[list[Var], dict[Var, Affine], dict[Var, Affine]] | None:
     """Split two row-major variable lists with equal products until they are one list.
 
     Returns:
@@ -166,7 +168,9 @@ def refine(left: list[Var], right: list[Var]) -> tuple[list[Var], dict[Var, Affi
         if max(rest_left, rest_right) % step:
             return None
         whole = rest_left == a.size == step and rest_right == b.size == step
-        piece = b if rest_right == b.size == step else a if rest_left == a.size == step else Var(step)
+        piece = (
+            b if rest_right == b.size == step else a if rest_left == a.size == step else Var(step)
+        )
         if whole:
             piece = b
         common.append(piece)

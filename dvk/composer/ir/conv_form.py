@@ -67,7 +67,11 @@ def direct_form(kernel: Kernel) -> ConvForm | None:
     For a transposed convolution that is the fastest dimension of x.
     """
     reduces = [i for i in kernel.instrs if i.op.startswith("reduce_")]
-    steps = reduces[0].prim.attrs.get("contracted") if len(reduces) == 1 and reduces[0].prim is not None else None
+    steps = (
+        reduces[0].prim.attrs.get("contracted")
+        if len(reduces) == 1 and reduces[0].prim is not None
+        else None
+    )
     live = [v for v in kernel.rows if v.size > 1]
     if not steps or not live:
         return None
@@ -81,26 +85,46 @@ def direct_form(kernel: Kernel) -> ConvForm | None:
         x, weight = (x, weight) if fastest in x.vars else (weight, x)
     if fastest is None or fastest not in x.vars or fastest in weight.vars:
         return None
-    parts = [part for instr in needed(kernel, [x.id]) for part in (instr.offset, *(p for p, _ in instr.bounds))]
+    parts = [
+        part
+        for instr in needed(kernel, [x.id])
+        for part in (instr.offset, *(p for p, _ in instr.bounds))
+    ]
     walked = [v for v in live if v in x.vars and v not in weight.vars]
     walks = {v: dim for v in walked if (dim := _walk(v, kernel.reduced, steps, parts)) is not None}
     lane = walks.pop(fastest, WindowDim(fastest, None, 1, 0))
-    band = next((walks[v] for v in reversed(walked) if v in walks and walks[v].place is not lane.place), None)
+    band = next(
+        (walks[v] for v in reversed(walked) if v in walks and walks[v].place is not lane.place),
+        None,
+    )
     if any(part.coef(lane.var) < 0 for part in parts):
         return None
     used = {lane.var, lane.place, *((band.var, band.place) if band is not None else ())}
     outputs = next((v for v in reversed(live) if v not in x.vars), None)
     outer = tuple(v for v in live if v not in used and v is not outputs)
-    return ConvForm(reduces[0], x, weight, lane, band, outputs, outer, tuple(v for v in kernel.reduced if v.size > 1 and v not in used))
+    return ConvForm(
+        reduces[0],
+        x,
+        weight,
+        lane,
+        band,
+        outputs,
+        outer,
+        tuple(v for v in kernel.reduced if v.size > 1 and v not in used),
+    )
 
 
-def _walk(var: Var, reduced: Iterable[Var], steps: Iterable[tuple[int, int]], parts: list[Affine]) -> WindowDim | None:
+def _walk(
+    var: Var, reduced: Iterable[Var], steps: Iterable[tuple[int, int]], parts: list[Affine]
+) -> WindowDim | None:
     """The places that belong to an output's variable: in every index both occur in the ratio of a stride and a dilation."""
     for stride, dilation in steps:
         common = math.gcd(stride, dilation)
         stride, dilation = stride // common, dilation // common
         for place in reduced:
-            if any(p.coef(place) for p in parts) and all(p.coef(var) * dilation == p.coef(place) * stride for p in parts):
+            if any(p.coef(place) for p in parts) and all(
+                p.coef(var) * dilation == p.coef(place) * stride for p in parts
+            ):
                 return WindowDim(var, place, stride, dilation)
     return None
 
@@ -112,8 +136,12 @@ def staged(kernel: Kernel, form: ConvForm, at_lane: Var, at_band: Var) -> list[I
         part = form.lane.over(part, at_lane)
         return form.band.over(part, at_band) if form.band is not None else part
 
-    return [replace(i, offset=over(i.offset), bounds=tuple((over(part), count) for part, count in i.bounds))
-            for i in needed(kernel, [form.x.id])]
+    return [
+        replace(
+            i, offset=over(i.offset), bounds=tuple((over(part), count) for part, count in i.bounds)
+        )
+        for i in needed(kernel, [form.x.id])
+    ]
 
 
 def needed(kernel: Kernel, targets: Iterable[int], given: Iterable[int] = ()) -> list[Instr]:
@@ -124,5 +152,7 @@ def needed(kernel: Kernel, targets: Iterable[int], given: Iterable[int] = ()) ->
         id_ = pending.pop()
         if id_ not in found and id_ not in known:
             found.add(id_)
-            pending.extend(a.id for a in kernel.instrs[id_].args if not isinstance(a, (bool, int, float)))
+            pending.extend(
+                a.id for a in kernel.instrs[id_].args if not isinstance(a, (bool, int, float))
+            )
     return [i for i in kernel.instrs if i.id in found]

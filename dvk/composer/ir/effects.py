@@ -17,11 +17,37 @@ from typing import Any
 
 from dvk.records import Node
 
-UNDECLARED = frozenset({
-    "_unsafe_view", "align_tensors", "alpha_dropout", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_tensors", "cartesian_prod",
-    "channel_shuffle", "conj_physical", "dropout", "dsplit", "einsum", "feature_alpha_dropout", "feature_dropout", "histogramdd",
-    "hsplit", "meshgrid", "pixel_shuffle", "pixel_unshuffle", "sum_to_size", "to_mkldnn", "type_as", "unsafe_chunk", "unsafe_split",
-    "unsafe_split_with_sizes", "vsplit"})
+UNDECLARED = frozenset(
+    {
+        "_unsafe_view",
+        "align_tensors",
+        "alpha_dropout",
+        "atleast_1d",
+        "atleast_2d",
+        "atleast_3d",
+        "broadcast_tensors",
+        "cartesian_prod",
+        "channel_shuffle",
+        "conj_physical",
+        "dropout",
+        "dsplit",
+        "einsum",
+        "feature_alpha_dropout",
+        "feature_dropout",
+        "histogramdd",
+        "hsplit",
+        "meshgrid",
+        "pixel_shuffle",
+        "pixel_unshuffle",
+        "sum_to_size",
+        "to_mkldnn",
+        "type_as",
+        "unsafe_chunk",
+        "unsafe_split",
+        "unsafe_split_with_sizes",
+        "vsplit",
+    }
+)
 """Operators without a declared alias whose result may be an operand, or a view of one."""
 OURS = frozenset({"getitem", "restrided"})
 """Operators outside PyTorch without a declared alias whose result may be an operand, or a view of one."""
@@ -31,9 +57,13 @@ REBINDING = frozenset({"set_", "resize_", "resize_as_", "resize_as_sparse_", "sw
 """Operators that give a tensor other memory: it no longer shares memory with its former aliases."""
 
 _DECLARED = re.compile(r"^- func: (?:aten::)?(\S+?)(\(.*)$", re.MULTILINE)
-_DERIVED = re.compile(r"^- func: (\w+)_((?:\.\w+)?)(\(.*)\n(?:  .*\n)*?  autogen: (?:.*, )?\1\2(?:,|$)", re.MULTILINE)
+_DERIVED = re.compile(
+    r"^- func: (\w+)_((?:\.\w+)?)(\(.*)\n(?:  .*\n)*?  autogen: (?:.*, )?\1\2(?:,|$)", re.MULTILINE
+)
 """In-place operators from which PyTorch derives one without writes."""
-_SEEDED = re.compile(r"^- func: (\w+)[^\n]*\n(?:  .*\n)*?  tags: .*nondeterministic_seeded", re.MULTILINE)
+_SEEDED = re.compile(
+    r"^- func: (\w+)[^\n]*\n(?:  .*\n)*?  tags: .*nondeterministic_seeded", re.MULTILINE
+)
 _ALIAS = re.compile(r"\(([a-z]+(?:\|[a-z]+)*)(!)?(?: -> [*a-z|]+)?\)")
 
 
@@ -79,7 +109,11 @@ class Schema:
 def _file() -> str | None:
     """The file of declarations; None if torch does not ship it."""
     spec = find_spec("torchgen")
-    path = Path(spec.origin).parent / "packaged/ATen/native/native_functions.yaml" if spec and spec.origin else None
+    path = (
+        Path(spec.origin).parent / "packaged/ATen/native/native_functions.yaml"
+        if spec and spec.origin
+        else None
+    )
     return path.read_text(encoding="utf-8") if path is not None and path.is_file() else None
 
 
@@ -87,11 +121,18 @@ def _file() -> str | None:
 def _texts() -> dict[str, str]:
     """Operator with its overload → the rest of its declaration."""
     if (text := _file()) is not None:
-        derived = {packet + overload: _ALIAS.sub("", rest) for packet, overload, rest in _DERIVED.findall(text)}
+        derived = {
+            packet + overload: _ALIAS.sub("", rest)
+            for packet, overload, rest in _DERIVED.findall(text)
+        }
         return derived | dict(_DECLARED.findall(text))
     import torch
 
-    return dict(_DECLARED.findall("\n".join(f"- func: {schema}" for schema in torch._C._jit_get_all_schemas())))
+    return dict(
+        _DECLARED.findall(
+            "\n".join(f"- func: {schema}" for schema in torch._C._jit_get_all_schemas())
+        )
+    )
 
 
 @cache
@@ -121,11 +162,26 @@ def draws(node: Node) -> bool:
     if packet_of(node.op).removesuffix("_") not in _seeded():
         return False
     declared = schema(node.op)
-    given = {argument.name: value for argument, value in declared.operands(node)} if declared else {}
-    defaults = {argument.name: argument.default for argument in declared.arguments} if declared else {}
-    trains = next((given.get(name, defaults[name] != "False") for name in ("train", "training") if name in defaults), True)
-    chance = next((given.get(name, 0.0) for name in ("dropout_p", "dropout") if name in defaults), None)
-    if chance is None and packet_of(node.op) in UNDECLARED:  # dropout, which with probability 0 returns its operand
+    given = (
+        {argument.name: value for argument, value in declared.operands(node)} if declared else {}
+    )
+    defaults = (
+        {argument.name: argument.default for argument in declared.arguments} if declared else {}
+    )
+    trains = next(
+        (
+            given.get(name, defaults[name] != "False")
+            for name in ("train", "training")
+            if name in defaults
+        ),
+        True,
+    )
+    chance = next(
+        (given.get(name, 0.0) for name in ("dropout_p", "dropout") if name in defaults), None
+    )
+    if (
+        chance is None and packet_of(node.op) in UNDECLARED
+    ):  # dropout, which with probability 0 returns its operand
         chance = given.get("p")
     return trains is not False and chance != 0
 
@@ -150,8 +206,19 @@ def schema(op: str) -> Schema | None:
         kind, _, name = declared.rpartition(" ")
         match = _ALIAS.search(kind)
         aliases = frozenset(match[1].split("|")) if match else frozenset()
-        arguments.append(Argument(name, _ALIAS.sub("", kind), default or None, aliases, bool(match and match[2]), by_name))
-    returned = frozenset(letter for names, _ in _ALIAS.findall(given) for letter in names.split("|"))
+        arguments.append(
+            Argument(
+                name,
+                _ALIAS.sub("", kind),
+                default or None,
+                aliases,
+                bool(match and match[2]),
+                by_name,
+            )
+        )
+    returned = frozenset(
+        letter for names, _ in _ALIAS.findall(given) for letter in names.split("|")
+    )
     results = tuple(part.split(" ")[0] for part in _parts(_ALIAS.sub("", given).strip("()")))
     return Schema(tuple(arguments), returned, results)
 
@@ -181,15 +248,23 @@ def twin(op: str) -> str | None:
     wanted = [a.plain for a in declared.arguments if not (a.written and a.by_name)]
     for name in _overloads(packet):
         other = schema(name)
-        if other is not None and other.results == ("Tensor",) and [a.plain for a in other.arguments] == wanted and \
-                not any(a.written for a in other.arguments):
+        if (
+            other is not None
+            and other.results == ("Tensor",)
+            and [a.plain for a in other.arguments] == wanted
+            and not any(a.written for a in other.arguments)
+        ):
             return name
     return None
 
 
 @cache
 def _overloads(packet: str) -> tuple[str, ...]:
-    return tuple(f"aten.{name}" if "." in name else f"aten.{name}.default" for name in _texts() if name.partition(".")[0] == packet)
+    return tuple(
+        f"aten.{name}" if "." in name else f"aten.{name}.default"
+        for name in _texts()
+        if name.partition(".")[0] == packet
+    )
 
 
 def packet_of(op: str) -> str:
@@ -202,7 +277,9 @@ def is_view(node: Node) -> bool:
     name, declared = packet_of(node.op), schema(node.op)
     if name in UNDECLARED or name in METADATA or node.op == "getitem":
         return True
-    return declared is not None and any(a.aliases & declared.returned and not a.written for a in declared.arguments)
+    return declared is not None and any(
+        a.aliases & declared.returned and not a.written for a in declared.arguments
+    )
 
 
 def shared(node: Node) -> list[str]:
@@ -214,7 +291,9 @@ def shared(node: Node) -> list[str]:
         return refs([list(node.args), node.kwargs])
     if declared is None:
         return _foreign(node)
-    result = [value for argument, value in declared.operands(node) if argument.aliases & declared.returned]
+    result = [
+        value for argument, value in declared.operands(node) if argument.aliases & declared.returned
+    ]
     if packet_of(node.op) in REBINDING:
         result = [value for argument, value in declared.operands(node) if argument.kind == "Tensor"]
     return refs(result)
@@ -232,7 +311,11 @@ def written(node: Node) -> list[str]:
     named = {argument.name: value for argument, value in given}
     statistics = [value for name, value in named.items() if name in ("running_mean", "running_var")]
     if statistics and not result:
-        flags = [value for name, value in named.items() if name in ("training", "train", "use_input_stats")]
+        flags = [
+            value
+            for name, value in named.items()
+            if name in ("training", "train", "use_input_stats")
+        ]
         result = statistics if all(flags) else []
     return refs(result)
 
@@ -242,7 +325,12 @@ def _foreign(node: Node) -> list[str]:
     if not node.op.startswith("aten."):
         return []
     _, packet, overload = node.op.split(".")
-    writes = packet.endswith("_") and not packet.endswith("__") or overload.endswith("out") or "out" in node.kwargs
+    writes = (
+        packet.endswith("_")
+        and not packet.endswith("__")
+        or overload.endswith("out")
+        or "out" in node.kwargs
+    )
     return refs([list(node.args), node.kwargs]) if writes else []
 
 
@@ -254,8 +342,14 @@ def is_step(node: Node) -> bool:
 def refs(value: Any) -> list[str]:
     """Names referenced in an encoded operand, in order."""
     if isinstance(value, dict):
-        return [value["ref"]] if set(value) == {"ref"} else [name for part in value.values() for name in refs(part)]
-    return [name for part in value for name in refs(part)] if isinstance(value, (list, tuple)) else []
+        return (
+            [value["ref"]]
+            if set(value) == {"ref"}
+            else [name for part in value.values() for name in refs(part)]
+        )
+    return (
+        [name for part in value for name in refs(part)] if isinstance(value, (list, tuple)) else []
+    )
 
 
 def rename(value: Any, mapping: dict[str, str]) -> Any:

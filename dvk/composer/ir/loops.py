@@ -151,5 +151,3 @@ class Kernel:
 def nowhere(kind: str) -> bool | int | float:
     """Result of a gather of a register type at an invalid index, for which PyTorch raises."""
     return math.nan if kind in FLOATS else kind != "bool" and 0
-
-

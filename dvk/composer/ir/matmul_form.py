@@ -39,7 +39,9 @@ class MatmulForm:
     @property
     def sizes(self) -> tuple[int, int, int]:
         """Elements of batch, rows and columns."""
-        return tuple(math.prod(v.size for v in part) for part in (self.batch, self.rows, self.columns))  # type: ignore[return-value]
+        return tuple(
+            math.prod(v.size for v in part) for part in (self.batch, self.rows, self.columns)
+        )  # type: ignore[return-value]
 
     @property
     def dtype(self) -> str:
@@ -55,7 +57,11 @@ class MatmulForm:
 def form_of(kernel: Kernel) -> MatmulForm | None:
     """The form; None for a kernel without a matmul, or with neither rows nor columns."""
     reduces = [i for i in kernel.instrs if i.op.startswith("reduce_")]
-    times = [made for i in reduces if (made := _summed(kernel, i)) is not None and made.attrs.get("product")]
+    times = [
+        made
+        for i in reduces
+        if (made := _summed(kernel, i)) is not None and made.attrs.get("product")
+    ]
     if not reduces or len(times) < len(reduces):
         return None
     pairs = [_factors(kernel, i) for i in reduces]
@@ -64,7 +70,9 @@ def form_of(kernel: Kernel) -> MatmulForm | None:
     fastest = next((v for v in reversed(kernel.rows) if v.size > 1), None)
     if fastest is None:
         return None
-    if (fastest in first[0].vars and fastest not in first[1].vars) or not first[1].vars & own - first[0].vars:
+    if (fastest in first[0].vars and fastest not in first[1].vars) or not first[
+        1
+    ].vars & own - first[0].vars:
         pairs = [(right, left) for left, right in pairs]
     left, right = pairs[0]
     turned = [pairs[0]]
@@ -79,7 +87,10 @@ def form_of(kernel: Kernel) -> MatmulForm | None:
     rows = tuple(v for v in live if v not in batch and v not in columns)
     if not columns:
         return None
-    terms = tuple(MatmulTerm(i, a, b, (_dtype(a, i), _dtype(b, i)), made) for i, (a, b), made in zip(reduces, turned, times, strict=True))
+    terms = tuple(
+        MatmulTerm(i, a, b, (_dtype(a, i), _dtype(b, i)), made)
+        for i, (a, b), made in zip(reduces, turned, times, strict=True)
+    )
     return MatmulForm(batch, rows, columns, terms)
 
 

@@ -12,16 +12,54 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dvk.composer.ir.affine import ZERO, Affine, Index, Var, contiguous_strides, delinearize, linearize
+from dvk.composer.ir.affine import (
+    ZERO,
+    Affine,
+    Index,
+    Var,
+    contiguous_strides,
+    delinearize,
+    linearize,
+)
 from dvk.records import Node
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 HALVES = ("float16", "bfloat16")
 INTS = ("uint8", "int8", "int16", "int32", "int64")
-BYTES = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "float32": 4, "int64": 8,
-         "float64": 8}
-UNARY_FUNCTIONS = ("exp", "log", "log1p", "expm1", "tanh", "erf", "sin", "cos", "exp2", "log2",
-                   "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "log10")
+BYTES = {
+    "bool": 1,
+    "uint8": 1,
+    "int8": 1,
+    "int16": 2,
+    "float16": 2,
+    "bfloat16": 2,
+    "int32": 4,
+    "float32": 4,
+    "int64": 8,
+    "float64": 8,
+}
+UNARY_FUNCTIONS = (
+    "exp",
+    "log",
+    "log1p",
+    "expm1",
+    "tanh",
+    "erf",
+    "sin",
+    "cos",
+    "exp2",
+    "log2",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "log10",
+)
 """Functions of one floating-point value that back ends call."""
 COSTLY = frozenset({*UNARY_FUNCTIONS, "sigmoid", "atan2", "fmod"})
 """Scalar functions of ten and more instructions."""
@@ -48,26 +86,34 @@ class ViewStep:
                 source[dim] = index[position]
             return tuple(source)
         if self.method == "expand":
-            tail = index[len(self.after) - len(self.before):]
-            return tuple(ZERO if size == 1 else part for part, size in zip(tail, self.before, strict=True))
+            tail = index[len(self.after) - len(self.before) :]
+            return tuple(
+                ZERO if size == 1 else part for part, size in zip(tail, self.before, strict=True)
+            )
         if self.method == "reshape":
-            return delinearize(linearize(index, contiguous_strides(self.after)), self.before) or self._back_by_dims(index)
+            return delinearize(
+                linearize(index, contiguous_strides(self.after)), self.before
+            ) or self._back_by_dims(index)
         if self.method == "select":
             dim, at = self.args
             return (*index[:dim], Affine((), at), *index[dim:])
         if self.method == "flip":
-            return tuple(part.scale(-1).shift(size - 1) if dim in self.args else part
-                         for dim, (part, size) in enumerate(zip(index, self.before, strict=True)))
+            return tuple(
+                part.scale(-1).shift(size - 1) if dim in self.args else part
+                for dim, (part, size) in enumerate(zip(index, self.before, strict=True))
+            )
         if self.method == "pad":
             return tuple(part.shift(-ahead) for part, ahead in zip(index, self.args, strict=True))
         if self.method == "windows":
             rank = len(self.before)
-            walked = {dim: index[dim].scale(stride) + index[rank + n].scale(dilation)
-                      for n, (dim, _, stride, dilation) in enumerate(self.args)}
+            walked = {
+                dim: index[dim].scale(stride) + index[rank + n].scale(dilation)
+                for n, (dim, _, stride, dilation) in enumerate(self.args)
+            }
             return tuple(walked.get(dim, index[dim]) for dim in range(rank))
         assert self.method == "slice", self.method
         dim, start, step = self.args
-        return (*index[:dim], index[dim].scale(step).shift(start), *index[dim + 1:])
+        return (*index[:dim], index[dim].scale(step).shift(start), *index[dim + 1 :])
 
     def _back_by_dims(self, index: Index) -> Index | None:
         """A reshape that moves, adds or drops only dimensions of extent one, for an index that may be out of bounds."""
@@ -82,12 +128,17 @@ class ViewStep:
     def call(self, value: str) -> str:
         """Torch source that applies the view to `value`."""
         if self.method == "pad":
-            behind = [after - before - ahead for before, after, ahead in zip(self.before, self.after, self.args, strict=True)]
+            behind = [
+                after - before - ahead
+                for before, after, ahead in zip(self.before, self.after, self.args, strict=True)
+            ]
             both = [n for pair in zip(self.args[::-1], behind[::-1], strict=True) for n in pair]
             return f"torch.nn.functional.pad({value}, {both!r})"
         if self.method == "windows":
             for dim, size, stride, dilation in self.args:
-                value += f".unfold({dim}, {dilation * (size - 1) + 1}, {stride})" + (f"[..., ::{dilation}]" if dilation > 1 else "")
+                value += f".unfold({dim}, {dilation * (size - 1) + 1}, {stride})" + (
+                    f"[..., ::{dilation}]" if dilation > 1 else ""
+                )
             return value
         if self.method == "slice":
             dim, start, step = self.args
@@ -134,10 +185,16 @@ class View:
     def then(self, method: str, args: tuple[Any, ...], after: tuple[int, ...]) -> View:
         if method in ("reshape", "expand") and after == self.shape:
             return self
-        if method == "flip" and self.steps and (self.steps[-1].method, self.steps[-1].args) == (method, args):
+        if (
+            method == "flip"
+            and self.steps
+            and (self.steps[-1].method, self.steps[-1].args) == (method, args)
+        ):
             return View(self.base, self.steps[:-1])
         if method == "reshape" and self.steps and self.steps[-1].method == "reshape":
-            return View(self.base, self.steps[:-1]).then(method, args, after)  # both row by row: only the last shape counts
+            return View(self.base, self.steps[:-1]).then(
+                method, args, after
+            )  # both row by row: only the last shape counts
         return View(self.base, (*self.steps, ViewStep(method, args, self.shape, after)))
 
     def back(self, index: Index) -> Index | None:
@@ -156,7 +213,7 @@ Operand = View | Scalar
 
 def broadcast_index(index: Index, shape: tuple[int, ...]) -> Index:
     """Index into an operand of `shape` for an index into the broadcast result."""
-    tail = index[len(index) - len(shape):] if shape else ()
+    tail = index[len(index) - len(shape) :] if shape else ()
     return tuple(ZERO if size == 1 else part for part, size in zip(tail, shape, strict=True))
 
 
@@ -164,7 +221,13 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """Shape of the broadcast result; operands are known to be compatible."""
     rank = max((len(s) for s in shapes), default=0)
     padded = [(1,) * (rank - len(s)) + s for s in shapes]
-    return tuple(next((size for size in column if size != 1), 1) for column in zip(*padded, strict=True)) if rank else ()
+    return (
+        tuple(
+            next((size for size in column if size != 1), 1) for column in zip(*padded, strict=True)
+        )
+        if rank
+        else ()
+    )
 
 
 def operand_index(prim: IRNode, position: int, index: Index, inner: Index) -> Index | None:

@@ -58,7 +58,13 @@ class Recurrence:
     @property
     def read(self) -> tuple[str, ...]:
         """Operands by name, in the order of the function's parameters."""
-        return ("a", "h0", *(["c0"] if self.mode == "lstm" else []), "w", *(["b"] if self.biased else []))
+        return (
+            "a",
+            "h0",
+            *(["c0"] if self.mode == "lstm" else []),
+            "w",
+            *(["b"] if self.biased else []),
+        )
 
     @property
     def written(self) -> tuple[str, ...]:
@@ -69,16 +75,25 @@ class Recurrence:
         """Shape of an operand or result."""
         blocks, wide = (self.directions, self.blocks), self.directions * self.hidden
         lead = (self.batch, self.steps) if self.batch_first else (self.steps, self.batch)
-        shapes = {"a": (*lead, self.gates * wide), "y": (self.steps, self.batch, wide),
-                  "w": (*blocks, self.hidden, self.gates, self.lanes), "b": (*blocks, self.gates, self.lanes)}
+        shapes = {
+            "a": (*lead, self.gates * wide),
+            "y": (self.steps, self.batch, wide),
+            "w": (*blocks, self.hidden, self.gates, self.lanes),
+            "b": (*blocks, self.gates, self.lanes),
+        }
         return shapes.get(name, (self.directions, self.batch, self.hidden))
 
     @property
     def num_bytes(self) -> int:
         """Bytes read once and written once."""
-        return sum(math.prod(self.shape(name)) for name in (*self.read, *self.written)) * BYTES[self.dtype]
+        return (
+            sum(math.prod(self.shape(name)) for name in (*self.read, *self.written))
+            * BYTES[self.dtype]
+        )
 
     @property
     def summary(self) -> str:
         """One line for people."""
-        return f"{self.mode}: {self.steps} steps of {self.batch} × {self.hidden}" + (" both ways" if self.directions == 2 else "")
+        return f"{self.mode}: {self.steps} steps of {self.batch} × {self.hidden}" + (
+            " both ways" if self.directions == 2 else ""
+        )

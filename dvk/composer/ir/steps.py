@@ -21,13 +21,16 @@ def left_place(node: Node) -> dict[str, tuple[str, str]]:
     return {} if module is not None else {f"{path}.{name}" if name else path: (path, name)}
 
 
-def left_lines(node: Node, result: str, value: Callable[[str], str], literal: Callable[[Any], str]) -> list[str]:
+def left_lines(
+    node: Node, result: str, value: Callable[[str], str], literal: Callable[[Any], str]
+) -> list[str]:
     """Lines that make the call and unpack its tensors into a tuple, `result`.
 
     Args:
         value: renders a value of the graph.
         literal: renders an encoded literal.
     """
+
     def text(tree: Any) -> str:
         return structures.expression(tree, value, literal)
 
@@ -42,12 +45,19 @@ def left_lines(node: Node, result: str, value: Callable[[str], str], literal: Ca
     def tensor(path: str, where: str) -> str:
         shape, strides, dtype = expected["shapes"][path]
         places.append(where)
-        return f"type({where}) in dvk_tensors and {where}.shape == {tuple(shape)!r} and {where}.dtype is torch.{dtype}" \
+        return (
+            f"type({where}) in dvk_tensors and {where}.shape == {tuple(shape)!r} and {where}.dtype is torch.{dtype}"
             f" and {where}.layout is torch.strided"
+        )
 
     conditions = " and ".join(structures.conditions(expected["tree"], result, tensor, literal))
     unpacked = "".join(f"{place}, " for place in places)
-    return [f"{result} = {callee}({', '.join(given)})", f"if not ({conditions}):", f"    {GO_BACK}", f"{result} = ({unpacked})"]
+    return [
+        f"{result} = {callee}({', '.join(given)})",
+        f"if not ({conditions}):",
+        f"    {GO_BACK}",
+        f"{result} = ({unpacked})",
+    ]
 
 
 def expect_lines(node: Node, result: str, literal: Callable[[Any], str]) -> list[str]:
@@ -62,4 +72,8 @@ def spelled(op: str, args: list[str]) -> str:
         seed, device = (part.partition("=")[2] for part in args)
         return f"torch.Generator({device}).manual_seed({seed})"
     kind, _, name = op.partition(".")
-    return f"({structures.OPERATIONS[name].format(*args)})" if kind == "python" else f"torch.ops.{op}({', '.join(args)})"
+    return (
+        f"({structures.OPERATIONS[name].format(*args)})"
+        if kind == "python"
+        else f"torch.ops.{op}({', '.join(args)})"
+    )

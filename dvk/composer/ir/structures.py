@@ -25,9 +25,23 @@ from dvk.composer.ir.errors import CannotCompose
 MAX_DEPTH = 24
 
 OPERATIONS = {
-    "add": "{} + {}", "sub": "{} - {}", "mul": "{} * {}", "floordiv": "{} // {}", "truediv": "{} / {}", "mod": "{} % {}",
-    "pow": "{} ** {}", "neg": "-{}", "eq": "{} == {}", "ne": "{} != {}", "lt": "{} < {}", "le": "{} <= {}", "gt": "{} > {}",
-    "ge": "{} >= {}", "and_": "{} & {}", "or_": "{} | {}", "not_": "not {}",
+    "add": "{} + {}",
+    "sub": "{} - {}",
+    "mul": "{} * {}",
+    "floordiv": "{} // {}",
+    "truediv": "{} / {}",
+    "mod": "{} % {}",
+    "pow": "{} ** {}",
+    "neg": "-{}",
+    "eq": "{} == {}",
+    "ne": "{} != {}",
+    "lt": "{} < {}",
+    "le": "{} <= {}",
+    "gt": "{} > {}",
+    "ge": "{} >= {}",
+    "and_": "{} & {}",
+    "or_": "{} | {}",
+    "not_": "not {}",
 }
 """Python's operators on sizes that depend on values, as text."""
 
@@ -77,8 +91,14 @@ def global_of(value: Any, home: dict[str, Any]) -> list[str]:
         if held is value and name.isidentifier() and not name.startswith("__"):
             return ["", name]
     module = str(getattr(value, "__module__", None) or "builtins")
-    if path and "<" not in path and module in sys.modules and module != home.get("__name__") and not module.startswith("dvk_source_") \
-            and _attribute(sys.modules[module], path) is value:
+    if (
+        path
+        and "<" not in path
+        and module in sys.modules
+        and module != home.get("__name__")
+        and not module.startswith("dvk_source_")
+        and _attribute(sys.modules[module], path) is value
+    ):
         return [module, path]
     raise CannotCompose(f"`{path or value}` has no name that a drop-in could import it by")
 
@@ -90,6 +110,7 @@ def _attribute(owner: Any, path: str) -> Any:
 
 
 # ---------------------------------------------------------------- what forward() returns
+
 
 class Encoder:
     """Encodes a result of forward().
@@ -115,7 +136,9 @@ class Encoder:
 
     def _encode(self, value: Any, depth: int) -> Any:
         if depth > MAX_DEPTH:
-            raise CannotCompose(f"the output is nested too deeply, or holds itself, in a {type(value).__name__}")
+            raise CannotCompose(
+                f"the output is nested too deeply, or holds itself, in a {type(value).__name__}"
+            )
         result = self.leaf(value)
         if result is not None:
             return result
@@ -123,7 +146,9 @@ class Encoder:
             return {"value": literal_of(value)}
         except CannotCompose:
             pass
-        if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__") and not hasattr(value, "__self__")):
+        if isinstance(value, type) or (
+            callable(value) and hasattr(value, "__qualname__") and not hasattr(value, "__self__")
+        ):
             return {"global": global_of(value, self.home)}
         if type(value) is tuple:
             return {"tuple": [self._encode(v, depth + 1) for v in value]}
@@ -144,7 +169,9 @@ class Encoder:
             return {"list": [of(v) for v in value]}
         if type(value) is dict:
             if not all(type(k) in (str, int, bool, float) for k in value):
-                raise CannotCompose("the output is a dict with keys that are neither strings nor numbers")
+                raise CannotCompose(
+                    "the output is a dict with keys that are neither strings nor numbers"
+                )
             return {"dict": [[k, of(v)] for k, v in value.items()]}
         import torch
 
@@ -157,8 +184,15 @@ class Encoder:
         if not isinstance(made, tuple):
             raise CannotCompose(f"the output holds a {type(value).__name__}")
         call, args, state, items, pairs = (*made, None, None, None)[:5]
-        return {"made": {"call": of(call), "args": [of(a) for a in args], "state": None if state is None else of(state),
-                         "items": [of(v) for v in items or ()], "pairs": [[of(k), of(v)] for k, v in pairs or ()]}}
+        return {
+            "made": {
+                "call": of(call),
+                "args": [of(a) for a in args],
+                "state": None if state is None else of(state),
+                "items": [of(v) for v in items or ()],
+                "pairs": [[of(k), of(v)] for k, v in pairs or ()],
+            }
+        }
 
     def _pruned(self, tree: Any) -> Any:
         """Drop the numbers of objects that occur only once."""
@@ -172,7 +206,9 @@ class Encoder:
 def is_made(tree: Any) -> bool:
     """Rebuilding it takes more than Python's own literals."""
     if isinstance(tree, dict):
-        return bool(tree.keys() & {"made", "global", "shared", "again"}) or any(map(is_made, tree.values()))
+        return bool(tree.keys() & {"made", "global", "shared", "again"}) or any(
+            map(is_made, tree.values())
+        )
     return isinstance(tree, list) and any(map(is_made, tree))
 
 
@@ -218,7 +254,7 @@ def expression(tree: Any, value: Callable[[str], str], literal: Callable[[Any], 
     def several(parts: Any) -> str:
         return ", ".join(map(of, parts))
 
-    (key, inner), = tree.items()
+    ((key, inner),) = tree.items()
     if key == "ref":
         return value(inner)
     if key == "module":
@@ -249,6 +285,7 @@ def expression(tree: Any, value: Callable[[str], str], literal: Callable[[Any], 
 
 # ---------------------------------------------------------------- what forward() takes
 
+
 def taken(value: Any, path: str, home: dict[str, Any]) -> tuple[Any, list[tuple[str, Any]]]:
     """Encode an argument as a tree, with its tensors by path.
 
@@ -274,11 +311,15 @@ def taken(value: Any, path: str, home: dict[str, Any]) -> tuple[Any, list[tuple[
     if isinstance(value, (list, tuple)):
         return {"items": [global_of(kind, home), [part(n, v) for n, v in enumerate(value)]]}, leaves
     if isinstance(value, dict) and all(type(k) in (str, int) for k in value):
-        return {"pairs": [global_of(kind, home), [[k, part(k, v)] for k, v in value.items()]]}, leaves
+        return {
+            "pairs": [global_of(kind, home), [[k, part(k, v)] for k, v in value.items()]]
+        }, leaves
     if dataclasses.is_dataclass(value):
         fields = [[f.name, part(f.name, getattr(value, f.name))] for f in dataclasses.fields(value)]
         return {"fields": [global_of(kind, home), fields]}, leaves
-    raise CannotCompose(f"the input `{path}` is a {kind.__name__}: neither tensors in a structure nor a plain value")
+    raise CannotCompose(
+        f"the input `{path}` is a {kind.__name__}: neither tensors in a structure nor a plain value"
+    )
 
 
 def filled(value: Any, leaf: Callable[[Any], Any]) -> Any:
@@ -295,7 +336,11 @@ def filled(value: Any, leaf: Callable[[Any], Any]) -> Any:
         if type(value) in (list, tuple):
             return type(value)(parts)
         if isinstance(value, tuple):
-            return type(value)(parts) if type(value).__module__ == "torch.return_types" else tuple.__new__(type(value), parts)
+            return (
+                type(value)(parts)
+                if type(value).__module__ == "torch.return_types"
+                else tuple.__new__(type(value), parts)
+            )
         made = copy.copy(value)
         made[:] = parts
         return made
@@ -312,21 +357,25 @@ def filled(value: Any, leaf: Callable[[Any], Any]) -> Any:
     return value
 
 
-def conditions(tree: Any, text: str, tensor: Callable[[str, str], str], literal: Callable[[Any], str]) -> Iterator[str]:
+def conditions(
+    tree: Any, text: str, tensor: Callable[[str, str], str], literal: Callable[[Any], str]
+) -> Iterator[str]:
     """Conditions, as text, under which the object named by `text` matches a tree of `taken`, outermost first.
 
     Args:
         tensor: path of a tensor and its text → the text of its condition.
         literal: renders an encoded literal.
     """
-    (key, inner), = tree.items()
+    ((key, inner),) = tree.items()
     if key == "ref":
         yield tensor(inner, text)
     elif key == "value":
         if inner is None:
             yield f"{text} is None"
         else:
-            same = f"{text} != {text}" if inner == {"float": "nan"} else f"{text} == {literal(inner)}"
+            same = (
+                f"{text} != {text}" if inner == {"float": "nan"} else f"{text} == {literal(inner)}"
+            )
             yield f"type({text}) is type({literal(inner)}) and {same}"
     else:
         kind, parts = inner
@@ -336,8 +385,11 @@ def conditions(tree: Any, text: str, tensor: Callable[[str, str], str], literal:
         elif key == "pairs":
             yield f"list({text}) == {[k for k, _ in parts]!r}"
         for number, part in enumerate(parts):
-            inside, below = (f"{text}[{number}]", part) if key == "items" else \
-                (f"{text}[{part[0]!r}]" if key == "pairs" else f"{text}.{part[0]}", part[1])
+            inside, below = (
+                (f"{text}[{number}]", part)
+                if key == "items"
+                else (f"{text}[{part[0]!r}]" if key == "pairs" else f"{text}.{part[0]}", part[1])
+            )
             yield from conditions(below, inside, tensor, literal)
 
 
@@ -352,4 +404,8 @@ def resolved(path: list[str], home: dict[str, Any] | None = None) -> Any:
     """Resolve an import path."""
     module, name = path
     first, _, rest = name.partition(".")
-    return _attribute((home or {}).get(first), rest) if not module else _attribute(sys.modules.get(module), name)
+    return (
+        _attribute((home or {}).get(first), rest)
+        if not module
+        else _attribute(sys.modules.get(module), name)
+    )

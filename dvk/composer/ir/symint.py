@@ -48,7 +48,11 @@ def power(count: int) -> int:
 def pow2(size: int) -> int:
     """The next power of two: a formula for a symbolic size."""
     value = power(size)
-    return _size(value, {(("pow2", size, 0),): 1}, size.known) if isinstance(size, SymbolicSize) else value
+    return (
+        _size(value, {(("pow2", size, 0),): 1}, size.known)
+        if isinstance(size, SymbolicSize)
+        else value
+    )
 
 
 class SymbolicSize(int):
@@ -61,11 +65,19 @@ class SymbolicSize(int):
     def __str__(self) -> str:
         text = self.__repr__()
         (term, coef), *more = self.terms.items()
-        single = not more and coef == 1 and len(term) == 1 and (isinstance(term[0], str) or term[0][0] in ("cdiv", "pow2"))
+        single = (
+            not more
+            and coef == 1
+            and len(term) == 1
+            and (isinstance(term[0], str) or term[0][0] in ("cdiv", "pow2"))
+        )
         return text if single else f"({text})"
 
     def __repr__(self) -> str:
-        text = " + ".join(_product(term, coef, len(self.terms) == 1) for term, coef in sorted(self.terms.items(), key=_order))
+        text = " + ".join(
+            _product(term, coef, len(self.terms) == 1)
+            for term, coef in sorted(self.terms.items(), key=_order)
+        )
         return text.replace("+ -", "- ")
 
     def __format__(self, spec: str) -> str:
@@ -89,7 +101,15 @@ class SymbolicSize(int):
         if isinstance(other, int):
             if other == 1:
                 return self
-            return _size(int.__mul__(self, other), {t: c * other for t, c in self.terms.items()}, self.known) if other else 0
+            return (
+                _size(
+                    int.__mul__(self, other),
+                    {t: c * other for t, c in self.terms.items()},
+                    self.known,
+                )
+                if other
+                else 0
+            )
         return NotImplemented
 
     __rmul__ = __mul__
@@ -100,7 +120,9 @@ class SymbolicSize(int):
         if not other:
             return self
         terms = dict(self.terms)
-        for term, coef in other.terms.items() if isinstance(other, SymbolicSize) else (((), int(other)),):
+        for term, coef in (
+            other.terms.items() if isinstance(other, SymbolicSize) else (((), int(other)),)
+        ):
             terms[term] = terms.get(term, 0) + coef
         return _made(int.__add__(self, other), terms, self.known)
 
@@ -134,7 +156,13 @@ class SymbolicSize(int):
             return NotImplemented
         value, by = int(self), int(other)
         rest = value % by
-        return rest if rest in (0, 1) else self if rest == value else _made(rest, {(("%", self, other),): 1}, self.known)
+        return (
+            rest
+            if rest in (0, 1)
+            else self
+            if rest == value
+            else _made(rest, {(("%", self, other),): 1}, self.known)
+        )
 
 
 class Ratio(float):
@@ -204,7 +232,9 @@ def _quotient_of(kind: str, a: SymbolicSize, b: int, value: int) -> Any:
     exact = _exact(a, b)
     if exact is not None:
         return _made(value, exact, a.known)
-    if kind == "cdiv":  # one block, too, is a count of blocks: the text must not depend on how many there are
+    if (
+        kind == "cdiv"
+    ):  # one block, too, is a count of blocks: the text must not depend on how many there are
         return _size(value, {((kind, a, b),): 1}, a.known)
     named_so = value * b == a and value in a.known
     return a.known[value] if named_so else _made(value, {((kind, a, b),): 1}, a.known)

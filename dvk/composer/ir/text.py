@@ -8,16 +8,56 @@ from typing import Any
 from dvk.composer.ir import steps
 from dvk.records import Node
 
-IN_TORCH = {"matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
-            "conv_transpose3d", "batch_norm", "dropout", "embedding", "cat", "stack", "cumsum", "argmax", "argmin", "einsum",
-            "layer_norm", "group_norm", "instance_norm", "relu", "exp", "log", "sigmoid", "tanh", "softmax", "log_softmax",
-            "max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "adaptive_avg_pool1d", "flip", "roll", "outer", "tril", "triu"}
+IN_TORCH = {
+    "matmul",
+    "mm",
+    "bmm",
+    "addmm",
+    "baddbmm",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "batch_norm",
+    "dropout",
+    "embedding",
+    "cat",
+    "stack",
+    "cumsum",
+    "argmax",
+    "argmin",
+    "einsum",
+    "layer_norm",
+    "group_norm",
+    "instance_norm",
+    "relu",
+    "exp",
+    "log",
+    "sigmoid",
+    "tanh",
+    "softmax",
+    "log_softmax",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+    "avg_pool1d",
+    "adaptive_avg_pool1d",
+    "flip",
+    "roll",
+    "outer",
+    "tril",
+    "triu",
+}
 """ATen operators that `torch.NAME` takes with the same positional arguments, at a lower call cost than torch.ops."""
 
 
 def spelled(node: Node, name: Callable[[str], str]) -> str:
     """The text of a call of an ATen operator; `name` gives the name of a value."""
-    args = [literal(a, name) for a in node.args] + [f"{k}={literal(v, name)}" for k, v in node.kwargs.items()]
+    args = [literal(a, name) for a in node.args] + [
+        f"{k}={literal(v, name)}" for k, v in node.kwargs.items()
+    ]
     if not node.op.startswith("aten."):
         return steps.spelled(node.op, args)
     packet, _, overload = node.op.removeprefix("aten.").partition(".")
@@ -29,7 +69,11 @@ def spelled(node: Node, name: Callable[[str], str]) -> str:
         return f"{args[0]}.contiguous({', '.join(args[1:])})"
     else:
         # torch.einsum finds the path itself, and accepts none
-        positional = packet in IN_TORCH and overload in ("default", "input", "padding") and "path" not in node.kwargs
+        positional = (
+            packet in IN_TORCH
+            and overload in ("default", "input", "padding")
+            and "path" not in node.kwargs
+        )
         function = f"torch.{packet}" if positional else f"torch.ops.aten.{packet}.{overload}"
     return f"{function}({', '.join(args)})"
 
@@ -37,13 +81,18 @@ def spelled(node: Node, name: Callable[[str], str]) -> str:
 def literal(value: Any, name: Callable[[str], str]) -> str:
     """The text of an encoded operand; `name` gives the name of a value."""
     if isinstance(value, dict):
-        (key, inner), = value.items()
+        ((key, inner),) = value.items()
         if key == "ref":
             return name(inner)
         if key == "complex":
             return f"complex({', '.join(f'float({part!r})' for part in inner)})"
-        return {"dtype": f"torch.{inner}", "device": f"torch.device({inner!r})", "memory_format": f"torch.{inner}",
-                "layout": f"torch.{inner}", "float": f"float({inner!r})"}[key]
+        return {
+            "dtype": f"torch.{inner}",
+            "device": f"torch.device({inner!r})",
+            "memory_format": f"torch.{inner}",
+            "layout": f"torch.{inner}",
+            "float": f"float({inner!r})",
+        }[key]
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(literal(v, name) for v in value)}]"
     return repr(value)

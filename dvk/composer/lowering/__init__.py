@@ -22,7 +22,16 @@ from dvk.composer.lowering import (
     scans,
     views,
 )
-from dvk.composer.lowering.dispatch import CODEGEN_RULES, RULES, Lowering, NotLowered, PrimGraph, lower, pinned, walk_refs
+from dvk.composer.lowering.dispatch import (
+    CODEGEN_RULES,
+    RULES,
+    Lowering,
+    NotLowered,
+    PrimGraph,
+    lower,
+    pinned,
+    walk_refs,
+)
 
 RULE_MODULES = (
     activations,
@@ -45,4 +54,14 @@ RULE_MODULES = (
 )
 """Their import registers the rules."""
 
-__all__ = ["CODEGEN_RULES", "RULES", "RULE_MODULES", "NotLowered", "Lowering", "PrimGraph", "lower", "pinned", "walk_refs"]
+__all__ = [
+    "CODEGEN_RULES",
+    "RULES",
+    "RULE_MODULES",
+    "NotLowered",
+    "Lowering",
+    "PrimGraph",
+    "lower",
+    "pinned",
+    "walk_refs",
+]

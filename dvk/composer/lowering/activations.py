@@ -20,13 +20,25 @@ def _gelu(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
     if kwargs.get("approximate", "none") == "tanh":
         # (1 + tanh u) / 2 is the sigmoid of 2u, which has no cancellation.
         cube = low.pointwise("mul", low.pointwise("mul", x, x), x)
-        inner = low.pointwise("mul", low.pointwise("add", x, low.pointwise("mul", cube, 0.044715)), 2 * math.sqrt(2 / math.pi))
+        inner = low.pointwise(
+            "mul",
+            low.pointwise("add", x, low.pointwise("mul", cube, 0.044715)),
+            2 * math.sqrt(2 / math.pi),
+        )
         return finish(low, node, low.pointwise("mul", x, low.pointwise("sigmoid", inner)))
     gate = low.pointwise("add", low.pointwise("erf", low.pointwise("mul", x, math.sqrt(0.5))), 1.0)
     if not _by_onednn(low, node):
         return finish(low, node, low.pointwise("mul", low.pointwise("mul", x, 0.5), gate))
     # oneDNN doubles large values before it halves them, and turns infinity into NaN, as x·0 does.
-    return finish(low, node, low.pointwise("add", low.pointwise("mul", low.pointwise("mul", x, gate), 0.5), low.pointwise("mul", x, 0.0)))
+    return finish(
+        low,
+        node,
+        low.pointwise(
+            "add",
+            low.pointwise("mul", low.pointwise("mul", x, gate), 0.5),
+            low.pointwise("mul", x, 0.0),
+        ),
+    )
 
 
 @cache
@@ -42,10 +54,18 @@ def _by_onednn(low: Lowering, node: Node) -> bool:
     source = low.nodes.get(node.args[0]["ref"])
     shape = node.shape or ()
     usual = source is not None and source.strides in (None, contiguous_strides(shape))
-    return low.device == "cpu" and usual and math.prod(shape) > 1 and node.dtype != "float64" and _onednn_makes_nan()
+    return (
+        low.device == "cpu"
+        and usual
+        and math.prod(shape) > 1
+        and node.dtype != "float64"
+        and _onednn_makes_nan()
+    )
 
 
-@rule("silu", "mish", "softsign", "tanhshrink", "hardsigmoid", "hardswish", "log_sigmoid", "softplus")
+@rule(
+    "silu", "mish", "softsign", "tanhshrink", "hardsigmoid", "hardswish", "log_sigmoid", "softplus"
+)
 def _activation(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     name, x = node.op.split(".")[1], args[0]
     if node.dtype not in FLOATS:
@@ -53,7 +73,9 @@ def _activation(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
 
     def softplus(value: View) -> View:
         # max(x, 0) + log1p(exp(-|x|)) cannot overflow and equals log(1 + exp(x)).
-        tail = low.pointwise("log1p", low.pointwise("exp", low.pointwise("neg", low.pointwise("abs", value))))
+        tail = low.pointwise(
+            "log1p", low.pointwise("exp", low.pointwise("neg", low.pointwise("abs", value)))
+        )
         return low.pointwise("add", low.pointwise("max", value, 0.0), tail)
 
     if name == "silu":
@@ -74,14 +96,18 @@ def _activation(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
         y = low.pointwise("where", low.pointwise("gt", scaled, threshold), x, smooth)
     else:
         ramp = low.pointwise("min", low.pointwise("max", low.pointwise("add", x, 3.0), 0.0), 6.0)
-        y = low.pointwise("mul", low.pointwise("mul", x, ramp) if name == "hardswish" else ramp, 1 / 6)
+        y = low.pointwise(
+            "mul", low.pointwise("mul", x, ramp) if name == "hardswish" else ramp, 1 / 6
+        )
     return finish(low, node, y)
 
 
 def log_sigmoid(low: Lowering, x: View) -> View:
     """min(x, 0) − log1p(exp(−|x|)), which cannot overflow."""
     return low.pointwise(
-        "sub", low.pointwise("min", x, 0.0), low.pointwise("log1p", low.pointwise("exp", low.pointwise("neg", low.pointwise("abs", x))))
+        "sub",
+        low.pointwise("min", x, 0.0),
+        low.pointwise("log1p", low.pointwise("exp", low.pointwise("neg", low.pointwise("abs", x)))),
     )
 
 
@@ -96,8 +122,16 @@ def _elu(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> 
         input_scale = 1 / alpha
     else:
         alpha, scale, input_scale = padded(args[1:], 1.0, 1.0, 1.0)
-    bent = low.pointwise("mul", low.pointwise("expm1", low.pointwise("mul", low.pointwise("min", x, 0.0), input_scale)), alpha)
-    return finish(low, node, low.pointwise("mul", low.pointwise("where", low.pointwise("gt", x, 0.0), x, bent), scale))
+    bent = low.pointwise(
+        "mul",
+        low.pointwise("expm1", low.pointwise("mul", low.pointwise("min", x, 0.0), input_scale)),
+        alpha,
+    )
+    return finish(
+        low,
+        node,
+        low.pointwise("mul", low.pointwise("where", low.pointwise("gt", x, 0.0), x, bent), scale),
+    )
 
 
 @rule("leaky_relu", "prelu", "_prelu_kernel", "rrelu")
@@ -112,7 +146,11 @@ def _leaky(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
     if isinstance(slope, View) and len(x.shape) != 1 and len(slope.shape) == 1:
         tail = (slope.shape[0], *([1] * (len(x.shape) - 2))) if x.shape else ()
         slope = slope.then("reshape", tail, tail)
-    return finish(low, node, low.pointwise("where", low.pointwise("gt", x, 0.0), x, low.pointwise("mul", x, slope)))
+    return finish(
+        low,
+        node,
+        low.pointwise("where", low.pointwise("gt", x, 0.0), x, low.pointwise("mul", x, slope)),
+    )
 
 
 @rule("threshold", "hardshrink", "softshrink")
@@ -123,9 +161,15 @@ def _threshold(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any
     else:
         lambd = args[1] if len(args) > 1 else 0.5
         inside = low.pointwise("le", low.pointwise("abs", x), lambd)
-        y = x if name == "hardshrink" else low.pointwise("sub", x, low.pointwise("mul", low.pointwise("sign", x), lambd))
+        y = (
+            x
+            if name == "hardshrink"
+            else low.pointwise("sub", x, low.pointwise("mul", low.pointwise("sign", x), lambd))
+        )
         # NaN is outside and stays NaN.
-        y = low.pointwise("where", inside, 0.0, low.pointwise("where", low.pointwise("isnan", x), x, y))
+        y = low.pointwise(
+            "where", inside, 0.0, low.pointwise("where", low.pointwise("isnan", x), x, y)
+        )
     return finish(low, node, y)
 
 

@@ -37,7 +37,9 @@ def orderable_bits(low: Lowering, x: View, smallest: bool) -> View:
 def pack_key(low: Lowering, x: View, dim: int | None, smallest: bool) -> View:
     """Value and index along `dim` (in the flattened tensor: None) of every element as one int64; the first is the largest."""
     position = low.pointwise("iota", shape=x.shape, dim=dim, compute="int64")
-    return low.pointwise("add", orderable_bits(low, x, smallest), low.pointwise("sub", WORD - 1, position))
+    return low.pointwise(
+        "add", orderable_bits(low, x, smallest), low.pointwise("sub", WORD - 1, position)
+    )
 
 
 def position_of(low: Lowering, best: View) -> View:
@@ -61,13 +63,21 @@ def _arg(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> 
     if x.dtype not in NARROW or not x.shape:
         return None
     dim = None if dim is None else dim % len(x.shape)
-    best = low.reduce("max", pack_key(low, x, dim, "argmin" in node.op), () if dim is None else (dim,), False, own=True)
+    best = low.reduce(
+        "max",
+        pack_key(low, x, dim, "argmin" in node.op),
+        () if dim is None else (dim,),
+        False,
+        own=True,
+    )
     shape = tuple(node.shape or ())
     return finish(low, node, position_of(low, best).then("reshape", shape, shape))
 
 
 @codegen_rule(RECIPE, "max", "min")
-def _with_positions(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> tuple[View, ...] | None:
+def _with_positions(
+    low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
+) -> tuple[View, ...] | None:
     if node.op not in ("aten.max.dim", "aten.min.dim"):
         return None
     x, dim = args[0], args[1]
@@ -75,5 +85,7 @@ def _with_positions(low: Lowering, node: Node, args: list[Any], kwargs: dict[str
     if x.dtype not in NARROW or not x.shape:
         return None
     smallest = "min" in node.op
-    best = low.reduce("max", pack_key(low, x, dim % len(x.shape), smallest), (dim,), keepdim, own=True)
+    best = low.reduce(
+        "max", pack_key(low, x, dim % len(x.shape), smallest), (dim,), keepdim, own=True
+    )
     return value_of(low, best, x.dtype, smallest), position_of(low, best)

@@ -16,7 +16,9 @@ from dvk.records import Node
 def _along(args: list[Any], kwargs: dict[str, Any], rank: int) -> tuple[tuple[int, ...], bool]:
     given = kwargs.get("dim", args[1] if len(args) > 1 else None)
     dims = () if given is None else (given,) if isinstance(given, int) else tuple(given)
-    return tuple(d % rank for d in dims), bool(kwargs.get("keepdim", args[2] if len(args) > 2 else False))
+    return tuple(d % rank for d in dims), bool(
+        kwargs.get("keepdim", args[2] if len(args) > 2 else False)
+    )
 
 
 def _nonzero(low: Lowering, x: View) -> View:
@@ -36,7 +38,9 @@ def _any(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> 
 
 
 @rule("count_nonzero")
-def _count_nonzero(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+def _count_nonzero(
+    low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
+) -> View | None:
     x = args[0]
     if not isinstance(x, View) or not x.shape or x.dtype not in BYTES:
         return None
@@ -52,8 +56,12 @@ def _without_nan(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, A
     dims, keepdim = _along(args, kwargs, len(x.shape))
     wide = low.typed(x, "float64" if "float64" in (x.dtype, node.dtype) else "float32")
     missing = low.pointwise("isnan", wide)
-    total = low.reduce("sum", low.pointwise("where", missing, 0.0, wide, compute=wide.dtype), dims, keepdim)
+    total = low.reduce(
+        "sum", low.pointwise("where", missing, 0.0, wide, compute=wide.dtype), dims, keepdim
+    )
     if "mean" in node.op:
         there = low.typed(low.pointwise("not", missing, compute="bool"), "int64")
-        total = low.pointwise("div", total, low.typed(low.reduce("sum", there, dims, keepdim), wide.dtype))
+        total = low.pointwise(
+            "div", total, low.typed(low.reduce("sum", there, dims, keepdim), wide.dtype)
+        )
     return finish(low, node, total)

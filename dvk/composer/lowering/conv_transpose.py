@@ -47,7 +47,9 @@ class ConvTransposePhases:
         return self.halves * self.fine
 
 
-def phases(dim: int, length: int, out: int, size: int, stride: int, padding: int, dilation: int) -> ConvTransposePhases | None:
+def phases(
+    dim: int, length: int, out: int, size: int, stride: int, padding: int, dilation: int
+) -> ConvTransposePhases | None:
     """Decompose one dimension; None if its indices are not affine.
 
     Args:
@@ -80,9 +82,13 @@ def _finite(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
     return _transposed(low, node, args, kwargs, exact=False)
 
 
-def _transposed(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any], exact: bool) -> View | None:
+def _transposed(
+    low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any], exact: bool
+) -> View | None:
     """The convolution if no weight is padded (`exact`), or if one is."""
-    x, weight, bias, stride, padding, _more, groups, dilation = padded(args, None, None, None, 1, 0, 0, 1, 1)
+    x, weight, bias, stride, padding, _more, groups, dilation = padded(
+        args, None, None, None, 1, 0, 0, 1, 1
+    )
     if kwargs or x.dtype not in FLOATS or weight.dtype != x.dtype or node.shape is None:
         return None
     count = len(weight.shape) - 2
@@ -92,53 +98,100 @@ def _transposed(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
     if exact is any(size % step for size, step in zip(weight.shape[2:], strides, strict=True)):
         return None
     first = len(x.shape) - count
-    found = [phases(*each) for each in zip(range(first, len(x.shape)), x.shape[first:], node.shape[first:], weight.shape[2:], strides,
-                                           ahead, gaps, strict=True)]
+    found = [
+        phases(*each)
+        for each in zip(
+            range(first, len(x.shape)),
+            x.shape[first:],
+            node.shape[first:],
+            weight.shape[2:],
+            strides,
+            ahead,
+            gaps,
+            strict=True,
+        )
+    ]
     over = [each for each in found if each is not None]
-    if len(over) != count or not low.assume_finite(node.args[1], (n for each in over for n in (each.window.ahead, each.window.behind))):
+    if len(over) != count or not low.assume_finite(
+        node.args[1], (n for each in over for n in (each.window.ahead, each.window.behind))
+    ):
         return None
     return finish(low, node, lowered(low, x, weight, bias, over, groups))
 
 
-def lowered(low: Lowering, x: View, weight: View, bias: View | None, over: Sequence[ConvTransposePhases], groups: int) -> View:
+def lowered(
+    low: Lowering,
+    x: View,
+    weight: View,
+    bias: View | None,
+    over: Sequence[ConvTransposePhases],
+    groups: int,
+) -> View:
     """The transposed convolution in the register type, with bias.
 
     Args:
         x: [N?, groups·c, *sizes].
         weight: [groups·c, o, *window].
     """
-    kind, many = register_type(x.dtype), x.shape[:-1 - len(over)]
+    kind, many = register_type(x.dtype), x.shape[: -1 - len(over)]
     channels, outputs = x.shape[len(many)] // groups, weight.shape[1]
-    sizes = {"g": groups, "c": channels, "o": outputs, **{f"n{d}": size for d, size in enumerate(many)}}
+    sizes = {
+        "g": groups,
+        "c": channels,
+        "o": outputs,
+        **{f"n{d}": size for d, size in enumerate(many)},
+    }
     for d, each in enumerate(over):
-        sizes |= {f"q{d}": each.count, f"h{d}": each.halves, f"f{d}": each.fine, f"j{d}": each.places}
+        sizes |= {
+            f"q{d}": each.count,
+            f"h{d}": each.halves,
+            f"f{d}": each.fine,
+            f"j{d}": each.places,
+        }
     dims = range(len(over))
     lead, summed = [f"n{d}" for d in range(len(many))], ["c", *(f"j{d}" for d in dims)]
     kept = [*lead, "g", "o", *(name for d in dims for name in (f"q{d}", f"h{d}", f"f{d}"))]
     # Drop dimensions of one element, so that slices of the result are slices of the sum.
     order = [name for name in kept if sizes[name] > 1] + summed
-    left = _spread(_inputs(low, x, over), [*lead, "g", "c", *(f"q{d}" for d in dims), *summed[1:], *(f"h{d}" for d in dims)], order, sizes)
+    left = _spread(
+        _inputs(low, x, over),
+        [*lead, "g", "c", *(f"q{d}" for d in dims), *summed[1:], *(f"h{d}" for d in dims)],
+        order,
+        sizes,
+    )
     parts = [name for d in dims for name in (f"j{d}", f"h{d}", f"f{d}")]
     right = _spread(_weights(low, weight, over), ["g", "c", "o", *parts], order, sizes)
     marks: dict[str, Any] = {"own": True}
     if math.prod(sizes[name] for name in summed) > 1:
-        family = {"window": True} if channels == 1 < groups else {"product": True, "tf32": low.tf32 and x.dtype == "float32"}
+        family = (
+            {"window": True}
+            if channels == 1 < groups
+            else {"product": True, "tf32": low.tf32 and x.dtype == "float32"}
+        )
         phased = any(each.stride > 1 for each in over)
-        marks |= {"contracted": tuple((1, each.window.dilation) for each in over), "phased": phased, **family}
+        marks |= {
+            "contracted": tuple((1, each.window.dilation) for each in over),
+            "phased": phased,
+            **family,
+        }
     times = low.pointwise("mul", left, right, dtype=kind, compute=kind, **marks)
     rank = len(order)
     value = low.reduce("sum", times, tuple(range(rank - len(summed), rank)), False, **marks)
     shape = (*many, groups * outputs, *(each.count * each.stride for each in over))
     value = value.then("reshape", shape, shape)
     across = (groups * outputs, *(1 for _ in over))
-    added = low.pointwise("add", value, bias.then("reshape", across, across), compute=kind) if bias is not None else None
+    added = (
+        low.pointwise("add", value, bias.then("reshape", across, across), compute=kind)
+        if bias is not None
+        else None
+    )
     if all(each.length == each.count * each.stride for each in over):
         return added or value
     # Cut off the elements beyond the end from a stored whole: a slice could not be attributed to its phases.
     value = added or low.pointwise("as", value, dtype=kind, compute=kind)
     low.kept_whole.add(value.base)
     for dim, each in enumerate(over, len(many) + 1):
-        shape = (*shape[:dim], each.length, *shape[dim + 1:])
+        shape = (*shape[:dim], each.length, *shape[dim + 1 :])
         value = value.then("slice", (dim, 0, 1), shape)
     return low.pointwise("as", value, dtype=kind, compute=kind)
 
@@ -155,10 +208,25 @@ def _inputs(low: Lowering, x: View, over: Sequence[ConvTransposePhases]) -> View
 
 def _weights(low: Lowering, weight: View, over: Sequence[ConvTransposePhases]) -> View:
     """The weight as [groups·c, o, j, h, f, j, h, f, …], from the last place to the first."""
-    behind = [0, 0, *(each.places * each.stride - size for each, size in zip(over, weight.shape[2:], strict=True))]
+    behind = [
+        0,
+        0,
+        *(
+            each.places * each.stride - size
+            for each, size in zip(over, weight.shape[2:], strict=True)
+        ),
+    ]
     view = bounded(low, weight, [0] * len(behind), behind, 0.0)
-    shape = (*weight.shape[:2], *(size for each in over for size in (each.places, each.halves, each.fine)))
-    turned = tuple(2 + 3 * d + part for d, each in enumerate(over) for part, size in ((0, each.places), (1, each.halves)) if size > 1)
+    shape = (
+        *weight.shape[:2],
+        *(size for each in over for size in (each.places, each.halves, each.fine)),
+    )
+    turned = tuple(
+        2 + 3 * d + part
+        for d, each in enumerate(over)
+        for part, size in ((0, each.places), (1, each.halves))
+        if size > 1
+    )
     view = view.then("reshape", shape, shape)
     return view.then("flip", turned, shape) if turned else view
 

@@ -24,7 +24,12 @@ from dvk.composer.lowering.pointwise import finish
 from dvk.composer.lowering.pooling import PoolingWindow, per_dim, windows
 from dvk.records import Node
 
-DEPTHWISE, POINTWISE, DIRECT, TRANSPOSED = "own_depthwise", "own_pointwise", "own_few_channels", "own_transposed"
+DEPTHWISE, POINTWISE, DIRECT, TRANSPOSED = (
+    "own_depthwise",
+    "own_pointwise",
+    "own_few_channels",
+    "own_transposed",
+)
 TRANSPOSED_FINITE = "own_transposed_finite"
 PRODUCTS = (matmul.RECIPE, DEPTHWISE, POINTWISE, DIRECT, TRANSPOSED, TRANSPOSED_FINITE)
 """Recipes whose kernels multiply and sum at once, or not at all."""
@@ -55,7 +60,9 @@ class Convolution:
 
     @property
     def is_pointwise(self) -> bool:
-        return self.groups == 1 and all(w.size == w.stride == 1 and w.count == w.length for w in self.over)
+        return self.groups == 1 and all(
+            w.size == w.stride == 1 and w.count == w.length for w in self.over
+        )
 
 
 def described(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Convolution | None:
@@ -67,19 +74,31 @@ def described(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Convolutio
     strides, gaps = per_dim(stride, count, []), per_dim(dilation, count, [])
     sizes, first = weight.shape[2:], len(x.shape) - count
     if padding in ("same", "valid"):
-        ahead: list[int] | None = [(size - 1) * gap // 2 if padding == "same" else 0 for size, gap in zip(sizes, gaps or (), strict=True)]
+        ahead: list[int] | None = [
+            (size - 1) * gap // 2 if padding == "same" else 0
+            for size, gap in zip(sizes, gaps or (), strict=True)
+        ]
     else:
         ahead = per_dim(padding, count, [])
     if not strides or not gaps or not ahead:
         return None
-    dims = zip(range(first, len(x.shape)), x.shape[first:], node.shape[first:], sizes, strides, ahead, gaps, strict=True)
+    dims = zip(
+        range(first, len(x.shape)),
+        x.shape[first:],
+        node.shape[first:],
+        sizes,
+        strides,
+        ahead,
+        gaps,
+        strict=True,
+    )
     return Convolution(x, weight, bias, tuple(PoolingWindow(*dim) for dim in dims), groups)
 
 
 def lowered(low: Lowering, conv: Convolution, **marks: Any) -> View:
     """The convolution in the register type, with bias; `marks` name the family of its sum."""
     kind, count, groups = register_type(conv.x.dtype), len(conv.over), conv.groups
-    many = conv.x.shape[:-1 - count]
+    many = conv.x.shape[: -1 - count]
     places, sizes = tuple(w.count for w in conv.over), tuple(w.size for w in conv.over)
     outputs = conv.weight.shape[0] // groups
     view = windows(low, conv.x, conv.over, 0.0)
@@ -98,7 +117,11 @@ def lowered(low: Lowering, conv: Convolution, **marks: Any) -> View:
     weight = conv.weight.then("reshape", weight_shape, weight_shape)
     steps = tuple((w.stride, w.dilation) for w in conv.over)
     # A sum of one term is ordinary pointwise work.
-    marks = {"own": True, "contracted": steps, **marks} if math.prod(sizes) * conv.channels > 1 else {"own": True}
+    marks = (
+        {"own": True, "contracted": steps, **marks}
+        if math.prod(sizes) * conv.channels > 1
+        else {"own": True}
+    )
     times = low.pointwise("mul", view, weight, dtype=kind, compute=kind, **marks)
     rank = len(times.shape)
     value = low.reduce("sum", times, tuple(range(rank - 1 - count, rank)), False, **marks)
@@ -110,11 +133,21 @@ def lowered(low: Lowering, conv: Convolution, **marks: Any) -> View:
     return low.pointwise("add", value, conv.bias.then("reshape", across, across), compute=kind)
 
 
-def _rule(recipe: str, covers: Callable[[Convolution], bool], marks: Callable[[Lowering, Convolution], dict[str, Any]]) -> None:
+def _rule(
+    recipe: str,
+    covers: Callable[[Convolution], bool],
+    marks: Callable[[Lowering, Convolution], dict[str, Any]],
+) -> None:
     @codegen_rule(recipe, *OPERATORS)
     def convolve(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
         conv = described(node, args, kwargs)
-        if conv is None or not covers(conv) or not low.assume_finite(node.args[1], (n for w in conv.over for n in (w.ahead, w.behind))):
+        if (
+            conv is None
+            or not covers(conv)
+            or not low.assume_finite(
+                node.args[1], (n for w in conv.over for n in (w.ahead, w.behind))
+            )
+        ):
             return None
         return finish(low, node, lowered(low, conv, **marks(low, conv)))
 
@@ -125,4 +158,8 @@ def _product(low: Lowering, conv: Convolution) -> dict[str, Any]:
 
 _rule(DEPTHWISE, lambda conv: conv.is_depthwise, lambda low, conv: {"window": True})
 _rule(POINTWISE, lambda conv: conv.is_pointwise, _product)
-_rule(DIRECT, lambda conv: conv.channels <= FEW_CHANNELS and not conv.is_depthwise and not conv.is_pointwise, _product)
+_rule(
+    DIRECT,
+    lambda conv: conv.channels <= FEW_CHANNELS and not conv.is_depthwise and not conv.is_pointwise,
+    _product,
+)

@@ -15,7 +15,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dvk.composer.ir.effects import draws, is_step, refs, touched, written
-from dvk.composer.ir.nodes import BYTES, FLOATS, HALVES, INTS, IRNode, Operand, Scalar, View, broadcast_shapes, register_type
+from dvk.composer.ir.nodes import (
+    BYTES,
+    FLOATS,
+    HALVES,
+    INTS,
+    IRNode,
+    Operand,
+    Scalar,
+    View,
+    broadcast_shapes,
+    register_type,
+)
 from dvk.composer.lowering import view_pushdown as pieces
 from dvk.composer.lowering.magnitude import INFINITE, largest
 from dvk.records import Graph, Node
@@ -82,11 +93,20 @@ class Lowering:
     _largest: dict[IRNode, float] = field(default_factory=dict)
     _looked_at: set[View] = field(default_factory=set)
 
-    def pointwise(self, op: str, *operands: Operand, dtype: str | None = None, compute: str | None = None, **attrs: Any) -> View:
+    def pointwise(
+        self,
+        op: str,
+        *operands: Operand,
+        dtype: str | None = None,
+        compute: str | None = None,
+        **attrs: Any,
+    ) -> View:
         """A pointwise value; `dtype` defaults to the compute type, `bool` for predicates."""
         operands = tuple(self.push_views(o) if isinstance(o, View) else o for o in operands)
         views = [o for o in operands if isinstance(o, View)]
-        shape = attrs.pop("shape") if "shape" in attrs else broadcast_shapes(*(v.shape for v in views))
+        shape = (
+            attrs.pop("shape") if "shape" in attrs else broadcast_shapes(*(v.shape for v in views))
+        )
         compute = compute or _compute_type([v.dtype for v in views])
         result = dtype or ("bool" if op in PREDICATES else compute)
         _check(shape, result, views)
@@ -94,17 +114,34 @@ class Lowering:
         self.order.append(prim)
         return View(prim)
 
-    def reduce(self, op: str, operand: View, dims: tuple[int, ...], keepdim: bool, dtype: str | None = None, **attrs: Any) -> View:
+    def reduce(
+        self,
+        op: str,
+        operand: View,
+        dims: tuple[int, ...],
+        keepdim: bool,
+        dtype: str | None = None,
+        **attrs: Any,
+    ) -> View:
         """A reduction (`sum`, `max`, `min`, `prod`) over `dims`, never empty of elements."""
         operand = self.push_views(operand)
         rank = len(operand.shape)
         dims = tuple(sorted({d % rank for d in dims})) if dims else tuple(range(rank))
-        shape = tuple(1 if d in dims else s for d, s in enumerate(operand.shape) if keepdim or d not in dims)
+        shape = tuple(
+            1 if d in dims else s for d, s in enumerate(operand.shape) if keepdim or d not in dims
+        )
         dtype = dtype or operand.dtype
         _check(shape, dtype, [operand])
         if all(operand.shape[d] == 1 for d in dims):
-            return self.pointwise("as", operand.then("reshape", shape, shape), dtype=dtype, compute=register_type(dtype))
-        prim = IRNode("reduce", op, shape, dtype, (operand,), {"dims": dims, "keepdim": keepdim, **attrs})
+            return self.pointwise(
+                "as",
+                operand.then("reshape", shape, shape),
+                dtype=dtype,
+                compute=register_type(dtype),
+            )
+        prim = IRNode(
+            "reduce", op, shape, dtype, (operand,), {"dims": dims, "keepdim": keepdim, **attrs}
+        )
         self.order.append(prim)
         return View(prim)
 
@@ -113,8 +150,17 @@ class Lowering:
         operand = self.push_views(operand)
         _check(operand.shape, operand.dtype, [operand])
         if operand.shape[dim] == 1:
-            return self.pointwise("as", operand, dtype=operand.dtype, compute=register_type(operand.dtype))
-        prim = IRNode("scan", op, operand.shape, operand.dtype, (operand,), {"dim": dim, "backward": backward, "own": True})
+            return self.pointwise(
+                "as", operand, dtype=operand.dtype, compute=register_type(operand.dtype)
+            )
+        prim = IRNode(
+            "scan",
+            op,
+            operand.shape,
+            operand.dtype,
+            (operand,),
+            {"dim": dim, "backward": backward, "own": True},
+        )
         self.order.append(prim)
         return View(prim)
 
@@ -133,7 +179,9 @@ class Lowering:
         if value.base.kind in ("source", "extern") or value.base.op == "cast":
             return value
         if value not in self._settled:
-            self._settled[value] = self.pointwise("cast", value, dtype=value.dtype, compute="float32")
+            self._settled[value] = self.pointwise(
+                "cast", value, dtype=value.dtype, compute="float32"
+            )
         return self._settled[value]
 
     def within(self, view: View) -> View:
@@ -166,32 +214,66 @@ class Lowering:
             return False
         if view not in self._looked_at:
             self._looked_at.add(view)
-            check = IRNode("extern", FINITE, (), "none", (view,), {}, Node(name=f"{name}_{FINITE}", op=FINITE, args=(weight,)))
+            check = IRNode(
+                "extern",
+                FINITE,
+                (),
+                "none",
+                (view,),
+                {},
+                Node(name=f"{name}_{FINITE}", op=FINITE, args=(weight,)),
+            )
             self.order.insert(self.order.index(view.base) + 1, check)
         return True
 
     def typed(self, view: View, dtype: str) -> View:
         """`view` as a value of `dtype`, without rounding a wider register value."""
-        return view if view.dtype == dtype else self.pointwise("as", view, dtype=dtype, compute=_float(dtype) if dtype in FLOATS else dtype)
+        return (
+            view
+            if view.dtype == dtype
+            else self.pointwise(
+                "as", view, dtype=dtype, compute=_float(dtype) if dtype in FLOATS else dtype
+            )
+        )
 
     def source(self, node: Node) -> View:
-        prim = IRNode("source", node.op, tuple(node.shape or ()), node.dtype or "none", (), {}, node)
+        prim = IRNode(
+            "source", node.op, tuple(node.shape or ()), node.dtype or "none", (), {}, node
+        )
         self.order.append(prim)
         return View(prim)
 
     def number(self, node: Node) -> View | None:
         """A one-element constant written in forward() is a number, not a tensor to load."""
         data: Any = node.kwargs.get("data")
-        if node.op != "const" or data is None or any(s != 1 for s in node.shape or ()) or node.dtype not in (*FLOATS, *INTS, "bool"):
+        if (
+            node.op != "const"
+            or data is None
+            or any(s != 1 for s in node.shape or ())
+            or node.dtype not in (*FLOATS, *INTS, "bool")
+        ):
             return None
         while isinstance(data, list):
             data = data[0]
         data = self.decode(data)
-        return self.pointwise("as", data, shape=tuple(node.shape or ()), dtype=node.dtype, compute=register_type(node.dtype))
+        return self.pointwise(
+            "as",
+            data,
+            shape=tuple(node.shape or ()),
+            dtype=node.dtype,
+            compute=register_type(node.dtype),
+        )
 
     def extern(self, node: Node) -> View:
-        prim = IRNode("extern", node.op, tuple(node.shape or ()), node.dtype or "none",
-                    tuple(v for v in self.references(node)), {}, node)
+        prim = IRNode(
+            "extern",
+            node.op,
+            tuple(node.shape or ()),
+            node.dtype or "none",
+            tuple(v for v in self.references(node)),
+            {},
+            node,
+        )
         self.order.append(prim)
         return View(prim)
 
@@ -200,19 +282,39 @@ class Lowering:
         if known is None:
             return None
         try:
-            made = known(self, node, self.decode(list(node.args)), {k: self.decode(v) for k, v in node.kwargs.items()})
+            made = known(
+                self,
+                node,
+                self.decode(list(node.args)),
+                {k: self.decode(v) for k, v in node.kwargs.items()},
+            )
         except NotLowered:
             return None
         except UNFIT as error:
-            log.debug("the rule of %s failed on %s %s: %r", node.op, node.args, node.kwargs, error, exc_info=True)
+            log.debug(
+                "the rule of %s failed on %s %s: %r",
+                node.op,
+                node.args,
+                node.kwargs,
+                error,
+                exc_info=True,
+            )
             return None
         if isinstance(made, View):
             return made if _is_kind(made, node) else None
-        return made if all(_is_kind(part, self.named.get((node.name, n))) for n, part in enumerate(made or ())) else None
+        return (
+            made
+            if all(
+                _is_kind(part, self.named.get((node.name, n))) for n, part in enumerate(made or ())
+            )
+            else None
+        )
 
     def references(self, node: Node) -> list[View]:
         result: list[View] = []
-        walk_refs((list(node.args), node.kwargs), lambda name: result.extend(_flat(self.values[name])))
+        walk_refs(
+            (list(node.args), node.kwargs), lambda name: result.extend(_flat(self.values[name]))
+        )
         return result
 
     def decode(self, value: Any) -> Any:
@@ -233,7 +335,15 @@ def _is_kind(value: object, node: Node | None) -> bool:
     return (value.shape, value.dtype) == (node.shape, node.dtype)
 
 
-UNFIT = (TypeError, ValueError, IndexError, KeyError, AttributeError, ZeroDivisionError, OverflowError)
+UNFIT = (
+    TypeError,
+    ValueError,
+    IndexError,
+    KeyError,
+    AttributeError,
+    ZeroDivisionError,
+    OverflowError,
+)
 """Exceptions of rules on unexpected operands: a list in place of a tensor, a missing dimension."""
 
 PREDICATES = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not", "isnan", "isinf", "signbit"}
@@ -255,7 +365,11 @@ def _compute_type(dtypes: list[str]) -> str:
     if floats:
         return "float64" if "float64" in floats else "float32"
     ordered = ["bool", "uint8", "int8", "int16", "int32", "int64"]
-    return max(dtypes, key=ordered.index, default="float32") if all(d in ordered for d in dtypes) else "float32"
+    return (
+        max(dtypes, key=ordered.index, default="float32")
+        if all(d in ordered for d in dtypes)
+        else "float32"
+    )
 
 
 def _flat(value: Any) -> list[View]:
@@ -288,18 +402,29 @@ class PrimGraph:
     """A slice of a computed value → the primitive that computes the slice alone."""
 
 
-
-
-def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
-          may_own: Callable[[str], bool] = lambda recipe: True, tf32: bool = False, whole: Collection[str] = (),
-          device: str = "cpu") -> PrimGraph:
+def lower(
+    graph: Graph,
+    allow: Callable[[Node], bool] = lambda node: True,
+    may_own: Callable[[str], bool] = lambda recipe: True,
+    tf32: bool = False,
+    whole: Collection[str] = (),
+    device: str = "cpu",
+) -> PrimGraph:
     """Lower every operator; `allow` names those whose ordinary rule applies, `may_own` the recipes of the others.
 
     No slice is computed of the nodes in `whole`.
     """
-    named = {(node.args[0]["ref"], node.args[1]): node for node in graph.nodes if node.op == "getitem"}
-    state = Lowering(nodes={node.name: node for node in graph.nodes}, named=named, read_parts=_read_parts(graph), device=device,
-                     tf32=tf32, has_effects=any(is_step(n) or written(n) or draws(n) for n in graph.nodes))
+    named = {
+        (node.args[0]["ref"], node.args[1]): node for node in graph.nodes if node.op == "getitem"
+    }
+    state = Lowering(
+        nodes={node.name: node for node in graph.nodes},
+        named=named,
+        read_parts=_read_parts(graph),
+        device=device,
+        tf32=tf32,
+        has_effects=any(is_step(n) or written(n) or draws(n) for n in graph.nodes),
+    )
     kept = pinned(graph) | unknown(graph)
     origins: dict[IRNode, str] = {}
     read: set[str] = set()
@@ -318,7 +443,11 @@ def lower(graph: Graph, allow: Callable[[Node], bool] = lambda node: True,
                 if lowered is None and may_own(recipe):
                     lowered = state.tried(owned, node)
         if lowered is not None and node.name in read:
-            lowered = tuple(map(state.within, lowered)) if isinstance(lowered, tuple) else state.within(lowered)
+            lowered = (
+                tuple(map(state.within, lowered))
+                if isinstance(lowered, tuple)
+                else state.within(lowered)
+            )
         state.values[node.name] = state.extern(node) if lowered is None else lowered
         origins.update(dict.fromkeys(state.order[before:], node.name))
         if node.name in whole:
@@ -347,7 +476,15 @@ def pinned(graph: Graph) -> set[str]:
     every operator on that memory keeps its place.
     """
     changed = touched(graph.nodes)
-    return {n.name for n in graph.nodes if n.name in changed or changed.intersection(refs([list(n.args), n.kwargs]))} if changed else set()
+    return (
+        {
+            n.name
+            for n in graph.nodes
+            if n.name in changed or changed.intersection(refs([list(n.args), n.kwargs]))
+        }
+        if changed
+        else set()
+    )
 
 
 def unknown(graph: Graph) -> set[str]:
@@ -364,7 +501,7 @@ def unknown(graph: Graph) -> set[str]:
 
 def padded(args: list[Any], *defaults: Any) -> list[Any]:
     """Positional operands, completed by `defaults`."""
-    return [*args, *defaults[len(args):]]
+    return [*args, *defaults[len(args) :]]
 
 
 def is_number(value: Any) -> bool:
@@ -375,8 +512,24 @@ def is_number(value: Any) -> bool:
 def as_operand(value: Any) -> Operand | None:
     """A view or number, or None for an operand that a kernel cannot read."""
     if isinstance(value, View):
-        return value if value.dtype in FLOATS or value.dtype in ("bool", "uint8", "int8", "int16", "int32", "int64") else None
+        return (
+            value
+            if value.dtype in FLOATS
+            or value.dtype in ("bool", "uint8", "int8", "int16", "int32", "int64")
+            else None
+        )
     return value if is_number(value) else None
 
 
-__all__ = ["RULES", "Lowering", "PrimGraph", "Scalar", "as_operand", "is_number", "lower", "padded", "rule", "walk_refs"]
+__all__ = [
+    "RULES",
+    "Lowering",
+    "PrimGraph",
+    "Scalar",
+    "as_operand",
+    "is_number",
+    "lower",
+    "padded",
+    "rule",
+    "walk_refs",
+]

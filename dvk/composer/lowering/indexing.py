@@ -21,7 +21,9 @@ from dvk.records import Node
 RECIPE = "own_gathers"
 
 
-def gathered(low: Lowering, x: View, at: Sequence[int | View], shape: tuple[int, ...], sure: bool = False) -> View:
+def gathered(
+    low: Lowering, x: View, at: Sequence[int | View], shape: tuple[int, ...], sure: bool = False
+) -> View:
     """A value of `shape` read from `x`.
 
     Args:
@@ -30,14 +32,32 @@ def gathered(low: Lowering, x: View, at: Sequence[int | View], shape: tuple[int,
     """
     stands = {n: Var(x.shape[n]) for n, place in enumerate(at) if isinstance(place, View)}
     ways = tuple(stands.get(n, place) for n, place in enumerate(at))
-    places = [low.typed(place, "int32" if sure else "int64") for place in at if isinstance(place, View)]
-    return low.pointwise("gather", x, *places, shape=shape, dtype=x.dtype, compute=places[0].dtype, at=ways, sure=sure, own=True)
+    places = [
+        low.typed(place, "int32" if sure else "int64") for place in at if isinstance(place, View)
+    ]
+    return low.pointwise(
+        "gather",
+        x,
+        *places,
+        shape=shape,
+        dtype=x.dtype,
+        compute=places[0].dtype,
+        at=ways,
+        sure=sure,
+        own=True,
+    )
 
 
 def from_the_end(low: Lowering, place: View, size: int) -> View:
     """An index in which negative numbers count from the end."""
     place = low.typed(place, "int64")
-    return low.pointwise("where", low.pointwise("lt", place, 0), low.pointwise("add", place, size), place, compute="int64")
+    return low.pointwise(
+        "where",
+        low.pointwise("lt", place, 0),
+        low.pointwise("add", place, size),
+        place,
+        compute="int64",
+    )
 
 
 def _is_place(value: Any) -> bool:
@@ -50,49 +70,78 @@ def _embedding(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any
     if not _is_place(place):
         return None
     shape = (*place.shape, table.shape[1])
-    return finish(low, node, gathered(low, table, (_reshaped(place, (*place.shape, 1)), len(place.shape)), shape))
+    return finish(
+        low,
+        node,
+        gathered(low, table, (_reshaped(place, (*place.shape, 1)), len(place.shape)), shape),
+    )
 
 
 @codegen_rule(RECIPE, "index_select")
-def _index_select(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+def _index_select(
+    low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
+) -> View | None:
     x, dim, place = args
     rank = len(x.shape)
     if not rank or not _is_place(place) or node.shape is None:
         return None
     dim %= rank
     column = _reshaped(place, (node.shape[dim], *(1 for _ in range(rank - dim - 1))))
-    return finish(low, node, gathered(low, x, [column if d == dim else d for d in range(rank)], tuple(node.shape)))
+    return finish(
+        low,
+        node,
+        gathered(low, x, [column if d == dim else d for d in range(rank)], tuple(node.shape)),
+    )
 
 
 @codegen_rule(RECIPE, "gather", "take_along_dim")
 def _gather(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     along = "take_along" in node.op
     x, dim, place = (args[0], padded(args, None, None, None)[2], args[1]) if along else args[:3]
-    if not _is_place(place) or not isinstance(dim, int) or len(x.shape) != len(place.shape) or not x.shape:
+    if (
+        not _is_place(place)
+        or not isinstance(dim, int)
+        or len(x.shape) != len(place.shape)
+        or not x.shape
+    ):
         return None
     dim %= len(x.shape)
     if along:
-        if any(a != b and d != dim for d, (a, b) in enumerate(zip(x.shape, place.shape, strict=True))):
+        if any(
+            a != b and d != dim for d, (a, b) in enumerate(zip(x.shape, place.shape, strict=True))
+        ):
             return None
         place = from_the_end(low, place, x.shape[dim])
-    return finish(low, node, gathered(low, x, [place if d == dim else d for d in range(len(x.shape))], place.shape))
+    return finish(
+        low,
+        node,
+        gathered(low, x, [place if d == dim else d for d in range(len(x.shape))], place.shape),
+    )
 
 
 @codegen_rule(RECIPE, "index")
 def _index(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, asked = args
     dims = [d for d, place in enumerate(asked) if place is not None]
-    if not dims or not all(_is_place(asked[d]) for d in dims) or dims[-1] - dims[0] + 1 != len(dims):
+    if (
+        not dims
+        or not all(_is_place(asked[d]) for d in dims)
+        or dims[-1] - dims[0] + 1 != len(dims)
+    ):
         return None
     among = broadcast_shapes(*(asked[d].shape for d in dims))
-    ahead, behind = x.shape[:dims[0]], x.shape[dims[-1] + 1:]
+    ahead, behind = x.shape[: dims[0]], x.shape[dims[-1] + 1 :]
     shape = (*ahead, *among, *behind)
     if shape != node.shape:
         return None
     at: list[int | View] = []
     for d in range(len(x.shape)):
         if d in dims:
-            at.append(from_the_end(low, _reshaped(asked[d], (*asked[d].shape, *(1 for _ in behind))), x.shape[d]))
+            at.append(
+                from_the_end(
+                    low, _reshaped(asked[d], (*asked[d].shape, *(1 for _ in behind))), x.shape[d]
+                )
+            )
         else:
             at.append(d if d < dims[0] else d - len(dims) + len(among))
     return finish(low, node, gathered(low, x, at, shape))
@@ -104,4 +153,9 @@ def _reshaped(view: View, shape: tuple[int, ...]) -> View:
 
 def place_of(low: Lowering, dim: int, shape: tuple[int, ...], dtype: str = "int32") -> View:
     """The index along `dim` of each element of a value of `shape`."""
-    return low.pointwise("as", low.pointwise("iota", shape=shape, dim=dim, compute="int64"), dtype=dtype, compute=dtype)
+    return low.pointwise(
+        "as",
+        low.pointwise("iota", shape=shape, dim=dim, compute="int64"),
+        dtype=dtype,
+        compute=dtype,
+    )

@@ -43,16 +43,34 @@ def _shift(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
     if found is None or not isinstance(found[0], View):
         return None
     x, by = found
-    bits, left, dtype = 8 * BYTES[str(node.dtype)], "left" in node.op or "lshift" in node.op, node.dtype
+    bits, left, dtype = (
+        8 * BYTES[str(node.dtype)],
+        "left" in node.op or "lshift" in node.op,
+        node.dtype,
+    )
     if not isinstance(by, View):
         inside = 0 <= by < bits
         if left or (not inside and dtype == "uint8"):
-            return finish(low, node, low.pointwise("shl" if left else "shr", x, by) if inside else low.pointwise("mul", x, 0))
+            return finish(
+                low,
+                node,
+                low.pointwise("shl" if left else "shr", x, by)
+                if inside
+                else low.pointwise("mul", x, 0),
+            )
         return finish(low, node, low.pointwise("shr", x, by if inside else bits - 1))
-    outside = low.pointwise("or", low.pointwise("lt", by, 0), low.pointwise("ge", by, bits), compute="bool")
+    outside = low.pointwise(
+        "or", low.pointwise("lt", by, 0), low.pointwise("ge", by, bits), compute="bool"
+    )
     sure = low.pointwise("where", outside, 0 if left else bits - 1, by, compute=dtype)
     value = low.pointwise("shl" if left else "shr", x, sure)
-    return finish(low, node, low.pointwise("where", outside, 0, value, compute=dtype) if left or dtype == "uint8" else value)
+    return finish(
+        low,
+        node,
+        low.pointwise("where", outside, 0, value, compute=dtype)
+        if left or dtype == "uint8"
+        else value,
+    )
 
 
 def _of_type(low: Lowering, node: Node, args: list[Any]) -> list[Operand] | None:
@@ -65,13 +83,20 @@ def _of_type(low: Lowering, node: Node, args: list[Any]) -> list[Operand] | None
 
 def _fits(value: Operand, dtype: str) -> bool:
     bits = 8 * BYTES[dtype]
-    least, most = (0, (1 << bits) - 1) if dtype == "uint8" else (-(1 << bits - 1), (1 << bits - 1) - 1)
+    least, most = (
+        (0, (1 << bits) - 1) if dtype == "uint8" else (-(1 << bits - 1), (1 << bits - 1) - 1)
+    )
     return isinstance(value, View) or (isinstance(value, int) and least <= value <= most)
 
 
 def _by_number(low: Lowering, node: Node, args: list[Any]) -> tuple[View, int] | None:
     found = _of_type(low, node, args)
-    if found is None or not isinstance(found[0], View) or isinstance(found[1], View) or found[1] in (0, -1):
+    if (
+        found is None
+        or not isinstance(found[0], View)
+        or isinstance(found[1], View)
+        or found[1] in (0, -1)
+    ):
         return None
     return found[0], int(found[1])
 
@@ -83,7 +108,9 @@ def modulo(low: Lowering, node: Node, args: list[Any]) -> View | None:
     x, by = found
     left = low.pointwise("irem", x, by)
     if "remainder" in node.op:
-        left = low.pointwise("where", _unlike(low, left, by), low.pointwise("add", left, by), left, compute=x.dtype)
+        left = low.pointwise(
+            "where", _unlike(low, left, by), low.pointwise("add", left, by), left, compute=x.dtype
+        )
     return finish(low, node, left)
 
 

@@ -16,7 +16,20 @@ INFINITE = 65520.0
 """Values of at least this magnitude are infinite in float16."""
 _UNIT = ("sigmoid", "tanh", "erf", "sin", "cos", "sign")
 """Functions with values between −1 and 1."""
-_SAME = ("as", "cast", "neg", "abs", "floor", "ceil", "round", "trunc", "bounded", "max", "min", "where")
+_SAME = (
+    "as",
+    "cast",
+    "neg",
+    "abs",
+    "floor",
+    "ceil",
+    "round",
+    "trunc",
+    "bounded",
+    "max",
+    "min",
+    "where",
+)
 """Operations whose result is no larger than the largest operand; float16 values above 1,024 are integers, so rounding steps add nothing."""
 _DEPTH = 32
 """Maximum operations to follow behind a value; a longer chain has no bound."""
@@ -36,11 +49,16 @@ def largest(prim: IRNode, known: dict[IRNode, float], depth: int = _DEPTH) -> fl
 def _largest(prim: IRNode, known: dict[IRNode, float], depth: int) -> float:
     if prim.dtype == "bool" or prim.op in _UNIT:
         return 1.0
-    if prim.kind in ("source", "extern") or (prim.op in ("cast", "gather") and prim.dtype == "float16"):
+    if prim.kind in ("source", "extern") or (
+        prim.op in ("cast", "gather") and prim.dtype == "float16"
+    ):
         return MOST if prim.dtype == "float16" else math.inf
     if not depth or prim.kind == "scan":
         return math.inf
-    of = [largest(o.base, known, depth - 1) if isinstance(o, View) else _number(o) for o in prim.operands]
+    of = [
+        largest(o.base, known, depth - 1) if isinstance(o, View) else _number(o)
+        for o in prim.operands
+    ]
     if prim.kind == "reduce":
         return _reduced(prim, of[0])
     if prim.op == "mul":
@@ -64,4 +82,8 @@ def _reduced(prim: IRNode, of: float) -> float:
         return of
     operand = prim.operands[0]
     assert isinstance(operand, View)
-    return of * math.prod(operand.shape[d] for d in reduced_dims(prim)) if prim.op == "sum" else math.inf
+    return (
+        of * math.prod(operand.shape[d] for d in reduced_dims(prim))
+        if prim.op == "sum"
+        else math.inf
+    )

@@ -27,8 +27,14 @@ def contracted(low: Lowering, left: View, right: View, summed: int = 1) -> View:
     kind = register_type(left.dtype)
     # K == 1 needs no reduction: pointwise work remains.
     summing = math.prod((*left.shape[-summed:], *right.shape[-summed:])) > 1
-    marks: dict[str, Any] = {"own": True, "product": summing, "tf32": low.tf32 and left.dtype == "float32"}
-    times = low.pointwise("mul", _readable(low, left), _readable(low, right), dtype=kind, compute=kind, **marks)
+    marks: dict[str, Any] = {
+        "own": True,
+        "product": summing,
+        "tf32": low.tf32 and left.dtype == "float32",
+    }
+    times = low.pointwise(
+        "mul", _readable(low, left), _readable(low, right), dtype=kind, compute=kind, **marks
+    )
     rank = len(times.shape)
     return low.reduce("sum", times, tuple(range(rank - summed, rank)), False, **marks)
 
@@ -69,12 +75,18 @@ def _linear(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
     if x.dtype not in FLOATS or weight.dtype != x.dtype or not x.shape or len(weight.shape) != 2:
         return None
     value = contracted(low, x.then("reshape", (), (*x.shape[:-1], 1, x.shape[-1])), weight)
-    return finish(low, node, value if bias is None else low.pointwise("add", value, bias, compute=value.dtype))
+    return finish(
+        low, node, value if bias is None else low.pointwise("add", value, bias, compute=value.dtype)
+    )
 
 
 @codegen_rule(RECIPE, "addmm", "addmv", "baddbmm")
 def _added(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    if len(args) != 3 or args[0].dtype not in FLOATS or not all(is_number(v) for v in kwargs.values()):
+    if (
+        len(args) != 3
+        or args[0].dtype not in FLOATS
+        or not all(is_number(v) for v in kwargs.values())
+    ):
         return None
     value = product(low, args[1], args[2])
     if value is None:
@@ -92,7 +104,13 @@ def _added(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
 def _einsum(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     """Two operands whose letters each occur once, contracted over at least one letter."""
     formula, views = args[0], args[1] if len(args) > 1 else None
-    if not isinstance(views, list) or len(views) != 2 or kwargs or "." in formula or "->" not in formula:
+    if (
+        not isinstance(views, list)
+        or len(views) != 2
+        or kwargs
+        or "." in formula
+        or "->" not in formula
+    ):
         return None
     inputs, output = formula.replace(" ", "").split("->")
     words = inputs.split(",")
@@ -114,4 +132,8 @@ def _spread(view: View, word: str, output: str, summed: list[str]) -> View:
     if order != list(range(len(order))):
         view = view.then("permute", tuple(order), shape)
     kept = iter(shape)
-    return view.then("reshape", (), (*(next(kept) if c in word else 1 for c in output), *shape[len(shape) - len(summed):]))
+    return view.then(
+        "reshape",
+        (),
+        (*(next(kept) if c in word else 1 for c in output), *shape[len(shape) - len(summed) :]),
+    )

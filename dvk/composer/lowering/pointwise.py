@@ -10,7 +10,16 @@ import math
 from typing import Any
 
 from dvk.composer.ir.affine import contiguous_strides
-from dvk.composer.ir.nodes import FLOATS, HALVES, INTS, UNARY_FUNCTIONS, Operand, View, register_type, rounded
+from dvk.composer.ir.nodes import (
+    FLOATS,
+    HALVES,
+    INTS,
+    UNARY_FUNCTIONS,
+    Operand,
+    View,
+    register_type,
+    rounded,
+)
 from dvk.composer.lowering.dispatch import Lowering, NotLowered, as_operand, is_number, rule
 from dvk.records import Node
 
@@ -18,7 +27,11 @@ from dvk.records import Node
 def operands(node: Node, args: list[Any], count: int) -> list[Operand] | None:
     """The first `count` operands, or None if a kernel cannot read one."""
     result = [as_operand(a) for a in args[:count]]
-    if len(result) < count or any(o is None for o in result) or not any(isinstance(o, View) for o in result):
+    if (
+        len(result) < count
+        or any(o is None for o in result)
+        or not any(isinstance(o, View) for o in result)
+    ):
         return None
     return result  # type: ignore[return-value]  # None was excluded above
 
@@ -39,7 +52,11 @@ def converted(low: Lowering, value: Operand, dtype: str | None) -> Operand:
     if dtype not in HALVES:
         return value
     if isinstance(value, View):
-        return value if value.dtype in (dtype, "bool") else low.pointwise("cast", value, dtype=dtype, compute="float32")
+        return (
+            value
+            if value.dtype in (dtype, "bool")
+            else low.pointwise("cast", value, dtype=dtype, compute="float32")
+        )
     return rounded(float(value), dtype)
 
 
@@ -57,14 +74,51 @@ def compute_type(node: Node, values: list[Operand]) -> str:
     types = types or ["bool"]
     if any(t not in order for t in types):
         raise NotLowered("a dtype that kernels do not compute in")
-    return "int16" if {"uint8", "int8"} <= set(types) <= {"bool", "uint8", "int8"} else max(types, key=order.index)
+    return (
+        "int16"
+        if {"uint8", "int8"} <= set(types) <= {"bool", "uint8", "int8"}
+        else max(types, key=order.index)
+    )
 
 
-SIMPLE = {**{name: name for name in (*UNARY_FUNCTIONS, "neg", "abs", "sqrt", "rsqrt", "sigmoid", "floor", "ceil", "round", "trunc", "sign",
-                                   "reciprocal", "isnan", "isinf")},
-          "negative": "neg", "absolute": "abs", "fix": "trunc", "sgn": "sign", "logical_not": "not", "arcsin": "asin", "arccos": "acos",
-          "arctan": "atan", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "special_erf": "erf", "special_exp2": "exp2",
-          "special_expit": "sigmoid", "special_expm1": "expm1", "special_log1p": "log1p", "special_round": "round"}
+SIMPLE = {
+    **{
+        name: name
+        for name in (
+            *UNARY_FUNCTIONS,
+            "neg",
+            "abs",
+            "sqrt",
+            "rsqrt",
+            "sigmoid",
+            "floor",
+            "ceil",
+            "round",
+            "trunc",
+            "sign",
+            "reciprocal",
+            "isnan",
+            "isinf",
+        )
+    },
+    "negative": "neg",
+    "absolute": "abs",
+    "fix": "trunc",
+    "sgn": "sign",
+    "logical_not": "not",
+    "arcsin": "asin",
+    "arccos": "acos",
+    "arctan": "atan",
+    "arcsinh": "asinh",
+    "arccosh": "acosh",
+    "arctanh": "atanh",
+    "special_erf": "erf",
+    "special_exp2": "exp2",
+    "special_expit": "sigmoid",
+    "special_expm1": "expm1",
+    "special_log1p": "log1p",
+    "special_round": "round",
+}
 """Operator → the single primitive that computes it."""
 INTEGER_SAFE = {"neg", "abs", "not"}
 STEPS = {"floor", "ceil", "round", "trunc", "sign"}
@@ -87,10 +141,29 @@ def _simple(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
 for _name in SIMPLE:
     rule(_name)(_simple)
 
-BINARY = {"add": "add", "sub": "sub", "subtract": "sub", "mul": "mul", "multiply": "mul",
-          "maximum": "max", "minimum": "min", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq",
-          "ne": "ne", "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "not_equal": "ne",
-          "logical_and": "and", "logical_or": "or", "logical_xor": "ne"}
+BINARY = {
+    "add": "add",
+    "sub": "sub",
+    "subtract": "sub",
+    "mul": "mul",
+    "multiply": "mul",
+    "maximum": "max",
+    "minimum": "min",
+    "lt": "lt",
+    "le": "le",
+    "gt": "gt",
+    "ge": "ge",
+    "eq": "eq",
+    "ne": "ne",
+    "less": "lt",
+    "less_equal": "le",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "not_equal": "ne",
+    "logical_and": "and",
+    "logical_or": "or",
+    "logical_xor": "ne",
+}
 COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
 
 
@@ -125,7 +198,10 @@ def binary(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
     if alpha != 1:
         b = b * alpha if is_number(b) else low.pointwise("mul", b, alpha, compute=compute)
     if logical:
-        a, b = (low.pointwise("ne", v, 0) if isinstance(v, View) and v.dtype != "bool" else v for v in (a, b))
+        a, b = (
+            low.pointwise("ne", v, 0) if isinstance(v, View) and v.dtype != "bool" else v
+            for v in (a, b)
+        )
         compute = "bool"
     return finish(low, node, low.pointwise(op, a, b, compute=compute))
 
@@ -139,7 +215,9 @@ def _rsub(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
     found = operands(node, args, 2)
     if found is None or kwargs.get("alpha", args[2] if len(args) > 2 else 1) != 1:
         return None
-    return finish(low, node, low.pointwise("sub", found[1], found[0], compute=compute_type(node, found)))
+    return finish(
+        low, node, low.pointwise("sub", found[1], found[0], compute=compute_type(node, found))
+    )
 
 
 @rule("addcmul", "addcdiv")
@@ -150,7 +228,15 @@ def _addc(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
     a, b, c = found
     compute, value = register_type(node.dtype), kwargs.get("value", 1)
     scaled = b if value == 1 else low.pointwise("mul", b, value, compute=compute)
-    return finish(low, node, low.pointwise("add", a, low.pointwise("mul" if "mul" in node.op else "div", scaled, c, compute=compute)))
+    return finish(
+        low,
+        node,
+        low.pointwise(
+            "add",
+            a,
+            low.pointwise("mul" if "mul" in node.op else "div", scaled, c, compute=compute),
+        ),
+    )
 
 
 @rule("lerp")
@@ -162,16 +248,30 @@ def _lerp(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
     gap = low.pointwise("sub", end, start)
     near = low.pointwise("add", start, low.pointwise("mul", weight, gap))
     far = low.pointwise(
-        "sub", end, low.pointwise("mul", low.pointwise("sub", 1.0, weight) if isinstance(weight, View) else 1.0 - weight, gap)
+        "sub",
+        end,
+        low.pointwise(
+            "mul",
+            low.pointwise("sub", 1.0, weight) if isinstance(weight, View) else 1.0 - weight,
+            gap,
+        ),
     )
     if isinstance(weight, View):
-        return finish(low, node, low.pointwise("where", low.pointwise("lt", low.pointwise("abs", weight), 0.5), near, far))
+        return finish(
+            low,
+            node,
+            low.pointwise(
+                "where", low.pointwise("lt", low.pointwise("abs", weight), 0.5), near, far
+            ),
+        )
     return finish(low, node, near if abs(weight) < 0.5 else far)
 
 
 @rule("square")
 def _square(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    return finish(low, node, low.pointwise("mul", args[0], args[0], compute=compute_type(node, args[:1])))
+    return finish(
+        low, node, low.pointwise("mul", args[0], args[0], compute=compute_type(node, args[:1]))
+    )
 
 
 @rule("isfinite", "frac", "nan_to_num", "logaddexp", "xlogy")
@@ -189,25 +289,60 @@ def _composite(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any
         given = dict(zip(("nan", "posinf", "neginf"), args[1:])) | kwargs
         nan, top, bottom = (given.get(k) for k in ("nan", "posinf", "neginf"))
         largest = LARGEST[x.dtype]
-        y = low.pointwise("where", low.pointwise("isnan", x), converted(low, 0.0 if nan is None else nan, x.dtype), x)
-        y = low.pointwise("where", low.pointwise("eq", x, math.inf), converted(low, largest if top is None else top, x.dtype), y)
-        y = low.pointwise("where", low.pointwise("eq", x, -math.inf), converted(low, -largest if bottom is None else bottom, x.dtype), y)
+        y = low.pointwise(
+            "where",
+            low.pointwise("isnan", x),
+            converted(low, 0.0 if nan is None else nan, x.dtype),
+            x,
+        )
+        y = low.pointwise(
+            "where",
+            low.pointwise("eq", x, math.inf),
+            converted(low, largest if top is None else top, x.dtype),
+            y,
+        )
+        y = low.pointwise(
+            "where",
+            low.pointwise("eq", x, -math.inf),
+            converted(low, -largest if bottom is None else bottom, x.dtype),
+            y,
+        )
         return finish(low, node, y)
     other = found[1]
     if not isinstance(other, View):
         return None
     other = low.typed(other, register_type(node.dtype or x.dtype))  # which may be integers
     if name == "xlogy":
-        value = low.pointwise("where", low.pointwise("eq", x, 0.0), 0.0, low.pointwise("mul", x, low.pointwise("log", other)))
-        return finish(low, node, low.pointwise("where", low.pointwise("isnan", other), math.nan, value))
+        value = low.pointwise(
+            "where",
+            low.pointwise("eq", x, 0.0),
+            0.0,
+            low.pointwise("mul", x, low.pointwise("log", other)),
+        )
+        return finish(
+            low, node, low.pointwise("where", low.pointwise("isnan", other), math.nan, value)
+        )
     gap = low.pointwise("sub", x, other)
-    tail = low.pointwise("log1p", low.pointwise("exp", low.pointwise("neg", low.pointwise("abs", gap))))
+    tail = low.pointwise(
+        "log1p", low.pointwise("exp", low.pointwise("neg", low.pointwise("abs", gap)))
+    )
     peak = low.pointwise("max", x, other)
     # Equal infinities have no gap.
-    return finish(low, node, low.pointwise("where", low.pointwise("isinf", peak), peak, low.pointwise("add", peak, tail)))
+    return finish(
+        low,
+        node,
+        low.pointwise(
+            "where", low.pointwise("isinf", peak), peak, low.pointwise("add", peak, tail)
+        ),
+    )
 
 
-LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38, "float64": 1.7976931348623157e308}
+LARGEST = {
+    "float16": 65504.0,
+    "bfloat16": 3.3895313892515355e38,
+    "float32": 3.4028234663852886e38,
+    "float64": 1.7976931348623157e308,
+}
 
 
 @rule("clamp", "clip", "clamp_min", "clamp_max", "hardtanh", "relu6", "relu")
@@ -222,7 +357,10 @@ def _clamp(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
         low_end = kwargs.get("min", kwargs.get("min_val", args[1] if len(args) > 1 else None))
         high_end = kwargs.get("max", kwargs.get("max_val", args[2] if len(args) > 2 else None))
     if name == "hardtanh":
-        low_end, high_end = -1.0 if low_end is None else low_end, 1.0 if high_end is None else high_end
+        low_end, high_end = (
+            -1.0 if low_end is None else low_end,
+            1.0 if high_end is None else high_end,
+        )
     if name in ("relu", "relu6"):
         low_end, high_end = 0, 6 if name == "relu6" else None
     compute = compute_type(node, [x])
@@ -244,11 +382,31 @@ def _where(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
         return None
     chosen, *values = found
     compute = compute_type(node, values)
-    return finish(low, node, low.pointwise("where", chosen, *(converted(low, v, node.dtype) for v in values), compute=compute))
+    return finish(
+        low,
+        node,
+        low.pointwise(
+            "where", chosen, *(converted(low, v, node.dtype) for v in values), compute=compute
+        ),
+    )
 
 
-@rule("to", "_to_copy", "type_as", "float", "half", "bfloat16", "double", "int", "long", "bool", "_assert_tensor_metadata")
-def _to(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | tuple[View, ...] | None:
+@rule(
+    "to",
+    "_to_copy",
+    "type_as",
+    "float",
+    "half",
+    "bfloat16",
+    "double",
+    "int",
+    "long",
+    "bool",
+    "_assert_tensor_metadata",
+)
+def _to(
+    low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
+) -> View | tuple[View, ...] | None:
     if "_assert" in node.op:
         return ()
     x = as_operand(args[0])
@@ -262,7 +420,12 @@ def _to(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> V
         return x
     if node.dtype == "bool":
         return low.pointwise("ne", x, 0)
-    return low.pointwise("cast", x if node.dtype in HALVES else low.settled(x), dtype=node.dtype, compute=register_type(node.dtype))
+    return low.pointwise(
+        "cast",
+        x if node.dtype in HALVES else low.settled(x),
+        dtype=node.dtype,
+        compute=register_type(node.dtype),
+    )
 
 
 @rule("tril", "triu")
@@ -277,22 +440,44 @@ def _triangle(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
     return finish(low, node, low.pointwise("where", keep, x, 0, compute=register_type(x.dtype)))
 
 
-@rule("zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "scalar_tensor", "new_zeros", "new_ones", "new_full", "fill")
+@rule(
+    "zeros",
+    "ones",
+    "full",
+    "zeros_like",
+    "ones_like",
+    "full_like",
+    "scalar_tensor",
+    "new_zeros",
+    "new_ones",
+    "new_full",
+    "fill",
+)
 def _filled(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     name = node.op.split(".")[1]
     if node.dtype is None or node.dtype not in (*FLOATS, "bool", "int64", "int32"):
         return None
-    value = 0 if "zeros" in name else 1 if "ones" in name else args[0] if "scalar" in name else args[-1]
+    value = (
+        0 if "zeros" in name else 1 if "ones" in name else args[0] if "scalar" in name else args[-1]
+    )
     if not is_number(value):
         return None
     value = converted(low, value, node.dtype)
-    return low.pointwise("as", value, shape=tuple(node.shape or ()), dtype=node.dtype, compute=register_type(node.dtype))
+    return low.pointwise(
+        "as",
+        value,
+        shape=tuple(node.shape or ()),
+        dtype=node.dtype,
+        compute=register_type(node.dtype),
+    )
 
 
 @rule("arange")
 def _arange(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     start, step = (args[0] if len(args) > 1 else 0), (args[2] if len(args) > 2 else 1)
-    if node.dtype not in ("int64", "int32", "float32") or not all(isinstance(v, int) for v in (start, step)):
+    if node.dtype not in ("int64", "int32", "float32") or not all(
+        isinstance(v, int) for v in (start, step)
+    ):
         return None
     count = low.pointwise("iota", shape=tuple(node.shape or ()), dim=0, compute="int64")
     return finish(low, node, low.pointwise("add", low.pointwise("mul", count, step), start))

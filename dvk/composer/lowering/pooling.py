@@ -42,7 +42,14 @@ class PoolingWindow:
     @property
     def behind(self) -> int:
         """Elements that the last window reads beyond the end."""
-        return max(0, (self.count - 1) * self.stride + (self.size - 1) * self.dilation + 1 - self.length - self.ahead)
+        return max(
+            0,
+            (self.count - 1) * self.stride
+            + (self.size - 1) * self.dilation
+            + 1
+            - self.length
+            - self.ahead,
+        )
 
     def ends(self, at: int, whole: bool) -> int:
         """Number of elements that count in window `at`: those of the input, or with its padding if `whole`."""
@@ -51,7 +58,9 @@ class PoolingWindow:
         return end - start if whole else min(end, self.length) - max(start, 0)
 
 
-def bounded(low: Lowering, x: View, ahead: Sequence[int], behind: Sequence[int], fill: float) -> View:
+def bounded(
+    low: Lowering, x: View, ahead: Sequence[int], behind: Sequence[int], fill: float
+) -> View:
     """`x` padded with the given numbers of elements of value `fill` before and after each dimension."""
     shape = tuple(a + size + b for a, size, b in zip(ahead, x.shape, behind, strict=True))
     if shape == x.shape:
@@ -82,15 +91,25 @@ def windows(low: Lowering, x: View, over: Sequence[PoolingWindow], fill: float) 
     after = list(x.shape)
     for w in over:
         after[w.dim] = w.count
-    return x.then("windows", tuple((w.dim, w.size, w.stride, w.dilation) for w in over), (*after, *(w.size for w in over)))
+    return x.then(
+        "windows",
+        tuple((w.dim, w.size, w.stride, w.dilation) for w in over),
+        (*after, *(w.size for w in over)),
+    )
 
 
 def _merged(x: View) -> bool:
     """Bounds come before a reshape that merges or splits dimensions: an index that may be out of bounds has no position after it."""
     computed = _computed(x.base)
-    steps = [*x.steps, *(s for p in computed for o in p.operands if isinstance(o, View) for s in o.steps),
-             *(s for p in computed for s in p.attrs.get("steps", ()))]
-    merging = any(s.method == "reshape" and [n for n in s.before if n > 1] != [n for n in s.after if n > 1] for s in steps)
+    steps = [
+        *x.steps,
+        *(s for p in computed for o in p.operands if isinstance(o, View) for s in o.steps),
+        *(s for p in computed for s in p.attrs.get("steps", ())),
+    ]
+    merging = any(
+        s.method == "reshape" and [n for n in s.before if n > 1] != [n for n in s.after if n > 1]
+        for s in steps
+    )
     return merging and any(p.op == "bounded" for p in computed)
 
 
@@ -109,16 +128,24 @@ def _computed(prim: IRNode) -> set[IRNode]:
 def _operations(prim: IRNode) -> int:
     """Cost of computing one element of a pointwise value."""
     seen = _computed(prim)
-    return sum(COSTLY_OPS if p.op in COSTLY else p.op not in ("as", "iota", "bounded") for p in seen)
+    return sum(
+        COSTLY_OPS if p.op in COSTLY else p.op not in ("as", "iota", "bounded") for p in seen
+    )
 
 
-def reduced(low: Lowering, op: str, x: View, over: Sequence[PoolingWindow], keepdim: bool = True) -> View:
+def reduced(
+    low: Lowering, op: str, x: View, over: Sequence[PoolingWindow], keepdim: bool = True
+) -> View:
     """A reduction of every window: `sum` or `max`."""
-    whole = [w for w in over if w.count == 1 and w.size == w.length and not w.ahead and w.dilation == 1]
+    whole = [
+        w for w in over if w.count == 1 and w.size == w.length and not w.ahead and w.dilation == 1
+    ]
     if len(whole) == len(over):
         return low.reduce(op, x, tuple(w.dim for w in over), keepdim, own=True)
     view = windows(low, x, over, -math.inf if op == "max" else 0.0)
-    return low.reduce(op, view, tuple(range(len(x.shape), len(view.shape))), False, own=True, window=True)
+    return low.reduce(
+        op, view, tuple(range(len(x.shape), len(view.shape))), False, own=True, window=True
+    )
 
 
 def per_dim(value: Any, count: int, default: list[int]) -> list[int] | None:
@@ -130,17 +157,31 @@ def per_dim(value: Any, count: int, default: list[int]) -> list[int] | None:
     return found if len(found) == count and all(type(v) is int for v in found) else None
 
 
-def _described(node: Node, x: View, name: str, size: Any, stride: Any, padding: Any, dilation: Any) -> list[PoolingWindow] | None:
+def _described(
+    node: Node, x: View, name: str, size: Any, stride: Any, padding: Any, dilation: Any
+) -> list[PoolingWindow] | None:
     count = int(name.split("pool")[1][0])
     sizes = per_dim(size, count, [])
     if not sizes or node.shape is None:
         return None
-    strides, pads, gaps = (per_dim(v, count, d) for v, d in ((stride, sizes), (padding, [0] * count), (dilation, [1] * count)))
+    strides, pads, gaps = (
+        per_dim(v, count, d)
+        for v, d in ((stride, sizes), (padding, [0] * count), (dilation, [1] * count))
+    )
     if strides is None or pads is None or gaps is None:
         return None
     first = len(x.shape) - count
     return [
-        PoolingWindow(first + n, x.shape[first + n], node.shape[first + n], sizes[n], strides[n], pads[n], gaps[n]) for n in range(count)
+        PoolingWindow(
+            first + n,
+            x.shape[first + n],
+            node.shape[first + n],
+            sizes[n],
+            strides[n],
+            pads[n],
+            gaps[n],
+        )
+        for n in range(count)
     ]
 
 
@@ -150,19 +191,31 @@ def _max_pool(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
     if kwargs or node.dtype not in FLOATS:
         return None
     over = _described(node, x, node.op.split(".")[1], size, stride, padding, dilation)
-    return finish(low, node, reduced(low, "max", low.typed(x, register_type(x.dtype)), over)) if over else None
+    return (
+        finish(low, node, reduced(low, "max", low.typed(x, register_type(x.dtype)), over))
+        if over
+        else None
+    )
 
 
 @codegen_rule(RECIPE, "avg_pool1d", "avg_pool2d", "avg_pool3d")
 def _avg_pool(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    x, size, stride, padding, _ceil, whole, divisor = padded(args, None, None, None, None, False, True, None)
+    x, size, stride, padding, _ceil, whole, divisor = padded(
+        args, None, None, None, None, False, True, None
+    )
     if kwargs or node.dtype not in FLOATS:
         return None
     over = _described(node, x, node.op.split(".")[1], size, stride, padding, None)
     if not over:
         return None
     total = reduced(low, "sum", low.typed(x, register_type(x.dtype)), over)
-    return finish(low, node, low.pointwise("div", total, divisor if divisor is not None else _counts(low, total, over, bool(whole))))
+    return finish(
+        low,
+        node,
+        low.pointwise(
+            "div", total, divisor if divisor is not None else _counts(low, total, over, bool(whole))
+        ),
+    )
 
 
 def _counts(low: Lowering, total: View, over: Sequence[PoolingWindow], whole: bool) -> View | float:
@@ -181,12 +234,16 @@ def _counts(low: Lowering, total: View, over: Sequence[PoolingWindow], whole: bo
         end = low.pointwise("min", low.pointwise("add", start, w.size), w.length + w.ahead)
         if not whole:
             start, end = low.pointwise("max", start, 0), low.pointwise("min", end, w.length)
-        value = low.pointwise("mul", low.typed(low.pointwise("sub", end, start), total.dtype), value)
+        value = low.pointwise(
+            "mul", low.typed(low.pointwise("sub", end, start), total.dtype), value
+        )
     return value
 
 
 @codegen_rule(RECIPE, "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d")
-def _adaptive_avg_pool(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+def _adaptive_avg_pool(
+    low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
+) -> View | None:
     over = _equal(args[0], node.op.split(".")[1], args[1])
     if over is None or node.dtype not in FLOATS:
         return None
@@ -195,7 +252,9 @@ def _adaptive_avg_pool(low: Lowering, node: Node, args: list[Any], kwargs: dict[
 
 
 @codegen_rule(RECIPE, "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
-def _adaptive_max_pool(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> tuple[View, ...] | None:
+def _adaptive_max_pool(
+    low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
+) -> tuple[View, ...] | None:
     x = args[0]
     over = _equal(x, node.op.split(".")[1], args[1])
     if over is None or x.dtype not in FLOATS or low.read_parts.get(node.name) != {0}:
@@ -210,7 +269,12 @@ def _equal(x: View, name: str, counts: Any) -> list[PoolingWindow] | None:
     first = len(x.shape) - dims
     if not found or any(n < 1 or x.shape[first + d] % n for d, n in enumerate(found)):
         return None
-    return [PoolingWindow(first + d, x.shape[first + d], n, x.shape[first + d] // n, x.shape[first + d] // n) for d, n in enumerate(found)]
+    return [
+        PoolingWindow(
+            first + d, x.shape[first + d], n, x.shape[first + d] // n, x.shape[first + d] // n
+        )
+        for d, n in enumerate(found)
+    ]
 
 
 @codegen_rule(RECIPE, "pad", "constant_pad_nd")
@@ -220,17 +284,25 @@ def _pad(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> 
     x, amounts, mode, fill = padded(args, None, None, "constant", None)
     fill = kwargs.get("value", fill)
     fill = 0 if fill is None else fill
-    if kwargs.get("mode", mode) != "constant" or not is_number(fill) or not all(type(n) is int for n in amounts):
+    if (
+        kwargs.get("mode", mode) != "constant"
+        or not is_number(fill)
+        or not all(type(n) is int for n in amounts)
+    ):
         return None
     if x.dtype not in FLOATS and isinstance(fill, float) and fill != int(fill):
         return None
     ahead, behind = [0] * len(x.shape), [0] * len(x.shape)
     for n in range(len(amounts) // 2):
         dim = len(x.shape) - 1 - n
-        ahead[dim], behind[dim] = (max(v, 0) for v in amounts[2 * n:2 * n + 2])
-        cut = [min(v, 0) for v in amounts[2 * n:2 * n + 2]]
+        ahead[dim], behind[dim] = (max(v, 0) for v in amounts[2 * n : 2 * n + 2])
+        cut = [min(v, 0) for v in amounts[2 * n : 2 * n + 2]]
         if any(cut):
-            x = x.then("slice", (dim, -cut[0], 1), (*x.shape[:dim], x.shape[dim] + sum(cut), *x.shape[dim + 1:]))
+            x = x.then(
+                "slice",
+                (dim, -cut[0], 1),
+                (*x.shape[:dim], x.shape[dim] + sum(cut), *x.shape[dim + 1 :]),
+            )
     value = bounded(low, x, ahead, behind, fill)
     if value.steps or value is x:
         value = low.pointwise("as", value, dtype=value.dtype, compute=register_type(value.dtype))

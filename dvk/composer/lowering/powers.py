@@ -52,6 +52,7 @@ def _general_power(low: Lowering, x: Operand, y: Operand, compute: str) -> View:
 
     A number for x is positive; a number for y is finite and not 0.
     """
+
     def pw(op: str, *values: Operand) -> View:
         return low.pointwise(op, *values, compute=compute)
 
@@ -66,12 +67,21 @@ def _general_power(low: Lowering, x: Operand, y: Operand, compute: str) -> View:
     if not isinstance(x, View):
         return value
     infinite = pw("isinf", x)
-    minus_zero = low.pointwise("and", pw("eq", x, 0.0), pw("lt", pw("reciprocal", x), 0.0), compute="bool")
+    minus_zero = low.pointwise(
+        "and", pw("eq", x, 0.0), pw("lt", pw("reciprocal", x), 0.0), compute="bool"
+    )
     if isinstance(y, View):
         whole = pw("eq", pw("floor", y), y)
-        odd = low.pointwise("and", whole, pw("ne", pw("floor", pw("mul", y, 0.5)), pw("mul", y, 0.5)), compute="bool")
+        odd = low.pointwise(
+            "and",
+            whole,
+            pw("ne", pw("floor", pw("mul", y, 0.5)), pw("mul", y, 0.5)),
+            compute="bool",
+        )
         real = low.pointwise("or", whole, infinite, compute="bool")
-        value = pw("where", low.pointwise("and", odd, minus_zero, compute="bool"), pw("neg", value), value)
+        value = pw(
+            "where", low.pointwise("and", odd, minus_zero, compute="bool"), pw("neg", value), value
+        )
         below = pw("where", odd, pw("neg", value), pw("where", real, value, math.nan))
     elif y != int(y):
         below = pw("where", infinite, value, math.nan)

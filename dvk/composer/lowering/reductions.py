@@ -21,7 +21,9 @@ def _dims(value: Any) -> tuple[int, ...]:
     return () if value is None else (value,) if isinstance(value, int) else tuple(value)
 
 
-def _argument(args: list[Any], kwargs: dict[str, Any], position: int, name: str, default: Any) -> Any:
+def _argument(
+    args: list[Any], kwargs: dict[str, Any], position: int, name: str, default: Any
+) -> Any:
     return kwargs.get(name, args[position] if len(args) > position else default)
 
 
@@ -38,10 +40,14 @@ def mean(low: Lowering, x: View, dims: tuple[int, ...], keepdim: bool) -> View:
     """Arithmetic mean over `dims` (all if empty)."""
     if x.dtype == "float64":  # its sum of equal floats is exact, and so is their mean
         return low.pointwise("div", low.reduce("sum", x, dims, keepdim), _count(x.shape, dims))
-    return low.pointwise("mul", low.reduce("sum", x, dims, keepdim), over(1.0, _count(x.shape, dims)))
+    return low.pointwise(
+        "mul", low.reduce("sum", x, dims, keepdim), over(1.0, _count(x.shape, dims))
+    )
 
 
-def variance(low: Lowering, x: View, dims: tuple[int, ...], keepdim: bool, correction: float) -> View:
+def variance(
+    low: Lowering, x: View, dims: tuple[int, ...], keepdim: bool, correction: float
+) -> View:
     """Two-pass variance with divisor N − correction."""
     centred = low.pointwise("sub", x, mean(low, x, dims, True))
     total = low.reduce("sum", low.pointwise("mul", centred, centred), dims, keepdim)
@@ -49,7 +55,9 @@ def variance(low: Lowering, x: View, dims: tuple[int, ...], keepdim: bool, corre
 
 
 @rule("sum", "mean", "amax", "amin", "max", "min", "prod")
-def _reduce(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | tuple[View, ...] | None:
+def _reduce(
+    low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
+) -> View | tuple[View, ...] | None:
     name, x = node.op.split(".")[1], args[0]
     if node.op in ("aten.max.dim", "aten.min.dim"):
         return _values(low, node, args, kwargs)
@@ -70,23 +78,39 @@ def _reduce(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
                 return None
             return low.reduce("sum", low.typed(x, "int64"), dims, keepdim)
         wide = _wide(low, x, node.dtype)
-        return finish(low, node, mean(low, wide, dims, keepdim) if name == "mean" else low.reduce(name, wide, dims, keepdim))
+        return finish(
+            low,
+            node,
+            mean(low, wide, dims, keepdim)
+            if name == "mean"
+            else low.reduce(name, wide, dims, keepdim),
+        )
     if x.dtype not in FLOATS:
         return None
-    return finish(low, node, low.reduce(name.removeprefix("a"), low.typed(x, register_type(x.dtype)), dims, keepdim))
+    return finish(
+        low,
+        node,
+        low.reduce(name.removeprefix("a"), low.typed(x, register_type(x.dtype)), dims, keepdim),
+    )
 
 
-def _values(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> tuple[View, ...] | None:
+def _values(
+    low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
+) -> tuple[View, ...] | None:
     """`x.max(dim)` whose indices are unused."""
     x, keepdim = args[0], bool(_argument(args, kwargs, 2, "keepdim", False))
     if low.read_parts.get(node.name) != {0} or x.dtype not in FLOATS or not x.shape:
         return None
-    value = low.reduce(node.op.split(".")[1], low.typed(x, register_type(x.dtype)), _dims(args[1]), keepdim)
+    value = low.reduce(
+        node.op.split(".")[1], low.typed(x, register_type(x.dtype)), _dims(args[1]), keepdim
+    )
     return (low.typed(value, x.dtype),)
 
 
 @rule("var", "std", "var_mean", "std_mean")
-def _var(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | tuple[View, ...] | None:
+def _var(
+    low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
+) -> View | tuple[View, ...] | None:
     x = args[0]
     if x.dtype not in FLOATS:
         return None
@@ -115,7 +139,9 @@ def _var(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> 
     if "_mean" not in node.op:
         return value
     # Eager updates a running mean; an infinite element turns it into NaN, and the variance with it.
-    middle = low.pointwise("where", low.pointwise("isnan", value), math.nan, mean(low, wide, dims, keepdim))
+    middle = low.pointwise(
+        "where", low.pointwise("isnan", value), math.nan, mean(low, wide, dims, keepdim)
+    )
     return value, low.typed(middle, x.dtype)
 
 
@@ -125,7 +151,13 @@ def _norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
     order = _argument(args, kwargs, 1, "ord" if "linalg" in node.op else "p", 2)
     dims = _dims(_argument(args, kwargs, 2, "dim", None))
     keepdim = bool(_argument(args, kwargs, 3, "keepdim", False))
-    if node.dtype not in FLOATS or order not in (1, 2, math.inf) or isinstance(order, bool) or kwargs.get("dtype") or not x.shape:
+    if (
+        node.dtype not in FLOATS
+        or order not in (1, 2, math.inf)
+        or isinstance(order, bool)
+        or kwargs.get("dtype")
+        or not x.shape
+    ):
         return None
     return finish(low, node, norm(low, _wide(low, x), order, dims, keepdim))
 
@@ -138,8 +170,13 @@ def norm(low: Lowering, x: View, order: float, dims: tuple[int, ...], keepdim: b
 
 
 @rule("pairwise_distance")
-def _pairwise_distance(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    order, eps, keepdim = (_argument(args, kwargs, n, k, d) for n, k, d in ((2, "p", 2.0), (3, "eps", 1e-6), (4, "keepdim", False)))
+def _pairwise_distance(
+    low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
+) -> View | None:
+    order, eps, keepdim = (
+        _argument(args, kwargs, n, k, d)
+        for n, k, d in ((2, "p", 2.0), (3, "eps", 1e-6), (4, "keepdim", False))
+    )
     if node.dtype not in FLOATS or order not in (1, 2, math.inf):
         return None
     gap = low.pointwise("add", low.pointwise("sub", _wide(low, args[0]), _wide(low, args[1])), eps)
@@ -181,7 +218,9 @@ def _logsumexp(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any
     return finish(low, node, value.then("reshape", after, after))
 
 
-def _affine(low: Lowering, x: View, weight: View | None, bias: View | None, shape: tuple[int, ...]) -> View:
+def _affine(
+    low: Lowering, x: View, weight: View | None, bias: View | None, shape: tuple[int, ...]
+) -> View:
     if weight is not None:
         x = low.pointwise("mul", x, weight.then("reshape", shape, shape))
     return low.pointwise("add", x, bias.then("reshape", shape, shape)) if bias is not None else x
@@ -189,7 +228,11 @@ def _affine(low: Lowering, x: View, weight: View | None, bias: View | None, shap
 
 def _standardize(low: Lowering, x: View, dims: tuple[int, ...], eps: float) -> View:
     centred = low.pointwise("sub", x, mean(low, x, dims, True))
-    spread = low.pointwise("mul", low.reduce("sum", low.pointwise("mul", centred, centred), dims, True), over(1.0, _count(x.shape, dims)))
+    spread = low.pointwise(
+        "mul",
+        low.reduce("sum", low.pointwise("mul", centred, centred), dims, True),
+        over(1.0, _count(x.shape, dims)),
+    )
     return low.pointwise("mul", centred, low.pointwise("rsqrt", low.pointwise("add", spread, eps)))
 
 
@@ -202,7 +245,9 @@ def _follows_mean(x: View, weight: View | None, dims: tuple[int, ...]) -> bool:
 
     It sums squares of rows that allow reads of four elements at once.
     """
-    return (weight is None or weight.dtype == x.dtype) and (x.dtype == "float64" or _count(x.shape, dims) % 4 != 0)
+    return (weight is None or weight.dtype == x.dtype) and (
+        x.dtype == "float64" or _count(x.shape, dims) % 4 != 0
+    )
 
 
 @rule("layer_norm", "rms_norm")
@@ -220,7 +265,9 @@ def _layer_norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
         power = mean(low, low.pointwise("mul", wide, wide), dims, True)
         if low.device == "cuda" and _follows_mean(x, weight, dims):
             total = low.reduce("sum", wide, dims, True)
-            power = low.pointwise("add", power, low.pointwise("sub", total, total))  # an infinity in the row turns all of it into NaN
+            power = low.pointwise(
+                "add", power, low.pointwise("sub", total, total)
+            )  # an infinity in the row turns all of it into NaN
         y = low.pointwise("mul", wide, low.pointwise("rsqrt", low.pointwise("add", power, eps)))
         return finish(low, node, _affine(low, y, weight, None, shape))
     bias = _argument(args, kwargs, 3, "bias", None)
@@ -241,7 +288,12 @@ def _group_norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
             return None
         groups, weight, bias, eps = channels, args[1], args[2], args[7]
     else:
-        groups, weight, bias, eps = args[1], args[2], args[3], _argument(args, kwargs, 4, "eps", 1e-5)
+        groups, weight, bias, eps = (
+            args[1],
+            args[2],
+            args[3],
+            _argument(args, kwargs, 4, "eps", 1e-5),
+        )
     grouped = (batch, groups, channels // groups, *space)
     wide = _wide(low, x).then("reshape", grouped, grouped)
     y = _standardize(low, wide, tuple(range(2, len(grouped))), eps)
@@ -252,7 +304,12 @@ def _group_norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
 
 @rule("batch_norm", "native_batch_norm", "_native_batch_norm_legit_no_training")
 def _batch_norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    if node.op.split(".")[1] != "batch_norm" or args[5] or args[3] is None or node.dtype not in FLOATS:
+    if (
+        node.op.split(".")[1] != "batch_norm"
+        or args[5]
+        or args[3] is None
+        or node.dtype not in FLOATS
+    ):
         return None
     return _affine_norm(low, node, args)
 
@@ -263,17 +320,31 @@ def _affine_norm(low: Lowering, node: Node, args: list[Any]) -> View:
     shape = (x.shape[1], *([1] * (len(x.shape) - 2)))
     scale = low.pointwise("rsqrt", low.pointwise("add", var.then("reshape", shape, shape), eps))
     centred = low.pointwise("sub", _wide(low, x), mean_.then("reshape", shape, shape))
-    return finish(low, node, _affine(low, low.pointwise("mul", centred, scale), weight, bias, shape))
+    return finish(
+        low, node, _affine(low, low.pointwise("mul", centred, scale), weight, bias, shape)
+    )
 
 
 def _reduced(low: Lowering, node: Node, loss: View, reduction: int) -> View:
     if reduction == 0:
         return finish(low, node, loss)
-    return finish(low, node, mean(low, loss, (), False) if reduction == 1 else low.reduce("sum", loss, (), False))
+    return finish(
+        low,
+        node,
+        mean(low, loss, (), False) if reduction == 1 else low.reduce("sum", loss, (), False),
+    )
 
 
-@rule("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits", "kl_div", "binary_cross_entropy",
-      "soft_margin_loss")
+@rule(
+    "mse_loss",
+    "l1_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+    "binary_cross_entropy_with_logits",
+    "kl_div",
+    "binary_cross_entropy",
+    "soft_margin_loss",
+)
 def _loss(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     name = node.op.split(".")[1]
     x, y = args[0], args[1]
@@ -299,37 +370,68 @@ def _loss(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
             square = low.pointwise("mul", square, 1.0 / width)
         loss = low.pointwise("where", low.pointwise("lt", size, width), square, linear)
     elif name == "binary_cross_entropy_with_logits":
-        weight, positive = _argument(args, kwargs, 2, "weight", None), _argument(args, kwargs, 3, "pos_weight", None)
+        weight, positive = (
+            _argument(args, kwargs, 2, "weight", None),
+            _argument(args, kwargs, 3, "pos_weight", None),
+        )
         reduction = _argument(args, kwargs, 4, "reduction", 1)
         # As eager: max(x, 0) − x·y would be inf − inf for an infinite x.
         tail = log_sigmoid(low, x)
         if positive is not None:
-            tail = low.pointwise("mul", low.pointwise("add", low.pointwise("mul", low.pointwise("sub", positive, 1.0), y), 1.0), tail)
+            tail = low.pointwise(
+                "mul",
+                low.pointwise(
+                    "add", low.pointwise("mul", low.pointwise("sub", positive, 1.0), y), 1.0
+                ),
+                tail,
+            )
         loss = low.pointwise("sub", low.pointwise("mul", low.pointwise("sub", 1.0, y), x), tail)
         loss = low.pointwise("mul", loss, weight) if weight is not None else loss
     elif name == "binary_cross_entropy":
-        weight, reduction = _argument(args, kwargs, 2, "weight", None), _argument(args, kwargs, 3, "reduction", 1)
-        yes, no = (low.pointwise("max", low.pointwise("log", p), -100.0) for p in (x, low.pointwise("sub", 1.0, x)))
+        weight, reduction = (
+            _argument(args, kwargs, 2, "weight", None),
+            _argument(args, kwargs, 3, "reduction", 1),
+        )
+        yes, no = (
+            low.pointwise("max", low.pointwise("log", p), -100.0)
+            for p in (x, low.pointwise("sub", 1.0, x))
+        )
         loss = low.pointwise(
-            "neg", low.pointwise("add", low.pointwise("mul", y, yes), low.pointwise("mul", low.pointwise("sub", 1.0, y), no))
+            "neg",
+            low.pointwise(
+                "add",
+                low.pointwise("mul", y, yes),
+                low.pointwise("mul", low.pointwise("sub", 1.0, y), no),
+            ),
         )
         # PyTorch raises for a target outside; the logarithm of a value outside is NaN.
-        inside = low.pointwise("and", low.pointwise("ge", y, 0.0), low.pointwise("le", y, 1.0), compute="bool")
+        inside = low.pointwise(
+            "and", low.pointwise("ge", y, 0.0), low.pointwise("le", y, 1.0), compute="bool"
+        )
         loss = low.pointwise("where", inside, loss, math.nan)
         loss = low.pointwise("mul", loss, weight) if weight is not None else loss
     elif name == "kl_div":
         if _argument(args, kwargs, 3, "log_target", False):
             loss = low.pointwise("mul", low.pointwise("exp", y), low.pointwise("sub", y, x))
         else:
-            entropy = low.pointwise("where", low.pointwise("eq", y, 0.0), 0.0, low.pointwise("mul", y, low.pointwise("log", y)))
+            entropy = low.pointwise(
+                "where",
+                low.pointwise("eq", y, 0.0),
+                0.0,
+                low.pointwise("mul", y, low.pointwise("log", y)),
+            )
             loss = low.pointwise("sub", entropy, low.pointwise("mul", x, y))
     else:
-        loss = low.pointwise("log1p", low.pointwise("exp", low.pointwise("neg", low.pointwise("mul", x, y))))
+        loss = low.pointwise(
+            "log1p", low.pointwise("exp", low.pointwise("neg", low.pointwise("mul", x, y)))
+        )
     return _reduced(low, node, loss, reduction)
 
 
 @rule("cross_entropy_loss", "nll_loss", "nll_loss_nd")
-def _cross_entropy(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+def _cross_entropy(
+    low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
+) -> View | None:
     x, target = args[0], args[1]
     weight = _argument(args, kwargs, 2, "weight", None)
     reduction = _argument(args, kwargs, 3, "reduction", 1)
@@ -348,11 +450,18 @@ def _cross_entropy(low: Lowering, node: Node, args: list[Any], kwargs: dict[str,
     hit = low.pointwise("where", low.pointwise("eq", position, chosen), logp, 0.0)
     loss = low.pointwise("neg", low.reduce("sum", hit, (1,), False))
     if smoothing:
-        rest = low.pointwise("mul", low.reduce("sum", logp, (1,), False), over(-smoothing, x.shape[1]))
+        rest = low.pointwise(
+            "mul", low.reduce("sum", logp, (1,), False), over(-smoothing, x.shape[1])
+        )
         loss = low.pointwise("add", low.pointwise("mul", loss, 1.0 - smoothing), rest)
     valid = low.pointwise("ne", target, ignore)
     # PyTorch raises if there is no such class.
-    inside = low.pointwise("and", low.pointwise("ge", target, 0), low.pointwise("lt", target, x.shape[1]), compute="bool")
+    inside = low.pointwise(
+        "and",
+        low.pointwise("ge", target, 0),
+        low.pointwise("lt", target, x.shape[1]),
+        compute="bool",
+    )
     loss = low.pointwise("where", valid, low.pointwise("where", inside, loss, math.nan), 0.0)
     if reduction != 1:
         return _reduced(low, node, loss, reduction)
@@ -360,12 +469,24 @@ def _cross_entropy(low: Lowering, node: Node, args: list[Any], kwargs: dict[str,
     return finish(low, node, low.pointwise("div", low.reduce("sum", loss, (), False), counted))
 
 
-def _soft_cross_entropy(low: Lowering, node: Node, x: View, target: View, reduction: int, smoothing: float) -> View:
+def _soft_cross_entropy(
+    low: Lowering, node: Node, x: View, target: View, reduction: int, smoothing: float
+) -> View:
     """Cross entropy against a probability of every class."""
     wanted = _wide(low, target)
     if smoothing:
-        wanted = low.pointwise("add", low.pointwise("mul", wanted, 1.0 - smoothing), over(smoothing, x.shape[1]))
-    loss = low.pointwise("neg", low.reduce("sum", low.pointwise("mul", softmax(low, _wide(low, x), 1, log=True), wanted), (1,), False))
+        wanted = low.pointwise(
+            "add", low.pointwise("mul", wanted, 1.0 - smoothing), over(smoothing, x.shape[1])
+        )
+    loss = low.pointwise(
+        "neg",
+        low.reduce(
+            "sum",
+            low.pointwise("mul", softmax(low, _wide(low, x), 1, log=True), wanted),
+            (1,),
+            False,
+        ),
+    )
     return _reduced(low, node, loss, reduction)
 
 
@@ -377,5 +498,12 @@ def _cosine(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
     if node.dtype not in FLOATS or a.shape != b.shape:
         return None
     dot = low.reduce("sum", low.pointwise("mul", a, b), (dim,), False)
-    size = [low.pointwise("max", low.pointwise("sqrt", low.reduce("sum", low.pointwise("mul", v, v), (dim,), False)), eps) for v in (a, b)]
+    size = [
+        low.pointwise(
+            "max",
+            low.pointwise("sqrt", low.reduce("sum", low.pointwise("mul", v, v), (dim,), False)),
+            eps,
+        )
+        for v in (a, b)
+    ]
     return finish(low, node, low.pointwise("div", dot, low.pointwise("mul", size[0], size[1])))

@@ -17,28 +17,51 @@ from dvk.composer.lowering.pointwise import finish
 from dvk.records import Node
 
 
-@codegen_rule(RECIPE, "pad", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d", "replication_pad2d",
-          "replication_pad3d")
+@codegen_rule(
+    RECIPE,
+    "pad",
+    "reflection_pad1d",
+    "reflection_pad2d",
+    "reflection_pad3d",
+    "replication_pad1d",
+    "replication_pad2d",
+    "replication_pad3d",
+)
 def _pad(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, amounts, mode = padded(args, None, None, "constant")[:3]
-    mode = {"refl": "reflect", "repl": "replicate"}.get(node.op.split(".")[1][:4], kwargs.get("mode", mode))
-    if mode not in ("reflect", "replicate", "circular") or not any(amounts) or not all(type(n) is int and n >= 0 for n in amounts):
+    mode = {"refl": "reflect", "repl": "replicate"}.get(
+        node.op.split(".")[1][:4], kwargs.get("mode", mode)
+    )
+    if (
+        mode not in ("reflect", "replicate", "circular")
+        or not any(amounts)
+        or not all(type(n) is int and n >= 0 for n in amounts)
+    ):
         return None
     shape, rank = tuple(node.shape or ()), len(x.shape)
     at: list[int | View] = list(range(rank))
     for n in range(len(amounts) // 2):
         dim = rank - 1 - n
         last = x.shape[dim] - 1
-        if not any(amounts[2 * n:2 * n + 2]):
+        if not any(amounts[2 * n : 2 * n + 2]):
             continue
         place = low.pointwise("sub", place_of(low, dim, shape), amounts[2 * n])
         if mode == "reflect":
-            place = low.pointwise("sub", last, low.pointwise("abs", low.pointwise("sub", last, low.pointwise("abs", place))))
+            place = low.pointwise(
+                "sub",
+                last,
+                low.pointwise("abs", low.pointwise("sub", last, low.pointwise("abs", place))),
+            )
         elif mode == "replicate":
             place = low.pointwise("min", low.pointwise("max", place, 0), last)
         else:
-            for beyond, shift in ((low.pointwise("lt", place, 0), last + 1), (low.pointwise("gt", place, last), -last - 1)):
-                place = low.pointwise("where", beyond, low.pointwise("add", place, shift), place, compute="int32")
+            for beyond, shift in (
+                (low.pointwise("lt", place, 0), last + 1),
+                (low.pointwise("gt", place, last), -last - 1),
+            ):
+                place = low.pointwise(
+                    "where", beyond, low.pointwise("add", place, shift), place, compute="int32"
+                )
         at[dim] = place
     return finish(low, node, gathered(low, x, at, shape, sure=True))
 
@@ -46,7 +69,9 @@ def _pad(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> 
 @codegen_rule(RECIPE, "roll")
 def _roll(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, shifts, dims = padded(args, None, None, [])
-    shifts, dims = ([v] if isinstance(v, int) else list(v) for v in (shifts, kwargs.get("dims", dims)))
+    shifts, dims = (
+        [v] if isinstance(v, int) else list(v) for v in (shifts, kwargs.get("dims", dims))
+    )
     dims = [dim % len(x.shape) for dim in dims if x.shape]
     if not dims or len(set(dims)) != len(shifts):
         return None
@@ -54,12 +79,25 @@ def _roll(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
     for shift, dim in zip(shifts, dims, strict=True):
         size = x.shape[dim]
         place = low.pointwise("sub", place_of(low, dim, x.shape), shift % size if size else 0)
-        at[dim] = low.pointwise("where", low.pointwise("lt", place, 0), low.pointwise("add", place, size), place, compute="int32")
+        at[dim] = low.pointwise(
+            "where",
+            low.pointwise("lt", place, 0),
+            low.pointwise("add", place, size),
+            place,
+            compute="int32",
+        )
     return finish(low, node, gathered(low, x, at, x.shape, sure=True))
 
 
-@codegen_rule(RECIPE, "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d",
-          "_upsample_nearest_exact2d", "_upsample_nearest_exact3d")
+@codegen_rule(
+    RECIPE,
+    "upsample_nearest1d",
+    "upsample_nearest2d",
+    "upsample_nearest3d",
+    "_upsample_nearest_exact1d",
+    "_upsample_nearest_exact2d",
+    "_upsample_nearest_exact3d",
+)
 def _nearest(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, shape = args[0], tuple(node.shape or ())
     steps = _steps(node, args, x, shape)
@@ -70,7 +108,9 @@ def _nearest(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any])
         dim = n + 2
         place = place_of(low, dim, shape, "float32")
         place = low.pointwise("add", place, 0.5) if "exact" in node.op else place
-        at[dim] = low.pointwise("min", _floor(low, low.pointwise("mul", place, step)), x.shape[dim] - 1)
+        at[dim] = low.pointwise(
+            "min", _floor(low, low.pointwise("mul", place, step)), x.shape[dim] - 1
+        )
     return finish(low, node, gathered(low, x, at, shape, sure=True))
 
 
@@ -90,14 +130,24 @@ def _linear(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
         if corners:
             place = low.pointwise("mul", place, step)
         else:
-            place = low.pointwise("max", low.pointwise("sub", low.pointwise("mul", low.pointwise("add", place, 0.5), step), 0.5), 0.0)
+            place = low.pointwise(
+                "max",
+                low.pointwise(
+                    "sub", low.pointwise("mul", low.pointwise("add", place, 0.5), step), 0.5
+                ),
+                0.0,
+            )
         first = low.pointwise("min", _floor(low, place), x.shape[dim] - 1)
         second = low.pointwise("min", low.pointwise("add", first, 1), x.shape[dim] - 1)
-        beyond = low.pointwise("sub", place, low.typed(first, "float32"))  # where it is more than one, both ends are the last element
+        beyond = low.pointwise(
+            "sub", place, low.typed(first, "float32")
+        )  # where it is more than one, both ends are the last element
         ends.append(((first, low.pointwise("sub", 1.0, beyond)), (second, beyond)))
     total: View | None = None
     for corner in product(*ends):
-        value = low.typed(gathered(low, x, (0, 1, *(place for place, _ in corner)), shape, sure=True), "float32")
+        value = low.typed(
+            gathered(low, x, (0, 1, *(place for place, _ in corner)), shape, sure=True), "float32"
+        )
         for _, weight in reversed(corner):
             value = low.pointwise("mul", value, weight)
         total = value if total is None else low.pointwise("add", total, value)
@@ -120,6 +170,9 @@ def _steps(node: Node, args: list[Any], x: View, shape: tuple[int, ...]) -> list
     sizes = [(x.shape[n + 2], shape[n + 2]) for n in range(count)]
     if not all(math.prod(pair) for pair in sizes):
         return None
-    if any(after in (before, 2 * before) and factor * before != after for factor, (before, after) in zip(given, sizes, strict=False)):
+    if any(
+        after in (before, 2 * before) and factor * before != after
+        for factor, (before, after) in zip(given, sizes, strict=False)
+    ):
         return None  # for equal or doubled sizes PyTorch's CPU loops use the sizes, whatever the factor
     return [1.0 / f for f in given] if factors else [before / after for before, after in sizes]

@@ -24,16 +24,32 @@ def _cumulative(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
     x, dim = args[0], kwargs.get("dim", args[1] if len(args) > 1 else None)
     if not x.shape or type(dim) is not int or node.dtype not in (*FLOATS, "int64"):
         return None
-    kind = "int64" if node.dtype == "int64" else "float64" if "float64" in (x.dtype, node.dtype) else "float32"
+    kind = (
+        "int64"
+        if node.dtype == "int64"
+        else "float64"
+        if "float64" in (x.dtype, node.dtype)
+        else "float32"
+    )
     if kind == "int64" and x.dtype in FLOATS:
         return None
-    return finish(low, node, low.scan(CUMULATIVE[node.op.split(".")[1]], low.typed(x, kind), dim % len(x.shape)))
+    return finish(
+        low,
+        node,
+        low.scan(CUMULATIVE[node.op.split(".")[1]], low.typed(x, kind), dim % len(x.shape)),
+    )
 
 
 @codegen_rule(RECIPE, "cummax", "cummin")
-def _extremes(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> tuple[View, ...] | None:
+def _extremes(
+    low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
+) -> tuple[View, ...] | None:
     x, dim = args[0], kwargs.get("dim", args[1] if len(args) > 1 else None)
-    if not x.shape or type(dim) is not int or x.dtype not in (NARROW if low.read_parts.get(node.name) != {0} else (*NARROW, "float64")):
+    if (
+        not x.shape
+        or type(dim) is not int
+        or x.dtype not in (NARROW if low.read_parts.get(node.name) != {0} else (*NARROW, "float64"))
+    ):
         return None
     dim %= len(x.shape)
     smallest = "min" in node.op
@@ -48,10 +64,18 @@ def _extremes(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
 
 @codegen_rule(RECIPE, "flip")
 def _flip(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    if not any(n.op.startswith("aten.") and n.op.split(".")[1] in CUMULATIVE for n in low.nodes.values()):
+    if not any(
+        n.op.startswith("aten.") and n.op.split(".")[1] in CUMULATIVE for n in low.nodes.values()
+    ):
         return None
     x = args[0]
     dims = tuple(sorted(d % len(x.shape) for d in args[1])) if x.shape else ()
     if not dims:
         return None
-    return finish(low, node, low.pointwise("as", x.then("flip", dims, x.shape), dtype=x.dtype, compute=register_type(x.dtype)))
+    return finish(
+        low,
+        node,
+        low.pointwise(
+            "as", x.then("flip", dims, x.shape), dtype=x.dtype, compute=register_type(x.dtype)
+        ),
+    )

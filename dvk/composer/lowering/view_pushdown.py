@@ -23,9 +23,24 @@ class Lowering(Protocol):
     kept_whole: set[IRNode]
     pieces: dict[View, View]
 
-    def pointwise(self, op: str, *operands: Operand, dtype: str | None = None, compute: str | None = None, **attrs: Any) -> View: ...
+    def pointwise(
+        self,
+        op: str,
+        *operands: Operand,
+        dtype: str | None = None,
+        compute: str | None = None,
+        **attrs: Any,
+    ) -> View: ...
 
-    def reduce(self, op: str, operand: View, dims: tuple[int, ...], keepdim: bool, dtype: str | None = None, **attrs: Any) -> View: ...
+    def reduce(
+        self,
+        op: str,
+        operand: View,
+        dims: tuple[int, ...],
+        keepdim: bool,
+        dtype: str | None = None,
+        **attrs: Any,
+    ) -> View: ...
 
     def scan(self, op: str, operand: View, dim: int, backward: bool = False) -> View: ...
 
@@ -41,7 +56,11 @@ def push_views(low: Lowering, view: View) -> View:
         return _part(low, view)
     if view.base.op == "iota":
         return _counted(low, view)
-    if view.base.kind != "pw" or view.base.op == "gather" or not any(s.method in PIECES for s in view.steps):
+    if (
+        view.base.kind != "pw"
+        or view.base.op == "gather"
+        or not any(s.method in PIECES for s in view.steps)
+    ):
         return view
     attrs = {k: v for k, v in view.base.attrs.items() if k != "compute"}
     if view.base.op == "bounded":
@@ -58,8 +77,14 @@ def push_views(low: Lowering, view: View) -> View:
                     piece = piece.then(step.method, step.args, step.after)
                 operand = piece
             operands.append(operand)
-        low.pieces[view] = low.pointwise(view.base.op, *operands, shape=view.shape, dtype=view.base.dtype,
-                                  compute=view.base.attrs["compute"], **attrs)
+        low.pieces[view] = low.pointwise(
+            view.base.op,
+            *operands,
+            shape=view.shape,
+            dtype=view.base.dtype,
+            compute=view.base.attrs["compute"],
+            **attrs,
+        )
     return low.pieces[view]
 
 
@@ -69,18 +94,31 @@ def _is_cheap(low: Lowering, view: View) -> bool:
     pending = [view.base]
     while pending and len(seen) <= MAX_AGAIN:
         one = pending.pop()
-        if one.kind == "pw" and one.op != "gather" and one not in seen and one not in low.kept_whole:
+        if (
+            one.kind == "pw"
+            and one.op != "gather"
+            and one not in seen
+            and one not in low.kept_whole
+        ):
             seen.add(one)
             pending.extend(o.base for o in one.operands if isinstance(o, View))
     at = tuple(Affine.of(Var(n)) for n in view.shape)
-    bounds = [View(p, (*p.attrs["steps"], *view.steps)) for p in seen if p.op == "bounded" and p.shape == view.base.shape]
+    bounds = [
+        View(p, (*p.attrs["steps"], *view.steps))
+        for p in seen
+        if p.op == "bounded" and p.shape == view.base.shape
+    ]
     return len(seen) <= MAX_AGAIN and all(bound.back(at) is not None for bound in bounds)
 
 
 def _turned(low: Lowering, view: View) -> View:
     """Rewrite a flipped scan as the scan of the flipped operand from the other end."""
     if view not in low.pieces:
-        (operand,), dim, backward = view.base.operands, view.base.attrs["dim"], view.base.attrs["backward"]
+        (operand,), dim, backward = (
+            view.base.operands,
+            view.base.attrs["dim"],
+            view.base.attrs["backward"],
+        )
         assert isinstance(operand, View)
         for step in view.steps:
             operand = operand.then("flip", step.args, step.after)
@@ -92,7 +130,10 @@ def _turned(low: Lowering, view: View) -> View:
 def _part(low: Lowering, view: View) -> View:
     """Compute some rows or columns of a matmul or convolution from those of its factors: the two parts of a gate's weight are two sums."""
     if view not in low.pieces:
-        (whole,), marks = view.base.operands, {k: v for k, v in view.base.attrs.items() if k in MARKS}
+        (whole,), marks = (
+            view.base.operands,
+            {k: v for k, v in view.base.attrs.items() if k in MARKS},
+        )
         assert isinstance(whole, View)
         operands: list[Operand] = []
         for operand in whole.base.operands:
@@ -101,7 +142,7 @@ def _part(low: Lowering, view: View) -> View:
                 dim, start, every = step.args
                 at = dim - len(whole.shape) + len(operand.shape)
                 if at >= 0 and operand.shape[at] > 1:
-                    after = (*operand.shape[:at], step.after[dim], *operand.shape[at + 1:])
+                    after = (*operand.shape[:at], step.after[dim], *operand.shape[at + 1 :])
                     operand = operand.then("slice", (at, start, every), after)
             operands.append(operand)
         times = low.pointwise("mul", *operands, dtype=whole.dtype, compute=whole.dtype, **marks)
@@ -112,7 +153,12 @@ def _part(low: Lowering, view: View) -> View:
 def _counted(low: Lowering, view: View) -> View:
     """Compute indices seen through slices and paddings where they are read, because they are never stored."""
     dim, sliced = view.base.attrs["dim"], any(s.method in ("slice", "pad") for s in view.steps)
-    if dim is None or not sliced or not all(s.method in ("slice", "pad", "expand") for s in view.steps) or view.base.shape[dim] == 1:
+    if (
+        dim is None
+        or not sliced
+        or not all(s.method in ("slice", "pad", "expand") for s in view.steps)
+        or view.base.shape[dim] == 1
+    ):
         return view
     if view not in low.pieces:
         dim += len(view.shape) - len(view.base.shape)
@@ -124,6 +170,8 @@ def _counted(low: Lowering, view: View) -> View:
                 dim -= len(step.after) - len(step.before)
             elif step.args[0] == dim:
                 _, start, every = step.args
-                value = low.pointwise("add", low.pointwise("mul", value, every) if every != 1 else value, start)
+                value = low.pointwise(
+                    "add", low.pointwise("mul", value, every) if every != 1 else value, start
+                )
         low.pieces[view] = value
     return low.pieces[view]

@@ -9,14 +9,39 @@ from dvk.composer.lowering.dispatch import Lowering, padded, rule
 from dvk.records import Node
 
 
-@rule("view", "reshape", "_unsafe_view", "flatten", "unflatten", "view_as", "reshape_as", "squeeze", "unsqueeze")
+@rule(
+    "view",
+    "reshape",
+    "_unsafe_view",
+    "flatten",
+    "unflatten",
+    "view_as",
+    "reshape_as",
+    "squeeze",
+    "unsqueeze",
+)
 def _reshape(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    if not isinstance(args[0], View) or node.shape is None or (len(args) > 1 and isinstance(args[1], dict)):
+    if (
+        not isinstance(args[0], View)
+        or node.shape is None
+        or (len(args) > 1 and isinstance(args[1], dict))
+    ):
         return None
     return args[0].then("reshape", tuple(node.shape), tuple(node.shape))
 
 
-@rule("permute", "transpose", "t", "swapaxes", "swapdims", "numpy_T", "mT", "adjoint", "movedim", "moveaxis")
+@rule(
+    "permute",
+    "transpose",
+    "t",
+    "swapaxes",
+    "swapdims",
+    "numpy_T",
+    "mT",
+    "adjoint",
+    "movedim",
+    "moveaxis",
+)
 def _permute(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x = args[0]
     rank = len(x.shape)
@@ -27,15 +52,22 @@ def _permute(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any])
         dims = tuple(d % rank for d in args[1])
     elif name in ("transpose", "swapaxes", "swapdims", "mT", "adjoint"):
         order = list(range(rank))
-        a, b = (rank - 2, rank - 1) if name in ("mT", "adjoint") else (args[1] % rank, args[2] % rank)
+        a, b = (
+            (rank - 2, rank - 1) if name in ("mT", "adjoint") else (args[1] % rank, args[2] % rank)
+        )
         order[a], order[b] = order[b], order[a]
         dims = tuple(order)
     elif name in ("t", "numpy_T"):
         dims = tuple(reversed(range(rank)))
     else:
-        moved = [[v % rank for v in ([value] if isinstance(value, int) else value)] for value in args[1:3]]
+        moved = [
+            [v % rank for v in ([value] if isinstance(value, int) else value)]
+            for value in args[1:3]
+        ]
         rest = iter(d for d in range(rank) if d not in moved[0])
-        dims = tuple(moved[0][moved[1].index(d)] if d in moved[1] else next(rest) for d in range(rank))
+        dims = tuple(
+            moved[0][moved[1].index(d)] if d in moved[1] else next(rest) for d in range(rank)
+        )
     return x.then("permute", dims, tuple(x.shape[d] for d in dims))
 
 
@@ -45,7 +77,9 @@ def _expand(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
 
 
 @rule("broadcast_tensors")
-def _broadcast_tensors(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> tuple[View, ...]:
+def _broadcast_tensors(
+    low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
+) -> tuple[View, ...]:
     shape = broadcast_shapes(*(x.shape for x in args[0]))
     return tuple(x.then("expand", shape, shape) for x in args[0])
 
@@ -75,17 +109,21 @@ def _narrow(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
     if not isinstance(start, int):
         return None
     dim %= len(x.shape)
-    return x.then("slice", (dim, start if start >= 0 else start + x.shape[dim], 1), tuple(node.shape or ()))
+    return x.then(
+        "slice", (dim, start if start >= 0 else start + x.shape[dim], 1), tuple(node.shape or ())
+    )
 
 
 @rule("chunk", "split", "split_with_sizes", "unbind", "tensor_split")
-def _split(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> tuple[View, ...] | None:
+def _split(
+    low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
+) -> tuple[View, ...] | None:
     name = node.op.split(".")[1]
     x = args[0]
     dim = kwargs.get("dim", args[2] if len(args) > 2 else 0)
     if name == "unbind":
         dim = kwargs.get("dim", args[1] if len(args) > 1 else 0) % len(x.shape)
-        rest = x.shape[:dim] + x.shape[dim + 1:]
+        rest = x.shape[:dim] + x.shape[dim + 1 :]
         return tuple(x.then("select", (dim, i), rest) for i in range(x.shape[dim]))
     dim %= len(x.shape)
     sizes = parts(name, x.shape[dim], args[1])
@@ -93,7 +131,7 @@ def _split(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
         return None
     pieces, start = [], 0
     for size in sizes:
-        pieces.append(x.then("slice", (dim, start, 1), (*x.shape[:dim], size, *x.shape[dim + 1:])))
+        pieces.append(x.then("slice", (dim, start, 1), (*x.shape[:dim], size, *x.shape[dim + 1 :])))
         start += size
     return tuple(pieces)
 
@@ -122,7 +160,16 @@ def _getitem(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any])
     return args[0][args[1]] if isinstance(args[0], tuple) and args[1] < len(args[0]) else None
 
 
-@rule("detach", "alias", "lift_fresh", "detach_", "dropout", "feature_dropout", "alpha_dropout", "identity")
+@rule(
+    "detach",
+    "alias",
+    "lift_fresh",
+    "detach_",
+    "dropout",
+    "feature_dropout",
+    "alpha_dropout",
+    "identity",
+)
 def _same(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     if node.op.split(".")[1].endswith("dropout") and args[2] and args[1] != 0:
         return None

@@ -21,7 +21,15 @@ from collections.abc import Iterable, Mapping
 from dvk.composer.ir.text import spelled
 from dvk.composer.lowering.dispatch import pinned
 from dvk.composer.rewrites.attention_match import LEADS, Match, PermutedValue, matched, shape_of
-from dvk.composer.rewrites.edit import outputs_as_before, packet, reads, rebuilt, ref, sees_layout, users
+from dvk.composer.rewrites.edit import (
+    outputs_as_before,
+    packet,
+    reads,
+    rebuilt,
+    ref,
+    sees_layout,
+    users,
+)
 from dvk.composer.rewrites.masks import Nodes, biased, held_by_module
 from dvk.records import Graph, Node
 
@@ -40,7 +48,10 @@ def rewritten(graph: Graph, checked: bool, only_exact: bool) -> Graph | None:
     """The graph with library calls, or None without such attention."""
     if not any(packet(n) in ("softmax", "_softmax") for n in graph.nodes) or sees_layout(graph):
         return None
-    readers = {name: [r for r in found if packet(r) != "_assert_tensor_metadata"] for name, found in users(graph).items()}
+    readers = {
+        name: [r for r in found if packet(r) != "_assert_tensor_metadata"]
+        for name, found in users(graph).items()
+    }
     nodes = {n.name: n for n in graph.nodes}
     kept = pinned(graph)
     replacement: dict[str, list[Node]] = {}
@@ -48,15 +59,27 @@ def rewritten(graph: Graph, checked: bool, only_exact: bool) -> Graph | None:
     for node in graph.nodes:
         found = matched(node, nodes, readers, kept)
         exact = checked or (found is not None and all(m.fill is None for m in found.masks))
-        if found is not None and (exact or not only_exact) and not any(n.name in replacement for n in found.inner):
+        if (
+            found is not None
+            and (exact or not only_exact)
+            and not any(n.name in replacement for n in found.inner)
+        ):
             replacement[node.name] = _written(graph, found, nodes, checked)
             replacement.update({n.name: [] for n in found.inner})
             moved.add(node.name)
     if not moved:
         return None
     gone = replacement.keys() - moved
-    replacement.update({n.name: [] for n in graph.nodes if packet(n) == "_assert_tensor_metadata" and ref(n.args[0]) in gone})
-    return outputs_as_before(_followed(rebuilt(graph, replacement, {}), frozenset(moved)), graph, moved)
+    replacement.update(
+        {
+            n.name: []
+            for n in graph.nodes
+            if packet(n) == "_assert_tensor_metadata" and ref(n.args[0]) in gone
+        }
+    )
+    return outputs_as_before(
+        _followed(rebuilt(graph, replacement, {}), frozenset(moved)), graph, moved
+    )
 
 
 def _as_it_was(graph: Graph, match: Match, shape: tuple[int, ...]) -> tuple[list[Node], str]:
@@ -72,7 +95,9 @@ def _as_it_was(graph: Graph, match: Match, shape: tuple[int, ...]) -> tuple[list
     steps = "".join(f"({n.name} := {spelled(n, str)}), " for n in operators)
     order = sorted(range(len(match.out)), key=match.out.__getitem__)
     laid = f"{match.last.name}.permute({order}).reshape({shape})"
-    return [n for n in graph.nodes if n.name in names], f"lambda {', '.join(names)}: ({steps}{laid})[-1]"
+    return [
+        n for n in graph.nodes if n.name in names
+    ], f"lambda {', '.join(names)}: ({steps}{laid})[-1]"
 
 
 def _written(graph: Graph, match: Match, nodes: Mapping[str, Node], checked: bool) -> list[Node]:
@@ -84,21 +109,39 @@ def _written(graph: Graph, match: Match, nodes: Mapping[str, Node], checked: boo
     new = Nodes(match.last)
     batch, *heads = (*(1 for _ in range(LEADS - len(match.heads))), *match.heads)
     four = (batch, math.prod(heads))
-    q, k, v = (_laid(new, operand, own, four, nodes) for operand, own in
-               ((match.queries, match.score_lead), (match.keys, match.score_lead), (match.values, match.lead)))
+    q, k, v = (
+        _laid(new, operand, own, four, nodes)
+        for operand, own in (
+            (match.queries, match.score_lead),
+            (match.keys, match.score_lead),
+            (match.values, match.lead),
+        )
+    )
     rows, columns, width = shape_of(q)[-2], shape_of(k)[-2], shape_of(v)[-1]
     for name, by, _ in match.factors:
         q = new.add(f"{name}.Tensor", (q, by), shape_of(q))
-    q, mask, causal = biased(graph, new, q, match.masks, (*four, rows, columns), len(match.heads) + 2)
+    q, mask, causal = biased(
+        graph, new, q, match.masks, (*four, rows, columns), len(match.heads) + 2
+    )
     # Fused kernels keep the data of a token together.
     strides = (rows * four[1] * width, width, four[1] * width, 1)
-    call = new.add("scaled_dot_product_attention.default", (q, k, v, mask, 0.0, causal), (*four, rows, width), strides=strides,
-                   kwargs={"scale": match.scale})
+    call = new.add(
+        "scaled_dot_product_attention.default",
+        (q, k, v, mask, 0.0, causal),
+        (*four, rows, width),
+        strides=strides,
+        kwargs={"scale": match.scale},
+    )
     if checked:
         sources, make = _as_it_was(graph, match, tuple(call.shape or ()))
         operands = [{"ref": n.name} for n in (q, k, v)]
-        call = new.add("checked", (call, operands, max(match.scale, 1.0), *sources), tuple(call.shape or ()), strides=strides,
-                       kwargs={"make": make})
+        call = new.add(
+            "checked",
+            (call, operands, max(match.scale, 1.0), *sources),
+            tuple(call.shape or ()),
+            strides=strides,
+            kwargs={"make": make},
+        )
     out = (*match.lead, rows, width)
     if out != call.shape:
         call = new.add("reshape.default", (call, list(out)), out)
@@ -108,14 +151,22 @@ def _written(graph: Graph, match: Match, nodes: Mapping[str, Node], checked: boo
     return new.made
 
 
-def _laid(new: Nodes, operand: PermutedValue, lead: tuple[int, ...], wanted: tuple[int, ...], nodes: Mapping[str, Node]) -> Node:
+def _laid(
+    new: Nodes,
+    operand: PermutedValue,
+    lead: tuple[int, ...],
+    wanted: tuple[int, ...],
+    nodes: Mapping[str, Node],
+) -> Node:
     """Reshape an operand [*lead, rows, columns], or one that broadcasts to it, to [*wanted, rows, columns]."""
     node, order = nodes[operand.name], operand.order
     rank = len(order)
     if order == (*range(rank - 2), rank - 1, rank - 2) and _permutation(node) == order:
         node = nodes[ref(node.args[0]) or ""]
     elif order != tuple(range(rank)):
-        node = new.add("permute.default", (node, list(order)), tuple(shape_of(node)[d] for d in order))
+        node = new.add(
+            "permute.default", (node, list(order)), tuple(shape_of(node)[d] for d in order)
+        )
     if shape_of(node)[:-2] != lead:
         shape = (*lead, *shape_of(node)[-2:])
         node = new.add("expand.default", (node, list(shape)), shape)

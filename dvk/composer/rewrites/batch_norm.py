@@ -35,26 +35,42 @@ def _rewritten(graph: Graph, only_exact: bool) -> Graph | None:
         if packet(norm) != "batch_norm" or norm.args[5]:
             continue
         first = nodes[ref(norm.args[0]) or ""]
-        if packet(first) not in ("conv1d", "conv2d", "conv3d", "linear") or len(readers[first.name]) != 1:
+        if (
+            packet(first) not in ("conv1d", "conv2d", "conv3d", "linear")
+            or len(readers[first.name]) != 1
+        ):
             continue
-        if packet(first) == "linear" and len(first.shape or ()) != 2 or (first.dtype == "float16") is only_exact:
+        if (
+            packet(first) == "linear"
+            and len(first.shape or ()) != 2
+            or (first.dtype == "float16") is only_exact
+        ):
             continue
         weight, bias = first.args[1], first.args[2] if len(first.args) > 2 else None
         held = [v for v in (weight, bias, *norm.args[1:5]) if v is not None]
         weights = [nodes[ref(v) or ""] for v in held]
-        if any(n.op not in ("param", "buffer") or n.dtype != first.dtype for n in weights) or norm.args[3] is None:
+        if (
+            any(n.op not in ("param", "buffer") or n.dtype != first.dtype for n in weights)
+            or norm.args[3] is None
+        ):
             continue
         if kept & {first.name, norm.name}:
             continue
         new_weight, new_bias = _folded(first, norm, weight, bias, nodes)
         args = [first.args[0], {"ref": new_weight.name}, {"ref": new_bias.name}, *first.args[3:]]
-        replacement[first.name] = [new_weight, new_bias, first.model_copy(update={"args": tuple(args)})]
+        replacement[first.name] = [
+            new_weight,
+            new_bias,
+            first.model_copy(update={"args": tuple(args)}),
+        ]
         replacement[norm.name] = []
         renamed[norm.name] = first.name
     return rebuilt(graph, replacement, renamed) if renamed else None
 
 
-def _folded(first: Node, norm: Node, weight: object, bias: object, nodes: dict[str, Node]) -> tuple[Node, Node]:
+def _folded(
+    first: Node, norm: Node, weight: object, bias: object, nodes: dict[str, Node]
+) -> tuple[Node, Node]:
     gamma, beta, mean, var = norm.args[1:5]
     eps = norm.args[7]
     given = {"w": weight, "b": bias, "g": gamma, "h": beta, "m": mean, "v": var}
@@ -64,11 +80,26 @@ def _folded(first: Node, norm: Node, weight: object, bias: object, nodes: dict[s
     ones = ", ".join(["-1"] + ["1"] * (len(shape) - 1))
     header = f"lambda {', '.join(names)}: "
     # A clone keeps the weight's strides, from which the convolution chooses the layout of its result.
-    new_bias = f"({'b' if bias is not None else '0'} - m) * ({scale}){' + h' if beta is not None else ''}"
+    new_bias = (
+        f"({'b' if bias is not None else '0'} - m) * ({scale}){' + h' if beta is not None else ''}"
+    )
     refs = tuple(v for v in given.values() if v is not None)
     source = nodes[ref(weight) or ""]
-    made = source.model_copy(update={"name": f"{first.name}_w", "op": "derived", "args": refs, "target": None,
-                                     "kwargs": {"make": f"{header}w.clone().mul_(({scale}).view({ones}))"}})
-    made_bias = made.model_copy(update={"name": f"{first.name}_b", "shape": (shape[0],), "strides": (1,),
-                                        "kwargs": {"make": header + new_bias}})
+    made = source.model_copy(
+        update={
+            "name": f"{first.name}_w",
+            "op": "derived",
+            "args": refs,
+            "target": None,
+            "kwargs": {"make": f"{header}w.clone().mul_(({scale}).view({ones}))"},
+        }
+    )
+    made_bias = made.model_copy(
+        update={
+            "name": f"{first.name}_b",
+            "shape": (shape[0],),
+            "strides": (1,),
+            "kwargs": {"make": header + new_bias},
+        }
+    )
     return made, made_bias

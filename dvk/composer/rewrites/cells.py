@@ -28,7 +28,12 @@ def rewrite(graph: Graph) -> Graph | None:
     kept = pinned(graph)
 
     def apart(node: Node) -> tuple[list[Value], list[Node]] | None:
-        if packet(node) not in GATES or node.kwargs or node.name in kept or (states := _states(node, nodes)) is None:
+        if (
+            packet(node) not in GATES
+            or node.kwargs
+            or node.name in kept
+            or (states := _states(node, nodes)) is None
+        ):
             return None
         cell = _Cell(node, states)
         return cell.results(), cell.made
@@ -42,15 +47,24 @@ def _states(node: Node, nodes: dict[str, Node]) -> list[Node] | None:
     x, *states = (nodes[ref(v) or ""] for v in (node.args[0], *given))
     weights = [nodes[ref(v) or ""] for v in node.args[2:] if v is not None]
     every = [x, *states, *weights]
-    if x.dtype not in FLOATS or any(n.dtype != x.dtype or n.shape is None or 0 in n.shape for n in every):
+    if x.dtype not in FLOATS or any(
+        n.dtype != x.dtype or n.shape is None or 0 in n.shape for n in every
+    ):
         return None
     shapes = [n.shape or () for n in every]
     if len(shapes[0]) != 2 or len(shapes[1]) != 2 or len(weights) not in (2, 4):
         return None
     (batch, inputs), hidden = shapes[0], shapes[1][1]
     rows = GATES[packet(node)] * hidden
-    wanted = [(batch, inputs), *((batch, hidden) for _ in states), (rows, inputs), (rows, hidden), (rows,), (rows,)]
-    return states if shapes == wanted[:len(shapes)] else None
+    wanted = [
+        (batch, inputs),
+        *((batch, hidden) for _ in states),
+        (rows, inputs),
+        (rows, hidden),
+        (rows,),
+        (rows,),
+    ]
+    return states if shapes == wanted[: len(shapes)] else None
 
 
 class _Cell:
@@ -65,18 +79,32 @@ class _Cell:
         self.wide = GATES[packet(node)] * self.hidden
         self.of_x = self._add("linear.default", x, weight, bias, columns=self.wide)
         if packet(states[0]) != "zeros":
-            self.of_h = self._add("linear.default", self.states[0], across, added, columns=self.wide)
+            self.of_h = self._add(
+                "linear.default", self.states[0], across, added, columns=self.wide
+            )
         elif added is not None:
-            self.of_h = self._add("expand.default", added, [self.batch, self.wide], columns=self.wide, strides=(0, 1))
+            self.of_h = self._add(
+                "expand.default", added, [self.batch, self.wide], columns=self.wide, strides=(0, 1)
+            )
         else:
             self.of_h = self._add("zeros.default", [self.batch, self.wide], columns=self.wide)
 
-    def _add(self, op: str, *args: Any, columns: int = 0, strides: tuple[int, ...] = (), name: str = "") -> Value:
+    def _add(
+        self, op: str, *args: Any, columns: int = 0, strides: tuple[int, ...] = (), name: str = ""
+    ) -> Value:
         """A new node, [batch, columns]; the default is the state's number of columns."""
         shape = (self.batch, columns or self.hidden)
         name = name or f"{self.node.name}_n{len(self.made)}"
-        self.made.append(Node(name=name, op=f"aten.{op}", args=args, shape=shape, dtype=self.dtype,
-                              strides=strides or contiguous_strides(shape)))
+        self.made.append(
+            Node(
+                name=name,
+                op=f"aten.{op}",
+                args=args,
+                shape=shape,
+                dtype=self.dtype,
+                strides=strides or contiguous_strides(shape),
+            )
+        )
         return {"ref": name}
 
     def _gate(self, of: Value, number: int) -> Value:
@@ -91,19 +119,47 @@ class _Cell:
         total = self._add("add.Tensor", self.of_x, self.of_h, columns=self.wide)
         if packet(self.node) == "lstm_cell":
             return self._lstm(total)
-        return [self._add("relu.default" if "relu" in self.node.op else "tanh.default", total, name=self.node.name)]
+        return [
+            self._add(
+                "relu.default" if "relu" in self.node.op else "tanh.default",
+                total,
+                name=self.node.name,
+            )
+        ]
 
     def _gru(self) -> Value:
         """r, z = σ(x + h) of their gates, n = tanh(x + r·h) of the third; the new state is (h − n)·z + n."""
         add, (h,) = self._add, self.states
-        reset, keep = (add("sigmoid.default", add("add.Tensor", self._gate(self.of_h, n), self._gate(self.of_x, n))) for n in range(2))
-        new = add("tanh.default", add("add.Tensor", self._gate(self.of_x, 2), add("mul.Tensor", self._gate(self.of_h, 2), reset)))
-        return add("add.Tensor", add("mul.Tensor", add("sub.Tensor", h, new), keep), new, name=self.node.name)
+        reset, keep = (
+            add(
+                "sigmoid.default",
+                add("add.Tensor", self._gate(self.of_h, n), self._gate(self.of_x, n)),
+            )
+            for n in range(2)
+        )
+        new = add(
+            "tanh.default",
+            add(
+                "add.Tensor",
+                self._gate(self.of_x, 2),
+                add("mul.Tensor", self._gate(self.of_h, 2), reset),
+            ),
+        )
+        return add(
+            "add.Tensor",
+            add("mul.Tensor", add("sub.Tensor", h, new), keep),
+            new,
+            name=self.node.name,
+        )
 
     def _lstm(self, total: Value) -> list[Value]:
         """i, f, g, o = σ, σ, tanh, σ of their gates; c ← f·c + i·g and h = o·tanh(c)."""
         add = self._add
         applied = ("sigmoid", "sigmoid", "tanh", "sigmoid")
-        take, forget, new, give = (add(f"{op}.default", self._gate(total, n)) for n, op in enumerate(applied))
-        c = add("add.Tensor", add("mul.Tensor", forget, self.states[1]), add("mul.Tensor", take, new))
+        take, forget, new, give = (
+            add(f"{op}.default", self._gate(total, n)) for n, op in enumerate(applied)
+        )
+        c = add(
+            "add.Tensor", add("mul.Tensor", forget, self.states[1]), add("mul.Tensor", take, new)
+        )
         return [add("mul.Tensor", give, add("tanh.default", c)), c]

@@ -22,13 +22,23 @@ def measured(node: Node, spelled: Callable[[object], str]) -> str | None:
     """
     operator = node.op.split(".")[1] if node.op.startswith("aten.") else ""
     count = OPERATORS.get(operator, 0)
-    if not count or node.kwargs or node.dtype not in FLOATS or node.shape is None or len(node.shape) != count + 2:
+    if (
+        not count
+        or node.kwargs
+        or node.dtype not in FLOATS
+        or node.shape is None
+        or len(node.shape) != count + 2
+    ):
         return None
     transposed = operator.startswith("conv_transpose")
     if transposed:
-        x, weight, bias, stride, padding, more, groups, dilation = padded(list(node.args), None, None, None, 1, 0, 0, 1, 1)
+        x, weight, bias, stride, padding, more, groups, dilation = padded(
+            list(node.args), None, None, None, 1, 0, 0, 1, 1
+        )
     else:
-        x, weight, bias, stride, padding, dilation, groups = padded(list(node.args), None, None, None, 1, 0, 1, 1)
+        x, weight, bias, stride, padding, dilation, groups = padded(
+            list(node.args), None, None, None, 1, 0, 1, 1
+        )
         more = 0
     sizes = [per_dim(value, count, []) for value in (stride, padding, dilation, more)]
     if not all(sizes):

@@ -15,13 +15,36 @@ from dvk.records import Graph, Node
 
 IDEMPOTENT = {"abs", "floor", "ceil", "trunc", "round", "sign"}
 CASTS = ("to", "_to_copy", "float", "type_as")
-RANGES = {"abs": (0.0, math.inf), "exp": (0.0, math.inf), "square": (0.0, math.inf), "sqrt": (0.0, math.inf), "softmax": (0.0, math.inf),
-          "sigmoid": (0.0, 1.0), "hardsigmoid": (0.0, 1.0)}
+RANGES = {
+    "abs": (0.0, math.inf),
+    "exp": (0.0, math.inf),
+    "square": (0.0, math.inf),
+    "sqrt": (0.0, math.inf),
+    "softmax": (0.0, math.inf),
+    "sigmoid": (0.0, 1.0),
+    "hardsigmoid": (0.0, 1.0),
+}
 """Bounds of floating-point results, except NaN."""
-HOLDS = {"bool": ("float16", "bfloat16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64"),
-         "float16": ("float32", "float64"), "bfloat16": ("float32", "float64"), "float32": ("float64",),
-         "uint8": ("int16", "int32", "int64", "float32", "float64"), "int8": ("int16", "int32", "int64", "float32", "float64"),
-         "int16": ("int32", "int64", "float32", "float64"), "int32": ("int64", "float64")}
+HOLDS = {
+    "bool": (
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+        "uint8",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+    ),
+    "float16": ("float32", "float64"),
+    "bfloat16": ("float32", "float64"),
+    "float32": ("float64",),
+    "uint8": ("int16", "int32", "int64", "float32", "float64"),
+    "int8": ("int16", "int32", "int64", "float32", "float64"),
+    "int16": ("int32", "int64", "float32", "float64"),
+    "int32": ("int64", "float64"),
+}
 """Type → types that hold each of its values."""
 
 
@@ -39,11 +62,16 @@ def rewrite(graph: Graph) -> Graph | None:
         before = nodes[source]
         if packet(node) in CASTS and packet(before) in CASTS and before.name not in touched:
             narrow = nodes[renamed.get(name := ref(before.args[0]) or "", name)]
-            if (narrow.shape, narrow.dtype, narrow.strides) == (node.shape, node.dtype, node.strides) and \
-                    before.dtype in HOLDS.get(str(narrow.dtype), ()):
+            if (narrow.shape, narrow.dtype, narrow.strides) == (
+                node.shape,
+                node.dtype,
+                node.strides,
+            ) and before.dtype in HOLDS.get(str(narrow.dtype), ()):
                 renamed[node.name] = narrow.name
                 continue
-        if (before.shape, before.dtype) == (node.shape, node.dtype) and _changes_nothing(node, before):
+        if (before.shape, before.dtype) == (node.shape, node.dtype) and _changes_nothing(
+            node, before
+        ):
             renamed[node.name] = source
     if not renamed:
         return None
@@ -55,7 +83,12 @@ def _changes_nothing(node: Node, before: Node) -> bool:
     if name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"):
         return drops_nothing(node)
     if name in ("mul", "div", "pow"):
-        return len(rest) == 1 and isinstance(rest[0], (int, float)) and rest[0] == 1 and not node.kwargs
+        return (
+            len(rest) == 1
+            and isinstance(rest[0], (int, float))
+            and rest[0] == 1
+            and not node.kwargs
+        )
     if name in ("add", "sub"):
         return len(rest) == 1 and isinstance(rest[0], (int, float)) and rest[0] == 0
     if name in CASTS:
@@ -71,7 +104,11 @@ def _range(node: Node) -> tuple[float, float]:
     clamp = _clamp(node)
     if clamp is not None:
         return min(clamp), clamp[1]  # if they are reversed every value is the upper one
-    return RANGES.get(packet(node), (-math.inf, math.inf)) if node.dtype in FLOATS else (-math.inf, math.inf)
+    return (
+        RANGES.get(packet(node), (-math.inf, math.inf))
+        if node.dtype in FLOATS
+        else (-math.inf, math.inf)
+    )
 
 
 def _clamp(node: Node) -> tuple[float, float] | None:
@@ -82,7 +119,10 @@ def _clamp(node: Node) -> tuple[float, float] | None:
     if name not in ("clamp", "clip", "clamp_min", "clamp_max", "hardtanh"):
         return None
     ends = [None, *rest] if name == "clamp_max" else [*rest, None, None]
-    low, high = (node.kwargs.get(f"{end}_val", node.kwargs.get(end, value)) for end, value in zip(("min", "max"), (*ends, None)))
+    low, high = (
+        node.kwargs.get(f"{end}_val", node.kwargs.get(end, value))
+        for end, value in zip(("min", "max"), (*ends, None))
+    )
     if name == "hardtanh":
         low, high = -1.0 if low is None else low, 1.0 if high is None else high
     if any(end is not None and type(end) not in (int, float) for end in (low, high)):

@@ -62,11 +62,22 @@ def rebuilt(graph: Graph, replacement: dict[str, list[Node]], renamed: dict[str,
     nodes: list[Node] = []
     for node in graph.nodes:
         for new in replacement.get(node.name, [node]):
-            nodes.append(new.model_copy(update={"args": tuple(rename(list(new.args), renamed)), "kwargs": rename(new.kwargs, renamed)}))
-    return graph.model_copy(update={"nodes": tuple(nodes), "outputs": rename(graph.outputs, renamed)})
+            nodes.append(
+                new.model_copy(
+                    update={
+                        "args": tuple(rename(list(new.args), renamed)),
+                        "kwargs": rename(new.kwargs, renamed),
+                    }
+                )
+            )
+    return graph.model_copy(
+        update={"nodes": tuple(nodes), "outputs": rename(graph.outputs, renamed)}
+    )
 
 
-def split_outputs(graph: Graph, apart: Callable[[Node], tuple[list[Any], list[Node]] | None]) -> Graph | None:
+def split_outputs(
+    graph: Graph, apart: Callable[[Node], tuple[list[Any], list[Node]] | None]
+) -> Graph | None:
     """The graph with some nodes decomposed, or None if there are none.
 
     Args:
@@ -77,7 +88,11 @@ def split_outputs(graph: Graph, apart: Callable[[Node], tuple[list[Any], list[No
     for node in graph.nodes:
         if node.op == "getitem":
             if (found := results.get(ref(node.args[0]) or "")) is not None:
-                replacement[node.name] = [node.model_copy(update={"op": "aten.alias.default", "args": (found[node.args[1]],)})]
+                replacement[node.name] = [
+                    node.model_copy(
+                        update={"op": "aten.alias.default", "args": (found[node.args[1]],)}
+                    )
+                ]
         elif (parts := apart(node)) is not None:
             results[node.name], replacement[node.name] = parts
     return rebuilt(graph, replacement, {}) if replacement else None
@@ -93,11 +108,22 @@ def outputs_as_before(graph: Graph, original: Graph, moved: set[str]) -> Graph:
 
     def lay(name: str) -> None:
         if name in moved and before[name].shape is not None:
-            made[name] = before[name].model_copy(update={"name": f"{name}_o", "op": "restrided", "args": ({"ref": name},), "kwargs": {}})
+            made[name] = before[name].model_copy(
+                update={
+                    "name": f"{name}_o",
+                    "op": "restrided",
+                    "args": ({"ref": name},),
+                    "kwargs": {},
+                }
+            )
 
     walk_refs(graph.outputs, lay)
-    return graph.model_copy(update={"nodes": (*graph.nodes, *made.values()),
-                                    "outputs": rename(graph.outputs, {name: node.name for name, node in made.items()})})
+    return graph.model_copy(
+        update={
+            "nodes": (*graph.nodes, *made.values()),
+            "outputs": rename(graph.outputs, {name: node.name for name, node in made.items()}),
+        }
+    )
 
 
 def packet(node: Node) -> str:

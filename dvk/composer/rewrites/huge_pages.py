@@ -37,6 +37,10 @@ def is_large(shape: tuple[int, ...] | None, dtype: str | None) -> bool:
 
 def advised(text: str, kernel: Kernel, inplace: Collection[int]) -> str:
     """Add code to a C++ kernel that first requests huge pages for its large results, except those written over an input."""
-    large = [(n, b.num_bytes) for n, b in enumerate(kernel.outputs) if n not in inplace and is_large(b.shape, b.dtype)]
+    large = [
+        (n, b.num_bytes)
+        for n, b in enumerate(kernel.outputs)
+        if n not in inplace and is_large(b.shape, b.dtype)
+    ]
     head, brace, body = text.partition(") {\n")
     return head + brace + "".join(f"  dvk_huge(o{n}, {size}UL);\n" for n, size in large) + body

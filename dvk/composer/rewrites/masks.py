@@ -46,7 +46,10 @@ class Mask:
         """Weights of masked scores are 0 next to any other, up to rounding, for scores of a dtype."""
         if self.fill is None or not self.fill < 0 or dtype not in DIGITS:
             return False
-        return math.isinf(self.fill) or math.ldexp(1.0, math.frexp(self.fill)[1] - 1 - DIGITS[dtype]) >= COARSE
+        return (
+            math.isinf(self.fill)
+            or math.ldexp(1.0, math.frexp(self.fill)[1] - 1 - DIGITS[dtype]) >= COARSE
+        )
 
 
 def number(value: Any, nodes: Mapping[str, Node]) -> float | None:
@@ -56,11 +59,22 @@ def number(value: Any, nodes: Mapping[str, Node]) -> float | None:
     if isinstance(value, dict) and set(value) == {"float"}:
         return float(value["float"])
     node = nodes.get(ref(value) or "")
-    while node is not None and packet(node) in ("lift_fresh_copy", "lift_fresh", "detach_", "detach"):
+    while node is not None and packet(node) in (
+        "lift_fresh_copy",
+        "lift_fresh",
+        "detach_",
+        "detach",
+    ):
         node = nodes.get(ref(node.args[0]) or "")
     if node is None or math.prod(node.shape or ()) != 1:
         return None
-    data: Any = node.kwargs.get("data") if node.op == "const" else node.args[-1] if packet(node) in ("full", "scalar_tensor") else None
+    data: Any = (
+        node.kwargs.get("data")
+        if node.op == "const"
+        else node.args[-1]
+        if packet(node) in ("full", "scalar_tensor")
+        else None
+    )
     while isinstance(data, list) and len(data) == 1:
         data = data[0]
     return number(data, {}) if data is not None else None
@@ -75,13 +89,25 @@ class Nodes:
     def add(self, op: str, args: Sequence[Any], shape: tuple[int, ...], **given: Any) -> Node:
         """Add an operator; `args` may be nodes. Strides come from the operator that lays the result out, unless `given`."""
         encoded = tuple({"ref": a.name} if isinstance(a, Node) else a for a in args)
-        fields = {"name": f"{self.place.name}_a{len(self.made)}", "dtype": self.place.dtype, **given}
-        self.made.append(Node(op=op if op in ("derived", "checked") else f"aten.{op}", args=encoded, shape=shape, **fields))
+        fields = {
+            "name": f"{self.place.name}_a{len(self.made)}",
+            "dtype": self.place.dtype,
+            **given,
+        }
+        self.made.append(
+            Node(
+                op=op if op in ("derived", "checked") else f"aten.{op}",
+                args=encoded,
+                shape=shape,
+                **fields,
+            )
+        )
         return self.made[-1]
 
 
-def biased(graph: Graph, new: Nodes, q: Node, masks: Sequence[Mask], scores: tuple[int, ...],
-           rank: int) -> tuple[Node, Node | None, Node | bool]:
+def biased(
+    graph: Graph, new: Nodes, q: Node, masks: Sequence[Mask], scores: tuple[int, ...], rank: int
+) -> tuple[Node, Node | None, Node | bool]:
     """The queries, the mask and whether it is causal, in the library's form.
 
     Args:
@@ -107,13 +133,24 @@ def biased(graph: Graph, new: Nodes, q: Node, masks: Sequence[Mask], scores: tup
         names = ", ".join(n.name for n in sources)
 
         def derived(result: str, like: Node) -> Node:
-            return new.add("derived", sources, like.shape or (), dtype=like.dtype, kwargs={"make": f"lambda {names}: ({made}{result})[-1]"})
+            return new.add(
+                "derived",
+                sources,
+                like.shape or (),
+                dtype=like.dtype,
+                kwargs={"make": f"lambda {names}: ({made}{result})[-1]"},
+            )
 
         given = bias.name
         if all(m.fill is not None for m in masks) and bias.shape == (1, 1, *scores[-2:]):
-            is_causal = f"torch.equal({bias.name}, torch.full_like({bias.name}, float('-inf')).triu(1))"
+            is_causal = (
+                f"torch.equal({bias.name}, torch.full_like({bias.name}, float('-inf')).triu(1))"
+            )
             causal, given = derived(is_causal, bias), f"None if {is_causal} else {bias.name}"
-        bias, empty = derived(given, bias), derived(empty.name, empty) if any(_is_finite(m) for m in masks) else empty
+        bias, empty = (
+            derived(given, bias),
+            derived(empty.name, empty) if any(_is_finite(m) for m in masks) else empty,
+        )
     if any(_is_finite(m) for m in masks):
         q = new.add("masked_fill.Scalar", (q, empty, 0.0), tuple(q.shape or ()))
     return q, bias, causal
@@ -123,11 +160,16 @@ def _is_finite(mask: Mask) -> bool:
     return mask.fill is not None and not math.isinf(mask.fill)
 
 
-def _bias(new: Nodes, masks: Sequence[tuple[Mask, Node]], columns: int, rank: int) -> tuple[Node, Node]:
+def _bias(
+    new: Nodes, masks: Sequence[tuple[Mask, Node]], columns: int, rank: int
+) -> tuple[Node, Node]:
     """The additive mask [B, H, R, columns], sizes 1 where it broadcasts, and the fully masked rows [B, H, R, 1]."""
     bias: Node | None = None
     for mask, node in masks:
-        batch, *heads, rows, width = (*(1 for _ in range(max(rank, 4) - len(node.shape or ()))), *(node.shape or ()))
+        batch, *heads, rows, width = (
+            *(1 for _ in range(max(rank, 4) - len(node.shape or ()))),
+            *(node.shape or ()),
+        )
         shape: tuple[int, ...] = (batch, math.prod(heads), rows, width)
         if shape != node.shape:
             node = new.add("reshape.default", (node, list(shape)), shape, dtype=node.dtype)
@@ -136,7 +178,12 @@ def _bias(new: Nodes, masks: Sequence[tuple[Mask, Node]], columns: int, rank: in
         if mask.fill is None:
             bias = node if bias is None else new.add("add.Tensor", (bias, node), shape)
         elif bias is None:
-            plain = new.add("where.Scalar", (node, *((LOWEST, 0.0) if mask.masked else (0.0, LOWEST))), shape, dtype="float32")
+            plain = new.add(
+                "where.Scalar",
+                (node, *((LOWEST, 0.0) if mask.masked else (0.0, LOWEST))),
+                shape,
+                dtype="float32",
+            )
             bias = new.add("to.dtype", (plain, {"dtype": new.place.dtype}), shape)
         elif mask.masked:
             bias = new.add("where.ScalarSelf", (node, LOWEST, bias), shape)

@@ -22,9 +22,17 @@ def rewrite(graph: Graph) -> Graph | None:
     for node in graph.nodes:
         if packet(node) == "linear" and node.name not in kept and not node.kwargs:
             held = [nodes[ref(v) or ""] for v in node.args[1:] if v is not None]
-            plain = all(n.op in ("param", "buffer") and n.dtype == node.dtype for n in held) and len(held[0].shape or ()) == 2
+            plain = (
+                all(n.op in ("param", "buffer") and n.dtype == node.dtype for n in held)
+                and len(held[0].shape or ()) == 2
+            )
             # A bias may broadcast.
-            if plain and node.shape and 0 not in node.shape and all(n.shape == node.shape[-1:] for n in held[1:]):
+            if (
+                plain
+                and node.shape
+                and 0 not in node.shape
+                and all(n.shape == node.shape[-1:] for n in held[1:])
+            ):
                 alike.setdefault((ref(node.args[0]) or "", len(held) == 2), []).append(node)
     replacement: dict[str, list[Node]] = {}
     for (_, biased), group in alike.items():
@@ -39,20 +47,45 @@ def _packed(group: list[Node], biased: bool, nodes: dict[str, Node]) -> dict[str
     """Slices that replace the linears, and, before the first of them, the packed linear."""
     first = group[0]
     widths = [(node.shape or ())[-1] for node in group]
-    held = [[nodes[ref(node.args[at]) or ""] for node in group] for at in ((1, 2) if biased else (1,))]
+    held = [
+        [nodes[ref(node.args[at]) or ""] for node in group] for at in ((1, 2) if biased else (1,))
+    ]
     made = []
     for letter, sources in zip("wb", held, strict=False):
         shape = (sum(widths), *(sources[0].shape or ())[1:])
         names = ", ".join(f"{letter}{n}" for n in range(len(sources)))
-        made.append(Node(name=f"{first.name}_p{letter}", op="derived", args=tuple({"ref": s.name} for s in sources), shape=shape,
-                         dtype=first.dtype, strides=contiguous_strides(shape), kwargs={"make": f"lambda {names}: torch.cat(({names}))"}))
+        made.append(
+            Node(
+                name=f"{first.name}_p{letter}",
+                op="derived",
+                args=tuple({"ref": s.name} for s in sources),
+                shape=shape,
+                dtype=first.dtype,
+                strides=contiguous_strides(shape),
+                kwargs={"make": f"lambda {names}: torch.cat(({names}))"},
+            )
+        )
     shape = (*(first.shape or ())[:-1], sum(widths))
     strides = contiguous_strides(shape)
-    whole = Node(name=f"{first.name}_p", op="aten.linear.default", args=(first.args[0], *({"ref": n.name} for n in made)), shape=shape,
-                 dtype=first.dtype, strides=strides)
+    whole = Node(
+        name=f"{first.name}_p",
+        op="aten.linear.default",
+        args=(first.args[0], *({"ref": n.name} for n in made)),
+        shape=shape,
+        dtype=first.dtype,
+        strides=strides,
+    )
     result: dict[str, list[Node]] = {}
-    for node, width, start in zip(group, widths, (sum(widths[:n]) for n in range(len(widths))), strict=True):
-        part = node.model_copy(update={"op": "aten.slice.Tensor", "strides": strides, "kwargs": {},
-                                       "args": ({"ref": whole.name}, len(shape) - 1, start, start + width)})
+    for node, width, start in zip(
+        group, widths, (sum(widths[:n]) for n in range(len(widths))), strict=True
+    ):
+        part = node.model_copy(
+            update={
+                "op": "aten.slice.Tensor",
+                "strides": strides,
+                "kwargs": {},
+                "args": ({"ref": whole.name}, len(shape) - 1, start, start + width),
+            }
+        )
         result[node.name] = [part] if result else [*made, whole, part]
     return result

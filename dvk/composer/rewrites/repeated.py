@@ -21,7 +21,16 @@ def rewrite(graph: Graph) -> Graph | None:
     for node in graph.nodes:
         if node.name in kept or not _is_pure(node):
             continue
-        key = repr((node.op, rename(list(node.args), renamed), rename(node.kwargs, renamed), node.shape, node.dtype, node.strides))
+        key = repr(
+            (
+                node.op,
+                rename(list(node.args), renamed),
+                rename(node.kwargs, renamed),
+                node.shape,
+                node.dtype,
+                node.strides,
+            )
+        )
         known = first.setdefault(key, node)
         if known is node or {known.name, node.name} <= handed_out:
             continue
@@ -33,4 +42,8 @@ def rewrite(graph: Graph) -> Graph | None:
 
 def _is_pure(node: Node) -> bool:
     """Equal operands give equal results."""
-    return (bool(packet(node)) or node.op == "getitem") and not draws(node) and "empty" not in packet(node)
+    return (
+        (bool(packet(node)) or node.op == "getitem")
+        and not draws(node)
+        and "empty" not in packet(node)
+    )

@@ -24,24 +24,50 @@ def rewrite(graph: Graph) -> Graph | None:
     replacement: dict[str, list[Node]] = {}
     renamed: dict[str, str] = {}
     for first in graph.nodes:
-        if packet(first) not in ("conv1d", "conv2d", "conv3d", "linear") or first.dtype not in ("float32", "float64"):
+        if packet(first) not in ("conv1d", "conv2d", "conv3d", "linear") or first.dtype not in (
+            "float32",
+            "float64",
+        ):
             continue
         held = [name for name in map(ref, first.args[1:3]) if name is not None]
-        if first.name in kept or any(nodes[n].op not in ("param", "buffer", "derived") or nodes[n].dtype != first.dtype for n in held):
+        if first.name in kept or any(
+            nodes[n].op not in ("param", "buffer", "derived") or nodes[n].dtype != first.dtype
+            for n in held
+        ):
             continue
         factors: list[Node] = []
         last = first
-        while len(readers[last.name]) == 1 and _factor(following := readers[last.name][0]) and following.name not in kept:
+        while (
+            len(readers[last.name]) == 1
+            and _factor(following := readers[last.name][0])
+            and following.name not in kept
+        ):
             last = following
             factors.append(last)
         factor = math.prod(map(_factor, factors))
-        if not factors or not _bearable(factor) or (last.shape, last.dtype, last.strides) != (first.shape, first.dtype, first.strides):
+        if (
+            not factors
+            or not _bearable(factor)
+            or (last.shape, last.dtype, last.strides) != (first.shape, first.dtype, first.strides)
+        ):
             continue
-        scaled = [nodes[name].model_copy(update={
-            "name": f"{first.name}_f{position}", "op": "derived", "args": ({"ref": name},), "target": None,
-            "kwargs": {"make": f"lambda w: w * {factor!r}"}}) for position, name in enumerate(held)]
+        scaled = [
+            nodes[name].model_copy(
+                update={
+                    "name": f"{first.name}_f{position}",
+                    "op": "derived",
+                    "args": ({"ref": name},),
+                    "target": None,
+                    "kwargs": {"make": f"lambda w: w * {factor!r}"},
+                }
+            )
+            for position, name in enumerate(held)
+        ]
         refs = [{"ref": node.name} for node in scaled]
-        replacement[first.name] = [*scaled, first.model_copy(update={"args": (first.args[0], *refs, *first.args[1 + len(refs):])})]
+        replacement[first.name] = [
+            *scaled,
+            first.model_copy(update={"args": (first.args[0], *refs, *first.args[1 + len(refs) :])}),
+        ]
         for node in factors:
             replacement[node.name] = []
             renamed[node.name] = first.name
@@ -50,7 +76,12 @@ def rewrite(graph: Graph) -> Graph | None:
 
 def _factor(node: Node) -> float:
     """The factor by which the operator multiplies its first operand; 0 for another operator or too large a factor."""
-    if packet(node) not in ("mul", "div") or len(node.args) != 2 or node.kwargs or not ref(node.args[0]):
+    if (
+        packet(node) not in ("mul", "div")
+        or len(node.args) != 2
+        or node.kwargs
+        or not ref(node.args[0])
+    ):
         return 0.0
     by = node.args[1]
     if type(by) not in (int, float) or not _bearable(by):

@@ -33,7 +33,12 @@ def rewrite(graph: Graph) -> Graph | None:
             parts.setdefault(ref(node.args[0]) or "", {})[node.args[1]] = node
 
     def apart(node: Node) -> tuple[list[Value], list[Node]] | None:
-        if packet(node) not in GATES or not node.op.endswith(".input") or node.kwargs or node.name in kept:
+        if (
+            packet(node) not in GATES
+            or not node.op.endswith(".input")
+            or node.kwargs
+            or node.name in kept
+        ):
             return None
         stack = _Stack(node, parts.get(node.name, {}).get(0), nodes)
         return (stack.results(), stack.made) if stack.is_covered() else None
@@ -71,25 +76,57 @@ class _Stack:
             return False
         wanted: list[tuple[int, ...]] = []
         for layer in range(self.layers):
-            one = [(rows, self.across if layer else x[2]), (rows, self.hidden), *([(rows,), (rows,)] if self.biased else [])]
+            one = [
+                (rows, self.across if layer else x[2]),
+                (rows, self.hidden),
+                *([(rows,), (rows,)] if self.biased else []),
+            ]
             wanted += one * self.ways
         state = (self.layers * self.ways, x[0 if self.first else 1], self.hidden)
-        return [n.shape for n in self.weights] == wanted and all(n.shape == state for n in self.states) and self._is_time_major()
+        return (
+            [n.shape for n in self.weights] == wanted
+            and all(n.shape == state for n in self.states)
+            and self._is_time_major()
+        )
 
     def _is_time_major(self) -> bool:
         """The library's own first result has step-major memory."""
         if self.out is None or self.out.shape is None or self.out.strides is None:
             return True
         one, other, _ = self.out.shape
-        strides = (self.across, one * self.across, 1) if self.first else (other * self.across, self.across, 1)
-        return all(a == b for a, b, size in zip(self.out.strides, strides, self.out.shape, strict=True) if size > 1)
+        strides = (
+            (self.across, one * self.across, 1)
+            if self.first
+            else (other * self.across, self.across, 1)
+        )
+        return all(
+            a == b
+            for a, b, size in zip(self.out.strides, strides, self.out.shape, strict=True)
+            if size > 1
+        )
 
     # -------------------------------------------------------------- writing
 
-    def _add(self, op: str, *args: Any, shape: tuple[int, ...], strides: tuple[int, ...] = (), **kwargs: Any) -> Value:
+    def _add(
+        self,
+        op: str,
+        *args: Any,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...] = (),
+        **kwargs: Any,
+    ) -> Value:
         name = f"{self.node.name}_n{len(self.made)}"
-        self.made.append(Node(name=name, op=op, args=args, kwargs=kwargs, shape=shape, dtype=self.x.dtype,
-                              strides=strides or contiguous_strides(shape)))
+        self.made.append(
+            Node(
+                name=name,
+                op=op,
+                args=args,
+                kwargs=kwargs,
+                shape=shape,
+                dtype=self.x.dtype,
+                strides=strides or contiguous_strides(shape),
+            )
+        )
         return {"ref": name}
 
     def results(self) -> list[Value]:
@@ -102,41 +139,79 @@ class _Stack:
         if self.first:
             batch, steps, _ = self.x.shape or (0, 0, 0)
             turned = (self.across, batch * self.across, 1)
-            value = self._add("aten.transpose.int", value, 0, 1, shape=(batch, steps, self.across), strides=turned)
+            value = self._add(
+                "aten.transpose.int", value, 0, 1, shape=(batch, steps, self.across), strides=turned
+            )
         if self.layers == 1:
             return [value, *last[0]]
         shape = self.states[0].shape or ()
-        return [value, *(self._add("aten.cat.default", list(layers), shape=shape) for layers in zip(*last, strict=True))]
+        return [
+            value,
+            *(
+                self._add("aten.cat.default", list(layers), shape=shape)
+                for layers in zip(*last, strict=True)
+            ),
+        ]
 
     def _layer(self, layer: int, x: Value) -> list[Value]:
         """y [steps, batch, ways·hidden] and the last states of one layer."""
         one, other, inputs = self.x.shape or (0, 0, 0)
         steps, batch = (other, one) if self.first else (one, other)
         count = 4 if self.biased else 2
-        sides = [self.weights[(layer * self.ways + way) * count:][:count] for way in range(self.ways)]
+        sides = [
+            self.weights[(layer * self.ways + way) * count :][:count] for way in range(self.ways)
+        ]
         wide = GATES[self.mode] * self.across
         weight = self._joined([s[0] for s in sides], (wide, self.across if layer else inputs))
         bias = self._joined([s[2] for s in sides], (wide,)) if self.biased else None
-        made = Recurrence(self.mode, str(self.x.dtype), steps, batch, self.hidden, self.ways, self.biased, self.first and layer == 0)
+        made = Recurrence(
+            self.mode,
+            str(self.x.dtype),
+            steps,
+            batch,
+            self.hidden,
+            self.ways,
+            self.biased,
+            self.first and layer == 0,
+        )
         a = self._add("aten.linear.default", x, weight, bias, shape=made.shape("a"))
         states = [self._of_layer(n, layer) for n in self.states]
-        held = [self._packed([s[at] for s in sides], made) for at in ((1, 3) if self.biased else (1,))]
+        held = [
+            self._packed([s[at] for s in sides], made) for at in ((1, 3) if self.biased else (1,))
+        ]
         name = f"{self.node.name}_n{len(self.made)}"
-        self.made.append(Node(name=name, op=RECURRENT, args=(a, *states, *held), kwargs=asdict(made)))
-        return [self._add("getitem", {"ref": name}, n, shape=made.shape(what)) for n, what in enumerate(made.written)]
+        self.made.append(
+            Node(name=name, op=RECURRENT, args=(a, *states, *held), kwargs=asdict(made))
+        )
+        return [
+            self._add("getitem", {"ref": name}, n, shape=made.shape(what))
+            for n, what in enumerate(made.written)
+        ]
 
     def _of_layer(self, state: Node, layer: int) -> Value:
         """The layer's slice of the given states."""
         if self.layers == 1:
             return {"ref": state.name}
         shape = (self.ways, *(state.shape or ())[1:])
-        return self._add("aten.slice.Tensor", {"ref": state.name}, 0, layer * self.ways, (layer + 1) * self.ways, shape=shape)
+        return self._add(
+            "aten.slice.Tensor",
+            {"ref": state.name},
+            0,
+            layer * self.ways,
+            (layer + 1) * self.ways,
+            shape=shape,
+        )
 
     def _joined(self, weights: list[Node], shape: tuple[int, ...]) -> Value:
         """The weights of all directions, concatenated."""
         if len(weights) == 1:
             return {"ref": weights[0].name}
-        return self._add("derived", *({"ref": n.name} for n in weights), shape=shape, make="lambda u, v: torch.cat((u, v))")
+        return self._add(
+            "derived",
+            *({"ref": n.name} for n in weights),
+            shape=shape,
+            make="lambda u, v: torch.cat((u, v))",
+        )
 
     def _packed(self, weights: list[Node], made: Recurrence) -> Value:
         """Weights or biases of the state in the kernel's layout: blocks of units, rounded up with zeros."""
@@ -145,6 +220,13 @@ class _Stack:
         beyond = (*(0 for _ in range(2 * len(inner) + 1)), blocks * lanes - hidden)
         order = (1, 3, 0, 2) if inner else (1, 0, 2)
         names = ", ".join(f"w{n}" for n in range(len(weights)))
-        make = (f"lambda {names}: torch.stack([torch.nn.functional.pad(w.reshape({(gates, hidden, *inner)}), {beyond})"
-                f".reshape({(gates, blocks, lanes, *inner)}).permute({order}) for w in ({names},)]).contiguous()")
-        return self._add("derived", *({"ref": n.name} for n in weights), shape=made.shape("w" if inner else "b"), make=make)
+        make = (
+            f"lambda {names}: torch.stack([torch.nn.functional.pad(w.reshape({(gates, hidden, *inner)}), {beyond})"
+            f".reshape({(gates, blocks, lanes, *inner)}).permute({order}) for w in ({names},)]).contiguous()"
+        )
+        return self._add(
+            "derived",
+            *({"ref": n.name} for n in weights),
+            shape=made.shape("w" if inner else "b"),
+            make=make,
+        )

@@ -29,9 +29,20 @@ def dvk_nvrtc() -> ctypes.CDLL:
     major = (torch.version.cuda or "").split(".")[0]
     site = os.path.dirname(os.path.dirname(torch.__file__))
     toolkit = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
-    places = [f"{site}/nvidia/cu{major}*/lib", f"{site}/nvidia/cuda_nvrtc/lib", f"{site}/torch/lib", f"{toolkit}/lib64",
-              f"/usr/local/cuda-{major}*/lib64", f"{toolkit}/targets/*/lib"]
-    found = [path for place in places for path in sorted(glob.glob(f"{place}/libnvrtc*.so.{major}*")) if "alt" not in path]
+    places = [
+        f"{site}/nvidia/cu{major}*/lib",
+        f"{site}/nvidia/cuda_nvrtc/lib",
+        f"{site}/torch/lib",
+        f"{toolkit}/lib64",
+        f"/usr/local/cuda-{major}*/lib64",
+        f"{toolkit}/targets/*/lib",
+    ]
+    found = [
+        path
+        for place in places
+        for path in sorted(glob.glob(f"{place}/libnvrtc*.so.{major}*"))
+        if "alt" not in path
+    ]
     for path in found:
         if os.path.basename(path).startswith("libnvrtc.so"):
             for part in glob.glob(os.path.dirname(path) + "/libnvrtc-builtins.so.*"):
@@ -41,7 +52,9 @@ def dvk_nvrtc() -> ctypes.CDLL:
     try:
         return ctypes.CDLL(f"libnvrtc.so.{major}")
     except OSError:
-        raise RuntimeError(f"NVRTC for CUDA {major} was not found: pip install nvidia-cuda-nvrtc") from None
+        raise RuntimeError(
+            f"NVRTC for CUDA {major} was not found: pip install nvidia-cuda-nvrtc"
+        ) from None
 
 
 def dvk_cubin(source: str, options: tuple, capability: tuple) -> bytes:
@@ -61,7 +74,9 @@ def dvk_cubin(source: str, options: tuple, capability: tuple) -> bytes:
     arch = f"sm_{asked}" if asked in known else f"compute_{max(k for k in known if k <= asked)}"
     options = (f"--gpu-architecture={arch}", *options)
     key = hashlib.sha256("\0".join([source, *options, str(tuple(numbers))]).encode()).hexdigest()
-    folder = os.environ.get("DVK_CACHE") or os.path.join(tempfile.gettempdir(), f"dvk-{os.getuid()}")
+    folder = os.environ.get("DVK_CACHE") or os.path.join(
+        tempfile.gettempdir(), f"dvk-{os.getuid()}"
+    )
     folder = os.path.join(folder, "cubin")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     if os.stat(folder).st_uid != os.getuid():
@@ -75,7 +90,9 @@ def dvk_cubin(source: str, options: tuple, capability: tuple) -> bytes:
             return image
     program = ctypes.c_void_p()
     library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None)
-    status = library.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*(o.encode() for o in options)))
+    status = library.nvrtcCompileProgram(
+        program, len(options), (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
+    )
     size = ctypes.c_size_t()
     if status:
         library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
@@ -96,7 +113,9 @@ def dvk_cubin(source: str, options: tuple, capability: tuple) -> bytes:
     return image
 
 
-def dvk_cuda_kernel(source: str, name: str, grid: int, threads: int, flags: tuple) -> Callable[..., None]:
+def dvk_cuda_kernel(
+    source: str, name: str, grid: int, threads: int, flags: tuple
+) -> Callable[..., None]:
     """A function that launches a kernel on tensors, on the current stream; loaded for this device before this returns.
 
     Raises:
@@ -108,7 +127,11 @@ def dvk_cuda_kernel(source: str, name: str, grid: int, threads: int, flags: tupl
         kernel = recorder.cuda_kernel(source, name, (*flags, "-DDVK_ALIGNED=1"))
         return lambda *tensors: kernel((grid, 1, 1), (threads, 1, 1), 0, tensors)
     driver = ctypes.CDLL("libcuda.so.1")
-    start, raw_stream, whoami = driver.cuLaunchKernel, torch._C._cuda_getCurrentRawStream, threading.get_ident
+    start, raw_stream, whoami = (
+        driver.cuLaunchKernel,
+        torch._C._cuda_getCurrentRawStream,
+        threading.get_ident,
+    )
     pointer, one, none = ctypes.c_void_p, ctypes.c_uint(1), ctypes.c_uint(0)
     blocks, width = ctypes.c_uint(grid), ctypes.c_uint(threads)
     functions: dict = {}
@@ -122,10 +145,16 @@ def dvk_cuda_kernel(source: str, name: str, grid: int, threads: int, flags: tupl
             driver.cuDevicePrimaryCtxRetain(ctypes.byref(primary), device)
             driver.cuCtxSetCurrent(primary)
         if (device, aligned) not in functions:
-            image = dvk_cubin(source, (*flags, f"-DDVK_ALIGNED={int(aligned)}"), torch.cuda.get_device_capability(device))
+            image = dvk_cubin(
+                source,
+                (*flags, f"-DDVK_ALIGNED={int(aligned)}"),
+                torch.cuda.get_device_capability(device),
+            )
             module, entry = ctypes.c_void_p(), ctypes.c_void_p()
             status = driver.cuModuleLoadData(ctypes.byref(module), image)
-            status = status or driver.cuModuleGetFunction(ctypes.byref(entry), module, name.encode())
+            status = status or driver.cuModuleGetFunction(
+                ctypes.byref(entry), module, name.encode()
+            )
             if status:
                 raise RuntimeError(f"the CUDA driver refused the kernel {name}: error {status}")
             functions[device, aligned] = entry
@@ -142,11 +171,25 @@ def dvk_cuda_kernel(source: str, name: str, grid: int, threads: int, flags: tupl
         held = ready.get(key)
         if held is None:
             values = (ctypes.c_uint64 * len(tensors))()
-            places = (ctypes.c_void_p * len(tensors))(*(ctypes.addressof(values) + 8 * n for n in range(len(tensors))))
+            places = (ctypes.c_void_p * len(tensors))(
+                *(ctypes.addressof(values) + 8 * n for n in range(len(tensors)))
+            )
             held = ready[key] = (function(device, key[1]), values, places)
         entry, values, places = held
         values[:] = addresses
-        status = start(entry, blocks, one, one, width, one, one, none, pointer(raw_stream(device)), places, None)
+        status = start(
+            entry,
+            blocks,
+            one,
+            one,
+            width,
+            one,
+            one,
+            none,
+            pointer(raw_stream(device)),
+            places,
+            None,
+        )
         if status:
             raise RuntimeError(f"launching the kernel {name} failed: CUDA error {status}")
 
@@ -169,5 +212,13 @@ def dvk_cuda_load(prelude: str, sources: list, table: list, flags: tuple) -> lis
             raise RuntimeError("no CUDA device is available")
         capability = torch.cuda.get_device_capability()
         with ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda text: dvk_cubin(prelude + text, (*flags, "-DDVK_ALIGNED=1"), capability), sources))
-    return [dvk_cuda_kernel(prelude + sources[number], name, grid, threads, flags) for number, name, grid, threads in table]
+            list(
+                pool.map(
+                    lambda text: dvk_cubin(prelude + text, (*flags, "-DDVK_ALIGNED=1"), capability),
+                    sources,
+                )
+            )
+    return [
+        dvk_cuda_kernel(prelude + sources[number], name, grid, threads, flags)
+        for number, name, grid, threads in table
+    ]

@@ -30,7 +30,9 @@ dvk_memory: set[int] = set()
 """Addresses of bound memory."""
 
 
-def dvk_config(module: torch.nn.Module, left: tuple[str, ...] = (), free: tuple[str, ...] = ()) -> str:
+def dvk_config(
+    module: torch.nn.Module, left: tuple[str, ...] = (), free: tuple[str, ...] = ()
+) -> str:
     """Hash of the facts a graph was captured under except tensor values and modes.
 
     It covers attributes except the `free` ones and shapes of weights; in modules `left` to PyTorch only their types.
@@ -42,60 +44,109 @@ def dvk_config(module: torch.nn.Module, left: tuple[str, ...] = (), free: tuple[
         return plain if type(tensor) in dvk_tensors else type(tensor).__name__
 
     def describe(value: object, depth: int) -> str:
-        if value is None or isinstance(value, (bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)):
+        if value is None or isinstance(
+            value, (bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
+        ):
             return repr(value)
         if isinstance(value, torch.nn.Parameter) or depth > 8:
             return name_of(value) if isinstance(value, torch.nn.Parameter) else type(value).__name__
         if isinstance(value, torch.Tensor):
             # A tensor other than a buffer may have become part of the graph if it is small.
-            few = value.tolist() if value.numel() <= 256 and value.device.type != "meta" and not value.is_quantized else ""
+            few = (
+                value.tolist()
+                if value.numel() <= 256 and value.device.type != "meta" and not value.is_quantized
+                else ""
+            )
             return f"{tuple(value.shape)} {value.dtype} {few}"
         if isinstance(value, torch.nn.Module):
             return type(value).__qualname__
         if isinstance(value, dict):
-            return "{" + ", ".join(f"{describe(k, depth + 1)}: {describe(v, depth + 1)}" for k, v in value.items()) + "}"
+            return (
+                "{"
+                + ", ".join(
+                    f"{describe(k, depth + 1)}: {describe(v, depth + 1)}" for k, v in value.items()
+                )
+                + "}"
+            )
         if isinstance(value, (list, tuple)):
-            return type(value).__name__ + "(" + ", ".join(describe(v, depth + 1) for v in value) + ")"
+            return (
+                type(value).__name__ + "(" + ", ".join(describe(v, depth + 1) for v in value) + ")"
+            )
         if isinstance(value, (set, frozenset)):
             return "{" + ", ".join(sorted(describe(v, depth + 1) for v in value)) + "}"
         name = getattr(value, "__qualname__", None) or type(value).__qualname__
         code = getattr(value, "__code__", None)
-        held = [getattr(value, "__self__", None), {} if isinstance(value, type) else dict(getattr(value, "__dict__", {}))]
+        held = [
+            getattr(value, "__self__", None),
+            {} if isinstance(value, type) else dict(getattr(value, "__dict__", {})),
+        ]
         if code is not None:
             cells = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
             consts = [c for c in code.co_consts if isinstance(c, (bool, int, float, str))]
-            held += [code.co_names, consts, cells, getattr(value, "__defaults__", None), getattr(value, "__kwdefaults__", None)]
+            held += [
+                code.co_names,
+                consts,
+                cells,
+                getattr(value, "__defaults__", None),
+                getattr(value, "__kwdefaults__", None),
+            ]
         return name + describe(held, depth + 1)
 
     parts = []
     for path, child in module.named_modules():
-        kind = type(child).__name__.removeprefix("dvk_") if path else ""  # a drop-in calls the user's ModelNew dvk_ModelNew
+        kind = (
+            type(child).__name__.removeprefix("dvk_") if path else ""
+        )  # a drop-in calls the user's ModelNew dvk_ModelNew
         parts.append(f"{path}:{kind}")
         whole = not any(f"{path}.".startswith(f"{one}.") for one in left)
-        parts.extend(f"{key}={describe(value, 0)}" for key, value in sorted(vars(child).items())
-                     if whole and key not in internal and not key.startswith("_dvk_") and f"{path}.{key}" not in free)
+        parts.extend(
+            f"{key}={describe(value, 0)}"
+            for key, value in sorted(vars(child).items())
+            if whole
+            and key not in internal
+            and not key.startswith("_dvk_")
+            and f"{path}.{key}" not in free
+        )
         for held in (child._parameters, child._buffers) if whole else ():
-            parts.extend(f"{key}:{tuple(t.shape)}:{t.dtype}:{t.device.type}:{name_of(t)}" for key, t in held.items()
-                         if t is not None and f"{path}.{key}" not in free)
+            parts.extend(
+                f"{key}:{tuple(t.shape)}:{t.dtype}:{t.device.type}:{name_of(t)}"
+                for key, t in held.items()
+                if t is not None and f"{path}.{key}" not in free
+            )
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def dvk_apart(tensors: tuple, written: tuple) -> bool:
     """Written tensors share no memory with other arguments or weights: a graph does not show such sharing."""
+
     def memory(tensor: torch.Tensor) -> int:
         storage = tensor.untyped_storage()
-        return storage.data_ptr() if type(tensor) in (torch.Tensor, torch.nn.Parameter) else storage._cdata  # a recorder's have no address
+        return (
+            storage.data_ptr()
+            if type(tensor) in (torch.Tensor, torch.nn.Parameter)
+            else storage._cdata
+        )  # a recorder's have no address
 
     every = [memory(t) for t in tensors]
     return all(every.count(memory(t)) == 1 for t in written if t.numel())
 
 
-def dvk_watch(module: torch.nn.Module, left: tuple[str, ...] = (), read: tuple[str, ...] = ()) -> tuple:
+def dvk_watch(
+    module: torch.nn.Module, left: tuple[str, ...] = (), read: tuple[str, ...] = ()
+) -> tuple:
     """State that may change between two calls: modes that forward reads, hooks (except in `left`), and the set of submodules."""
     parts, named = list(module.modules()), dict(module.named_modules(remove_duplicate=False))
     free = {id(part) for path in left for part in module.get_submodule(path).modules()}
-    hooks = [torch.nn.modules.module._global_forward_hooks, torch.nn.modules.module._global_forward_pre_hooks]
-    hooks += [held for p in parts[1:] if id(p) not in free for held in (p._forward_hooks, p._forward_pre_hooks)]
+    hooks = [
+        torch.nn.modules.module._global_forward_hooks,
+        torch.nn.modules.module._global_forward_pre_hooks,
+    ]
+    hooks += [
+        held
+        for p in parts[1:]
+        if id(p) not in free
+        for held in (p._forward_hooks, p._forward_pre_hooks)
+    ]
     inside = [(part._modules, tuple(part._modules.values())) for part in parts if part._modules]
     asked = [named[path] for path in read if path in named]
     return asked, [part.training for part in asked], hooks, inside
@@ -116,19 +167,30 @@ def dvk_plain() -> bool:
     """The call is plain: not compiled, traced, vectorised (vmap) or under forward-mode differentiation."""
     if torch.compiler.is_compiling() or torch._C._is_tracing():
         return False
-    return torch.autograd.forward_ad._current_level < 0 and torch._C._functorch.peek_interpreter_stack() is None
+    return (
+        torch.autograd.forward_ad._current_level < 0
+        and torch._C._functorch.peek_interpreter_stack() is None
+    )
 
 
 def dvk_given(names: tuple[str, ...], args: tuple, kwargs: dict) -> tuple | None:
     """A call's arguments in the order of the programs' parameters; None if it omits one, or has others."""
-    names = names[len(args):len(args) + len(kwargs)]
-    return (*args, *(kwargs[name] for name in names)) if len(names) == len(kwargs) and all(name in kwargs for name in names) else None
+    names = names[len(args) : len(args) + len(kwargs)]
+    return (
+        (*args, *(kwargs[name] for name in names))
+        if len(names) == len(kwargs) and all(name in kwargs for name in names)
+        else None
+    )
 
 
 def dvk_wants(module: torch.nn.Module, tensors: tuple) -> bool:
     """Gradients are wanted, of an argument or of a weight."""
     held = module.__dict__.get("_dvk_weights", ())
-    return any(t.requires_grad for t in tensors) or any(t.requires_grad for t in held) or any(t.requires_grad for t in module.parameters())
+    return (
+        any(t.requires_grad for t in tensors)
+        or any(t.requires_grad for t in held)
+        or any(t.requires_grad for t in module.parameters())
+    )
 
 
 def dvk_bind(module: torch.nn.Module, paths: tuple[str, ...]) -> tuple[tuple, list]:
@@ -139,7 +201,11 @@ def dvk_bind(module: torch.nn.Module, paths: tuple[str, ...]) -> tuple[tuple, li
         owner = module
         for name in owners:
             owner = getattr(owner, name)
-        kinds = (owner.__dict__.get("_parameters") or {}, owner.__dict__.get("_buffers") or {}, owner.__dict__)
+        kinds = (
+            owner.__dict__.get("_parameters") or {},
+            owner.__dict__.get("_buffers") or {},
+            owner.__dict__,
+        )
         held = next(kind for kind in kinds if key in kind)
         places.append((held, key, held[key], held[key].data_ptr()))
         dvk_memory.add(held[key].untyped_storage().data_ptr())
@@ -156,9 +222,14 @@ def dvk_bound(places: list) -> bool:
 
 def dvk_stepping(memory: set[int], steps: list[int]) -> Callable[..., None]:
     """Hook after a step of any optimizer: fused ones write weights without a version bump."""
+
     def stepped(optimizer: Any, *_: object) -> None:
         try:
-            if memory and any(p.untyped_storage().data_ptr() in memory for group in optimizer.param_groups for p in group["params"]):
+            if memory and any(
+                p.untyped_storage().data_ptr() in memory
+                for group in optimizer.param_groups
+                for p in group["params"]
+            ):
                 steps[0] += 1
         except Exception:  # noqa: BLE001 - parameters without separate memory: they may be views of what was bound
             steps[0] += 1
@@ -169,7 +240,11 @@ def dvk_stepping(memory: set[int], steps: list[int]) -> Callable[..., None]:
 
 def dvk_counters(module: torch.nn.Module) -> list[torch.Tensor]:
     """Batch counters of batch norms that write their statistics without a version bump."""
-    found = [b for part in module.modules() if (b := part._buffers.get("num_batches_tracked")) is not None]
+    found = [
+        b
+        for part in module.modules()
+        if (b := part._buffers.get("num_batches_tracked")) is not None
+    ]
     return [b for b in found if not b.is_inference()]
 
 
@@ -181,12 +256,18 @@ def dvk_written(counters: list[torch.Tensor]) -> list[int]:
 class dvk_guarded(torch.nn.Module):
     """The base of a ModelNew around its program and the original: it prepares itself at the first call, and again after changes."""
 
-    _dvk_config: str | None = None  # dvk_config of the module that the programs were made for, without the parts left to PyTorch
+    _dvk_config: str | None = (
+        None  # dvk_config of the module that the programs were made for, without the parts left to PyTorch
+    )
     _dvk_apart: tuple[str, ...] = ()
     _dvk_free: tuple[str, ...] = ()  # attributes that calls left to PyTorch change
     _dvk_modes: dict[str, bool] = {}  # train or eval of the modules that the programs depend on
-    _dvk_calls: dict[str, tuple[str, str]] = {}  # parts that they call: path of a submodule, and the name of a method of it or empty
-    _dvk_paths: tuple[str, ...] = ()  # weights that they read, as kernels expect them: position, shape, strides, dtype
+    _dvk_calls: dict[
+        str, tuple[str, str]
+    ] = {}  # parts that they call: path of a submodule, and the name of a method of it or empty
+    _dvk_paths: tuple[
+        str, ...
+    ] = ()  # weights that they read, as kernels expect them: position, shape, strides, dtype
     _dvk_layouts: tuple = ()
 
     @staticmethod
@@ -196,7 +277,10 @@ class dvk_guarded(torch.nn.Module):
     def _dvk_prepare(self) -> bool:
         self._dvk_watched = dvk_watch(self, self._dvk_apart, tuple(self._dvk_modes))
         owners = {key: self.get_submodule(path) for key, (path, _) in self._dvk_calls.items()}
-        self._dvk_left = {key: getattr(owners[key], name) if name else owners[key] for key, (_, name) in self._dvk_calls.items()}
+        self._dvk_left = {
+            key: getattr(owners[key], name) if name else owners[key]
+            for key, (_, name) in self._dvk_calls.items()
+        }
         if self._dvk_watched[1] != list(self._dvk_modes.values()):
             return False
         if self._dvk_config not in (None, dvk_config(self, self._dvk_apart, self._dvk_free)):
@@ -269,7 +353,9 @@ def dvk_compile(source: str, flags: tuple[str, ...]) -> ctypes.CDLL | None:
     with open("/proc/cpuinfo" if os.path.exists("/proc/cpuinfo") else os.devnull) as file:
         cpu = next((line for line in file if line.startswith(("flags", "Features"))), "")
     key = hashlib.sha256("\0".join([source, *command, *flags, cpu]).encode()).hexdigest()[:24]
-    folder = os.environ.get("DVK_CACHE") or os.path.join(tempfile.gettempdir(), f"dvk-{os.getuid()}")
+    folder = os.environ.get("DVK_CACHE") or os.path.join(
+        tempfile.gettempdir(), f"dvk-{os.getuid()}"
+    )
     folder = os.path.join(folder, "cpp")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     if os.stat(folder).st_uid != os.getuid():
@@ -279,10 +365,16 @@ def dvk_compile(source: str, flags: tuple[str, ...]) -> ctypes.CDLL | None:
     if not os.path.exists(path):
         handle, aside = tempfile.mkstemp(suffix=".so", dir=folder)
         os.close(handle)
-        done = subprocess.run([*command, "-x", "c++", "-", "-o", aside, *flags], input=source.encode(), capture_output=True)
+        done = subprocess.run(
+            [*command, "-x", "c++", "-", "-o", aside, *flags],
+            input=source.encode(),
+            capture_output=True,
+        )
         if done.returncode:
             os.unlink(aside)
-            raise RuntimeError("the C++ compiler failed:\n" + done.stderr.decode(errors="replace")[:4000])
+            raise RuntimeError(
+                "the C++ compiler failed:\n" + done.stderr.decode(errors="replace")[:4000]
+            )
         os.replace(aside, path)
     return ctypes.CDLL(path)
 
@@ -293,7 +385,9 @@ def dvk_renew(module: torch.nn.Module) -> tuple[tuple, dict]:
     Some writes leave no version bump: those through `.data` or under inference mode, and those that `dvk_written` detects.
     """
     weights = module.__dict__.get("_dvk_weights", ())
-    state = [(t.data_ptr(), 0 if t.is_inference() else t._version, t.shape, t.stride()) for t in weights]
+    state = [
+        (t.data_ptr(), 0 if t.is_inference() else t._version, t.shape, t.stride()) for t in weights
+    ]
     known = module.__dict__.get("_dvk_made")
     if known is None or known[0] != state:
         # Holding on to the weights' memory keeps another tensor from taking its address.
@@ -312,7 +406,9 @@ def dvk_drop(module: torch.nn.Module) -> None:
                 kept.pop(places, None)
 
 
-def dvk_derived(made: dict, name: int, sources: tuple[torch.Tensor, ...], make: Callable[..., Any]) -> Any:
+def dvk_derived(
+    made: dict, name: int, sources: tuple[torch.Tensor, ...], make: Callable[..., Any]
+) -> Any:
     """A value derived from weights, mostly a tensor, computed once until a weight changes."""
     if name not in made:
         made[name] = make(*sources)
@@ -320,7 +416,10 @@ def dvk_derived(made: dict, name: int, sources: tuple[torch.Tensor, ...], make: 
 
 
 def dvk_strided(
-    tensor: torch.Tensor, strides: tuple[int, ...], shape: tuple[int, ...] | None = None, dtype: torch.dtype | None = None
+    tensor: torch.Tensor,
+    strides: tuple[int, ...],
+    shape: tuple[int, ...] | None = None,
+    dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """`tensor` in the layout a kernel was written for.
 
@@ -328,23 +427,32 @@ def dvk_strided(
         RuntimeError: it has another shape or dtype: a kernel would read beyond its memory.
     """
     if shape is not None and (tensor.shape != shape or tensor.dtype is not dtype):
-        raise RuntimeError(f"expected {dtype}{list(shape)} inside the fused program, got {tensor.dtype}{list(tensor.shape)}")
+        raise RuntimeError(
+            f"expected {dtype}{list(shape)} inside the fused program, got {tensor.dtype}{list(tensor.shape)}"
+        )
     if tensor.stride() == strides:
         return tensor
-    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+    return torch.empty_strided(
+        tensor.shape, strides, dtype=tensor.dtype, device=tensor.device
+    ).copy_(tensor)
 
 
 def dvk_replay(run: Any, inputs: tuple) -> Any:
     """Run a fused program, a method of the module, as one CUDA graph: fresh inputs are copied in, results are copied out."""
+
     def copies(tree: Any) -> Any:
-        return torch.utils._pytree.tree_map(lambda t: t.clone() if isinstance(t, torch.Tensor) else t, tree)
+        return torch.utils._pytree.tree_map(
+            lambda t: t.clone() if isinstance(t, torch.Tensor) else t, tree
+        )
 
     if "dvk_record" in sys.modules:  # the caller is recording launches into its own graph
         return copies(run(*copies(inputs)))
     weights, made = dvk_renew(run.__self__)
     held = made.get(run.__name__)
     if held is None:
-        with torch.inference_mode(False):  # the next call, outside of inference mode, may not write to a tensor of it
+        with torch.inference_mode(
+            False
+        ):  # the next call, outside of inference mode, may not write to a tensor of it
             static = [t.detach().clone() if isinstance(t, torch.Tensor) else t for t in inputs]
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -357,8 +465,18 @@ def dvk_replay(run: Any, inputs: tuple) -> Any:
             result = run(*static)
         # The graph reads them by their addresses, and another module with these weights may drop them.
         memory = {id(t.untyped_storage()) for t in weights if dvk_kept}
-        read = [found for kept in dvk_kept for places, found in list(kept.items()) if any(place[0] in memory for place in places)]
-        held = made[run.__name__] = (graph, [t for t in static if isinstance(t, torch.Tensor)], result, read)
+        read = [
+            found
+            for kept in dvk_kept
+            for places, found in list(kept.items())
+            if any(place[0] in memory for place in places)
+        ]
+        held = made[run.__name__] = (
+            graph,
+            [t for t in static if isinstance(t, torch.Tensor)],
+            result,
+            read,
+        )
     graph, tensors, result, _ = held
     torch._foreach_copy_(tensors, [t for t in inputs if isinstance(t, torch.Tensor)])
     graph.replay()
@@ -366,8 +484,15 @@ def dvk_replay(run: Any, inputs: tuple) -> Any:
 
 
 def dvk_convolution(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, stride: list[int], padding: list[int], dilation: list[int],
-    transposed: bool, more: list[int], groups: int,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    more: list[int],
+    groups: int,
 ) -> torch.Tensor:
     """A convolution by the algorithm that cuDNN measured to be the fastest when it first saw these shapes."""
     cudnn: Any = torch.backends.cudnn
@@ -375,5 +500,12 @@ def dvk_convolution(
         tf32 = cudnn.allow_tf32
     except RuntimeError:  # the flags that came after it were set
         tf32 = cudnn.conv.fp32_precision == "tf32"
-    by = (True, cudnn.deterministic or torch.are_deterministic_algorithms_enabled(), cudnn.enabled, tf32)
-    return torch._convolution(x, weight, bias, stride, padding, dilation, transposed, more, groups, *by)
+    by = (
+        True,
+        cudnn.deterministic or torch.are_deterministic_algorithms_enabled(),
+        cudnn.enabled,
+        tf32,
+    )
+    return torch._convolution(
+        x, weight, bias, stride, padding, dilation, transposed, more, groups, *by
+    )

@@ -30,10 +30,20 @@ def dvk_held(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         found = kept.get(places)
         if found is None or found[0] != versions:
             result = make(*sources)
-            made = [t.untyped_storage() for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
+            made = [
+                t.untyped_storage()
+                for t in torch.utils._pytree.tree_leaves(result)
+                if isinstance(t, torch.Tensor)
+            ]
             # Captured graphs hold the sources and read the result by its address; and other sources may reuse these addresses.
-            found = (versions, result, [weakref.ref(one, lambda _: kept.pop(places, None)) for one in memory])
-            if not any(one is other for one in made for other in memory):  # a view would keep the sources alive forever
+            found = (
+                versions,
+                result,
+                [weakref.ref(one, lambda _: kept.pop(places, None)) for one in memory],
+            )
+            if not any(
+                one is other for one in made for other in memory
+            ):  # a view would keep the sources alive forever
                 kept[places] = found
         return found[1]
 
@@ -67,8 +77,13 @@ def dvk_sized(function: Any, sizes: dict) -> Any:
     """`function` with these names as plain numbers."""
     import types
 
-    return types.FunctionType(function.__code__, {**function.__globals__, **sizes}, function.__name__, function.__defaults__,
-                              function.__closure__)
+    return types.FunctionType(
+        function.__code__,
+        {**function.__globals__, **sizes},
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
 
 
 def dvk_jit(function: Any) -> Any:

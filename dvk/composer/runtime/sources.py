@@ -27,8 +27,11 @@ def texts() -> dict[str, str]:
     for name in FILES:
         text = (Path(__file__).parent / name).read_text(encoding="utf-8")
         lines = text.splitlines(keepends=True)
-        found |= {node.name: _short(node, lines) for node in ast.parse(text).body
-                  if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name.startswith(PREFIX)}
+        found |= {
+            node.name: _short(node, lines)
+            for node in ast.parse(text).body
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name.startswith(PREFIX)
+        }
     return found
 
 
@@ -57,7 +60,10 @@ def _short(node: ast.FunctionDef | ast.ClassDef, lines: list[str]) -> str:
     kept = [line.encode() for line in lines]
     for (row, column), (end_row, end_column), instead in sorted(_left_out(node), reverse=True):
         tail = kept[end_row - 1][end_column:]
-        kept[row - 1 : end_row] = [kept[row - 1][:column] + instead.encode() + tail, *[b""] * (end_row - row)]
+        kept[row - 1 : end_row] = [
+            kept[row - 1][:column] + instead.encode() + tail,
+            *[b""] * (end_row - row),
+        ]
     first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
     whole = FOR_CHECKERS.sub("", b"".join(kept[first - 1 : node.end_lineno]).decode())
     return _joined("".join(line for line in whole.splitlines(keepends=True) if line.strip()))
@@ -68,10 +74,22 @@ def _joined(text: str) -> str:
     lines = text.splitlines(keepends=True)
     for node in ast.walk(ast.parse(text)):
         for block in (getattr(node, name, ()) for name in ("body", "orelse", "finalbody")):
-            if not isinstance(block, list) or len(block) != 1 or isinstance(block[0], BLOCKS) or block[0].lineno != block[0].end_lineno:
+            if (
+                not isinstance(block, list)
+                or len(block) != 1
+                or isinstance(block[0], BLOCKS)
+                or block[0].lineno != block[0].end_lineno
+            ):
                 continue
-            head, statement = lines[block[0].lineno - 2].rstrip(), lines[block[0].lineno - 1].strip()
-            if head.endswith(":") and "#" not in head + statement and len(head) + len(statement) < WIDTH:
+            head, statement = (
+                lines[block[0].lineno - 2].rstrip(),
+                lines[block[0].lineno - 1].strip(),
+            )
+            if (
+                head.endswith(":")
+                and "#" not in head + statement
+                and len(head) + len(statement) < WIDTH
+            ):
                 lines[block[0].lineno - 2 : block[0].lineno] = ["", f"{head} {statement}\n"]
     return "".join(lines)
 
@@ -82,19 +100,40 @@ Place = tuple[int, int]
 def _left_out(node: ast.AST) -> Iterator[tuple[Place, Place, str]]:
     """The start and end of each omitted part, in lines and bytes, and its replacement."""
     for inner in ast.walk(node):
-        if isinstance(inner, (ast.FunctionDef, ast.ClassDef)) and (told := ast.get_docstring(inner)) is not None:
+        if (
+            isinstance(inner, (ast.FunctionDef, ast.ClassDef))
+            and (told := ast.get_docstring(inner)) is not None
+        ):
             yield (*_ends(inner.body[0]), f'"""{told.splitlines()[0]}"""')
         if isinstance(inner, ast.FunctionDef) and inner.returns is not None:
             (row, column), end = _ends(inner.returns)
             yield (row, column - len(" -> ")), end, ""
         if isinstance(inner, ast.FunctionDef):
-            every = [*inner.args.posonlyargs, *inner.args.args, inner.args.vararg, *inner.args.kwonlyargs, inner.args.kwarg]
-            given = [*([None] * (len(every) - 2 - len(inner.args.kwonlyargs) - len(inner.args.defaults))), *inner.args.defaults, None,
-                     *inner.args.kw_defaults, None]
+            every = [
+                *inner.args.posonlyargs,
+                *inner.args.args,
+                inner.args.vararg,
+                *inner.args.kwonlyargs,
+                inner.args.kwarg,
+            ]
+            given = [
+                *(
+                    [None]
+                    * (len(every) - 2 - len(inner.args.kwonlyargs) - len(inner.args.defaults))
+                ),
+                *inner.args.defaults,
+                None,
+                *inner.args.kw_defaults,
+                None,
+            ]
             for arg, default in zip(every, given, strict=True):
                 if arg is not None and arg.annotation is not None:
                     end = _ends(arg.annotation)[1] if default is None else _ends(default)[0]
-                    yield (arg.lineno, arg.col_offset + len(arg.arg.encode())), end, "" if default is None else "="
+                    yield (
+                        (arg.lineno, arg.col_offset + len(arg.arg.encode())),
+                        end,
+                        "" if default is None else "=",
+                    )
         if isinstance(inner, ast.AnnAssign) and inner.value is not None:
             yield _ends(inner.target)[1], _ends(inner.annotation)[1], ""
 

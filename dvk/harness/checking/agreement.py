@@ -18,8 +18,13 @@ from dvk.harness.transport.calls import Buffers
 
 
 def outputs_agree(
-    case: Case, leaves: list[Any], spec_text: str, precision: Class, sensitive: Callable[[Case], list[Sensitivity]],
-    disturbed: Callable[[InputDraw, int, bool], Answer | None], exact_strides: bool = False,
+    case: Case,
+    leaves: list[Any],
+    spec_text: str,
+    precision: Class,
+    sensitive: Callable[[Case], list[Sensitivity]],
+    disturbed: Callable[[InputDraw, int, bool], Answer | None],
+    exact_strides: bool = False,
 ) -> Comparison:
     """Compare the structure of a result, then every element.
 
@@ -34,7 +39,9 @@ def outputs_agree(
         disturbed: returns the reference's answer under noise, by draw, seed and whether it is strong.
     """
     tolerance = case.tolerance
-    difference = compare.structure(leaves, spec_text, case.expected, case.spec_text, exact_strides=exact_strides)
+    difference = compare.structure(
+        leaves, spec_text, case.expected, case.spec_text, exact_strides=exact_strides
+    )
     if difference is not None:
         return Comparison(f"{difference.text} ({case.text})", UNKNOWN, tolerance)
     worst, notes = NONE, list(compare.notes(leaves, case.expected))
@@ -48,18 +55,26 @@ def outputs_agree(
                 sensitivity = sensitive(case)[number]
                 left = excused(leaf, want, sensitivity, precision, case.key.family in TIES)
                 if left is None:
-                    left = on_edges(leaf, want, sensitivity, precision, _strongly(case, number, disturbed))
+                    left = on_edges(
+                        leaf, want, sensitivity, precision, _strongly(case, number, disturbed)
+                    )
                 if left is None and (left := normwise.spread(leaf, want, precision)) is not None:
                     notes.append(normwise.note(want.name))
             if left is None:
-                return Comparison(f"{difference.text} ({case.text})", Errors(errors.typical, difference.error), tolerance)
+                return Comparison(
+                    f"{difference.text} ({case.text})",
+                    Errors(errors.typical, difference.error),
+                    tolerance,
+                )
             errors, tolerance = left, max(tolerance, left.worst)
         if errors.worst > worst.worst:
             worst = errors
     return Comparison(None, worst, tolerance, tuple(notes))
 
 
-def _strongly(case: Case, number: int, disturbed: Callable[[InputDraw, int, bool], Answer | None]) -> Iterator[torch.Tensor]:
+def _strongly(
+    case: Case, number: int, disturbed: Callable[[InputDraw, int, bool], Answer | None]
+) -> Iterator[torch.Tensor]:
     """Yield an output under strong noise, one run per item."""
     for run in range(MOST_RUNS):
         answer = disturbed(case.draw, 20_000 + run, True)
@@ -81,14 +96,22 @@ def buffers_agree(case: Case, got: Buffers, before: Buffers, precision: Class) -
         mine = got.get(name)
         if mine is None:
             if not same_bits(want, before[name]):
-                return Comparison(f"it does not update the buffer `{name}` as the reference does ({case.text})", UNKNOWN, ceiling.worst)
+                return Comparison(
+                    f"it does not update the buffer `{name}` as the reference does ({case.text})",
+                    UNKNOWN,
+                    ceiling.worst,
+                )
             continue
         if same_bits(mine, want):
             continue
         if mine.shape != want.shape or mine.dtype != want.dtype or not want.is_floating_point():
-            return Comparison(f"the buffer `{name}` differs after the call ({case.text})", UNKNOWN, ceiling.worst)
+            return Comparison(
+                f"the buffer `{name}` differs after the call ({case.text})", UNKNOWN, ceiling.worst
+            )
         scale, rms, finite = compare.scales(want)
-        errors, difference = compare.values(mine, ExpectedLeaf(name, want, None, scale, rms, ceiling, finite=finite))
+        errors, difference = compare.values(
+            mine, ExpectedLeaf(name, want, None, scale, rms, ceiling, finite=finite)
+        )
         if difference is not None:
             text = f"the buffer `{name}` differs after the call by {errors.worst:.1e} of scale ({case.text})"
             return Comparison(text, errors, ceiling.worst)

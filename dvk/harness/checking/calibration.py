@@ -40,10 +40,17 @@ class Calibration:
 
     def __init__(self, reference: Reference, precision: Class, device: str):
         self.reference, self.precision = reference, precision
-        self._room = TRUTH_BYTES[device] - num_bytes([*reference.model.parameters(), *reference.model.buffers()])
+        self._room = TRUTH_BYTES[device] - num_bytes(
+            [*reference.model.parameters(), *reference.model.buffers()]
+        )
 
     def calibrated(
-        self, draw: InputDraw, answer: Answer, lower: bool, like: list[ExpectedLeaf] | None = None, equal_terms: bool = False
+        self,
+        draw: InputDraw,
+        answer: Answer,
+        lower: bool,
+        like: list[ExpectedLeaf] | None = None,
+        equal_terms: bool = False,
     ) -> list[ExpectedLeaf]:
         """Return expected leaves calibrated against float64.
 
@@ -58,7 +65,13 @@ class Calibration:
         if not any(e.scale is not None for e in expected):
             return expected
         truth = self._truth(draw, answer)
-        coarse = self.reference.with_few_bits(draw, self.precision.lower_bits, self.precision.stores_lower) if lower else None
+        coarse = (
+            self.reference.with_few_bits(
+                draw, self.precision.lower_bits, self.precision.stores_lower
+            )
+            if lower
+            else None
+        )
         noisy: Answer | None = None
         for i, want in enumerate(expected):
             if want.scale is None:
@@ -73,7 +86,9 @@ class Calibration:
                 want.own = Errors(noise.typical / 2, noise.worst)
             if (low := _leaf(coarse, i, want)) is not None:
                 want.lower = _errors(low, want.same if want.truth is None else want.truth, want)
-            want.admitted = self.precision.tolerance(want.own, want.lower, _sums(draw, want, equal_terms))
+            want.admitted = self.precision.tolerance(
+                want.own, want.lower, _sums(draw, want, equal_terms)
+            )
             if like is not None:
                 want.admitted = want.admitted.at_least(like[i].admitted)
             want.wide = want.admitted.typical < 1e-7
@@ -81,18 +96,26 @@ class Calibration:
                 want.truth = _narrowed(want.truth)
         return expected
 
-    def followed(self, draw: InputDraw, answer: Answer, like: list[ExpectedLeaf]) -> list[ExpectedLeaf]:
+    def followed(
+        self, draw: InputDraw, answer: Answer, like: list[ExpectedLeaf]
+    ) -> list[ExpectedLeaf]:
         """Return expected leaves for another draw of the kind that `like` was calibrated on."""
         expected = self._outsides(answer)
         for want, known in zip(expected, like, strict=True):
             if want.scale is not None:
                 own = known.own if known.own.typical == known.own.typical else known.admitted
-                admitted = self.precision.tolerance(known.own, known.lower, _sums(draw, want, False))
-                want.admitted = Errors(admitted.typical + 1.5 * own.typical, admitted.worst + 2 * own.worst)
+                admitted = self.precision.tolerance(
+                    known.own, known.lower, _sums(draw, want, False)
+                )
+                want.admitted = Errors(
+                    admitted.typical + 1.5 * own.typical, admitted.worst + 2 * own.worst
+                )
                 want.own, want.lower, want.wide = known.own, known.lower, known.wide
         return expected
 
-    def agreed(self, draw: InputDraw, answer: Answer, like: list[ExpectedLeaf], only_nan: bool) -> list[ExpectedLeaf]:
+    def agreed(
+        self, draw: InputDraw, answer: Answer, like: list[ExpectedLeaf], only_nan: bool
+    ) -> list[ExpectedLeaf]:
         """Return expected leaves for non-finite values: elements on which variations of the reference disagree are not compared.
 
         Args:
@@ -102,7 +125,11 @@ class Calibration:
             only_nan: the inputs have no infinity and nothing near overflow.
         """
         expected = self.followed(draw, answer, like)
-        others = [self._truth(draw, answer), self.reference.by_plain_algorithms(draw), self.reference.with_noise(draw, NOISE_SEED)]
+        others = [
+            self._truth(draw, answer),
+            self.reference.by_plain_algorithms(draw),
+            self.reference.with_noise(draw, NOISE_SEED),
+        ]
         everywhere, chooses = self.reference.spread(draw, "everywhere")
         others.append(self.reference.spread(draw, "nonzero" if only_nan else "nowhere")[0])
         if not (only_nan and chooses):
@@ -112,21 +139,29 @@ class Calibration:
         for number, want in enumerate(expected):
             if not isinstance(want.same, torch.Tensor):
                 continue
-            if want.scale is None and want.same.dtype is not torch.bool:  # an index may name any of several NaN
+            if (
+                want.scale is None and want.same.dtype is not torch.bool
+            ):  # an index may name any of several NaN
                 want.open = torch.ones_like(want.same, dtype=torch.bool)
                 continue
             want.vague = not only_nan
-            tensor = torch.zeros(compare.real(want.same).shape, dtype=torch.bool, device=want.same.device)
+            tensor = torch.zeros(
+                compare.real(want.same).shape, dtype=torch.bool, device=want.same.device
+            )
             for other in others:
                 if (leaf := _leaf(other, number, want)) is not None:
-                    tensor |= leaf != want.same if want.scale is None else self._disagree(want, leaf)
+                    tensor |= (
+                        leaf != want.same if want.scale is None else self._disagree(want, leaf)
+                    )
             want.open = tensor if bool(tensor.any()) else None
         return expected
 
     def _disagree(self, want: ExpectedLeaf, leaf: torch.Tensor) -> torch.Tensor:
         one, other = compare.real(want.same), compare.real(leaf).to(compare.real(want.same).dtype)
         off = compare.ratios(want.same, leaf, replace(want, wide=True))[1].reshape(one.shape)
-        return compare.kinds_differ(one, other) | (one.isfinite() & (off > self.precision.ceiling.worst))
+        return compare.kinds_differ(one, other) | (
+            one.isfinite() & (off > self.precision.ceiling.worst)
+        )
 
     def held(self, draw: InputDraw, spec_text: str, expected: list[ExpectedLeaf]) -> bool:
         """Calibrate followed leaves against float64 after all, as `calibrated` does; return whether any is now.
@@ -137,7 +172,11 @@ class Calibration:
         truth = self._truth(draw, Answer([want.same for want in expected], spec_text, []))
         result = False
         for number, want in enumerate(expected):
-            if want.scale is None or want.truth is not None or (wide := _wide(truth, number, want)) is None:
+            if (
+                want.scale is None
+                or want.truth is not None
+                or (wide := _wide(truth, number, want)) is None
+            ):
                 continue
             own = self._own(want, wide)
             if own.typical == own.typical:
@@ -145,14 +184,19 @@ class Calibration:
         return result
 
     def _outsides(self, answer: Answer) -> list[ExpectedLeaf]:
-        result = [_outside(name, leaf) for name, leaf in zip(answer.names, answer.leaves, strict=True)]
+        result = [
+            _outside(name, leaf) for name, leaf in zip(answer.names, answer.leaves, strict=True)
+        ]
         for want in result:
             if isinstance(want.same, float):
                 want.admitted = self.precision.floor
         return result
 
     def _truth(self, draw: InputDraw, answer: Answer) -> Answer | None:
-        if num_bytes([*answer.leaves, *[t for _, t in named_tensors((draw.args, draw.kwargs))]]) > self._room:
+        if (
+            num_bytes([*answer.leaves, *[t for _, t in named_tensors((draw.args, draw.kwargs))]])
+            > self._room
+        ):
             return None
         found = self.reference.in_float64(draw)
         return found if found is not None and found.spec_text == answer.spec_text else None
@@ -182,10 +226,14 @@ def _outside(name: str, leaf: Any) -> ExpectedLeaf:
 
 
 def _sums(draw: InputDraw, want: ExpectedLeaf, equal_terms: bool) -> Sums:
-    read = [t for _, t in named_tensors((draw.args, draw.kwargs)) if t.is_floating_point() and t.numel()]
+    read = [
+        t for _, t in named_tensors((draw.args, draw.kwargs)) if t.is_floating_point() and t.numel()
+    ]
     elements = want.same.numel()
     sample = max((t.numel() / t.shape[0] if t.dim() > 1 else t.numel() for t in read), default=1)
-    return Sums(max(sample, sum(t.numel() for t in read) / max(1, elements), 1.0), elements, equal_terms)
+    return Sums(
+        max(sample, sum(t.numel() for t in read) / max(1, elements), 1.0), elements, equal_terms
+    )
 
 
 def _errors(got: torch.Tensor, target: torch.Tensor, want: ExpectedLeaf) -> Errors:

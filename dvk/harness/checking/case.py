@@ -56,7 +56,9 @@ class Case:
     @property
     def text(self) -> str:
         """Return shapes for people: `native 64x1024`."""
-        return f"{self.key.text} " + ", ".join("x".join(map(str, t.shape)) or "scalar" for t in self.inputs)
+        return f"{self.key.text} " + ", ".join(
+            "x".join(map(str, t.shape)) or "scalar" for t in self.inputs
+        )
 
     @property
     def tolerance(self) -> float:
@@ -72,7 +74,15 @@ class Case:
     @property
     def draw(self) -> InputDraw:
         """Return the inputs for another run."""
-        return InputDraw(self.args, self.kwargs, self.seed, self.key.weights, self.key.backward, self.loose, self.key.other_mode)
+        return InputDraw(
+            self.args,
+            self.kwargs,
+            self.seed,
+            self.key.weights,
+            self.key.backward,
+            self.loose,
+            self.key.other_mode,
+        )
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,16 @@ class InputSetKey:
     def text(self) -> str:
         """Return a text for people: `native zero_mean`, `batch+3`."""
         family = self.family if self.family != NATIVE else ""
-        return " ".join(part for part in (self.variant, family, self.told, "in the other mode" if self.other_mode else "") if part)
+        return " ".join(
+            part
+            for part in (
+                self.variant,
+                family,
+                self.told,
+                "in the other mode" if self.other_mode else "",
+            )
+            if part
+        )
 
     @property
     def place(self) -> str:
@@ -57,7 +66,14 @@ class InputSetKey:
 
 
 def plan(
-    task: Task, tier: str, num_seeds: int, base_seed: int, *, backward: bool = False, brief: bool = False, finite_only: bool = False
+    task: Task,
+    tier: str,
+    num_seeds: int,
+    base_seed: int,
+    *,
+    backward: bool = False,
+    brief: bool = False,
+    finite_only: bool = False,
 ) -> list[InputSetKey]:
     """Return the input sets of a tier.
 
@@ -77,19 +93,36 @@ def plan(
     native = (NATIVE, NATIVE, 0)
     families = [name for name in FAMILIES if not (finite_only and name in NONFINITE)]
     if tier == "smoke":
-        draws = [native, family("zero_mean"), family("arguments"), *[(name, NATIVE, 1) for name in few]]
+        draws = [
+            native,
+            family("zero_mean"),
+            family("arguments"),
+            *[(name, NATIVE, 1) for name in few],
+        ]
     else:
         first, second, *rest = families
         draws = [native, family(first), family(second), *[(name, NATIVE, 1) for name in few[:1]]]
         draws += [family(name) for name in rest]
-        draws += [(name, NATIVE, 1) for name in (few[1:] if tier == "search" else [n for n in others if n not in few[:1]])]
+        draws += [
+            (name, NATIVE, 1)
+            for name in (few[1:] if tier == "search" else [n for n in others if n not in few[:1]])
+        ]
         if tier == "claim":
             draws += [family(name, True) for name in families] + [(NATIVE, NATIVE, 2)]
         draws.append((at, OTHER_MODE, 1))
         # Timed calls are native draws, too, and each of their outputs is checked.
-        draws += [native] * (0 if brief else num_seeds - 1 if small is None else min(1, num_seeds - 1))
+        draws += [native] * (
+            0 if brief else num_seeds - 1 if small is None else min(1, num_seeds - 1)
+        )
     return [
-        InputSetKey(v, NATIVE if f == OTHER_MODE else f, w, derived(base_seed, "checked", number), backward, other_mode=f == OTHER_MODE)
+        InputSetKey(
+            v,
+            NATIVE if f == OTHER_MODE else f,
+            w,
+            derived(base_seed, "checked", number),
+            backward,
+            other_mode=f == OTHER_MODE,
+        )
         for number, (v, f, w) in enumerate(draws)
     ]
 
@@ -108,14 +141,18 @@ def reduced(task: Task) -> ShapeVariant | None:
     batch -= 1 - batch % 2  # odd: no vector length divides it
     if batch >= native:
         return None
-    return ShapeVariant(name=f"batch={batch}", changes=tuple((n, d, batch) for n, d, _ in along.changes))
+    return ShapeVariant(
+        name=f"batch={batch}", changes=tuple((n, d, batch) for n, d, _ in along.changes)
+    )
 
 
 def beyond(small: ShapeVariant, task: Task, inputs: Iterable[torch.Tensor]) -> bool:
     """Whether some integers are valid indices in the native batch but not in the smaller one."""
     name, dimension, size = small.changes[0]
     native = next(spec.shape[dimension] for spec in task.inputs if spec.name == name)
-    given = [t for t in inputs if t.numel() and str(t.dtype).removeprefix("torch.") in INTEGER_DTYPES]
+    given = [
+        t for t in inputs if t.numel() and str(t.dtype).removeprefix("torch.") in INTEGER_DTYPES
+    ]
     return any(size <= max(int(t.max()), -1 - int(t.min())) < native for t in given)
 
 

@@ -33,7 +33,14 @@ from dvk.harness.checking.case_keys import OTHER_MODE, InputSetKey
 from dvk.harness.checking.compare import ExpectedLeaf
 from dvk.harness.checking.further_cases import Further, UnfitInputs
 from dvk.harness.checking.input_draws import Drawing
-from dvk.harness.checking.input_families import ARGUED, NATIVE, NONFINITE, STRAYS, TIES, zero_mean_already
+from dvk.harness.checking.input_families import (
+    ARGUED,
+    NATIVE,
+    NONFINITE,
+    STRAYS,
+    TIES,
+    zero_mean_already,
+)
 from dvk.harness.checking.reference_runs import Answer, InputDraw, Reference
 from dvk.harness.checking.sensitivity import FEW, Sensitivity
 from dvk.harness.checking.tolerance import Class, class_of
@@ -56,14 +63,23 @@ class Cases:
         exact_strides: see `compare.structure`.
     """
 
-    def __init__(self, built: BuiltTask, keys: Sequence[InputSetKey], seed: int, sharers: int = 1, exact_strides: bool = False):
+    def __init__(
+        self,
+        built: BuiltTask,
+        keys: Sequence[InputSetKey],
+        seed: int,
+        sharers: int = 1,
+        exact_strides: bool = False,
+    ):
         task = built.task
         self.built, self._exact_strides = built, exact_strides
         self.keys = list(keys)
         self.skipped: dict[str, str] = {}
         weights = [*built.model.parameters(), *built.model.buffers()]
         self.weight_bytes = num_bytes(weights)
-        dtypes = {str(t.dtype).removeprefix("torch.") for t in weights} | {s.dtype for s in (*task.inputs, *task.outputs)}
+        dtypes = {str(t.dtype).removeprefix("torch.") for t in weights} | {
+            s.dtype for s in (*task.inputs, *task.outputs)
+        }
         self.precision: Class = class_of(task.precision, dtypes)
         self.sets = WeightSets(built.model, seed)
         self.written = WrittenInputs(task, lambda: built.inputs(0))
@@ -73,7 +89,9 @@ class Cases:
         self._seed = seed
         self._backward = bool(self.keys) and self.keys[0].backward
         self.drawing = Drawing(built, self.reference, seed)
-        self._further = Further(self.reference, self.drawing, self._calibration, self._base, self._fitting)
+        self._further = Further(
+            self.reference, self.drawing, self._calibration, self._base, self._fitting
+        )
         self._kept: dict[InputSetKey, Case | None] = {}
         self._bases: dict[bool, Case] = {}
         self._best: dict[bool, Case] = {}
@@ -96,7 +114,13 @@ class Cases:
         try:
             case = self._made(key)
         except UnfitInputs as reason:
-            name = OTHER_MODE if key.other_mode else key.family if key.family != NATIVE else key.variant
+            name = (
+                OTHER_MODE
+                if key.other_mode
+                else key.family
+                if key.family != NATIVE
+                else key.variant
+            )
             self.skipped.setdefault(name, str(reason))
             self._kept[key] = None
             return None
@@ -115,7 +139,9 @@ class Cases:
         if not changing or not self.sets.effective(1):
             return []
         case, others = self.fresh(0), self.sets.state(1)
-        answer = self.reference.run_with(case.draw, {**self.sets.state(0), **{name: others[name] for name in changing}})
+        answer = self.reference.run_with(
+            case.draw, {**self.sets.state(0), **{name: others[name] for name in changing}}
+        )
         if answer is None or answer.spec_text != case.spec_text:
             return []
         return [] if health.accepts(case, answer.leaves) else changing
@@ -138,7 +164,9 @@ class Cases:
         if number in self._stock:
             return self._stock[number]
         key = InputSetKey(NATIVE, NATIVE, 0, derived(self._seed, "timed", number))
-        case = (self._strayed(key) if number and random.Random(key.seed).random() < 0.5 else None) or self._followed(key)
+        case = (
+            self._strayed(key) if number and random.Random(key.seed).random() < 0.5 else None
+        ) or self._followed(key)
         if case.num_bytes <= self._stock_room:
             self._stock_room -= case.num_bytes
             self._stock[number] = case
@@ -168,10 +196,14 @@ class Cases:
         """Return the findings, with those that follow from them and from the inputs made so far."""
         result = list(self.findings)
         if health.degenerate(result):
-            result.append("degenerate: nothing tried tells a real answer from a made-up one, so no speedup on it counts")
+            result.append(
+                "degenerate: nothing tried tells a real answer from a made-up one, so no speedup on it counts"
+            )
         if 0 < self.separation < 1:
             off = f"{self.separation:.2g} times what is admitted"
-            result.append(f"does not tell the next coarser format from {self.built.task.precision}: a kernel in it is off by {off}")
+            result.append(
+                f"does not tell the next coarser format from {self.built.task.precision}: a kernel in it is off by {off}"
+            )
         return tuple(result)
 
     def release(self) -> None:
@@ -193,7 +225,15 @@ class Cases:
         return comparison
 
     def _agree(self, case: Case, leaves: list[Any], spec_text: str) -> Comparison:
-        return outputs_agree(case, leaves, spec_text, self.precision, self._sensitivity, self.reference.with_noise, self._exact_strides)
+        return outputs_agree(
+            case,
+            leaves,
+            spec_text,
+            self.precision,
+            self._sensitivity,
+            self.reference.with_noise,
+            self._exact_strides,
+        )
 
     def check_buffers(self, case: Case, got: Buffers) -> Comparison:
         """Compare the candidate's buffers after the call."""
@@ -201,8 +241,13 @@ class Cases:
 
     def _sensitivity(self, case: Case) -> list[Sensitivity]:
         if case.sensitivity is None:
-            runs = [self.reference.with_noise(case.draw, 10_000 + n) for n in range(sensitivity.NUM_NOISES)]
-            usable = [run.leaves for run in runs if run is not None and run.spec_text == case.spec_text]
+            runs = [
+                self.reference.with_noise(case.draw, 10_000 + n)
+                for n in range(sensitivity.NUM_NOISES)
+            ]
+            usable = [
+                run.leaves for run in runs if run is not None and run.spec_text == case.spec_text
+            ]
             case.sensitivity = sensitivity.measure(case.expected, usable, self.precision.cap)
         return case.sensitivity
 
@@ -221,9 +266,13 @@ class Cases:
         """Calibration of the native case; its tensors may be gone."""
         if backward not in self._bases:
             seed = self.keys[0].seed if self.keys else derived(self._seed, "base")
-            case = self._held_against_truth(InputSetKey(self.drawing.cheap(), NATIVE, 0, seed, backward))
+            case = self._held_against_truth(
+                InputSetKey(self.drawing.cheap(), NATIVE, 0, seed, backward)
+            )
             self._keep(case.key, case)
-            thin = replace(case, args=[], kwargs={}, buffers={}, expected=[e.thin() for e in case.expected])
+            thin = replace(
+                case, args=[], kwargs={}, buffers={}, expected=[e.thin() for e in case.expected]
+            )
             self._bases[backward] = self._best[backward] = thin
         return self._bases[backward]
 
@@ -232,7 +281,10 @@ class Cases:
         try:
             answer = self.reference.run(draw)
         except NotDifferentiable as error:
-            raise TaskError(f"gradients of {self.built.task.entry} cannot be compared: {error}", "judge it without --backward") from None
+            raise TaskError(
+                f"gradients of {self.built.task.entry} cannot be compared: {error}",
+                "judge it without --backward",
+            ) from None
         return self._case(key, draw, answer, self._calibration.calibrated(draw, answer, lower=True))
 
     def _keep(self, key: InputSetKey, case: Case) -> None:
@@ -248,7 +300,9 @@ class Cases:
         answer = self.reference.run(draw)
         if answer.spec_text != base.spec_text:
             raise UnfitInputs("the reference returns another structure")
-        return self._case(key, draw, answer, self._calibration.followed(draw, answer, base.expected))
+        return self._case(
+            key, draw, answer, self._calibration.followed(draw, answer, base.expected)
+        )
 
     def _strayed(self, key: InputSetKey) -> Case | None:
         """Return the native draw of `key` with strays in it; None outside the reference's domain."""
@@ -265,7 +319,9 @@ class Cases:
         if not changed or answer.spec_text != base.spec_text:
             return None
         expected = self._calibration.followed(draw, answer, base.expected)
-        for want, other, known in zip(expected, self._calibration.followed(draw, answer, like), like, strict=True):
+        for want, other, known in zip(
+            expected, self._calibration.followed(draw, answer, like), like, strict=True
+        ):
             if known.finite and not want.finite:
                 return None
             want.admitted = want.admitted.at_least(other.admitted)
@@ -321,12 +377,16 @@ class Cases:
             raise UnfitInputs("the reference returns another structure")
         told = key.family == "zero_mean"
         like = None if told else self._best[key.backward].expected
-        expected = self._calibration.calibrated(draw, answer, lower=told, like=like, equal_terms=key.family in TIES)
+        expected = self._calibration.calibrated(
+            draw, answer, lower=told, like=like, equal_terms=key.family in TIES
+        )
         case = self._case(key, draw, answer, expected)
         for want, known in zip(case.expected, base.expected, strict=True):
             if not want.finite and known.finite:
                 raise UnfitInputs("the reference returns NaN or infinity")
-            exact = want.own.within(self.precision.ceiling) or not known.own.within(self.precision.ceiling)
+            exact = want.own.within(self.precision.ceiling) or not known.own.within(
+                self.precision.ceiling
+            )
             if want.scale is not None and not exact:
                 raise UnfitInputs("the reference itself is inexact there")
         self._refuse_jumps(case)
@@ -335,13 +395,23 @@ class Cases:
         return case
 
     def _refuse_jumps(self, case: Case) -> None:
-        if case.key.family in TIES and any(e.scale is None and isinstance(e.same, torch.Tensor) for e in case.expected):
+        if case.key.family in TIES and any(
+            e.scale is None and isinstance(e.same, torch.Tensor) for e in case.expected
+        ):
             raise UnfitInputs("equal values make indices arbitrary")
         run = self.reference.with_noise(case.draw, 30_000)
         if run is None or run.spec_text != case.spec_text:
             raise UnfitInputs("the reference does not run there with rounding noise")
-        for want, found in zip(case.expected, sensitivity.measure(case.expected, [run.leaves], self.precision.cap), strict=True):
-            if isinstance(want.same, torch.Tensor) and found.jumps > max(4, FEW / 2 * want.same.numel()) and not found.rounding:
+        for want, found in zip(
+            case.expected,
+            sensitivity.measure(case.expected, [run.leaves], self.precision.cap),
+            strict=True,
+        ):
+            if (
+                isinstance(want.same, torch.Tensor)
+                and found.jumps > max(4, FEW / 2 * want.same.numel())
+                and not found.rounding
+            ):
                 raise UnfitInputs("the outputs jump at many elements there")
 
     def _vet_weights(self, weights: int) -> None:
@@ -356,11 +426,24 @@ class Cases:
             why = f"the reference raises {type(error).__name__} under redrawn weights"
         else:
             pairs = zip(answer.leaves, base.expected)
-            if all(e.scale is None or not e.finite or bool(leaf.isfinite().all()) for leaf, e in pairs):
+            if all(
+                e.scale is None or not e.finite or bool(leaf.isfinite().all()) for leaf, e in pairs
+            ):
                 return
             why = "the reference returns NaN or infinity under redrawn weights"
         self.sets.retire(weights)
         self.skipped[f"weights {weights}"] = why
 
-    def _case(self, key: InputSetKey, draw: InputDraw, answer: Answer, expected: list[ExpectedLeaf]) -> Case:
-        return Case(key, draw.seed, draw.args, draw.kwargs, expected, answer.spec_text, answer.buffers, draw.loose)
+    def _case(
+        self, key: InputSetKey, draw: InputDraw, answer: Answer, expected: list[ExpectedLeaf]
+    ) -> Case:
+        return Case(
+            key,
+            draw.seed,
+            draw.args,
+            draw.kwargs,
+            expected,
+            answer.spec_text,
+            answer.buffers,
+            draw.loose,
+        )

@@ -51,7 +51,13 @@ class ExpectedLeaf:
 
     def thin(self) -> ExpectedLeaf:
         """Data that later draws need of it, without its tensors."""
-        return replace(self, same=None, truth=None, scale=None if self.scale is None else self.scale[:0], open=None)
+        return replace(
+            self,
+            same=None,
+            truth=None,
+            scale=None if self.scale is None else self.scale[:0],
+            open=None,
+        )
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,12 @@ class Difference:
 
 
 def structure(
-    leaves: list[Any], spec_text: str, expected: list[ExpectedLeaf], expected_text: str, *, exact_strides: bool = False
+    leaves: list[Any],
+    spec_text: str,
+    expected: list[ExpectedLeaf],
+    expected_text: str,
+    *,
+    exact_strides: bool = False,
 ) -> Difference | None:
     """Return how a result's nesting, constants, dtypes, shapes, strides or devices differ from the reference's; None if they do not.
 
@@ -75,10 +86,14 @@ def structure(
         exact_strides: other strides than the reference's are a difference even if the output is contiguous.
     """
     if spec_text != expected_text or len(leaves) != len(expected):
-        return Difference(f"the output is {_outline(leaves, spec_text)} instead of {_outline([e.same for e in expected], expected_text)}")
+        return Difference(
+            f"the output is {_outline(leaves, spec_text)} instead of {_outline([e.same for e in expected], expected_text)}"
+        )
     for leaf, want in zip(leaves, expected, strict=True):
         if not isinstance(want.same, torch.Tensor):
-            if type(leaf) is not type(want.same) or not (repr(leaf) == repr(want.same) or _close(leaf, want)):
+            if type(leaf) is not type(want.same) or not (
+                repr(leaf) == repr(want.same) or _close(leaf, want)
+            ):
                 return Difference(f"`{want.name}` is {_shown(leaf)} instead of {_shown(want.same)}")
             continue
         if not isinstance(leaf, torch.Tensor):
@@ -91,13 +106,21 @@ def structure(
 def notes(leaves: list[Any], expected: list[ExpectedLeaf]) -> Iterator[str]:
     """Return notes on outputs that are right: strides other than the reference's."""
     for leaf, want in zip(leaves, expected, strict=True):
-        if isinstance(leaf, torch.Tensor) and isinstance(want.same, torch.Tensor) and other_strides(leaf, want.same):
+        if (
+            isinstance(leaf, torch.Tensor)
+            and isinstance(want.same, torch.Tensor)
+            and other_strides(leaf, want.same)
+        ):
             yield f"`{want.name}` is contiguous where the reference's strides are {tuple(want.same.stride())}"
 
 
 def _close(number: Any, want: ExpectedLeaf) -> bool:
     """Whether another order of summation may have turned the reference's Python float into this one."""
-    off = abs(number - want.same) if isinstance(number, float) and isinstance(want.same, float) else math.nan
+    off = (
+        abs(number - want.same)
+        if isinstance(number, float) and isinstance(want.same, float)
+        else math.nan
+    )
     return off == off and off <= want.admitted.worst * abs(want.same)
 
 
@@ -108,9 +131,13 @@ def values(got: torch.Tensor, want: ExpectedLeaf) -> tuple[Errors, Difference | 
     """
     same = want.same
     if want.scale is None:
-        if torch.equal(got, same) or (want.open is not None and bool(((got == same) | want.open).all())):
+        if torch.equal(got, same) or (
+            want.open is not None and bool(((got == same) | want.open).all())
+        ):
             return NONE, None
-        return Errors(float("inf"), float("inf")), Difference(f"`{want.name}`: {_unequal(got, same)}", float("inf"))
+        return Errors(float("inf"), float("inf")), Difference(
+            f"`{want.name}`: {_unequal(got, same)}", float("inf")
+        )
     if got.dtype == same.dtype and torch.equal(got, same):
         return NONE, None
     if (difference := _special(got, want)) is not None:
@@ -152,15 +179,23 @@ def errors(got: torch.Tensor, target: torch.Tensor, want: ExpectedLeaf) -> Error
         worst.append(error.amax())
         # Summed pairwise, chunk by chunk: float32 suffices for a size, and a conversion would cost as much as everything else.
         squares.append(error.square_().sum().double())
-    return Errors(float((torch.stack(squares).sum() / mine.numel()).sqrt()), float(torch.stack(worst).max()))
+    return Errors(
+        float((torch.stack(squares).sum() / mine.numel()).sqrt()), float(torch.stack(worst).max())
+    )
 
 
-def ratios(got: torch.Tensor, target: torch.Tensor, want: ExpectedLeaf) -> tuple[torch.Tensor, torch.Tensor]:
+def ratios(
+    got: torch.Tensor, target: torch.Tensor, want: ExpectedLeaf
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return absolute error and error relative to the scale, by row; 0 where the reference is not finite, inf at a NaN."""
     assert want.scale is not None
     compute = torch.float64 if want.wide else torch.float32
     y = real(target).to(compute).reshape(len(want.scale), -1)
-    move = (real(got).to(compute).reshape(y.shape) - y).abs().nan_to_num_(nan=float("inf"), posinf=float("inf"))
+    move = (
+        (real(got).to(compute).reshape(y.shape) - y)
+        .abs()
+        .nan_to_num_(nan=float("inf"), posinf=float("inf"))
+    )
     if (skip := _skipped(want)) is not None:
         move = move.masked_fill(skip.reshape(y.shape), 0.0)
     return move, move / (y.abs() + want.scale[:, None])
@@ -176,7 +211,11 @@ def _skipped(want: ExpectedLeaf) -> torch.Tensor | None:
 
 def kinds_differ(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """Return a mask of elements where one of two real tensors is a NaN or an infinity and the other is not the same."""
-    return (one.isnan() != other.isnan()) | (one.isinf() != other.isinf()) | (other.isinf() & (one != other))
+    return (
+        (one.isnan() != other.isnan())
+        | (one.isinf() != other.isinf())
+        | (other.isinf() & (one != other))
+    )
 
 
 def scales(reference: torch.Tensor) -> tuple[torch.Tensor, float, bool]:
@@ -191,7 +230,10 @@ def scales(reference: torch.Tensor) -> tuple[torch.Tensor, float, bool]:
     length = row_length(elements.shape)
 
     def sizes(of: torch.Tensor) -> torch.Tensor:
-        return torch.linalg.vector_norm(of.reshape(-1, length), dim=1, dtype=torch.float64) / length**0.5
+        return (
+            torch.linalg.vector_norm(of.reshape(-1, length), dim=1, dtype=torch.float64)
+            / length**0.5
+        )
 
     by_row = sizes(elements)
     # Much quicker than a check of every element.
@@ -200,7 +242,11 @@ def scales(reference: torch.Tensor) -> tuple[torch.Tensor, float, bool]:
         by_row = sizes(elements.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0))
     rms = max(float(by_row.square().mean().sqrt()), TINY)
     wide = reference.dtype in (torch.float64, torch.complex128)
-    return by_row.clamp_(min=max(SHARE * rms, TINY)).to(torch.float64 if wide else torch.float32), rms, finite
+    return (
+        by_row.clamp_(min=max(SHARE * rms, TINY)).to(torch.float64 if wide else torch.float32),
+        rms,
+        finite,
+    )
 
 
 def row_length(shape: torch.Size) -> int:
@@ -245,7 +291,9 @@ def _shown(leaf: Any) -> str:
 
 def other_strides(got: torch.Tensor, want: torch.Tensor) -> bool:
     """Whether the strides differ in a dimension of more than one element; other strides have no meaning."""
-    return bool(got.numel()) and any(got.stride(d) != want.stride(d) for d in range(got.dim()) if got.shape[d] > 1)
+    return bool(got.numel()) and any(
+        got.stride(d) != want.stride(d) for d in range(got.dim()) if got.shape[d] > 1
+    )
 
 
 def _outside(got: torch.Tensor, want: torch.Tensor, exact_strides: bool) -> str | None:
@@ -273,7 +321,11 @@ def _special(got: torch.Tensor, want: ExpectedLeaf) -> Difference | None:
         wrong &= ~theirs.isnan() | mine.isfinite()
     wrong = wrong if want.open is None else wrong & ~want.open
     count = int(wrong.sum())
-    return Difference(f"`{want.name}`: NaN or infinity differs at {count} of {wrong.numel()} elements") if count else None
+    return (
+        Difference(f"`{want.name}`: NaN or infinity differs at {count} of {wrong.numel()} elements")
+        if count
+        else None
+    )
 
 
 def _unequal(got: torch.Tensor, want: torch.Tensor) -> str:

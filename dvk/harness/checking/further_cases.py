@@ -1,10 +1,10 @@
 """Input sets beyond other floating values: other arguments, non-finite values, the module's other mode.
 
-    arguments, edges      see `arguments`
-    nan, infinite, huge   a few elements, at times a whole row, of one input or several; compared is what every variation of the
-                          reference agrees on: where one in float64, in other algorithms or with other products (`nonfinite_spread`) has a
-                          NaN, an infinity or another number, a candidate may have anything
-    the other mode        train and eval mode swapped, if that makes a difference
+arguments, edges      see `arguments`
+nan, infinite, huge   a few elements, at times a whole row, of one input or several; compared is what every variation of the
+                      reference agrees on: where one in float64, in other algorithms or with other products (`nonfinite_spread`) has a
+                      NaN, an infinity or another number, a candidate may have anything
+the other mode        train and eval mode swapped, if that makes a difference
 """
 
 from __future__ import annotations
@@ -42,10 +42,20 @@ class Further:
     """
 
     def __init__(
-        self, reference: Reference, drawing: Drawing, calibration: Calibration, base: Callable[[bool], Case],
+        self,
+        reference: Reference,
+        drawing: Drawing,
+        calibration: Calibration,
+        base: Callable[[bool], Case],
         fitting: Callable[[InputSetKey, InputDraw], Case],
     ):
-        self.reference, self.drawing, self.calibration, self.base, self.fitting = reference, drawing, calibration, base, fitting
+        self.reference, self.drawing, self.calibration, self.base, self.fitting = (
+            reference,
+            drawing,
+            calibration,
+            base,
+            fitting,
+        )
 
     def argued(self, key: InputSetKey) -> Case:
         """Return a case with other arguments.
@@ -84,10 +94,18 @@ class Further:
         answer, base = self.reference.try_inputs(draw), self.base(False)
         if answer is None or answer.spec_text != base.spec_text:
             raise UnfitInputs("the reference raises there, or returns another structure")
-        expected = self.calibration.agreed(draw, answer, base.expected, only_nan=key.family == "nan")
-        if all(e.open is not None and bool(e.open.all()) for e in expected if isinstance(e.same, torch.Tensor)):
+        expected = self.calibration.agreed(
+            draw, answer, base.expected, only_nan=key.family == "nan"
+        )
+        if all(
+            e.open is not None and bool(e.open.all())
+            for e in expected
+            if isinstance(e.same, torch.Tensor)
+        ):
             raise UnfitInputs("the reference's own variations agree on no element")
-        return Case(key, draw.seed, draw.args, draw.kwargs, expected, answer.spec_text, {}, draw.loose)
+        return Case(
+            key, draw.seed, draw.args, draw.kwargs, expected, answer.spec_text, {}, draw.loose
+        )
 
     def other_mode(self, key: InputSetKey) -> Case:
         """Return a case in the module's other mode.
@@ -96,25 +114,47 @@ class Further:
             UnfitInputs: it makes no difference, or the reference does not run in it.
         """
         draw = self.drawing.drawn(key)[0]
-        usual, answer = self.reference.try_inputs(replace(draw, other_mode=False)), self.reference.try_inputs(draw)
+        usual, answer = (
+            self.reference.try_inputs(replace(draw, other_mode=False)),
+            self.reference.try_inputs(draw),
+        )
         if usual is None or answer is None or _same(usual, answer):
             raise UnfitInputs("no other mode, or none that makes a difference")
         expected = self.calibration.calibrated(draw, answer, lower=False)
-        return Case(key, draw.seed, draw.args, draw.kwargs, expected, answer.spec_text, answer.buffers, draw.loose)
+        return Case(
+            key,
+            draw.seed,
+            draw.args,
+            draw.kwargs,
+            expected,
+            answer.spec_text,
+            answer.buffers,
+            draw.loose,
+        )
 
     def _bears(self, draw: InputDraw) -> bool:
         answer, base = self.reference.try_inputs(draw), self.base(False)
         if answer is None or answer.spec_text != base.spec_text:
             return False
         pairs = zip(answer.leaves, base.expected, strict=True)
-        return all(e.scale is None or not e.finite or bool(leaf.isfinite().all()) for leaf, e in pairs)
+        return all(
+            e.scale is None or not e.finite or bool(leaf.isfinite().all()) for leaf, e in pairs
+        )
 
 
 def _same(one: Answer, other: Answer) -> bool:
     if one.spec_text != other.spec_text or one.buffers.keys() != other.buffers.keys():
         return False
-    pairs = [*zip(one.leaves, other.leaves, strict=True), *[(one.buffers[name], other.buffers[name]) for name in one.buffers]]
-    return all(same_bits(a, b) if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) else repr(a) == repr(b) for a, b in pairs)
+    pairs = [
+        *zip(one.leaves, other.leaves, strict=True),
+        *[(one.buffers[name], other.buffers[name]) for name in one.buffers],
+    ]
+    return all(
+        same_bits(a, b)
+        if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
+        else repr(a) == repr(b)
+        for a, b in pairs
+    )
 
 
 __all__ = ["NONFINITE", "Further", "UnfitInputs"]

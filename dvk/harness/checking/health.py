@@ -58,7 +58,11 @@ def health(cases: Cases) -> tuple[str, ...]:
             if answer is not None:
                 (fooled if accepts(case, answer) else caught).append(case.key.family)
         if NATIVE in fooled:
-            where = f"on native inputs; told apart by {', '.join(dict.fromkeys(caught))}" if caught else EVERYWHERE
+            where = (
+                f"on native inputs; told apart by {', '.join(dict.fromkeys(caught))}"
+                if caught
+                else EVERYWHERE
+            )
             findings.append(f"accepts {what}: {where}")
     return tuple(findings)
 
@@ -70,7 +74,11 @@ def degenerate(findings: Sequence[str]) -> bool:
 
 def accepts(case: Case, answer: Answer) -> bool:
     """Whether every output tensor of `answer` is within the admitted errors."""
-    pairs = [(a, want) for a, want in zip(answer, case.expected, strict=True) if isinstance(want.same, torch.Tensor)]
+    pairs = [
+        (a, want)
+        for a, want in zip(answer, case.expected, strict=True)
+        if isinstance(want.same, torch.Tensor)
+    ]
     return all(_sampled(a, want) and compare.values(a, want)[1] is None for a, want in pairs)
 
 
@@ -82,7 +90,11 @@ def _sampled(answer: torch.Tensor, want: ExpectedLeaf) -> bool:
     chosen = slice(None, None, -(-rows // SAMPLE_ROWS))
     same, mine = (compare.real(t).reshape(rows, -1)[chosen] for t in (want.same, answer))
     few = replace(
-        want, same=same, truth=None, scale=want.scale[chosen], open=None if want.open is None else want.open.reshape(rows, -1)[chosen]
+        want,
+        same=same,
+        truth=None,
+        scale=want.scale[chosen],
+        open=None if want.open is None else want.open.reshape(rows, -1)[chosen],
     )
     return bool(compare.errors(mine, same, few).worst <= 4 * want.admitted.worst) or not want.finite
 
@@ -96,7 +108,10 @@ def _families(cases: Cases) -> Iterator[Case]:
 
 
 def _zeros(cases: Cases, case: Case) -> Answer | None:
-    return [torch.zeros_like(e.same) if isinstance(e.same, torch.Tensor) else e.same for e in case.expected]
+    return [
+        torch.zeros_like(e.same) if isinstance(e.same, torch.Tensor) else e.same
+        for e in case.expected
+    ]
 
 
 def _constant(cases: Cases, case: Case) -> Answer | None:
@@ -114,7 +129,11 @@ def _other_inputs(cases: Cases, case: Case) -> Answer | None:
     else:
         others = iter([cases.fresh(0)])
     for other in others:
-        alike = other.key.weights == case.key.weights and other.key.variant == case.key.variant and other is not case
+        alike = (
+            other.key.weights == case.key.weights
+            and other.key.variant == case.key.variant
+            and other is not case
+        )
         if alike and (answer := _fitting([e.same for e in other.expected], case)) is not None:
             return answer
     return None
@@ -136,7 +155,11 @@ def _inputs(cases: Cases, case: Case) -> Answer | None:
     answer = []
     for want in case.expected:
         same = want.same
-        like = [t for t in case.inputs if isinstance(same, torch.Tensor) and t.shape == same.shape and t.dtype == same.dtype]
+        like = [
+            t
+            for t in case.inputs
+            if isinstance(same, torch.Tensor) and t.shape == same.shape and t.dtype == same.dtype
+        ]
         if isinstance(same, torch.Tensor) and not like:
             return None
         answer.append(like[0] if like else same)
@@ -148,7 +171,11 @@ def _fitting(answer: list[Any], case: Case) -> Answer | None:
     if len(answer) != len(case.expected):
         return None
     pairs = list(zip(answer, case.expected, strict=True))
-    fits = all(not isinstance(e.same, torch.Tensor) or (isinstance(a, torch.Tensor) and a.shape == e.same.shape) for a, e in pairs)
+    fits = all(
+        not isinstance(e.same, torch.Tensor)
+        or (isinstance(a, torch.Tensor) and a.shape == e.same.shape)
+        for a, e in pairs
+    )
     return answer if fits else None
 
 

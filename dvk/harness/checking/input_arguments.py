@@ -66,18 +66,33 @@ class Arguments:
     """
 
     def __init__(
-        self, native: InputDraw, names: list[str], absent: set[int], texts: tuple[str, ...], bears: Bears, uses: Uses,
-        varies: Callable[[torch.Tensor], bool], seed: int,
+        self,
+        native: InputDraw,
+        names: list[str],
+        absent: set[int],
+        texts: tuple[str, ...],
+        bears: Bears,
+        uses: Uses,
+        varies: Callable[[torch.Tensor], bool],
+        seed: int,
     ):
         self._native, self._bears, self._random = native, bears, random.Random(seed)
         self._leaves, self._spec = pytree.tree_flatten((native.args, native.kwargs))
         self._tried = 0
         self.varied: dict[int, Varied] = {}
         whole = [n for n, leaf in enumerate(self._leaves) if _counts(leaf)]
-        known = dict(zip(whole, uses(native, [self._leaves[n] for n in whole]), strict=True)) if whole else {}
+        known = (
+            dict(zip(whole, uses(native, [self._leaves[n] for n in whole]), strict=True))
+            if whole
+            else {}
+        )
         for number, leaf in enumerate(self._leaves):
             if isinstance(leaf, torch.Tensor):
-                varied = Varied(names[number], self._maker(number, leaf, known.get(number), varies), self._values(number, absent, ()))
+                varied = Varied(
+                    names[number],
+                    self._maker(number, leaf, known.get(number), varies),
+                    self._values(number, absent, ()),
+                )
             else:
                 varied = Varied(names[number], None, self._values(number, absent, texts))
             if varied.make is not None or varied.values:
@@ -91,7 +106,9 @@ class Arguments:
         for chosen in [order, order, *[[number] for number in order]]:
             yield self._drawn(native, set(chosen), family, chance)
 
-    def _drawn(self, native: InputDraw, chosen: set[int], family: str, chance: random.Random) -> tuple[InputDraw, str]:
+    def _drawn(
+        self, native: InputDraw, chosen: set[int], family: str, chance: random.Random
+    ) -> tuple[InputDraw, str]:
         leaves, told = list(pytree.tree_leaves((native.args, native.kwargs))), []
         for number in sorted(chosen):
             one, leaf = self.varied[number], leaves[number]
@@ -100,13 +117,21 @@ class Arguments:
                 for place, value in order.items():
                     leaves[place] = value
                 told.append(f"{one.name}={list(order.values())}")
-            other = bool(one.values) and (one.make is None or chance.random() < 0.25) and family != EXCEPTIONS
+            other = (
+                bool(one.values)
+                and (one.make is None or chance.random() < 0.25)
+                and family != EXCEPTIONS
+            )
             if other:
-                leaves[number] = chance.choice(_turned(leaf, one.values) if family == EDGES else one.values)
+                leaves[number] = chance.choice(
+                    _turned(leaf, one.values) if family == EDGES else one.values
+                )
                 told.append(f"{one.name}={_shown(leaves[number])}")
             elif one.make is not None:
                 made = input_variations.applied(one.make, leaf, chance, family == EDGES)
-                leaves[number] = input_variations.few(leaf, made, chance) if family == EXCEPTIONS else made
+                leaves[number] = (
+                    input_variations.few(leaf, made, chance) if family == EXCEPTIONS else made
+                )
         return self._with(native, leaves), ", ".join(told)
 
     def _with(self, native: InputDraw, leaves: list[Any]) -> InputDraw:
@@ -123,7 +148,11 @@ class Arguments:
         for name, numbers in groups.items():
             given = [self._leaves[number] for number in numbers]
             others = [order for order in (given[::-1], given[1:] + given[:1]) if order != given]
-            borne = tuple(order for order in (dict(zip(numbers, other, strict=True)) for other in others) if self._bears_leaves(order))
+            borne = tuple(
+                order
+                for order in (dict(zip(numbers, other, strict=True)) for other in others)
+                if self._bears_leaves(order)
+            )
             if borne:
                 self.varied[numbers[0]] = Varied(name, orders=borne)
 
@@ -139,15 +168,28 @@ class Arguments:
 
     def _bears_maker(self, number: int, make: Maker) -> bool:
         leaf = self._leaves[number]
-        return all(self._bears_leaf(number, input_variations.applied(make, leaf, self._random, False)) for _ in range(2))
+        return all(
+            self._bears_leaf(number, input_variations.applied(make, leaf, self._random, False))
+            for _ in range(2)
+        )
 
-    def _maker(self, number: int, leaf: torch.Tensor, use: Use | None, varies: Callable[[torch.Tensor], bool]) -> Maker | None:
+    def _maker(
+        self,
+        number: int,
+        leaf: torch.Tensor,
+        use: Use | None,
+        varies: Callable[[torch.Tensor], bool],
+    ) -> Maker | None:
         if leaf.numel() == 0 or leaf.layout is not torch.strided:
             return None
         if leaf.dtype is torch.bool:
             makers = input_variations.masks(leaf)
         elif use is not None:
-            makers = input_variations.integers(leaf, use, lambda value: self._bears_leaf(number, _with_one(leaf, value, self._random)))
+            makers = input_variations.integers(
+                leaf,
+                use,
+                lambda value: self._bears_leaf(number, _with_one(leaf, value, self._random)),
+            )
         elif leaf.is_floating_point() and not varies(leaf):
             makers = input_variations.few_floats(leaf)
         else:
@@ -167,13 +209,19 @@ class Arguments:
         return tuple(result)
 
     def _sizes(self) -> set[int]:
-        return {size for leaf in self._leaves if isinstance(leaf, torch.Tensor) for size in leaf.shape}
+        return {
+            size for leaf in self._leaves if isinstance(leaf, torch.Tensor) for size in leaf.shape
+        }
 
 
 def _counts(leaf: Any) -> bool:
     """Whether it is an integer tensor; masks are not."""
     dense = isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided
-    return dense and leaf.dtype is not torch.bool and not (leaf.is_floating_point() or leaf.is_complex())
+    return (
+        dense
+        and leaf.dtype is not torch.bool
+        and not (leaf.is_floating_point() or leaf.is_complex())
+    )
 
 
 def _with_one(leaf: torch.Tensor, value: int, chance: random.Random) -> torch.Tensor:
@@ -182,16 +230,28 @@ def _with_one(leaf: torch.Tensor, value: int, chance: random.Random) -> torch.Te
     return made
 
 
-def _others(value: Any, sizes: set[int], texts: tuple[str, ...], chance: random.Random) -> list[Any]:
+def _others(
+    value: Any, sizes: set[int], texts: tuple[str, ...], chance: random.Random
+) -> list[Any]:
     """Return candidate values for a number, flag or word."""
     if isinstance(value, bool):
         return [not value]
     if type(value) is float:
-        near = [value * chance.uniform(0.3, 0.9), value * chance.uniform(1.2, 2.5), value + chance.uniform(0.2, 0.7)]
+        near = [
+            value * chance.uniform(0.3, 0.9),
+            value * chance.uniform(1.2, 2.5),
+            value + chance.uniform(0.2, 0.7),
+        ]
         return [other for other in (*near[:2], -value, 0.0, near[2], 1.0) if other != value]
     if type(value) is int:
         below = [chance.randint(1, value - 1), value // 2] if value > 1 else []
-        around = [value - 1, value + 1] if value >= 0 and value not in sizes else [value - 1] if value >= 1 else [value + 1, value - 1]
+        around = (
+            [value - 1, value + 1]
+            if value >= 0 and value not in sizes
+            else [value - 1]
+            if value >= 1
+            else [value + 1, value - 1]
+        )
         found = dict.fromkeys([*below, *around, 0, 1])
         return [other for other in found if other != value and (other >= 0 or value < 0)]
     if isinstance(value, str):
@@ -202,7 +262,12 @@ def _others(value: Any, sizes: set[int], texts: tuple[str, ...], chance: random.
 
 def _turned(value: Any, others: tuple[Any, ...]) -> tuple[Any, ...]:
     """Those of the other values of a number that have not its sign; all where none is so."""
-    return tuple(other for other in others if type(value) is type(other) is float and other * value <= 0) or others
+    return (
+        tuple(
+            other for other in others if type(value) is type(other) is float and other * value <= 0
+        )
+        or others
+    )
 
 
 def _shown(value: Any) -> str:

@@ -49,14 +49,22 @@ class Drawing:
         if self.small is not None and not self._pools:
             try:
                 draw = self.drawn(InputSetKey(self.small.name, NATIVE, 0, 0))[0]
-                if beyond(self.small, self.built.task, [t for _, t in named_tensors((draw.args, draw.kwargs))]):
-                    raise ValueError("integers may index what is smaller now")  # which kills the process on a GPU
+                if beyond(
+                    self.small,
+                    self.built.task,
+                    [t for _, t in named_tensors((draw.args, draw.kwargs))],
+                ):
+                    raise ValueError(
+                        "integers may index what is smaller now"
+                    )  # which kills the process on a GPU
                 self.reference.run(draw)
             except Exception:  # noqa: BLE001 - a size of our choosing: the native one will do
                 self.small = None
         return self.small.name if self.small is not None else NATIVE
 
-    def drawn(self, key: InputSetKey, keep_sign: bool = False) -> tuple[InputDraw, list[torch.Tensor]]:
+    def drawn(
+        self, key: InputSetKey, keep_sign: bool = False
+    ) -> tuple[InputDraw, list[torch.Tensor]]:
         """Return the inputs of a key, and the native tensors that its family changed."""
         small = self.small
         if small is not None and key.variant == small.name:
@@ -78,7 +86,11 @@ class Drawing:
         def other(tensor: torch.Tensor) -> torch.Tensor:
             kind = kind_of(tensor, domain)
             loose.append(kind != "fixed")
-            made = tensor if spares and chance.random() < 0.5 else derive(key.family, tensor, kind, generator, keep_sign)
+            made = (
+                tensor
+                if spares and chance.random() < 0.5
+                else derive(key.family, tensor, kind, generator, keep_sign)
+            )
             if made is not tensor:
                 changed.append(tensor)
             return made
@@ -97,12 +109,16 @@ class Drawing:
             bears: returns whether the reference accepts a call.
         """
         if self._arguments is None:
-            native = self.drawn(InputSetKey(self.cheap(), NATIVE, 0, derived(self.seed, "arguments")))[0]
+            native = self.drawn(
+                InputSetKey(self.cheap(), NATIVE, 0, derived(self.seed, "arguments"))
+            )[0]
             forward = self.built.model.forward
             names, absent = self._leaves(native, forward)
             data = partial(_is_data, self.reference, native)
             seed = derived(self.seed, "varied")
-            self._arguments = Arguments(native, names, absent, _texts(forward), bears, self.reference.uses, data, seed)
+            self._arguments = Arguments(
+                native, names, absent, _texts(forward), bears, self.reference.uses, data, seed
+            )
         return self._arguments
 
     def _pool(self, small: ShapeVariant, number: int) -> Call:
@@ -116,8 +132,13 @@ class Drawing:
         optional = {p.name for p in entry.parameters(forward) if p.default is None}
         names: list[str] = []
         absent: set[int] = set()
-        for number, (path, _) in enumerate(pytree.tree_flatten_with_path((native.args, native.kwargs))[0]):
-            steps: list[Any] = [getattr(step, "idx", getattr(step, "key", getattr(step, "name", step))) for step in path]
+        for number, (path, _) in enumerate(
+            pytree.tree_flatten_with_path((native.args, native.kwargs))[0]
+        ):
+            steps: list[Any] = [
+                getattr(step, "idx", getattr(step, "key", getattr(step, "name", step)))
+                for step in path
+            ]
             first = positional[steps[1]] if steps[0] == 0 else str(steps[1])
             names.append(".".join([first, *map(str, steps[2:])]))
             if len(steps) == 2 and first in optional:
@@ -132,5 +153,9 @@ def _is_data(reference: Reference, native: InputDraw, tensor: torch.Tensor) -> b
 def _texts(forward: Callable[..., Any]) -> tuple[str, ...]:
     """Return words in the code of forward that an argument may be compared with."""
     code = getattr(inspect.unwrap(forward), "__code__", None)
-    found = [c for c in (code.co_consts if code is not None else ()) if isinstance(c, str) and c.isidentifier()]
+    found = [
+        c
+        for c in (code.co_consts if code is not None else ())
+        if isinstance(c, str) and c.isidentifier()
+    ]
     return tuple(found[:MOST_TEXTS])

@@ -35,8 +35,19 @@ ARGUED = ("arguments", "edges", "exceptions")
 NONFINITE = ("nan", "infinite", "huge")
 """Families with values that are not finite, or too large to be squared."""
 FAMILIES = (
-    "zero_mean", "integers", "arguments", STRAYS, "nan", "heavy_tail", "large", "exceptions", "infinite", "small", "edges",
-    "constant_rows", "huge",
+    "zero_mean",
+    "integers",
+    "arguments",
+    STRAYS,
+    "nan",
+    "heavy_tail",
+    "large",
+    "exceptions",
+    "infinite",
+    "small",
+    "edges",
+    "constant_rows",
+    "huge",
 )
 """Families besides the native one, most telling first."""
 WITHIN_UNIT = ("integers", "small", "constant_rows", STRAYS)
@@ -63,11 +74,15 @@ def kind_of(tensor: torch.Tensor, domain: Domain) -> Kind:
     low, high = (float(edge) for edge in tensor.aminmax())
     if not (math.isfinite(low) and math.isfinite(high)):
         return "fixed"
-    if any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)):
+    if any(
+        stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)
+    ):
         return "fixed"  # expanded: one value in many places
     stride = max(1, tensor.numel() // SAMPLE)
     sample = tensor.reshape(-1)[::stride][: 2 * SAMPLE].float()
-    if len(sample.unique()) <= min(FEW_VALUES, max(1, len(sample) // 4)) or bool((sample == sample.round()).all()):
+    if len(sample.unique()) <= min(FEW_VALUES, max(1, len(sample) // 4)) or bool(
+        (sample == sample.round()).all()
+    ):
         return "fixed"
     if ordered(tensor) or (low >= 0 and normalised_along(tensor) is not None):
         return "fixed"
@@ -82,7 +97,9 @@ def zero_mean_already(tensor: torch.Tensor) -> bool:
     return abs(float(wide.mean())) < 0.1 * float(wide.std())
 
 
-def derive(family: str, tensor: torch.Tensor, kind: Kind, generator: torch.Generator, keep_sign: bool) -> torch.Tensor:
+def derive(
+    family: str, tensor: torch.Tensor, kind: Kind, generator: torch.Generator, keep_sign: bool
+) -> torch.Tensor:
     """Return `tensor` as the family has it, with the same dtype and strides; itself if it must not change.
 
     Args:
@@ -93,7 +110,11 @@ def derive(family: str, tensor: torch.Tensor, kind: Kind, generator: torch.Gener
         keep_sign: leave non-negative inputs unchanged; strays in them are not negative either.
     """
     cautious = keep_sign and kind != "signed"
-    if kind == "fixed" or (cautious and family != STRAYS and family not in NONFINITE) or (kind == "unit" and family not in WITHIN_UNIT):
+    if (
+        kind == "fixed"
+        or (cautious and family != STRAYS and family not in NONFINITE)
+        or (kind == "unit" and family not in WITHIN_UNIT)
+    ):
         return tensor
     wide = tensor if tensor.dtype.itemsize >= 4 else tensor.float()
     positive = cautious or kind == "unit" if family == STRAYS else kind != "signed"
@@ -106,53 +127,84 @@ def derive(family: str, tensor: torch.Tensor, kind: Kind, generator: torch.Gener
     if float(zeros.float().mean()) > 0.01:
         made = made.masked_fill(zeros, 0.0)
     # Values only: the candidate may be written for the strides.
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(made)
+    return torch.empty_strided(
+        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+    ).copy_(made)
 
 
 Maker = Callable[[torch.Tensor, bool, torch.dtype, torch.Generator], torch.Tensor]
 
 
-def _zero_mean(native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+def _zero_mean(
+    native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator
+) -> torch.Tensor:
     return _normal(native, generator) * _rms(native)
 
 
-def _integers(native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
-    drawn = torch.randint(0 if positive else -1, 2, native.shape, dtype=torch.int8, device=native.device, generator=generator)
+def _integers(
+    native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator
+) -> torch.Tensor:
+    drawn = torch.randint(
+        0 if positive else -1,
+        2,
+        native.shape,
+        dtype=torch.int8,
+        device=native.device,
+        generator=generator,
+    )
     return drawn.to(native.dtype)
 
 
-def _large(native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+def _large(
+    native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator
+) -> torch.Tensor:
     return native * _factor(float(native.abs().max()), dtype)
 
 
-def _small(native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+def _small(
+    native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator
+) -> torch.Tensor:
     return native / FACTOR
 
 
-def _heavy_tail(native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+def _heavy_tail(
+    native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator
+) -> torch.Tensor:
     rows = native.reshape(-1, row_length(native.shape)).clone()
     count, length = rows.shape
     place = torch.randint(0, length, (count, 1), device=rows.device, generator=generator)
     chance = torch.rand((count, 2), device=rows.device, generator=generator)
     place = torch.where(chance[:, :1] < 0.25, length - 1, place)
-    sign = torch.where(chance[:, 1:] < 0.5, -1.0, 1.0) if not positive else torch.ones_like(chance[:, 1:])
+    sign = (
+        torch.where(chance[:, 1:] < 0.5, -1.0, 1.0)
+        if not positive
+        else torch.ones_like(chance[:, 1:])
+    )
     rms = _rms(native)
-    rows.scatter_(1, place, (sign * rms * _factor(rms, dtype) * (0.5 + chance[:, :1])).to(rows.dtype))
+    rows.scatter_(
+        1, place, (sign * rms * _factor(rms, dtype) * (0.5 + chance[:, :1])).to(rows.dtype)
+    )
     return rows.reshape(native.shape)
 
 
-def _constant_rows(native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+def _constant_rows(
+    native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator
+) -> torch.Tensor:
     rows = native.reshape(-1, row_length(native.shape)).clone()
     count = len(rows)
     chance = torch.rand((count, 1), device=rows.device, generator=generator)
-    value = torch.randn((count, 1), device=rows.device, generator=generator).to(rows.dtype) * _rms(native)
+    value = torch.randn((count, 1), device=rows.device, generator=generator).to(rows.dtype) * _rms(
+        native
+    )
     value = value.abs() if positive else value
     rows = torch.where(chance < 0.5, value.expand_as(rows), rows)
     rows = torch.where(chance < 0.25, torch.zeros_like(rows), rows)
     return rows.reshape(native.shape)
 
 
-def _strays(native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+def _strays(
+    native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator
+) -> torch.Tensor:
     made = native.reshape(-1).clone()
 
     def drawn(high: int, count: int) -> torch.Tensor:
@@ -160,22 +212,34 @@ def _strays(native: torch.Tensor, positive: bool, dtype: torch.dtype, generator:
 
     count = min(1 << int(drawn(MOST_STRAYS.bit_length(), 1)), max(1, made.numel() // 16))
     rms = _rms(native)
-    factors = torch.tensor([min(factor, _factor(rms, dtype)) for factor in STRAY_FACTORS], dtype=made.dtype, device=made.device)
+    factors = torch.tensor(
+        [min(factor, _factor(rms, dtype)) for factor in STRAY_FACTORS],
+        dtype=made.dtype,
+        device=made.device,
+    )
     sign = torch.ones(count, device=made.device) if positive else 1.0 - 2 * drawn(2, count)
     size = 0.5 + torch.rand((count,), device=made.device, generator=generator)
-    made[drawn(made.numel(), count)] = (rms * factors[drawn(len(factors), count)] * sign * size).to(made.dtype)
+    made[drawn(made.numel(), count)] = (rms * factors[drawn(len(factors), count)] * sign * size).to(
+        made.dtype
+    )
     return made.reshape(native.shape)
 
 
-def _nan(native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+def _nan(
+    native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator
+) -> torch.Tensor:
     return _spoilt(native, [math.nan], generator)
 
 
-def _infinite(native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+def _infinite(
+    native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator
+) -> torch.Tensor:
     return _spoilt(native, [math.inf] if positive else [math.inf, -math.inf], generator)
 
 
-def _huge(native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+def _huge(
+    native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator
+) -> torch.Tensor:
     most = torch.finfo(dtype).max
     sizes = [most, most / 3, most**0.75, most**0.5 * 4]
     return _spoilt(native, sizes if positive else [*sizes, *[-size for size in sizes]], generator)
@@ -225,19 +289,31 @@ def _factor(size: float, dtype: torch.dtype) -> float:
 
 def ordered(tensor: torch.Tensor, least: int = 8) -> bool:
     """Whether rows of at least `least` never fall and most rise: boundaries, times, cumulated sums. Constant rows are not in order."""
-    if tensor.dim() == 0 or tensor.shape[-1] < least or not bool((tensor[..., 1:] >= tensor[..., :-1]).all()):
+    if (
+        tensor.dim() == 0
+        or tensor.shape[-1] < least
+        or not bool((tensor[..., 1:] >= tensor[..., :-1]).all())
+    ):
         return False
     return float((tensor[..., -1] > tensor[..., 0]).float().mean()) > 0.5
 
 
 def _symmetric(tensor: torch.Tensor) -> bool:
-    return tensor.dim() > 1 and tensor.shape[-1] == tensor.shape[-2] > 1 and torch.equal(tensor, tensor.mT)
+    return (
+        tensor.dim() > 1
+        and tensor.shape[-1] == tensor.shape[-2] > 1
+        and torch.equal(tensor, tensor.mT)
+    )
 
 
 def normalised_along(tensor: torch.Tensor) -> int | None:
     """Return the dimension, the last or the second, along which values sum to 1: probabilities."""
     slack = 1e-2 if tensor.dtype.itemsize < 4 else 1e-3
     for d in dict.fromkeys((tensor.dim() - 1, min(1, tensor.dim() - 1))):
-        if tensor.dim() and tensor.shape[d] > 1 and bool(((tensor.sum(d, dtype=torch.float32) - 1).abs() < slack).all()):
+        if (
+            tensor.dim()
+            and tensor.shape[d] > 1
+            and bool(((tensor.sum(d, dtype=torch.float32) - 1).abs() < slack).all())
+        ):
             return d
     return None

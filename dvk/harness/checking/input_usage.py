@@ -46,7 +46,9 @@ class TensorUses(TorchDispatchMode):
         """Tensors kept alive while their memory is identified by its address."""
         self._made_of: dict[int, frozenset[int]] = {}
         for number, tensor in enumerate(tensors):
-            self._made_of[_memory(tensor)] = self._made_of.get(_memory(tensor), frozenset()) | {number}
+            self._made_of[_memory(tensor)] = self._made_of.get(_memory(tensor), frozenset()) | {
+                number
+            }
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -54,7 +56,9 @@ class TensorUses(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        sources: frozenset[int] = frozenset().union(*[self._of(t) for _, t in named_tensors((args, kwargs or {}))])
+        sources: frozenset[int] = frozenset().union(
+            *[self._of(t) for _, t in named_tensors((args, kwargs or {}))]
+        )
         if sources:
             given = {**dict(zip([a.name for a in func._schema.arguments], args)), **(kwargs or {})}
             self._note(func._schema.name.partition("::")[2].rstrip("_"), given)
@@ -74,7 +78,14 @@ class TensorUses(TorchDispatchMode):
             self._special(base, {int(other) - 1, int(other), int(other) + 1})
         if name.startswith("clamp"):
             edges = [given.get(edge) for edge in ("min", "max")]
-            self._special(base, {int(edge) + step for edge, step in zip(edges, (-1, 1)) if isinstance(edge, (int, float))})
+            self._special(
+                base,
+                {
+                    int(edge) + step
+                    for edge, step in zip(edges, (-1, 1))
+                    if isinstance(edge, (int, float))
+                },
+            )
         if "ignore_index" in given:
             self._special(given.get("target"), {int(given["ignore_index"])})
         if not isinstance(base, torch.Tensor):
@@ -82,7 +93,9 @@ class TensorUses(TorchDispatchMode):
         for index, size in _indexed(name, base, given):
             for number in self._of(index):
                 self.uses[number].sizes.add(size)
-                self.uses[number].overwrites |= name in _OVERWRITING and not given.get("accumulate") and not given.get("reduce")
+                self.uses[number].overwrites |= (
+                    name in _OVERWRITING and not given.get("accumulate") and not given.get("reduce")
+                )
 
     def _special(self, tensor: Any, values: set[int]) -> None:
         if isinstance(tensor, torch.Tensor):
@@ -96,11 +109,17 @@ def _indexed(name: str, base: torch.Tensor, given: dict[str, Any]) -> list[tuple
     if isinstance(given.get("target"), torch.Tensor) and name.startswith("nll_loss"):
         return [(given["target"], base.shape[1 if base.dim() > 1 else 0])]
     if isinstance(indices, (list, tuple)):
-        return [(one, base.shape[d]) for d, one in enumerate(indices) if isinstance(one, torch.Tensor) and d < base.dim()]
+        return [
+            (one, base.shape[d])
+            for d, one in enumerate(indices)
+            if isinstance(one, torch.Tensor) and d < base.dim()
+        ]
     if isinstance(indices, torch.Tensor):
         return [(indices, base.shape[0])] if base.dim() else []
     if isinstance(index, torch.Tensor) and base.dim():
-        return [(index, base.shape[given["dim"]] if isinstance(given.get("dim"), int) else base.numel())]
+        return [
+            (index, base.shape[given["dim"]] if isinstance(given.get("dim"), int) else base.numel())
+        ]
     return []
 
 

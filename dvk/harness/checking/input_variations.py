@@ -23,12 +23,16 @@ FEW_VALUES = 16
 
 def applied(make: Maker, tensor: torch.Tensor, chance: random.Random, edge: bool) -> torch.Tensor:
     """Return what `make` makes of a tensor, with its strides; expanded tensors stay expanded."""
-    repeated = [stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)]
+    repeated = [
+        stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)
+    ]
     if any(repeated):
         base = tensor[tuple(slice(0, 1) if again else slice(None) for again in repeated)]
         return applied(make, base, chance, edge).expand(tensor.shape)
     made = make(tensor, chance, edge)
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(made.reshape(tensor.shape))
+    return torch.empty_strided(
+        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+    ).copy_(made.reshape(tensor.shape))
 
 
 def few(native: torch.Tensor, made: torch.Tensor, chance: random.Random) -> torch.Tensor:
@@ -43,7 +47,9 @@ def few(native: torch.Tensor, made: torch.Tensor, chance: random.Random) -> torc
     flat = flat.clone()
     places = differ[order[: 1 << chance.randrange(4)]]
     flat[places] = made.reshape(-1)[places]
-    return torch.empty_strided(native.shape, native.stride(), dtype=native.dtype, device=native.device).copy_(flat.reshape(native.shape))
+    return torch.empty_strided(
+        native.shape, native.stride(), dtype=native.dtype, device=native.device
+    ).copy_(flat.reshape(native.shape))
 
 
 # ---------------------------------------------------------------- masks
@@ -54,7 +60,9 @@ def masks(native: torch.Tensor) -> Iterator[Maker]:
     yield _mask
     yield lambda t, chance, edge: _keeping(_mask(t, chance, edge), True, chance)
     if native.dim() and native.shape[-1] > 1:
-        yield lambda t, chance, edge: _keeping(_keeping(_mask(t, chance, edge), True, chance), False, chance)
+        yield lambda t, chance, edge: _keeping(
+            _keeping(_mask(t, chance, edge), True, chance), False, chance
+        )
     yield shuffled
 
 
@@ -62,22 +70,36 @@ def _mask(native: torch.Tensor, chance: random.Random, edge: bool) -> torch.Tens
     rows = _rows(native)
     count, length = rows.shape
     generator = _generator(native, chance)
-    causal = torch.arange(length, device=rows.device)[None, :] <= (torch.arange(count, device=rows.device) % length)[:, None]
+    causal = (
+        torch.arange(length, device=rows.device)[None, :]
+        <= (torch.arange(count, device=rows.device) % length)[:, None]
+    )
     if edge:
         kind = chance.choice(("full", "empty", "causal", "one"))
         one = torch.arange(count, device=rows.device)[:, None] == chance.randrange(max(count, 1))
-        shapes = {"full": torch.ones_like(rows), "empty": torch.zeros_like(rows), "causal": causal, "one": one.expand_as(rows)}
+        shapes = {
+            "full": torch.ones_like(rows),
+            "empty": torch.zeros_like(rows),
+            "causal": causal,
+            "one": one.expand_as(rows),
+        }
         return shapes[kind]
-    density = torch.rand((count, 1), device=rows.device, generator=generator) * 1.6 - 0.3  # a fifth of the rows full, one empty
+    density = (
+        torch.rand((count, 1), device=rows.device, generator=generator) * 1.6 - 0.3
+    )  # a fifth of the rows full, one empty
     made = torch.rand(rows.shape, device=rows.device, generator=generator) < density
-    return torch.where(torch.rand((count, 1), device=rows.device, generator=generator) < 0.2, causal, made)
+    return torch.where(
+        torch.rand((count, 1), device=rows.device, generator=generator) < 0.2, causal, made
+    )
 
 
 def _keeping(mask: torch.Tensor, value: bool, chance: random.Random) -> torch.Tensor:
     """Set at least one element of each row to `value`."""
     rows = _rows(mask).clone()
     missing = ~(rows == value).any(1)
-    place = torch.randint(rows.shape[1], (len(rows),), device=rows.device, generator=_generator(mask, chance))
+    place = torch.randint(
+        rows.shape[1], (len(rows),), device=rows.device, generator=_generator(mask, chance)
+    )
     rows[missing, place[missing]] = value
     return rows.reshape(mask.shape)
 
@@ -97,9 +119,20 @@ def integers(native: torch.Tensor, use: Use, bears: Callable[[int], bool]) -> It
     plain = native[native >= 0]
     floor = int(plain.min()) if plain.numel() else low
     told = {int(value) for value in native[native < 0].unique().tolist()[:FEW_VALUES]}
-    top = next((size - 1 for size in sorted(use.sizes, reverse=True) if size > high and bears(size - 1) and not bears(size)), high)
+    top = next(
+        (
+            size - 1
+            for size in sorted(use.sizes, reverse=True)
+            if size > high and bears(size - 1) and not bears(size)
+        ),
+        high,
+    )
     bottom = next((least for least in range(min(2, max(floor, 0))) if bears(least)), floor)
-    borne = [value for value in sorted(use.special) if not bottom <= value <= top and _fits(value, native.dtype)]
+    borne = [
+        value
+        for value in sorted(use.special)
+        if not bottom <= value <= top and _fits(value, native.dtype)
+    ]
     special = told | {value for value in borne[:FEW_VALUES] if bears(value)}
     distinct = native.numel() > 3 and native.unique().numel() == native.numel()
     if use.overwrites and distinct:
@@ -118,14 +151,28 @@ def integers(native: torch.Tensor, use: Use, bears: Callable[[int], bool]) -> It
 
         return make
 
-    ranges = dict.fromkeys([(bottom, top, tuple(sorted(special))), (bottom, top, ()), (max(bottom, 1), top, ()), (floor, high, ())])
+    ranges = dict.fromkeys(
+        [
+            (bottom, top, tuple(sorted(special))),
+            (bottom, top, ()),
+            (max(bottom, 1), top, ()),
+            (floor, high, ()),
+        ]
+    )
     for least, most, apart in ranges:
         if least < most or apart:
             yield between(least, most, apart)
     yield shuffled
 
 
-def _drawn(native: torch.Tensor, low: int, high: int, special: tuple[int, ...], chance: random.Random, edge: bool) -> torch.Tensor:
+def _drawn(
+    native: torch.Tensor,
+    low: int,
+    high: int,
+    special: tuple[int, ...],
+    chance: random.Random,
+    edge: bool,
+) -> torch.Tensor:
     generator = _generator(native, chance)
 
     def uniform() -> torch.Tensor:
@@ -133,14 +180,20 @@ def _drawn(native: torch.Tensor, low: int, high: int, special: tuple[int, ...], 
 
     kind = chance.choice(("low", "high", "equal", "sorted", "falling")) if edge else "mixed"
     if kind in ("low", "high", "equal"):
-        value = {"low": low, "high": high, "equal": chance.choice((chance.randint(low, high), *special))}[kind]
+        value = {
+            "low": low,
+            "high": high,
+            "equal": chance.choice((chance.randint(low, high), *special)),
+        }[kind]
         return torch.full_like(native, value)
     drawn = uniform()
     if kind != "mixed" and native.dim():
         return drawn.sort(-1, descending=kind == "falling").values.to(native.dtype)
     apart = torch.tensor([low, high, *special, *special], device=native.device)
     which = torch.randint(len(apart), native.shape, device=native.device, generator=generator)
-    rare = torch.rand(native.shape, device=native.device, generator=generator) < chance.choice(SPECIAL_SHARES)
+    rare = torch.rand(native.shape, device=native.device, generator=generator) < chance.choice(
+        SPECIAL_SHARES
+    )
     made = torch.where(rare, apart[which], drawn)
     if native.numel() <= 2 * len(apart):  # too few for shares: each has a chance
         return made.to(native.dtype)
@@ -164,45 +217,72 @@ def few_floats(native: torch.Tensor) -> Iterator[Maker]:
     if low != low or high != high:
         return
     if native.numel() == 1:
-        yield lambda t, chance, edge: t * chance.choice((chance.uniform(0.3, 0.8), chance.uniform(1.3, 2.5), -1.0)) + 0.1 * (not t.any())
+        yield (
+            lambda t, chance, edge: (
+                t * chance.choice((chance.uniform(0.3, 0.8), chance.uniform(1.3, 2.5), -1.0))
+                + 0.1 * (not t.any())
+            )
+        )
         yield lambda t, chance, edge: t * chance.uniform(0.5, 1.6)
         return
     if low == high:
         if low == 0:
             yield lambda t, chance, edge: _normal(t, chance)
-        yield lambda t, chance, edge: t * chance.uniform(0.3, 2.0) if edge else t * (0.5 + _uniform(t, chance))
+        yield (
+            lambda t, chance, edge: (
+                t * chance.uniform(0.3, 2.0) if edge else t * (0.5 + _uniform(t, chance))
+            )
+        )
         return
     if low >= 0 and (along := normalised_along(native)) is not None:
-        yield lambda t, chance, edge: (_normal(t, chance) * chance.uniform(0.5, 4)).float().softmax(along)
+        yield (
+            lambda t, chance, edge: (
+                (_normal(t, chance) * chance.uniform(0.5, 4)).float().softmax(along)
+            )
+        )
         return
     if ordered(native):
-        yield lambda t, chance, edge: (t[..., :1] + (t[..., -1:] - t[..., :1]) * _uniform(t, chance)).sort(-1).values
+        yield (
+            lambda t, chance, edge: (
+                (t[..., :1] + (t[..., -1:] - t[..., :1]) * _uniform(t, chance)).sort(-1).values
+            )
+        )
         return
     values = native.unique()
     if values.numel() <= FEW_VALUES:
         yield lambda t, chance, edge: _among(t, values, chance, edge)
         if float("-inf") in (low, high) or low <= -1e4:  # added to scores: some of each row stays
-            yield lambda t, chance, edge: torch.where(_keeping(_among(t, values, chance, edge) == high, True, chance), high, low)
+            yield lambda t, chance, edge: torch.where(
+                _keeping(_among(t, values, chance, edge) == high, True, chance), high, low
+            )
     elif bool((native == native.round()).all()):
         yield lambda t, chance, edge: (low + (high - low) * _uniform(t, chance)).round()
     yield shuffled
 
 
-def _among(native: torch.Tensor, values: torch.Tensor, chance: random.Random, edge: bool) -> torch.Tensor:
+def _among(
+    native: torch.Tensor, values: torch.Tensor, chance: random.Random, edge: bool
+) -> torch.Tensor:
     """Return rows with the values in shares of every kind."""
     if edge:
         return torch.full_like(native, float(values[chance.randrange(len(values))]))
     rows, generator = _rows(native), _generator(native, chance)
     made = values[torch.randint(len(values), rows.shape, device=rows.device, generator=generator)]
     for value in (values[0], values[-1]):
-        share = (torch.rand((len(rows), 1), device=rows.device, generator=generator) - 0.3).clamp(min=0) * 1.5
-        made = torch.where(torch.rand(rows.shape, device=rows.device, generator=generator) < share, value, made)
+        share = (torch.rand((len(rows), 1), device=rows.device, generator=generator) - 0.3).clamp(
+            min=0
+        ) * 1.5
+        made = torch.where(
+            torch.rand(rows.shape, device=rows.device, generator=generator) < share, value, made
+        )
     return made.reshape(native.shape)
 
 
 def shuffled(native: torch.Tensor, chance: random.Random, edge: bool) -> torch.Tensor:
     """Permute the example's elements."""
-    return native.reshape(-1)[torch.randperm(native.numel(), device=native.device, generator=_generator(native, chance))]
+    return native.reshape(-1)[
+        torch.randperm(native.numel(), device=native.device, generator=_generator(native, chance))
+    ]
 
 
 def _rows(tensor: torch.Tensor) -> torch.Tensor:

@@ -22,16 +22,35 @@ from torch.utils._python_dispatch import TorchDispatchMode
 Way = Literal["everywhere", "nowhere", "nonzero"]
 
 _FACTORS = {
-    "mm": (0, 1), "bmm": (0, 1), "mv": (0, 1), "dot": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2), "addbmm": (1, 2), "addmv": (1, 2),
-    "convolution": (0, 1), "_convolution": (0, 1), "linear": (0, 1),
+    "mm": (0, 1),
+    "bmm": (0, 1),
+    "mv": (0, 1),
+    "dot": (0, 1),
+    "addmm": (1, 2),
+    "baddbmm": (1, 2),
+    "addbmm": (1, 2),
+    "addmv": (1, 2),
+    "convolution": (0, 1),
+    "_convolution": (0, 1),
+    "linear": (0, 1),
 }
 """Positions of the two operands that are multiplied."""
-_OTHERS = ("_scaled_dot_product", "scaled_dot_product", "mkldnn_rnn", "_thnn_fused", "lstm", "gru", "linalg_")
+_OTHERS = (
+    "_scaled_dot_product",
+    "scaled_dot_product",
+    "mkldnn_rnn",
+    "_thnn_fused",
+    "lstm",
+    "gru",
+    "linalg_",
+)
 ROOM = 1024
 """Largest factor that a right algorithm may apply to an operand before it multiplies, times the largest element."""
 LARGEST_HALF, HALF_ROOM = 65504.0, 16
 """Ordinary values of a half are hundreds; in its sums, which are made in float32, there is room."""
-_CHOOSING = frozenset({"masked_fill", "where", "tril", "triu", "masked_scatter", "index_put", "_index_put_impl"})
+_CHOOSING = frozenset(
+    {"masked_fill", "where", "tril", "triu", "masked_scatter", "index_put", "_index_put_impl"}
+)
 
 
 _SQUARING = ("var", "std", "norm", "cdist", "pdist", "mse_loss")
@@ -66,10 +85,14 @@ class Spread(TorchDispatchMode):
         self._multiplied = True
         if all(_has_room(t) for t in args if _floating(t)):
             result = func(*args, **kwargs)
-            return result if _all_finite(result) else self._other(func, args, kwargs, factors, result)
+            return (
+                result if _all_finite(result) else self._other(func, args, kwargs, factors, result)
+            )
         return self._other(func, args, kwargs, factors, func(*args, **kwargs))
 
-    def _other(self, func: Any, args: Any, kwargs: Any, factors: tuple[int, int] | None, result: Any) -> Any:
+    def _other(
+        self, func: Any, args: Any, kwargs: Any, factors: tuple[int, int] | None, result: Any
+    ) -> Any:
         if self._way == "everywhere" or (self._way == "nonzero" and factors is None):
             return _mapped(result, lambda t: torch.full_like(t, float("nan")))
         clean = func(*[_clean(a) for a in args], **kwargs)
@@ -116,7 +139,13 @@ def early(tensor: torch.Tensor, squared: bool = False) -> torch.Tensor:
         return tensor
     limit = (most / ROOM) ** 0.5 if squared else most / (ROOM if most > LARGEST_HALF else HALF_ROOM)
     large = tensor.abs() > limit
-    return tensor.masked_fill(large & (tensor > 0), math.inf).masked_fill(large & (tensor < 0), -math.inf) if bool(large.any()) else tensor
+    return (
+        tensor.masked_fill(large & (tensor > 0), math.inf).masked_fill(
+            large & (tensor < 0), -math.inf
+        )
+        if bool(large.any())
+        else tensor
+    )
 
 
 def _floating(value: Any) -> bool:
@@ -129,7 +158,11 @@ def _has_room(operand: torch.Tensor) -> bool:
 
 
 def _all_finite(result: Any) -> bool:
-    return all(bool(t.isfinite().all()) for t in (result if isinstance(result, (tuple, list)) else [result]) if _floating(t))
+    return all(
+        bool(t.isfinite().all())
+        for t in (result if isinstance(result, (tuple, list)) else [result])
+        if _floating(t)
+    )
 
 
 def _clean(value: Any) -> Any:

@@ -22,10 +22,24 @@ from dvk.harness.checking.input_domains import Domain, DomainMode
 from dvk.harness.checking.input_families import kind_of
 from dvk.harness.checking.input_usage import TensorUses, Use
 from dvk.harness.checking.nonfinite_spread import EarlyOverflow, Spread, Way, early
-from dvk.harness.checking.rounding_noise import RoundingNoise, with_low_bits_cleared, with_rounding_noise
+from dvk.harness.checking.rounding_noise import (
+    RoundingNoise,
+    with_low_bits_cleared,
+    with_rounding_noise,
+)
 from dvk.harness.checking.weight_sets import WeightSets
 from dvk.harness.checking.written_inputs import WrittenInputs, fresh
-from dvk.harness.transport.calls import Buffers, Called, apart, buffers_of, call, describe, in_mode, leaf_names, put_buffers
+from dvk.harness.transport.calls import (
+    Buffers,
+    Called,
+    apart,
+    buffers_of,
+    call,
+    describe,
+    in_mode,
+    leaf_names,
+    put_buffers,
+)
 from dvk.harness.transport.lent_tensors import copied, layout_of, memory_of, values_of
 from dvk.tasks.trees import map_tensors, named_tensors
 
@@ -111,10 +125,14 @@ class Reference:
         with in_mode(self.model, draw.other_mode):
             given = self._call(self.model, draw.args, draw.kwargs, draw, separate=False)
         if _versions(draw) != before:
-            raise WritesInput("it writes an input in place here, and does not on the example inputs")
+            raise WritesInput(
+                "it writes an input in place here, and does not on the example inputs"
+            )
         result = apart(self.model, given)
         pairs = zip(describe(given)[0], describe(result)[0], strict=True)
-        self.gives_buffers |= any(isinstance(one, torch.Tensor) and one is not other for one, other in pairs)
+        self.gives_buffers |= any(
+            isinstance(one, torch.Tensor) and one is not other for one, other in pairs
+        )
         after = buffers_of(self.model)
         put_buffers(self.model, self.initial(draw.weights))
         return _answer(result, after)
@@ -124,11 +142,19 @@ class Reference:
 
         Weights and inputs count, too: callers do not expect outputs in them to stay.
         """
-        key = draw.backward, *[tensor.shape for _, tensor in named_tensors((draw.args, draw.kwargs))]
+        key = (
+            draw.backward,
+            *[tensor.shape for _, tensor in named_tensors((draw.args, draw.kwargs))],
+        )
         if key not in self._keeps:
             self.use(draw.weights)
-            args, kwargs = self._fresh(draw)  # the same for both calls: outputs that share memory with inputs count
-            one, buffers = self._given(draw, args, kwargs), {_memory(buffer) for buffer in self.model.buffers()}
+            args, kwargs = self._fresh(
+                draw
+            )  # the same for both calls: outputs that share memory with inputs count
+            one, buffers = (
+                self._given(draw, args, kwargs),
+                {_memory(buffer) for buffer in self.model.buffers()},
+            )
             other = self._given(draw, args, kwargs)
             put_buffers(self.model, self.initial(draw.weights))
             kept = {*buffers, *map(_memory, other)} - {0}
@@ -170,11 +196,20 @@ class Reference:
             inward = self.domain(draw).demanding
             state = self.sets.state(draw.weights)
             self._current = None
-            self.model.load_state_dict({n: with_low_bits_cleared(v, bits) if isinstance(v, torch.Tensor) else v for n, v in state.items()})
-            args, kwargs = map_tensors(lambda t: with_low_bits_cleared(t, bits, inward), (draw.args, draw.kwargs))
+            self.model.load_state_dict(
+                {
+                    n: with_low_bits_cleared(v, bits) if isinstance(v, torch.Tensor) else v
+                    for n, v in state.items()
+                }
+            )
+            args, kwargs = map_tensors(
+                lambda t: with_low_bits_cleared(t, bits, inward), (draw.args, draw.kwargs)
+            )
             with in_mode(self.model, draw.other_mode):
                 result = self._call(self.model, args, kwargs, draw)
-            return map_tensors(lambda t: with_low_bits_cleared(t, bits), result) if outputs else result
+            return (
+                map_tensors(lambda t: with_low_bits_cleared(t, bits), result) if outputs else result
+            )
 
         try:
             return self._attempt(run)
@@ -191,11 +226,15 @@ class Reference:
 
             def noisy(tensor: torch.Tensor) -> torch.Tensor:
                 free = next(loose) if loose is not None else kind_of(tensor, domain) != "fixed"
-                return with_rounding_noise(tensor, seed, domain.demanding, strong) if free else tensor
+                return (
+                    with_rounding_noise(tensor, seed, domain.demanding, strong) if free else tensor
+                )
 
             args, kwargs = map_tensors(noisy, (draw.args, draw.kwargs))
             with in_mode(self.model, draw.other_mode):
-                return self._call(self.model, args, kwargs, draw, RoundingNoise(seed, domain.demanding, strong))
+                return self._call(
+                    self.model, args, kwargs, draw, RoundingNoise(seed, domain.demanding, strong)
+                )
 
         try:
             return self._attempt(run)
@@ -207,7 +246,11 @@ class Reference:
 
         def run() -> Any:
             self.use(draw.weights)
-            with torch.backends.mkldnn.flags(enabled=False), torch.backends.cudnn.flags(enabled=False), sdpa_kernel(SDPBackend.MATH):
+            with (
+                torch.backends.mkldnn.flags(enabled=False),
+                torch.backends.cudnn.flags(enabled=False),
+                sdpa_kernel(SDPBackend.MATH),
+            ):
                 return self._call(self.model, draw.args, draw.kwargs, draw)
 
         try:
@@ -234,7 +277,9 @@ class Reference:
 
         def run() -> Any:
             self.use(draw.weights)
-            args, kwargs = map_tensors(lambda t: early(t) if t.is_floating_point() else t, (draw.args, draw.kwargs))
+            args, kwargs = map_tensors(
+                lambda t: early(t) if t.is_floating_point() else t, (draw.args, draw.kwargs)
+            )
             return self._call(self.model, args, kwargs, draw, EarlyOverflow())
 
         try:
@@ -291,7 +336,9 @@ class Reference:
 
     def _given(self, draw: InputDraw, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
         fixed = self.written.positions(args, kwargs)
-        leaves, _ = describe(call(self.model, args, kwargs, draw.seed, draw.backward, separate=False, fixed=fixed))
+        leaves, _ = describe(
+            call(self.model, args, kwargs, draw.seed, draw.backward, separate=False, fixed=fixed)
+        )
         return leaves
 
     def _fresh(self, draw: InputDraw) -> tuple[list[Any], dict[str, Any]]:
@@ -299,7 +346,12 @@ class Reference:
         return fresh(draw.args, draw.kwargs, self.written.positions(draw.args, draw.kwargs))
 
     def _call(
-        self, model: nn.Module, args: list[Any], kwargs: dict[str, Any], draw: InputDraw, under: AbstractContextManager[Any] | None = None,
+        self,
+        model: nn.Module,
+        args: list[Any],
+        kwargs: dict[str, Any],
+        draw: InputDraw,
+        under: AbstractContextManager[Any] | None = None,
         separate: bool = True,
     ) -> Any:
         """Call the reference or a variation of it, on copies of what it writes; those count as outputs."""
@@ -358,17 +410,27 @@ def _own(leaf: Any) -> Any:
     if not isinstance(leaf, torch.Tensor):
         return leaf
     leaf = leaf.detach()
-    return values_of(copied(memory_of(leaf)), layout_of(leaf)) if leaf.layout is torch.strided else leaf.clone()
+    return (
+        values_of(copied(memory_of(leaf)), layout_of(leaf))
+        if leaf.layout is torch.strided
+        else leaf.clone()
+    )
 
 
 def _versions(draw: InputDraw) -> list[int]:
     """Return version counters of all input tensors, which every in-place write changes."""
-    return [0 if t.is_inference() else t._version for _, t in named_tensors((draw.args, draw.kwargs))]
+    return [
+        0 if t.is_inference() else t._version for _, t in named_tensors((draw.args, draw.kwargs))
+    ]
 
 
 def _memory(leaf: Any) -> int:
     """Return the address of a strided tensor's memory; 0 for anything else."""
-    return leaf.untyped_storage().data_ptr() if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided else 0
+    return (
+        leaf.untyped_storage().data_ptr()
+        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided
+        else 0
+    )
 
 
 def _widened(tensor: torch.Tensor) -> torch.Tensor:

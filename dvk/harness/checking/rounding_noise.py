@@ -81,7 +81,9 @@ class RoundingNoise(TorchDispatchMode):
         return self._generators[device]
 
 
-def with_rounding_noise(tensor: torch.Tensor, seed: int, inward: bool = False, strong: bool = False) -> torch.Tensor:
+def with_rounding_noise(
+    tensor: torch.Tensor, seed: int, inward: bool = False, strong: bool = False
+) -> torch.Tensor:
     """Return a floating tensor with every value off by up to one unit in its last place, or as in `RoundingNoise`; zeros stay."""
     generator = torch.Generator(tensor.device).manual_seed(seed)
     return (tensor * _noise(tensor, generator, inward, strong)).to(tensor.dtype)
@@ -90,7 +92,9 @@ def with_rounding_noise(tensor: torch.Tensor, seed: int, inward: bool = False, s
 def with_low_bits_cleared(tensor: torch.Tensor, bits: int, inward: bool = False) -> torch.Tensor:
     """Return a floating tensor rounded to `bits` significant bits, exponents kept; other tensors unchanged."""
     if tensor.is_complex():
-        return torch.view_as_complex(with_low_bits_cleared(torch.view_as_real(tensor.resolve_conj()), bits, inward))
+        return torch.view_as_complex(
+            with_low_bits_cleared(torch.view_as_real(tensor.resolve_conj()), bits, inward)
+        )
     if not tensor.is_floating_point() or tensor.numel() == 0:
         return tensor
     wide = tensor if tensor.dtype.itemsize >= 4 else tensor.float()
@@ -100,7 +104,9 @@ def with_low_bits_cleared(tensor: torch.Tensor, bits: int, inward: bool = False)
     return torch.where(wide.isfinite(), rounded, wide).to(tensor.dtype)
 
 
-def _noise(tensor: torch.Tensor, generator: torch.Generator, inward: bool, strong: bool) -> torch.Tensor:
+def _noise(
+    tensor: torch.Tensor, generator: torch.Generator, inward: bool, strong: bool
+) -> torch.Tensor:
     kind = torch.float64 if tensor.dtype in (torch.float64, torch.complex128) else torch.float32
     u = torch.rand(tensor.shape, dtype=kind, device=tensor.device, generator=generator)
     eps = torch.finfo(tensor.dtype).eps

@@ -51,7 +51,9 @@ class Sensitivity:
     """The largest move, absolute, if the output is pure rounding; else 0."""
 
 
-def measure(expected: Sequence[ExpectedLeaf], disturbed: Sequence[Sequence[Any]], cap: float) -> list[Sensitivity]:
+def measure(
+    expected: Sequence[ExpectedLeaf], disturbed: Sequence[Sequence[Any]], cap: float
+) -> list[Sensitivity]:
     """Return the sensitivity of each output leaf.
 
     Args:
@@ -62,7 +64,13 @@ def measure(expected: Sequence[ExpectedLeaf], disturbed: Sequence[Sequence[Any]]
     return [_measure(want, [run[i] for run in disturbed], cap) for i, want in enumerate(expected)]
 
 
-def excused(got: torch.Tensor, want: ExpectedLeaf, sensitivity: Sensitivity, precision: Class, equal_terms: bool) -> Errors | None:
+def excused(
+    got: torch.Tensor,
+    want: ExpectedLeaf,
+    sensitivity: Sensitivity,
+    precision: Class,
+    equal_terms: bool,
+) -> Errors | None:
     """Return the errors without edges and ill-conditioned rows; None if that excuses nothing.
 
     If many terms are equal their roundings do not cancel: the norm of a constant row depends entirely on how the mean was summed, and must
@@ -73,14 +81,24 @@ def excused(got: torch.Tensor, want: ExpectedLeaf, sensitivity: Sensitivity, pre
     if want.scale is None:
         return NONE if int((got != want.same).sum()) <= few else None
     if sensitivity.rounding:
-        return NONE if bool(((real(got) - real(want.same)).abs() <= MARGIN * sensitivity.rounding).all()) else None
+        return (
+            NONE
+            if bool(((real(got) - real(want.same)).abs() <= MARGIN * sensitivity.rounding).all())
+            else None
+        )
     for target in targets(want):
         _, ratio = ratios(got, target, want)
         noise = torch.zeros_like(ratio)
         if sensitivity.rows is not None:
-            noise += MARGIN * sensitivity.rows[:, None] / (real(target).reshape(ratio.shape).abs() + want.scale[:, None])
+            noise += (
+                MARGIN
+                * sensitivity.rows[:, None]
+                / (real(target).reshape(ratio.shape).abs() + want.scale[:, None])
+            )
         firm = noise <= want.admitted.worst
-        off = ratio > torch.where(firm, want.admitted.worst, noise.clamp_(max=max(precision.cap, want.admitted.worst)))
+        off = ratio > torch.where(
+            firm, want.admitted.worst, noise.clamp_(max=max(precision.cap, want.admitted.worst))
+        )
         if equal_terms:
             off &= firm | ~ratio.isfinite()
         if not _as_seen(ratio[off], sensitivity, moved, few, precision.cap):
@@ -89,14 +107,20 @@ def excused(got: torch.Tensor, want: ExpectedLeaf, sensitivity: Sensitivity, pre
         kept = ratio[~off & firm]
         if kept.numel() == 0 and not equal_terms:
             kept = ratio[~off]
-        left = Errors(float(kept.square().mean().sqrt()), float(kept.max())) if kept.numel() else NONE
+        left = (
+            Errors(float(kept.square().mean().sqrt()), float(kept.max())) if kept.numel() else NONE
+        )
         if left.typical <= _typical(want, sensitivity, precision):
             return left
     return None
 
 
 def on_edges(
-    got: torch.Tensor, want: ExpectedLeaf, sensitivity: Sensitivity, precision: Class, runs: Iterable[torch.Tensor]
+    got: torch.Tensor,
+    want: ExpectedLeaf,
+    sensitivity: Sensitivity,
+    precision: Class,
+    runs: Iterable[torch.Tensor],
 ) -> Errors | None:
     """Return errors as `excused`, for a few elements that did not move but do so under stronger noise, at least half as far as `got` is off
     there; None if one of them does not.
@@ -111,8 +135,12 @@ def on_edges(
         error, ratio = min(found_by, key=lambda both: int((both[1] > want.admitted.worst).sum()))
         off = (ratio > want.admitted.worst).flatten()
         kept = ratio.flatten()[~off]
-        left = Errors(float(kept.square().mean().sqrt()), float(kept.max())) if kept.numel() else NONE
-        if not bool(ratio.isfinite().all()) or left.typical > _typical(want, sensitivity, precision):
+        left = (
+            Errors(float(kept.square().mean().sqrt()), float(kept.max())) if kept.numel() else NONE
+        )
+        if not bool(ratio.isfinite().all()) or left.typical > _typical(
+            want, sensitivity, precision
+        ):
             return None
     if not 0 < int(off.sum()) <= RARE:
         return None
@@ -131,15 +159,26 @@ def on_edges(
 
 def _move(run: torch.Tensor, want: ExpectedLeaf) -> torch.Tensor:
     """Return each element's distance from the reference's."""
-    return (run.double() - want.same.double()).abs() if want.scale is None else ratios(run, want.same, want)[0]
+    return (
+        (run.double() - want.same.double()).abs()
+        if want.scale is None
+        else ratios(run, want.same, want)[0]
+    )
 
 
-def _as_seen(off: torch.Tensor, sensitivity: Sensitivity, moved: int, few: float, cap: float) -> bool:
+def _as_seen(
+    off: torch.Tensor, sensitivity: Sensitivity, moved: int, few: float, cap: float
+) -> bool:
     """Whether the number and size of the jumps are like those observed."""
     if off.numel() == 0:
         return True
     largest = float(off.max())
-    return off.numel() <= moved and int((off > cap).sum()) <= few and largest <= 2 * sensitivity.size and largest < float("inf")
+    return (
+        off.numel() <= moved
+        and int((off > cap).sum()) <= few
+        and largest <= 2 * sensitivity.size
+        and largest < float("inf")
+    )
 
 
 def _measure(want: ExpectedLeaf, runs: list[Any], cap: float) -> Sensitivity:
@@ -176,4 +215,8 @@ def _typical(want: ExpectedLeaf, sensitivity: Sensitivity, precision: Class) -> 
     if want.lower.typical == want.lower.typical and want.lower.typical > 0:
         most = min(most, want.lower.typical / 3)
     admitted = max(want.admitted.typical, min(MARGIN * sensitivity.typical, most))
-    return admitted if separation(want.admitted, want.own, want.lower) > 1 else max(admitted, 3 * sensitivity.typical)
+    return (
+        admitted
+        if separation(want.admitted, want.own, want.lower) > 1
+        else max(admitted, 3 * sensitivity.typical)
+    )

@@ -124,11 +124,34 @@ class Class:
                 typical = min(typical, lower.typical / 5)
         worst = 6 * typical
         # A loss is one number: nothing averages out, and a biased exponential shows in full.
-        least = self.floor.typical if sums.elements >= FEW_ELEMENTS else math.sqrt(self.floor.typical * self.floor.worst)
-        luck = min(LUCK * own.worst, MOST_BY_LUCK) if self.lower_bits <= COARSE_BITS and own.worst == own.worst else 0.0
+        least = (
+            self.floor.typical
+            if sums.elements >= FEW_ELEMENTS
+            else math.sqrt(self.floor.typical * self.floor.worst)
+        )
+        luck = (
+            min(LUCK * own.worst, MOST_BY_LUCK)
+            if self.lower_bits <= COARSE_BITS and own.worst == own.worst
+            else 0.0
+        )
         return Errors(
-            _admitted(own.typical, lower.typical, max(least, typical), self.default.typical, ceiling.typical),
-            max(luck, _admitted(own.worst, lower.worst, max(self.floor.worst, worst), self.default.worst, ceiling.worst)),
+            _admitted(
+                own.typical,
+                lower.typical,
+                max(least, typical),
+                self.default.typical,
+                ceiling.typical,
+            ),
+            max(
+                luck,
+                _admitted(
+                    own.worst,
+                    lower.worst,
+                    max(self.floor.worst, worst),
+                    self.default.worst,
+                    ceiling.worst,
+                ),
+            ),
         )
 
 
@@ -160,7 +183,15 @@ def class_of(precision: str, dtypes: set[str]) -> Class:
         eps = EPS[coarse]
         bits = 4 if coarse == "bfloat16" else 8
         ceiling = Errors(4 * eps, min(32 * eps, 0.125))
-        return Class(Errors(0.6 * eps, 2 * eps), Errors(eps, 4 * eps), ceiling, bits, 2.0**-23, True, 2 * ceiling.worst)
+        return Class(
+            Errors(0.6 * eps, 2 * eps),
+            Errors(eps, 4 * eps),
+            ceiling,
+            bits,
+            2.0**-23,
+            True,
+            2 * ceiling.worst,
+        )
     rows = {
         "exact": (NONE, NONE, NONE, 0.0, 0.0),
         "fp64": (Errors(1e-11, 1e-10), Errors(1e-10, 1e-9), Errors(1e-8, 1e-7), 2.0**-52, 1e-6),
@@ -168,4 +199,6 @@ def class_of(precision: str, dtypes: set[str]) -> Class:
         "tf32": (Errors(4e-4, 2e-2), Errors(6e-4, 2e-2), Errors(1e-3, 4e-2), 2.0**-23, 5e-2),
     }
     floor, default, ceiling, summing_eps, cap = rows[precision]
-    return Class(floor, default, ceiling, _BITS[precision], summing_eps, precision in ("fp64", "tf32"), cap)
+    return Class(
+        floor, default, ceiling, _BITS[precision], summing_eps, precision in ("fp64", "tf32"), cap
+    )

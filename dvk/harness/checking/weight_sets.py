@@ -43,12 +43,20 @@ class WeightSets:
     def __init__(self, model: nn.Module, seed: int):
         self._seed = seed
         self._constructed: State = {
-            name: value.detach().clone() if isinstance(value, torch.Tensor) else value for name, value in model.state_dict().items()
+            name: value.detach().clone() if isinstance(value, torch.Tensor) else value
+            for name, value in model.state_dict().items()
         }
         self._tied = _groups(model, self._constructed)
         self._kept: dict[int, State] = {}
         self._retired: set[int] = set()
-        self._large = sum(value.nbytes for value in self._constructed.values() if isinstance(value, torch.Tensor)) > KEEP_BYTES
+        self._large = (
+            sum(
+                value.nbytes
+                for value in self._constructed.values()
+                if isinstance(value, torch.Tensor)
+            )
+            > KEEP_BYTES
+        )
 
     @property
     def count(self) -> int:
@@ -87,7 +95,9 @@ class WeightSets:
         draw = _integers if number == INTEGERS else _scaled
         for position, names in enumerate(self._tied):
             base = self._constructed[names[0]]
-            generator = torch.Generator(base.device).manual_seed(derived(self._seed, "weights", number, position))
+            generator = torch.Generator(base.device).manual_seed(
+                derived(self._seed, "weights", number, position)
+            )
             made |= dict.fromkeys(names, draw(base, generator))
         return made
 
@@ -95,18 +105,29 @@ class WeightSets:
 def _groups(model: nn.Module, state: State) -> list[list[str]]:
     """Return names of the tensors that change, with those of one tied tensor together."""
     tensors: dict[str, torch.Tensor] = dict(model.named_parameters(remove_duplicate=False))
-    tensors |= {n: b for n, b in model.named_buffers(remove_duplicate=False) if n.rpartition(".")[2] in STATISTICS}
+    tensors |= {
+        n: b
+        for n, b in model.named_buffers(remove_duplicate=False)
+        if n.rpartition(".")[2] in STATISTICS
+    }
     groups: dict[int, list[str]] = {}
     for name, tensor in tensors.items():
         known = state.get(name)
-        if isinstance(known, torch.Tensor) and known.shape == tensor.shape and tensor.numel() and known.is_floating_point():
+        if (
+            isinstance(known, torch.Tensor)
+            and known.shape == tensor.shape
+            and tensor.numel()
+            and known.is_floating_point()
+        ):
             groups.setdefault(id(tensor), []).append(name)
     return list(groups.values())
 
 
 def _scaled(base: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     wide = base.double() if base.dtype is torch.float64 else base.float()
-    normal = torch.randn(wide.shape, dtype=wide.dtype, device=wide.device, generator=generator).clamp_(-2.5, 2.5)
+    normal = torch.randn(
+        wide.shape, dtype=wide.dtype, device=wide.device, generator=generator
+    ).clamp_(-2.5, 2.5)
     if not bool(wide.any()):
         fan_in = wide[0].numel() if wide.dim() > 1 else 1
         return normal.mul_(0.5 / fan_in**0.5 if wide.dim() > 1 else SMALL).to(base.dtype)
@@ -127,5 +148,7 @@ def _integers(base: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _draw(base: torch.Tensor, low: int, high: int, generator: torch.Generator) -> torch.Tensor:
-    drawn = torch.randint(low, high + 1, base.shape, dtype=torch.int8, device=base.device, generator=generator)
+    drawn = torch.randint(
+        low, high + 1, base.shape, dtype=torch.int8, device=base.device, generator=generator
+    )
     return drawn.to(base.dtype)

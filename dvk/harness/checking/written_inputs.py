@@ -34,17 +34,27 @@ class WrittenInputs:
         if task.written_inputs:
             paths = [path for path, _ in named_tensors(draw())]
             named = zip(paths, task.inputs, strict=True)
-            self._names = {path: spec.name for path, spec in named if spec.name in task.written_inputs}
+            self._names = {
+                path: spec.name for path, spec in named if spec.name in task.written_inputs
+            }
 
     def positions(self, args: list[Any], kwargs: dict[str, Any]) -> list[int]:
         """Positions among the tensors of a call."""
         if not self._names:
             return []
-        return [number for number, (path, _) in enumerate(named_tensors((args, kwargs))) if path in self._names]
+        return [
+            number
+            for number, (path, _) in enumerate(named_tensors((args, kwargs)))
+            if path in self._names
+        ]
 
     def values(self, args: list[Any], kwargs: dict[str, Any]) -> dict[str, torch.Tensor]:
         """Return those tensors of a call, by name."""
-        return {self._names[path]: tensor for path, tensor in named_tensors((args, kwargs)) if path in self._names}
+        return {
+            self._names[path]: tensor
+            for path, tensor in named_tensors((args, kwargs))
+            if path in self._names
+        }
 
     def beside(self, model: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Return a call's result in separate memory; on copies of what it writes, through which gradients pass."""
@@ -52,12 +62,20 @@ class WrittenInputs:
         if not positions:
             return model(*args, **kwargs)
         args, kwargs = fresh(args, kwargs, positions)
-        held = {tensor.untyped_storage().data_ptr() for tensor in self.values(args, kwargs).values()}
+        held = {
+            tensor.untyped_storage().data_ptr() for tensor in self.values(args, kwargs).values()
+        }
         found = named_tensors(model(*args, **kwargs))
-        return [t for _, t in found if t.layout is not torch.strided or t.untyped_storage().data_ptr() not in held]
+        return [
+            t
+            for _, t in found
+            if t.layout is not torch.strided or t.untyped_storage().data_ptr() not in held
+        ]
 
 
-def fresh(args: list[Any], kwargs: dict[str, Any], positions: Collection[int]) -> tuple[list[Any], dict[str, Any]]:
+def fresh(
+    args: list[Any], kwargs: dict[str, Any], positions: Collection[int]
+) -> tuple[list[Any], dict[str, Any]]:
     """Return the call with copies at these positions, of the same strides."""
     numbers = iter(range(len(named_tensors((args, kwargs)))))
     made: tuple[list[Any], dict[str, Any]] = map_tensors(
@@ -68,7 +86,11 @@ def fresh(args: list[Any], kwargs: dict[str, Any], positions: Collection[int]) -
 
 def restoring(tensors: Sequence[torch.Tensor]) -> Callable[[], None]:
     """Restores the current values of these tensors; on a CPU without PyTorch's operators, so that no profile shows it."""
-    kept = [(tensor, copied(tensor), bytes_of(layout_of(tensor))) for tensor in tensors if tensor.numel()]
+    kept = [
+        (tensor, copied(tensor), bytes_of(layout_of(tensor)))
+        for tensor in tensors
+        if tensor.numel()
+    ]
 
     def restore() -> None:
         for tensor, values, size in kept:

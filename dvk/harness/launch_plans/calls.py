@@ -23,7 +23,9 @@ class Layout(Record):
     dtype: str = Field(description="torch dtype without the prefix.")
     shape: tuple[int, ...] = Field(description="Sizes in elements, outermost first.")
     strides: tuple[int, ...] = Field(description="Strides in elements.")
-    offset: int = Field(0, description="Elements between the start of its memory and its first element.")
+    offset: int = Field(
+        0, description="Elements between the start of its memory and its first element."
+    )
     device: str = Field("cuda", description="`cuda` or `cpu`.")
 
     @classmethod
@@ -35,15 +37,22 @@ class Layout(Record):
         """
         if tensor.layout is not torch.strided:
             raise ValueError(f"a tensor of layout {tensor.layout} has no strides")
-        return cls(dtype=str(tensor.dtype).removeprefix("torch."), shape=tuple(tensor.shape), strides=tuple(tensor.stride()),
-                   offset=int(tensor.storage_offset()), device=tensor.device.type)
+        return cls(
+            dtype=str(tensor.dtype).removeprefix("torch."),
+            shape=tuple(tensor.shape),
+            strides=tuple(tensor.stride()),
+            offset=int(tensor.storage_offset()),
+            device=tensor.device.type,
+        )
 
     @property
     def extent(self) -> int:
         """Return the elements of memory from its first to its last element; 0 if it has none."""
         if 0 in self.shape:
             return 0
-        return 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
+        return 1 + sum(
+            (size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)
+        )
 
     @property
     def num_bytes(self) -> int:
@@ -65,7 +74,9 @@ class Gpu(Record):
 
     capability: tuple[int, int] = Field(description="Compute capability, major and minor.")
     max_shared_bytes: int = Field(description="Shared memory one block may have, opted in.")
-    properties: dict[str, int | str] = Field(description="Public fields of torch.cuda.get_device_properties.")
+    properties: dict[str, int | str] = Field(
+        description="Public fields of torch.cuda.get_device_properties."
+    )
 
     @property
     def arch(self) -> int:
@@ -77,9 +88,13 @@ class Gpu(Record):
         """Return the installed GPU; opens it."""
         found = torch.cuda.get_device_properties(index)
         names = [name for name in dir(found) if not name.startswith("_")]
-        fields = {name: value for name in names if isinstance(value := getattr(found, name), (int, str))}
+        fields = {
+            name: value for name in names if isinstance(value := getattr(found, name), (int, str))
+        }
         shared = int(getattr(found, "shared_memory_per_block_optin", 0)) or 48 << 10
-        return cls(capability=(found.major, found.minor), max_shared_bytes=shared, properties=fields)
+        return cls(
+            capability=(found.major, found.minor), max_shared_bytes=shared, properties=fields
+        )
 
 
 def describe_call(variant: str, args: list[Any], kwargs: Mapping[str, Any]) -> CallSpec:
@@ -130,7 +145,7 @@ def decode_tree(tree: Any, tensor: Callable[[int], Any]) -> Any:
     """
     if not isinstance(tree, dict) or len(tree) != 1:
         raise ValueError("malformed tree")
-    (kind, inner), = tree.items()
+    ((kind, inner),) = tree.items()
     if kind == "tensor" and type(inner) is int:
         return tensor(inner)
     if kind == "float" and isinstance(inner, str):
@@ -140,6 +155,10 @@ def decode_tree(tree: Any, tensor: Callable[[int], Any]) -> Any:
     if kind in ("list", "tuple") and isinstance(inner, list):
         items = [decode_tree(v, tensor) for v in inner]
         return items if kind == "list" else tuple(items)
-    if kind == "dict" and isinstance(inner, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in inner):
+    if (
+        kind == "dict"
+        and isinstance(inner, list)
+        and all(isinstance(pair, list) and len(pair) == 2 for pair in inner)
+    ):
         return {key: decode_tree(v, tensor) for key, v in inner}
     raise ValueError("malformed tree")

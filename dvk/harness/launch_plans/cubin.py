@@ -34,7 +34,13 @@ class LaunchError(PlanError):
 def driver() -> ctypes.CDLL:
     """Return libcuda. Raises OSError if there is none."""
     library = ctypes.CDLL("libcuda.so.1")
-    library.cuLaunchKernel.argtypes = [ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    library.cuLaunchKernel.argtypes = [
+        ctypes.c_void_p,
+        *[ctypes.c_uint] * 7,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+    ]
     return library
 
 
@@ -48,7 +54,9 @@ def check(result: int, what: str) -> None:
         name, text = ctypes.c_char_p(), ctypes.c_char_p()
         driver().cuGetErrorName(result, ctypes.byref(name))
         driver().cuGetErrorString(result, ctypes.byref(text))
-        raise LaunchError(f"{what}: {(name.value or b'?').decode()}: {(text.value or b'').decode()}")
+        raise LaunchError(
+            f"{what}: {(name.value or b'?').decode()}: {(text.value or b'').decode()}"
+        )
 
 
 class CubinModule:
@@ -71,14 +79,25 @@ class CubinKernel:
     def __init__(self, module: CubinModule, node: KernelLaunch):
         self.module, self.node = module, node
         self.function = ctypes.c_void_p()
-        check(driver().cuModuleGetFunction(ctypes.byref(self.function), module.handle, node.name.encode()), f"finding {node.name}")
+        check(
+            driver().cuModuleGetFunction(
+                ctypes.byref(self.function), module.handle, node.name.encode()
+            ),
+            f"finding {node.name}",
+        )
         self.sizes = self._parameters()
         self._check(node)
         static = self._attribute(SHARED)
         if static + node.shared_bytes > STATIC_SHARED_BYTES:
-            check(driver().cuFuncSetAttribute(self.function, DYNAMIC_SHARED, node.shared_bytes), f"shared memory of {node.name}")
-        self.facts = {"registers": self._attribute(REGISTERS), "spill_bytes": self._attribute(LOCAL),
-                      "shared_bytes": static + node.shared_bytes}
+            check(
+                driver().cuFuncSetAttribute(self.function, DYNAMIC_SHARED, node.shared_bytes),
+                f"shared memory of {node.name}",
+            )
+        self.facts = {
+            "registers": self._attribute(REGISTERS),
+            "spill_bytes": self._attribute(LOCAL),
+            "shared_bytes": static + node.shared_bytes,
+        }
 
     def bind(self, address: Callable[[int], int]) -> Callable[[int], None]:
         """Return a function that launches on a stream, with the current addresses of tensors.
@@ -89,14 +108,24 @@ class CubinKernel:
         node, launch = self.node, driver().cuLaunchKernel
         cells: list[Any] = []
         for argument in node.args:
-            data = struct.pack("<Q", address(argument.ref)) if isinstance(argument, Pointer) else packed(argument)
+            data = (
+                struct.pack("<Q", address(argument.ref))
+                if isinstance(argument, Pointer)
+                else packed(argument)
+            )
             cells.append((ctypes.c_char * len(data)).from_buffer_copy(data))
-        cells += [(ctypes.c_char * 8)() for _ in self.sizes[len(node.args):]]  # scratch pointers: null
-        pointers = (ctypes.c_void_p * max(1, len(cells)))(*(ctypes.addressof(cell) for cell in cells))
+        cells += [
+            (ctypes.c_char * 8)() for _ in self.sizes[len(node.args) :]
+        ]  # scratch pointers: null
+        pointers = (ctypes.c_void_p * max(1, len(cells)))(
+            *(ctypes.addressof(cell) for cell in cells)
+        )
         name = node.name
 
         def run(stream: int, _held: list[Any] = cells) -> None:
-            code = launch(self.function, *node.grid, *node.block, node.shared_bytes, stream, pointers, None)
+            code = launch(
+                self.function, *node.grid, *node.block, node.shared_bytes, stream, pointers, None
+            )
             if code:
                 check(code, f"launching {name}")
 
@@ -109,9 +138,13 @@ class CubinKernel:
         try:
             ask = driver().cuFuncGetParamInfo  # since CUDA 12.4
         except AttributeError:
-            raise LaunchError("this driver cannot tell a kernel's parameters: plans need CUDA 12.4 or newer") from None
+            raise LaunchError(
+                "this driver cannot tell a kernel's parameters: plans need CUDA 12.4 or newer"
+            ) from None
         while len(sizes) < 4096:
-            code = ask(self.function, ctypes.c_size_t(len(sizes)), ctypes.byref(offset), ctypes.byref(size))
+            code = ask(
+                self.function, ctypes.c_size_t(len(sizes)), ctypes.byref(offset), ctypes.byref(size)
+            )
             if code == INVALID_VALUE:
                 return sizes
             check(code, f"parameters of {self.node.name}")
@@ -120,10 +153,19 @@ class CubinKernel:
 
     def _check(self, node: KernelLaunch) -> None:
         given = [8 if isinstance(a, Pointer) else SCALARS[a.type] for a in node.args]
-        scratch = self.sizes[len(given):]
-        if self.sizes[:len(given)] != given or len(scratch) > 2 or any(size != 8 for size in scratch):
-            raise PlanError(f"{node.name} takes parameters of {self.sizes} bytes, the plan gives {given}")
-        if any(not 1 <= size <= most for size, most in zip((*node.grid, *node.block), (*MAX_GRID, *MAX_BLOCK), strict=True)):
+        scratch = self.sizes[len(given) :]
+        if (
+            self.sizes[: len(given)] != given
+            or len(scratch) > 2
+            or any(size != 8 for size in scratch)
+        ):
+            raise PlanError(
+                f"{node.name} takes parameters of {self.sizes} bytes, the plan gives {given}"
+            )
+        if any(
+            not 1 <= size <= most
+            for size, most in zip((*node.grid, *node.block), (*MAX_GRID, *MAX_BLOCK), strict=True)
+        ):
             raise PlanError(f"{node.name} has grid {node.grid} of blocks {node.block}")
         threads = math.prod(node.block)
         if threads > self._attribute(MAX_THREADS):
@@ -131,7 +173,10 @@ class CubinKernel:
 
     def _attribute(self, which: int) -> int:
         value = ctypes.c_int()
-        check(driver().cuFuncGetAttribute(ctypes.byref(value), which, self.function), f"attributes of {self.node.name}")
+        check(
+            driver().cuFuncGetAttribute(ctypes.byref(value), which, self.function),
+            f"attributes of {self.node.name}",
+        )
         return value.value
 
 

@@ -12,8 +12,13 @@ class MemoryRegion:
 
     def __init__(self, tensor: torch.Tensor):
         storage = tensor.untyped_storage()
-        self.__cuda_array_interface__ = {"version": 3, "shape": (storage.nbytes(),), "typestr": "|u1",
-                                         "data": (storage.data_ptr(), False), "strides": None}
+        self.__cuda_array_interface__ = {
+            "version": 3,
+            "shape": (storage.nbytes(),),
+            "typestr": "|u1",
+            "data": (storage.data_ptr(), False),
+            "strides": None,
+        }
 
 
 @dataclass

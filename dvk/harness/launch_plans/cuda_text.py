@@ -31,12 +31,25 @@ class CudaKernels:
     def kernel(self, source: str, name: str, options: Sequence[str]) -> Callable[..., None]:
         """Return a function that records launches of `name`: an `extern "C"` kernel whose parameters are all pointers."""
 
-        def launch(grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int, tensors: Sequence[Any]) -> None:
+        def launch(
+            grid: tuple[int, int, int],
+            block: tuple[int, int, int],
+            shared_bytes: int,
+            tensors: Sequence[Any],
+        ) -> None:
             pointers = tuple(pointer(self.tape, tensor) for tensor in tensors)
             aligned = all(p.modulo16 == 0 for p in pointers)
             flags = [option if aligned or option != ALIGNED else UNALIGNED for option in options]
-            self.tape.launch(KernelLaunch(cubin=self._code(source, flags), name=name, grid=grid, block=block, shared_bytes=shared_bytes,
-                                    args=pointers))
+            self.tape.launch(
+                KernelLaunch(
+                    cubin=self._code(source, flags),
+                    name=name,
+                    grid=grid,
+                    block=block,
+                    shared_bytes=shared_bytes,
+                    args=pointers,
+                )
+            )
 
         return launch
 
@@ -44,10 +57,14 @@ class CudaKernels:
         key = (source, *options)
         if key not in self._compiled:
             arch = f"sm_{self.gpu.arch}"
-            folder = Path(tempfile.gettempdir()) / "dvk-recorded"  # the runner's private folder: it must not write shared caches
+            folder = (
+                Path(tempfile.gettempdir()) / "dvk-recorded"
+            )  # the runner's private folder: it must not write shared caches
             try:
                 with mock.patch.object(ctypes, "CDLL", LIBRARY):
-                    module = nvrtc.compile_cuda(source, [arch], options=options, folder=folder)[arch]
+                    module = nvrtc.compile_cuda(source, [arch], options=options, folder=folder)[
+                        arch
+                    ]
             except MachineError as error:
                 raise self.tape.refusals.refuse(f"NVRTC is missing: {error.message}") from None
             self._compiled[key] = self.tape.keep(module.image)

@@ -31,9 +31,26 @@ from dvk.harness.launch_plans.tape import Tape
 HOOK = "dvk_record"
 """A module of this name in `sys.modules` means that launches are recorded. Its TENSORS are the types of fake tensors; its
 `cuda_kernel(source, name, options)` stands for a kernel of CUDA C++: `kernel(grid, block, shared_bytes, tensors)` launches it."""
-NEEDS_A_GPU = ("Stream", "Event", "ExternalStream", "CUDAGraph", "graph", "stream", "set_stream", "make_graphed_callables",
-               "current_stream", "default_stream")
-QUIET = ("synchronize", "empty_cache", "init", "_lazy_init", "set_device", "reset_peak_memory_stats")
+NEEDS_A_GPU = (
+    "Stream",
+    "Event",
+    "ExternalStream",
+    "CUDAGraph",
+    "graph",
+    "stream",
+    "set_stream",
+    "make_graphed_callables",
+    "current_stream",
+    "default_stream",
+)
+QUIET = (
+    "synchronize",
+    "empty_cache",
+    "init",
+    "_lazy_init",
+    "set_device",
+    "reset_peak_memory_stats",
+)
 
 
 @contextmanager
@@ -45,14 +62,21 @@ def absent_gpu(gpu: Gpu, tape: Tape) -> Iterator[None]:
     def refused(what: str) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             raise refuse(f"it uses {what}")
+
         return call
 
     answers: dict[str, Any] = {
-        "is_available": lambda: True, "is_initialized": lambda: False, "device_count": lambda: 1, "current_device": lambda: 0,
-        "get_device_properties": lambda device=None: properties, "get_device_capability": lambda device=None: gpu.capability,
+        "is_available": lambda: True,
+        "is_initialized": lambda: False,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "get_device_properties": lambda device=None: properties,
+        "get_device_capability": lambda device=None: gpu.capability,
         "get_device_name": lambda device=None: str(gpu.properties.get("name", "")),
-        "is_bf16_supported": lambda *a, **k: gpu.capability >= (8, 0), "_exchange_device": lambda index: 0,
-        "_maybe_exchange_device": lambda index: 0, "is_current_stream_capturing": lambda: False,
+        "is_bf16_supported": lambda *a, **k: gpu.capability >= (8, 0),
+        "_exchange_device": lambda index: 0,
+        "_maybe_exchange_device": lambda index: 0,
+        "is_current_stream_capturing": lambda: False,
         **{name: lambda *a, **k: None for name in QUIET},
         **{name: refused(f"torch.cuda.{name}") for name in NEEDS_A_GPU},
     }
@@ -61,7 +85,9 @@ def absent_gpu(gpu: Gpu, tape: Tape) -> Iterator[None]:
     hook.cuda_kernel = CudaKernels(gpu, tape).kernel  # type: ignore[attr-defined]
     with ExitStack() as stack:
         stack.enter_context(idle_guard())
-        patch = lambda target, name, value: stack.enter_context(mock.patch.object(target, name, value, create=True))  # noqa: E731
+        patch = lambda target, name, value: stack.enter_context(  # noqa: E731
+            mock.patch.object(target, name, value, create=True)
+        )
         for name, answer in answers.items():
             patch(torch.cuda, name, answer)
         patch(torch, "compile", refused("torch.compile"))
@@ -76,8 +102,14 @@ def absent_gpu(gpu: Gpu, tape: Tape) -> Iterator[None]:
         patch(ctypes, "CDLL", refused("a foreign library"))
         patch(threading.Thread, "start", refused("threads"))
         # Without line numbers equal kernels have equal code. Candidates must not write a cache that others read.
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dvk-triton-", ignore_cleanup_errors=True))
-        stack.enter_context(mock.patch.dict(os.environ, {"TRITON_DISABLE_LINE_INFO": "1", "TRITON_CACHE_DIR": folder}))
+        folder = stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="dvk-triton-", ignore_cleanup_errors=True)
+        )
+        stack.enter_context(
+            mock.patch.dict(
+                os.environ, {"TRITON_DISABLE_LINE_INFO": "1", "TRITON_CACHE_DIR": folder}
+            )
+        )
         if importlib.util.find_spec("triton") is not None:
             stack.enter_context(_driver(Driver(gpu, tape)))
         yield
@@ -107,7 +139,9 @@ class Driver:
         self.gpu, self.tape = gpu, tape
         self.utils = self
         self.trials = AutotuneConfigs(tape)
-        self.launcher_cls = lambda source, metadata: RecordingLauncher(source, metadata, tape, self.trials)
+        self.launcher_cls = lambda source, metadata: RecordingLauncher(
+            source, metadata, tape, self.trials
+        )
 
     def get_current_target(self) -> Any:
         from triton.backends.compiler import GPUTarget
@@ -137,6 +171,7 @@ class Driver:
 
     def get_benchmarker(self) -> Callable[..., Any]:
         """An autotuner's benchmark: the configuration is recorded, and the first one wins until a replay can measure."""
+
         def measure(call: Callable[[], Any], quantiles: Any = None, **_: Any) -> Any:
             time = self.trials.attempt(call)
             return time if quantiles is None else [time] * len(quantiles)
@@ -146,12 +181,19 @@ class Driver:
     def get_device_properties(self, device: int) -> dict[str, int]:
         known = self.gpu.properties
         number = lambda name, default: int(known.get(name) or default)  # noqa: E731
-        return {"max_shared_mem": self.gpu.max_shared_bytes, "max_num_regs": number("regs_per_multiprocessor", 65536),
-                "multiprocessor_count": number("multi_processor_count", 1), "warpSize": 32,
-                "sm_clock_rate": number("clock_rate", 0), "mem_clock_rate": number("memory_clock_rate", 0),
-                "mem_bus_width": number("memory_bus_width", 0)}
+        return {
+            "max_shared_mem": self.gpu.max_shared_bytes,
+            "max_num_regs": number("regs_per_multiprocessor", 65536),
+            "multiprocessor_count": number("multi_processor_count", 1),
+            "warpSize": 32,
+            "sm_clock_rate": number("clock_rate", 0),
+            "mem_clock_rate": number("memory_clock_rate", 0),
+            "mem_bus_width": number("memory_bus_width", 0),
+        }
 
-    def load_binary(self, name: str, code: bytes, shared: int, device: int) -> tuple[None, str, int, int, int]:
+    def load_binary(
+        self, name: str, code: bytes, shared: int, device: int
+    ) -> tuple[None, str, int, int, int]:
         """Keep the code instead of loading it; its key goes to the launcher in place of a handle."""
         return None, self.tape.keep(bytes(code)), 0, 0, 1024
 

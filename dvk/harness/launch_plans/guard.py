@@ -27,7 +27,9 @@ CURRENT = CUDA
 """c10::Device{CUDA, 0} as two bytes in a register: the kind, then the index."""
 
 _kind = ctypes.CFUNCTYPE(ctypes.c_int8, ctypes.c_void_p)(lambda this: CUDA)
-_exchange = ctypes.CFUNCTYPE(ctypes.c_uint16, ctypes.c_void_p, ctypes.c_uint16)(lambda this, device: CURRENT)
+_exchange = ctypes.CFUNCTYPE(ctypes.c_uint16, ctypes.c_void_p, ctypes.c_uint16)(
+    lambda this, device: CURRENT
+)
 _current = ctypes.CFUNCTYPE(ctypes.c_uint16, ctypes.c_void_p)(lambda this: CURRENT)
 _held: list[ctypes.Array[ctypes.c_void_p]] = []
 
@@ -57,7 +59,9 @@ def idle_guard() -> Iterator[None]:
 def _guard(model: int) -> ctypes.Array[ctypes.c_void_p]:
     """Return an object like the one at `model`, with three replaced functions."""
     functions = (ctypes.c_void_p * FUNCTIONS)()
-    ctypes.memmove(functions, ctypes.c_void_p.from_address(model).value or 0, ctypes.sizeof(functions))
+    ctypes.memmove(
+        functions, ctypes.c_void_p.from_address(model).value or 0, ctypes.sizeof(functions)
+    )
     for number, function in enumerate((_kind, _exchange, _current)):
         functions[number] = ctypes.cast(function, ctypes.c_void_p).value
     made = (ctypes.c_void_p * 1)(ctypes.addressof(functions))

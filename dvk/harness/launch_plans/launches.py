@@ -24,22 +24,46 @@ class RecordingLauncher:
         self.types = list(source.signature.values())
         self.problem = unsupported(metadata, self.types)
 
-    def __call__(self, x: int, y: int, z: int, stream: Any, function: Any, packed: Any, launched: Any, enter: Any, leave: Any,
-                 *args: Any) -> None:
+    def __call__(
+        self,
+        x: int,
+        y: int,
+        z: int,
+        stream: Any,
+        function: Any,
+        packed: Any,
+        launched: Any,
+        enter: Any,
+        leave: Any,
+        *args: Any,
+    ) -> None:
         if self.problem:
             raise self.tape.refusals.refuse(self.problem)
         if min(x, y, z) == 0:
             return  # as the real one: no program, no launch
-        flat = [pair for kind, arg in zip(self.types, args, strict=True) for pair in flatten(kind, arg)]
+        flat = [
+            pair for kind, arg in zip(self.types, args, strict=True) for pair in flatten(kind, arg)
+        ]
         arguments = tuple(self._argument(kind, arg) for kind, arg in flat if kind != "constexpr")
         # `function` is the result of `Driver.load_binary`: the key of the code.
-        self.trials.launch(KernelLaunch(cubin=function, name=self.name, grid=(int(x), int(y), int(z)),
-                                  block=(32 * int(self.metadata.num_warps), 1, 1), shared_bytes=int(self.metadata.shared), args=arguments))
+        self.trials.launch(
+            KernelLaunch(
+                cubin=function,
+                name=self.name,
+                grid=(int(x), int(y), int(z)),
+                block=(32 * int(self.metadata.num_warps), 1, 1),
+                shared_bytes=int(self.metadata.shared),
+                args=arguments,
+            )
+        )
 
     def _argument(self, kind: str, value: Any) -> Pointer | Scalar:
         refuse = self.tape.refusals.refuse
         if kind.startswith("*"):
-            return pointer(self.tape, value if isinstance(value, torch.Tensor) else getattr(value, "base", value))
+            return pointer(
+                self.tape,
+                value if isinstance(value, torch.Tensor) else getattr(value, "base", value),
+            )
         if kind not in SCALARS:
             raise refuse(f"a kernel takes an argument of type {kind}")
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -78,8 +102,16 @@ class AutotuneConfigs:
         if self._tried:
             self._options[_choice(node)] = self._tried
             self._tried = []
-        found = [option for option in self._options.get(_choice(node), ()) if _choice(option) != _choice(node)]
-        rebound = [option.model_copy(update={"args": node.args}) for option in found if _kinds(option) == _kinds(node)]
+        found = [
+            option
+            for option in self._options.get(_choice(node), ())
+            if _choice(option) != _choice(node)
+        ]
+        rebound = [
+            option.model_copy(update={"args": node.args})
+            for option in found
+            if _kinds(option) == _kinds(node)
+        ]
         self.tape.launch(node.model_copy(update={"options": tuple(rebound)}) if rebound else node)
 
 
@@ -122,4 +154,3 @@ def flatten(kind: Any, value: Any) -> list[tuple[str, Any]]:
     if isinstance(kind, tuple):
         return [pair for k, v in zip(kind, value, strict=True) for pair in flatten(k, v)]
     return [(str(kind), value)]
-

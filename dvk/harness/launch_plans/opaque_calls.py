@@ -30,13 +30,22 @@ class WholeOperators(TorchFunctionMode):
             return copied(*args)
         if func is not ATTENTION or kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0):
             return func(*args, **kwargs)
-        names = dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args, strict=False))
+        names = dict(
+            zip(
+                ("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args, strict=False
+            )
+        )
         given = {**names, **kwargs}
         query, value = given["query"], given["value"]
         with self.tape.paused():
             result = attended(query, value)
         rest = {name: v for name, v in given.items() if name not in ("query", "key", "value")}
-        return self.tape.note(torch.ops.aten.scaled_dot_product_attention.default, (query, given["key"], value), rest, result)
+        return self.tape.note(
+            torch.ops.aten.scaled_dot_product_attention.default,
+            (query, given["key"], value),
+            rest,
+            result,
+        )
 
 
 def copied(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
@@ -45,14 +54,24 @@ def copied(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
     if id(tensor) not in memo:
         copy = tensor.detach().clone()
         is_parameter = isinstance(tensor, torch.nn.Parameter)
-        memo[id(tensor)] = torch.nn.Parameter(copy, tensor.requires_grad) if is_parameter else copy.requires_grad_(tensor.requires_grad)
+        memo[id(tensor)] = (
+            torch.nn.Parameter(copy, tensor.requires_grad)
+            if is_parameter
+            else copy.requires_grad_(tensor.requires_grad)
+        )
     return memo[id(tensor)]
 
 
 def attended(query: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """Return the layout of attention's result. Fused kernels keep a token's heads together; a wrong guess shows in the replay."""
     shape = (*query.shape[:-1], value.shape[-1])
-    if query.dim() == 4 and query.dtype in FUSED and not (query.shape[-1] % 8 or value.shape[-1] % 8):
+    if (
+        query.dim() == 4
+        and query.dtype in FUSED
+        and not (query.shape[-1] % 8 or value.shape[-1] % 8)
+    ):
         batch, heads, length, width = shape
-        return torch.empty((batch, length, heads, width), dtype=query.dtype, device=query.device).transpose(1, 2)
+        return torch.empty(
+            (batch, length, heads, width), dtype=query.dtype, device=query.device
+        ).transpose(1, 2)
     return torch.empty(shape, dtype=query.dtype, device=query.device)

@@ -36,7 +36,7 @@ def live(operand: Any, values: Mapping[int, torch.Tensor], device: torch.device)
     if isinstance(operand, dict):
         if len(operand) != 1:
             raise PlanError(f"malformed operand {operand}")
-        (kind, inner), = operand.items()
+        ((kind, inner),) = operand.items()
         if kind == "ref":
             return values[inner]
         if kind == "float" and inner in ("inf", "-inf", "nan"):
@@ -61,9 +61,16 @@ def constant(const: Const) -> torch.Tensor:
     layout = const.layout
     raw = bytearray(base64.b64decode(const.data))
     dtype = getattr(torch, layout.dtype, None)
-    if not isinstance(dtype, torch.dtype) or len(raw) != torch.Size(layout.shape).numel() * dtype.itemsize:
+    if (
+        not isinstance(dtype, torch.dtype)
+        or len(raw) != torch.Size(layout.shape).numel() * dtype.itemsize
+    ):
         raise PlanError("a constant's data do not fit its layout")
-    return torch.frombuffer(raw, dtype=dtype).reshape(layout.shape) if raw else torch.empty(layout.shape, dtype=dtype)
+    return (
+        torch.frombuffer(raw, dtype=dtype).reshape(layout.shape)
+        if raw
+        else torch.empty(layout.shape, dtype=dtype)
+    )
 
 
 def fill(tensor: torch.Tensor, value: float) -> None:

@@ -14,10 +14,29 @@ import torch
 from dvk.harness.launch_plans.calls import Layout
 
 DENIED = {
-    "from_file", "set_", "set", "resize_", "resize", "resize_as_", "record_stream", "_pin_memory", "pin_memory", "is_pinned",
-    "_local_scalar_dense", "item", "_resize_output_", "_cudnn_init_dropout_state", "_copy_from", "_copy_from_and_resize",
-    "_print", "sym_storage_offset", "_assert_async", "_assert_tensor_metadata", "_record_function_enter_new",
-    "_record_function_enter", "_record_function_exit",
+    "from_file",
+    "set_",
+    "set",
+    "resize_",
+    "resize",
+    "resize_as_",
+    "record_stream",
+    "_pin_memory",
+    "pin_memory",
+    "is_pinned",
+    "_local_scalar_dense",
+    "item",
+    "_resize_output_",
+    "_cudnn_init_dropout_state",
+    "_copy_from",
+    "_copy_from_and_resize",
+    "_print",
+    "sym_storage_offset",
+    "_assert_async",
+    "_assert_tensor_metadata",
+    "_record_function_enter_new",
+    "_record_function_enter",
+    "_record_function_exit",
 }
 """Files, storages under other tensors, streams, transfers with the host, asserts that stop the device."""
 BY_NUMBER = {torch.ops.aten.index.Tensor}
@@ -45,7 +64,9 @@ def _dropout(func: Any, args: Any, kwargs: Any) -> Any:
     """Return the probability with which an operator drops elements, by default its default; None if it has none."""
     for position, argument in enumerate(func._schema.arguments):
         if argument.name in ("dropout", "dropout_p"):
-            given = kwargs.get(argument.name, args[position] if position < len(args) else argument.default_value)
+            given = kwargs.get(
+                argument.name, args[position] if position < len(args) else argument.default_value
+            )
             return given or 0
     return None
 
@@ -53,7 +74,9 @@ def _dropout(func: Any, args: Any, kwargs: Any) -> Any:
 def depends_on_values(func: Any, args: Any = ()) -> bool:
     """Whether the shape or value of the result on the host depends on tensors' values."""
     if func in BY_NUMBER:
-        return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
+        return any(
+            index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1]
+        )
     return bool({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(func.tags))
 
 

@@ -23,8 +23,22 @@ VERSION = 1
 MAX_NODES = 20_000
 MAX_CUBIN_BYTES = 64 << 20
 MAX_CONST_BYTES = 64 << 20
-SCALARS = {"i1": 1, "u1": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "i32": 4, "u32": 4, "i64": 8, "u64": 8,
-           "fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8}
+SCALARS = {
+    "i1": 1,
+    "u1": 1,
+    "i8": 1,
+    "u8": 1,
+    "i16": 2,
+    "u16": 2,
+    "i32": 4,
+    "u32": 4,
+    "i64": 8,
+    "u64": 8,
+    "fp16": 2,
+    "bf16": 2,
+    "fp32": 4,
+    "fp64": 8,
+}
 """Types of kernel arguments besides pointers, with their bytes."""
 
 
@@ -44,24 +58,33 @@ class Aten(Record):
     """One operator of PyTorch."""
 
     kind: Literal["aten"] = "aten"
-    op: str = Field(pattern=r"^aten\.[A-Za-z_][A-Za-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*$", description="aten.NAME.OVERLOAD")
+    op: str = Field(
+        pattern=r"^aten\.[A-Za-z_][A-Za-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*$",
+        description="aten.NAME.OVERLOAD",
+    )
     args: tuple[Any, ...] = Field(description="Encoded positional operands.")
     kwargs: dict[str, Any] = Field(description="Encoded named operands.")
-    outs: tuple[int | None, ...] = Field(description="Values of the flattened result; null for what existed before or is no tensor.")
+    outs: tuple[int | None, ...] = Field(
+        description="Values of the flattened result; null for what existed before or is no tensor."
+    )
 
 
 class Scalar(Record):
     """A number given to a kernel."""
 
     type: str = Field(description="As Triton names it: a key of SCALARS.")
-    value: int | float | str = Field(description="`str` for floats that JSON has no word for: inf, -inf, nan.")
+    value: int | float | str = Field(
+        description="`str` for floats that JSON has no word for: inf, -inf, nan."
+    )
 
 
 class Pointer(Record):
     """A tensor given to a kernel: the address of its first element."""
 
     ref: int
-    modulo16: int = Field(ge=0, lt=16, description="What the kernel was compiled for: address modulo 16 bytes.")
+    modulo16: int = Field(
+        ge=0, lt=16, description="What the kernel was compiled for: address modulo 16 bytes."
+    )
 
 
 class KernelLaunch(Record):
@@ -74,7 +97,9 @@ class KernelLaunch(Record):
     block: tuple[int, int, int]
     shared_bytes: int = Field(ge=0, le=1 << 20)
     args: tuple[Pointer | Scalar, ...]
-    options: tuple[KernelLaunch, ...] = Field((), description="Other configurations that autotuning may choose instead of this one.")
+    options: tuple[KernelLaunch, ...] = Field(
+        (), description="Other configurations that autotuning may choose instead of this one."
+    )
 
 
 Node = Annotated[Aten | KernelLaunch, Field(discriminator="kind")]
@@ -92,14 +117,24 @@ class LaunchPlan(Record):
 
     variant: str
     arch: int = Field(description="Architecture of the cubins, 90 for capability 9.0.")
-    inputs: tuple[tuple[int, Layout], ...] = Field(description="Values and layouts of the call's tensors, in order.")
-    state: dict[str, tuple[int, Layout]] = Field(description="state_dict entries as they are loaded.")
+    inputs: tuple[tuple[int, Layout], ...] = Field(
+        description="Values and layouts of the call's tensors, in order."
+    )
+    state: dict[str, tuple[int, Layout]] = Field(
+        description="state_dict entries as they are loaded."
+    )
     consts: dict[int, Const]
-    values: dict[int, Layout] = Field(description="What every value made by a node looked like when recorded.")
-    prepare: tuple[Node, ...] = Field(description="Once per load of the weights: the module's own tensors, packed weights, constants.")
+    values: dict[int, Layout] = Field(
+        description="What every value made by a node looked like when recorded."
+    )
+    prepare: tuple[Node, ...] = Field(
+        description="Once per load of the weights: the module's own tensors, packed weights, constants."
+    )
     call: tuple[Node, ...] = Field(description="Every call.")
     outputs: Any = Field(description="The returned tree; tensors are values.")
-    buffers: dict[str, int] = Field(description="state_dict entries of the module after the call, by name.")
+    buffers: dict[str, int] = Field(
+        description="state_dict entries of the module after the call, by name."
+    )
 
     def launches(self) -> Iterator[KernelLaunch]:
         """Return all launches, options included."""
@@ -115,13 +150,23 @@ class LaunchRecording(Record):
     version: int = VERSION
     plans: tuple[LaunchPlan, ...]
     cubins: dict[str, bytes] = Field(repr=False)
-    seconds: dict[str, float] = Field(default_factory=dict, description="Where the time of the recording went; nothing relies on it.")
+    seconds: dict[str, float] = Field(
+        default_factory=dict,
+        description="Where the time of the recording went; nothing relies on it.",
+    )
 
     def wire(self) -> dict[str, Any]:
         """Return JSON for one frame."""
-        packed = {key: base64.b64encode(zlib.compress(code, 1)).decode() for key, code in self.cubins.items()}
-        return {"version": self.version, "plans": [p.model_dump(mode="json") for p in self.plans], "cubins": packed,
-                "seconds": self.seconds}
+        packed = {
+            key: base64.b64encode(zlib.compress(code, 1)).decode()
+            for key, code in self.cubins.items()
+        }
+        return {
+            "version": self.version,
+            "plans": [p.model_dump(mode="json") for p in self.plans],
+            "cubins": packed,
+            "seconds": self.seconds,
+        }
 
 
 def decode(wire: Any) -> LaunchRecording:
@@ -134,10 +179,22 @@ def decode(wire: Any) -> LaunchRecording:
         raise PlanError(f"not a recording of version {VERSION}")
     try:
         cubins = {str(key): _inflate(text) for key, text in dict(wire["cubins"]).items()}
-        recording = LaunchRecording(plans=wire["plans"], cubins=cubins, seconds=wire.get("seconds", {}))
-    except (ValidationError, KeyError, TypeError, ValueError, RecursionError, binascii.Error, zlib.error) as error:
+        recording = LaunchRecording(
+            plans=wire["plans"], cubins=cubins, seconds=wire.get("seconds", {})
+        )
+    except (
+        ValidationError,
+        KeyError,
+        TypeError,
+        ValueError,
+        RecursionError,
+        binascii.Error,
+        zlib.error,
+    ) as error:
         text = str(error).strip().splitlines()
-        raise PlanError(f"malformed recording: {type(error).__name__}: {' '.join(text)[:300]}") from None
+        raise PlanError(
+            f"malformed recording: {type(error).__name__}: {' '.join(text)[:300]}"
+        ) from None
     for plan in recording.plans:
         check(plan, recording.cubins)
     return recording
@@ -161,11 +218,19 @@ def check(plan: LaunchPlan, cubins: dict[str, bytes]) -> None:
         raise PlanError(f"more than {MAX_NODES} nodes")
     if any(node.cubin not in cubins for node in plan.launches()):
         raise PlanError("a launch names a cubin that is not there")
-    if any(not isinstance(a, Pointer) and a.type not in SCALARS for node in plan.launches() for a in node.args):
+    if any(
+        not isinstance(a, Pointer) and a.type not in SCALARS
+        for node in plan.launches()
+        for a in node.args
+    ):
         raise PlanError("a kernel argument has an unknown type")
     if sum(len(const.data) for const in plan.consts.values()) > MAX_CONST_BYTES * 4 // 3:
         raise PlanError("the constants are too large")
-    known = {value for value, _ in plan.inputs} | {value for value, _ in plan.state.values()} | set(plan.consts)
+    known = (
+        {value for value, _ in plan.inputs}
+        | {value for value, _ in plan.state.values()}
+        | set(plan.consts)
+    )
     if len(known) != len(plan.inputs) + len(plan.state) + len(plan.consts):
         raise PlanError("two leaves are one value")
     from_inputs = {value for value, _ in plan.inputs}
@@ -173,7 +238,9 @@ def check(plan: LaunchPlan, cubins: dict[str, bytes]) -> None:
         for node in nodes:
             used = set(references(node))
             if not used <= known:
-                raise PlanError(f"a node of {phase} uses value {min(used - known)} before it is made")
+                raise PlanError(
+                    f"a node of {phase} uses value {min(used - known)} before it is made"
+                )
             if phase == "prepare" and used & from_inputs:
                 raise PlanError("prepare uses an input")
             for out in node.outs if isinstance(node, Aten) else ():
@@ -210,7 +277,7 @@ def _refs(operand: Any) -> Iterator[int]:
 def _leaves(tree: Any) -> Iterator[int]:
     if not isinstance(tree, dict) or len(tree) != 1:
         raise PlanError("malformed outputs")
-    (kind, inner), = tree.items()
+    ((kind, inner),) = tree.items()
     if kind == "tensor":
         yield inner
     elif kind in ("list", "tuple", "dict"):

@@ -23,7 +23,14 @@ from dvk.harness.launch_plans import settle
 from dvk.harness.launch_plans.calls import CallSpec, Gpu, Layout, decode_tree, encode_tree
 from dvk.harness.launch_plans.fake_gpu import absent_gpu
 from dvk.harness.launch_plans.opaque_calls import WholeOperators
-from dvk.harness.launch_plans.plan import LaunchPlan, LaunchRecording, NotReducible, PlanError, check, references
+from dvk.harness.launch_plans.plan import (
+    LaunchPlan,
+    LaunchRecording,
+    NotReducible,
+    PlanError,
+    check,
+    references,
+)
 from dvk.harness.launch_plans.tape import Refusals, Tape, TapeStep
 from dvk.harness.toolchain.nvrtc import CompileError
 from dvk.records import Task
@@ -33,11 +40,18 @@ from dvk.tasks.sourcefile import blame
 FOREIGN = ("cpp_extension", "load_inline")
 """Words of candidates that compile C++ or CUDA in their process: recording one would first wait for its compiler."""
 
-NOT_COMPILED = ("CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct", "PTXASError")
+NOT_COMPILED = (
+    "CompilationError",
+    "CompileTimeAssertionFailure",
+    "UnsupportedLanguageConstruct",
+    "PTXASError",
+)
 """Triton's exceptions for kernels that do not compile."""
 
 
-def record(source: str, task: Task, calls: Sequence[CallSpec], state: Mapping[str, Layout], gpu: Gpu) -> LaunchRecording:
+def record(
+    source: str, task: Task, calls: Sequence[CallSpec], state: Mapping[str, Layout], gpu: Gpu
+) -> LaunchRecording:
     """Record the plans of a candidate, one per call.
 
     Args:
@@ -53,7 +67,9 @@ def record(source: str, task: Task, calls: Sequence[CallSpec], state: Mapping[st
     refusals = Refusals()
     tape = Tape(refusals)
     recorder = Recorder(tape, source, task, state)
-    fakes = FakeTensorMode(allow_non_fake_inputs=True)  # imports much, which must not see the fake GPU below
+    fakes = FakeTensorMode(
+        allow_non_fake_inputs=True
+    )  # imports much, which must not see the fake GPU below
     try:
         with ExitStack() as stack:
             stack.enter_context(absent_gpu(gpu, tape))
@@ -72,7 +88,9 @@ def record(source: str, task: Task, calls: Sequence[CallSpec], state: Mapping[st
     except (Exception, SystemExit) as error:  # the candidate may raise anything
         if refusals:
             raise NotReducible(refusals[0]) from None
-        raise kernels_do_not_compile(error) or NotReducible(f"it fails on fake tensors: {blame(error)}") from error
+        raise kernels_do_not_compile(error) or NotReducible(
+            f"it fails on fake tensors: {blame(error)}"
+        ) from error
     if refusals:
         raise NotReducible(refusals[0])
     for plan in plans:
@@ -100,7 +118,14 @@ class Recorder:
         original = run_file(self.task)
         self._lap("task")
         args, kwargs, _ = self._arguments(calls[0])
-        model = construct_candidate(self.source, self.task, original, (args, kwargs), on_device=True, training=not self.task.eval_mode)
+        model = construct_candidate(
+            self.source,
+            self.task,
+            original,
+            (args, kwargs),
+            on_device=True,
+            training=not self.task.eval_mode,
+        )
         self._lap("construct")
         held = self._load(model)
         self._loaded = len(self.tape.steps)
@@ -117,33 +142,62 @@ class Recorder:
             results.append(model(*args, **kwargs))
             inputs.append(values)
             self._lap(turn)
-        second, third = self.tape.steps[marks[1]:marks[2]], self.tape.steps[marks[2]:]
+        second, third = self.tape.steps[marks[1] : marks[2]], self.tape.steps[marks[2] :]
         if not settle.same_program(self.tape, second, third, (inputs[1], inputs[2])):
             raise NotReducible("its calls differ from each other")
         outputs, returned = self._outputs(results[2])
-        buffers = {name: self.tape.value(tensor) for name, tensor in model.state_dict(keep_vars=True).items()}
-        if settle.written_again(self.tape, third, returned, {*held.values(), *buffers.values(), *inputs[2]}):
-            raise NotReducible("it returns memory that it keeps and that its next call writes again")
+        buffers = {
+            name: self.tape.value(tensor)
+            for name, tensor in model.state_dict(keep_vars=True).items()
+        }
+        if settle.written_again(
+            self.tape, third, returned, {*held.values(), *buffers.values(), *inputs[2]}
+        ):
+            raise NotReducible(
+                "it returns memory that it keeps and that its next call writes again"
+            )
         third = settle.without_idle_views(third, {*buffers.values(), *returned})
-        making, first = self.tape.steps[:self._loaded], [*self._first, *self.tape.steps[marks[0]:marks[1]]]
+        making, first = (
+            self.tape.steps[: self._loaded],
+            [*self._first, *self.tape.steps[marks[0] : marks[1]]],
+        )
         own = {*held.values(), *buffers.values()}
-        prepared = settle.prepare(self.tape, making, first, third, {*self._earlier, *inputs[0]}, own, {*buffers.values(), *returned})
+        prepared = settle.prepare(
+            self.tape,
+            making,
+            first,
+            third,
+            {*self._earlier, *inputs[0]},
+            own,
+            {*buffers.values(), *returned},
+        )
         self._first, self._earlier = first, {*self._earlier, *inputs[0]}
         once, steady = settle.on_device(self.tape, prepared, third)
-        made = {out for node in (*once, *steady) for out in getattr(node, "outs", ()) if out is not None}
+        made = {
+            out for node in (*once, *steady) for out in getattr(node, "outs", ()) if out is not None
+        }
         used = {v for node in (*once, *steady) for v in references(node)}
         plan = LaunchPlan(
-            variant=spec.variant, arch=gpu.arch, inputs=tuple(zip(inputs[2], spec.tensors, strict=True)),
+            variant=spec.variant,
+            arch=gpu.arch,
+            inputs=tuple(zip(inputs[2], spec.tensors, strict=True)),
             state={name: (value, self.state[name]) for name, value in held.items()},
             consts={value: const for value, const in self.tape.consts.items() if value in used},
-            values={value: self.tape.layouts[value] for value in made}, prepare=tuple(once), call=tuple(steady),
-            outputs=outputs, buffers=buffers)
+            values={value: self.tape.layouts[value] for value in made},
+            prepare=tuple(once),
+            call=tuple(steady),
+            outputs=outputs,
+            buffers=buffers,
+        )
         self._lap("plan")
         return plan
 
     def _load(self, model: nn.Module) -> dict[str, int]:
         """Load weights without values; return their numbers by name."""
-        mine = {name: (tuple(t.shape), str(t.dtype).removeprefix("torch.")) for name, t in model.state_dict().items()}
+        mine = {
+            name: (tuple(t.shape), str(t.dtype).removeprefix("torch."))
+            for name, t in model.state_dict().items()
+        }
         theirs = {name: (layout.shape, layout.dtype) for name, layout in self.state.items()}
         if mine != theirs:
             raise NotReducible("its state_dict is not the reference's")
@@ -154,7 +208,11 @@ class Recorder:
 
     def _fake(self, layout: Layout) -> torch.Tensor:
         with self.tape.paused():
-            whole = torch.empty(layout.offset + layout.extent, dtype=getattr(torch, layout.dtype), device=layout.device)
+            whole = torch.empty(
+                layout.offset + layout.extent,
+                dtype=getattr(torch, layout.dtype),
+                device=layout.device,
+            )
             return whole.as_strided(layout.shape, layout.strides, layout.offset)
 
     def _arguments(self, spec: CallSpec) -> tuple[list[Any], dict[str, Any], list[int]]:
@@ -162,13 +220,21 @@ class Recorder:
         if any(layout.device != "cuda" for layout in spec.tensors):
             raise NotReducible("an input lies on the host")
         values = [self.tape.leaf(tensor) for tensor in fakes]
-        return decode_tree(spec.args, fakes.__getitem__), decode_tree(spec.kwargs, fakes.__getitem__), values
+        return (
+            decode_tree(spec.args, fakes.__getitem__),
+            decode_tree(spec.kwargs, fakes.__getitem__),
+            values,
+        )
 
     def _outputs(self, result: Any) -> tuple[Any, list[int]]:
         returned: list[int] = []
 
         def number(tensor: torch.Tensor) -> int:
-            if not isinstance(tensor, FakeTensor) or tensor.layout is not torch.strided or tensor.device.type != "cuda":
+            if (
+                not isinstance(tensor, FakeTensor)
+                or tensor.layout is not torch.strided
+                or tensor.device.type != "cuda"
+            ):
                 raise NotReducible("it returns something else than tensors on the GPU")
             returned.append(self.tape.value(tensor))
             return returned[-1]
@@ -208,7 +274,11 @@ def preload() -> None:
     # A fake mode calls torch.cuda.is_available(), which starts the driver, so that no child could start it again; NVML answers queries at
     # import.
     quiet = mock.patch.object(FakeTensorMode, "avoid_device_init", True)
-    with quiet, mock.patch.dict(os.environ, {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}), FakeTensorMode():
+    with (
+        quiet,
+        mock.patch.dict(os.environ, {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}),
+        FakeTensorMode(),
+    ):
         torch.nn.functional.gelu(torch.empty(2, 2) @ torch.empty(2, 2))
     if "triton" not in sys.modules:
         return
@@ -219,5 +289,8 @@ def preload() -> None:
 
     signature = {"x": "*fp32", "y": "*fp32", "n": "i32", "BLOCK": "constexpr"}
     source = triton.compiler.ASTSource(sample, signature=signature, constexprs={"BLOCK": 128})
-    with tempfile.TemporaryDirectory(prefix="dvk-warm-") as folder, mock.patch.dict(os.environ, {"TRITON_CACHE_DIR": folder}):
+    with (
+        tempfile.TemporaryDirectory(prefix="dvk-warm-") as folder,
+        mock.patch.dict(os.environ, {"TRITON_CACHE_DIR": folder}),
+    ):
         triton.compile(source, target=GPUTarget("cuda", 90, 32))

@@ -20,12 +20,27 @@ from dvk.harness.launch_plans.calls import Layout, decode_tree
 from dvk.harness.launch_plans.cubin import CubinKernel, CubinModule, LaunchError
 from dvk.harness.launch_plans.cuda_graph import GraphedCall, MemoryRegion
 from dvk.harness.launch_plans.operands import constant, fill, live, operator
-from dvk.harness.launch_plans.plan import Aten, KernelLaunch, LaunchPlan, LaunchRecording, PlanError, PlanMismatch, Pointer, references
+from dvk.harness.launch_plans.plan import (
+    Aten,
+    KernelLaunch,
+    LaunchPlan,
+    LaunchRecording,
+    PlanError,
+    PlanMismatch,
+    Pointer,
+    references,
+)
 from dvk.harness.transport.guard_bands import Guarded
 
 MAX_BYTES = 64 << 30
 """Most bytes of the values of one call together."""
-UNWRITTEN = ("aten.empty.", "aten.empty_like.", "aten.empty_strided.", "aten.new_empty.", "aten.new_empty_strided.")
+UNWRITTEN = (
+    "aten.empty.",
+    "aten.empty_like.",
+    "aten.empty_strided.",
+    "aten.new_empty.",
+    "aten.new_empty_strided.",
+)
 """Operators whose results contain the previous contents of memory."""
 Values = dict[int, torch.Tensor]
 Fresh = Callable[[torch.Tensor], torch.Tensor]
@@ -47,7 +62,9 @@ class Replay:
         operators: names of the ATen operators of one call.
     """
 
-    def __init__(self, recording: LaunchRecording, plan: LaunchPlan, device: str | torch.device = "cuda"):
+    def __init__(
+        self, recording: LaunchRecording, plan: LaunchPlan, device: str | torch.device = "cuda"
+    ):
         """Load the kernels.
 
         Raises:
@@ -67,13 +84,23 @@ class Replay:
         self._chosen: dict[int, KernelLaunch] = {}
         self._kept: Values = {}
         self._loaded = False
-        self._needed = {value for node in plan.call for value in references(node)} | set(plan.buffers.values()) | _returned(plan)
+        self._needed = (
+            {value for node in plan.call for value in references(node)}
+            | set(plan.buffers.values())
+            | _returned(plan)
+        )
         self._dead = _last_uses(plan)
-        self.compiled = {node.name: self._kernels[id(node)].facts for node in (*plan.prepare, *plan.call) if isinstance(node, KernelLaunch)}
+        self.compiled = {
+            node.name: self._kernels[id(node)].facts
+            for node in (*plan.prepare, *plan.call)
+            if isinstance(node, KernelLaunch)
+        }
         self.kernels = [n.name for n in plan.call if isinstance(n, KernelLaunch)]
         self.operators = [n.op for n in plan.call if isinstance(n, Aten)]
 
-    def _compiled(self, recording: LaunchRecording, launches: list[KernelLaunch]) -> dict[int, CubinKernel]:
+    def _compiled(
+        self, recording: LaunchRecording, launches: list[KernelLaunch]
+    ) -> dict[int, CubinKernel]:
         """Return kernels by identity of their launches. A plan of operators alone runs on a CPU as well."""
         if not launches:
             return {}
@@ -82,8 +109,13 @@ class Replay:
         torch.empty(1, device=self.device)  # opens the context that modules are loaded into
         major, minor = torch.cuda.get_device_capability(self.device)
         if self.plan.arch != 10 * major + minor:
-            raise PlanError(f"compiled for sm_{self.plan.arch}, this GPU is sm_{10 * major + minor}")
-        modules = {key: CubinModule(recording.cubins[key]) for key in dict.fromkeys(n.cubin for n in launches)}
+            raise PlanError(
+                f"compiled for sm_{self.plan.arch}, this GPU is sm_{10 * major + minor}"
+            )
+        modules = {
+            key: CubinModule(recording.cubins[key])
+            for key in dict.fromkeys(n.cubin for n in launches)
+        }
         self._modules = list(modules.values())
         optional = {id(option) for node in launches for option in node.options}
         kernels: dict[int, CubinKernel] = {}
@@ -113,7 +145,11 @@ class Replay:
         values: Values = {}
         for name, (value, layout) in self.plan.state.items():
             tensor = state.get(name)
-            if tensor is None or tensor.shape != layout.shape or tensor.dtype is not getattr(torch, layout.dtype):
+            if (
+                tensor is None
+                or tensor.shape != layout.shape
+                or tensor.dtype is not getattr(torch, layout.dtype)
+            ):
                 raise PlanError(f"the weights have no {layout.dtype}{list(layout.shape)} `{name}`")
             values[value] = tensor.detach().to(self.device, copy=True)
         for value, const in self.plan.consts.items():
@@ -126,7 +162,10 @@ class Replay:
             self._kept, self._loaded = fresh, True
             return
         # Memory is replaced as a whole: views of it, overlapping ones included, follow.
-        pairs = {old.untyped_storage().data_ptr(): (old, fresh[value]) for value, old in self._kept.items()}
+        pairs = {
+            old.untyped_storage().data_ptr(): (old, fresh[value])
+            for value, old in self._kept.items()
+        }
         for old, new in pairs.values():
             old.untyped_storage().copy_(new.untyped_storage())
 
@@ -136,7 +175,9 @@ class Replay:
 
     # ------------------------------------------------------------------ calls
 
-    def run(self, inputs: Sequence[torch.Tensor], poison: float | None = None) -> list[torch.Tensor]:
+    def run(
+        self, inputs: Sequence[torch.Tensor], poison: float | None = None
+    ) -> list[torch.Tensor]:
         """Run one call, node by node, on the current stream.
 
         Args:
@@ -205,7 +246,9 @@ class Replay:
         with torch.no_grad(), self._current():
             for node in self.plan.call:
                 if isinstance(node, KernelLaunch) and node.options:
-                    times = [self._time(option, values, repeats) for option in (node, *node.options)]
+                    times = [
+                        self._time(option, values, repeats) for option in (node, *node.options)
+                    ]
                     choices[node.name] = min(range(len(times)), key=times.__getitem__)
                     self._chosen[id(node)] = (node, *node.options)[choices[node.name]]
                 self._step(node, values, None)
@@ -267,7 +310,9 @@ class Replay:
         result = self._operators[node.op](*arguments, **named)
         items = list(result) if isinstance(result, (tuple, list)) else [result]
         if len(items) != len(node.outs):
-            raise PlanMismatch(f"{node.op} returned {len(items)} results, recorded were {len(node.outs)}")
+            raise PlanMismatch(
+                f"{node.op} returned {len(items)} results, recorded were {len(node.outs)}"
+            )
         for out, tensor in zip(node.outs, items, strict=True):
             if out is None:
                 continue
@@ -280,22 +325,34 @@ class Replay:
 
     def _launch(self, node: KernelLaunch, values: Values) -> None:
         for argument in node.args:
-            if isinstance(argument, Pointer) and values[argument.ref].data_ptr() % 16 != argument.modulo16:
+            if (
+                isinstance(argument, Pointer)
+                and values[argument.ref].data_ptr() % 16 != argument.modulo16
+            ):
                 raise PlanMismatch(f"{node.name} was compiled for another alignment")
-        self._kernels[id(node)].bind(lambda value: values[value].data_ptr())(torch.cuda.current_stream().cuda_stream)
+        self._kernels[id(node)].bind(lambda value: values[value].data_ptr())(
+            torch.cuda.current_stream().cuda_stream
+        )
 
     def _same(self, tensor: torch.Tensor, layout: Layout) -> bool:
         """Whether the tensor's layout is as recorded; strides of dimensions of one element do not count."""
         device = "cpu" if layout.device == "cpu" else self.device.type
-        if tensor.shape != layout.shape or str(tensor.dtype) != f"torch.{layout.dtype}" or tensor.device.type != device:
+        if (
+            tensor.shape != layout.shape
+            or str(tensor.dtype) != f"torch.{layout.dtype}"
+            or tensor.device.type != device
+        ):
             return False
         pairs = zip(tensor.shape, tensor.stride(), layout.strides, strict=True)
         return 0 in layout.shape or all(mine == theirs or size == 1 for size, mine, theirs in pairs)
 
+
 def _last_uses(plan: LaunchPlan) -> list[list[int]]:
     """Return values of the call by the node after which they are dead."""
     kept = _returned(plan) | set(plan.buffers.values())
-    made = {out for node in plan.call if isinstance(node, Aten) for out in node.outs if out is not None}
+    made = {
+        out for node in plan.call if isinstance(node, Aten) for out in node.outs if out is not None
+    }
     last: dict[int, int] = {}
     for number, node in enumerate(plan.call):
         for value in (*references(node), *(o for o in getattr(node, "outs", ()) if o is not None)):

@@ -15,7 +15,9 @@ from dvk.harness.launch_plans.plan import Aten, KernelLaunch, NotReducible, refe
 from dvk.harness.launch_plans.tape import Tape, TapeStep
 
 
-def same_program(tape: Tape, first: list[TapeStep], second: list[TapeStep], inputs: tuple[list[int], list[int]]) -> bool:
+def same_program(
+    tape: Tape, first: list[TapeStep], second: list[TapeStep], inputs: tuple[list[int], list[int]]
+) -> bool:
     """Whether two calls do the same, up to the numbers of their values."""
     return _canonical(tape, first, inputs[0]) == _canonical(tape, second, inputs[1])
 
@@ -35,7 +37,9 @@ def _canonical(tape: Tape, steps: list[TapeStep], inputs: list[int]) -> list[Any
     for step in steps:
         node = step.node
         if isinstance(node, KernelLaunch):
-            arguments = rename([a.model_dump() if not hasattr(a, "ref") else {"ref": a.ref} for a in node.args])
+            arguments = rename(
+                [a.model_dump() if not hasattr(a, "ref") else {"ref": a.ref} for a in node.args]
+            )
             result.append((node.cubin, node.grid, node.block, node.shared_bytes, arguments))
             continue
         result.append((node.op, rename(node.args), rename(node.kwargs)))
@@ -45,8 +49,15 @@ def _canonical(tape: Tape, steps: list[TapeStep], inputs: list[int]) -> list[Any
     return result
 
 
-def prepare(tape: Tape, making: list[TapeStep], first: list[TapeStep], call: list[TapeStep], inputs: set[int], own: set[int],
-            results: set[int]) -> list[Aten | KernelLaunch]:
+def prepare(
+    tape: Tape,
+    making: list[TapeStep],
+    first: list[TapeStep],
+    call: list[TapeStep],
+    inputs: set[int],
+    own: set[int],
+    results: set[int],
+) -> list[Aten | KernelLaunch]:
     """Return the steps before a call that a plan keeps.
 
     Args:
@@ -81,8 +92,13 @@ def prepare(tape: Tape, making: list[TapeStep], first: list[TapeStep], call: lis
             if outs or creates:
                 raise NotReducible("it keeps values computed from an earlier call's inputs")
             continue  # its own call will write there again
-        if creates and not creates & content and isinstance(step.node, Aten) and len(step.creates) == 1:
-            (memory, value), = step.creates.items()
+        if (
+            creates
+            and not creates & content
+            and isinstance(step.node, Aten)
+            and len(step.creates) == 1
+        ):
+            ((memory, value),) = step.creates.items()
             if not set(step.writes) - {memory}:
                 kept.append(_empty(tape, value))
                 bare.discard(memory)
@@ -106,8 +122,13 @@ def prepare(tape: Tape, making: list[TapeStep], first: list[TapeStep], call: lis
 
 def written_again(tape: Tape, call: list[TapeStep], returned: list[int], others: set[int]) -> bool:
     """Whether a call writes results into memory that it has not made and that is not among `others`: state or inputs."""
-    written = {memory for step in call for memory in step.writes} - {memory for step in call for memory in step.creates}
-    return bool({tape.memory[value] for value in returned} & (written - {tape.memory[value] for value in others}))
+    written = {memory for step in call for memory in step.writes} - {
+        memory for step in call for memory in step.creates
+    }
+    return bool(
+        {tape.memory[value] for value in returned}
+        & (written - {tape.memory[value] for value in others})
+    )
 
 
 def _tainted(steps: list[TapeStep], inputs: set[int]) -> set[int]:
@@ -123,7 +144,12 @@ def _tainted(steps: list[TapeStep], inputs: set[int]) -> set[int]:
 def _empty(tape: Tape, value: int) -> Aten:
     layout = tape.layouts[value]
     where = {"dtype": {"dtype": layout.dtype}, "device": {"device": layout.device}}
-    return Aten(op="aten.empty_strided.default", args=(list(layout.shape), list(layout.strides)), kwargs=where, outs=(value,))
+    return Aten(
+        op="aten.empty_strided.default",
+        args=(list(layout.shape), list(layout.strides)),
+        kwargs=where,
+        outs=(value,),
+    )
 
 
 def without_idle_views(steps: list[TapeStep], results: set[int]) -> list[TapeStep]:
@@ -169,8 +195,14 @@ def on_device(
         elif all(hosted(v) for v in used) and len(made) == 1:
             held, fresh = fresh, fresh + 1
             tape.layouts[held] = tape.layouts[made[0]]
-            prepared.append(node.model_copy(update={"outs": tuple(held if out == made[0] else out for out in node.outs)}))
-            steady.append(Aten(op="aten.clone.default", args=({"ref": held},), kwargs={}, outs=tuple(made)))
+            prepared.append(
+                node.model_copy(
+                    update={"outs": tuple(held if out == made[0] else out for out in node.outs)}
+                )
+            )
+            steady.append(
+                Aten(op="aten.clone.default", args=({"ref": held},), kwargs={}, outs=tuple(made))
+            )
         elif all(not hosted(v) or not tape.layouts[v].shape for v in used):
             steady.append(node)  # a number on the host, read when the operator is called
         else:

@@ -93,7 +93,11 @@ class Tape(TorchDispatchMode):
             return self._constant(tensor)
         layout = Layout.of(tensor)
         known = self._objects.get(id(tensor))
-        if known is not None and known[1] == layout and self._storages[storage_key(tensor)][0] == self.memory[known[0]]:
+        if (
+            known is not None
+            and known[1] == layout
+            and self._storages[storage_key(tensor)][0] == self.memory[known[0]]
+        ):
             return known[0]
         held = self._storages.get(storage_key(tensor))
         if held is None:
@@ -103,7 +107,9 @@ class Tape(TorchDispatchMode):
             raise self.refusals.refuse("it sees memory under another type without an operator")
         made = self._bind(tensor)
         operands = {"ref": base}, list(layout.shape), list(layout.strides), layout.offset
-        self._note(TapeStep(Aten(op="aten.as_strided.default", args=operands, kwargs={}, outs=(made,))))
+        self._note(
+            TapeStep(Aten(op="aten.as_strided.default", args=operands, kwargs={}, outs=(made,)))
+        )
         return made
 
     def address(self, tensor: torch.Tensor) -> int:
@@ -142,7 +148,12 @@ class Tape(TorchDispatchMode):
         with torch._C._DisableTorchDispatch():  # the values themselves, no operators
             plain = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
             data = bytes(plain.untyped_storage())[: plain.numel()]
-        layout = Layout(dtype=self.layouts[value].dtype, shape=tuple(tensor.shape), strides=tuple(dense(tensor.shape)), device="cpu")
+        layout = Layout(
+            dtype=self.layouts[value].dtype,
+            shape=tuple(tensor.shape),
+            strides=tuple(dense(tensor.shape)),
+            device="cpu",
+        )
         self.layouts[value] = layout
         self._objects[id(tensor)] = value, layout
         self.consts[value] = Const(layout=layout, data=base64.b64encode(data).decode())
@@ -154,13 +165,21 @@ class Tape(TorchDispatchMode):
         kwargs = kwargs or {}
         if getattr(func, "namespace", "") == "prim":
             return func(*args, **kwargs)
-        if func is torch.ops.aten._local_scalar_dense.default and getattr(args[0], "constant", None) is not None:
+        if (
+            func is torch.ops.aten._local_scalar_dense.default
+            and getattr(args[0], "constant", None) is not None
+        ):
             return func(*args, **kwargs)
         if getattr(func, "namespace", "") != "aten":
             raise self.refusals.refuse(f"it calls the custom operator {func}")
         if depends_on_values(func, args):
-            raise self.refusals.refuse(f"what it does depends on a tensor's values ({func.overloadpacket.__name__})")
-        encoded = [self._encode(a) for a in args], {name: self._encode(a) for name, a in kwargs.items()}
+            raise self.refusals.refuse(
+                f"what it does depends on a tensor's values ({func.overloadpacket.__name__})"
+            )
+        encoded = (
+            [self._encode(a) for a in args],
+            {name: self._encode(a) for name, a in kwargs.items()},
+        )
         existed = {id(t) for t in tensors((args, kwargs))}
         memories = {self.memory[v] for v in references_of(encoded)}
         touched = {id(t): t for t in written(func, args, kwargs)}
@@ -176,7 +195,9 @@ class Tape(TorchDispatchMode):
             if self.memory[made] not in memories:
                 step_creates.setdefault(self.memory[made], made)
         for tensor in touched.values():
-            if isinstance(tensor, FakeTensor) and id(tensor) in self._objects:  # in-place transposes change its layout
+            if (
+                isinstance(tensor, FakeTensor) and id(tensor) in self._objects
+            ):  # in-place transposes change its layout
                 self._objects[id(tensor)] = self._objects[id(tensor)][0], Layout.of(tensor)
         writes = tuple(self._storages[storage_key(t)][0] for t in touched.values())
         problem = refusal(func, encoded, [self.layouts[v] for v in outs if v is not None])
@@ -186,7 +207,10 @@ class Tape(TorchDispatchMode):
 
     def note(self, func: Any, args: Any, kwargs: Any, result: torch.Tensor) -> torch.Tensor:
         """Record an operator that makes `result`, which was made while the tape was paused."""
-        encoded = [self._encode(a) for a in args], {name: self._encode(a) for name, a in kwargs.items()}
+        encoded = (
+            [self._encode(a) for a in args],
+            {name: self._encode(a) for name, a in kwargs.items()},
+        )
         made = self._bind(result)
         node = Aten(op=str(func), args=tuple(encoded[0]), kwargs=encoded[1], outs=(made,))
         self._note(TapeStep(node, creates={self.memory[made]: made}))
@@ -220,7 +244,10 @@ class Tape(TorchDispatchMode):
         if func.overloadpacket not in WHOLE or not isinstance(args[0], FakeTensor):
             return None
         target = args[0]
-        whole = target.numel() * target.itemsize == target.untyped_storage().nbytes() and target.is_contiguous()
+        whole = (
+            target.numel() * target.itemsize == target.untyped_storage().nbytes()
+            and target.is_contiguous()
+        )
         return self._storages[storage_key(target)][0] if whole else None
 
     def _encode(self, operand: Any) -> Any:
@@ -264,7 +291,9 @@ def tensors(tree: Any) -> list[torch.Tensor]:
     """Yield every tensor in nested lists, tuples and dicts."""
     if isinstance(tree, torch.Tensor):
         return [tree]
-    items = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, (list, tuple)) else ()
+    items = (
+        tree.values() if isinstance(tree, dict) else tree if isinstance(tree, (list, tuple)) else ()
+    )
     return [t for item in items for t in tensors(item)]
 
 
@@ -272,5 +301,11 @@ def references_of(encoded: Any) -> list[int]:
     """Yield values in encoded operands."""
     if isinstance(encoded, dict) and set(encoded) == {"ref"}:
         return [encoded["ref"]]
-    items = encoded.values() if isinstance(encoded, dict) else encoded if isinstance(encoded, (list, tuple)) else ()
+    items = (
+        encoded.values()
+        if isinstance(encoded, dict)
+        else encoded
+        if isinstance(encoded, (list, tuple))
+        else ()
+    )
     return [v for item in items for v in references_of(item)]

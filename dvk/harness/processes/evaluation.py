@@ -28,7 +28,13 @@ from dvk.harness.provenance.own_kernels import KernelProvenance
 from dvk.harness.supervision.runner_client import CandidateFailed, Interfered, RunnerClient
 from dvk.harness.timing.output_aliasing import AliasCheck, OutputOverwritten
 from dvk.harness.timing.overhead import corrected_ms, handshake_allowance_ms
-from dvk.harness.timing.paired_timer import ENOUGH_SEEN, InputChanged, OutOfBoundsWrite, PairedTimer, Told
+from dvk.harness.timing.paired_timer import (
+    ENOUGH_SEEN,
+    InputChanged,
+    OutOfBoundsWrite,
+    PairedTimer,
+    Told,
+)
 from dvk.harness.transport.calls import with_written
 from dvk.harness.transport.faults import claims
 from dvk.harness.transport.lent_tensors import Board, copied, layout_claimed
@@ -80,7 +86,13 @@ class CandidateEvaluation:
         threads: Callable[[], AbstractContextManager[None]],
         turn: Callable[[], AbstractContextManager[None]],
     ):
-        self.task, self.cases, self.settings, self.bench, self.peer = task, cases, settings, bench, peer
+        self.task, self.cases, self.settings, self.bench, self.peer = (
+            task,
+            cases,
+            settings,
+            bench,
+            peer,
+        )
         self.say, self.lane, self.threads, self.turn = say, lane, threads, turn
         self.checked: list[Case] = []
         self.worst = 0.0
@@ -165,7 +177,16 @@ class CandidateEvaluation:
             if plan is None:
                 return self._module_timed(arms, rounds, limit_s, profile)
             return self._plan_timed(rounds, limit_s, profile)
-        except (CandidateFailed, WrongResult, OutOfBoundsWrite, InputChanged, OutputOverwritten, Changed, Interfered, Gone) as error:
+        except (
+            CandidateFailed,
+            WrongResult,
+            OutOfBoundsWrite,
+            InputChanged,
+            OutputOverwritten,
+            Changed,
+            Interfered,
+            Gone,
+        ) as error:
             return self._failed(error)
 
     def _load(self, source: str, plan: dict[str, Any] | None, deprived: bool) -> None:
@@ -196,9 +217,13 @@ class CandidateEvaluation:
         if isinstance(error, OutOfBoundsWrite):
             return self._findings(Status.LAUNCH_ERROR, stage, error=f"in a timed call: {error}")
         if isinstance(error, Interfered):
-            return self._findings(Status.CHEAT, stage, error=f"it interfered with the judging: {error}")
+            return self._findings(
+                Status.CHEAT, stage, error=f"it interfered with the judging: {error}"
+            )
         if isinstance(error, Gone):  # its parent knows how it ended
-            return self._findings(Status.LAUNCH_ERROR, stage, error="it ended its process", gone=True)
+            return self._findings(
+                Status.LAUNCH_ERROR, stage, error="it ended its process", gone=True
+            )
         return self._findings(Status.MISMATCH, stage, error=f"{timed}{error}")
 
     def _findings(self, status: Status, stage: str, **more: Any) -> Findings:
@@ -223,18 +248,30 @@ class CandidateEvaluation:
         }
 
     def _covered(self) -> float | None:
-        return self.own.coverage if self.coverage is None and self.own is not None else self.coverage
+        return (
+            self.own.coverage if self.coverage is None and self.own is not None else self.coverage
+        )
 
     # ------------------------------------------------------------ check
 
-    def _check_all(self, keys: Sequence[InputSetKey], began: float, untimed: str | None, again: bool) -> None:
+    def _check_all(
+        self, keys: Sequence[InputSetKey], began: float, untimed: str | None, again: bool
+    ) -> None:
         """Check one input set; `again`: call the native shape a second time, if no key does it next and it is not timed."""
         loaded, place = -100, self.bench.native.key.place
         for key in keys:
-            if untimed and self.checked and time.perf_counter() - began > INTERPRETER_SHARE * self.settings.candidate_s:
+            if (
+                untimed
+                and self.checked
+                and time.perf_counter() - began > INTERPRETER_SHARE * self.settings.candidate_s
+            ):
                 break
             case = self._case(key)
-            if case is None or (case.key.weights and self.checked and not self.follows) or self._is_beyond(case):
+            if (
+                case is None
+                or (case.key.weights and self.checked and not self.follows)
+                or self._is_beyond(case)
+            ):
                 continue
             if again and len(self.checked) == 1 and case.key.place != place:
                 self._check(self.bench.native, self.bench.board_for(self.bench.native))
@@ -284,20 +321,34 @@ class CandidateEvaluation:
                 return
         leaves, spec = claims(answer)
         outputs, spec = self._outputs(case, board, leaves, spec)
-        if changed := board.holds(case.inputs, but=self.cases.written.positions(case.args, case.kwargs)):
-            raise WrongResult(f"it changes an input in place ({case.text}, input tensor {changed[0]})")
+        if changed := board.holds(
+            case.inputs, but=self.cases.written.positions(case.args, case.kwargs)
+        ):
+            raise WrongResult(
+                f"it changes an input in place ({case.text}, input tensor {changed[0]})"
+            )
         if beside := board.written_beside():
             raise CandidateFailed(
-                Status.LAUNCH_ERROR, "check", f"it writes outside its tensors ({case.text}, next to input tensor {beside[0]})"
+                Status.LAUNCH_ERROR,
+                "check",
+                f"it writes outside its tensors ({case.text}, next to input tensor {beside[0]})",
             )
         self._accept(self.cases.check(case, outputs, spec))
-        if case.key.variant == self.bench.native.key.variant and not case.backward:  # timed calls return no gradients
-            self.peer.returned = [layout for leaf in leaves if "address" in leaf and (layout := layout_claimed(leaf)) is not None]
+        if (
+            case.key.variant == self.bench.native.key.variant and not case.backward
+        ):  # timed calls return no gradients
+            self.peer.returned = [
+                layout
+                for leaf in leaves
+                if "address" in leaf and (layout := layout_claimed(leaf)) is not None
+            ]
         self._buffers_agree(case)
         self.lasting.accept(case, leaves if self.contract == "module" else [])
         self.checked.append(case)
 
-    def _outputs(self, case: Case, board: Board, leaves: list[dict[str, Any]], spec: str) -> tuple[list[Any], str]:
+    def _outputs(
+        self, case: Case, board: Board, leaves: list[dict[str, Any]], spec: str
+    ) -> tuple[list[Any], str]:
         """Return a call's results, then the final values of the inputs that the reference writes, and the text of the nesting.
 
         Raises:
@@ -305,32 +356,50 @@ class CandidateEvaluation:
         """
         outputs = self.peer.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
         positions = self.cases.written.positions(case.args, case.kwargs)
-        for number, want in zip(positions, case.expected[len(case.expected) - len(positions) :], strict=True):
+        for number, want in zip(
+            positions, case.expected[len(case.expected) - len(positions) :], strict=True
+        ):
             place, before = board.tensors[number], case.inputs[number]
-            if same_bits(place, before) and not same_bits(want.same, before) and values(before, want)[1] is not None:
-                raise WrongResult(f"`{want.name}` should hold what the reference writes there, and is as it was before ({case.text})")
+            if (
+                same_bits(place, before)
+                and not same_bits(want.same, before)
+                and values(before, want)[1] is not None
+            ):
+                raise WrongResult(
+                    f"`{want.name}` should hold what the reference writes there, and is as it was before ({case.text})"
+                )
             outputs.append(copied(place))
         return outputs, with_written(spec, len(positions))
 
     def _called(self, case: Case, **order: bool) -> dict[str, Any]:
-        return self.peer.call(self.bench.runner_seed(case), separate=self.cases.reference.gives_buffers, **order)
+        return self.peer.call(
+            self.bench.runner_seed(case), separate=self.cases.reference.gives_buffers, **order
+        )
 
     def _accept(self, outcome: Comparison, where: str = "") -> None:
         self.tolerance = max(self.tolerance, outcome.tolerance)
         if not outcome.ok:
-            raise WrongResult(f"{where}{outcome.text}{self._excuse()}{self.holding.told}", outcome.worst)
+            raise WrongResult(
+                f"{where}{outcome.text}{self._excuse()}{self.holding.told}", outcome.worst
+            )
         self.worst = max(self.worst, outcome.worst)
         self.notes |= dict.fromkeys(outcome.notes)
 
     def _excuse(self) -> str:
-        if self.task.device == "cpu" and self.interpreted and any("bfloat16" in s.dtype for s in (*self.task.inputs, *self.task.outputs)):
+        if (
+            self.task.device == "cpu"
+            and self.interpreted
+            and any("bfloat16" in s.dtype for s in (*self.task.inputs, *self.task.outputs))
+        ):
             return "; Triton's interpreter computes bfloat16 wrongly, so check this one on a GPU"
         return ""
 
     def _buffers_agree(self, case: Case) -> None:
         """Compare running statistics, which a module in train mode computes, too."""
         if case.buffers:
-            self._accept(self.cases.check_buffers(case, self.holding.named("buffers", set(case.buffers))))
+            self._accept(
+                self.cases.check_buffers(case, self.holding.named("buffers", set(case.buffers)))
+            )
 
     def _bare(self, case: Case) -> None:
         """Make one call without PyTorch's operators, and check it."""
@@ -341,7 +410,9 @@ class CandidateEvaluation:
 
     # ------------------------------------------------------------ time
 
-    def _module_timed(self, arms: Mapping[str, RunnerClient], rounds: int, limit_s: float, profile: bool) -> Findings:
+    def _module_timed(
+        self, arms: Mapping[str, RunnerClient], rounds: int, limit_s: float, profile: bool
+    ) -> Findings:
         """Its host code, in rounds with the arms."""
         with self._timing():
             timed = self._timed(arms, rounds, limit_s)
@@ -353,14 +424,24 @@ class CandidateEvaluation:
         self.peer.ask("prepare")
         with self._timing():
             samples, outputs = self.bench.time_pair(
-                self.peer, rounds=rounds, limit_s=limit_s, on_output=self._timed_output, width=self.settings.settled
+                self.peer,
+                rounds=rounds,
+                limit_s=limit_s,
+                on_output=self._timed_output,
+                width=self.settings.settled,
             )
             found = self._profiled() if profile else {}
         self.say("check")
         for told in outputs:
             self._timed_output(*told)  # a plan returns its other results as recorded
         return self._findings(
-            Status.OK, "done", samples=samples.ms, charged_ms=0.0, seconds_timed=samples.seconds, regime="device", **found,
+            Status.OK,
+            "done",
+            samples=samples.ms,
+            charged_ms=0.0,
+            seconds_timed=samples.seconds,
+            regime="device",
+            **found,
         )
 
     @contextmanager
@@ -375,14 +456,27 @@ class CandidateEvaluation:
     def _timed(self, arms: Mapping[str, RunnerClient], rounds: int, limit_s: float) -> Findings:
         with self.own.while_timing() if self.own is not None else nullcontext() as seen:
             samples = self.bench.measure(
-                {**arms, "candidate": self.peer}, rounds=rounds, limit_s=limit_s, on_output=self._timed_output, early=True,
-                width=self.settings.settled, seen=seen,
+                {**arms, "candidate": self.peer},
+                rounds=rounds,
+                limit_s=limit_s,
+                on_output=self._timed_output,
+                early=True,
+                width=self.settings.settled,
+                seen=seen,
             )
         allowed = handshake_allowance_ms(samples.ms["reference"], samples.gaps_ms["reference"])
-        told = {name: corrected_ms(ms, samples.gaps_ms[name], allowed) for name, ms in samples.ms.items()}
+        told = {
+            name: corrected_ms(ms, samples.gaps_ms[name], allowed)
+            for name, ms in samples.ms.items()
+        }
         charged = median(told["candidate"]) - median(samples.ms["candidate"])
         return self._findings(
-            Status.OK, "done", samples=told, charged_ms=charged, seconds_timed=samples.seconds, regime="end_to_end",
+            Status.OK,
+            "done",
+            samples=told,
+            charged_ms=charged,
+            seconds_timed=samples.seconds,
+            regime="end_to_end",
         )
 
     def _profiled(self) -> Findings:
@@ -394,7 +488,11 @@ class CandidateEvaluation:
         self.bench.board.put(native.inputs)
         try:
             answer = self.peer.ask("profile", num_bytes=native.num_bytes + self.cases.weight_bytes)
-            profile = Profile.model_validate(answer.get("profile")) if len(str(answer)) < MOST_PROFILE else None
+            profile = (
+                Profile.model_validate(answer.get("profile"))
+                if len(str(answer)) < MOST_PROFILE
+                else None
+            )
         except (CandidateFailed, Interfered, Gone, ValidationError):
             return {}
         if profile is not None and self.contract == "plan":
@@ -405,11 +503,17 @@ class CandidateEvaluation:
         return {"profile": profile and profile.model_dump(mode="json")}
 
     def _timed_output(
-        self, case: Case, outputs: list[torch.Tensor], buffers: Mapping[str, torch.Tensor] = MappingProxyType({}),
+        self,
+        case: Case,
+        outputs: list[torch.Tensor],
+        buffers: Mapping[str, torch.Tensor] = MappingProxyType({}),
         told: Told | None = None,
     ) -> None:
         wanted = [e.same for e in case.expected]
-        constants, text = told or ([one for one in wanted if not isinstance(one, torch.Tensor)], case.spec_text)
+        constants, text = told or (
+            [one for one in wanted if not isinstance(one, torch.Tensor)],
+            case.spec_text,
+        )
         text = with_written(text, len(self.bench.written)) if told else text
         leaves = leaves_of(wanted, outputs, constants)
         self._accept(self.cases.check(case, leaves, text), "in a timed call: ")

@@ -57,7 +57,11 @@ class Holding:
     @property
     def told(self) -> str:
         """Return how its weights were last changed, for a message about a wrong answer; empty if by load_state_dict, or not at all."""
-        return f"; its weights had been changed {HOW[self._way]}, which it has to notice" if self._way in HOW else ""
+        return (
+            f"; its weights had been changed {HOW[self._way]}, which it has to notice"
+            if self._way in HOW
+            else ""
+        )
 
     def _given(self, number: int) -> list[str]:
         self._way = next(self._ways)
@@ -71,7 +75,9 @@ class Holding:
         """
         state = self.cases.state(number)
         for name, mine in self.named("parameters", set(state)).items():
-            turned = name in self.peer.aliases.values() and state[name].dim() > 1  # its values are seen in outputs
+            turned = (
+                name in self.peer.aliases.values() and state[name].dim() > 1
+            )  # its values are seen in outputs
             if not turned and not compare.same_bits(mine, state[name].detach()):
                 raise Changed(f"it changes the weight `{name}`")
 
@@ -83,11 +89,19 @@ class Holding:
             raise Interfered("it wrote to the judge's line")
         called = [self.peer.aliases.get(str(name), str(name)) for name in names]
         held = [(name, leaf) for name, leaf in zip(called, leaves, strict=True) if name in wanted]
-        values = self.peer.fetch([leaf for _, leaf in held], most_bytes=2 * self.cases.weight_bytes + MOST_BYTES)
-        return {name: value for (name, _), value in zip(held, values, strict=True) if isinstance(value, torch.Tensor)}
+        values = self.peer.fetch(
+            [leaf for _, leaf in held], most_bytes=2 * self.cases.weight_bytes + MOST_BYTES
+        )
+        return {
+            name: value
+            for (name, _), value in zip(held, values, strict=True)
+            if isinstance(value, torch.Tensor)
+        }
 
 
-def leaves_of(wanted: Sequence[Any], outputs: Sequence[torch.Tensor], constants: Sequence[Any]) -> list[Any]:
+def leaves_of(
+    wanted: Sequence[Any], outputs: Sequence[torch.Tensor], constants: Sequence[Any]
+) -> list[Any]:
     """Return a timed call's leaves in order: tensors and constants; None if it returned fewer.
 
     Args:

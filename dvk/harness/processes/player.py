@@ -85,11 +85,19 @@ class Player(Runner):
         release_cached()
         try:
             recording = decode(order["plan"])
-            self.replays = {plan.variant: Replay(recording, plan, "cuda:0") for plan in recording.plans}
+            self.replays = {
+                plan.variant: Replay(recording, plan, "cuda:0") for plan in recording.plans
+            }
         except PlanError as error:
-            raise CandidateError("compile", f"its launch plan cannot be replayed: {error}", "launch_error") from None
+            raise CandidateError(
+                "compile", f"its launch plan cannot be replayed: {error}", "launch_error"
+            ) from None
         operators = {name for replay in self.replays.values() for name in replay.operators}
-        return {"plan": True, "compiled": next(iter(self.replays.values())).compiled, "operators": sorted(operators)}
+        return {
+            "plan": True,
+            "compiled": next(iter(self.replays.values())).compiled,
+            "operators": sorted(operators),
+        }
 
     def do_weights(self, order: Answer) -> Answer:
         """Return the reference's buffers, which are the plan's, too: they were recorded by name."""
@@ -119,8 +127,16 @@ class Player(Runner):
 
     def do_tensors(self, order: Answer) -> Answer:
         """Return the plan's copies."""
-        held = dict(self.model.named_buffers() if order["which"] == "buffers" else self.model.named_parameters())
-        found = {name: value for name, value in self.replays[self.variant].state().items() if name in held}
+        held = dict(
+            self.model.named_buffers()
+            if order["which"] == "buffers"
+            else self.model.named_parameters()
+        )
+        found = {
+            name: value
+            for name, value in self.replays[self.variant].state().items()
+            if name in held
+        }
         self.leaves = list(found.values())
         return {"names": list(found), "leaves": [outside(tensor) for tensor in self.leaves]}
 
@@ -130,7 +146,11 @@ class Player(Runner):
 
         replay, tensors = self.replays["native"], self.board.tensors if self.board else []
         profile = profile_call(
-            lambda: replay.run(tensors), "cuda", own_kernels=replay.kernels, compiled=replay.compiled, num_bytes=order["num_bytes"]
+            lambda: replay.run(tensors),
+            "cuda",
+            own_kernels=replay.kernels,
+            compiled=replay.compiled,
+            num_bytes=order["num_bytes"],
         )
         return {"profile": profile.model_dump(mode="json")}
 
@@ -171,9 +191,15 @@ class Player(Runner):
         reference, candidate = self._captured_reference(), self._candidate
         assert candidate is not None
         state = self.replays["native"].state()
-        changing = [(value, self.initial[name]) for name, value in state.items() if name in self.initial]
+        changing = [
+            (value, self.initial[name]) for name, value in state.items() if name in self.initial
+        ]
         answer = [*candidate.outputs, *(state[name] for name in self.kept)]
-        flush = torch.empty(2 * torch.cuda.get_device_properties(0).L2_cache_size // 4, dtype=torch.int32, device="cuda")
+        flush = torch.empty(
+            2 * torch.cuda.get_device_properties(0).L2_cache_size // 4,
+            dtype=torch.int32,
+            device="cuda",
+        )
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
         def timed(arm: Callable[[], Any]) -> int:
@@ -229,8 +255,10 @@ class Player(Runner):
         self.board = self._boards[name]
 
     def _load_plans(self) -> None:
-        state = {name: tensor for name, tensor in self.model.state_dict().items() if isinstance(tensor, torch.Tensor)}
+        state = {
+            name: tensor
+            for name, tensor in self.model.state_dict().items()
+            if isinstance(tensor, torch.Tensor)
+        }
         for replay in self.replays.values():
             replay.load(state)
-
-

@@ -36,6 +36,8 @@ def serve(channel: RequestChannel) -> None:
     except NotReducible as reason:
         channel.send({"refused": str(reason)[:600]})
     except CandidateError as error:
-        channel.send({"failed": {"status": error.status, "stage": error.stage, "error": error.message}})
+        channel.send(
+            {"failed": {"status": error.status, "stage": error.stage, "error": error.message}}
+        )
     except BaseException as error:  # noqa: BLE001 - a candidate may raise anything
         channel.send({"refused": failure(error)["error"][:600]})

@@ -62,11 +62,15 @@ def serve(channel: RequestChannel) -> None:
         channel.send({"stage": "setup"})
         try:
             referee = _Referee(channel, order, referee)
-            channel.send({"ready": True, "recorded": referee.recorded(), "arms": list(referee.arms)})
+            channel.send(
+                {"ready": True, "recorded": referee.recorded(), "arms": list(referee.arms)}
+            )
         except TaskError as error:
             channel.send({"broken": str(error.message)})
         except BaseException as error:  # noqa: BLE001 - the reference is not our code either
-            channel.send({"broken": f"the reference failed: {type(error).__name__}: {str(error)[:600]}"})
+            channel.send(
+                {"broken": f"the reference failed: {type(error).__name__}: {str(error)[:600]}"}
+            )
         release_cached()  # memory of the previous task is free only now
 
 
@@ -80,18 +84,33 @@ class _Referee:
         random.seed(request["seed"])
         if self.task.device == "cuda":
             torch.cuda.init()
-        self.lane: DeviceLock = before.lane if before is not None else DeviceLock(_device_name(self.task))
+        self.lane: DeviceLock = (
+            before.lane if before is not None else DeviceLock(_device_name(self.task))
+        )
         self.threads: int = request["threads"]
         self.needed: dict[str, int] | None = None if request["roofline"] else {}
         self.arms: dict[str, RunnerClient] = {}
         with torch_threads(self.threads):
             self.built = build(self.task)
             self.plans = {
-                tier: plan(self.task, tier, self.settings.num_seeds, request["seed"], backward=request["backward"],
-                           brief=request["brief"] and tier == "search", finite_only=self.settings.finite_only)
+                tier: plan(
+                    self.task,
+                    tier,
+                    self.settings.num_seeds,
+                    request["seed"],
+                    backward=request["backward"],
+                    brief=request["brief"] and tier == "search",
+                    finite_only=self.settings.finite_only,
+                )
                 for tier in ("smoke", "search", "claim")
             }
-            self.cases = Cases(self.built, self.plans["claim"], request["seed"], request["sharers"], self.settings.exact_strides)
+            self.cases = Cases(
+                self.built,
+                self.plans["claim"],
+                request["seed"],
+                request["sharers"],
+                self.settings.exact_strides,
+            )
             if self.settings.finite_only:
                 self.cases.skipped |= dict.fromkeys(NONFINITE, "judge.finite_only is set")
             self.cases.get(self.plans["search"][0])
@@ -110,7 +129,10 @@ class _Referee:
         if "runners" in order:
             return self._add_arms(order["runners"])
         if "alone" in order:
-            with self._lane(False), self._threads():  # else they are drawn between the calls, on one core
+            with (
+                self._lane(False),
+                self._threads(),
+            ):  # else they are drawn between the calls, on one core
                 self.cases.stock(NUM_ALONE + WARM_ROUNDS)
             with self._lane(True):
                 return {"alone": self.bench.alone(self.arms["reference"])}
@@ -123,8 +145,14 @@ class _Referee:
         from dvk.harness.launch_plans.calls import Gpu, describe_call, describe_state
 
         return {
-            "calls": [describe_call(c.key.variant, c.args, c.kwargs).model_dump(mode="json") for c in firsts(self.cases)],
-            "state": {name: layout.model_dump(mode="json") for name, layout in describe_state(self.built.model).items()},
+            "calls": [
+                describe_call(c.key.variant, c.args, c.kwargs).model_dump(mode="json")
+                for c in firsts(self.cases)
+            ],
+            "state": {
+                name: layout.model_dump(mode="json")
+                for name, layout in describe_state(self.built.model).items()
+            },
             "gpu": Gpu.of_device(0).model_dump(mode="json"),
         }
 
@@ -134,7 +162,10 @@ class _Referee:
     def _add_arms(self, pids: dict[str, int]) -> dict[str, Any]:
         for name in pids.keys() & self.arms.keys():
             self.arms.pop(name).close()
-        peers = {name: RunnerClient(name, self.channel.descriptors.pop(0), pid, self.task.device) for name, pid in pids.items()}
+        peers = {
+            name: RunnerClient(name, self.channel.descriptors.pop(0), pid, self.task.device)
+            for name, pid in pids.items()
+        }
         failed = self._prepare(peers)
         return {"arms": list(peers), "failed": failed}
 
@@ -165,9 +196,21 @@ class _Referee:
         if plan is not None:
             peer = self.arms["player"]
         else:
-            peer = RunnerClient("candidate", self.channel.descriptors.pop(0), order["pid"], self.task.device)
+            peer = RunnerClient(
+                "candidate", self.channel.descriptors.pop(0), order["pid"], self.task.device
+            )
         lane = partial(self._lane, claiming=order["tier"] == "claim")
-        examination = CandidateEvaluation(self.task, self.cases, self.settings, self.bench, peer, self.say, lane, self._threads, self._turn)
+        examination = CandidateEvaluation(
+            self.task,
+            self.cases,
+            self.settings,
+            self.bench,
+            peer,
+            self.say,
+            lane,
+            self._threads,
+            self._turn,
+        )
         try:
             findings = examination.run(
                 order["source"],
@@ -190,7 +233,11 @@ class _Referee:
         if "samples" in findings:
             findings |= self._roofline()
         release_cached()
-        return {"health": list(self.cases.remarks), "written_inputs": list(self.task.written_inputs), **findings}
+        return {
+            "health": list(self.cases.remarks),
+            "written_inputs": list(self.task.written_inputs),
+            **findings,
+        }
 
     def _roofline(self) -> dict[str, int]:
         """Return the bytes that a right answer must move, and the size of the flushed cache; determined once."""
@@ -199,7 +246,10 @@ class _Referee:
             case, model = self.cases.fresh(0), self.built.model
             with self._lane(False), self._threads():
                 self.cases.use(0)
-                moved = needed_bytes(lambda: self.cases.written.beside(model, case.args, case.kwargs), [*case.inputs, *model.parameters()])
+                moved = needed_bytes(
+                    lambda: self.cases.written.beside(model, case.args, case.kwargs),
+                    [*case.inputs, *model.parameters()],
+                )
                 put_buffers(model, self.cases.initial(0))
             self.needed = {"needed_bytes": moved, "cache_bytes": self.bench.cache_bytes}
         return self.needed

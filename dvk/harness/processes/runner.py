@@ -161,7 +161,11 @@ class Runner:
             self.module = run_file(self.task)
             self._fill(order["inputs"])
             self.model = construct_candidate(
-                order["source"], self.task, self.module, (self.args, self.kwargs), on_device=order["on_device"],
+                order["source"],
+                self.task,
+                self.module,
+                (self.args, self.kwargs),
+                on_device=order["on_device"],
                 training=order["training"],
             )
         else:
@@ -176,16 +180,22 @@ class Runner:
 
     def do_weights(self, order: Answer) -> Answer:
         """Load the values of a state_dict, as constructed the first time; report what was loaded, and where."""
-        put_buffers(self.model, self.initial)  # calls have changed buffers outside the state_dict, too
+        put_buffers(
+            self.model, self.initial
+        )  # calls have changed buffers outside the state_dict, too
         own = self.model.state_dict()
         board = Board.borrow(order["offer"], self.link.descriptors)
-        lent = dict(zip([entry["name"] for entry in order["offer"]["layouts"]], board.tensors, strict=True))
+        lent = dict(
+            zip([entry["name"] for entry in order["offer"]["layouts"]], board.tensors, strict=True)
+        )
         try:
             if self.places is None:
                 self.places = Places(own, lent)
             way = order.get("way", LOAD)
             if way == LOAD or not rewrite(self.model, self.places.values(own, lent), way):
-                self.model.load_state_dict(lent if self.places.exact else self.places.state(own, lent))
+                self.model.load_state_dict(
+                    lent if self.places.exact else self.places.state(own, lent)
+                )
             self.initial = buffers_of(self.model)
             return {"missing": self.places.missing(lent), "names": self.places.names}
         finally:
@@ -214,8 +224,13 @@ class Runner:
         bare = forbidden(self.task.device) if order.get("bare") else nullcontext()
         with bare, in_mode(self.model, bool(order.get("other_mode"))):
             result = call(
-                self.model, self.args, self.kwargs, int(order["seed"]), backward=bool(order.get("backward")),
-                separate=bool(order.get("separate")), fixed=self._fixed,
+                self.model,
+                self.args,
+                self.kwargs,
+                int(order["seed"]),
+                backward=bool(order.get("backward")),
+                separate=bool(order.get("separate")),
+                fixed=self._fixed,
             )
         if self.task.device == "cuda":
             _synchronise()
@@ -226,7 +241,11 @@ class Runner:
 
     def do_tensors(self, order: Answer) -> Answer:
         """Export the module's buffers or parameters by name."""
-        pairs = self.model.named_buffers() if order["which"] == "buffers" else self.model.named_parameters()
+        pairs = (
+            self.model.named_buffers()
+            if order["which"] == "buffers"
+            else self.model.named_parameters()
+        )
         found = dict(pairs)
         self.leaves = [tensor.detach() for tensor in found.values()]
         return {"names": list(found), "leaves": [outside(tensor) for tensor in self.leaves]}
@@ -243,7 +262,11 @@ class Runner:
                 self.call(*self.args, **self.kwargs)
 
         put_buffers(self.model, self.initial)
-        return {"profile": profile_call(once, self.task.device, num_bytes=order["num_bytes"]).model_dump(mode="json")}
+        return {
+            "profile": profile_call(
+                once, self.task.device, num_bytes=order["num_bytes"]
+            ).model_dump(mode="json")
+        }
 
     def do_board(self, order: Answer) -> Answer:
         """Attach a board for outputs."""
@@ -293,22 +316,35 @@ class Runner:
                     link.ring(b"r")
                     while control[GO] < number:
                         pass
-                    if self.task.stochastic:  # earlier, it could draw numbers before the clock starts
+                    if (
+                        self.task.stochastic
+                    ):  # earlier, it could draw numbers before the clock starts
                         reseed(control[SEED])
                     start = _now()
                     result = self.call(*self.args, **self.kwargs)
-                    leaves, text = ([result], "*") if isinstance(result, torch.Tensor) else describe(result)
+                    leaves, text = (
+                        ([result], "*") if isinstance(result, torch.Tensor) else describe(result)
+                    )
                     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-                    addresses = [leaf.data_ptr() for leaf in tensors]  # part of the call: lazy tensors compute on this access
+                    addresses = [
+                        leaf.data_ptr() for leaf in tensors
+                    ]  # part of the call: lazy tensors compute on this access
                     if sync:
                         _synchronise()
                     end = _now()
                     tensors += (kept := [buffers[name].contiguous() for buffers, name in held])
-                    for i, address in enumerate([*addresses, *(buffer.data_ptr() for buffer in kept)]):
+                    for i, address in enumerate(
+                        [*addresses, *(buffer.data_ptr() for buffer in kept)]
+                    ):
                         control[FIRST + i] = address
                     control[START], control[END] = start, end
                     outputs.add(leaves)
-                    told = {"constants": [leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)], "spec": text}
+                    told = {
+                        "constants": [
+                            leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)
+                        ],
+                        "spec": text,
+                    }
                 except BaseException as error:  # noqa: BLE001 - see _guarded
                     traceback.print_exc(limit=20)
                     link.ring(b"e")
@@ -357,26 +393,37 @@ class Runner:
             os.close(descriptor)
             return
         mapping = process_memory.Mapping(descriptor, [process_memory.PAGE])
-        self.control = (ctypes.c_int64 * (process_memory.PAGE // 8)).from_address(mapping.addresses[0])
+        self.control = (ctypes.c_int64 * (process_memory.PAGE // 8)).from_address(
+            mapping.addresses[0]
+        )
 
     def _borrow(self, offered: Answer) -> None:
         """Map the tensors of other inputs."""
         if self.board is not None:
-            self.args, self.kwargs, self.earlier, self.written = [], {}, [], []  # they may be in the memory that is given back
+            self.args, self.kwargs, self.earlier, self.written = (
+                [],
+                {},
+                [],
+                [],
+            )  # they may be in the memory that is given back
             self.board.close()
         self.board = Board.borrow(offered["offer"], self.link.descriptors)
 
     def _fill(self, offered: Answer) -> None:
         """Make a call of them, whose classes may be those of the task's file."""
         assert self.board is not None
-        self.args, self.kwargs = call_template.fill(offered["call"], self.board.tensors, self.module)
+        self.args, self.kwargs = call_template.fill(
+            offered["call"], self.board.tensors, self.module
+        )
         self._fixed = [int(number) for number in offered.get("written", ())]
         self.written = [self.board.tensors[number] for number in self._fixed]
 
     def copy_out(self, tensors: list[torch.Tensor] | None = None) -> None:
         """Copy the last answer, or `tensors`, to the board."""
         assert self.out is not None
-        for place, leaf in zip(self.out.tensors, self.leaves if tensors is None else tensors, strict=True):
+        for place, leaf in zip(
+            self.out.tensors, self.leaves if tensors is None else tensors, strict=True
+        ):
             if place.numel():
                 flat(place).copy_(flat(memory_of(leaf)))
         if self.task.device == "cuda":
@@ -389,9 +436,20 @@ def outside(leaf: Any) -> Answer:
         return {"value": leaf}
     if leaf.layout is not torch.strided or leaf.is_meta:
         layout = "meta" if leaf.is_meta else str(leaf.layout)
-        return {"layout": layout, "dtype": str(leaf.dtype).removeprefix("torch."), "shape": list(leaf.shape),
-                "strides": [], "device": leaf.device.type, "address": 0}
-    return {**layout_of(leaf), "layout": "torch.strided", "device": leaf.device.type, "address": leaf.data_ptr()}
+        return {
+            "layout": layout,
+            "dtype": str(leaf.dtype).removeprefix("torch."),
+            "shape": list(leaf.shape),
+            "strides": [],
+            "device": leaf.device.type,
+            "address": 0,
+        }
+    return {
+        **layout_of(leaf),
+        "layout": "torch.strided",
+        "device": leaf.device.type,
+        "address": leaf.data_ptr(),
+    }
 
 
 def settle() -> None:
@@ -405,8 +463,20 @@ def settle() -> None:
     process_memory.keep_freed()
 
 
-COMPILERS = ("CompilationError", "CompileTimeAssertionFailure", "CalledProcessError", "PTXASError", "CompileError")
-SIGNS = ("Error building extension", "NVRTC failed", "Kernel compilation failed", "nvrtc: error", "NVRTC_ERROR_COMPILATION")
+COMPILERS = (
+    "CompilationError",
+    "CompileTimeAssertionFailure",
+    "CalledProcessError",
+    "PTXASError",
+    "CompileError",
+)
+SIGNS = (
+    "Error building extension",
+    "NVRTC failed",
+    "Kernel compilation failed",
+    "nvrtc: error",
+    "NVRTC_ERROR_COMPILATION",
+)
 """Words in messages of torch's and cupy's CUDA compilation."""
 
 
@@ -417,7 +487,11 @@ def compiler_says(error: BaseException) -> str | None:
     while seen is not None and not any(seen is one for one in before):  # causes may be cyclic
         before.append(seen)
         kind, text = type(seen), text_of(seen)
-        if kind.__module__.startswith("triton.compiler") or kind.__name__ in COMPILERS or any(sign in text for sign in SIGNS):
+        if (
+            kind.__module__.startswith("triton.compiler")
+            or kind.__name__ in COMPILERS
+            or any(sign in text for sign in SIGNS)
+        ):
             printed = [getattr(seen, name, None) for name in ("stderr", "output", "log")]
             log = next((one for one in printed if isinstance(one, (bytes, str)) and one), text)
             log = log.decode(errors="replace") if isinstance(log, bytes) else log

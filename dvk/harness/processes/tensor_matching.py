@@ -26,9 +26,13 @@ class Places:
 
     def __init__(self, own: Mapping[str, Any], lent: Mapping[str, torch.Tensor]):
         tensors = {name: value for name, value in own.items() if isinstance(value, torch.Tensor)}
-        self.exact = own.keys() == lent.keys() and all(tensors[n].shape == lent[n].shape for n in lent if n in tensors)
+        self.exact = own.keys() == lent.keys() and all(
+            tensors[n].shape == lent[n].shape for n in lent if n in tensors
+        )
         self._found: dict[str, tuple[str, Form]] = {
-            name: (name, _as_it_is) for name, value in lent.items() if name in tensors and tensors[name].shape == value.shape
+            name: (name, _as_it_is)
+            for name, value in lent.items()
+            if name in tensors and tensors[name].shape == value.shape
         }
         free = [name for name in tensors if name not in self._found]
         for name in [name for name in lent if name not in self._found]:
@@ -42,7 +46,9 @@ class Places:
             theirs = [name for name in left if tuple(lent[name].shape) == shape]
             ours = [name for name in free if tuple(tensors[name].shape) == shape]
             if len(theirs) == len(ours):
-                self._found |= {name: (mine, _as_it_is) for name, mine in zip(theirs, ours, strict=True)}
+                self._found |= {
+                    name: (mine, _as_it_is) for name, mine in zip(theirs, ours, strict=True)
+                }
 
     @property
     def names(self) -> dict[str, str]:
@@ -57,9 +63,14 @@ class Places:
         """Return a state_dict for the candidate with the lent values."""
         return {**own, **self.values(own, lent)}
 
-    def values(self, own: Mapping[str, Any], lent: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def values(
+        self, own: Mapping[str, Any], lent: Mapping[str, torch.Tensor]
+    ) -> dict[str, torch.Tensor]:
         """Return the lent values under the candidate's names, in its shapes."""
-        return {mine: form(lent[name]).reshape(own[mine].shape) for name, (mine, form) in self._found.items()}
+        return {
+            mine: form(lent[name]).reshape(own[mine].shape)
+            for name, (mine, form) in self._found.items()
+        }
 
 
 def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
@@ -72,7 +83,11 @@ def _transposed(tensor: torch.Tensor) -> torch.Tensor:
 
 def _form(mine: torch.Tensor, theirs: torch.Tensor) -> Form | None:
     """Return the permutation that turns `theirs` into `mine`; None if there is none."""
-    if mine.numel() != theirs.numel() or mine.dtype != theirs.dtype or mine.layout is not torch.strided:
+    if (
+        mine.numel() != theirs.numel()
+        or mine.dtype != theirs.dtype
+        or mine.layout is not torch.strided
+    ):
         return None
     for form in (_as_it_is, _transposed) if theirs.dim() == 2 else (_as_it_is,):
         if torch.equal(mine.reshape(-1), form(theirs).reshape(-1)):

@@ -70,24 +70,39 @@ def _replace(model: nn.Module, pairs: Pairs) -> None:
         if id(tensor) in made:
             continue
         new = torch.empty_like(tensor.data).copy_(value)
-        made[id(tensor)] = nn.Parameter(new, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else new
+        made[id(tensor)] = (
+            nn.Parameter(new, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else new
+        )
         for module, key in owners[id(tensor)]:
             setattr(module, key, made[id(tensor)])
 
 
 def _step(model: nn.Module, pairs: Pairs) -> None:
-    floating = {id(tensor): (tensor, value) for tensor, value in pairs.values() if tensor.is_floating_point()}
-    tensors, values = [pair[0] for pair in floating.values()], [pair[1] for pair in floating.values()]
+    floating = {
+        id(tensor): (tensor, value)
+        for tensor, value in pairs.values()
+        if tensor.is_floating_point()
+    }
+    tensors, values = (
+        [pair[0] for pair in floating.values()],
+        [pair[1] for pair in floating.values()],
+    )
     if tensors:
         torch._foreach_zero_(tensors)
-        torch._foreach_add_(tensors, [value.to(tensor.dtype) for tensor, value in zip(tensors, values, strict=True)])
+        torch._foreach_add_(
+            tensors, [value.to(tensor.dtype) for tensor, value in zip(tensors, values, strict=True)]
+        )
     _copy(model, {name: pair for name, pair in pairs.items() if id(pair[0]) not in floating})
 
 
 def _convert(model: nn.Module, pairs: Pairs) -> None:
     tensors = [*model.parameters(), *model.buffers()]
     dtypes = {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
-    if len(dtypes) != 1 or torch.float64 in dtypes or sum(tensor.nbytes for tensor in tensors) > MOST_CONVERTED:
+    if (
+        len(dtypes) != 1
+        or torch.float64 in dtypes
+        or sum(tensor.nbytes for tensor in tensors) > MOST_CONVERTED
+    ):
         _copy(model, pairs)
         return
     model.to(torch.float64)
@@ -98,12 +113,19 @@ def _convert(model: nn.Module, pairs: Pairs) -> None:
 
 
 _WAYS: dict[str, Callable[[nn.Module, Pairs], None]] = {
-    "copy": _copy, "data": _data, "replace": _replace, "step": _step, "convert": _convert,
+    "copy": _copy,
+    "data": _data,
+    "replace": _replace,
+    "step": _step,
+    "convert": _convert,
 }
 WAYS = (LOAD, *_WAYS)
 HOW = {
-    "copy": "in place (`weight.copy_(…)` under no_grad)", "data": "by `weight.data = …`", "replace": "by another Parameter in its place",
-    "step": "in place, all at once, as an optimizer's step does", "convert": "in place, between `.to(float64)` and back",
+    "copy": "in place (`weight.copy_(…)` under no_grad)",
+    "data": "by `weight.data = …`",
+    "replace": "by another Parameter in its place",
+    "step": "in place, all at once, as an optimizer's step does",
+    "convert": "in place, between `.to(float64)` and back",
 }
 """Descriptions of the ways other than load_state_dict."""
 

@@ -32,7 +32,12 @@ def block_times(task: Task, names: Sequence[str], limits: Limits) -> dict[str, f
     # On a GPU the name of its lock would need a context in this process; such calls are short.
     with DeviceLock(of_cpu()).exclusive() if task.device == "cpu" else nullcontext():
         request = {"task": task.model_dump(mode="json"), "names": list(names)}
-        answer = call("dvk.harness.profiling.blocks:child", request, limits, isolate=limits.reference_isolation(task.device))
+        answer = call(
+            "dvk.harness.profiling.blocks:child",
+            request,
+            limits,
+            isolate=limits.reference_isolation(task.device),
+        )
     return {} if isinstance(answer, Death) else dict(answer.value)
 
 
@@ -45,7 +50,9 @@ def child(channel: Any) -> None:
     channel.send(measured(built.model, *built.inputs(0), request["names"]))
 
 
-def measured(model: Any, args: Sequence[Any], kwargs: dict[str, Any], names: Sequence[str]) -> dict[str, float]:
+def measured(
+    model: Any, args: Sequence[Any], kwargs: dict[str, Any], names: Sequence[str]
+) -> dict[str, float]:
     """Return median milliseconds by block and of the whole; runs where the user's code may run."""
     import torch
 
@@ -70,7 +77,9 @@ def measured(model: Any, args: Sequence[Any], kwargs: dict[str, Any], names: Seq
     def watch(module: Any, name: str) -> None:
         module.register_forward_pre_hook(lambda *_: enter(name))
         module.register_forward_hook(lambda *_: leave())
-        if isinstance(module, (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)):  # its parts may be called one by one
+        if isinstance(
+            module, (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)
+        ):  # its parts may be called one by one
             for part in module.children():
                 watch(part, name)
 

@@ -21,9 +21,15 @@ def feedback(profile: Profile) -> str:
     for kernel in shown:
         if len(lines) < MAX_LINES - 1:
             lines.append(_kernel(kernel))
-            lines += [f"  {text}" for text in (_launch(kernel, profile), _counters(kernel)) if text and len(lines) < MAX_LINES - 2]
+            lines += [
+                f"  {text}"
+                for text in (_launch(kernel, profile), _counters(kernel))
+                if text and len(lines) < MAX_LINES - 2
+            ]
     if left := profile.kernels[len(shown) :]:
-        lines.append(f"{len(left)} more take {_ms(sum(k.device_ms for k in left))} ({sum(k.share for k in left):.0%}) together")
+        lines.append(
+            f"{len(left)} more take {_ms(sum(k.device_ms for k in left))} ({sum(k.share for k in left):.0%}) together"
+        )
     return "\n".join(lines[:MAX_LINES])
 
 
@@ -41,14 +47,23 @@ def _remarks(profile: Profile) -> list[str]:
     result = []
     spilling = [kernel for kernel in profile.kernels if kernel.spill_bytes]
     if spilling:
-        names = ", ".join(f"{_name(kernel)} ({kernel.spill_bytes} bytes a thread)" for kernel in spilling[:3])
+        names = ", ".join(
+            f"{_name(kernel)} ({kernel.spill_bytes} bytes a thread)" for kernel in spilling[:3]
+        )
         result.append(f"registers spill to memory in {names}")
     launched = sum(kernel.count for kernel in profile.kernels)
     if profile.device == "cuda" and profile.host_ms > profile.device_ms and launched > 1:
-        result.append(f"the device waits for the host most of the time: {launched:.0f} launches a call; fewer, larger kernels would help")
-    library = [kernel for kernel in profile.kernels if kernel.origin == "library" and kernel.share >= 0.1]
+        result.append(
+            f"the device waits for the host most of the time: {launched:.0f} launches a call; fewer, larger kernels would help"
+        )
+    library = [
+        kernel for kernel in profile.kernels if kernel.origin == "library" and kernel.share >= 0.1
+    ]
     if library and profile.coverage:
-        result.append("PyTorch still does " + ", ".join(f"{_name(kernel)} ({kernel.share:.0%})" for kernel in library[:3]))
+        result.append(
+            "PyTorch still does "
+            + ", ".join(f"{_name(kernel)} ({kernel.share:.0%})" for kernel in library[:3])
+        )
     return result
 
 
@@ -56,9 +71,13 @@ def _kernel(kernel: KernelTime) -> str:
     count = f" ×{kernel.count:.3g}" if kernel.count != 1 else ""
     text = f"{_name(kernel)}{count} [{kernel.origin}]: {_ms(kernel.device_ms)} ({kernel.share:.0%})"
     if kernel.gbps:
-        text += f", about {kernel.gbps:.0f} GB/s" + (f" = {kernel.memory_share:.0%} of memory bandwidth" if kernel.memory_share else "")
+        text += f", about {kernel.gbps:.0f} GB/s" + (
+            f" = {kernel.memory_share:.0%} of memory bandwidth" if kernel.memory_share else ""
+        )
     if kernel.gflops and (kernel.compute_share is None or kernel.compute_share >= 0.02):
-        text += f", {kernel.gflops / 1e3:.3g} TFLOP/s" + (f" = {kernel.compute_share:.0%} of the peak" if kernel.compute_share else "")
+        text += f", {kernel.gflops / 1e3:.3g} TFLOP/s" + (
+            f" = {kernel.compute_share:.0%} of the peak" if kernel.compute_share else ""
+        )
     if max(kernel.memory_share or 0.0, kernel.compute_share or 0.0) >= NEAR:
         text += ": near the limit"
     return text
@@ -80,7 +99,10 @@ def _launch(kernel: KernelTime, profile: Profile) -> str:
 
 
 def _counters(kernel: KernelTime) -> str:
-    shown = [f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in kernel.counters.items()]
+    shown = [
+        f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in kernel.counters.items()
+    ]
     return "Nsight Compute: " + ", ".join(shown) if shown else ""
 
 

@@ -39,10 +39,25 @@ COUNTERS = {
 }
 """Metric of Nsight Compute → short name, in base units."""
 STALLS = (
-    "barrier", "branch_resolving", "dispatch_stall", "drain", "gmma", "imc_miss", "lg_throttle", "long_scoreboard",
-    "math_pipe_throttle", "membar", "mio_throttle", "misc", "no_instruction", "not_selected", "short_scoreboard", "sleeping",
-    "tex_throttle", "wait",
-)  # fmt: skip
+    "barrier",
+    "branch_resolving",
+    "dispatch_stall",
+    "drain",
+    "gmma",
+    "imc_miss",
+    "lg_throttle",
+    "long_scoreboard",
+    "math_pipe_throttle",
+    "membar",
+    "mio_throttle",
+    "misc",
+    "no_instruction",
+    "not_selected",
+    "short_scoreboard",
+    "sleeping",
+    "tex_throttle",
+    "wait",
+)
 STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
 
@@ -66,7 +81,9 @@ def find() -> str | None:
     return None
 
 
-def command(ncu: str, program: Sequence[str], kernels: Sequence[str] = (), launches: int = 20) -> list[str]:
+def command(
+    ncu: str, program: Sequence[str], kernels: Sequence[str] = (), launches: int = 20
+) -> list[str]:
     """Return the command line that runs `program` under ncu and prints CSV.
 
     Args:
@@ -76,14 +93,30 @@ def command(ncu: str, program: Sequence[str], kernels: Sequence[str] = (), launc
         launches: stop counting after this many.
     """
     metrics = [*COUNTERS, *(STALL.format(stall) for stall in STALLS)]
-    words = [ncu, "--csv", "--page", "raw", "--print-units", "base", "--target-processes", "all", "--clock-control", "none"]
+    words = [
+        ncu,
+        "--csv",
+        "--page",
+        "raw",
+        "--print-units",
+        "base",
+        "--target-processes",
+        "all",
+        "--clock-control",
+        "none",
+    ]
     words += ["--metrics", ",".join(metrics), "--launch-count", str(launches)]
     if kernels:
         words += ["--kernel-name", "regex:^(" + "|".join(map(re.escape, kernels)) + ")$"]
     return [*words, *program]
 
 
-def measure(program: Sequence[str], kernels: Sequence[str] = (), launches: int = 20, timeout_s: float = 120.0) -> NcuResult:
+def measure(
+    program: Sequence[str],
+    kernels: Sequence[str] = (),
+    launches: int = 20,
+    timeout_s: float = 120.0,
+) -> NcuResult:
     """Run `program` under ncu; it and its children are killed after `timeout_s`. Raises nothing."""
     ncu = find()
     if ncu is None:
@@ -91,8 +124,13 @@ def measure(program: Sequence[str], kernels: Sequence[str] = (), launches: int =
     try:
         child = subprocess.Popen(
             command(ncu, program, kernels, launches),
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
     except OSError as error:
         return NcuResult(reason=f"{ncu} does not start: {error.strerror}")
     try:
@@ -114,9 +152,19 @@ def read(text: str) -> NcuResult:
     if kernels:
         return NcuResult(kernels)
     if "ERR_NVGPUCTRPERM" in text:
-        return NcuResult(reason="the driver keeps GPU counters for administrators (ERR_NVGPUCTRPERM)")
-    errors = [line.removeprefix("==ERROR==").strip() for line in text.splitlines() if line.startswith("==ERROR==")]
-    return NcuResult(reason=f"Nsight Compute counted nothing: {errors[0][:200]}" if errors else "Nsight Compute saw no kernel")
+        return NcuResult(
+            reason="the driver keeps GPU counters for administrators (ERR_NVGPUCTRPERM)"
+        )
+    errors = [
+        line.removeprefix("==ERROR==").strip()
+        for line in text.splitlines()
+        if line.startswith("==ERROR==")
+    ]
+    return NcuResult(
+        reason=f"Nsight Compute counted nothing: {errors[0][:200]}"
+        if errors
+        else "Nsight Compute saw no kernel"
+    )
 
 
 def parse(text: str) -> dict[str, Counters]:
@@ -146,15 +194,23 @@ def with_counters(profile: Profile, result: NcuResult) -> Profile:
     for kernel in profile.kernels:
         found = result.kernels.get(kernel.name)
         alike = short[_short(kernel.name)]
-        if found is None and len(alike) == 1:  # several: instances of a template, which the two tools spell differently
+        if (
+            found is None and len(alike) == 1
+        ):  # several: instances of a template, which the two tools spell differently
             found = alike[0]
         kernels.append(kernel.model_copy(update={"counters": found}) if found else kernel)
     return profile.model_copy(update={"kernels": tuple(kernels), "counters_missing": result.reason})
 
 
 def _counters(values: dict[str, list[float]]) -> Counters:
-    result: Counters = {name: median(values[metric]) for metric, name in COUNTERS.items() if values.get(metric)}
-    stalls = {stall: median(values[STALL.format(stall)]) for stall in STALLS if values.get(STALL.format(stall))}
+    result: Counters = {
+        name: median(values[metric]) for metric, name in COUNTERS.items() if values.get(metric)
+    }
+    stalls = {
+        stall: median(values[STALL.format(stall)])
+        for stall in STALLS
+        if values.get(STALL.format(stall))
+    }
     stalls.pop("not_selected", None)  # ready, but another warp was selected: no reason to wait
     if stalls and max(stalls.values()) > 0:
         result["stall"] = max(stalls, key=lambda stall: stalls[stall])

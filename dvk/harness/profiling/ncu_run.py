@@ -26,7 +26,9 @@ CALLS = 2
 REQUEST = "request.json"
 
 
-def counters(task: Task, source: str, kernels: Sequence[str] = (), limits: Limits | None = None) -> ncu.NcuResult:
+def counters(
+    task: Task, source: str, kernels: Sequence[str] = (), limits: Limits | None = None
+) -> ncu.NcuResult:
     """Return counters of the kernels that a candidate launches, or the reason for having none. Parent side; imports no torch.
 
     Args:
@@ -39,8 +41,15 @@ def counters(task: Task, source: str, kernels: Sequence[str] = (), limits: Limit
         MachineError: no sandbox can be started.
     """
     limits = limits or Limits()
-    request = {"task": task.model_dump(mode="json"), "source": source, "kernels": list(kernels), "timeout_s": 0.9 * limits.wall_s}
-    with SandboxSession(f"{__name__}:serve", limits, isolate=task.device, folders=task.folders) as session:
+    request = {
+        "task": task.model_dump(mode="json"),
+        "source": source,
+        "kernels": list(kernels),
+        "timeout_s": 0.9 * limits.wall_s,
+    }
+    with SandboxSession(
+        f"{__name__}:serve", limits, isolate=task.device, folders=task.folders
+    ) as session:
         session.send(request)
         answer = session.receive(limits.wall_s)
     if isinstance(answer, Message):
@@ -48,7 +57,13 @@ def counters(task: Task, source: str, kernels: Sequence[str] = (), limits: Limit
     return ncu.NcuResult(reason=f"Nsight Compute's process ended ({answer.reason})")
 
 
-def with_counters(verdict: Verdict, task: Task, source: str, limits: Limits, profile: bool | Literal["times"] = True) -> Verdict:
+def with_counters(
+    verdict: Verdict,
+    task: Task,
+    source: str,
+    limits: Limits,
+    profile: bool | Literal["times"] = True,
+) -> Verdict:
     """Return `verdict` with counters in its profile, or the reason; unchanged without a profile, on a CPU, or if only `times` are wanted.
 
     Raises:
@@ -58,8 +73,14 @@ def with_counters(verdict: Verdict, task: Task, source: str, limits: Limits, pro
     if found is None or found.device != "cuda" or profile == "times":
         return verdict
     own = [kernel.name for kernel in found.kernels if kernel.origin == "own"]
-    result = counters(task, source, own, limits) if ncu.find() is not None else ncu.NcuResult(reason="no ncu on this machine")
-    return verdict.model_copy(update={"profile": ncu.with_counters(found, result).model_dump(mode="json")})
+    result = (
+        counters(task, source, own, limits)
+        if ncu.find() is not None
+        else ncu.NcuResult(reason="no ncu on this machine")
+    )
+    return verdict.model_copy(
+        update={"profile": ncu.with_counters(found, result).model_dump(mode="json")}
+    )
 
 
 def serve(channel: RequestChannel) -> None:
@@ -71,7 +92,9 @@ def serve(channel: RequestChannel) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), root]))
     os.environ.setdefault("TMPDIR", str(folder))  # ncu keeps a lock there
     program = [sys.executable, "-m", __name__, str(folder)]
-    channel.send(dataclasses.asdict(ncu.measure(program, request["kernels"], timeout_s=request["timeout_s"])))
+    channel.send(
+        dataclasses.asdict(ncu.measure(program, request["kernels"], timeout_s=request["timeout_s"]))
+    )
 
 
 def main(folder: Path) -> None:
@@ -102,7 +125,8 @@ def _checked(value: dict[str, Any]) -> ncu.NcuResult:
     for name, found in list(dict(value.get("kernels") or {}).items())[:100]:
         pairs = found.items() if isinstance(found, dict) else ()
         kernels[str(name)[:200]] = {
-            str(key)[:40]: float(number) if isinstance(number, (int, float)) else str(number)[:40] for key, number in list(pairs)[:20]
+            str(key)[:40]: float(number) if isinstance(number, (int, float)) else str(number)[:40]
+            for key, number in list(pairs)[:20]
         }
     reason = value.get("reason")
     return ncu.NcuResult(kernels, None if reason is None else str(reason)[:400])

@@ -16,7 +16,18 @@ WARP_UNIT = 4
 """Allocation unit of warps in the register file: one per scheduler."""
 SHARED_UNIT = 128
 
-BLOCKS = {(7, 0): 32, (7, 2): 32, (7, 5): 16, (8, 0): 32, (8, 6): 16, (8, 7): 16, (8, 9): 24, (9, 0): 32, (10, 0): 32, (10, 3): 32}
+BLOCKS = {
+    (7, 0): 32,
+    (7, 2): 32,
+    (7, 5): 16,
+    (8, 0): 32,
+    (8, 6): 16,
+    (8, 7): 16,
+    (8, 9): 24,
+    (9, 0): 32,
+    (10, 0): 32,
+    (10, 3): 32,
+}
 """Most blocks per multiprocessor by compute capability (CUDA C++ Programming Guide, table of technical specifications)."""
 OTHER_BLOCKS = 24
 RESERVED_SHARED = 1024
@@ -46,7 +57,9 @@ class Occupancy:
     """Blocks of the launch over those that fit on all multiprocessors at once."""
 
 
-def occupancy(limits: MultiprocessorLimits, threads: int, blocks: int, registers: int, shared_bytes: int) -> Occupancy | None:
+def occupancy(
+    limits: MultiprocessorLimits, threads: int, blocks: int, registers: int, shared_bytes: int
+) -> Occupancy | None:
     """Return the occupancy of a launch; None if no block fits, which no driver would have launched.
 
     Args:
@@ -60,7 +73,10 @@ def occupancy(limits: MultiprocessorLimits, threads: int, blocks: int, registers
     warps = -(-threads // WARP)
     if warps < 1:
         return None
-    room = {"block size": most_warps // warps, "blocks": BLOCKS.get(limits.capability, OTHER_BLOCKS)}
+    room = {
+        "block size": most_warps // warps,
+        "blocks": BLOCKS.get(limits.capability, OTHER_BLOCKS),
+    }
     if registers > 0:
         a_warp = -(-registers * WARP // REGISTER_UNIT) * REGISTER_UNIT
         room["registers"] = limits.registers // a_warp // WARP_UNIT * WARP_UNIT // warps
@@ -72,4 +88,6 @@ def occupancy(limits: MultiprocessorLimits, threads: int, blocks: int, registers
     if resident < 1:
         return None
     share = min(1.0, resident * warps / most_warps)
-    return Occupancy(share, limiter if share < 1 else None, blocks / (resident * limits.num_multiprocessors))
+    return Occupancy(
+        share, limiter if share < 1 else None, blocks / (resident * limits.num_multiprocessors)
+    )

@@ -79,16 +79,27 @@ def profile_call(
     facts = {"num_bytes": num_bytes, "flops": flops}
     if device == "cpu":
         return _on_cpu(fn, facts)
-    return _on_cuda(fn, None if own_kernels is None else {_plain(name) for name in own_kernels}, compiled or {}, facts)
+    return _on_cuda(
+        fn,
+        None if own_kernels is None else {_plain(name) for name in own_kernels},
+        compiled or {},
+        facts,
+    )
 
 
 # ---------------------------------------------------------------- GPU
 
-def _on_cuda(fn: Callable[[], object], own: set[str] | None, compiled: Compiled, facts: dict[str, Any]) -> Profile:
+
+def _on_cuda(
+    fn: Callable[[], object], own: set[str] | None, compiled: Compiled, facts: dict[str, Any]
+) -> Profile:
     torch.cuda.synchronize()
     walls = _walls(fn, torch.cuda.synchronize)
     both = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
-    with profile(activities=both, record_shapes=True, with_flops=True, acc_events=True) as profiler, _triton() as seen:
+    with (
+        profile(activities=both, record_shapes=True, with_flops=True, acc_events=True) as profiler,
+        _triton() as seen,
+    ):
         num_calls = len(_walls(fn, torch.cuda.synchronize))
     trace = _trace(profiler)
     found = launches(trace["traceEvents"], own)
@@ -100,12 +111,19 @@ def _on_cuda(fn: Callable[[], object], own: set[str] | None, compiled: Compiled,
         groups[launch.name, launch.origin].append(launch)
     kernels = []
     for (name, origin), group in groups.items():
-        figures: dict[str, float | None] = {**seen.get(name, {}), **compiled.get(name, {})} if origin == "own" else {}
+        figures: dict[str, float | None] = (
+            {**seen.get(name, {}), **compiled.get(name, {})} if origin == "own" else {}
+        )
         largest = max(group, key=lambda launch: launch.blocks or 0)
         shape = {
-            "threads": largest.threads, "blocks": largest.blocks, "registers": largest.registers, "shared_bytes": largest.shared_bytes
-        }  # fmt: skip
-        filled = occupancy(limits, *shape.values()) if limits and None not in shape.values() else None  # type: ignore[arg-type]
+            "threads": largest.threads,
+            "blocks": largest.blocks,
+            "registers": largest.registers,
+            "shared_bytes": largest.shared_bytes,
+        }
+        filled = (
+            occupancy(limits, *shape.values()) if limits and None not in shape.values() else None  # type: ignore[arg-type]
+        )
         kernels.append(
             KernelTime(
                 name=name,
@@ -113,7 +131,10 @@ def _on_cuda(fn: Callable[[], object], own: set[str] | None, compiled: Compiled,
                 count=len(group) / num_calls,
                 device_ms=sum(launch.device_us for launch in group) / num_calls / 1e3,
                 share=sum(launch.device_us for launch in group) / total if total else 0.0,
-                **{key: value if value is not None else _whole(figures.get(key)) for key, value in shape.items()},
+                **{
+                    key: value if value is not None else _whole(figures.get(key))
+                    for key, value in shape.items()
+                },
                 spill_bytes=_whole(figures.get("spill_bytes")),
                 occupancy=filled.share if filled else None,
                 limiter=filled.limiter if filled else None,
@@ -130,7 +151,9 @@ def _on_cuda(fn: Callable[[], object], own: set[str] | None, compiled: Compiled,
         wall_ms=wall,
         device_ms=total / num_calls / 1e3,
         host_ms=max(0.0, wall - busy),
-        coverage=sum(kernel.share for kernel in kernels if kernel.origin == "own") if total else None,
+        coverage=sum(kernel.share for kernel in kernels if kernel.origin == "own")
+        if total
+        else None,
         kernels=_ordered(kernels),
         num_multiprocessors=limits.num_multiprocessors if limits else None,
         **facts,
@@ -166,11 +189,21 @@ def _triton() -> Iterator[dict[str, dict[str, float]]]:
 
     def recording(self: Any, *args: Any, **kwargs: Any) -> Any:
         kernel = run(self, *args, **kwargs)
-        with contextlib.suppress(Exception):  # another version of Triton reports less; a launch must not fail for that
+        with contextlib.suppress(
+            Exception
+        ):  # another version of Triton reports less; a launch must not fail for that
             figures = found.setdefault(kernel.name, {"num_bytes": 0.0})
-            tensors = {a.data_ptr(): a.numel() * a.element_size() for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)}
+            tensors = {
+                a.data_ptr(): a.numel() * a.element_size()
+                for a in (*args, *kwargs.values())
+                if isinstance(a, torch.Tensor)
+            }
             figures["num_bytes"] += sum(tensors.values())
-            figures |= {"registers": kernel.n_regs, "spill_bytes": kernel.n_spills, "shared_bytes": kernel.metadata.shared}
+            figures |= {
+                "registers": kernel.n_regs,
+                "spill_bytes": kernel.n_spills,
+                "shared_bytes": kernel.metadata.shared,
+            }
         return kernel
 
     function.run = recording
@@ -190,12 +223,17 @@ def _plain(name: str) -> str:
 
 # ---------------------------------------------------------------- CPU
 
+
 def _on_cpu(fn: Callable[[], object], facts: dict[str, Any]) -> Profile:
     wall = median(_walls(fn, lambda: None))
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, with_flops=True, acc_events=True) as profiler:
+    with profile(
+        activities=[ProfilerActivity.CPU], record_shapes=True, with_flops=True, acc_events=True
+    ) as profiler:
         profiled = _walls(fn, lambda: None)
     num_calls = len(profiled)
-    operators: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])  # calls, milliseconds, flops
+    operators: dict[str, list[float]] = defaultdict(
+        lambda: [0.0, 0.0, 0.0]
+    )  # calls, milliseconds, flops
     bookkeeping = 0.0
     for event in profiler.events():
         ms = event.self_cpu_time_total / 1e3
@@ -207,14 +245,26 @@ def _on_cpu(fn: Callable[[], object], facts: dict[str, Any]) -> Profile:
     computing = sum(ms for _, ms, _ in operators.values())
     own = max(0.0, sum(profiled) - computing - bookkeeping) if _own_libraries() else 0.0
     total = computing + own
-    scale = wall / sum(profiled)  # remaining share of all calls' times without the profiler's overhead
+    scale = wall / sum(
+        profiled
+    )  # remaining share of all calls' times without the profiler's overhead
     kernels = [
-        KernelTime(name=name, origin="library", count=count / num_calls, device_ms=ms * scale, share=ms / total if total else 0.0,
-                   flops=_a_call(flops, num_calls))
+        KernelTime(
+            name=name,
+            origin="library",
+            count=count / num_calls,
+            device_ms=ms * scale,
+            share=ms / total if total else 0.0,
+            flops=_a_call(flops, num_calls),
+        )
         for name, (count, ms, flops) in operators.items()
-    ]  # fmt: skip
+    ]
     if own:
-        kernels.append(KernelTime(name=OWN_CODE, origin="own", count=1, device_ms=own * scale, share=own / total))
+        kernels.append(
+            KernelTime(
+                name=OWN_CODE, origin="own", count=1, device_ms=own * scale, share=own / total
+            )
+        )
     return Profile(
         device="cpu",
         num_calls=num_calls,
@@ -229,23 +279,40 @@ def _on_cpu(fn: Callable[[], object], facts: dict[str, Any]) -> Profile:
 
 def _own_libraries() -> list[str]:
     """Return files with executable pages in this process that belong neither to Python, nor its packages, nor the system."""
-    brought = [sys.prefix, sys.base_prefix, *site.getsitepackages(), *sysconfig.get_paths().values(), os.path.dirname(torch.__file__)]
-    known = tuple({os.path.realpath(path) + "/" for path in brought} | {"/usr/", "/lib/", "/lib64/", "/opt/", "/nix/"})
+    brought = [
+        sys.prefix,
+        sys.base_prefix,
+        *site.getsitepackages(),
+        *sysconfig.get_paths().values(),
+        os.path.dirname(torch.__file__),
+    ]
+    known = tuple(
+        {os.path.realpath(path) + "/" for path in brought}
+        | {"/usr/", "/lib/", "/lib64/", "/opt/", "/nix/"}
+    )
     result = set()
     for line in Path("/proc/self/maps").read_text().splitlines():
         words = line.split(maxsplit=5)
-        if len(words) == 6 and "x" in words[1] and words[5].startswith("/") and not words[5].startswith(known):
+        if (
+            len(words) == 6
+            and "x" in words[1]
+            and words[5].startswith("/")
+            and not words[5].startswith(known)
+        ):
             result.add(words[5])
     return sorted(result)
 
 
 # ---------------------------------------------------------------- both
 
+
 def _walls(fn: Callable[[], object], settle: Callable[[], None]) -> list[float]:
     """Return milliseconds of single calls."""
     times: list[float] = []
     began = time.perf_counter()
-    while len(times) < MIN_CALLS or (len(times) < MAX_CALLS and time.perf_counter() - began < BUDGET_S):
+    while len(times) < MIN_CALLS or (
+        len(times) < MAX_CALLS and time.perf_counter() - began < BUDGET_S
+    ):
         settle()
         start = time.perf_counter()
         fn()

@@ -36,19 +36,30 @@ class KernelExecution:
     shared_bytes: int | None = None
 
 
-def launches(events: Iterable[dict[str, Any]], own: Collection[str] | None) -> list[KernelExecution]:
+def launches(
+    events: Iterable[dict[str, Any]], own: Collection[str] | None
+) -> list[KernelExecution]:
     """Return every execution on the device, by start.
 
     Args:
         events: `traceEvents` of the trace.
         own: names of the candidate's kernels in its launch record; None without one.
     """
-    known = [event for event in events if event.get("ph") == "X" and isinstance(event.get("args", {}), dict)]
-    inside = _Inside(event for event in known if event.get("cat") == "cpu_op" and str(event["name"]).startswith(LIBRARY_OPS))
+    known = [
+        event
+        for event in events
+        if event.get("ph") == "X" and isinstance(event.get("args", {}), dict)
+    ]
+    inside = _Inside(
+        event
+        for event in known
+        if event.get("cat") == "cpu_op" and str(event["name"]).startswith(LIBRARY_OPS)
+    )
     callers = {
         event["args"]["correlation"]: event
         for event in known
-        if event.get("cat") in ("cuda_runtime", "cuda_driver") and "correlation" in event.get("args", {})
+        if event.get("cat") in ("cuda_runtime", "cuda_driver")
+        and "correlation" in event.get("args", {})
     }
     result = []
     for event in known:
@@ -57,7 +68,11 @@ def launches(events: Iterable[dict[str, Any]], own: Collection[str] | None) -> l
             continue
         caller = callers.get(args.get("correlation"))
         name = str(event["name"])
-        ours = name in own if own is not None else caller is None or "GraphLaunch" not in str(caller["name"])
+        ours = (
+            name in own
+            if own is not None
+            else caller is None or "GraphLaunch" not in str(caller["name"])
+        )
         if caller is not None and inside(caller):
             ours = False
         origin: Origin = "copy" if kind in COPIES else "own" if ours else "library"

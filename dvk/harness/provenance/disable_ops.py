@@ -38,7 +38,10 @@ _CALLED = (b"4callE", b"10redispatchE")
 _CUDA = ("libcuda.so", "libcudart", "libtorch_cuda.so")
 _DOORS: dict[What, tuple[tuple[str, ...], re.Pattern[bytes]]] = {
     "replays": (_CUDA, re.compile(rb"cu(?:da)?GraphLaunch|_ZN2at4cuda9CUDAGraph6replayE")),
-    "captures": (_CUDA, re.compile(rb"cu(?:da)?StreamBeginCapture|_ZN2at4cuda9CUDAGraph13capture_beginE")),
+    "captures": (
+        _CUDA,
+        re.compile(rb"cu(?:da)?StreamBeginCapture|_ZN2at4cuda9CUDAGraph13capture_beginE"),
+    ),
     "loading": (("ld-",), re.compile(rb"_dl_debug_state\x00")),  # made for debuggers, so exported
 }
 """Other trapped functions: prefixes of libraries' names, and of functions'."""
@@ -98,7 +101,9 @@ def executable(pid: int) -> list[Span]:
             words = line.rstrip("\n").split(maxsplit=5)
             if "x" in words[1]:
                 start, end = (int(word, 16) for word in words[0].split("-"))
-                result.append(Span(words[5] if len(words) == 6 else "", start, int(words[2], 16), end - start))
+                result.append(
+                    Span(words[5] if len(words) == 6 else "", start, int(words[2], 16), end - start)
+                )
     return result
 
 
@@ -111,7 +116,14 @@ def _put(pid: int, spans: list[Span], texts: dict[Place, bytes]) -> dict[Place, 
     with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
         for (path, offset), text in texts.items():
             spans_here = mapped.get(path, ())
-            place = next((s.start + offset - s.offset for s in spans_here if s.offset <= offset < s.offset + s.size), None)
+            place = next(
+                (
+                    s.start + offset - s.offset
+                    for s in spans_here
+                    if s.offset <= offset < s.offset + s.size
+                ),
+                None,
+            )
             if place is not None:
                 memory.seek(place)
                 result[path, offset] = memory.read(len(text))
@@ -124,9 +136,18 @@ def _places(spans: list[Span], what: tuple[What, ...]) -> list[Place]:
     result: list[Place] = []
     for path in dict.fromkeys(span.path for span in spans):
         name = os.path.basename(path)
-        if "operators" in what and name in LIBRARIES and os.path.realpath(path) == os.path.realpath(FOLDER / name):
+        if (
+            "operators" in what
+            and name in LIBRARIES
+            and os.path.realpath(path) == os.path.realpath(FOLDER / name)
+        ):
             result += [(path, offset) for offset in entries(path)]
-        result += [(path, offset) for one in what if one in _DOORS and name.startswith(_DOORS[one][0]) for offset in _doors(path, one)]
+        result += [
+            (path, offset)
+            for one in what
+            if one in _DOORS and name.startswith(_DOORS[one][0])
+            for offset in _doors(path, one)
+        ]
     return result
 
 
@@ -150,7 +171,9 @@ def entries(path: str) -> tuple[int, ...]:
         name = after[:size].decode(errors="replace")
         if match[1] == b"4_ops":
             return name in overloads and after.startswith(_CALLED, size)
-        return name.removesuffix("_outf").removesuffix("_out") in computing and after.startswith(b"E", size)
+        return name.removesuffix("_outf").removesuffix("_out") in computing and after.startswith(
+            b"E", size
+        )
 
     return elf.functions(path, _OPERATOR, computes)
 

@@ -24,8 +24,17 @@ from dvk.harness.transport import process_memory
 
 GPU_CODE = (b".nv_fatbin", b"__nv_relfatbin")
 NEEDED = (
-    "libcuda.so", "libcudart", "libnvrtc", "libnvJitLink", "libcupti", "libnvToolsExt", "libnvtx", "libnvperf", "libtriton", "libcufile",
-)  # fmt: skip
+    "libcuda.so",
+    "libcudart",
+    "libnvrtc",
+    "libnvJitLink",
+    "libcupti",
+    "libnvToolsExt",
+    "libnvtx",
+    "libnvperf",
+    "libtriton",
+    "libcufile",
+)
 """Name prefixes: the driver, the runtime, compilers and profilers, and one that reads files and also exports parts of the C++ runtime:
 PyTorch links it, so the loader finds `operator delete` there, which frees every tensor."""
 PACKAGES = str(FOLDER.resolve().parent.parent)
@@ -55,7 +64,13 @@ def disable_libraries(pid: int, home: str, already: Collection[Span] = ()) -> fr
         spans = [span for span in executable(pid) if span not in already]
         taken = _libraries(spans, home)
         with open(f"/proc/{pid}/mem", "r+b", buffering=0) as held:
-            found = {span for span in spans if span.path in taken or _is_own(span.path, home) and _is_copy(held.fileno(), span, taken)}
+            found = {
+                span
+                for span in spans
+                if span.path in taken
+                or _is_own(span.path, home)
+                and _is_copy(held.fileno(), span, taken)
+            }
             for span in found:
                 for first, size in _code(span) if span.path in taken else [(span.start, span.size)]:
                     _fill(held.fileno(), trap, first, size)
@@ -73,21 +88,34 @@ def _code(span: Span) -> list[tuple[int, int]]:
     """Return ranges of code in a span of an installed file: most of cuBLAS and similar ones is data. The whole span if unknown."""
     end = span.offset + span.size
     try:
-        inside = [(max(offset, span.offset), min(offset + size, end)) for offset, size in elf.code(span.path)]
+        inside = [
+            (max(offset, span.offset), min(offset + size, end))
+            for offset, size in elf.code(span.path)
+        ]
     except (OSError, ValueError):
         return [(span.start, span.size)]
-    return [(span.start + first - span.offset, last - first) for first, last in inside if first < last]
+    return [
+        (span.start + first - span.offset, last - first) for first, last in inside if first < last
+    ]
 
 
 def _libraries(spans: list[Span], home: str) -> set[str]:
-    files = {span.path for span in spans if not _is_own(span.path, home) and not _is_needed(span.path)}
+    files = {
+        span.path for span in spans if not _is_own(span.path, home) and not _is_needed(span.path)
+    }
     found = {path for path in files if _holds_kernels(path)}
-    folders = {folder for path in found if (folder := os.path.dirname(path)).startswith(PACKAGES + "/")}
+    folders = {
+        folder for path in found if (folder := os.path.dirname(path)).startswith(PACKAGES + "/")
+    }
     return found | {path for path in files if os.path.dirname(path) in folders}
 
 
 def _is_own(path: str, home: str) -> bool:
-    return not path or path.startswith((home + "/", "/memfd:", "[", "/dev/zero")) or path.endswith(" (deleted)")
+    return (
+        not path
+        or path.startswith((home + "/", "/memfd:", "[", "/dev/zero"))
+        or path.endswith(" (deleted)")
+    )
 
 
 def _is_needed(path: str) -> bool:

@@ -47,7 +47,14 @@ class KernelProvenance:
         ended: whether its process ended without PyTorch's operators, libraries and graphs.
     """
 
-    def __init__(self, bench: PairedTimer, peer: RunnerClient, home: str, bare: Callable[[Case], None], sampled: bool):
+    def __init__(
+        self,
+        bench: PairedTimer,
+        peer: RunnerClient,
+        home: str,
+        bare: Callable[[Case], None],
+        sampled: bool,
+    ):
         self._bench, self._peer, self._home, self._bare = bench, peer, home, bare
         self._sampled = sampled
         self._taken: frozenset[Span] = frozenset()
@@ -81,8 +88,12 @@ class KernelProvenance:
             CandidateFailed: it does not.
             Interfered: it restores disabled code.
         """
-        usual = [case for case in checked if not (case.backward or case.key.told or case.key.other_mode)]
-        shapes = {case.key.variant: case for case in usual if case.key.variant != native.key.variant}
+        usual = [
+            case for case in checked if not (case.backward or case.key.told or case.key.other_mode)
+        ]
+        shapes = {
+            case.key.variant: case for case in usual if case.key.variant != native.key.variant
+        }
         try:
             for case in (*shapes.values(), native):
                 if follows:
@@ -152,12 +163,22 @@ class KernelProvenance:
         self.coverage = min(seen.share, self.coverage if self.coverage is not None else 1.0)
         if self.coverage < MOSTLY:
             share = f"{1 - self.coverage:.0%} of its running threads were seen in libraries' code"
-            raise CandidateFailed(Status.REJECTED, stage, f"its own kernels do not do the computing: {share}")
+            raise CandidateFailed(
+                Status.REJECTED, stage, f"its own kernels do not do the computing: {share}"
+            )
 
 
 def _refused(error: CandidateFailed | Gone, stage: str = "check") -> CandidateFailed:
-    what = error.error if isinstance(error, CandidateFailed) else "its process ended where operators, libraries or graphs had been"
-    return CandidateFailed(Status.REJECTED, stage, f"without PyTorch's operators it does not compute the result: {what}")
+    what = (
+        error.error
+        if isinstance(error, CandidateFailed)
+        else "its process ended where operators, libraries or graphs had been"
+    )
+    return CandidateFailed(
+        Status.REJECTED,
+        stage,
+        f"without PyTorch's operators it does not compute the result: {what}",
+    )
 
 
 __all__ = ["KernelProvenance"]

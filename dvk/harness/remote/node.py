@@ -40,7 +40,14 @@ class Seat:
         return os.uname().nodename
 
     def judge(
-        self, kind: SeatConfig, task: Task, candidate: Candidate, tier: Tier, baselines: Sequence[str], sharers: int, limit_s: float | None
+        self,
+        kind: SeatConfig,
+        task: Task,
+        candidate: Candidate,
+        tier: Tier,
+        baselines: Sequence[str],
+        sharers: int,
+        limit_s: float | None,
     ) -> Verdict | DvkError | None:
         """Return the verdict; None if `limit_s` was over first; an error of this machine as a value, not raised.
 
@@ -73,5 +80,3 @@ class Seat:
         if self._court is not None:
             self._court.close()
         self._court = self._kind = None
-
-

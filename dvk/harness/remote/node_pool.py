@@ -71,7 +71,9 @@ class Seats:
         self._waiting: Counter[SeatRequest] = Counter()
         self._failed: list[str] = []
 
-    def take(self, want: SeatRequest, kind: SeatConfig, task: str, before: SeatSlot | None = None) -> SeatSlot:
+    def take(
+        self, want: SeatRequest, kind: SeatConfig, task: str, before: SeatSlot | None = None
+    ) -> SeatSlot:
         """Return a seat for the caller alone, until `give` or `lose`: preferably its previous one, or one that holds its task.
 
         Raises:
@@ -87,7 +89,10 @@ class Seats:
                         place.free, place.kind, place.task = False, kind, task
                         return place
                     if len(self._failed) >= FAILURES:
-                        raise MachineError(f"no judge starts on the Ray cluster: {self._failed[-1]}", "look at the logs of its nodes")
+                        raise MachineError(
+                            f"no judge starts on the Ray cluster: {self._failed[-1]}",
+                            "look at the logs of its nodes",
+                        )
                     if opens := self._coming[want] < self._waiting[want]:
                         self._coming[want] += 1
                     else:
@@ -100,10 +105,17 @@ class Seats:
                 waited = time.monotonic() - alive
                 if waited > TOLD_S and not told:
                     told = True
-                    print(f"waiting for a free {want.what} of the Ray cluster `{self.cluster.engine}`", file=sys.stderr, flush=True)
+                    print(
+                        f"waiting for a free {want.what} of the Ray cluster `{self.cluster.engine}`",
+                        file=sys.stderr,
+                        flush=True,
+                    )
                 if waited > PATIENCE_S:
                     problem = f"the Ray cluster `{self.cluster.engine}` has had no free {want.what} for {PATIENCE_S:g} s"
-                    raise MachineError(problem, "see `ray status`; add nodes, or free those in use, and continue with --resume")
+                    raise MachineError(
+                        problem,
+                        "see `ray status`; add nodes, or free those in use, and continue with --resume",
+                    )
         finally:
             with self._changed:
                 self._waiting[want] -= 1
@@ -128,7 +140,11 @@ class Seats:
                 gone += [other for other in self._places if other.free and other.node == place.node]
             self._places = [other for other in self._places if other not in gone]
         if why is not None:
-            print(f"a judge on {place.node} was lost, its candidate goes to another: {why}", file=sys.stderr, flush=True)
+            print(
+                f"a judge on {place.node} was lost, its candidate goes to another: {why}",
+                file=sys.stderr,
+                flush=True,
+            )
         if self.cluster.ray.is_initialized():
             for one in gone:
                 self.cluster.ray.kill(one.actor)
@@ -138,15 +154,33 @@ class Seats:
         with self._changed:
             return max(1, sum(other.node == place.node for other in self._places))
 
-    def _free(self, want: SeatRequest, kind: SeatConfig, task: str, before: SeatSlot | None) -> SeatSlot | None:
+    def _free(
+        self, want: SeatRequest, kind: SeatConfig, task: str, before: SeatSlot | None
+    ) -> SeatSlot | None:
         free = [place for place in self._places if place.free and place.want == want]
-        return max(free, key=lambda place: (place is before, place.kind == kind and place.task == task, place.kind == kind), default=None)
+        return max(
+            free,
+            key=lambda place: (
+                place is before,
+                place.kind == kind and place.task == task,
+                place.kind == kind,
+            ),
+            default=None,
+        )
 
     def _ask(self, want: SeatRequest) -> None:
-        needs = {"num_gpus": want.share, "num_cpus": 0} if want.device == "cuda" else {"num_cpus": 1}
-        place = SeatSlot(self._seat.options(**needs, scheduling_strategy="SPREAD").remote(), want, num_failed=len(self._failed))
+        needs = (
+            {"num_gpus": want.share, "num_cpus": 0} if want.device == "cuda" else {"num_cpus": 1}
+        )
+        place = SeatSlot(
+            self._seat.options(**needs, scheduling_strategy="SPREAD").remote(),
+            want,
+            num_failed=len(self._failed),
+        )
         self.cluster.actors.append(place.actor)
-        place.actor.ready.remote().future().add_done_callback(lambda answer: self._came(place, answer))
+        place.actor.ready.remote().future().add_done_callback(
+            lambda answer: self._came(place, answer)
+        )
 
     def _came(self, place: SeatSlot, answer: Future[str]) -> None:
         """Runs in a thread of Ray's."""

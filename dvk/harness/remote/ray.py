@@ -57,7 +57,11 @@ class RayJudgeSession:
         self.task = task
 
     def judge(
-        self, candidate: Candidate, tier: Tier = "search", baselines: Sequence[str] = (), deadline: float | None = None
+        self,
+        candidate: Candidate,
+        tier: Tier = "search",
+        baselines: Sequence[str] = (),
+        deadline: float | None = None,
     ) -> Verdict | None:
         """Return the verdict; None if the deadline came first. Arguments as for `JudgeSession.judge`.
 
@@ -71,7 +75,11 @@ class RayJudgeSession:
             limit_s = None if deadline is None else max(0.0, deadline - time.monotonic())
             sharers = self.seats.sharers(place)
             try:
-                answer = ray.get(place.actor.judge.remote(self._kind, self.task, candidate, tier, tuple(baselines), sharers, limit_s))
+                answer = ray.get(
+                    place.actor.judge.remote(
+                        self._kind, self.task, candidate, tier, tuple(baselines), sharers, limit_s
+                    )
+                )
             except ray.exceptions.RayTaskError:  # a bug of dvk, raised there
                 self.seats.lose(place)
                 raise
@@ -88,11 +96,17 @@ class RayJudgeSession:
                 raise MachineError(f"on the Ray node {place.node}: {answer.message}", answer.hint)
             verdict: Verdict | None = answer
             return verdict
-        text = f"{ATTEMPTS} judging processes in a row ended while they judged it, the last by {why}"
+        text = (
+            f"{ATTEMPTS} judging processes in a row ended while they judged it, the last by {why}"
+        )
         return Verdict(status=Status.LAUNCH_ERROR, tier=tier, stage="check", error=text)
 
 
 def want_of(device: Device, config: Config) -> SeatRequest:
     """Return resources of a seat; Ray counts shares of a GPU in ten-thousandths. If models write there, too, seats share the rest."""
     left = 1.0 - MODEL_SHARE if config.remote.rollouts else 1.0
-    return SeatRequest(device, int(10_000 * left / per_device(config, device)) / 10_000) if device == "cuda" else SeatRequest(device)
+    return (
+        SeatRequest(device, int(10_000 * left / per_device(config, device)) / 10_000)
+        if device == "cuda"
+        else SeatRequest(device)
+    )

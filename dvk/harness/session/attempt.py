@@ -37,12 +37,23 @@ class RefereeDied(Exception):
 
 def _last_words(log: str) -> str:
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    return next((line for line in reversed(lines) if RAISED.match(line)), lines[-1] if lines else "")[:300]
+    return next(
+        (line for line in reversed(lines) if RAISED.match(line)), lines[-1] if lines else ""
+    )[:300]
 
 
 def trial(
-    referee: RefereeClient, order: Mapping[str, Any], given: RunnerEnvironment, *, device: Device, limits: Limits, config: Config,
-    env: Mapping[str, str], deadline: float | None, lost: Callable[[], None], programs: bool = True,
+    referee: RefereeClient,
+    order: Mapping[str, Any],
+    given: RunnerEnvironment,
+    *,
+    device: Device,
+    limits: Limits,
+    config: Config,
+    env: Mapping[str, str],
+    deadline: float | None,
+    lost: Callable[[], None],
+    programs: bool = True,
     folders: Sequence[str] = (),
 ) -> ProcessFindings | None:
     """Return the referee's findings; None if the deadline came first.
@@ -67,8 +78,14 @@ def trial(
     ours, theirs = socket.socketpair()
     with ours, theirs, closing(given):
         runner = SandboxSession(
-            RUNNER, limits, env=given.env, late_env={**given.late, **env}, descriptors=[theirs.fileno(), *given.descriptors],
-            isolate=device, programs=programs, folders=folders,
+            RUNNER,
+            limits,
+            env=given.env,
+            late_env={**given.late, **env},
+            descriptors=[theirs.fileno(), *given.descriptors],
+            isolate=device,
+            programs=programs,
+            folders=folders,
             shut=limits.encloses(device),
         )
         given.furnish(runner.home)
@@ -89,7 +106,10 @@ def trial(
         if findings.pop("gone", False):
             death = runner.receive(GONE_S)
             if isinstance(death, Death) and death.reason == "timeout":
-                findings, log = {**findings, "error": "it hung up on the judge, and its process went on"}, death.log
+                findings, log = (
+                    {**findings, "error": "it hung up on the judge, and its process went on"},
+                    death.log,
+                )
             elif isinstance(death, Death):
                 findings, log = {**findings, **of_death(death, referee.stage, config)}, death.log
         else:
@@ -99,7 +119,9 @@ def trial(
         runner.close()
 
 
-def arm(target: str, device: Device, limits: Limits, line: int, env: Mapping[str, str]) -> SandboxSession:
+def arm(
+    target: str, device: Device, limits: Limits, line: int, env: Mapping[str, str]
+) -> SandboxSession:
     """Start a process that holds the reference, to be timed against; `line` is the descriptor of its line.
 
     It shares torch.compile's cache across sessions, since each compiles the same reference; an untrusted reference has no cache of dvk.
@@ -107,12 +129,25 @@ def arm(target: str, device: Device, limits: Limits, line: int, env: Mapping[str
     Raises:
         MachineError: no sandbox can be started.
     """
-    cache = {"TORCHINDUCTOR_CACHE_DIR": os.path.join(os.path.expanduser("~"), ".cache", "dvk", "inductor")}
+    cache = {
+        "TORCHINDUCTOR_CACHE_DIR": os.path.join(
+            os.path.expanduser("~"), ".cache", "dvk", "inductor"
+        )
+    }
     trusted = limits.trust_references
     late = {**(cache if trusted else {}), **env}
     # A player reads memory for the judging process, and is enclosed with it.
-    isolate = "none" if device == "cuda" and target != RUNNER else limits.reference_isolation(device)
-    return SandboxSession(target, limits, descriptors=[line], late_env=late, isolate=isolate, shut=limits.encloses(device))
+    isolate = (
+        "none" if device == "cuda" and target != RUNNER else limits.reference_isolation(device)
+    )
+    return SandboxSession(
+        target,
+        limits,
+        descriptors=[line],
+        late_env=late,
+        isolate=isolate,
+        shut=limits.encloses(device),
+    )
 
 
 def passed(deadline: float | None) -> bool:

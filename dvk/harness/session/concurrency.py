@@ -29,12 +29,16 @@ def local_workers(config: Config, device: Device) -> int:
     if device != "cuda":
         return per_device(config, device)
     gpus = max(1, len(machine.gpu_names()))
-    return gpus * (config.rollout.judges or max(1, min(PER_GPU, machine.num_cores() // gpus, by_memory())))
+    return gpus * (
+        config.rollout.judges or max(1, min(PER_GPU, machine.num_cores() // gpus, by_memory()))
+    )
 
 
 def by_memory(free: Sequence[int] = ()) -> int:
     """Return candidates that fit every GPU's free memory: the given bytes, or those free now."""
-    free = free or machine.gpu_free_bytes() or (PER_GPU * WORKER_BYTES,)  # a GPU that does not report counts as large
+    free = (
+        free or machine.gpu_free_bytes() or (PER_GPU * WORKER_BYTES,)
+    )  # a GPU that does not report counts as large
     return max(1, min(free) // WORKER_BYTES)
 
 
@@ -44,5 +48,9 @@ def gpu_for(task: Task, worker: int) -> str | None:
     if len(names) < 2:
         return None
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    chosen = [part.strip() for part in visible.split(",")] if visible else [str(i) for i in range(len(names))]
+    chosen = (
+        [part.strip() for part in visible.split(",")]
+        if visible
+        else [str(i) for i in range(len(names))]
+    )
     return chosen[worker % len(chosen)]

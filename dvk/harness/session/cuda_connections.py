@@ -22,5 +22,7 @@ def of_arms(task: Task, candidate: Candidate, tier: Tier) -> dict[str, str]:
 
 def of_candidate(task: Task, candidate: Candidate, tier: Tier) -> dict[str, str]:
     """Return the environment of a candidate's process."""
-    several = tier == "claim" and any(SEVERAL.search(source) for source in (task.source, candidate.source))
+    several = tier == "claim" and any(
+        SEVERAL.search(source) for source in (task.source, candidate.source)
+    )
     return {} if several or task.device != "cuda" else ONE

@@ -62,7 +62,11 @@ class RunnerEnvironment:
 
 
 def runner_environment(
-    candidate: Candidate, device: Device, limits: Limits, config: Config, folders: Sequence[str] = ()
+    candidate: Candidate,
+    device: Device,
+    limits: Limits,
+    config: Config,
+    folders: Sequence[str] = (),
 ) -> RunnerEnvironment:
     """Return the resources of a candidate's process; compiles its extensions, if it has any and they are not yet compiled.
 
@@ -74,7 +78,9 @@ def runner_environment(
         environment.line = _answering(limits).line()
     if candidate.backend != "triton" and extension.wanted(candidate.source):
         environment.late = _toolbox()
-        environment.build, environment.failed = _built(candidate, environment, limits, config, folders)
+        environment.build, environment.failed = _built(
+            candidate, environment, limits, config, folders
+        )
     elif candidate.backend == "cpp":
         with _making:
             environment.late = headers.env(candidate.source)
@@ -99,22 +105,32 @@ def _toolbox() -> dict[str, str]:
 
 
 def _built(
-    candidate: Candidate, environment: RunnerEnvironment, limits: Limits, config: Config, folders: Sequence[str]
+    candidate: Candidate,
+    environment: RunnerEnvironment,
+    limits: Limits,
+    config: Config,
+    folders: Sequence[str],
 ) -> tuple[str | None, ProcessFindings | None]:
     key = content_hash(
-        candidate.source, str(extension.toolbox()), *(f"{k}={v}" for k, v in sorted({**environment.env, **environment.late}.items()))
+        candidate.source,
+        str(extension.toolbox()),
+        *(f"{k}={v}" for k, v in sorted({**environment.env, **environment.late}.items())),
     )
     if extension.kept(key):
         return key, None
     late = {**environment.late, "CUDA_VISIBLE_DEVICES": ""}
-    with SandboxSession(BUILDER, limits, env=environment.env, late_env=late, isolate="cpu", folders=folders) as builder:
+    with SandboxSession(
+        BUILDER, limits, env=environment.env, late_env=late, isolate="cpu", folders=folders
+    ) as builder:
         builder.send({"source": candidate.source})
         answer = builder.receive(config.limits.wall_s)
         isolation = builder.isolation
         if isinstance(answer, Death):
             if answer.reason == "timeout":
                 error = f"its extensions took longer than {config.limits.wall_s:g} s to compile"
-                return None, ProcessFindings({"status": "timeout", "stage": "compile", "error": error}, answer.log, isolation)
+                return None, ProcessFindings(
+                    {"status": "timeout", "stage": "compile", "error": error}, answer.log, isolation
+                )
             return None, ProcessFindings(of_death(answer, "compile", config), answer.log, isolation)
         if "failed" in answer.value:
             return None, ProcessFindings(dict(answer.value["failed"]), builder.close(), isolation)

@@ -62,7 +62,12 @@ class JudgeSession:
     """
 
     def __init__(
-        self, task: Task, config: Config, spec: JudgeSpec = JudgeSpec(), *, gpu: str | None = None,  # noqa: B008 - it is frozen
+        self,
+        task: Task,
+        config: Config,
+        spec: JudgeSpec = JudgeSpec(),  # noqa: B008
+        *,
+        gpu: str | None = None,
     ):
         self.task, self.config = task, config
         self.sharers, self.gpus = 1, len(machine.gpu_names())
@@ -103,11 +108,21 @@ class JudgeSession:
         """Switch to another task; processes that hold no state of the old one are kept."""
         if task.device != self.task.device or self.broken is not None:
             self.close()
-        self.task, self.broken, self._open, self._referee.shut = task, None, False, self._limits.encloses(task.device)
+        self.task, self.broken, self._open, self._referee.shut = (
+            task,
+            None,
+            False,
+            self._limits.encloses(task.device),
+        )
         self._left_out, self._alone_ms = {}, None
 
-    def judge(self, candidate: Candidate, tier: Tier = "search", baselines: Sequence[str] = (),
-              deadline: float | None = None) -> Verdict | None:
+    def judge(
+        self,
+        candidate: Candidate,
+        tier: Tier = "search",
+        baselines: Sequence[str] = (),
+        deadline: float | None = None,
+    ) -> Verdict | None:
         """Return the verdict; None if the deadline came first.
 
         Args:
@@ -121,14 +136,18 @@ class JudgeSession:
         self._candidate_env = cuda_connections.of_candidate(self.task, candidate, tier)
         self._referee.spent, began = {}, time.monotonic()
         if (why := static.refuse(candidate.source)) is not None:
-            return self._verdict(began, ProcessFindings({"status": "rejected", "stage": "static", "error": why}))
+            return self._verdict(
+                began, ProcessFindings({"status": "rejected", "stage": "static", "error": why})
+            )
         deaths = 0
         for attempt in range(4):
             try:
                 verdict = self._judge(began, candidate, deadline)
                 if verdict is not None and self._out_of_memory(verdict.error, attempt):
                     continue
-                return verdict and ncu_run.with_counters(verdict, self.task, candidate.source, self.config.limits, self.spec.profile)
+                return verdict and ncu_run.with_counters(
+                    verdict, self.task, candidate.source, self.config.limits, self.spec.profile
+                )
             except RefereeDied as death:
                 self.close()
                 if passed(deadline):
@@ -139,12 +158,24 @@ class JudgeSession:
                     break
                 if (deaths := deaths + 1) > 1:
                     text = f"the judging process ended twice while it was judged: {death} ({death.last_words or 'it said nothing'})"
-                    return self._verdict(began, ProcessFindings({"status": "launch_error", "stage": "check", "error": text}))
-        return self._verdict(began, ProcessFindings({"status": "broken_task", "stage": "check", "error": str(self.broken)}))
+                    return self._verdict(
+                        began,
+                        ProcessFindings(
+                            {"status": "launch_error", "stage": "check", "error": text}
+                        ),
+                    )
+        return self._verdict(
+            began,
+            ProcessFindings({"status": "broken_task", "stage": "check", "error": str(self.broken)}),
+        )
 
     def _out_of_memory(self, error: str | None, attempt: int) -> bool:
         """Free the memory that this session and idle ones hold, since others had filled the GPU; the processes are started again."""
-        if self.sharers == 1 or self.task.device != "cuda" or (wait_s := retry_s(error, attempt)) is None:
+        if (
+            self.sharers == 1
+            or self.task.device != "cuda"
+            or (wait_s := retry_s(error, attempt)) is None
+        ):
             return False
         self.close()
         self.make_room()
@@ -155,7 +186,10 @@ class JudgeSession:
     def _judge(self, began: float, candidate: Candidate, deadline: float | None) -> Verdict | None:
         self._start(deadline)
         if self.broken is not None:
-            return self._verdict(began, ProcessFindings({"status": "broken_task", "stage": "check", "error": self.broken}))
+            return self._verdict(
+                began,
+                ProcessFindings({"status": "broken_task", "stage": "check", "error": self.broken}),
+            )
         if self.tier == "claim" and self._untimed(candidate) is None:
             try:
                 return self._claim(began, candidate, deadline)
@@ -175,20 +209,26 @@ class JudgeSession:
         speedups, controls = list[float](), list[float]()
         while True:
             self._end_arms()
-            measured = self._measure(candidate, deadline, timed=True, control=True, one_case=bool(sets))
+            measured = self._measure(
+                candidate, deadline, timed=True, control=True, one_case=bool(sets)
+            )
             if measured is None:
                 return None
             sets.append(measured)
             if measured.findings["status"] != Status.OK.value or not measured.samples:
                 return self._verdict(began, measured)
-            speedups.append(median_ratio(measured.samples["reference"], measured.samples["candidate"]))
+            speedups.append(
+                median_ratio(measured.samples["reference"], measured.samples["candidate"])
+            )
             controls.append(median_ratio(measured.samples["reference"], measured.samples[CONTROL]))
             if len(sets) >= claims.FIRST_LOOK:
                 claim = claims.claim(speedups, controls)
                 last = len(sets) >= claims.LAST_LOOK or passed(self.decide_by)
                 if last or (len(sets) == claims.FIRST_LOOK and not claims.undecided(claim)):
                     break
-        return self._verdict(began, *possible(sets[0], claim_timing(sets, self.baselines, claim), self.task.device))
+        return self._verdict(
+            began, *possible(sets[0], claim_timing(sets, self.baselines, claim), self.task.device)
+        )
 
     # ------------------------------------------------------------ processes
 
@@ -224,10 +264,21 @@ class JudgeSession:
         """Start trusted runners and let the referee prepare them, all at once: each takes seconds."""
         env = {**self._env, **self._arm_env}
         with ExitStack() as sockets:
-            ends = [[sockets.enter_context(end).fileno() for end in socket.socketpair()] for _ in names]
+            ends = [
+                [sockets.enter_context(end).fileno() for end in socket.socketpair()] for _ in names
+            ]
             for name, (_, theirs) in zip(names, ends, strict=True):
-                self._arms[name] = arm(PLAYER if name == "player" else RUNNER, self.task.device, self._limits, theirs, env)
-            self._referee.send({"runners": {name: self._arms[name].pid for name in names}}, [ours for ours, _ in ends])
+                self._arms[name] = arm(
+                    PLAYER if name == "player" else RUNNER,
+                    self.task.device,
+                    self._limits,
+                    theirs,
+                    env,
+                )
+            self._referee.send(
+                {"runners": {name: self._arms[name].pid for name in names}},
+                [ours for ours, _ in ends],
+            )
         answer = self._referee.wait("arms", len(names) * self.config.limits.wall_s, deadline)
         if not isinstance(answer, Message):
             raise RefereeDied(f"while it prepared {', '.join(names)}", answer)
@@ -245,18 +296,24 @@ class JudgeSession:
 
     def _plannable(self, candidate: Candidate) -> bool:
         # A replayed graph serves to save host time, which a plan leaves out.
-        whole = self.spec.contract == "auto" and ("CUDAGraph" in candidate.source or bool(self.baselines))
+        whole = self.spec.contract == "auto" and (
+            "CUDAGraph" in candidate.source or bool(self.baselines)
+        )
         if self.spec.contract == "module" or whole or self.tier == "claim" or self.spec.backward:
             return False
         return backends.get(candidate.backend).has_launch_plan and self._recorded is not None
 
     def _replayed(self, candidate: Candidate, deadline: float | None) -> ProcessFindings | None:
         """Return findings on the candidate's launch plan; None if it has none and the contract allows its host code."""
-        if "player" not in self._arms:  # it takes seconds to start, and so does the process that recorders are forked from
+        if (
+            "player" not in self._arms
+        ):  # it takes seconds to start, and so does the process that recorders are forked from
             self._add_arms(["player"], deadline)
             self._fresh = True
         with self._referee.time_stage("record"):
-            result = recording.launch_plan(candidate, self.task, self._recorded or {}, self._limits, self.config)
+            result = recording.launch_plan(
+                candidate, self.task, self._recorded or {}, self._limits, self.config
+            )
         if isinstance(result, ProcessFindings):
             return result
         plan, why, isolation = result
@@ -264,28 +321,46 @@ class JudgeSession:
             if self.spec.contract == "auto":
                 return None
             error = f"no launch plan can stand for it: {why}"
-            return ProcessFindings({"status": "rejected", "stage": "compile", "error": error}, "", isolation)
+            return ProcessFindings(
+                {"status": "rejected", "stage": "compile", "error": error}, "", isolation
+            )
         # If a used player breaks, the previous candidate may be the cause.
-        played = self._played(candidate, plan, isolation, deadline) or self._played(candidate, plan, isolation, deadline)
-        return None if self.spec.contract == "auto" and recording.needs_host_code(played) else played
+        played = self._played(candidate, plan, isolation, deadline) or self._played(
+            candidate, plan, isolation, deadline
+        )
+        return (
+            None if self.spec.contract == "auto" and recording.needs_host_code(played) else played
+        )
 
-    def _played(self, candidate: Candidate, plan: dict[str, Any], isolation: str, deadline: float | None) -> ProcessFindings | None:
+    def _played(
+        self, candidate: Candidate, plan: dict[str, Any], isolation: str, deadline: float | None
+    ) -> ProcessFindings | None:
         """Return findings on a launch plan; None if a used player ended."""
         fresh, self._fresh = self._fresh or "player" not in self._arms, False
         if "player" not in self._arms:
             self._add_arms(["player"], deadline)
         if "player" not in self._arms:
-            error = f"no process could be started to replay its launches: {self._left_out['player']}"
-            return ProcessFindings({"status": "launch_error", "stage": "compile", "error": error}, "", isolation)
-        self._referee.send(self._order(candidate, timed=self.tier != "smoke") | {"plan": plan, "arms": ["player"]})
-        answer = self._referee.wait("findings", self.config.judge.candidate_s, deadline, self._arms["player"])
+            error = (
+                f"no process could be started to replay its launches: {self._left_out['player']}"
+            )
+            return ProcessFindings(
+                {"status": "launch_error", "stage": "compile", "error": error}, "", isolation
+            )
+        self._referee.send(
+            self._order(candidate, timed=self.tier != "smoke") | {"plan": plan, "arms": ["player"]}
+        )
+        answer = self._referee.wait(
+            "findings", self.config.judge.candidate_s, deadline, self._arms["player"]
+        )
         if isinstance(answer, Death):
             raise RefereeDied(answer.reason, answer)
         if answer is None:
             log = self._arms.pop("player").close()
             if not isinstance(self._referee.wait("findings", HANG_UP_S, None), Message):
                 self.close()
-            return ProcessFindings(of_death(Death("timeout", log), self._referee.stage, self.config), log, isolation)
+            return ProcessFindings(
+                of_death(Death("timeout", log), self._referee.stage, self.config), log, isolation
+            )
         findings = dict(answer.value["findings"])
         if findings.pop("gone", False):
             death = self._arms.pop("player").receive(GONE_S)
@@ -293,12 +368,18 @@ class JudgeSession:
                 return None
             log = death.log if isinstance(death, Death) else ""
             why = f"its kernels ended the process that replays them ({death.reason if isinstance(death, Death) else 'it spoke'})"
-            return ProcessFindings({"status": Status.LAUNCH_ERROR.value, "stage": self._referee.stage, "error": why}, log, isolation)
+            return ProcessFindings(
+                {"status": Status.LAUNCH_ERROR.value, "stage": self._referee.stage, "error": why},
+                log,
+                isolation,
+            )
         if findings["status"] == Status.CHEAT.value:
             self._arms.pop("player").close()  # its state is unknown
         return ProcessFindings(findings, "", isolation, findings.pop("samples", {}))
 
-    def _order(self, candidate: Candidate, *, timed: bool, one_case: bool = False, deprived: bool = False) -> dict[str, Any]:
+    def _order(
+        self, candidate: Candidate, *, timed: bool, one_case: bool = False, deprived: bool = False
+    ) -> dict[str, Any]:
         settings, claim = self.config.judge, self.tier == "claim"
         arms = ["reference", CONTROL, *self.baselines] if timed else ()
         return {
@@ -312,39 +393,66 @@ class JudgeSession:
             "deprived": deprived,
             "profile": self.spec.profile and not one_case,
             "rounds": settings.claim_pairs if claim else settings.search_pairs,
-            "limit_s": settings.claim_s * (2 + len(self.baselines)) if claim else settings.search_s * (1 + len(self.baselines)),
+            "limit_s": settings.claim_s * (2 + len(self.baselines))
+            if claim
+            else settings.search_s * (1 + len(self.baselines)),
         }
 
     def _measure(
-        self, candidate: Candidate, deadline: float | None, *, timed: bool, control: bool = False, one_case: bool = False,
-        looks: int = slowdown.LOOKS, deprived: bool = False,
+        self,
+        candidate: Candidate,
+        deadline: float | None,
+        *,
+        timed: bool,
+        control: bool = False,
+        one_case: bool = False,
+        looks: int = slowdown.LOOKS,
+        deprived: bool = False,
     ) -> ProcessFindings | None:
         """Run one runner, for one set of findings; None if the deadline came first."""
         timed = timed and self._untimed(candidate) is None
         if timed:
             wanted = ("reference", *((CONTROL,) if control else ()), *self.baselines)
-            if missing := [name for name in wanted if name not in self._arms and name not in self._left_out]:
+            if missing := [
+                name for name in wanted if name not in self._arms and name not in self._left_out
+            ]:
                 self._add_arms(missing, deadline)
             if self._alone_ms is None:
                 self._alone_ms = self._alone(deadline)
         if (given := self._given(candidate)).failed is not None:
             return given.failed
-        measured = self._tried(given, self._order(candidate, timed=timed, one_case=one_case, deprived=deprived), deadline)
+        measured = self._tried(
+            given,
+            self._order(candidate, timed=timed, one_case=one_case, deprived=deprived),
+            deadline,
+        )
         if measured is None:
             return None
         if measured.findings.pop("deprive", False) and not deprived:
             # Its replays may be its own: see `own_kernels`.
-            second = self._measure(candidate, deadline, timed=timed, control=control, one_case=one_case, deprived=True)
-            return second and (merged(measured, second) if second.findings["status"] == Status.OK.value else measured)
+            second = self._measure(
+                candidate, deadline, timed=timed, control=control, one_case=one_case, deprived=True
+            )
+            return second and (
+                merged(measured, second)
+                if second.findings["status"] == Status.OK.value
+                else measured
+            )
         if not one_case and (why := self._sourceless(candidate, measured, deadline)) is not None:
             return ProcessFindings(why, measured.log, measured.isolation)
         slowed = self._slowed(measured, deadline)
         if slowed is None:
             return measured
         if not looks:
-            return ProcessFindings({"status": "cheat", "stage": "time", "error": slowed}, measured.log, measured.isolation)
+            return ProcessFindings(
+                {"status": "cheat", "stage": "time", "error": slowed},
+                measured.log,
+                measured.isolation,
+            )
         # A busy machine slows as much: only a slowdown that fresh processes repeat is the candidate's.
-        second = self._measure(candidate, deadline, timed=timed, control=control, one_case=True, looks=looks - 1)
+        second = self._measure(
+            candidate, deadline, timed=timed, control=control, one_case=True, looks=looks - 1
+        )
         if second is None or second.findings["status"] != Status.OK.value:
             return second
         return merged(measured, second)
@@ -360,25 +468,54 @@ class JudgeSession:
         return slowdown.slowdown_message(beside, max(before, self._alone_ms or before))
 
     def _tried(
-        self, given: environment.RunnerEnvironment, order: dict[str, Any], deadline: float | None, programs: bool = True
+        self,
+        given: environment.RunnerEnvironment,
+        order: dict[str, Any],
+        deadline: float | None,
+        programs: bool = True,
     ) -> ProcessFindings | None:
         # Under --require-kernels a kernel that torch.compile writes is not the candidate's own.
-        env = {**self._env, **self._candidate_env, **({"TORCHDYNAMO_DISABLE": "1"} if self.spec.require_kernels else {})}
+        env = {
+            **self._env,
+            **self._candidate_env,
+            **({"TORCHDYNAMO_DISABLE": "1"} if self.spec.require_kernels else {}),
+        }
         return trial(
-            self._referee, order, given, device=self.task.device, limits=self._limits, config=self.config,
-            env=env, deadline=deadline, lost=self.close, programs=programs, folders=self.task.folders,
+            self._referee,
+            order,
+            given,
+            device=self.task.device,
+            limits=self._limits,
+            config=self.config,
+            env=env,
+            deadline=deadline,
+            lost=self.close,
+            programs=programs,
+            folders=self.task.folders,
         )
 
-    def _sourceless(self, candidate: Candidate, measured: ProcessFindings, deadline: float | None) -> dict[str, Any] | None:
+    def _sourceless(
+        self, candidate: Candidate, measured: ProcessFindings, deadline: float | None
+    ) -> dict[str, Any] | None:
         """Return findings on kernels that were not compiled from the candidate's source: they also work where compilers are blocked.
 
         Only on a CPU: NVRTC and Triton compile in the candidate's process. A candidate that checks for a compiler, and fails without one,
         passes.
         """
-        asked = self.spec.require_kernels and self.task.device == "cpu" and self._untimed(candidate) is None
-        if not asked or measured.findings["status"] != Status.OK.value or "seccomp" not in measured.isolation:
+        asked = (
+            self.spec.require_kernels
+            and self.task.device == "cpu"
+            and self._untimed(candidate) is None
+        )
+        if (
+            not asked
+            or measured.findings["status"] != Status.OK.value
+            or "seccomp" not in measured.isolation
+        ):
             return None
-        bare = environment.RunnerEnvironment(env=backends.get(candidate.backend).env(self.task.device))
+        bare = environment.RunnerEnvironment(
+            env=backends.get(candidate.backend).env(self.task.device)
+        )
         order = self._order(candidate, timed=False, one_case=True) | {"require_kernels": False}
         second = self._tried(bare, order, deadline, programs=False)
         if second is None or second.findings["status"] != Status.OK.value:
@@ -395,13 +532,21 @@ class JudgeSession:
 
     def _given(self, candidate: Candidate) -> environment.RunnerEnvironment:
         with self._referee.time_stage("build"):
-            return environment.runner_environment(candidate, self.task.device, self._limits, self.config, self.task.folders)
+            return environment.runner_environment(
+                candidate, self.task.device, self._limits, self.config, self.task.folders
+            )
 
     # ------------------------------------------------------------ verdicts
 
     def _untimed(self, candidate: Candidate) -> str | None:
         return backends.get(candidate.backend).untimed(self.task.device)
 
-    def _verdict(self, began: float, measured: ProcessFindings, timing: Timing | None = None) -> Verdict:
-        verdict = verdict_of(measured, timing, self.tier, self.task.device, time.monotonic() - began)
-        return verdict.model_copy(update={"stages_s": {stage: round(s, 4) for stage, s in self._referee.spent.items()}})
+    def _verdict(
+        self, began: float, measured: ProcessFindings, timing: Timing | None = None
+    ) -> Verdict:
+        verdict = verdict_of(
+            measured, timing, self.tier, self.task.device, time.monotonic() - began
+        )
+        return verdict.model_copy(
+            update={"stages_s": {stage: round(s, 4) for stage, s in self._referee.spent.items()}}
+        )

@@ -41,8 +41,14 @@ class JudgeSpec(Record):
     @property
     def flags(self) -> dict[str, object]:
         """The part of a verdict's key besides tier and baselines; see `verdict_cache.key`."""
-        flags: dict[str, object] = {"backward": self.backward, "require_kernels": self.require_kernels, "contract": self.contract}
-        return flags | {name: value for name in ("brief", "profile") if (value := getattr(self, name))}
+        flags: dict[str, object] = {
+            "backward": self.backward,
+            "require_kernels": self.require_kernels,
+            "contract": self.contract,
+        }
+        return flags | {
+            name: value for name in ("brief", "profile") if (value := getattr(self, name))
+        }
 
 
 class Judge(Protocol):
@@ -75,6 +81,10 @@ class Judge(Protocol):
         """Go on with another task."""
 
     def judge(
-        self, candidate: Candidate, tier: Tier = "search", baselines: Sequence[str] = (), deadline: float | None = None
+        self,
+        candidate: Candidate,
+        tier: Tier = "search",
+        baselines: Sequence[str] = (),
+        deadline: float | None = None,
     ) -> Verdict | None:
         """The verdict; None when the deadline, on time.monotonic's clock, came first."""

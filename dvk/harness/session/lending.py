@@ -21,7 +21,9 @@ def fails(limits: Limits, device: str = "cuda") -> str | None:
     try:
         with (
             SandboxSession("dvk.harness.session.lending:lender", limits, shut=True) as owner,
-            SandboxSession("dvk.harness.session.lending:borrower", limits, isolate="cuda", shut=True) as other,
+            SandboxSession(
+                "dvk.harness.session.lending:borrower", limits, isolate="cuda", shut=True
+            ) as other,
         ):
             owner.send({"device": device})
             lent = _answer(owner)

@@ -49,7 +49,10 @@ class SpareMemory:
     def granted(self, gpu: str | None, wanted: int) -> bool:
         """Take this many bytes of a GPU. If it has no holder, any request is granted."""
         if wanted:
-            if self._held[gpu] and self._held[gpu] + wanted > (self._free or 0) - self._workers * WORKER_BYTES:
+            if (
+                self._held[gpu]
+                and self._held[gpu] + wanted > (self._free or 0) - self._workers * WORKER_BYTES
+            ):
                 return False
             self._held[gpu] += wanted
         return True

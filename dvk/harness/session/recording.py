@@ -38,12 +38,16 @@ def launch_plan(
         limits: limits of the recorder's process.
         config: time limits.
     """
-    with SandboxSession(RECORDER, limits, env=ENV, late_env=NO_GPU, isolate="cpu", folders=task.folders) as recorder:
+    with SandboxSession(
+        RECORDER, limits, env=ENV, late_env=NO_GPU, isolate="cpu", folders=task.folders
+    ) as recorder:
         recorder.send({"source": candidate.source, "task": task.model_dump(mode="json"), **calls})
         answer = recorder.receive(config.judge.candidate_s)
         isolation = recorder.isolation
     if isinstance(answer, Death):
-        return ProcessFindings({**of_death(answer, "compile", config), "contract": "plan"}, answer.log, isolation)
+        return ProcessFindings(
+            {**of_death(answer, "compile", config), "contract": "plan"}, answer.log, isolation
+        )
     if "failed" in answer.value:
         return ProcessFindings({**answer.value["failed"], "contract": "plan"}, "", isolation)
     return answer.value.get("plan"), str(answer.value.get("refused")), isolation

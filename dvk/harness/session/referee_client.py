@@ -44,7 +44,9 @@ class RefereeClient:
             MachineError: no sandbox can be started.
         """
         if self._session is None:
-            self._session = SandboxSession(REFEREE, self._limits, late_env=self._env, shut=self.shut)
+            self._session = SandboxSession(
+                REFEREE, self._limits, late_env=self._env, shut=self.shut
+            )
 
     def close(self) -> None:
         """End the process."""
@@ -57,7 +59,11 @@ class RefereeClient:
         self.session.send(order, descriptors)
 
     def wait(
-        self, wanted: str, budget_s: float, deadline: float | None, runner: SandboxSession | None = None
+        self,
+        wanted: str,
+        budget_s: float,
+        deadline: float | None,
+        runner: SandboxSession | None = None,
     ) -> Message | Death | None:
         """Return the referee's next message with `wanted` (or `broken`) in it; None if the time is over.
 
@@ -75,7 +81,12 @@ class RefereeClient:
                 answer = self.session.wait(limit)
             if counted:
                 left = max(0.0, left - (time.monotonic() - before))
-            if answer is None or isinstance(answer, Death) or wanted in answer.value or "broken" in answer.value:
+            if (
+                answer is None
+                or isinstance(answer, Death)
+                or wanted in answer.value
+                or "broken" in answer.value
+            ):
                 return answer
             if "settle" in answer.value:
                 if runner is not None:

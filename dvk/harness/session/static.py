@@ -9,6 +9,7 @@ _CPP = re.compile(r"\bctypes\b|\bcpp_sources\b|\bcpp_extension\b")
 MAX_SOURCE_BYTES = 4 << 20
 """Longest text: longer ones have no use, and are costly at every stage."""
 
+
 def calls_cpp(source: str) -> bool:
     """Whether the candidate calls compiled C++ on the CPU rather than being plain PyTorch."""
     return bool(_CPP.search(source))

@@ -40,7 +40,12 @@ _NEVER = (Status.BROKEN_TASK, Status.TIMEOUT)
 
 
 def key(
-    task: Task, candidate: Candidate, tier: Tier, baselines: Sequence[str], config: Config, flags: Mapping[str, object] | None = None
+    task: Task,
+    candidate: Candidate,
+    tier: Tier,
+    baselines: Sequence[str],
+    config: Config,
+    flags: Mapping[str, object] | None = None,
 ) -> str:
     """Return sixteen hex digits: equal exactly for equal requests to the judge.
 
@@ -71,7 +76,9 @@ def key(
     )
 
 
-def judged(judge: Judge, candidate: Candidate, spec: JudgeSpec, known: Remembered | None, key: str) -> Verdict:
+def judged(
+    judge: Judge, candidate: Candidate, spec: JudgeSpec, known: Remembered | None, key: str
+) -> Verdict:
     """The verdict that is kept under `key`, else the judge's, which is kept."""
     if known is not None and (verdict := known.recall(key)) is not None:
         return verdict
@@ -90,7 +97,13 @@ def _packages() -> str:
 def keepable(verdict: Verdict) -> bool:
     """Whether another day would give the same: no claim (it measures the present), and no effect of the machine's load."""
     judged = bool(verdict.machine)  # else it did not finish
-    return judged and verdict.status not in _NEVER and verdict.tier != "claim" and not verdict.cached and not crowded(verdict.error)
+    return (
+        judged
+        and verdict.status not in _NEVER
+        and verdict.tier != "claim"
+        and not verdict.cached
+        and not crowded(verdict.error)
+    )
 
 
 class Remembered:
@@ -125,7 +138,9 @@ class Remembered:
         if not keepable(verdict):
             return
         text = verdict.model_dump_json(exclude_defaults=True)
-        self._run("INSERT OR REPLACE INTO verdicts (key, verdict) VALUES (?, ?)", (key, text), writes=True)
+        self._run(
+            "INSERT OR REPLACE INTO verdicts (key, verdict) VALUES (?, ?)", (key, text), writes=True
+        )
 
     def __len__(self) -> int:
         rows = self._run("SELECT count(*) FROM verdicts", ())
@@ -138,7 +153,9 @@ class Remembered:
 
     # ------------------------------------------------------------ the file
 
-    def _run(self, statement: str, values: tuple[str, ...], writes: bool = False) -> list[tuple[str]]:
+    def _run(
+        self, statement: str, values: tuple[str, ...], writes: bool = False
+    ) -> list[tuple[str]]:
         with self._lock:
             for attempt in range(2):
                 try:
@@ -148,7 +165,10 @@ class Remembered:
                     if writes and self._insertions % TRIM_EVERY == 1:
                         self._trim(connection)
                     return rows
-                except (OSError, sqlite3.OperationalError):  # unwritable, full, or locked for too long
+                except (
+                    OSError,
+                    sqlite3.OperationalError,
+                ):  # unwritable, full, or locked for too long
                     self._drop()
                     break
                 except sqlite3.DatabaseError:  # not a database, or a damaged one
@@ -163,11 +183,17 @@ class Remembered:
         self._drop()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self._opening():
-            connection = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+            connection = sqlite3.connect(
+                self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+            )
             try:
-                connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # takes effect on a new file only
+                connection.execute(
+                    "PRAGMA auto_vacuum = INCREMENTAL"
+                )  # takes effect on a new file only
                 connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute("PRAGMA synchronous = NORMAL")  # a crash of the machine may lose the last verdicts, nothing else
+                connection.execute(
+                    "PRAGMA synchronous = NORMAL"
+                )  # a crash of the machine may lose the last verdicts, nothing else
                 connection.execute(
                     "CREATE TABLE IF NOT EXISTS verdicts (number INTEGER PRIMARY KEY, key TEXT UNIQUE, verdict TEXT)"
                 )
@@ -191,14 +217,18 @@ class Remembered:
         while self._used(connection) > self.max_bytes:
             (count,) = connection.execute("SELECT count(*) FROM verdicts").fetchone()
             oldest = max(1, count // 10)
-            connection.execute("DELETE FROM verdicts WHERE number IN (SELECT number FROM verdicts ORDER BY number LIMIT ?)", (oldest,))
+            connection.execute(
+                "DELETE FROM verdicts WHERE number IN (SELECT number FROM verdicts ORDER BY number LIMIT ?)",
+                (oldest,),
+            )
             connection.execute("PRAGMA incremental_vacuum")
             if count <= 1:
                 break
 
     def _used(self, connection: sqlite3.Connection) -> int:
         pages, free, size = (
-            int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "freelist_count", "page_size")
+            int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+            for name in ("page_count", "freelist_count", "page_size")
         )
         return (pages - free) * size
 

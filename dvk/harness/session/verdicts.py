@@ -15,7 +15,18 @@ from dvk.records import Claim, Device, Interval, Status, Tier, Timing, Verdict
 from dvk.sandbox import Death
 from dvk.stats.intervals import median_ratio, process_interval, ratio_interval
 
-CHECKED = ("profile", "coverage", "num_checks", "shapes", "families", "skipped", "worst_error", "tolerance", "weights", "notes")
+CHECKED = (
+    "profile",
+    "coverage",
+    "num_checks",
+    "shapes",
+    "families",
+    "skipped",
+    "worst_error",
+    "tolerance",
+    "weights",
+    "notes",
+)
 """Findings taken from the first process, which was checked on everything, if a second one was timed."""
 SHORT = re.compile("out.of.memory(?!: its processes)|alloc(ation)?_failed", re.IGNORECASE)
 """Words of errors for lack of GPU memory, e.g. `CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate`."""
@@ -40,12 +51,18 @@ class ProcessFindings:
     samples: dict[str, list[float]] = field(default_factory=dict)
 
 
-def verdict_of(measured: ProcessFindings, timing: Timing | None, tier: Tier, device: str, seconds: float) -> Verdict:
+def verdict_of(
+    measured: ProcessFindings, timing: Timing | None, tier: Tier, device: str, seconds: float
+) -> Verdict:
     """Return the record."""
-    findings = {name: value for name, value in measured.findings.items() if name in Verdict.model_fields}
+    findings = {
+        name: value for name, value in measured.findings.items() if name in Verdict.model_fields
+    }
     if findings.get("profile") is not None:
         known = roofline.load("cuda" if device == "cuda" else "cpu")
-        profile = against(Profile.model_validate(findings["profile"]), known, findings.get("precision") or "fp32")
+        profile = against(
+            Profile.model_validate(findings["profile"]), known, findings.get("precision") or "fp32"
+        )
         findings["profile"] = profile.model_dump(mode="json")
     return Verdict.model_validate(
         {
@@ -63,7 +80,9 @@ def verdict_of(measured: ProcessFindings, timing: Timing | None, tier: Tier, dev
 def merged(first: ProcessFindings, second: ProcessFindings) -> ProcessFindings:
     """Combine the checks of the first process with all else from the second."""
     checks = {name: first.findings[name] for name in CHECKED if name in first.findings}
-    return ProcessFindings({**second.findings, **checks}, second.log, second.isolation, second.samples)
+    return ProcessFindings(
+        {**second.findings, **checks}, second.log, second.isolation, second.samples
+    )
 
 
 def search_timing(measured: ProcessFindings, baselines: Sequence[str]) -> Timing | None:
@@ -72,7 +91,9 @@ def search_timing(measured: ProcessFindings, baselines: Sequence[str]) -> Timing
     if not samples:
         return None
     ours = samples["candidate"]
-    over: dict[str, Interval] = {name: ratio_interval(samples[name], ours) for name in baselines if name in samples}
+    over: dict[str, Interval] = {
+        name: ratio_interval(samples[name], ours) for name in baselines if name in samples
+    }
     return Timing(
         candidate_ms=median(ours),
         reference_ms=median(samples["reference"]),
@@ -95,7 +116,10 @@ def claim_timing(sets: Sequence[ProcessFindings], baselines: Sequence[str], clai
         reference_ms=median(every["reference"]),
         speedup=claim.speedup,
         baselines={
-            name: process_interval([median_ratio(one.samples[name], one.samples["candidate"]) for one in sets]) for name in names[1:]
+            name: process_interval(
+                [median_ratio(one.samples[name], one.samples["candidate"]) for one in sets]
+            )
+            for name in names[1:]
         },
         baselines_ms={name: median(every[name]) for name in names[1:]},
         num_pairs=len(every["reference"]),
@@ -106,14 +130,20 @@ def claim_timing(sets: Sequence[ProcessFindings], baselines: Sequence[str], clai
     )
 
 
-def possible(measured: ProcessFindings, timing: Timing | None, device: Device) -> tuple[ProcessFindings, Timing | None]:
+def possible(
+    measured: ProcessFindings, timing: Timing | None, device: Device
+) -> tuple[ProcessFindings, Timing | None]:
     """Turn a time below the roofline, which cannot be right, into a finding."""
     known = roofline.load(device) if "needed_bytes" in measured.findings else None
     if timing is None or known is None:
         return measured, timing
     moved, cache = measured.findings["needed_bytes"], measured.findings["cache_bytes"]
-    if (why := roofline.impossible(timing.candidate_ms, timing.reference_ms, moved, cache, known)) is not None:
-        return ProcessFindings({"status": "cheat", "stage": "time", "error": why}, measured.log, measured.isolation), None
+    if (
+        why := roofline.impossible(timing.candidate_ms, timing.reference_ms, moved, cache, known)
+    ) is not None:
+        return ProcessFindings(
+            {"status": "cheat", "stage": "time", "error": why}, measured.log, measured.isolation
+        ), None
     return measured, timing.model_copy(update={"floor_ms": roofline.floor_ms(moved, known)})
 
 
@@ -150,7 +180,10 @@ def of_death(death: Death, stage: str, config: Config) -> dict[str, Any]:
 
 def broken_by(death: Death, config: Config) -> str:
     """Return why a reference whose process died cannot be judged against."""
-    what = {"timeout": f"took longer than {config.limits.wall_s:.0f} s", "memory": "ran out of memory"}
+    what = {
+        "timeout": f"took longer than {config.limits.wall_s:.0f} s",
+        "memory": "ran out of memory",
+    }
     return f"the reference {what.get(death.reason, 'ended its process: ' + death.reason)} before any candidate ran"
 
 

@@ -48,10 +48,16 @@ def code(path: str) -> list[tuple[int, int]]:
         OSError, ValueError: see `section`.
     """
     with _held(path) as data:
-        return [(one.offset, one.size) for one in _sections(data)[0] if one.flags & EXECUTED and one.kind != NO_BITS]
+        return [
+            (one.offset, one.size)
+            for one in _sections(data)[0]
+            if one.flags & EXECUTED and one.kind != NO_BITS
+        ]
 
 
-def functions(path: str, pattern: re.Pattern[bytes], chosen: Callable[[re.Match[bytes], bytes], bool]) -> tuple[int, ...]:
+def functions(
+    path: str, pattern: re.Pattern[bytes], chosen: Callable[[re.Match[bytes], bytes], bool]
+) -> tuple[int, ...]:
     """Return the entry points of exported functions, as offsets in the file.
 
     Args:
@@ -76,7 +82,16 @@ def functions(path: str, pattern: re.Pattern[bytes], chosen: Callable[[re.Match[
         result = set()
         for name, _, _, index, value, _ in struct.iter_unpack("<IBBHQQ", held):
             if name in wanted and value and index:
-                home = next((s for s in sections if s.kind != NO_BITS and s.address and s.address <= value < s.address + s.size), None)
+                home = next(
+                    (
+                        s
+                        for s in sections
+                        if s.kind != NO_BITS
+                        and s.address
+                        and s.address <= value < s.address + s.size
+                    ),
+                    None,
+                )
                 if home is not None:
                     result.add(value - home.address + home.offset)
         return tuple(sorted(result))
@@ -96,5 +111,7 @@ def _sections(data: mmap.mmap) -> tuple[list[ElfSection], ElfSection]:
     _, count, names = struct.unpack_from("<HHH", data, 0x3A)
     if not offset or not names < count or offset + 64 * count > len(data):
         raise ValueError("it has no sections")
-    found = [ElfSection(*struct.unpack_from("<IIQQQQI", data, offset + 64 * i)) for i in range(count)]
+    found = [
+        ElfSection(*struct.unpack_from("<IIQQQQI", data, offset + 64 * i)) for i in range(count)
+    ]
     return found, found[names]

@@ -33,4 +33,6 @@ def libraries() -> tuple[str, ...]:
     for folder, _, names in os.walk(sysconfig.get_path("purelib")):
         found += [os.path.join(folder, name) for name in names if ".so" in name]
     sizes = {path: os.path.getsize(path) for path in found if os.path.isfile(path)}
-    return tuple(sorted((path for path in sizes if sizes[path] >= LEAST_BYTES), key=lambda path: sizes[path]))
+    return tuple(
+        sorted((path for path in sizes if sizes[path] >= LEAST_BYTES), key=lambda path: sizes[path])
+    )

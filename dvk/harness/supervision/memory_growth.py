@@ -38,7 +38,9 @@ class Footprint:
 
     def grown(self, calls: int) -> tuple[float, float]:
         """Return bytes and outputs per call, over the last `calls`."""
-        return (self.num_bytes[-1] - self.num_bytes[-1 - calls]) / calls, (self.kept[-1] - self.kept[-1 - calls]) / calls
+        return (self.num_bytes[-1] - self.num_bytes[-1 - calls]) / calls, (
+            self.kept[-1] - self.kept[-1 - calls]
+        ) / calls
 
 
 class Outputs:
@@ -60,7 +62,9 @@ class Outputs:
         return len(self._known)
 
 
-def growth(candidate: Footprint, reference: Footprint, num_bytes: int, again: Callable[[], object]) -> str | None:
+def growth(
+    candidate: Footprint, reference: Footprint, num_bytes: int, again: Callable[[], object]
+) -> str | None:
     """Describe how a candidate's memory grows with every call; None if it does not.
 
     Args:
@@ -81,7 +85,11 @@ def growth(candidate: Footprint, reference: Footprint, num_bytes: int, again: Ca
     if not _grows(candidate, calls, bound) or not _grows(candidate, late, bound):
         return None
     by, kept = candidate.grown(calls)
-    what = f"its memory grows by {by / 1024:,.0f} KiB a call" if by >= bound else f"of {calls} outputs {kept * calls:.0f} are still held"
+    what = (
+        f"its memory grows by {by / 1024:,.0f} KiB a call"
+        if by >= bound
+        else f"of {calls} outputs {kept * calls:.0f} are still held"
+    )
     return f"{what} after {len(candidate.kept)} calls, without an end: keep no more than a constant amount of what a call made"
 
 

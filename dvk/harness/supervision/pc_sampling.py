@@ -23,7 +23,19 @@ LEAST_VARIED = 12
 """Least number of different byte values in code worth searching for, since padding is everywhere."""
 WAITING = ("futex", "sched_yield", "nanosleep", "clock_nanosleep")
 NEUTRAL = (
-    "libc.", "libc-", "libm.", "libm-", "libmvec", "libgomp", "libomp", "libiomp", "libpthread", "ld-", "libstdc++", "libgcc", "libffi",
+    "libc.",
+    "libc-",
+    "libm.",
+    "libm-",
+    "libmvec",
+    "libgomp",
+    "libomp",
+    "libiomp",
+    "libpthread",
+    "ld-",
+    "libstdc++",
+    "libgcc",
+    "libffi",
 )
 
 
@@ -55,7 +67,9 @@ class SampledOwners:
             return
         self.looks += 1
         if not self._count(called):
-            self._count({thread: counter for thread, counter in found.items() if thread != self._pid})
+            self._count(
+                {thread: counter for thread, counter in found.items() if thread != self._pid}
+            )
 
     @property
     def count(self) -> int:
@@ -139,10 +153,19 @@ def owners(pid: int, counters: list[int], home: str) -> list[str]:
 
 
 def _owner(path: str, home: str) -> str:
-    if not path or path.startswith((home + "/", "/memfd:", "[anon")) or path.startswith("/dev/zero"):
+    if (
+        not path
+        or path.startswith((home + "/", "/memfd:", "[anon"))
+        or path.startswith("/dev/zero")
+    ):
         return "own"
     name = os.path.basename(path)
-    if name.startswith(("libpython", "libtorch_python", os.path.basename(sys.executable).split(".")[0])) or "/lib-dynload/" in path:
+    if (
+        name.startswith(
+            ("libpython", "libtorch_python", os.path.basename(sys.executable).split(".")[0])
+        )
+        or "/lib-dynload/" in path
+    ):
         return "python"
     if path.startswith("[") or name.startswith(NEUTRAL):
         return "other"

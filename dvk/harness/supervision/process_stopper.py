@@ -46,9 +46,17 @@ class PausedTree:
         self.stopped = True
         limit = time.monotonic() + STOP_S
         while True:
-            new = set() if self._trusted else set(proctree.below(self._root)) - self._spared - self._others
+            new = (
+                set()
+                if self._trusted
+                else set(proctree.below(self._root)) - self._spared - self._others
+            )
             self._others |= new
-            running = [pid for pid in (self.pid, *self._others) if not process_memory.stopped(pid)] if surely else list(new)
+            running = (
+                [pid for pid in (self.pid, *self._others) if not process_memory.stopped(pid)]
+                if surely
+                else list(new)
+            )
             proctree.signal_all(running, signal.SIGSTOP)
             if not new and not (surely and running):
                 return

@@ -66,7 +66,9 @@ class RetainedOutputs:
         return changed & self._held.look()
 
 
-def in_memory(pid: int, addresses: Sequence[int], sample: process_memory.Sample, seen: bytes, count: int) -> Look:
+def in_memory(
+    pid: int, addresses: Sequence[int], sample: process_memory.Sample, seen: bytes, count: int
+) -> Look:
     """Compares in the runner's memory.
 
     Args:
@@ -91,7 +93,9 @@ def in_memory(pid: int, addresses: Sequence[int], sample: process_memory.Sample,
     return look
 
 
-def on_board(tensors: Sequence[torch.Tensor], again: Callable[[], Sequence[torch.Tensor]], count: int) -> Look:
+def on_board(
+    tensors: Sequence[torch.Tensor], again: Callable[[], Sequence[torch.Tensor]], count: int
+) -> Look:
     """Compares copies.
 
     Args:
@@ -99,7 +103,10 @@ def on_board(tensors: Sequence[torch.Tensor], again: Callable[[], Sequence[torch
         again: copies the held tensors once more.
         count: number of leading tensors that are outputs.
     """
-    places = [torch.randint(max(1, flat(t).nbytes), (BYTES,), device=t.device) if t.numel() else None for t in tensors[:count]]
+    places = [
+        torch.randint(max(1, flat(t).nbytes), (BYTES,), device=t.device) if t.numel() else None
+        for t in tensors[:count]
+    ]
 
     def some(copies: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
         pairs = zip(copies[:count], places, strict=True)
@@ -109,6 +116,10 @@ def on_board(tensors: Sequence[torch.Tensor], again: Callable[[], Sequence[torch
 
     def look() -> set[int]:
         pairs = zip(seen, some(again()), strict=True)
-        return {n for n, (a, b) in enumerate(pairs) if a is not None and b is not None and not torch.equal(a, b)}
+        return {
+            n
+            for n, (a, b) in enumerate(pairs)
+            if a is not None and b is not None and not torch.equal(a, b)
+        }
 
     return look

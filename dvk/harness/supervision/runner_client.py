@@ -26,8 +26,24 @@ from dvk.harness.supervision.process_stopper import SLACK_S, PausedTree
 from dvk.harness.supervision.retained_outputs import RetainedOutputs, in_memory, on_board
 from dvk.harness.transport import call_template, process_memory
 from dvk.harness.transport.call_page import END, FIRST, GO, HELD, KEPT, SEED, START, TimedCall
-from dvk.harness.transport.faults import CandidateFailed, Interfered, claimed_address, claimed_layout, failure_told
-from dvk.harness.transport.lent_tensors import Board, Layout, bytes_of, comparable, copied, dtype_of, empty_of, layout_of, values_of
+from dvk.harness.transport.faults import (
+    CandidateFailed,
+    Interfered,
+    claimed_address,
+    claimed_layout,
+    failure_told,
+)
+from dvk.harness.transport.lent_tensors import (
+    Board,
+    Layout,
+    bytes_of,
+    comparable,
+    copied,
+    dtype_of,
+    empty_of,
+    layout_of,
+    values_of,
+)
 from dvk.harness.transport.link import Garbled, Gone, Link
 from dvk.records import Status, Task
 
@@ -50,7 +66,9 @@ class RunnerClient:
         self.link = Link(descriptor)
         control = process_memory.shared([process_memory.PAGE])
         self._control_mapping = process_memory.Mapping(control, [process_memory.PAGE])
-        self._control = (ctypes.c_int64 * (process_memory.PAGE // 8)).from_address(self._control_mapping.addresses[0])
+        self._control = (ctypes.c_int64 * (process_memory.PAGE // 8)).from_address(
+            self._control_mapping.addresses[0]
+        )
         self._control_descriptor = control
         self._number = self._ran_stopped = 0
         self._received: list[torch.Tensor] = []
@@ -107,14 +125,28 @@ class RunnerClient:
         return answer
 
     def build(
-        self, task: Task, source: str, board: Board, call: str, *, on_device: bool, training: bool, written: Sequence[int] = ()
+        self,
+        task: Task,
+        source: str,
+        board: Board,
+        call: str,
+        *,
+        on_device: bool,
+        training: bool,
+        written: Sequence[int] = (),
     ) -> None:
         """Load the code and lend it its first inputs; call `answer` afterwards."""
         offer, descriptors = board.offer()
         role = self.name.split("#")[0]
         self.tell(
-            "build", (self._control_descriptor, *descriptors), task=task.model_dump(mode="json"), role=role, source=source,
-            inputs={"offer": offer, "call": call, "written": list(written)}, on_device=on_device, training=training,
+            "build",
+            (self._control_descriptor, *descriptors),
+            task=task.model_dump(mode="json"),
+            role=role,
+            source=source,
+            inputs={"offer": offer, "call": call, "written": list(written)},
+            on_device=on_device,
+            training=training,
         )
 
     def load(self, weights: Board, names: Sequence[str], way: str = "load") -> list[str]:
@@ -130,10 +162,24 @@ class RunnerClient:
         self.aliases = {str(mine): str(name) for name, mine in called.items() if mine != name}
         return [name for name in names if name in missing or name not in called]
 
-    def lend(self, board: Board, args: list[Any], kwargs: dict[str, Any], variant: str, written: Sequence[int] = ()) -> None:
+    def lend(
+        self,
+        board: Board,
+        args: list[Any],
+        kwargs: dict[str, Any],
+        variant: str,
+        written: Sequence[int] = (),
+    ) -> None:
         """Lend other inputs; the reference writes those at the positions `written`."""
         offer, descriptors = board.offer()
-        self.ask("inputs", descriptors, offer=offer, call=call_template.empty(args, kwargs), variant=variant, written=list(written))
+        self.ask(
+            "inputs",
+            descriptors,
+            offer=offer,
+            call=call_template.empty(args, kwargs),
+            variant=variant,
+            written=list(written),
+        )
 
     def call(self, seed: int, **order: Any) -> dict[str, Any]:
         """Make one untimed call; the runner is stopped afterwards, as between timed calls.
@@ -146,7 +192,9 @@ class RunnerClient:
             self._held.stop()
         return answer
 
-    def fetch(self, leaves: Sequence[dict[str, Any]], most_bytes: float = math.inf, earlier: bool = False) -> list[Any]:
+    def fetch(
+        self, leaves: Sequence[dict[str, Any]], most_bytes: float = math.inf, earlier: bool = False
+    ) -> list[Any]:
         """Return copies of the tensors an answer describes, with their claimed layout, and constants.
 
         Args:
@@ -158,16 +206,29 @@ class RunnerClient:
             Interfered: an impossible layout or address.
         """
         claimed = [claimed_layout(leaf) if "address" in leaf else None for leaf in leaves]
-        plain = [c is not None and leaf.get("layout") == "torch.strided" and comparable(dtype_of(c))
-                 for c, leaf in zip(claimed, leaves, strict=True)]
-        strided = [c for c, is_plain in zip(claimed, plain, strict=True) if c is not None and is_plain]
+        plain = [
+            c is not None and leaf.get("layout") == "torch.strided" and comparable(dtype_of(c))
+            for c, leaf in zip(claimed, leaves, strict=True)
+        ]
+        strided = [
+            c for c, is_plain in zip(claimed, plain, strict=True) if c is not None and is_plain
+        ]
         if sum(bytes_of(c) for c in strided) > most_bytes:
-            raise CandidateFailed(Status.MISMATCH, "check", f"it returned more than {int(most_bytes) >> 20} MiB")
-        if self.device == "cuda" and any(leaf.get("device") == "cuda" for leaf in leaves if "address" in leaf):
+            raise CandidateFailed(
+                Status.MISMATCH, "check", f"it returned more than {int(most_bytes) >> 20} MiB"
+            )
+        if self.device == "cuda" and any(
+            leaf.get("device") == "cuda" for leaf in leaves if "address" in leaf
+        ):
             copies = iter(self._export(strided, earlier))
         else:
-            copies = iter([self._read(c, claimed_address(leaf)) for c, leaf, is_plain in zip(claimed, leaves, plain, strict=True)
-                           if c is not None and is_plain])
+            copies = iter(
+                [
+                    self._read(c, claimed_address(leaf))
+                    for c, leaf, is_plain in zip(claimed, leaves, plain, strict=True)
+                    if c is not None and is_plain
+                ]
+            )
         result: list[Any] = []
         for c, leaf, is_plain in zip(claimed, leaves, plain, strict=True):
             if c is None:
@@ -181,7 +242,10 @@ class RunnerClient:
     # ------------------------------------------------------------ timed calls
 
     def enter(
-        self, outputs: Sequence[Layout], buffers: Mapping[str, Layout] | None = None, tells: bool = False,
+        self,
+        outputs: Sequence[Layout],
+        buffers: Mapping[str, Layout] | None = None,
+        tells: bool = False,
         written: Sequence[torch.Tensor] = (),
     ) -> None:
         """Start timed calls that return tensors of these layouts and leave those buffers, by the reference's names.
@@ -199,7 +263,14 @@ class RunnerClient:
             self._place(outputs)
         else:
             self._received = [empty_of(layout) for layout in outputs]
-        self.link.send({"do": "rounds", "sync": self.device == "cuda", "buffers": list(buffers or {}), "tells": tells})
+        self.link.send(
+            {
+                "do": "rounds",
+                "sync": self.device == "cuda",
+                "buffers": list(buffers or {}),
+                "tells": tells,
+            }
+        )
         self._expect(b"r")  # only then do bytes follow: frames are read in larger pieces
         if self.name != "player":  # a player runs no untrusted host code
             self._held.stop()
@@ -212,7 +283,9 @@ class RunnerClient:
         except Gone:
             pass
 
-    def time_call(self, seed: int, take: bool, lay: Callable[[], None], byte: bytes | None = None) -> tuple[TimedCall, list[torch.Tensor]]:
+    def time_call(
+        self, seed: int, take: bool, lay: Callable[[], None], byte: bytes | None = None
+    ) -> tuple[TimedCall, list[torch.Tensor]]:
         """Make one timed call, and read its outputs and buffers if wanted; those are valid until the next.
 
         Args:
@@ -320,14 +393,18 @@ class RunnerClient:
         addresses = [self._control[FIRST + i] for i in range(len(sizes))]
         written = process_memory.Sample([bytes_of(layout_of(tensor)) for tensor in self._written])
         try:
-            at_bell = sample.read(self.pid, addresses) + written.of([tensor.data_ptr() for tensor in self._written])
+            at_bell = sample.read(self.pid, addresses) + written.of(
+                [tensor.data_ptr() for tensor in self._written]
+            )
             self._held.stop()  # a late candidate must not catch up during the read, nor its threads spin
             for tensor, address, size in zip(self._received, addresses, sizes, strict=True):
                 process_memory.read_into(self.pid, address, tensor.data_ptr(), size)
         except process_memory.UnreadableMemory as error:
             raise self._unread(error) from None
         self._leave()
-        if at_bell != sample.of([t.data_ptr() for t in self._received]) + written.of([t.data_ptr() for t in self.left]):
+        if at_bell != sample.of([t.data_ptr() for t in self._received]) + written.of(
+            [t.data_ptr() for t in self.left]
+        ):
             raise Interfered("its output still changed after the call was over")
         return self._received
 
@@ -336,11 +413,19 @@ class RunnerClient:
         if self.left and self.device == "cuda":
             torch.cuda.synchronize()
 
-    def _later(self, outputs: list[torch.Tensor], sample: process_memory.Sample) -> Callable[[], set[int]]:
+    def _later(
+        self, outputs: list[torch.Tensor], sample: process_memory.Sample
+    ) -> Callable[[], set[int]]:
         if self.device == "cuda":
             return on_board(outputs, self._export_earlier, self._count)
         seen = sample.of([tensor.data_ptr() for tensor in outputs])
-        return in_memory(self.pid, [self._control[FIRST + i] for i in range(len(outputs))], sample, seen, self._count)
+        return in_memory(
+            self.pid,
+            [self._control[FIRST + i] for i in range(len(outputs))],
+            sample,
+            seen,
+            self._count,
+        )
 
     def _export_timed(self) -> list[torch.Tensor]:
         assert self._out is not None
@@ -367,7 +452,11 @@ class RunnerClient:
 
     def _unread(self, error: process_memory.UnreadableMemory) -> Exception:
         """Return why outputs cannot be read; a process killed between answer and reading, e.g. for memory, has not interfered."""
-        return Gone() if process_memory.ended(self.pid) else Interfered(f"its outputs cannot be read ({error})")
+        return (
+            Gone()
+            if process_memory.ended(self.pid)
+            else Interfered(f"its outputs cannot be read ({error})")
+        )
 
     def _export(self, layouts: Sequence[Layout], earlier: bool) -> list[torch.Tensor]:
         self._place(layouts)
@@ -392,7 +481,9 @@ class RunnerClient:
         try:
             self.ask("board", descriptors, offer=offer)
         finally:
-            if before is not None:  # not sooner: device memory must not be freed while another process has it mapped
+            if (
+                before is not None
+            ):  # not sooner: device memory must not be freed while another process has it mapped
                 before.close()
 
     def _expect(self, byte: bytes) -> None:

@@ -21,7 +21,9 @@ def compiled(model: nn.Module, args: list[Any], kwargs: dict[str, Any], restore:
     return _warm(torch.compile(model), args, kwargs, restore)
 
 
-def max_autotune(model: nn.Module, args: list[Any], kwargs: dict[str, Any], restore: Restore) -> Arm:
+def max_autotune(
+    model: nn.Module, args: list[Any], kwargs: dict[str, Any], restore: Restore
+) -> Arm:
     """torch.compile with max-autotune, without CUDA graphs, which are a separate arm."""
     return _warm(torch.compile(model, mode="max-autotune-no-cudagraphs"), args, kwargs, restore)
 

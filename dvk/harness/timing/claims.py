@@ -45,7 +45,9 @@ def claim(speedups: Sequence[float], controls: Sequence[float]) -> Claim:
     interval = process_interval(speedups, level)
     control = process_interval(controls)
     half = (math.log(control.hi) - math.log(control.lo)) / 2
-    margin = max(LEAST_MARGIN, CONTROL_WIDTHS * math.expm1(half), CONTROL_WIDTHS * abs(control.value - 1))
+    margin = max(
+        LEAST_MARGIN, CONTROL_WIDTHS * math.expm1(half), CONTROL_WIDTHS * abs(control.value - 1)
+    )
     why = ""
     if len(speedups) < FIRST_LOOK:
         why = f"too few processes: {len(speedups)} of {FIRST_LOOK}"
@@ -54,7 +56,13 @@ def claim(speedups: Sequence[float], controls: Sequence[float]) -> Claim:
     elif min(speedups) <= 1:
         why = f"the processes disagree: one saw {show_ratio(min(speedups))}"
     return Claim(
-        speedup=interval, level=level, processes=tuple(speedups), control=control, margin=margin, holds=not why, why=why
+        speedup=interval,
+        level=level,
+        processes=tuple(speedups),
+        control=control,
+        margin=margin,
+        holds=not why,
+        why=why,
     )
 
 

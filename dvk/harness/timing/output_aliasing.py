@@ -39,7 +39,9 @@ def check_retained(cases: Cases, case: Case, peer: RunnerClient) -> None:
             raise _unreadable(error) from None
         return
     if changed and not peer.trusted:
-        tensors = [number for number, e in enumerate(case.expected) if isinstance(e.same, torch.Tensor)]
+        tensors = [
+            number for number, e in enumerate(case.expected) if isinstance(e.same, torch.Tensor)
+        ]
         _refuse(cases, case, {tensors[n] for n in changed})
 
 
@@ -66,7 +68,11 @@ class AliasCheck:
         before = self._read()
         yield
         pairs = zip(before, self._read(), strict=True)
-        self._changed = {n for n, (a, b) in enumerate(pairs) if isinstance(a, torch.Tensor) and not same_bits(a, b)}
+        self._changed = {
+            n
+            for n, (a, b) in enumerate(pairs)
+            if isinstance(a, torch.Tensor) and not same_bits(a, b)
+        }
 
     def accept(self, case: Case, leaves: list[dict[str, Any]]) -> None:
         """Hold the leaves of the watched call, which was right on its case.
@@ -93,8 +99,12 @@ def _refuse(cases: Cases, case: Case, changed: set[int]) -> None:
     if left := sorted(changed - cases.reference.keeps(case.draw)):
         name = case.expected[left[0]].name
         told = name if name == "output" else f"output {name}"
-        raise OutputOverwritten(f"{told} of an earlier call was overwritten by a later one: return new memory, not a buffer that is kept")
+        raise OutputOverwritten(
+            f"{told} of an earlier call was overwritten by a later one: return new memory, not a buffer that is kept"
+        )
 
 
 def _unreadable(error: Exception) -> OutputOverwritten:
-    return OutputOverwritten(f"an output of an earlier call cannot be read after a later one: return new memory, e.g. a clone ({error})")
+    return OutputOverwritten(
+        f"an output of an earlier call cannot be read after a later one: return new memory, e.g. a clone ({error})"
+    )

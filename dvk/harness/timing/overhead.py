@@ -26,7 +26,9 @@ SHARE = 0.01
 """Share of the reference's time that never decides a claim."""
 
 
-def handshake_allowance_ms(reference_ms: Sequence[float], reference_gaps_ms: Sequence[float]) -> float:
+def handshake_allowance_ms(
+    reference_ms: Sequence[float], reference_gaps_ms: Sequence[float]
+) -> float:
     """Return the handshake's milliseconds of gap.
 
     Args:
@@ -36,10 +38,14 @@ def handshake_allowance_ms(reference_ms: Sequence[float], reference_gaps_ms: Seq
     Raises:
         ValueError: no calls.
     """
-    return median_interval(reference_gaps_ms)[0] + max(LEAST_ALLOWANCE_MS, SHARE * median_interval(reference_ms)[0])
+    return median_interval(reference_gaps_ms)[0] + max(
+        LEAST_ALLOWANCE_MS, SHARE * median_interval(reference_ms)[0]
+    )
 
 
-def corrected_ms(inner_ms: Sequence[float], gaps_ms: Sequence[float], allowed_ms: float) -> list[float]:
+def corrected_ms(
+    inner_ms: Sequence[float], gaps_ms: Sequence[float], allowed_ms: float
+) -> list[float]:
     """Return the time of each call in ms.
 
     Args:
@@ -52,4 +58,6 @@ def corrected_ms(inner_ms: Sequence[float], gaps_ms: Sequence[float], allowed_ms
     """
     if not all(math.isfinite(ms) for ms in (*inner_ms, *gaps_ms)):
         raise ValueError("a time that is not finite")
-    return [inner + max(0.0, gap - allowed_ms) for inner, gap in zip(inner_ms, gaps_ms, strict=True)]
+    return [
+        inner + max(0.0, gap - allowed_ms) for inner, gap in zip(inner_ms, gaps_ms, strict=True)
+    ]

@@ -100,7 +100,9 @@ class PairedTimer:
         self.native = cases.fresh(0)
         self.board = self.board_for(self.native)
         self.cache_bytes = (
-            torch.cuda.get_device_properties(0).L2_cache_size if task.device == "cuda" else last_level_cache_bytes()
+            torch.cuda.get_device_properties(0).L2_cache_size
+            if task.device == "cuda"
+            else last_level_cache_bytes()
         )
         self._alone_ms, self._overhead_ms, self._within_ms = 1.0, 20.0, 1.0
         self._weights: dict[int, tuple[Board, list[str]]] = {}
@@ -108,7 +110,11 @@ class PairedTimer:
         before = cases.initial(0)
         self.written = cases.written.positions(self.native.args, self.native.kwargs)
         """Native inputs that the reference writes: restored before each call, read after it."""
-        self._changing = [name for name, after in self.native.buffers.items() if not same_bits(after, before[name])]
+        self._changing = [
+            name
+            for name, after in self.native.buffers.items()
+            if not same_bits(after, before[name])
+        ]
 
     def close(self) -> None:
         """Take back all lent tensors."""
@@ -136,13 +142,25 @@ class PairedTimer:
         board = self.board_for(self.native)
         call = call_template.empty(self.native.args, self.native.kwargs)
         peer.build(
-            self.task, source, board, call, on_device=built.constructed_on_device, training=built.model.training, written=self.written
+            self.task,
+            source,
+            board,
+            call,
+            on_device=built.constructed_on_device,
+            training=built.model.training,
+            written=self.written,
         )
 
     def lend(self, peer: RunnerClient, case: Case) -> Board:
         """Call a runner on the inputs of a case."""
         board = self.board_for(case)
-        peer.lend(board, case.args, case.kwargs, case.key.variant, self.cases.written.positions(case.args, case.kwargs))
+        peer.lend(
+            board,
+            case.args,
+            case.kwargs,
+            case.key.variant,
+            self.cases.written.positions(case.args, case.kwargs),
+        )
         return board
 
     def load(self, peer: RunnerClient, number: int, way: str = "load") -> list[str]:
@@ -158,7 +176,11 @@ class PairedTimer:
         return peer.load(*self._weights[number])
 
     def _weights_board(self, number: int) -> tuple[Board, list[str]]:
-        state = {name: t.detach().contiguous() for name, t in self.cases.state(number).items() if isinstance(t, torch.Tensor)}
+        state = {
+            name: t.detach().contiguous()
+            for name, t in self.cases.state(number).items()
+            if isinstance(t, torch.Tensor)
+        }
         board = Board([layout_of(t) for t in state.values()], self.task.device)
         board.put(list(state.values()))
         return board, list(state)
@@ -170,10 +192,17 @@ class PairedTimer:
 
     def alone(self, reference: RunnerClient) -> float:
         """Return the median time of the reference while nothing else runs, in ms."""
-        samples = self.measure({"reference": reference}, rounds=NUM_ALONE, limit_s=self.settings.search_s, on_output=None)
+        samples = self.measure(
+            {"reference": reference},
+            rounds=NUM_ALONE,
+            limit_s=self.settings.search_s,
+            on_output=None,
+        )
         times = sorted(samples.ms["reference"])
         self._alone_ms = times[len(times) // 2]
-        self._overhead_ms = max(0.1, 1e3 * samples.seconds / (len(times) + WARM_ROUNDS) - self._alone_ms)
+        self._overhead_ms = max(
+            0.1, 1e3 * samples.seconds / (len(times) + WARM_ROUNDS) - self._alone_ms
+        )
         return self._alone_ms
 
     def measure(
@@ -210,7 +239,9 @@ class PairedTimer:
         number = 0
         written = [self.board.tensors[i] for i in self.written]
         if written:
-            self.board.put(self.native.inputs)  # runners on a GPU copy them, for calls before the timed one
+            self.board.put(
+                self.native.inputs
+            )  # runners on a GPU copy them, for calls before the timed one
         try:
             for peer in arms.values():
                 tells = on_output is not None and self.native.spec_text != "*"
@@ -218,14 +249,22 @@ class PairedTimer:
                 inside.append(peer)
             while True:
                 done = number - WARM_ROUNDS
-                if done >= rounds or (done >= MIN_ROUNDS and done % 2 == 0 and time.perf_counter() - began > limit_s):
+                if done >= rounds or (
+                    done >= MIN_ROUNDS and done % 2 == 0 and time.perf_counter() - began > limit_s
+                ):
                     break
-                if early and done >= MIN_ROUNDS and done % MIN_ROUNDS == 0 and \
-                        settled(samples.ms["reference"], samples.ms["candidate"], width):
+                if (
+                    early
+                    and done >= MIN_ROUNDS
+                    and done % MIN_ROUNDS == 0
+                    and settled(samples.ms["reference"], samples.ms["candidate"], width)
+                ):
                     break
                 case = self.cases.fresh(number)
                 order.reverse() if number % 2 else random.shuffle(order)
-                shots, leaves, left = self._round(arms, order, case, on_output is not None, number >= WARM_ROUNDS)
+                shots, leaves, left = self._round(
+                    arms, order, case, on_output is not None, number >= WARM_ROUNDS
+                )
                 if seen is not None and shots["candidate"].inner_ms >= SHORT_MS:
                     for _ in range(LOOKS if seen.count >= ENOUGH_SEEN else 2 * LOOKS):
                         self._look(arms["candidate"], case, seen)
@@ -236,7 +275,12 @@ class PairedTimer:
                 if on_output is not None:
                     after = len(leaves) - len(kept)
                     outputs = [*leaves[:after], *left]
-                    on_output(case, outputs, dict(zip(kept, leaves[after:], strict=True)), arms["candidate"].told)
+                    on_output(
+                        case,
+                        outputs,
+                        dict(zip(kept, leaves[after:], strict=True)),
+                        arms["candidate"].told,
+                    )
                 number += 1
             if on_output is not None:
                 self._bounded(arms["candidate"], arms["reference"])
@@ -250,17 +294,29 @@ class PairedTimer:
 
     def _bounded(self, candidate: RunnerClient, reference: RunnerClient) -> None:
         """Reject a candidate whose memory grows with every call."""
-        case, size = self.native, sum(e.same.nbytes for e in self.native.expected if isinstance(e.same, torch.Tensor))
-        again = lambda: candidate.time_call(self.runner_seed(case), False, lambda: self.board.put(case.inputs), GARBAGE)  # noqa: E731
+        case, size = (
+            self.native,
+            sum(e.same.nbytes for e in self.native.expected if isinstance(e.same, torch.Tensor)),
+        )
+        again = lambda: candidate.time_call(  # noqa: E731
+            self.runner_seed(case), False, lambda: self.board.put(case.inputs), GARBAGE
+        )
         if text := growth(candidate.footprint, reference.footprint, size, again):
             raise CandidateFailed(Status.REJECTED, "time", text)
 
     def _untouched(self) -> None:
         if beside := self.board.written_beside():
-            raise OutOfBoundsWrite(f"it writes outside its tensors (next to input tensor {beside[0]})")
+            raise OutOfBoundsWrite(
+                f"it writes outside its tensors (next to input tensor {beside[0]})"
+            )
 
     def _round(
-        self, arms: Mapping[str, RunnerClient], order: Sequence[str], case: Case, take: bool, flush: bool
+        self,
+        arms: Mapping[str, RunnerClient],
+        order: Sequence[str],
+        case: Case,
+        take: bool,
+        flush: bool,
     ) -> tuple[dict[str, TimedCall], list[torch.Tensor], list[torch.Tensor]]:
         """Make a call of each arm; return the candidate's outputs and final values of inputs that it writes."""
         shots: dict[str, TimedCall] = {}
@@ -269,13 +325,17 @@ class PairedTimer:
         for name in order:
             if take:  # of the others, too: work before a call must not depend on the arm
                 check_retained(self.cases, case, arms[name])
-            shots[name], leaves = arms[name].time_call(self.runner_seed(case), take, lambda: self._lay(case, flush))
+            shots[name], leaves = arms[name].time_call(
+                self.runner_seed(case), take, lambda: self._lay(case, flush)
+            )
             if take:
                 changed = self.board.holds(case.inputs, but=self.written)
                 if name == "candidate" and changed:
                     raise InputChanged(f"it changes an input in place (input tensor {changed[0]})")
                 found, left = (leaves, arms[name].left) if name == "candidate" else (found, left)
-            if self.task.device == "cpu":  # on a GPU calls precede the timed one, on arbitrary inputs
+            if (
+                self.task.device == "cpu"
+            ):  # on a GPU calls precede the timed one, on arbitrary inputs
                 self.board.poison()  # the next arm must not find this round's inputs before its call begins
         return shots, found, left
 
@@ -297,7 +357,11 @@ class PairedTimer:
 
     def _look(self, peer: RunnerClient, case: Case, seen: pc_sampling.SampledOwners) -> None:
         """Sample its threads inside a call that looks, from within, like a timed one until it is over."""
-        if peer.pause_in_call(self.runner_seed(case), random.random() * self._within_ms / 1e3, lambda: self.board.put(case.inputs)):
+        if peer.pause_in_call(
+            self.runner_seed(case),
+            random.random() * self._within_ms / 1e3,
+            lambda: self.board.put(case.inputs),
+        ):
             seen.look()
             self._within_ms *= LATER
         else:
@@ -309,7 +373,9 @@ class PairedTimer:
         if flush:  # warm rounds are known by their number anyway, and not timed
             self._flush()
 
-    def time_pair(self, player: RunnerClient, *, rounds: int, limit_s: float, on_output: OnTimed, width: float) -> tuple[Samples, Outputs]:
+    def time_pair(
+        self, player: RunnerClient, *, rounds: int, limit_s: float, on_output: OnTimed, width: float
+    ) -> tuple[Samples, Outputs]:
         """Measure a launch plan against the reference, as `measure`, both replayed from CUDA graphs by the player.
 
         Returns:
@@ -324,8 +390,11 @@ class PairedTimer:
         began, number = time.perf_counter(), 0
         while (done := number - WARM_ROUNDS) < rounds:
             mature = done >= MIN_ROUNDS
-            if mature and (time.perf_counter() - began > limit_s
-                           or done % MIN_ROUNDS == 0 and settled(samples.ms["reference"], samples.ms["candidate"], width)):
+            if mature and (
+                time.perf_counter() - began > limit_s
+                or done % MIN_ROUNDS == 0
+                and settled(samples.ms["reference"], samples.ms["candidate"], width)
+            ):
                 break
             case = self.cases.fresh(number)
             self.board.put(case.inputs)
@@ -344,7 +413,9 @@ class PairedTimer:
             else:
                 try:
                     on_output(*told, None)
-                except BaseException:  # after any exception the player must not wait for its next call
+                except (
+                    BaseException
+                ):  # after any exception the player must not wait for its next call
                     player.leave()
                     raise
             number += 1
@@ -359,7 +430,9 @@ class PairedTimer:
         return {name: _dense(self.native.buffers[name]) for name in chosen}
 
     def _outputs(self) -> list[Layout]:
-        found = [layout_of(e.same) for e in self.native.expected if isinstance(e.same, torch.Tensor)]
+        found = [
+            layout_of(e.same) for e in self.native.expected if isinstance(e.same, torch.Tensor)
+        ]
         return found[: len(found) - len(self.written)]
 
 
@@ -384,7 +457,9 @@ class Flush:
             cores = len(os.sched_getaffinity(0))
             size = min(int(FLUSHED * last_level_cache_bytes()), MAX_FLUSH_BYTES)
             self._parts = torch.zeros(size // 8, dtype=torch.int64).chunk(cores)
-            self._threads = ThreadPoolExecutor(cores, initializer=torch.set_num_threads, initargs=(1,))
+            self._threads = ThreadPoolExecutor(
+                cores, initializer=torch.set_num_threads, initargs=(1,)
+            )
             self._gate = threading.Barrier(len(self._parts))
 
     def __call__(self) -> None:
@@ -397,7 +472,9 @@ class Flush:
     def _read(self, part: torch.Tensor) -> None:
         self._gate.wait()  # so that each core takes a part
         half = part.nbytes // 2
-        process_memory.equal(part.data_ptr(), part.data_ptr() + half, half)  # reads both halves, in two thirds of the time of part.max()
+        process_memory.equal(
+            part.data_ptr(), part.data_ptr() + half, half
+        )  # reads both halves, in two thirds of the time of part.max()
 
 
 def last_level_cache_bytes() -> int:

@@ -25,13 +25,27 @@ class Ceilings(Record):
     """Measurements of one device by `dvk doctor`."""
 
     device: Device = Field(description="`cpu` (all cores) or `cuda` (one GPU).")
-    copy_gbps: float = Field(gt=0, description="Bytes read plus bytes written a second by a large copy, in 1e9.")
-    read_gbps: float | None = Field(None, gt=0, description="Bytes read a second by a large reduction, in 1e9.")
-    write_gbps: float | None = Field(None, gt=0, description="Bytes written a second by a large fill, in 1e9.")
+    copy_gbps: float = Field(
+        gt=0, description="Bytes read plus bytes written a second by a large copy, in 1e9."
+    )
+    read_gbps: float | None = Field(
+        None, gt=0, description="Bytes read a second by a large reduction, in 1e9."
+    )
+    write_gbps: float | None = Field(
+        None, gt=0, description="Bytes written a second by a large fill, in 1e9."
+    )
     gflops: dict[str, float] = Field(
-        default_factory=dict, description="1e9 floating-point operations a second of a large matmul, by precision: fp32, tf32, bf16, fp16.")
-    launch_us: float | None = Field(None, gt=0, description="Microseconds a small operator costs when many follow each other.")
-    sync_us: float | None = Field(None, gt=0, description="Microseconds from the call of a small operator to its end seen by the host.")
+        default_factory=dict,
+        description="1e9 floating-point operations a second of a large matmul, by precision: fp32, tf32, bf16, fp16.",
+    )
+    launch_us: float | None = Field(
+        None, gt=0, description="Microseconds a small operator costs when many follow each other."
+    )
+    sync_us: float | None = Field(
+        None,
+        gt=0,
+        description="Microseconds from the call of a small operator to its end seen by the host.",
+    )
     at: str = Field("", description="When: ISO time, UTC.")
 
     @property
@@ -42,7 +56,11 @@ class Ceilings(Record):
 
 def load(device: Device) -> Ceilings | None:
     """Return this machine's measurements; None without any, or if an older dvk measured differently."""
-    facts: dict[str, Any] = {name: value for name, value in machine.recall(device).items() if name in Ceilings.model_fields}
+    facts: dict[str, Any] = {
+        name: value
+        for name, value in machine.recall(device).items()
+        if name in Ceilings.model_fields
+    }
     try:
         return Ceilings.model_validate({**facts, "device": device})
     except ValidationError:
@@ -64,11 +82,15 @@ def better(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
             best[name] = min(one[name], other[name])
     if isinstance(one.get("gflops"), dict) and isinstance(other.get("gflops"), dict):
         rates = {**one["gflops"], **other["gflops"]}
-        best["gflops"] = {name: max(rate, one["gflops"].get(name, 0.0)) for name, rate in rates.items()}
+        best["gflops"] = {
+            name: max(rate, one["gflops"].get(name, 0.0)) for name, rate in rates.items()
+        }
     return best
 
 
-def floor_ms(num_bytes: float, ceilings: Ceilings, *, flops: float = 0.0, precision: str = "fp32") -> float:
+def floor_ms(
+    num_bytes: float, ceilings: Ceilings, *, flops: float = 0.0, precision: str = "fp32"
+) -> float:
     """Return the least milliseconds of a call: memory or arithmetic, whichever binds.
 
     Args:
@@ -82,7 +104,11 @@ def floor_ms(num_bytes: float, ceilings: Ceilings, *, flops: float = 0.0, precis
 
 
 def impossible(
-    candidate_ms: float, reference_ms: float, needed_bytes: float, cache_bytes: float, ceilings: Ceilings
+    candidate_ms: float,
+    reference_ms: float,
+    needed_bytes: float,
+    cache_bytes: float,
+    ceilings: Ceilings,
 ) -> str | None:
     """Return why no kernel can have done the work in `candidate_ms`; None if one may have.
 

@@ -32,7 +32,11 @@ def needed_bytes(call: Callable[[], Any], inputs: Sequence[torch.Tensor]) -> int
     with torch.no_grad():
         outputs = _tensors(call())
     total = _own_bytes(outputs, inputs)
-    large = [t for t in inputs if t.is_floating_point() and t.is_leaf and _distinct(t) * t.element_size() >= LEAST_BYTES]
+    large = [
+        t
+        for t in inputs
+        if t.is_floating_point() and t.is_leaf and _distinct(t) * t.element_size() >= LEAST_BYTES
+    ]
     read: dict[int, int] = {}
     for tensor, gradient in zip(large, _gradients(call, large), strict=True):
         if gradient is None or not _matters(call, tensor, gradient != 0, outputs):
@@ -43,25 +47,46 @@ def needed_bytes(call: Callable[[], Any], inputs: Sequence[torch.Tensor]) -> int
     return total + sum(read.values())
 
 
-def _gradients(call: Callable[[], Any], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+def _gradients(
+    call: Callable[[], Any], inputs: Sequence[torch.Tensor]
+) -> list[torch.Tensor | None]:
     """Return derivatives of a random projection of the outputs; None if there are none. A call that returns a view reads nothing."""
-    asked, views = [t.requires_grad for t in inputs], {t.untyped_storage().data_ptr() for t in inputs}
+    asked, views = (
+        [t.requires_grad for t in inputs],
+        {t.untyped_storage().data_ptr() for t in inputs},
+    )
     for tensor in inputs:
         tensor.requires_grad_(True)
     try:
         with torch.enable_grad():
-            roots = [t for t in _tensors(call()) if t.requires_grad and t.untyped_storage().data_ptr() not in views]
+            roots = [
+                t
+                for t in _tensors(call())
+                if t.requires_grad and t.untyped_storage().data_ptr() not in views
+            ]
             if not roots or not inputs:
                 return [None] * len(inputs)
-            return list(torch.autograd.grad(roots, inputs, [torch.randn_like(t) for t in roots], allow_unused=True))
-    except (RuntimeError, NotImplementedError):  # an operator without a derivative, or one that writes into an input
+            return list(
+                torch.autograd.grad(
+                    roots, inputs, [torch.randn_like(t) for t in roots], allow_unused=True
+                )
+            )
+    except (
+        RuntimeError,
+        NotImplementedError,
+    ):  # an operator without a derivative, or one that writes into an input
         return [None] * len(inputs)
     finally:
         for tensor, before in zip(inputs, asked, strict=True):
             tensor.requires_grad_(before)
 
 
-def _matters(call: Callable[[], Any], tensor: torch.Tensor, mask: torch.Tensor, outputs: Sequence[torch.Tensor]) -> bool:
+def _matters(
+    call: Callable[[], Any],
+    tensor: torch.Tensor,
+    mask: torch.Tensor,
+    outputs: Sequence[torch.Tensor],
+) -> bool:
     """Whether changing the masked elements changes an output, far more than rounding them does."""
     if _distinct(tensor) != tensor.numel():
         return False  # expanded: its elements cannot be set one by one
@@ -72,10 +97,17 @@ def _matters(call: Callable[[], Any], tensor: torch.Tensor, mask: torch.Tensor, 
         for size in (1.0, 4 * torch.finfo(tensor.dtype).eps):
             try:
                 tensor.copy_(kept + kept * reach * size)
-                moved.append([_distance(before, after) for before, after in zip(outputs, _tensors(call()), strict=False)])
+                moved.append(
+                    [
+                        _distance(before, after)
+                        for before, after in zip(outputs, _tensors(call()), strict=False)
+                    ]
+                )
             finally:
                 tensor.copy_(kept)
-    return any(much > max(NOTICED, BEYOND_ROUNDING * little) for much, little in zip(*moved, strict=False))
+    return any(
+        much > max(NOTICED, BEYOND_ROUNDING * little) for much, little in zip(*moved, strict=False)
+    )
 
 
 def _distance(before: torch.Tensor, after: torch.Tensor) -> float:
@@ -87,7 +119,11 @@ def _distance(before: torch.Tensor, after: torch.Tensor) -> float:
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [tensor for _, tensor in named_tensors(tree) if tensor.layout is torch.strided and tensor.numel()]
+    return [
+        tensor
+        for _, tensor in named_tensors(tree)
+        if tensor.layout is torch.strided and tensor.numel()
+    ]
 
 
 def _distinct(tensor: torch.Tensor) -> int:
@@ -104,6 +140,8 @@ def _own_bytes(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) 
     for tensor in outputs:
         place = tensor.untyped_storage().data_ptr()
         if place not in taken:
-            total += min(_distinct(tensor) * tensor.element_size(), tensor.untyped_storage().nbytes())
+            total += min(
+                _distinct(tensor) * tensor.element_size(), tensor.untyped_storage().nbytes()
+            )
         taken.add(place)
     return total

@@ -14,14 +14,21 @@ MAX_NOTES = 4
 """Lines kept after the first error: the source line, the caret, notes on what was expected."""
 
 _PLACED = re.compile(
-    r"^(?P<file>[^\s:(][^:()\n]*?)(?:\((?P<cuda>\d+)\)|:(?P<gnu>\d+)(?::\d+)?)\s*:\s*(?:fatal |catastrophic |internal )?error\b", re.I)
+    r"^(?P<file>[^\s:(][^:()\n]*?)(?:\((?P<cuda>\d+)\)|:(?P<gnu>\d+)(?::\d+)?)\s*:\s*(?:fatal |catastrophic |internal )?error\b",
+    re.I,
+)
 _PTXAS = re.compile(r"^(?:ptxas|nvlink)\b.*?(?:error|fatal)\b", re.I)
-_LINKER = re.compile(r"undefined reference to|undefined symbol|cannot find -l|multiple definition of")
+_LINKER = re.compile(
+    r"undefined reference to|undefined symbol|cannot find -l|multiple definition of"
+)
 _PLAIN = re.compile(r"^(?:\S+: )?(?:fatal )?error\b\s*[:#]", re.I)
 _TRITON = re.compile(r"^(?:\S*Error: |.*CompilationError: )?at (?P<line>\d+):\d+:$")
 _CARET = re.compile(r"^\s*(?:\d+\s*\|)?\s*[\^~]+[\s^~]*$")
-_NEXT = re.compile(r"\b(?:error|warning)\b\s*[:#]|^\d+ errors? (?:detected|generated)|^ninja:|^FAILED:|^In file included|"
-                   r"^compilation terminated", re.I)
+_NEXT = re.compile(
+    r"\b(?:error|warning)\b\s*[:#]|^\d+ errors? (?:detected|generated)|^ninja:|^FAILED:|^In file included|"
+    r"^compilation terminated",
+    re.I,
+)
 
 
 def first_error(log: str, sources: Mapping[str, str] | None = None) -> str:
@@ -90,5 +97,7 @@ def _from_triton(lines: list[str], sources: Mapping[str, str]) -> str | None:
         reason = reason or after.strip()
         line = _TRITON.match(lines[start].strip())
         assert line is not None
-        place = "\n".join([f"line {line['line']} of the kernel:", *lines[max(caret - 1, start + 1) : caret + 1]])
+        place = "\n".join(
+            [f"line {line['line']} of the kernel:", *lines[max(caret - 1, start + 1) : caret + 1]]
+        )
     return f"{reason or 'it does not compile'}\n{place}" if place else None

@@ -18,7 +18,13 @@ from pathlib import Path
 from dvk import resources
 from dvk.errors import MachineError
 
-FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g", "-O1")
+FLAGS = (
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+    "-fno-omit-frame-pointer",
+    "-g",
+    "-O1",
+)
 """At -O1 lines are right and most inlining is off; the last -O on the command line counts, so these flags come last."""
 NAMES = ("g++", "c++", "gcc", "cc", "clang++", "clang")
 """Compiler names that candidates use; each stands for the installed g++."""
@@ -28,7 +34,9 @@ MAX_CHARS = 1500
 _UNDEFINED = re.compile(r"^(?P<place>\S+:\d+(?::\d+)?): runtime error: (?P<what>.*)$", re.MULTILINE)
 _ADDRESS = re.compile(r"^==\d+==ERROR: AddressSanitizer: (?P<what>\S+)", re.MULTILINE)
 _ACCESS = re.compile(r"^(?:READ|WRITE) of size \d+", re.MULTILINE)
-_FRAME = re.compile(r"^\s*#\d+ 0x[0-9a-f]+ in (?P<name>.+?) (?P<place>\S+:\d+)(?::\d+)?\s*$", re.MULTILINE)
+_FRAME = re.compile(
+    r"^\s*#\d+ 0x[0-9a-f]+ in (?P<name>.+?) (?P<place>\S+:\d+)(?::\d+)?\s*$", re.MULTILINE
+)
 
 
 def sanitizer_env(folder: Path | None = None) -> dict[str, str]:
@@ -84,7 +92,9 @@ def _real() -> str:
 def _runtime(compiler: str, name: str) -> str:
     """Return the path of a sanitizer's shared runtime; a compiler without it returns the bare name."""
     asked = f"lib{name}.so"
-    found = subprocess.run([compiler, f"-print-file-name={asked}"], capture_output=True, text=True).stdout.strip()
+    found = subprocess.run(
+        [compiler, f"-print-file-name={asked}"], capture_output=True, text=True
+    ).stdout.strip()
     if found == asked or not os.path.exists(found):
         raise MachineError(f"`{compiler}` has no {asked}", INSTALL)
     return os.path.realpath(found)

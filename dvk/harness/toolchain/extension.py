@@ -79,7 +79,9 @@ _NINJA = """\
 if [ -f dvk_kept ] && [ "$(cat dvk_kept)" = "$({digest})" ]; then echo 'ninja: no work to do.'; exit 0; fi
 exec "{real}" "$@"
 """
-_DIGEST = 'sed "s|$PWD|.|g" build.ninja | cat - *.cpp *.cu *.cc 2>/dev/null | sha256sum | cut -d" " -f1'
+_DIGEST = (
+    'sed "s|$PWD|.|g" build.ninja | cat - *.cpp *.cu *.cc 2>/dev/null | sha256sum | cut -d" " -f1'
+)
 _RECORDER = """\
 #!/bin/sh
 for word in "$@"; do
@@ -101,8 +103,20 @@ def wanted(source: str) -> bool:
 
 def toolbox() -> Path:
     """Return the folder of this machine's toolbox, which may not exist yet: by torch, compilers and Python."""
-    parts = [str(machine.version("torch")), sys.version, _banner(_compiler()), str(_nvcc()), str(_torch() or ""), _own()]
-    return resources.home() / "cache" / "extension" / hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    parts = [
+        str(machine.version("torch")),
+        sys.version,
+        _banner(_compiler()),
+        str(_nvcc()),
+        str(_torch() or ""),
+        _own(),
+    ]
+    return (
+        resources.home()
+        / "cache"
+        / "extension"
+        / hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    )
 
 
 def env() -> dict[str, str]:
@@ -112,7 +126,9 @@ def env() -> dict[str, str]:
         return {}
     result = {"CXX": str(home / "bin" / "g++")}
     # Folders on PATH can be read in isolation, so the whole toolbox is on it, too.
-    result["PATH"] = os.pathsep.join([str(home / "path"), str(home), os.environ.get("PATH", os.defpath)])
+    result["PATH"] = os.pathsep.join(
+        [str(home / "path"), str(home), os.environ.get("PATH", os.defpath)]
+    )
     if (home / "bin" / "nvcc").is_file():
         result["PYTORCH_NVCC"] = str(home / "bin" / "nvcc")
     return result
@@ -132,7 +148,9 @@ def prepare(precompiled: bool = True) -> Path:
         return home
     torch, compiler = _torch(), _compiler()
     if torch is None or compiler is None:
-        raise MachineError("torch extensions need torch and g++", "install g++ (apt-get install g++)")
+        raise MachineError(
+            "torch extensions need torch and g++", "install g++ (apt-get install g++)"
+        )
     home.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix="making-", dir=home.parent))
     try:
@@ -140,14 +158,21 @@ def prepare(precompiled: bool = True) -> Path:
         flags = _trial(aside, compiler, home)
         if precompiled:
             for number, optimised in enumerate(OPTIMISED):
-                _precompile(aside / "include", compiler, [*flags, *([optimised] if optimised else [])], number)
+                _precompile(
+                    aside / "include",
+                    compiler,
+                    [*flags, *([optimised] if optimised else [])],
+                    number,
+                )
         _write_wrappers(aside, compiler, home / "include")
         (aside / "ready").touch()
         _read_only(aside)
         try:
             os.rename(aside, home)
         except OSError:
-            if not (home / "ready").is_file():  # another process was faster: its toolbox is equivalent
+            if not (
+                home / "ready"
+            ).is_file():  # another process was faster: its toolbox is equivalent
                 raise
     finally:
         _remove(aside)
@@ -156,15 +181,27 @@ def prepare(precompiled: bool = True) -> Path:
 
 # ------------------------------------------------------------------ the toolbox
 
+
 def _write_headers(include: Path, torch: Path) -> None:
     """Slim headers, made from the installed ones."""
     folder = include / "torch"
     folder.mkdir(parents=True)
-    types = next(p for p in (torch / "include/torch/csrc/api/include/torch/types.h", torch / "include/torch/types.h") if p.is_file())
-    operators = [name for name in _OPERATORS if (torch / "include" / "ATen" / "ops" / f"{name}.h").is_file()]
+    types = next(
+        p
+        for p in (
+            torch / "include/torch/csrc/api/include/torch/types.h",
+            torch / "include/torch/types.h",
+        )
+        if p.is_file()
+    )
+    operators = [
+        name for name in _OPERATORS if (torch / "include" / "ATen" / "ops" / f"{name}.h").is_file()
+    ]
     core = _CORE.format(operators="\n".join(f"#include <ATen/ops/{name}.h>" for name in operators))
     (folder / "dvk_core.h").write_text("#pragma once\n" + core)
-    slim = _NEEDLESS.sub("", types.read_text()).replace("#pragma once", "#pragma once\n#include <torch/dvk_core.h>", 1)
+    slim = _NEEDLESS.sub("", types.read_text()).replace(
+        "#pragma once", "#pragma once\n#include <torch/dvk_core.h>", 1
+    )
     (folder / "types.h").write_text(f"{slim}\n{_END}")
     (folder / "extension.h").write_text(_EXTENSION)
 
@@ -177,14 +214,24 @@ def _trial(aside: Path, compiler: str, home: Path) -> list[str]:
     log = aside / "flags"
     _script(recorder, _RECORDER.format(log=log, real=compiler, include=aside / "include"))
     try:
-        done = subprocess.run([sys.executable, "-c", _TRIAL.format(folder=str(build))], capture_output=True, text=True, timeout=PREPARE_S,
-                              env={**os.environ, "CXX": str(recorder), "MAX_JOBS": "2"})
+        done = subprocess.run(
+            [sys.executable, "-c", _TRIAL.format(folder=str(build))],
+            capture_output=True,
+            text=True,
+            timeout=PREPARE_S,
+            env={**os.environ, "CXX": str(recorder), "MAX_JOBS": "2"},
+        )
         if done.returncode or not log.is_file():
-            raise MachineError(f"a trial extension does not build with slim headers: {(done.stdout + done.stderr)[-800:]}",
-                               "install ninja (pip install ninja), or use candidates that compile with NVRTC or ctypes")
+            raise MachineError(
+                f"a trial extension does not build with slim headers: {(done.stdout + done.stderr)[-800:]}",
+                "install ninja (pip install ninja), or use candidates that compile with NVRTC or ctypes",
+            )
         words = log.read_text().splitlines()
     except subprocess.TimeoutExpired:
-        raise MachineError(f"a trial extension took longer than {PREPARE_S:.0f} s to build", "try again on a less busy machine") from None
+        raise MachineError(
+            f"a trial extension took longer than {PREPARE_S:.0f} s to build",
+            "try again on a less busy machine",
+        ) from None
     finally:
         shutil.rmtree(build, ignore_errors=True)
         shutil.rmtree(recorder.parent, ignore_errors=True)
@@ -200,7 +247,11 @@ def _lasting(words: list[str]) -> list[str]:
             skip = False
         elif word in ("-c", "-o", "-MF"):
             skip = True
-        elif word not in ("-MMD", "-MD") and not word.startswith("-DTORCH_EXTENSION_NAME") and not word.endswith((".cpp", ".o")):
+        elif (
+            word not in ("-MMD", "-MD")
+            and not word.startswith("-DTORCH_EXTENSION_NAME")
+            and not word.endswith((".cpp", ".o"))
+        ):
             kept.append(word)
     return kept
 
@@ -210,7 +261,16 @@ def _precompile(include: Path, compiler: str, flags: list[str], number: int) -> 
     header = include / "torch" / "extension.h"
     forms = header.with_name("extension.h.gch")
     forms.mkdir(exist_ok=True)
-    command = [compiler, f"-I{include}", *flags, "-x", "c++-header", str(header), "-o", str(forms / f"{number}.gch")]
+    command = [
+        compiler,
+        f"-I{include}",
+        *flags,
+        "-x",
+        "c++-header",
+        str(header),
+        "-o",
+        str(forms / f"{number}.gch"),
+    ]
     if subprocess.run(command, capture_output=True).returncode:
         # Without it g++ reads the slim headers.
         (forms / f"{number}.gch").unlink(missing_ok=True)
@@ -221,7 +281,9 @@ def _write_wrappers(folder: Path, compiler: str, include: Path) -> None:
     nvcc = _nvcc()
     for name, real in (("g++", compiler), ("nvcc", nvcc)):
         if real is not None:
-            _script(folder / "bin" / name, _WRAPPER.format(real=real, include=include, missing=_MISSING))
+            _script(
+                folder / "bin" / name, _WRAPPER.format(real=real, include=include, missing=_MISSING)
+            )
     ninja = shutil.which("ninja") or shutil.which("ninja", path=os.path.dirname(sys.executable))
     if ninja is not None:
         (folder / "path").mkdir()
@@ -251,7 +313,11 @@ def _torch() -> Path | None:
 
 def _compiler() -> str | None:
     chosen = os.environ.get("CXX", "")
-    return shutil.which(chosen) if chosen and "/" not in chosen else shutil.which("g++") or shutil.which("c++")
+    return (
+        shutil.which(chosen)
+        if chosen and "/" not in chosen
+        else shutil.which("g++") or shutil.which("c++")
+    )
 
 
 def _nvcc() -> str | None:
@@ -263,7 +329,9 @@ def _nvcc() -> str | None:
 def _banner(compiler: str | None) -> str:
     if compiler is None:
         return ""
-    return subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout.partition("\n")[0]
+    return subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout.partition(
+        "\n"
+    )[0]
 
 
 def _own() -> str:
@@ -272,6 +340,7 @@ def _own() -> str:
 
 
 # ------------------------------------------------------------------ whole builds
+
 
 def keep(key: str, built: Path) -> bool:
     """Keep the build of a candidate's process, under the candidate's identity; call it before that process sees any input.
@@ -287,8 +356,15 @@ def keep(key: str, built: Path) -> bool:
     if target.is_dir():
         return True
     try:
-        files = [path for path in sorted(built.rglob("*")) if stat.S_ISREG(os.lstat(path).st_mode) and path.name != "lock"]
-        if not any(path.suffix == ".so" for path in files) or sum(os.lstat(p).st_size for p in files) > MAX_BUILD_BYTES:
+        files = [
+            path
+            for path in sorted(built.rglob("*"))
+            if stat.S_ISREG(os.lstat(path).st_mode) and path.name != "lock"
+        ]
+        if (
+            not any(path.suffix == ".so" for path in files)
+            or sum(os.lstat(p).st_size for p in files) > MAX_BUILD_BYTES
+        ):
             return False
     except OSError:  # the process ended, and its folder was deleted
         return False
@@ -297,8 +373,12 @@ def keep(key: str, built: Path) -> bool:
     try:
         _copy(built, files, aside)
         for folder in {path.parent for path in aside.rglob("build.ninja")}:
-            mark = subprocess.run(["sh", "-c", _DIGEST.replace("$PWD", str(built / folder.relative_to(aside)))], cwd=folder,
-                                  capture_output=True, text=True).stdout.strip()
+            mark = subprocess.run(
+                ["sh", "-c", _DIGEST.replace("$PWD", str(built / folder.relative_to(aside)))],
+                cwd=folder,
+                capture_output=True,
+                text=True,
+            ).stdout.strip()
             (folder / "dvk_kept").write_text(mark)
         os.rename(aside, target)
     except OSError:

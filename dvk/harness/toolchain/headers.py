@@ -38,10 +38,19 @@ def env(source: str) -> dict[str, str]:
     header = match.group(1)[1:-1] if match and match.group(1).startswith("<") else ""
     if header not in HEADERS:
         return {}
-    folder = _made(os.environ.get("CXX", ""), os.environ.get("PATH", ""), header, tuple(flag for flag in OPTIONAL if flag in source))
+    folder = _made(
+        os.environ.get("CXX", ""),
+        os.environ.get("PATH", ""),
+        header,
+        tuple(flag for flag in OPTIONAL if flag in source),
+    )
     if folder is None:
         return {}
-    return {"CPLUS_INCLUDE_PATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("CPLUS_INCLUDE_PATH", "")]))}
+    return {
+        "CPLUS_INCLUDE_PATH": os.pathsep.join(
+            filter(None, [str(folder), os.environ.get("CPLUS_INCLUDE_PATH", "")])
+        )
+    }
 
 
 @cache
@@ -51,9 +60,16 @@ def _made(cxx: str, path: str, header: str, flags: tuple[str, ...]) -> Path | No
     if compiler is None:
         return None
     try:
-        banner = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=MAKE_S).stdout
+        banner = subprocess.run(
+            [compiler, "--version"], capture_output=True, text=True, timeout=MAKE_S
+        ).stdout
         library = os.confstr("CS_GNU_LIBC_VERSION") or ""
-        folder = resources.home() / "cache" / "headers" / content_hash(compiler, banner, library, machine.isa(), *FLAGS)
+        folder = (
+            resources.home()
+            / "cache"
+            / "headers"
+            / content_hash(compiler, banner, library, machine.isa(), *FLAGS)
+        )
         form = folder / f"{header}.gch" / f"{'-'.join(flag[2:] for flag in flags) or 'plain'}.gch"
         if not form.is_file():
             _make([compiler, *FLAGS, *flags], header, form)
@@ -67,6 +83,11 @@ def _make(command: list[str], header: str, form: Path) -> None:
     with tempfile.TemporaryDirectory(dir=form.parent.parent) as aside:
         text, made = Path(aside, "text.h"), Path(aside, "made")
         text.write_text(f"#include <{header}>\n")
-        subprocess.run([*command, "-x", "c++-header", str(text), "-o", str(made)], capture_output=True, timeout=MAKE_S, check=True)
+        subprocess.run(
+            [*command, "-x", "c++-header", str(text), "-o", str(made)],
+            capture_output=True,
+            timeout=MAKE_S,
+            check=True,
+        )
         made.chmod(0o444)
         os.replace(made, form)  # another process may have been faster: its form is equivalent

@@ -92,7 +92,9 @@ class NvrtcLibrary:
         self._lib.nvrtcGetSupportedArchs(known)
         return sorted(known)
 
-    def compile(self, source: str, arch: str, options: Sequence[str] = (), name: str = "kernel.cu") -> tuple[bytes, str]:
+    def compile(
+        self, source: str, arch: str, options: Sequence[str] = (), name: str = "kernel.cu"
+    ) -> tuple[bytes, str]:
         """Return machine code (`sm_…`) or PTX (`compute_…`), and the log; safe to call from several threads.
 
         Raises:
@@ -108,10 +110,15 @@ class NvrtcLibrary:
             log = self._text(program, "ProgramLog").decode(errors="replace").rstrip("\0")
             if status and "--gpu-architecture" in log.partition("\n")[0]:
                 known = ", ".join(f"sm_{number}" for number in self.architectures())
-                raise MachineError(f"NVRTC {self.version[0]}.{self.version[1]} makes no code for `{arch}`", f"it knows {known}")
+                raise MachineError(
+                    f"NVRTC {self.version[0]}.{self.version[1]} makes no code for `{arch}`",
+                    f"it knows {known}",
+                )
             if status:
                 # Unknown options and internal failures of NVRTC are no faults of the text, but the log shows them.
-                raise CompileError(first_error(log, {name: source}) or f"NVRTC failed with status {status}", log)
+                raise CompileError(
+                    first_error(log, {name: source}) or f"NVRTC failed with status {status}", log
+                )
             return self._text(program, "CUBIN" if arch.startswith("sm_") else "PTX"), log
         finally:
             lib.nvrtcDestroyProgram(ctypes.byref(program))
@@ -140,8 +147,16 @@ def library(path: Path | None = None) -> NvrtcLibrary:
         return _loaded[path]
 
 
-def compile_cuda(source: str, archs: Sequence[str] = ("sm_90",), *, options: Sequence[str] = (), headers: bool | None = None,
-                 nvrtc: NvrtcLibrary | None = None, folder: Path | None = None, name: str = "kernel.cu") -> dict[str, CompiledModule]:
+def compile_cuda(
+    source: str,
+    archs: Sequence[str] = ("sm_90",),
+    *,
+    options: Sequence[str] = (),
+    headers: bool | None = None,
+    nvrtc: NvrtcLibrary | None = None,
+    folder: Path | None = None,
+    name: str = "kernel.cu",
+) -> dict[str, CompiledModule]:
     """Compile a text for every requested architecture, in parallel.
 
     Args:
@@ -178,8 +193,12 @@ def compile_cuda(source: str, archs: Sequence[str] = ("sm_90",), *, options: Seq
         return dict(zip(wanted, pool.map(one, wanted), strict=True))
 
 
-def _compiled(lib: NvrtcLibrary, source: str, arch: str, flags: list[str], folder: Path, name: str) -> CompiledModule:
-    key = hashlib.sha256("\0".join([source, arch, *flags, *map(str, lib.version), name]).encode()).hexdigest()
+def _compiled(
+    lib: NvrtcLibrary, source: str, arch: str, flags: list[str], folder: Path, name: str
+) -> CompiledModule:
+    key = hashlib.sha256(
+        "\0".join([source, arch, *flags, *map(str, lib.version), name]).encode()
+    ).hexdigest()
     path = folder / key[:2] / key
     kept = _read(path)
     if kept is not None:

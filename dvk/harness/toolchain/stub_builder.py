@@ -14,7 +14,11 @@ from typing import Any
 from dvk.sandbox import RequestChannel
 
 _DECLARED = re.compile(r"^\s+(PyObject\*|double|u?int\d+_t) _arg(\d+);", re.MULTILINE)
-_INTEGERS = {f"{sign}int{bits}_t": f"{'u' if sign else 'i'}{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+_INTEGERS = {
+    f"{sign}int{bits}_t": f"{'u' if sign else 'i'}{bits}"
+    for sign in ("", "u")
+    for bits in (8, 16, 32, 64)
+}
 MOST_ARGUMENTS = 256
 
 
@@ -41,7 +45,15 @@ def built(name: str, source: str) -> bytes | None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.c"
         path.write_text(source)
-        made = build._build(name, str(path), folder, driver.library_dirs(), driver.include_dirs, driver.libraries, [])
+        made = build._build(
+            name,
+            str(path),
+            folder,
+            driver.library_dirs(),
+            driver.include_dirs,
+            driver.libraries,
+            [],
+        )
         return Path(made).read_bytes()
 
 

@@ -79,7 +79,10 @@ class Stubs:
                     if (asked := _next(frames, end)) is None:
                         return
                     built = self.get(str(asked.get("name")), str(asked.get("source")))
-                    wire.send(end, {"library": None if built is None else base64.b64encode(built).decode()})
+                    wire.send(
+                        end,
+                        {"library": None if built is None else base64.b64encode(built).decode()},
+                    )
         except (OSError, wire.Garbled):
             return
 
@@ -138,12 +141,21 @@ def ask_through(descriptor: int) -> None:
         library = answer.get("library")
         return base64.b64decode(library) if isinstance(library, str) else None
 
-    def impl(name: str, src: str, srcdir: str, library_dirs: list[str], include_dirs: list[str], libraries: list[str]) -> str:
+    def impl(
+        name: str,
+        src: str,
+        srcdir: str,
+        library_dirs: list[str],
+        include_dirs: list[str],
+        libraries: list[str],
+    ) -> str:
         library = ask(name, Path(src).read_text()) if name in NAMES else None
         if library is None:
             knobs.build.impl = None
             try:
-                return str(build._build(name, src, srcdir, library_dirs, include_dirs, libraries, []))
+                return str(
+                    build._build(name, src, srcdir, library_dirs, include_dirs, libraries, [])
+                )
             finally:
                 knobs.build.impl = impl
         path = os.path.join(srcdir, f"{name}.so")
@@ -159,15 +171,26 @@ def libcuda() -> dict[str, str]:
     if "TRITON_LIBCUDA_PATH" in os.environ:
         return {}
     try:
-        listed = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, timeout=20).stdout
+        listed = subprocess.run(
+            ["/sbin/ldconfig", "-p"], capture_output=True, text=True, timeout=20
+        ).stdout
     except (OSError, subprocess.SubprocessError):
         return {}
-    found = [line.split()[-1] for line in listed.splitlines() if "libcuda.so.1" in line and "x86-64" in line]
+    found = [
+        line.split()[-1]
+        for line in listed.splitlines()
+        if "libcuda.so.1" in line and "x86-64" in line
+    ]
     return {"TRITON_LIBCUDA_PATH": os.path.dirname(found[0])} if found else {}
 
 
 def _machine() -> str:
     """Return the key of the store: Triton, Python and the compiler determine the libraries."""
     compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang") or ""
-    parts: list[Any] = [machine.version("triton"), sys.version, os.path.realpath(compiler), os.uname().release]
+    parts: list[Any] = [
+        machine.version("triton"),
+        sys.version,
+        os.path.realpath(compiler),
+        os.uname().release,
+    ]
     return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:16]

@@ -35,13 +35,16 @@ def empty(args: list[Any], kwargs: dict[str, Any]) -> str:
     try:
         _Writer(buffer).dump(map_tensors(lambda _: Slot(), (args, kwargs)))
     except Exception as error:  # a user's class may raise anything
-        raise TaskError(f"an input cannot be sent to another process: {type(error).__name__}: {str(error)[:300]}",
-                        "pass tensors and plain values, in lists, dicts, or NamedTuples and dataclasses at the top level of the file"
-                        ) from error
+        raise TaskError(
+            f"an input cannot be sent to another process: {type(error).__name__}: {str(error)[:300]}",
+            "pass tensors and plain values, in lists, dicts, or NamedTuples and dataclasses at the top level of the file",
+        ) from error
     return base64.b64encode(buffer.getvalue()).decode()
 
 
-def fill(text: str, tensors: Sequence[torch.Tensor], module: ModuleType | None = None) -> tuple[list[Any], dict[str, Any]]:
+def fill(
+    text: str, tensors: Sequence[torch.Tensor], module: ModuleType | None = None
+) -> tuple[list[Any], dict[str, Any]]:
     """Return the call with `tensors` in its slots, in order of occurrence.
 
     Args:
@@ -51,7 +54,9 @@ def fill(text: str, tensors: Sequence[torch.Tensor], module: ModuleType | None =
         Whatever the classes of its arguments raise.
     """
     places = iter(tensors)
-    call: tuple[list[Any], dict[str, Any]] = _Reader(io.BytesIO(base64.b64decode(text)), module).load()
+    call: tuple[list[Any], dict[str, Any]] = _Reader(
+        io.BytesIO(base64.b64decode(text)), module
+    ).load()
     args, kwargs = pytree.tree_map_only(Slot, lambda _: next(places), call)
     return args, kwargs
 
@@ -59,15 +64,25 @@ def fill(text: str, tensors: Sequence[torch.Tensor], module: ModuleType | None =
 class _Writer(pickle.Pickler):
     def persistent_id(self, value: Any) -> str | None:
         if isinstance(value, torch.Tensor):
-            raise pickle.PicklingError("it holds a tensor and is neither a list, tuple, dict, NamedTuple nor dataclass")
-        if not isinstance(value, (type, FunctionType)) or not str(value.__module__).startswith(PREFIX):
+            raise pickle.PicklingError(
+                "it holds a tensor and is neither a list, tuple, dict, NamedTuple nor dataclass"
+            )
+        if not isinstance(value, (type, FunctionType)) or not str(value.__module__).startswith(
+            PREFIX
+        ):
             return None
         home = sys.modules.get(value.__module__)
-        named = [value.__qualname__, *(name for name, held in vars(home).items() if held is value)] if home is not None else []
+        named = (
+            [value.__qualname__, *(name for name, held in vars(home).items() if held is value)]
+            if home is not None
+            else []
+        )
         for name in named:
             if _found(home, name) is value:
                 return name
-        raise pickle.PicklingError(f"`{value.__qualname__}` does not stand at the top level of the file")
+        raise pickle.PicklingError(
+            f"`{value.__qualname__}` does not stand at the top level of the file"
+        )
 
 
 class _Reader(pickle.Unpickler):

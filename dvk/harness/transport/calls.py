@@ -127,7 +127,11 @@ def put_buffers(model: nn.Module, values: Buffers) -> None:
     """
     with torch.no_grad():
         for name, buffer in model.named_buffers():
-            if name in values and values[name].shape == buffer.shape and not _same(buffer, values[name]):
+            if (
+                name in values
+                and values[name].shape == buffer.shape
+                and not _same(buffer, values[name])
+            ):
                 buffer.copy_(values[name])
 
 
@@ -156,7 +160,12 @@ def apart(model: nn.Module, result: Any) -> Any:
 
 
 def _differentiated(
-    model: nn.Module, args: list[Any], kwargs: dict[str, Any], seed: int, under: AbstractContextManager[Any], separate: bool,
+    model: nn.Module,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    seed: int,
+    under: AbstractContextManager[Any],
+    separate: bool,
     fixed: Collection[int],
 ) -> dict[str, Any]:
     inputs: list[torch.Tensor] = []
@@ -176,9 +185,15 @@ def _differentiated(
             weight.requires_grad_(True)
         with torch.enable_grad(), seeded(seed), under:
             result = model(*args, **kwargs)
-        outputs = [t for t in describe(result)[0] if isinstance(t, torch.Tensor) and _continuous(t) and t.requires_grad]
+        outputs = [
+            t
+            for t in describe(result)[0]
+            if isinstance(t, torch.Tensor) and _continuous(t) and t.requires_grad
+        ]
         if not outputs:
-            raise NotDifferentiable("no output depends on an input or a weight through operators that have a gradient")
+            raise NotDifferentiable(
+                "no output depends on an input or a weight through operators that have a gradient"
+            )
         with seeded(seed + 1):
             along = [_cotangent(output) for output in outputs]
         sources = [*inputs, *weights.values()]
@@ -188,7 +203,10 @@ def _differentiated(
         for name, weight in weights.items():
             weight.requires_grad_(flags[name])
     # The order in which autograd leaves them is unspecified.
-    grads = [(torch.zeros_like(s) if g is None else g.detach()).contiguous() for s, g in zip(sources, tensors, strict=True)]
+    grads = [
+        (torch.zeros_like(s) if g is None else g.detach()).contiguous()
+        for s, g in zip(sources, tensors, strict=True)
+    ]
     with torch.no_grad():
         output = map_tensors(lambda tensor: tensor.detach(), result)
         output = apart(model, output) if separate else output
@@ -216,7 +234,10 @@ def _text(value: Any, path: str, leaves: list[Any], names: list[str]) -> str:
         leaves.append(value if isinstance(value, torch.Tensor) else _constant(value))
         names.append(path or "output")
         return "*"
-    parts = [(label, _text(child, f"{path}.{step}" if path else step, leaves, names)) for step, label, child in children]
+    parts = [
+        (label, _text(child, f"{path}.{step}" if path else step, leaves, names))
+        for step, label, child in children
+    ]
     inner = ", ".join(f"{label}: {text}" if label else text for label, text in parts)
     kind = type(value)
     if kind is list:

@@ -33,7 +33,11 @@ def failure_told(answer: dict[str, Any]) -> Exception:
     if status in (Status.OK, Status.BROKEN_TASK, Status.CHEAT):
         status = Status.LAUNCH_ERROR
     stage = failed.get("stage")
-    return CandidateFailed(status, stage if stage in ("static", "compile") else None, str(failed.get("error"))[:4000] or "it failed")
+    return CandidateFailed(
+        status,
+        stage if stage in ("static", "compile") else None,
+        str(failed.get("error"))[:4000] or "it failed",
+    )
 
 
 def claims(answer: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
@@ -43,7 +47,11 @@ def claims(answer: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
         Interfered: it describes none.
     """
     leaves, spec = answer.get("leaves"), answer.get("spec", "")
-    sound = isinstance(leaves, list) and len(leaves) <= MOST_LEAVES and all(isinstance(leaf, dict) for leaf in leaves)
+    sound = (
+        isinstance(leaves, list)
+        and len(leaves) <= MOST_LEAVES
+        and all(isinstance(leaf, dict) for leaf in leaves)
+    )
     if not sound or not isinstance(spec, str):
         raise Interfered("it wrote to the judge's line")
     return list(leaves or ()), spec

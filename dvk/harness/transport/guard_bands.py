@@ -84,8 +84,14 @@ class Guarded:
         self._room -= bands.size
         block = torch.empty(bands.size, dtype=torch.uint8, device=tensor.device)
         bands.paint(block)
-        self._held.append((bands, block, f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"))
-        return block[bands.offsets[0] : bands.offsets[0] + size].view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
+        self._held.append(
+            (bands, block, f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}")
+        )
+        return (
+            block[bands.offsets[0] : bands.offsets[0] + size]
+            .view(tensor.dtype)
+            .as_strided(tensor.shape, tensor.stride())
+        )
 
     def broken(self) -> str | None:
         """Describe a tensor next to which something was written, for people."""

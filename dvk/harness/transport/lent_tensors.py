@@ -29,8 +29,19 @@ ALIGNMENT = 64
 
 def layout_of(tensor: torch.Tensor) -> Layout:
     """Return the layout of a strided tensor."""
-    layout = {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape), "strides": list(tensor.stride())}
-    return {**layout, **{bit: True for bit, is_set in (("conj", tensor.is_conj()), ("neg", tensor.is_neg())) if is_set}}
+    layout = {
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "shape": list(tensor.shape),
+        "strides": list(tensor.stride()),
+    }
+    return {
+        **layout,
+        **{
+            bit: True
+            for bit, is_set in (("conj", tensor.is_conj()), ("neg", tensor.is_neg()))
+            if is_set
+        },
+    }
 
 
 def memory_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -59,7 +70,9 @@ def bytes_of(layout: Layout) -> int:
 
 def empty_of(layout: Layout) -> torch.Tensor:
     """Return a new tensor of this layout."""
-    return torch.empty_strided(tuple(layout["shape"]), tuple(layout["strides"]), dtype=dtype_of(layout))
+    return torch.empty_strided(
+        tuple(layout["shape"]), tuple(layout["strides"]), dtype=dtype_of(layout)
+    )
 
 
 def dtype_of(layout: Layout) -> torch.dtype:
@@ -82,11 +95,15 @@ def layout_claimed(leaf: dict[str, Any]) -> Layout | None:
     """Return the layout of a tensor as another process describes it; None if it is impossible."""
     try:
         layout: Layout = {
-            "dtype": str(leaf["dtype"]), "shape": [int(n) for n in leaf["shape"]], "strides": [int(n) for n in leaf["strides"]],
+            "dtype": str(leaf["dtype"]),
+            "shape": [int(n) for n in leaf["shape"]],
+            "strides": [int(n) for n in leaf["strides"]],
         }
         strided = leaf.get("layout") == "torch.strided"
         layout.update({bit: True for bit in ("conj", "neg") if leaf.get(bit) is True})
-        sound = isinstance(dtype_of(layout), torch.dtype) and all(0 <= n < 1 << 40 for n in layout["shape"])
+        sound = isinstance(dtype_of(layout), torch.dtype) and all(
+            0 <= n < 1 << 40 for n in layout["shape"]
+        )
         sound = sound and all(0 <= n < 1 << 40 for n in layout["strides"])
         sound = sound and (not strided or len(layout["shape"]) == len(layout["strides"]) <= 64)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
@@ -101,7 +118,9 @@ def flat(tensor: torch.Tensor) -> torch.Tensor:
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy with the same strides; `clone` makes others if elements overlap or have gaps."""
-    copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    copy = torch.empty_strided(
+        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+    )
     if copy.numel():
         flat(copy).copy_(flat(tensor))
     return copy
@@ -123,11 +142,20 @@ class Board:
         self.layouts = list(layouts)
         self.device = device
         sizes = [bytes_of(layout) for layout in layouts]
-        self._memory: _Shared | _Device = _Shared(sizes, lent) if device == "cpu" else _Device(sizes, lent)
+        self._memory: _Shared | _Device = (
+            _Shared(sizes, lent) if device == "cpu" else _Device(sizes, lent)
+        )
         self.tensors = [
-            torch.empty_strided(tuple(layout["shape"]), tuple(layout["strides"]), dtype=dtype_of(layout), device=device)
+            torch.empty_strided(
+                tuple(layout["shape"]),
+                tuple(layout["strides"]),
+                dtype=dtype_of(layout),
+                device=device,
+            )
             if size == 0
-            else self._memory.bytes(i, size).view(dtype_of(layout)).as_strided(tuple(layout["shape"]), tuple(layout["strides"]))
+            else self._memory.bytes(i, size)
+            .view(dtype_of(layout))
+            .as_strided(tuple(layout["shape"]), tuple(layout["strides"]))
             for i, (layout, size) in enumerate(zip(layouts, sizes, strict=True))
         ]
 
@@ -139,7 +167,11 @@ class Board:
     @classmethod
     def borrow(cls, offered: dict[str, Any], descriptors: list[int]) -> Board:
         """Open the other end of `offer`; takes its descriptor from `descriptors`."""
-        return cls(offered["layouts"], offered["device"], descriptors.pop(0) if offered["device"] == "cpu" else offered["lent"])
+        return cls(
+            offered["layouts"],
+            offered["device"],
+            descriptors.pop(0) if offered["device"] == "cpu" else offered["lent"],
+        )
 
     def put(self, tensors: Sequence[torch.Tensor]) -> None:
         """Copy values in, with the same layout; they are visible to all processes when this returns."""
@@ -160,7 +192,9 @@ class Board:
         return [
             i
             for i, (place, tensor) in enumerate(zip(self.tensors, tensors, strict=True))
-            if i not in but and place.numel() and not _same_bytes(flat(place).view(torch.uint8), flat(tensor).view(torch.uint8))
+            if i not in but
+            and place.numel()
+            and not _same_bytes(flat(place).view(torch.uint8), flat(tensor).view(torch.uint8))
         ]
 
     def restore_guards(self) -> None:
@@ -171,7 +205,11 @@ class Board:
     def written_beside(self) -> list[int]:
         """Return positions of tensors next to which something was written since the last call, or `restore_guards`; on a CPU that faults
         instead."""
-        result = self._memory.bands.broken(self._memory.block) if isinstance(self._memory, _Device) else []
+        result = (
+            self._memory.bands.broken(self._memory.block)
+            if isinstance(self._memory, _Device)
+            else []
+        )
         if result:
             self.restore_guards()
         return result
@@ -201,7 +239,11 @@ class _Shared:
                 os.close(lent)
 
     def bytes(self, number: int, size: int) -> torch.Tensor:
-        start = self._mapping.addresses[number] + memory.pages_of(size) - -(-size // ALIGNMENT) * ALIGNMENT
+        start = (
+            self._mapping.addresses[number]
+            + memory.pages_of(size)
+            - -(-size // ALIGNMENT) * ALIGNMENT
+        )
         return torch.frombuffer((ctypes.c_char * size).from_address(start), dtype=torch.uint8)
 
     def offer(self) -> tuple[Any, tuple[int, ...]]:
@@ -239,7 +281,9 @@ class _Device:
             self.bands.flood(self.block)
 
     def bytes(self, number: int, size: int) -> torch.Tensor:
-        return torch.as_tensor(_Interface(self._base + self.bands.offsets[number], size), device="cuda")
+        return torch.as_tensor(
+            _Interface(self._base + self.bands.offsets[number], size), device="cuda"
+        )
 
     def offer(self) -> tuple[Any, tuple[int, ...]]:
         handle = _Handle()
@@ -248,7 +292,9 @@ class _Device:
 
     def close(self) -> None:
         torch.cuda.synchronize()
-        self._call("cuMemFree_v2" if self._own else "cuIpcCloseMemHandle", ctypes.c_uint64(self._base))
+        self._call(
+            "cuMemFree_v2" if self._own else "cuIpcCloseMemHandle", ctypes.c_uint64(self._base)
+        )
 
     def _call(self, name: str, *args: Any) -> None:
         code = getattr(self._driver, name)(*args)
@@ -263,5 +309,9 @@ class _Interface:
 
     def __init__(self, address: int, size: int):
         self.__cuda_array_interface__ = {
-            "shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3, "strides": None,
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+            "strides": None,
         }

@@ -9,7 +9,10 @@ from dvk.records import Device
 
 KEEP_BYTES = {"cpu": 1 << 30, "cuda": 8 << 30}
 """Share for cases that candidates are compared on."""
-STOCK_BYTES = {"cpu": max(512 << 20, machine.memory_bytes() // (4 * machine.num_cores())), "cuda": 4 << 30}
+STOCK_BYTES = {
+    "cpu": max(512 << 20, machine.memory_bytes() // (4 * machine.num_cores())),
+    "cuda": 4 << 30,
+}
 """Share for draws of timed calls; draws without room are made again for each candidate. A quarter of the memory, with a referee on every
 core."""
 
@@ -19,7 +22,10 @@ IDLE_BYTES = 1 << 30
 
 def release_cached() -> None:
     """Release PyTorch's unused GPU memory if it is large, since other processes cannot use it."""
-    if torch.cuda.is_initialized() and torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > IDLE_BYTES:
+    if (
+        torch.cuda.is_initialized()
+        and torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > IDLE_BYTES
+    ):
         torch.cuda.empty_cache()
 
 

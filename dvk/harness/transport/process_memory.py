@@ -16,13 +16,29 @@ from collections.abc import Sequence
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+_libc.mmap.argtypes = [
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_long,
+]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
-_libc.malloc.restype, _libc.malloc.argtypes, _libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+_libc.malloc.restype, _libc.malloc.argtypes, _libc.free.argtypes = (
+    ctypes.c_void_p,
+    [ctypes.c_size_t],
+    [ctypes.c_void_p],
+)
 _libc.process_vm_readv.restype = ctypes.c_ssize_t
 _libc.process_vm_readv.argtypes = [
-    ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong,
+    ctypes.c_int,
+    ctypes.c_void_p,
+    ctypes.c_ulong,
+    ctypes.c_void_p,
+    ctypes.c_ulong,
+    ctypes.c_ulong,
 ]
 
 PAGE = mmap.PAGESIZE
@@ -83,7 +99,9 @@ class Sample:
 
     def of(self, own_addresses: Sequence[int]) -> bytes:
         """Return the same lines of blocks in this process's memory."""
-        return b"".join(ctypes.string_at(own_addresses[block] + offset, n) for block, offset, n in self.places)
+        return b"".join(
+            ctypes.string_at(own_addresses[block] + offset, n) for block, offset, n in self.places
+        )
 
 
 def _readv(pid: int, ranges: Sequence[tuple[int, int]], target: int, size: int) -> None:
@@ -97,7 +115,9 @@ def _readv(pid: int, ranges: Sequence[tuple[int, int]], target: int, size: int) 
     local = (ctypes.c_size_t * 2)(target, size)
     got = _libc.process_vm_readv(pid, local, 1, remote, len(ranges), 0)
     if got != size:
-        raise UnreadableMemory(os.strerror(ctypes.get_errno()) if got < 0 else f"{got} of {size} bytes")
+        raise UnreadableMemory(
+            os.strerror(ctypes.get_errno()) if got < 0 else f"{got} of {size} bytes"
+        )
 
 
 def keep_freed() -> None:
@@ -168,7 +188,9 @@ def processor_s(pid: int) -> float:
     Raises:
         OSError: there is no such process.
     """
-    return time.clock_gettime((~pid << 3) | 2)  # CPUCLOCK_SCHED of a process, see clock_getcpuclockid(3)
+    return time.clock_gettime(
+        (~pid << 3) | 2
+    )  # CPUCLOCK_SCHED of a process, see clock_getcpuclockid(3)
 
 
 def stopped(pid: int) -> bool:
@@ -209,7 +231,14 @@ class Mapping:
     def __init__(self, descriptor: int, sizes: Sequence[int]):
         pages = [pages_of(size) for size in sizes]
         self._size = sum(pages) + PAGE * (len(pages) + 1)
-        base = _libc.mmap(None, self._size, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE, -1, 0)
+        base = _libc.mmap(
+            None,
+            self._size,
+            _PROT_NONE,
+            mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE,
+            -1,
+            0,
+        )
         if base == _FAILED:
             raise OSError(ctypes.get_errno(), "cannot reserve addresses for shared memory")
         self._base: int | None = base
@@ -217,7 +246,14 @@ class Mapping:
         at, offset = base + PAGE, 0
         for size in pages:
             if size:
-                got = _libc.mmap(at, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | _MAP_FIXED, descriptor, offset)
+                got = _libc.mmap(
+                    at,
+                    size,
+                    mmap.PROT_READ | mmap.PROT_WRITE,
+                    mmap.MAP_SHARED | _MAP_FIXED,
+                    descriptor,
+                    offset,
+                )
                 if got == _FAILED:
                     raise OSError(ctypes.get_errno(), "cannot map shared memory")
             self.addresses.append(at)
@@ -239,7 +275,9 @@ def shared(sizes: Sequence[int]) -> int:
     descriptor = os.memfd_create("dvk", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(descriptor, max(PAGE, sum(map(pages_of, sizes))))
     # A borrower that shortens it would kill all processes that touch the removed part.
-    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    fcntl.fcntl(
+        descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+    )
     return descriptor
 
 

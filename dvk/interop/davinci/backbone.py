@@ -98,6 +98,8 @@ def open_davinci(argument: str, config: Config, *, device: str | None = None) ->
     loaded = load(str(folder), config.backbone, pick_device(device))
     if loaded.tokenizer.chat_template is None:
         loaded.tokenizer.chat_template = TEMPLATE
-    return HfBackbone(loaded._replace(card={**loaded.card, "dialect": "davinci"}), config.backbone, f"davinci:{argument}")
-
-
+    return HfBackbone(
+        loaded._replace(card={**loaded.card, "dialect": "davinci"}),
+        config.backbone,
+        f"davinci:{argument}",
+    )

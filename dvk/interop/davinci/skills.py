@@ -20,13 +20,20 @@ def imported(file: Path) -> Path:
         LibraryError: it cannot be read.
     """
     skills, problems = jsonl.read(file)
-    target = resources.home() / "davinci" / f"{content_hash(file.read_text(encoding='utf-8', errors='replace'))}.db"
+    target = (
+        resources.home()
+        / "davinci"
+        / f"{content_hash(file.read_text(encoding='utf-8', errors='replace'))}.db"
+    )
     if target.is_file():
         return target
     for problem in problems:
         print(f"skipped: {problem}", file=sys.stderr)
     if problems and not skills:
-        raise LibraryError(f"no skill can be read from `{file}`", "download the checkpoint again, or name another --library")
+        raise LibraryError(
+            f"no skill can be read from `{file}`",
+            "download the checkpoint again, or name another --library",
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.with_suffix(f".{os.getpid()}.tmp")
     with Library.open(aside, create=True) as library:

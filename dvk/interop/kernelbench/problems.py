@@ -49,14 +49,24 @@ def problem(row: dict[str, Any], number: int = 0) -> ReferenceProblem:
     if isinstance(row.get("code"), str):
         said = [str(row[key]) for key in ("problem_id", "name") if row.get(key) is not None]
         name = said[-1] if said and said[-1].startswith(f"{said[0]}_") else "_".join(said)
-        return ReferenceProblem(_name(name) or f"row_{number}", _level(row.get("level")), row["code"])
+        return ReferenceProblem(
+            _name(name) or f"row_{number}", _level(row.get("level")), row["code"]
+        )
     reward, extra = _structure(row, "reward_model"), _structure(row, "extra_info")
     source = reward.get("ground_truth")
     if not isinstance(source, str) or not source.strip():
         raise ValueError("neither `code` nor `reward_model.ground_truth` holds a reference")
-    said = [str(extra[key]) for key in ("problem_id", "index", "module_name", "uuid") if extra.get(key) not in (None, "")]
+    said = [
+        str(extra[key])
+        for key in ("problem_id", "index", "module_name", "uuid")
+        if extra.get(key) not in (None, "")
+    ]
     entry = reward.get("entry_point") or extra.get("entry_point") or ENTRY
-    return ReferenceProblem(_name("_".join(said[:2])) or f"row_{number}", _level(extra.get("level")), _named(source, str(entry)))
+    return ReferenceProblem(
+        _name("_".join(said[:2])) or f"row_{number}",
+        _level(extra.get("level")),
+        _named(source, str(entry)),
+    )
 
 
 def problems(path: Path) -> Iterator[ReferenceProblem]:

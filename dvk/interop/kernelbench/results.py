@@ -67,18 +67,28 @@ def write(folder: Path, results: Sequence[KernelBenchResult]) -> list[Path]:
             place.mkdir(parents=True, exist_ok=True)
             for one in found:
                 if one.source is not None:
-                    _whole(place / f"level_{level}_problem_{one.problem}_sample_{one.sample}_kernel.py", one.source)
+                    _whole(
+                        place
+                        / f"level_{level}_problem_{one.problem}_sample_{one.sample}_kernel.py",
+                        one.source,
+                    )
             for name in ("eager", "compile"):
                 times = baselines(found, name)
                 if name == "eager" or any(time["mean"] > 0 for time in times.values()):
-                    _whole(place / f"baseline_{name}.json", json.dumps({f"level{level}": times}, indent=4))
+                    _whole(
+                        place / f"baseline_{name}.json",
+                        json.dumps({f"level{level}": times}, indent=4),
+                    )
             entries: dict[str, list[dict[str, Any]]] = defaultdict(list)
             for one in found:
                 entries[str(one.problem)].append(entry(one))
             _whole(place / RESULTS, json.dumps(entries, indent=4))
             written.append(place / RESULTS)
     except OSError as error:
-        raise UsageError(f"cannot write `{folder}`: {error.strerror}", "choose a writable folder for --kernelbench") from None
+        raise UsageError(
+            f"cannot write `{folder}`: {error.strerror}",
+            "choose a writable folder for --kernelbench",
+        ) from None
     return written
 
 
@@ -94,14 +104,24 @@ def entry(result: KernelBenchResult) -> dict[str, Any]:
         metadata["compilation_error"] = verdict.error
     elif verdict.status is Status.MISMATCH:
         metadata["correctness_issue"] = verdict.error
-        metadata["max_difference"] = [] if verdict.worst_error is None else [f"{verdict.worst_error:.6g}"]
+        metadata["max_difference"] = (
+            [] if verdict.worst_error is None else [f"{verdict.worst_error:.6g}"]
+        )
     elif verdict.status is not Status.OK:
-        metadata["runtime_error"], metadata["runtime_error_name"] = verdict.error, verdict.status.value
+        metadata["runtime_error"], metadata["runtime_error_name"] = (
+            verdict.error,
+            verdict.status.value,
+        )
     else:
         metadata["correctness_trials"] = f"({verdict.num_checks} / {verdict.num_checks})"
     stats: dict[str, Any] = {}
     if timing is not None:
-        stats = {"mean": timing.candidate_ms, "num_trials": timing.num_pairs, "hardware": machine, "device": machine}
+        stats = {
+            "mean": timing.candidate_ms,
+            "num_trials": timing.num_pairs,
+            "hardware": machine,
+            "device": machine,
+        }
         metadata["speedup"] = timing.speedup.model_dump()
         metadata["excessive_speedup"] = timing.speedup.value > 10
     return {
@@ -112,7 +132,9 @@ def entry(result: KernelBenchResult) -> dict[str, Any]:
         "runtime": timing.candidate_ms if timing is not None else -1.0,
         "runtime_stats": stats,
         "ref_runtime": timing.reference_ms if timing is not None else -1.0,
-        "ref_runtime_stats": {"mean": timing.reference_ms, "num_trials": timing.num_pairs} if timing is not None else {},
+        "ref_runtime_stats": {"mean": timing.reference_ms, "num_trials": timing.num_pairs}
+        if timing is not None
+        else {},
     }
 
 
@@ -121,7 +143,13 @@ def baselines(results: Sequence[KernelBenchResult], name: str) -> dict[str, dict
     result: dict[str, dict[str, Any]] = {}
     for one in results:
         timing = one.verdict.timing if one.verdict is not None else None
-        ms = None if timing is None else timing.reference_ms if name == "eager" else timing.baselines_ms.get(name)
+        ms = (
+            None
+            if timing is None
+            else timing.reference_ms
+            if name == "eager"
+            else timing.baselines_ms.get(name)
+        )
         if ms is not None or one.file not in result:
             trials = timing.num_pairs if timing is not None and ms is not None else 0
             result[one.file] = {"mean": ms if ms is not None else -1.0, "num_trials": trials}
@@ -141,7 +169,10 @@ def kernels(folder: Path) -> dict[tuple[int, int], dict[int, str]]:
             level, problem, sample = map(int, named.groups())
             result[level, problem][sample] = path.read_text(encoding="utf-8", errors="replace")
     if not result:
-        raise UsageError(f"no kernels in `{folder}`", "a run folder of KernelBench holds level_1_problem_1_sample_0_kernel.py and so on")
+        raise UsageError(
+            f"no kernels in `{folder}`",
+            "a run folder of KernelBench holds level_1_problem_1_sample_0_kernel.py and so on",
+        )
     return dict(result)
 
 

@@ -14,21 +14,34 @@ from dvk.interop.kernelgym.fields import EvaluationResult
 from dvk.records import Status, Verdict
 
 _CODES = {
-    Status.REJECTED: "VALIDATION_ERROR", Status.COMPILE_ERROR: "COMPILATION_ERROR", Status.LAUNCH_ERROR: "RUNTIME_ERROR",
-    Status.MISMATCH: "CORRECTNESS_ERROR", Status.TIMEOUT: "TIMEOUT_ERROR", Status.CHEAT: "VALIDATION_ERROR",
+    Status.REJECTED: "VALIDATION_ERROR",
+    Status.COMPILE_ERROR: "COMPILATION_ERROR",
+    Status.LAUNCH_ERROR: "RUNTIME_ERROR",
+    Status.MISMATCH: "CORRECTNESS_ERROR",
+    Status.TIMEOUT: "TIMEOUT_ERROR",
+    Status.CHEAT: "VALIDATION_ERROR",
     Status.BROKEN_TASK: "VALIDATION_ERROR",
-}  # fmt: skip
+}
 _STATES = {Status.TIMEOUT: "timeout", Status.BROKEN_TASK: "failed"}
 _ERRORS = {
-    Status.COMPILE_ERROR: "compilation_error", Status.REJECTED: "compilation_error", Status.LAUNCH_ERROR: "runtime_error",
+    Status.COMPILE_ERROR: "compilation_error",
+    Status.REJECTED: "compilation_error",
+    Status.LAUNCH_ERROR: "runtime_error",
     Status.MISMATCH: "correctness_issue",
-}  # fmt: skip
+}
 NO_KERNEL = "it launches PyTorch's kernels only"
 MAX_KERNELS = 12
 """Maximal number of profile rows: its trainer shows all of them to the model."""
 
 
-def result_of(task_id: str, verdict: Verdict, *, over: str | None = None, whole: bool = False, detect: bool = False) -> EvaluationResult:
+def result_of(
+    task_id: str,
+    verdict: Verdict,
+    *,
+    over: str | None = None,
+    whole: bool = False,
+    detect: bool = False,
+) -> EvaluationResult:
     """The result of one evaluation.
 
     Args:
@@ -41,8 +54,16 @@ def result_of(task_id: str, verdict: Verdict, *, over: str | None = None, whole:
     """
     idle = detect and launches_none(verdict)
     reference_ms, candidate_ms, speedup = (-1.0, -1.0, 0.0) if idle else times(verdict, over)
-    decoy = idle or verdict.status is Status.CHEAT or (verdict.status is Status.REJECTED and verdict.stage != "static")
-    early = verdict.status in (Status.REJECTED, Status.COMPILE_ERROR, Status.BROKEN_TASK) or verdict.stage in ("static", "compile")
+    decoy = (
+        idle
+        or verdict.status is Status.CHEAT
+        or (verdict.status is Status.REJECTED and verdict.stage != "static")
+    )
+    early = verdict.status in (
+        Status.REJECTED,
+        Status.COMPILE_ERROR,
+        Status.BROKEN_TASK,
+    ) or verdict.stage in ("static", "compile")
     return EvaluationResult(
         task_id=task_id,
         status=_STATES.get(verdict.status, "completed"),
@@ -52,8 +73,15 @@ def result_of(task_id: str, verdict: Verdict, *, over: str | None = None, whole:
         reference_runtime=reference_ms,
         kernel_runtime=candidate_ms,
         speedup=speedup,
-        metadata={**_metadata(verdict, speedup, decoy), **({"dvk": {"verdict": verdict.model_dump(mode="json")}} if whole else {})},
-        error_message=NO_KERNEL if idle else f"reference: {verdict.error}" if verdict.status is Status.BROKEN_TASK else verdict.error,
+        metadata={
+            **_metadata(verdict, speedup, decoy),
+            **({"dvk": {"verdict": verdict.model_dump(mode="json")}} if whole else {}),
+        },
+        error_message=NO_KERNEL
+        if idle
+        else f"reference: {verdict.error}"
+        if verdict.status is Status.BROKEN_TASK
+        else verdict.error,
         error_code="VALIDATION_ERROR" if idle else _CODES.get(verdict.status),
     )
 
@@ -62,14 +90,29 @@ def launches_none(verdict: Verdict) -> bool:
     """Whether it is right and its profile shows no time in generated kernels. The profile comes from the candidate's process, which has no
     reason to fake that."""
     profile = profile_of(verdict) if verdict.status is Status.OK else None
-    return profile is not None and bool(profile.kernels) and not any(kernel.origin == "own" for kernel in profile.kernels)
+    return (
+        profile is not None
+        and bool(profile.kernels)
+        and not any(kernel.origin == "own" for kernel in profile.kernels)
+    )
 
 
 def failure_of(task_id: str, error: DvkError) -> EvaluationResult:
     """The result of an error of the reference or of this machine."""
     code = "SYSTEM_ERROR" if isinstance(error, MachineError) else "VALIDATION_ERROR"
-    return EvaluationResult(task_id=task_id, status="failed", compiled=False, correctness=False, decoy_kernel=False, reference_runtime=-1.0,
-                  kernel_runtime=-1.0, speedup=0.0, metadata={}, error_message=f"{error.message} ({error.hint})", error_code=code)
+    return EvaluationResult(
+        task_id=task_id,
+        status="failed",
+        compiled=False,
+        correctness=False,
+        decoy_kernel=False,
+        reference_runtime=-1.0,
+        kernel_runtime=-1.0,
+        speedup=0.0,
+        metadata={},
+        error_message=f"{error.message} ({error.hint})",
+        error_code=code,
+    )
 
 
 def times(verdict: Verdict, over: str | None) -> tuple[float, float, float]:
@@ -98,11 +141,16 @@ def _metadata(verdict: Verdict, speedup: float, decoy: bool) -> dict[str, Any]:
     total_us, share = profile.device_ms * 1e3, coverage(verdict)
     own = [kernel for kernel in profile.kernels if kernel.origin == "own"]
     result["profiling"] = {
-        "kernels": [{"name": k.name, "cuda_time_us": round(k.device_ms * 1e3, 3), "count": k.count} for k in profile.kernels[:MAX_KERNELS]],
-        "kernel_count": len(profile.kernels), "total_cuda_time_us": total_us,
+        "kernels": [
+            {"name": k.name, "cuda_time_us": round(k.device_ms * 1e3, 3), "count": k.count}
+            for k in profile.kernels[:MAX_KERNELS]
+        ],
+        "kernel_count": len(profile.kernels),
+        "total_cuda_time_us": total_us,
     }
     result |= {
-        "num_total_kernels": len(profile.kernels), "num_custom_kernels": len(own) if share is not None else 0,
+        "num_total_kernels": len(profile.kernels),
+        "num_custom_kernels": len(own) if share is not None else 0,
         "total_kernel_run_time_in_profiling_us": total_us,
         "custom_kernel_cuda_time_in_profiling_us": total_us * share if share is not None else 0.0,
         "custom_kernel_cuda_time_coverage": "unknown" if share is None else f"{share:.4f}",

@@ -65,14 +65,21 @@ class Client:
         Raises:
             MachineError, UsageError: as `evaluate`.
         """
-        status, answer = self._persist("GET", "/health", None, time.monotonic() + self.settings.timeout_s)
+        status, answer = self._persist(
+            "GET", "/health", None, time.monotonic() + self.settings.timeout_s
+        )
         if status != 200 or not isinstance(answer, dict):
-            raise MachineError(f"the judge at `{self.url}` is unhealthy: {_said(answer, status)}", "look at its log, or restart it")
+            raise MachineError(
+                f"the judge at `{self.url}` is unhealthy: {_said(answer, status)}",
+                "look at its log, or restart it",
+            )
         # Every client gets that answer; a request for an unknown task shows whether the server accepts the token.
         self._persist("GET", "/status/dvk-none", None, time.monotonic() + self.settings.timeout_s)
         return answer
 
-    def evaluate(self, request: dict[str, Any], deadline: float | None = None) -> EvaluationResult | None:
+    def evaluate(
+        self, request: dict[str, Any], deadline: float | None = None
+    ) -> EvaluationResult | None:
         """The result of one request once it has ended; None if the deadline came first.
 
         Raises:
@@ -95,13 +102,20 @@ class Client:
                 if status == 422:
                     raise RequestRefused(*_objection(answer))
                 if status not in (200, 202):
-                    raise MachineError(f"the judge at `{self.url}` failed: {_said(answer, status)}", "look at its log")
+                    raise MachineError(
+                        f"the judge at `{self.url}` failed: {_said(answer, status)}",
+                        "look at its log",
+                    )
                 known = True
-            status, answer = self._persist("GET", f"/status/{request['task_id']}", None, asked_until)
+            status, answer = self._persist(
+                "GET", f"/status/{request['task_id']}", None, asked_until
+            )
             if status == 404:  # it was restarted
                 known = False
             elif status == 200 and isinstance(answer, dict) and answer.get("status") in ENDED:
-                status, found = self._persist("GET", f"/results/{request['task_id']}", None, asked_until)
+                status, found = self._persist(
+                    "GET", f"/results/{request['task_id']}", None, asked_until
+                )
                 if status == 200:
                     return self._result(found)
                 if answer["status"] != "completed":  # KernelGYM keeps no results of failed tasks
@@ -112,11 +126,16 @@ class Client:
         if deadline is not None and time.monotonic() < until:
             return None
         problem = f"the judge at `{self.url}` gave no verdict within {self.settings.timeout_s:g} s"
-        raise MachineError(problem, "look at its queue at /health, or wait longer with --set remote.timeout_s=SECONDS")
+        raise MachineError(
+            problem,
+            "look at its queue at /health, or wait longer with --set remote.timeout_s=SECONDS",
+        )
 
     # ------------------------------------------------------------ requests
 
-    def _persist(self, method: str, path: str, body: dict[str, Any] | None, until: float) -> tuple[int, Any]:
+    def _persist(
+        self, method: str, path: str, body: dict[str, Any] | None, until: float
+    ) -> tuple[int, Any]:
         """Status and decoded body; transient errors are retried: a full queue until `until`, a lost server `retries` times.
 
         Raises:
@@ -126,7 +145,11 @@ class Client:
         lost = full = 0
         while True:
             try:
-                longest = until - time.monotonic() if method == "POST" else min(ASK_S, until - time.monotonic())
+                longest = (
+                    until - time.monotonic()
+                    if method == "POST"
+                    else min(ASK_S, until - time.monotonic())
+                )
                 status, answer, wait_s = self._once(method, path, body, max(1.0, longest))
             except (OSError, http.client.HTTPException) as error:
                 if isinstance(error, TimeoutError) and method == "POST":
@@ -134,23 +157,35 @@ class Client:
                 lost += 1
                 if lost > self.settings.retries or time.monotonic() >= until:
                     problem = f"the judge at `{self.url}` cannot be reached: {error or type(error).__name__}"
-                    raise MachineError(problem, "start it (`dvk serve`), or correct --judge kernelgym:URL") from None
+                    raise MachineError(
+                        problem, "start it (`dvk serve`), or correct --judge kernelgym:URL"
+                    ) from None
                 wait_s = min(2.0 ** (lost - 1), LONGEST_PAUSE_S)
             else:
                 if status in (401, 403):
                     what = "refuses the token" if self.token else "asks for a token"
-                    raise UsageError(f"the judge at `{self.url}` {what}", f"export ${self.settings.token_env}")
+                    raise UsageError(
+                        f"the judge at `{self.url}` {what}", f"export ${self.settings.token_env}"
+                    )
                 if status == 404 and path in ("/evaluate", "/health"):
-                    raise UsageError(f"`{self.url}` has no {path}: it is no KernelGYM server", "correct --judge kernelgym:URL")
+                    raise UsageError(
+                        f"`{self.url}` has no {path}: it is no KernelGYM server",
+                        "correct --judge kernelgym:URL",
+                    )
                 if status not in FULL or time.monotonic() >= until:
                     return status, answer
                 full += 1
                 wait_s = min(wait_s or 2.0**full, LONGEST_PAUSE_S)
             time.sleep(max(0.0, min(wait_s, until - time.monotonic())))
 
-    def _once(self, method: str, path: str, body: dict[str, Any] | None, wait_s: float) -> tuple[int, Any, float]:
+    def _once(
+        self, method: str, path: str, body: dict[str, Any] | None, wait_s: float
+    ) -> tuple[int, Any, float]:
         """Status, decoded body, and seconds until a retry (0: not given)."""
-        headers = {"Accept": "application/json", **({"Content-Type": "application/json"} if body is not None else {})}
+        headers = {
+            "Accept": "application/json",
+            **({"Content-Type": "application/json"} if body is not None else {}),
+        }
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         data = None if body is None else json.dumps(body).encode()
@@ -161,7 +196,11 @@ class Client:
         except urllib.error.HTTPError as error:
             with error:
                 after = error.headers.get("Retry-After") or ""
-                return error.code, _decoded(error.read(MAX_BYTES)), float(after) if after.isdigit() else 0.0
+                return (
+                    error.code,
+                    _decoded(error.read(MAX_BYTES)),
+                    float(after) if after.isdigit() else 0.0,
+                )
         except urllib.error.URLError as error:
             # A failed connection attempt is no accepted request.
             raise ConnectionError(str(error.reason)) from None
@@ -181,7 +220,11 @@ def url_of(judge: str) -> str:
         UsageError: not a KernelGYM judge.
     """
     url = judge.removeprefix(SCHEME).rstrip("/")
-    if not judge.startswith(SCHEME) or urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
+    if (
+        not judge.startswith(SCHEME)
+        or urlsplit(url).scheme not in ("http", "https")
+        or not urlsplit(url).netloc
+    ):
         raise UsageError(f"unknown judge: `{judge}`", "write --judge kernelgym:http://HOST:PORT")
     return url
 
@@ -203,4 +246,6 @@ def _objection(answer: Any) -> tuple[str, str]:
     detail = answer.get("detail") if isinstance(answer, dict) else None
     first = detail[0] if isinstance(detail, list) and detail and isinstance(detail[0], dict) else {}
     place = first.get("loc")
-    return str(place[-1]) if isinstance(place, list) and place else "", str(first.get("msg") or detail or answer)[:300]
+    return str(place[-1]) if isinstance(place, list) and place else "", str(
+        first.get("msg") or detail or answer
+    )[:300]

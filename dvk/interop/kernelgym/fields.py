@@ -26,8 +26,12 @@ class JudgeOptions(Record):
     contract: Contract = "module"
     profile: bool = False
     brief: bool = False
-    device: Device | None = Field(None, description="Null takes the server's own: a GPU where it has one.")
-    inputs: tuple[str, ...] = Field((), description="`--input` specs, where the reference has no get_inputs().")
+    device: Device | None = Field(
+        None, description="Null takes the server's own: a GPU where it has one."
+    )
+    inputs: tuple[str, ...] = Field(
+        (), description="`--input` specs, where the reference has no get_inputs()."
+    )
     init: tuple[str, ...] = Field((), description="`--init` constructor arguments.")
     eval_mode: bool = False
     dtype: str | None = None
@@ -38,22 +42,45 @@ class Evaluation(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
 
-    task_id: str = Field(min_length=1, max_length=100, description="The caller's name for it, under which status and results are found.")
-    reference_code: str = Field(description="KernelBench format: the class `entry_point`, get_inputs(), get_init_inputs().")
+    task_id: str = Field(
+        min_length=1,
+        max_length=100,
+        description="The caller's name for it, under which status and results are found.",
+    )
+    reference_code: str = Field(
+        description="KernelBench format: the class `entry_point`, get_inputs(), get_init_inputs()."
+    )
     kernel_code: str = Field(description="Defines the class `entry_point` + `New`.")
-    entry_point: str = Field("Model", pattern=r"^[A-Za-z_]\w*$", description="The reference's class.")
+    entry_point: str = Field(
+        "Model", pattern=r"^[A-Za-z_]\w*$", description="The reference's class."
+    )
     backend: Literal["triton", "cuda", "cpp", "auto"] = Field(
-        "triton", description="What the kernels are written in; the last two are ours. Their trainer always says triton.")
-    reference_backend: str | None = Field(None, description="pytorch, or torch_compile (compile): what speedup is over.")
-    timeout: int = Field(300, ge=10, le=3600, description="Read, without effect: a candidate has the server's `judge.candidate_s`.")
-    priority: Literal["low", "normal", "high"] = Field("normal", description="Priority in the queue.")
+        "triton",
+        description="What the kernels are written in; the last two are ours. Their trainer always says triton.",
+    )
+    reference_backend: str | None = Field(
+        None, description="pytorch, or torch_compile (compile): what speedup is over."
+    )
+    timeout: int = Field(
+        300,
+        ge=10,
+        le=3600,
+        description="Read, without effect: a candidate has the server's `judge.candidate_s`.",
+    )
+    priority: Literal["low", "normal", "high"] = Field(
+        "normal", description="Priority in the queue."
+    )
     force_refresh: bool = Field(False, description="Ignore cached verdicts, also of this id.")
     run_performance: bool | None = Field(None, description="False checks and does not time.")
     measure_performance: bool | None = Field(None, description="The same.")
     enable_profiling: bool | None = Field(None, description="Say where the time of a call goes.")
-    enable_triton_detection: bool | None = Field(None, description="False admits triton candidates that leave the work to PyTorch.")
+    enable_triton_detection: bool | None = Field(
+        None, description="False admits triton candidates that leave the work to PyTorch."
+    )
     detect_decoy_kernel: bool | None = Field(None, description="The same, as its trainer says it.")
-    workflow: Literal["kernelbench"] = Field("kernelbench", description="`kernel_simple` has no reference, which the judge needs.")
+    workflow: Literal["kernelbench"] = Field(
+        "kernelbench", description="`kernel_simple` has no reference, which the judge needs."
+    )
     uuid: str | int | None = None
     toolkit: str = "kernelbench"
     backend_adapter: str = "kernelbench"

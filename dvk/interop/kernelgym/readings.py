@@ -19,18 +19,29 @@ from dvk.records import Interval, Status, Tier, Timing, Verdict
 
 WEAKER = "judged by a KernelGYM server: tolerance 1e-2, one shape, known seeds; its speedup has no interval"
 _FAILED = {
-    "SYNTAX_ERROR": Status.REJECTED, "VALIDATION_ERROR": Status.REJECTED, "COMPILATION_ERROR": Status.COMPILE_ERROR,
-    "IMPORT_ERROR": Status.COMPILE_ERROR, "INSTANTIATION_ERROR": Status.LAUNCH_ERROR, "RUNTIME_ERROR": Status.LAUNCH_ERROR,
-    "CORRECTNESS_ERROR": Status.MISMATCH, "TIMEOUT_ERROR": Status.TIMEOUT,
-}  # fmt: skip
-_STAGES: Mapping[Status, Any] = {Status.REJECTED: "static", Status.COMPILE_ERROR: "compile", Status.OK: "done"}
+    "SYNTAX_ERROR": Status.REJECTED,
+    "VALIDATION_ERROR": Status.REJECTED,
+    "COMPILATION_ERROR": Status.COMPILE_ERROR,
+    "IMPORT_ERROR": Status.COMPILE_ERROR,
+    "INSTANTIATION_ERROR": Status.LAUNCH_ERROR,
+    "RUNTIME_ERROR": Status.LAUNCH_ERROR,
+    "CORRECTNESS_ERROR": Status.MISMATCH,
+    "TIMEOUT_ERROR": Status.TIMEOUT,
+}
+_STAGES: Mapping[Status, Any] = {
+    Status.REJECTED: "static",
+    Status.COMPILE_ERROR: "compile",
+    Status.OK: "done",
+}
 
 
 class NoVerdict(ValueError):
     """An error of the server, not of the candidate: there is no verdict."""
 
 
-def verdict_of(result: EvaluationResult, tier: Tier, seconds: float, *, ours: bool = False) -> Verdict:
+def verdict_of(
+    result: EvaluationResult, tier: Tier, seconds: float, *, ours: bool = False
+) -> Verdict:
     """The verdict in a result that has ended.
 
     Args:
@@ -48,17 +59,30 @@ def verdict_of(result: EvaluationResult, tier: Tier, seconds: float, *, ours: bo
         try:
             return Verdict.model_validate(beside["verdict"])
         except ValidationError as error:
-            raise NoVerdict(f"its verdict is of another version of dvk: {error.errors()[0]['msg']}") from None
+            raise NoVerdict(
+                f"its verdict is of another version of dvk: {error.errors()[0]['msg']}"
+            ) from None
     if ours:
         raise NoVerdict(result.error_message or f"the task is `{result.status}` without details")
     status, wrong = _status(result, metadata)
     timing = _timing(result) if status is Status.OK and tier != "smoke" else None
-    untimed = None if status is not Status.OK or timing is not None or tier == "smoke" else "the server gave no times"
+    untimed = (
+        None
+        if status is not Status.OK or timing is not None or tier == "smoke"
+        else "the server gave no times"
+    )
     return Verdict(
-        status=status, tier=tier, stage=_STAGES.get(status, "check"), error=wrong, timing=timing, untimed_reason=untimed,
-        num_checks=_trials(metadata), machine=str(metadata.get("gpu_name") or metadata.get("hardware") or ""),
-        health=(WEAKER,) if status is Status.OK else (), seconds=round(seconds, 4),
-    )  # fmt: skip
+        status=status,
+        tier=tier,
+        stage=_STAGES.get(status, "check"),
+        error=wrong,
+        timing=timing,
+        untimed_reason=untimed,
+        num_checks=_trials(metadata),
+        machine=str(metadata.get("gpu_name") or metadata.get("hardware") or ""),
+        health=(WEAKER,) if status is Status.OK else (),
+        seconds=round(seconds, 4),
+    )
 
 
 def _status(result: EvaluationResult, metadata: Mapping[str, Any]) -> tuple[Status, str | None]:
@@ -72,18 +96,27 @@ def _status(result: EvaluationResult, metadata: Mapping[str, Any]) -> tuple[Stat
             raise NoVerdict(said or f"the task is `{result.status}` without details")
         return known, said
     if result.decoy_kernel:
-        return Status.CHEAT, said or "the server took it for a decoy: it launches PyTorch's kernels only"
+        return (
+            Status.CHEAT,
+            said or "the server took it for a decoy: it launches PyTorch's kernels only",
+        )
     if not result.compiled:
-        return Status.COMPILE_ERROR, said or _text(metadata, "compilation_error") or "it does not compile"
+        return Status.COMPILE_ERROR, said or _text(
+            metadata, "compilation_error"
+        ) or "it does not compile"
     if result.correctness:
         return Status.OK, None
     if (raised := _text(metadata, "runtime_error")) is not None:
         return Status.LAUNCH_ERROR, raised
     if result.error_code == "RUNTIME_ERROR":
         return Status.LAUNCH_ERROR, said or "it failed while running"
-    issue = _text(metadata, "correctness_issue") or said or "its outputs differ from the reference's"
+    issue = (
+        _text(metadata, "correctness_issue") or said or "its outputs differ from the reference's"
+    )
     worst = metadata.get("max_difference")
-    return Status.MISMATCH, f"{issue}; largest difference {worst[0]}" if isinstance(worst, list) and worst else issue
+    return Status.MISMATCH, f"{issue}; largest difference {worst[0]}" if isinstance(
+        worst, list
+    ) and worst else issue
 
 
 def _timing(result: EvaluationResult) -> Timing | None:
@@ -91,7 +124,13 @@ def _timing(result: EvaluationResult) -> Timing | None:
     if not all(value is not None and math.isfinite(value) and value > 0 for value in values):
         return None
     reference_ms, candidate_ms, speedup = (float(value) for value in values if value is not None)
-    return Timing(candidate_ms=candidate_ms, reference_ms=reference_ms, speedup=Interval.unknown(speedup), num_pairs=0, seconds=0.0)
+    return Timing(
+        candidate_ms=candidate_ms,
+        reference_ms=reference_ms,
+        speedup=Interval.unknown(speedup),
+        num_pairs=0,
+        seconds=0.0,
+    )
 
 
 def _trials(metadata: Mapping[str, Any]) -> int:

@@ -49,7 +49,9 @@ def effective_number(counts: Iterable[float]) -> float:
     """exp(entropy): the number of equally frequent values with the same diversity; 0 without values."""
     known = [count for count in counts if count > 0]
     total = sum(known)
-    return math.exp(-sum(count / total * math.log(count / total) for count in known)) if total else 0.0
+    return (
+        math.exp(-sum(count / total * math.log(count / total) for count in known)) if total else 0.0
+    )
 
 
 def feasible_share(share: float, lists: Sequence[Sequence[str]]) -> float:
@@ -65,7 +67,9 @@ def feasible_share(share: float, lists: Sequence[Sequence[str]]) -> float:
     return min(1.0, max(share, 1.5 * sum(map(len, lists)) / len(lists) / len(values)))
 
 
-def choose(rows: Sequence[ExampleRow], clusters: Sequence[int], settings: DiversityConfig) -> Choice:
+def choose(
+    rows: Sequence[ExampleRow], clusters: Sequence[int], settings: DiversityConfig
+) -> Choice:
     """Take rows until the target is reached or no row may be taken.
 
     Args:
@@ -75,28 +79,56 @@ def choose(rows: Sequence[ExampleRow], clusters: Sequence[int], settings: Divers
     limited = {"skill": [row.skills for row in rows], "operator": [row.operators for row in rows]}
     shares = {
         "skill": feasible_share(SKILL_SHARE, [values for values in limited["skill"] if values]),
-        "operator": feasible_share(OPERATOR_SHARE, [values for values in limited["operator"] if values]),
+        "operator": feasible_share(
+            OPERATOR_SHARE, [values for values in limited["operator"] if values]
+        ),
     }
-    values = {"kind": [row.kind for row in rows], "level": [row.level for row in rows], "cluster": list(map(str, clusters)),
-              "skill": chain.from_iterable(limited["skill"]), "operator": chain.from_iterable(limited["operator"])}  # fmt: skip
+    values = {
+        "kind": [row.kind for row in rows],
+        "level": [row.level for row in rows],
+        "cluster": list(map(str, clusters)),
+        "skill": chain.from_iterable(limited["skill"]),
+        "operator": chain.from_iterable(limited["operator"]),
+    }
     numbers: dict[str, dict[str, int]] = {}
     names: list[tuple[str, str]] = []
     for facet, found in values.items():
-        numbers[facet] = {value: number for number, value in enumerate(dict.fromkeys(found), start=len(names))}
+        numbers[facet] = {
+            value: number for number, value in enumerate(dict.fromkeys(found), start=len(names))
+        }
         names += [(facet, value) for value in numbers[facet]]
-    capped = {facet: [[numbers[facet][name] for name in own] for own in lists] for facet, lists in limited.items()}
-    facets = [[numbers["kind"][row.kind], numbers["level"][row.level], numbers["cluster"][str(cluster)], *skills, *operators]
-              for row, cluster, skills, operators in zip(rows, clusters, capped["skill"], capped["operator"])]  # fmt: skip
+    capped = {
+        facet: [[numbers[facet][name] for name in own] for own in lists]
+        for facet, lists in limited.items()
+    }
+    facets = [
+        [
+            numbers["kind"][row.kind],
+            numbers["level"][row.level],
+            numbers["cluster"][str(cluster)],
+            *skills,
+            *operators,
+        ]
+        for row, cluster, skills, operators in zip(
+            rows, clusters, capped["skill"], capped["operator"]
+        )
+    ]
     # A facet with several values in a row counts once, and each facet as much as any other when all is even.
     one = {facet: 1.0 / len(found) if found else 0.0 for facet, found in numbers.items()}
     alone = [one["kind"], one["level"], one["cluster"]]
-    weights = [alone + [one["skill"] / (len(skills) or 1)] * len(skills) + [one["operator"] / (len(operators) or 1)] * len(operators)
-               for skills, operators in zip(capped["skill"], capped["operator"])]  # fmt: skip
+    weights = [
+        alone
+        + [one["skill"] / (len(skills) or 1)] * len(skills)
+        + [one["operator"] / (len(operators) or 1)] * len(operators)
+        for skills, operators in zip(capped["skill"], capped["operator"])
+    ]
     sizes = np.fromiter(map(len, facets), dtype=np.int64, count=len(rows))
     flat = np.fromiter(chain.from_iterable(facets), dtype=np.int64, count=int(sizes.sum()))
     weight = np.fromiter(chain.from_iterable(weights), dtype=np.float64, count=len(flat))
     owner, begins = np.repeat(np.arange(len(rows)), sizes), sizes.cumsum() - sizes
-    facet_of = {facet: np.array([name == facet for name, _ in names], dtype=bool) for facet in shares}
+    facet_of = {
+        facet: np.array([name == facet for name, _ in names], dtype=bool) for facet in shares
+    }
     counts = [0] * len(names)
     totals = {facet: 0 for facet in shares}
     goal = settings.target or len(rows)
@@ -120,16 +152,26 @@ def choose(rows: Sequence[ExampleRow], clusters: Sequence[int], settings: Divers
         known = np.array(counts, dtype=np.int64)
         gains = np.bincount(owner, weights=weight / (1.0 + known)[flat], minlength=len(rows))
         # Rows that no row of this round can make admissible are skipped as a group.
-        most = {facet: max(float(least), share * (totals[facet] + room - len(taken)) + 1e-9) for facet, share in shares.items()}
+        most = {
+            facet: max(float(least), share * (totals[facet] + room - len(taken)) + 1e-9)
+            for facet, share in shares.items()
+        }
         over = np.zeros(len(names), dtype=bool)
         for facet, found in facet_of.items():
             over |= found & (known + 1 > most[facet])
-        candidates = np.flatnonzero(rest & ~np.logical_or.reduceat(over[flat], begins) if over.any() else rest)
+        candidates = np.flatnonzero(
+            rest & ~np.logical_or.reduceat(over[flat], begins) if over.any() else rest
+        )
         before = len(taken)
         for position in _highest_first(candidates, gains, 4 * (room - len(taken)) + 64):
             if len(taken) == room:
                 break
-            now = sum([each / (1 + counts[value]) for each, value in zip(weights[position], facets[position])])
+            now = sum(
+                [
+                    each / (1 + counts[value])
+                    for each, value in zip(weights[position], facets[position])
+                ]
+            )
             if now < _STALE * gains[position] or blocked(position):
                 continue
             taken.append(position)
@@ -145,7 +187,10 @@ def choose(rows: Sequence[ExampleRow], clusters: Sequence[int], settings: Divers
         stop = blocked(position) if len(taken) < goal else None
         if stop:
             facet, name = stop
-            refused[position] = (f"{facet}_share", f"{name} is in {counts[numbers[facet][name]]} of {totals[facet]} rows already")
+            refused[position] = (
+                f"{facet}_share",
+                f"{name} is in {counts[numbers[facet][name]]} of {totals[facet]} rows already",
+            )
         else:
             refused[position] = ("over_target", f"{goal} rows are kept")
     return Choice(taken, refused, shares)
@@ -155,6 +200,10 @@ def _highest_first(candidates: np.ndarray, gains: np.ndarray, about: int) -> Ite
     """The candidates by falling gain, of equal ones the earlier first; sorted in batches of about `about`."""
     while candidates.size:
         held = gains[candidates]
-        near = held >= (np.partition(held, held.size - about)[held.size - about] if held.size > about else -np.inf)
+        near = held >= (
+            np.partition(held, held.size - about)[held.size - about]
+            if held.size > about
+            else -np.inf
+        )
         highest, candidates, about = candidates[near], candidates[~near], 4 * about
         yield from highest[np.argsort(-gains[highest], kind="stable")].tolist()

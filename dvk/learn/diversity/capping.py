@@ -67,13 +67,21 @@ def farthest_first(texts: Sequence[Sequence[str]], count: int) -> list[int]:
     """
     index = BM25Okapi([list(text) or ["_"] for text in texts])
     # The score of each word in each text that has it, word after word, the rarest first: `index.get_scores` asks all texts for all words.
-    number = {word: place for place, word in enumerate(sorted(index.idf, key=lambda word: (-index.idf[word], word)))}
-    own = [np.sort([number[word] for word in found]) if text else np.zeros(0, np.int64) for found, text in zip(index.doc_freqs, texts)]
+    number = {
+        word: place
+        for place, word in enumerate(sorted(index.idf, key=lambda word: (-index.idf[word], word)))
+    }
+    own = [
+        np.sort([number[word] for word in found]) if text else np.zeros(0, np.int64)
+        for found, text in zip(index.doc_freqs, texts)
+    ]
     word = np.array([number[word] for found in index.doc_freqs for word in found])
     place = np.repeat(np.arange(len(texts)), [len(found) for found in index.doc_freqs])
     times = np.array([count for found in index.doc_freqs for count in found.values()])
     length = index.k1 * (1 - index.b + index.b * np.array(index.doc_len) / index.avgdl)
-    gives = np.array([index.idf[word] for word in number])[word] * (times * (index.k1 + 1) / (times + length[place]))
+    gives = np.array([index.idf[word] for word in number])[word] * (
+        times * (index.k1 + 1) / (times + length[place])
+    )
     order = np.argsort(word, kind="stable")
     place, gives = place[order], gives[order]
     ends = np.bincount(word).cumsum().tolist()
@@ -83,8 +91,16 @@ def farthest_first(texts: Sequence[Sequence[str]], count: int) -> list[int]:
         nearest[chosen[-1:]] = np.inf
         last = int(nearest.argmin()) if chosen else 0
         chosen.append(last)
-        query = [slice(ends[word - 1] if word else 0, ends[word]) for word in own[last][:_QUERY_WORDS].tolist()] or [slice(0, 0)]
-        asked, given = np.concatenate([place[part] for part in query]), np.concatenate([gives[part] for part in query])
+        query = [
+            slice(ends[word - 1] if word else 0, ends[word])
+            for word in own[last][:_QUERY_WORDS].tolist()
+        ] or [slice(0, 0)]
+        asked, given = (
+            np.concatenate([place[part] for part in query]),
+            np.concatenate([gives[part] for part in query]),
+        )
         scores = np.bincount(asked, given, len(texts))
-        nearest = np.maximum(nearest, scores / scores[last] if scores[last] > 0 else np.ones(len(texts)))
+        nearest = np.maximum(
+            nearest, scores / scores[last] if scores[last] > 0 else np.ones(len(texts))
+        )
     return chosen

@@ -30,7 +30,13 @@ _ALONE = 20_000
 """Rows below which clustering is faster than starting processes."""
 
 
-def assign(rows: ExampleRows, members: Sequence[int], settings: DiversityConfig, seed: int, workers: int = 1) -> np.ndarray:
+def assign(
+    rows: ExampleRows,
+    members: Sequence[int],
+    settings: DiversityConfig,
+    seed: int,
+    workers: int = 1,
+) -> np.ndarray:
     """A cluster number from 0 for each of `members`, shape (len(members),), int64.
 
     Args:
@@ -53,7 +59,12 @@ def assign(rows: ExampleRows, members: Sequence[int], settings: DiversityConfig,
     batches = list(_batches([len(groups[key]) for key in keys]))
     labels: dict[tuple[str, str, str], np.ndarray] = {}
     shapes = ([rows.shape[chosen[groups[key]]] for key in keys[batch]] for batch in batches)
-    for found, batch in zip(spread(partial(_of_groups, settings, seed), shapes, workers if len(members) > _ALONE else 1), batches):
+    for found, batch in zip(
+        spread(
+            partial(_of_groups, settings, seed), shapes, workers if len(members) > _ALONE else 1
+        ),
+        batches,
+    ):
         labels.update(zip(keys[batch], found))
     clusters = np.empty(len(members), dtype=np.int64)
     first = 0
@@ -73,12 +84,18 @@ def _batches(sizes: Sequence[int]) -> Iterator[slice]:
             begin, held = end, 0
 
 
-def _of_groups(settings: DiversityConfig, seed: int, groups: Sequence[np.ndarray]) -> list[np.ndarray]:
+def _of_groups(
+    settings: DiversityConfig, seed: int, groups: Sequence[np.ndarray]
+) -> list[np.ndarray]:
     """The labels of some families' rows, each from 0."""
     result = []
     for shape in groups:
         # As bytes, whose comparison is ten times faster than by column, in the same order.
-        _, first, where = np.unique(np.ascontiguousarray(shape).view(f"V{shape.shape[1]}")[:, 0], return_index=True, return_inverse=True)
+        _, first, where = np.unique(
+            np.ascontiguousarray(shape).view(f"V{shape.shape[1]}")[:, 0],
+            return_index=True,
+            return_inverse=True,
+        )
         result.append(_labels(shape[first], _method(settings), settings, seed)[where.reshape(-1)])
     return result
 

@@ -37,8 +37,13 @@ _INNER = re.compile(r"^[ \t]*super\(.*\).__init__\(\)[ \t]*$", re.M)
 class Suites:
     """The modules of some folders, ready to be compared with."""
 
-    def __init__(self, folders: Sequence[str | Path], threshold: float, signatures: Mapping[tuple[str, ...], str] | None = None,
-                 shortest: int = 2):
+    def __init__(
+        self,
+        folders: Sequence[str | Path],
+        threshold: float,
+        signatures: Mapping[tuple[str, ...], str] | None = None,
+        shortest: int = 2,
+    ):
         """Read all `*.py` below `folders`.
 
         Args:
@@ -65,7 +70,9 @@ class Suites:
         self._shingles = flat[order]
         self._files = np.repeat(np.arange(len(sets)), self._sizes)[order]
         self._known: dict[str, str | None] = {}
-        self._signatures = {found: name for found, name in (signatures or {}).items() if len(found) >= shortest}
+        self._signatures = {
+            found: name for found, name in (signatures or {}).items() if len(found) >= shortest
+        }
 
     @property
     def empty(self) -> bool:
@@ -95,17 +102,30 @@ class Suites:
 
     def _match(self, source: str) -> str | None:
         mine = module_shingles(source)
-        left, right = np.searchsorted(self._shingles, mine, "left"), np.searchsorted(self._shingles, mine, "right")
+        left, right = (
+            np.searchsorted(self._shingles, mine, "left"),
+            np.searchsorted(self._shingles, mine, "right"),
+        )
         met = np.flatnonzero(right > left)
-        if met.size * 2 < mine.size:  # equal or similar modules have most of their shingles in the suite
+        if (
+            met.size * 2 < mine.size
+        ):  # equal or similar modules have most of their shingles in the suite
             return None
-        files = np.concatenate([self._files[left[i] : right[i]] for i in met]) if met.size else np.zeros(0, dtype=np.int64)
+        files = (
+            np.concatenate([self._files[left[i] : right[i]] for i in met])
+            if met.size
+            else np.zeros(0, dtype=np.int64)
+        )
         common = np.bincount(files, minlength=len(self.names))
         alike = common / np.maximum(self._sizes + mine.size - common, 1)
         best = int(alike.argmax())
         if (name := self._trees.get(tree_hash(source) or "")) is not None:
             return f"the same module as {name}"
-        return f"{alike[best]:.0%} the module of {self.names[best]}" if alike[best] >= self.threshold else None
+        return (
+            f"{alike[best]:.0%} the module of {self.names[best]}"
+            if alike[best] >= self.threshold
+            else None
+        )
 
 
 def files(folders: Sequence[str | Path]) -> Iterator[tuple[str, Path, str]]:
@@ -117,7 +137,9 @@ def files(folders: Sequence[str | Path]) -> Iterator[tuple[str, Path, str]]:
     for folder in map(Path, folders):
         found = sorted(folder.rglob("*.py"))
         if not found:
-            raise UsageError(f"no Python files in suite `{folder}`", "give a folder of KernelBench-format files")
+            raise UsageError(
+                f"no Python files in suite `{folder}`", "give a folder of KernelBench-format files"
+            )
         for path in found:
             try:
                 yield f"{folder.name}/{path.relative_to(folder)}", path, read_source(path)
@@ -132,7 +154,9 @@ def source_of(example: Example) -> str | None:
 
 def module_shingles(source: str) -> np.ndarray:
     """The shingles of a file's classes and functions, sorted; names and numbers normalised."""
-    return sketches.shingles(lexing.code_tokens(_INNER.sub("", _definitions(source))).shape, _SHINGLE)
+    return sketches.shingles(
+        lexing.code_tokens(_INNER.sub("", _definitions(source))).shape, _SHINGLE
+    )
 
 
 def tree_hash(source: str) -> str | None:
@@ -144,7 +168,11 @@ def tree_hash(source: str) -> str | None:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    kept = [node for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name not in _INPUTS]
+    kept = [
+        node
+        for node in tree.body
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name not in _INPUTS
+    ]
     renamer = _Renamer({name for node in kept for name in _bound(node)})
     try:
         return content_hash(*[ast.dump(renamer.visit(node)) for node in kept])
@@ -156,7 +184,11 @@ def _definitions(source: str) -> str:
     """The top-level classes and functions of a text, except those that make inputs."""
     unwanted = tuple(f"def {name}" for name in _INPUTS)
     blocks = _BLOCK.split(source)
-    return "".join(block for block in blocks if block.startswith(("class ", "def ")) and not block.startswith(unwanted))
+    return "".join(
+        block
+        for block in blocks
+        if block.startswith(("class ", "def ")) and not block.startswith(unwanted)
+    )
 
 
 def _bound(node: ast.AST) -> set[str]:
@@ -203,17 +235,32 @@ class _Renamer(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         name = node.name if node.name in ("forward", "__init__") else self._new(node.name)
-        made = ast.FunctionDef(name=name, args=node.args, body=node.body, decorator_list=node.decorator_list, returns=None)
+        made = ast.FunctionDef(
+            name=name,
+            args=node.args,
+            body=node.body,
+            decorator_list=node.decorator_list,
+            returns=None,
+        )
         return self.generic_visit(made)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        made = ast.ClassDef(name=self._new(node.name), bases=node.bases, keywords=[], body=node.body, decorator_list=[])
+        made = ast.ClassDef(
+            name=self._new(node.name),
+            bases=node.bases,
+            keywords=[],
+            body=node.body,
+            decorator_list=[],
+        )
         return self.generic_visit(made)
 
 
 def _is_base_constructor(node: ast.AST) -> bool:
     """`super().__init__()`, in either spelling."""
     return (
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "__init__"
-        and isinstance(node.func.value, ast.Call) and getattr(node.func.value.func, "id", "") == "super"
-    )  # fmt: skip
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "__init__"
+        and isinstance(node.func.value, ast.Call)
+        and getattr(node.func.value.func, "id", "") == "super"
+    )

@@ -13,7 +13,15 @@ import numpy as np
 from dvk.config import Config
 from dvk.learn.diversity import balance, capping, clusters, duplicates, filter, report
 from dvk.learn.diversity.contamination import CONTAMINATED, Suites, source_of
-from dvk.learn.diversity.rows import SHAPE_PLACES, TEXT_PLACES, ExampleRow, ExampleRows, facts, sketched, words
+from dvk.learn.diversity.rows import (
+    SHAPE_PLACES,
+    TEXT_PLACES,
+    ExampleRow,
+    ExampleRows,
+    facts,
+    sketched,
+    words,
+)
 from dvk.learn.examples import Example
 from dvk.learn.sources import Source, parsed
 from dvk.learn.spread import spread
@@ -40,7 +48,12 @@ Fate = tuple[str, str] | None
 
 
 def decide(
-    source: Source, config: Config, known_skills: Collection[str] | None = None, progress: Progress | None = None, *, sifted: bool = False,
+    source: Source,
+    config: Config,
+    known_skills: Collection[str] | None = None,
+    progress: Progress | None = None,
+    *,
+    sifted: bool = False,
     workers: int = 1,
 ) -> tuple[list[Fate], dict[str, Any]]:
     """The fate of every example of a source, in its order, and the report.
@@ -66,7 +79,13 @@ def decide(
     part = np.array(left, dtype=np.int64)
     alike = np.array([rows.facts[row].alike for row in left], dtype=np.uint64)
     instead = duplicates.find(rows.text[part], alike, range(len(left)), DUPLICATE)
-    refuse({left[i]: ("duplicate", f"of {rows.facts[left[j]].id}") for i, j in enumerate(instead.tolist()) if j >= 0})
+    refuse(
+        {
+            left[i]: ("duplicate", f"of {rows.facts[left[j]].id}")
+            for i, j in enumerate(instead.tolist())
+            if j >= 0
+        }
+    )
     left = [row for row, other in zip(left, instead) if other < 0]
     clock.lap("duplicates")
 
@@ -80,10 +99,16 @@ def decide(
         members.setdefault(labels[row], []).append(row)
     cap = settings.cluster_cap or max(
         CLUSTER_MIN,
-        capping.water_level(list(map(len, members.values())), int(settings.target * 1.5 or CLUSTER_KEEP * len(left))),
+        capping.water_level(
+            list(map(len, members.values())), int(settings.target * 1.5 or CLUSTER_KEEP * len(left))
+        ),
     )
     rank: dict[int, int] = {}
-    pools = [[places[row] for row in pool] for cluster in members.values() if (pool := capping.pool(cluster, cap))]
+    pools = [
+        [places[row] for row in pool]
+        for cluster in members.values()
+        if (pool := capping.pool(cluster, cap))
+    ]
     cuts: list[list[int]] = []
     for found in spread(_Spreading(source, cap), pools, workers if len(pools) > _ALONE else 1):
         tell("caps", len(cuts), len(pools))
@@ -97,8 +122,12 @@ def decide(
     clock.lap("caps")
 
     tell("balance", 0, len(rank))
-    order = sorted(rank, key=lambda row: (rank[row], content_hash(str(seed), str(rows.facts[row].digest)), row))
-    choice = balance.choose([rows.facts[row] for row in order], [labels[row] for row in order], settings)
+    order = sorted(
+        rank, key=lambda row: (rank[row], content_hash(str(seed), str(rows.facts[row].digest)), row)
+    )
+    choice = balance.choose(
+        [rows.facts[row] for row in order], [labels[row] for row in order], settings
+    )
     refuse({order[position]: fate for position, fate in choice.refused.items()})
     clock.lap("balance")
 
@@ -111,7 +140,11 @@ def decide(
         "num_rows": len(fates),
         "num_kept": len(kept),
         "reasons": dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
-        "clusters": {"cap": cap, "before": report.sizes(list(labels.values())), "after": report.sizes(kept)},
+        "clusters": {
+            "cap": cap,
+            "before": report.sizes(list(labels.values())),
+            "after": report.sizes(kept),
+        },
         "shares": choice.shares,
         "before": report.coverage(everything),
         "after": report.coverage([row for row, fate in zip(everything, fates) if fate is None]),
@@ -128,14 +161,21 @@ class _Reading:
     suites: Suites
     sifted: bool
 
-    def __call__(self, batch: Sequence[Any]) -> tuple[list[ExampleRow], list[Fate], np.ndarray, np.ndarray]:
+    def __call__(
+        self, batch: Sequence[Any]
+    ) -> tuple[list[ExampleRow], list[Fate], np.ndarray, np.ndarray]:
         """Facts and fates of all its rows; sketches of the remaining ones."""
         everything: list[ExampleRow] = []
         fates: list[Fate] = []
         left: list[Example] = []
         for example in parsed(batch):
             fate = None if self.sifted else filter.reason(example, self.known_skills)
-            if fate is None and self.suites.names and (module := source_of(example)) and (found := self.suites.match(module)):
+            if (
+                fate is None
+                and self.suites.names
+                and (module := source_of(example))
+                and (found := self.suites.match(module))
+            ):
                 fate = ("contaminated", found)
             everything.append(facts(example))
             fates.append(fate)
@@ -156,15 +196,25 @@ class _Spreading:
 
 
 def _read(
-    source: Source, config: Config, known_skills: Collection[str] | None, tell: Progress, sifted: bool, workers: int
+    source: Source,
+    config: Config,
+    known_skills: Collection[str] | None,
+    tell: Progress,
+    sifted: bool,
+    workers: int,
 ) -> tuple[list[ExampleRow], list[Fate], ExampleRows, list[int]]:
     """One pass: facts of all rows, fates so far, rows not refused with their sketches, and where those are."""
     settings = config.diversity
     suites = Suites(() if sifted else settings.suites, CONTAMINATED)
-    reading = _Reading(config, frozenset(known_skills) if known_skills is not None else None, suites, sifted)
+    reading = _Reading(
+        config, frozenset(known_skills) if known_skills is not None else None, suites, sifted
+    )
     everything: list[ExampleRow] = []
     fates: list[Fate] = []
-    text, shape = [np.zeros((0, TEXT_PLACES), dtype=np.uint32)], [np.zeros((0, SHAPE_PLACES), dtype=np.uint8)]
+    text, shape = (
+        [np.zeros((0, TEXT_PLACES), dtype=np.uint32)],
+        [np.zeros((0, SHAPE_PLACES), dtype=np.uint8)],
+    )
     for found, decided, one, other in spread(reading, source.batches(BATCH), workers):
         everything += found
         fates += decided
@@ -172,7 +222,14 @@ def _read(
         shape.append(other)
         tell("read", len(everything), 0)
     places = [place for place, fate in enumerate(fates) if fate is None]
-    return everything, fates, ExampleRows([everything[place] for place in places], np.concatenate(text), np.concatenate(shape)), places
+    return (
+        everything,
+        fates,
+        ExampleRows(
+            [everything[place] for place in places], np.concatenate(text), np.concatenate(shape)
+        ),
+        places,
+    )
 
 
 # ---------------------------------------------------------------- orders

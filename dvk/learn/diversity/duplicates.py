@@ -21,7 +21,9 @@ def num_bands(places: int, threshold: float) -> int:
     return next(bands for bands in range(1, places + 1) if places % bands == 0 and bands > most)
 
 
-def find(sketch: np.ndarray, alike: np.ndarray, order: Sequence[int], threshold: float) -> np.ndarray:
+def find(
+    sketch: np.ndarray, alike: np.ndarray, order: Sequence[int], threshold: float
+) -> np.ndarray:
     """For every row the row kept in its place, or −1 if it is kept itself; shape (rows,), int64.
 
     No two kept rows have equal `alike` and agree in `threshold` of their places or more.
@@ -43,7 +45,11 @@ def find(sketch: np.ndarray, alike: np.ndarray, order: Sequence[int], threshold:
     several = np.flatnonzero(np.diff(edges) > 1)
     for first, last in zip(edges[several].tolist(), edges[several + 1].tolist()):
         group = ranked[first:last]
-        found = _all_pairs(sketch[group], least) if len(group) <= _FEW else _banded(sketch[group], least, threshold)
+        found = (
+            _all_pairs(sketch[group], least)
+            if len(group) <= _FEW
+            else _banded(sketch[group], least, threshold)
+        )
         again = np.flatnonzero(found >= 0)
         instead[group[again]] = group[found[again]]
     return instead

@@ -33,7 +33,17 @@ _PLACEHOLDER = re.compile(
     re.I,
 )
 """Phrases of placeholder code."""
-_HINTS = ("...", "…", " here", "omitted", "rest of", "remainder of", "same as", "unchanged", "notimplemented")
+_HINTS = (
+    "...",
+    "…",
+    " here",
+    "omitted",
+    "rest of",
+    "remainder of",
+    "same as",
+    "unchanged",
+    "notimplemented",
+)
 """All of those contain one of these; searching for them first takes a tenth of the time."""
 _KERNELS = {"triton": "@triton.jit", "cuda": "__global__", "cpp": "#include"}
 """Text that every whole file in this back end contains."""
@@ -47,7 +57,9 @@ _EVASIVE = re.compile(
 """Advice against doing the work."""
 
 
-def reason(example: Example, known_skills: Collection[str] | None = None, *, vouched: bool = False) -> tuple[str, str] | None:
+def reason(
+    example: Example, known_skills: Collection[str] | None = None, *, vouched: bool = False
+) -> tuple[str, str] | None:
     """(reason, detail) why the example is refused; None when it is not.
 
     Args:
@@ -103,7 +115,11 @@ def _size(example: Example) -> tuple[str, str] | None:
     # Roles answer in a word or two (`select none`); the parser of the answer decides what is too short for them.
     if len(answer.strip()) < (MIN_CHARS if example.kind in PLAYS else 1):
         return "too_short", f"{len(answer.strip())} characters are answered"
-    whole = len(answer) + sum(len(str(message.get("content") or "")) for message in example.messages if message["role"] != "assistant")
+    whole = len(answer) + sum(
+        len(str(message.get("content") or ""))
+        for message in example.messages
+        if message["role"] != "assistant"
+    )
     if whole > MAX_CHARS:
         return "too_long", f"{whole} characters"
     return None
@@ -123,7 +139,9 @@ def _lazy(example: Example) -> tuple[str, str] | None:
     return None
 
 
-def _unknown_skill(example: Example, known_skills: Collection[str] | None) -> tuple[str, str] | None:
+def _unknown_skill(
+    example: Example, known_skills: Collection[str] | None
+) -> tuple[str, str] | None:
     if example.kind != "selection":
         return None
     if not example.chosen and not example.skills:

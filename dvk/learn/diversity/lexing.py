@@ -100,7 +100,9 @@ class _Codes(dict[str, int]):
     def __missing__(self, spelling: str) -> int:
         if len(self) >= _MEMORY:
             self.clear()
-        self[spelling] = value = _hash(normal(spelling, False)) << 32 | _hash(normal(spelling, True))
+        self[spelling] = value = _hash(normal(spelling, False)) << 32 | _hash(
+            normal(spelling, True)
+        )
         return value
 
 
@@ -121,7 +123,11 @@ def normal(spelling: str, numbers: bool) -> str:
         return spelling
     if first.isalpha() or first == "_":
         name = spelling.rstrip("(")
-        return spelling if name in _KEPT or (len(spelling) > len(name) and spelling != "_(") else "_" + spelling[len(name) :]
+        return (
+            spelling
+            if name in _KEPT or (len(spelling) > len(name) and spelling != "_(")
+            else "_" + spelling[len(name) :]
+        )
     return spelling
 
 

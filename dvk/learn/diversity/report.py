@@ -19,16 +19,23 @@ _SHOWN = 12
 
 def coverage(rows: Sequence[ExampleRow]) -> dict[str, Any]:
     """Rows by value of each facet, and their effective number of values."""
-    counts: dict[str, Counter[str]] = {facet: Counter(map(attrgetter(facet), rows)) for facet in (*FACETS[:5], "task")}
+    counts: dict[str, Counter[str]] = {
+        facet: Counter(map(attrgetter(facet), rows)) for facet in (*FACETS[:5], "task")
+    }
     counts["operator"] = Counter(chain.from_iterable(row.operators for row in rows))
     counts["skill"] = Counter(chain.from_iterable(row.skills for row in rows))
     counts = {facet: counts[facet] for facet in FACETS}
-    listed = {facet: sorted(found.items(), key=lambda item: (-item[1], item[0])) for facet, found in counts.items()}
+    listed = {
+        facet: sorted(found.items(), key=lambda item: (-item[1], item[0]))
+        for facet, found in counts.items()
+    }
     return {
         "num_rows": len(rows),
         "counts": {facet: dict(found) for facet, found in listed.items() if facet != "task"},
         "values": {facet: len(found) for facet, found in counts.items()},
-        "effective": {facet: round(effective_number(found.values()), 3) for facet, found in counts.items()},
+        "effective": {
+            facet: round(effective_number(found.values()), 3) for facet, found in counts.items()
+        },
         "speedup": _quantiles([row.speedup for row in rows if row.speedup is not None]),
     }
 
@@ -54,7 +61,10 @@ def markdown(report: dict[str, Any]) -> str:
         "",
         "## Why the others were not",
         "",
-        *_table(["reason", "rows"], [[f"`{reason}`", f"{count:,}"] for reason, count in report["reasons"].items()]),
+        *_table(
+            ["reason", "rows"],
+            [[f"`{reason}`", f"{count:,}"] for reason, count in report["reasons"].items()],
+        ),
         "",
         "## Coverage",
         "",
@@ -62,15 +72,33 @@ def markdown(report: dict[str, Any]) -> str:
         "",
         *_table(
             ["facet", "values before", "after", "effective before", "after"],
-            [[facet, f"{before['values'][facet]:,}", f"{after['values'][facet]:,}", f"{before['effective'][facet]:.1f}",
-              f"{after['effective'][facet]:.1f}"] for facet in FACETS],
+            [
+                [
+                    facet,
+                    f"{before['values'][facet]:,}",
+                    f"{after['values'][facet]:,}",
+                    f"{before['effective'][facet]:.1f}",
+                    f"{after['effective'][facet]:.1f}",
+                ]
+                for facet in FACETS
+            ],
         ),
-    ]  # fmt: skip
+    ]
     for facet in ("kind", "level", "operator", "skill"):
         first, then = before["counts"][facet], after["counts"][facet]
         if first:
-            lines += ["", f"### By {facet}", "", *_table([facet, "before", "after"], [
-                [_cell(value), f"{count:,}", f"{then.get(value, 0):,}"] for value, count in list(first.items())[:_SHOWN]])]  # fmt: skip
+            lines += [
+                "",
+                f"### By {facet}",
+                "",
+                *_table(
+                    [facet, "before", "after"],
+                    [
+                        [_cell(value), f"{count:,}", f"{then.get(value, 0):,}"]
+                        for value, count in list(first.items())[:_SHOWN]
+                    ],
+                ),
+            ]
             if len(first) > _SHOWN:
                 lines += ["", f"… and {len(first) - _SHOWN} more."]
     cut = report["clusters"]
@@ -80,19 +108,30 @@ def markdown(report: dict[str, Any]) -> str:
         "",
         *_table(
             ["", "clusters", "effective", "largest"],
-            [[when, f"{cut[when]['num_clusters']:,}", f"{cut[when]['effective']:.1f}", ", ".join(map(str, cut[when]["largest"][:5]))]
-             for when in ("before", "after")],
+            [
+                [
+                    when,
+                    f"{cut[when]['num_clusters']:,}",
+                    f"{cut[when]['effective']:.1f}",
+                    ", ".join(map(str, cut[when]["largest"][:5])),
+                ]
+                for when in ("before", "after")
+            ],
         ),
         "",
         f"At most {cut['cap']:,} rows of a cluster. Largest share of one skill {report['shares']['skill']:.0%}, of one operator "
         f"{report['shares']['operator']:.0%}.",
         "",
-    ]  # fmt: skip
+    ]
     return "\n".join(lines)
 
 
 def _table(head: list[str], rows: list[list[str]]) -> list[str]:
-    return [_row(head), _row(["---"] * len(head)), *map(_row, rows or [["none"] + [""] * (len(head) - 1)])]
+    return [
+        _row(head),
+        _row(["---"] * len(head)),
+        *map(_row, rows or [["none"] + [""] * (len(head) - 1)]),
+    ]
 
 
 def _row(cells: list[str]) -> str:
@@ -107,5 +146,13 @@ def _quantiles(values: Sequence[float]) -> dict[str, float] | None:
     if not values:
         return None
     ordered = sorted(values)
-    return {name: ordered[min(int(share * len(ordered)), len(ordered) - 1)] for name, share in
-            (("min", 0.0), ("p25", 0.25), ("median", 0.5), ("p75", 0.75), ("max", 1.0))}  # fmt: skip
+    return {
+        name: ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+        for name, share in (
+            ("min", 0.0),
+            ("p25", 0.25),
+            ("median", 0.5),
+            ("p75", 0.75),
+            ("max", 1.0),
+        )
+    }

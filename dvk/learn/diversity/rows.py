@@ -72,10 +72,21 @@ class ExampleRows:
 def facts(example: Example) -> ExampleRow:
     """The facts of one example."""
     plays = example.kind in _PLAYS
-    sizes = tuple(int(number).bit_length() for number in dict.fromkeys(_NUMBER.findall(statement(example))))
+    sizes = tuple(
+        int(number).bit_length() for number in dict.fromkeys(_NUMBER.findall(statement(example)))
+    )
     turns = sum(message["role"] == "assistant" for message in example.messages)
-    taught = {"policy_with_skills": example.skills, "selection": example.chosen}.get(example.kind, ())
-    common = (example.kind, example.backend, turns, example.skills if plays else (), example.signature, sizes if plays else ())
+    taught = {"policy_with_skills": example.skills, "selection": example.chosen}.get(
+        example.kind, ()
+    )
+    common = (
+        example.kind,
+        example.backend,
+        turns,
+        example.skills if plays else (),
+        example.signature,
+        sizes if plays else (),
+    )
     return ExampleRow(
         id=example.id,
         kind=intern(example.kind),
@@ -105,7 +116,9 @@ def sketched(examples: Sequence[Example]) -> tuple[np.ndarray, np.ndarray]:
     tokens = [texts(example) for example in examples]
     text = sketches.sketch([one.exact for one in tokens], SHINGLE, TEXT_PLACES)
     # The lowest 8 of 32 bits agree by chance once in 256 times: little compared with the estimate's error.
-    shape = sketches.sketch([one.shape for one in tokens], SHINGLE, SHAPE_PLACES, salt=1).astype(np.uint8)
+    shape = sketches.sketch([one.shape for one in tokens], SHINGLE, SHAPE_PLACES, salt=1).astype(
+        np.uint8
+    )
     return text, shape
 
 
@@ -120,4 +133,6 @@ def statement(example: Example) -> str:
 
 
 def _digest(text: str) -> int:
-    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+    return int.from_bytes(
+        blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big"
+    )

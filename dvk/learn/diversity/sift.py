@@ -35,8 +35,15 @@ Vouch = Callable[[Example], Fate | Literal[False]]
 
 
 def sift(
-    examples_paths: Sequence[Path], out_folder: Path, config: Config, suites: Suites, *, vouch: Vouch | None = None,
-    source: Callable[[Example], str | None] = source_of, depends: str = "", workers: int = 1,
+    examples_paths: Sequence[Path],
+    out_folder: Path,
+    config: Config,
+    suites: Suites,
+    *,
+    vouch: Vouch | None = None,
+    source: Callable[[Example], str | None] = source_of,
+    depends: str = "",
+    workers: int = 1,
 ) -> dict[str, Any]:
     """Filter files of examples into a folder; finished results for equal input and settings are reused.
 
@@ -74,13 +81,19 @@ def sift(
     written = stream.divided(given.raw(), fates, out_folder)
     reasons = Counter(fate[0] for fate in fates if fate is not None)
     report = {
-        "version": VERSION, "num_rows": len(fates), "num_kept": len(fates) - sum(reasons.values()),
+        "version": VERSION,
+        "num_rows": len(fates),
+        "num_kept": len(fates) - sum(reasons.values()),
         "reasons": dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
         "by_kind": {kind: dict(sorted(found.items())) for kind, found in sorted(counts.items())},
-        "suite_files": len(suites.names), "suite_signatures": suites.num_signatures, "key": key,
+        "suite_files": len(suites.names),
+        "suite_signatures": suites.num_signatures,
+        "key": key,
         "bytes": written,
-    }  # fmt: skip
-    stream.write_lines(out_folder / "report.json", [json.dumps(report, indent=1, ensure_ascii=False).encode()])
+    }
+    stream.write_lines(
+        out_folder / "report.json", [json.dumps(report, indent=1, ensure_ascii=False).encode()]
+    )
     return report
 
 
@@ -105,7 +118,11 @@ class _Sifting:
         if (fate := filter.reason(example, vouched=known is None)) is not None:
             return fate
         top = self.best.get((example.task.id, example.backend), 0.0)
-        if example.kind == "policy" and example.speedup is not None and example.speedup < NEAR_BEST * top:
+        if (
+            example.kind == "policy"
+            and example.speedup is not None
+            and example.speedup < NEAR_BEST * top
+        ):
             return "below_best", f"{example.speedup:.3g}× where {top:.3g}× is known"
         if self.suites.empty:
             return None

@@ -28,7 +28,9 @@ def gain(example: Example, speedups: dict[str, float]) -> float | None:
     if example.parent is not None:
         before = speedups.get(example.parent) or example.quality.get("parent_speedup")
     else:
-        before = max((value for value in example.round_speedups[:-1] if value is not None), default=None)
+        before = max(
+            (value for value in example.round_speedups[:-1] if value is not None), default=None
+        )
     return mine / before if isinstance(before, (int, float)) and before > 0 else None
 
 

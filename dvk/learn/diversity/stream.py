@@ -1,9 +1,9 @@
 """The whole filter: one pass over the examples, a decision about every row, and files that are complete or absent.
 
-    kept.jsonl       the kept lines, unchanged
-    rejected.jsonl   {"id", "reason", "detail", "example"} a line
-    report.json      coverage before and after, and the key of the inputs; written last
-    report.md        the same as text
+kept.jsonl       the kept lines, unchanged
+rejected.jsonl   {"id", "reason", "detail", "example"} a line
+report.json      coverage before and after, and the key of the inputs; written last
+report.md        the same as text
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ class DiversityResult:
 
 
 def diversify(
-    examples: Iterable[Example], config: Config, known_skills: Collection[str] | None = None, progress: Progress | None = None
+    examples: Iterable[Example],
+    config: Config,
+    known_skills: Collection[str] | None = None,
+    progress: Progress | None = None,
 ) -> DiversityResult:
     """Filter examples that fit in memory.
 
@@ -57,7 +60,9 @@ def diversify(
     source = InMemory(examples)
     fates, made = decide(source, config, known_skills, progress)
     rejected = [(example, *fate) for example, fate in zip(source, fates) if fate is not None]
-    return DiversityResult([example for example, fate in zip(source, fates) if fate is None], rejected, made)
+    return DiversityResult(
+        [example for example, fate in zip(source, fates) if fate is None], rejected, made
+    )
 
 
 def run(
@@ -95,22 +100,30 @@ def run(
     out_folder.mkdir(parents=True, exist_ok=True)
     made |= {"key": key, "bytes": divided(source.raw(), fates, out_folder)}
     write_lines(out_folder / "report.md", [report.markdown(made).encode()])
-    write_lines(out_folder / "report.json", [json.dumps(made, indent=1, ensure_ascii=False).encode()])
+    write_lines(
+        out_folder / "report.json", [json.dumps(made, indent=1, ensure_ascii=False).encode()]
+    )
     return made
 
 
 # ---------------------------------------------------------------- files
 
 
-def key_of(paths: Sequence[Path], config: Config, known_skills: Collection[str] | None, version: str) -> str:
+def key_of(
+    paths: Sequence[Path], config: Config, known_skills: Collection[str] | None, version: str
+) -> str:
     """Hash of all inputs of an outcome."""
-    suites = [path for folder in config.diversity.suites for path in sorted(Path(folder).rglob("*.py"))]
+    suites = [
+        path for folder in config.diversity.suites for path in sorted(Path(folder).rglob("*.py"))
+    ]
     sizes = [(path, path.stat().st_size) for path in [*paths, *suites]]
     pieces = [(path, at) for path, size in sizes for at in range(0, max(1, size), PIECE)]
     with ThreadPoolExecutor(machine.num_cores()) as threads:  # hashing lets other threads run
         contents = [*(str(size) for _, size in sizes), *threads.map(_digest, pieces)]
     skills = "any" if known_skills is None else json.dumps(sorted(known_skills))
-    return content_hash(version, str(config.seed), config.diversity.model_dump_json(), skills, *contents)
+    return content_hash(
+        version, str(config.seed), config.diversity.model_dump_json(), skills, *contents
+    )
 
 
 def _digest(piece: tuple[Path, int]) -> str:
@@ -126,13 +139,17 @@ def finished(folder: Path, key: str) -> dict[str, Any] | None:
     """The report of a finished run of that key in `folder`."""
     try:
         found = json.loads((folder / "report.json").read_bytes())
-        complete = found["key"] == key and all((folder / name).stat().st_size == size for name, size in found["bytes"].items())
+        complete = found["key"] == key and all(
+            (folder / name).stat().st_size == size for name, size in found["bytes"].items()
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return dict(found) if complete else None
 
 
-def divided(lines: Iterable[bytes], fates: Iterable[tuple[str, str] | None], folder: Path) -> dict[str, int]:
+def divided(
+    lines: Iterable[bytes], fates: Iterable[tuple[str, str] | None], folder: Path
+) -> dict[str, int]:
     """Write `kept.jsonl` and `rejected.jsonl`, to temporary files and then renamed; returns their bytes."""
     with _whole(folder / "kept.jsonl") as kept, _whole(folder / "rejected.jsonl") as rejected:
         for line, fate in zip(lines, fates, strict=True):
@@ -147,7 +164,9 @@ def refusal(line: bytes, fate: tuple[str, str]) -> bytes:
     """A line of `rejected.jsonl`."""
     first = _ID.match(line)  # in dvk's own form; else any valid JSON
     id_ = first[1].decode() if first is not None else json.loads(line)["id"]
-    head = json.dumps({"id": id_, "reason": fate[0], "detail": fate[1]}, ensure_ascii=False).encode()
+    head = json.dumps(
+        {"id": id_, "reason": fate[0], "detail": fate[1]}, ensure_ascii=False
+    ).encode()
     return head[:-1] + b', "example": ' + line + b"}"
 
 

@@ -23,8 +23,15 @@ TOO_LARGE = 1 << 62
 CONDITIONS = frozenset({"?", "&", "|"})
 """As tokens; `&&` is two."""
 _OPERATIONS: Mapping[type, Callable[[int, int], int]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod}
-_HEAD = re.compile(r"(?:const )?long (\w+) = ([^;]+) ; \1 < ([^;]+) ; (?:\+ \+ \1|\1 \+ \+|\1 \+ = (.+))")
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_HEAD = re.compile(
+    r"(?:const )?long (\w+) = ([^;]+) ; \1 < ([^;]+) ; (?:\+ \+ \1|\1 \+ \+|\1 \+ = (.+))"
+)
 
 
 def out_of_bounds(body: str, sizes: Mapping[str, int], extents: Mapping[str, int]) -> str | None:
@@ -35,7 +42,10 @@ def out_of_bounds(body: str, sizes: Mapping[str, int], extents: Mapping[str, int
         sizes: the graph's, by name.
         extents: elements of the tensors whose extent is known, from the first in memory to the last.
     """
-    return _Bounds(body, sizes, extents, last=True).wrong() or _Bounds(body, sizes, extents, last=False).wrong()
+    return (
+        _Bounds(body, sizes, extents, last=True).wrong()
+        or _Bounds(body, sizes, extents, last=False).wrong()
+    )
 
 
 def elements(shape: str, sizes: Mapping[str, int]) -> int | None:
@@ -57,7 +67,10 @@ class _Bounds(Scopes):
         text = " ".join(self.tokens)
         # A loop's own head sets its variable twice.
         heads = [m[1] for m in re.finditer(r"for \( (?:const )?long (\w+) =", text)]
-        sets = re.findall(r"(?<![\w.])(\w+) (?:(?:[-+*/%&|^]|< <|> >) )?= (?!=)|(?:\+ \+|- -) (\w+)|(?<!\w)(\w+) (?:\+ \+|- -)", text)
+        sets = re.findall(
+            r"(?<![\w.])(\w+) (?:(?:[-+*/%&|^]|< <|> >) )?= (?!=)|(?:\+ \+|- -) (\w+)|(?<!\w)(\w+) (?:\+ \+|- -)",
+            text,
+        )
         named = Counter(name for found in sets for name in found if name)
         self.moved = {name for name, count in Counter(heads).items() if named[name] > 2 * count}
 
@@ -66,9 +79,18 @@ class _Bounds(Scopes):
         if match is None:
             return False
         start, stop, step = (self.value((text or "1").split(" ")) for text in match.group(2, 3, 4))
-        if start is None or stop is None or not step or step < 0 or stop <= start or match[1] in self.moved:
+        if (
+            start is None
+            or stop is None
+            or not step
+            or step < 0
+            or stop <= start
+            or match[1] in self.moved
+        ):
             return False
-        self.scopes[-1][match[1]] = start + (stop - 1 - start) // step * step if self.last else start
+        self.scopes[-1][match[1]] = (
+            start + (stop - 1 - start) // step * step if self.last else start
+        )
         return True
 
     def known_of(self, rest: Sequence[str], constant: bool) -> int | None:
@@ -82,7 +104,10 @@ class _Bounds(Scopes):
         for number, token in enumerate(tokens[:-1]):
             if tokens[number + 1] != "[" or not token.isidentifier():
                 continue
-            extent = next((scope[token] for scope in reversed(self.scopes) if token in scope), self.extents.get(token))
+            extent = next(
+                (scope[token] for scope in reversed(self.scopes) if token in scope),
+                self.extents.get(token),
+            )
             if extent is None:
                 continue
             index = tokens[number + 2 : number + 2 + LONGEST]
@@ -100,7 +125,14 @@ class _Bounds(Scopes):
         text = " ".join("//" if token == "/" else token for token in tokens)
         choice = re.fullmatch(r"([^?:]+)\?([^?:]+):([^?:]+)", text)
         try:
-            made = self.of(ast.parse(f"({choice[2]}) if ({choice[1]}) else ({choice[3]})" if choice else text.strip(), mode="eval").body)
+            made = self.of(
+                ast.parse(
+                    f"({choice[2]}) if ({choice[1]}) else ({choice[3]})"
+                    if choice
+                    else text.strip(),
+                    mode="eval",
+                ).body
+            )
             return made if made is not None and abs(made) < TOO_LARGE else None
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None
@@ -110,7 +142,10 @@ class _Bounds(Scopes):
         if isinstance(node, ast.Constant):
             return node.value if type(node.value) is int else None
         if isinstance(node, ast.Name):
-            return next((scope[node.id] for scope in reversed(self.scopes) if node.id in scope), self.sizes.get(node.id))
+            return next(
+                (scope[node.id] for scope in reversed(self.scopes) if node.id in scope),
+                self.sizes.get(node.id),
+            )
         if isinstance(node, ast.IfExp):
             test = self.of(node.test)
             return None if test is None else self.of(node.body if test else node.orelse)
@@ -132,7 +167,13 @@ def _applied(node: ast.expr, a: int, b: int) -> int | None:
         return int(a < b) if isinstance(node.ops[0], ast.Lt) else None
     if isinstance(node, ast.Call):
         name = node.func.id if isinstance(node.func, ast.Name) else ""
-        return min(a, b) if name == "least" else -(-a // b) if name == "cdiv" and a >= 0 and b > 0 else None
+        return (
+            min(a, b)
+            if name == "least"
+            else -(-a // b)
+            if name == "cdiv" and a >= 0 and b > 0
+            else None
+        )
     assert isinstance(node, ast.BinOp), "of two operands"
     if isinstance(node.op, (ast.FloorDiv, ast.Mod)) and (a < 0 or b <= 0):  # C's are others
         return None

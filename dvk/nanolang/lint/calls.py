@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from dvk.composer.ir.affine import contiguous_strides
 from dvk.records import Node
 
-FUNCTIONS = frozenset("""
+FUNCTIONS = frozenset(
+    """
     linear matmul mm bmm addmm baddbmm conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
     scaled_dot_product_attention batch_norm layer_norm group_norm instance_norm rms_norm softmax log_softmax sum mean amax amin max min
     prod var std logsumexp linalg_vector_norm cumsum cumprod logcumsumexp cummax cummin sort topk flip roll cat stack embedding
@@ -29,16 +30,33 @@ FUNCTIONS = frozenset("""
     silu elu selu celu mish softplus softshrink hardswish hardsigmoid hardtanh leaky_relu log_sigmoid logsigmoid clamp clamp_min clamp_max
     maximum minimum where masked_fill lerp mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy_with_logits
     soft_margin_loss cross_entropy_loss nll_loss kl_div margin_ranking_loss hinge_embedding_loss cosine_similarity pairwise_distance
-""".split())  # fmt: skip
-METHODS = frozenset("view reshape permute transpose contiguous expand unsqueeze squeeze flatten t narrow new_empty".split())
-WORDS = frozenset("""dtype dim keepdim correction approximate alpha beta value mode is_causal scale reduction memory_format weight bias
-    padding stride dilation groups""".split())
+""".split()
+)
+METHODS = frozenset(
+    "view reshape permute transpose contiguous expand unsqueeze squeeze flatten t narrow new_empty".split()
+)
+WORDS = frozenset(
+    """dtype dim keepdim correction approximate alpha beta value mode is_causal scale reduction memory_format weight bias
+    padding stride dilation groups""".split()
+)
 """Keywords that set neither where a result is allocated nor its destination."""
-OWN = ("meta", "storage", "view size is not compatible", "not implemented", "could not run", "overflow")
+OWN = (
+    "meta",
+    "storage",
+    "view size is not compatible",
+    "not implemented",
+    "could not run",
+    "overflow",
+)
 """Errors that might not occur for a tensor with memory contain these."""
 _NAME = re.compile(r"\b[a-z]\w*")
 _OPERATIONS: Mapping[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv}
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+}
 
 
 class _Unknown(Exception):
@@ -71,7 +89,13 @@ class HostCalls:
                 found = self._of(ast.parse(value.strip(), mode="eval").body)
         except (NotImplementedError, RecursionError):  # RuntimeErrors unrelated to the call
             return None
-        except (TypeError, ValueError, IndexError, RuntimeError, AssertionError) as error:  # PyTorch's own shape rules assert, too
+        except (
+            TypeError,
+            ValueError,
+            IndexError,
+            RuntimeError,
+            AssertionError,
+        ) as error:  # PyTorch's own shape rules assert, too
             said = str(error).strip() or type(error).__name__
             return None if any(word in said.lower() for word in OWN) else said.splitlines()[0][:200]
         except Exception:  # noqa: BLE001 - not known, or a rule of PyTorch's has tripped over what a model wrote
@@ -87,7 +111,11 @@ class HostCalls:
 
     def _of(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Constant):
-            return node.value if isinstance(node.value, (str, bool, type(None))) else _operand(node.value)
+            return (
+                node.value
+                if isinstance(node.value, (str, bool, type(None)))
+                else _operand(node.value)
+            )
         if isinstance(node, ast.Name) and node.id in self.values:
             return self.values[node.id]
         if isinstance(node, (ast.Tuple, ast.List)):
@@ -96,18 +124,35 @@ class HostCalls:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             return -_operand(self._of(node.operand))
         if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
-            return _operand(_OPERATIONS[type(node.op)](_operand(self._of(node.left)), _operand(self._of(node.right))))
+            return _operand(
+                _OPERATIONS[type(node.op)](
+                    _operand(self._of(node.left)), _operand(self._of(node.right))
+                )
+            )
         if isinstance(node, ast.Slice):
-            return slice(*(None if part is None else self._of(part) for part in (node.lower, node.upper, node.step)))
+            return slice(
+                *(
+                    None if part is None else self._of(part)
+                    for part in (node.lower, node.upper, node.step)
+                )
+            )
         if isinstance(node, ast.Subscript):
             whole, index = self._of(node.value), self._of(node.slice)
-            if isinstance(whole, torch.Tensor) or (isinstance(whole, (tuple, list)) and type(index) is int):
+            if isinstance(whole, torch.Tensor) or (
+                isinstance(whole, (tuple, list)) and type(index) is int
+            ):
                 return whole[index]
         if isinstance(node, ast.Attribute) and _path(node)[:1] == ["torch"]:
-            if isinstance(result := getattr(torch, node.attr, None), (torch.dtype, torch.memory_format)):
+            if isinstance(
+                result := getattr(torch, node.attr, None), (torch.dtype, torch.memory_format)
+            ):
                 return result
         if isinstance(node, ast.Call) and WORDS.issuperset(str(k.arg) for k in node.keywords):
-            return self._call(node.func, [self._of(a) for a in node.args], {str(k.arg): self._of(k.value) for k in node.keywords})
+            return self._call(
+                node.func,
+                [self._of(a) for a in node.args],
+                {str(k.arg): self._of(k.value) for k in node.keywords},
+            )
         raise _Unknown
 
     def _call(self, called: ast.expr, given: list[Any], named: dict[str, Any]) -> Any:
@@ -115,7 +160,12 @@ class HostCalls:
         if path == ["nhwc"] and len(given) == 1 and isinstance(given[0], torch.Tensor):
             return given[0].contiguous(memory_format=torch.channels_last)
         if path and path[0] in ("torch", "F"):
-            tensors = [a for part in given for a in (part if isinstance(part, list) else [part]) if isinstance(a, torch.Tensor)]
+            tensors = [
+                a
+                for part in given
+                for a in (part if isinstance(part, list) else [part])
+                if isinstance(a, torch.Tensor)
+            ]
             if tensors:
                 try:
                     return _function(path)(*given, **named)
@@ -124,7 +174,9 @@ class HostCalls:
                     if "Declaration: " not in cited:
                         raise
                     # The types do not suit the operator; but with memory a tensor of one number may be used as a number.
-                    raise ValueError(said) if all(tensor.dim() for tensor in tensors) else _Unknown from None
+                    raise (
+                        ValueError(said) if all(tensor.dim() for tensor in tensors) else _Unknown
+                    ) from None
         elif isinstance(called, ast.Attribute) and called.attr in METHODS:
             whole = self._of(called.value)
             if isinstance(whole, torch.Tensor):

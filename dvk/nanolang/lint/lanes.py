@@ -40,10 +40,25 @@ class LaneValue:
 
 UNKNOWN = LaneValue()
 _ARITHMETIC: Mapping[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod}
-_BITS: Mapping[type, Callable[[Any, Any], Any]] = {ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor}
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_BITS: Mapping[type, Callable[[Any, Any], Any]] = {
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+}
 _ORDER: Mapping[type, Callable[[Any, Any], Any]] = {
-    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq, ast.NotEq: operator.ne}
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
 
 
 def scalar(number: int | None) -> LaneValue:
@@ -82,7 +97,12 @@ def applied(node: ast.operator | ast.cmpop, left: LaneValue, right: LaneValue) -
     """
     shape = joined([left, right])
     if left.base or right.base:
-        moves = isinstance(node, ast.Add) and not (left.base and right.base) or isinstance(node, ast.Sub) and not right.base
+        moves = (
+            isinstance(node, ast.Add)
+            and not (left.base and right.base)
+            or isinstance(node, ast.Sub)
+            and not right.base
+        )
         data = _numbers(node, [left, right], shape) if moves else None
         return LaneValue(shape, data, left.base or right.base) if moves else UNKNOWN
     if shape is None or isinstance(node, (ast.MatMult, ast.In, ast.NotIn, ast.Is, ast.IsNot)):
@@ -98,7 +118,9 @@ def lined_up(values: Sequence[LaneValue], shape: Shape | None) -> list[Any]:
     for place, value in enumerate(values):
         if _of_many(value):
             assert value.shape is not None, "it has an axis more than its block"
-            data = value.data.reshape(len(value.data), *(1,) * (len(shape) - len(value.shape)), *value.data.shape[1:])
+            data = value.data.reshape(
+                len(value.data), *(1,) * (len(shape) - len(value.shape)), *value.data.shape[1:]
+            )
             if len(data) * math.prod(shape) > WIDEST << 1:
                 return [None] * len(values)
             result[place] = data
@@ -106,10 +128,16 @@ def lined_up(values: Sequence[LaneValue], shape: Shape | None) -> list[Any]:
 
 
 def _of_many(value: LaneValue) -> bool:
-    return isinstance(value.data, np.ndarray) and value.shape is not None and value.data.ndim > len(value.shape)
+    return (
+        isinstance(value.data, np.ndarray)
+        and value.shape is not None
+        and value.data.ndim > len(value.shape)
+    )
 
 
-def _numbers(node: ast.operator | ast.cmpop, values: Sequence[LaneValue], shape: Shape | None) -> Any:
+def _numbers(
+    node: ast.operator | ast.cmpop, values: Sequence[LaneValue], shape: Shape | None
+) -> Any:
     a, b = lined_up(values, shape)
     if a is None or b is None or shape is None or math.prod(shape) > WIDEST:
         return None
@@ -120,7 +148,9 @@ def _numbers(node: ast.operator | ast.cmpop, values: Sequence[LaneValue], shape:
         return None
     if type(node) in _ORDER:
         return _ORDER[type(node)](a, b)
-    if isinstance(node, (ast.FloorDiv, ast.Mod)) and (least(a) < 0 or least(b) < 1):  # C's are others
+    if isinstance(node, (ast.FloorDiv, ast.Mod)) and (
+        least(a) < 0 or least(b) < 1
+    ):  # C's are others
         return None
     return _within(_ARITHMETIC[type(node)](a, b)) if type(node) in _ARITHMETIC else None
 
@@ -131,7 +161,12 @@ def chosen(condition: LaneValue, yes: LaneValue, no: LaneValue) -> LaneValue:
     numbers = lined_up([condition, yes, no], shape)
     if yes.base or no.base or shape is None:
         return UNKNOWN
-    if any(n is None for n in numbers) or math.prod(shape) > WIDEST or not is_flags(numbers[0]) or is_flags(yes.data) != is_flags(no.data):
+    if (
+        any(n is None for n in numbers)
+        or math.prod(shape) > WIDEST
+        or not is_flags(numbers[0])
+        or is_flags(yes.data) != is_flags(no.data)
+    ):
         return LaneValue(shape)
     return LaneValue(shape, _plain(np.where(*numbers)))
 
@@ -141,7 +176,10 @@ def extreme(pick: Callable[..., Any], values: Sequence[LaneValue]) -> LaneValue:
     shape = joined(values)
     if shape is None or any(v.base for v in values):
         return UNKNOWN
-    known = all(v.data is not None and not is_flags(v.data) for v in values) and math.prod(shape) <= WIDEST
+    known = (
+        all(v.data is not None and not is_flags(v.data) for v in values)
+        and math.prod(shape) <= WIDEST
+    )
     numbers = lined_up(values, shape) if known else []
     return LaneValue(shape, _plain(pick(*numbers)) if known and numbers[0] is not None else None)
 
@@ -150,15 +188,28 @@ def expanded(value: LaneValue, index: ast.expr) -> LaneValue:
     """`x[:, None]`: the block with further axes."""
     parts = index.elts if isinstance(index, ast.Tuple) else [index]
     new = [isinstance(part, ast.Constant) and part.value is None for part in parts]
-    whole = [isinstance(part, ast.Slice) and part.lower is part.upper is part.step is None for part in parts]
-    if value.shape is None or not all(a or b for a, b in zip(new, whole, strict=True)) or sum(whole) != len(value.shape) or not value.shape:
+    whole = [
+        isinstance(part, ast.Slice) and part.lower is part.upper is part.step is None
+        for part in parts
+    ]
+    if (
+        value.shape is None
+        or not all(a or b for a, b in zip(new, whole, strict=True))
+        or sum(whole) != len(value.shape)
+        or not value.shape
+    ):
         return UNKNOWN
     sizes = iter(value.shape)
     shape = tuple(1 if is_new else next(sizes) for is_new in new)
     data = value.data
     if isinstance(data, np.ndarray) and data.ndim:
         data = data.reshape((1,) * (len(value.shape) - data.ndim) + data.shape)
-        data = data[(*([slice(None)] if _of_many(value) else []), *(None if is_new else slice(None) for is_new in new))]
+        data = data[
+            (
+                *([slice(None)] if _of_many(value) else []),
+                *(None if is_new else slice(None) for is_new in new),
+            )
+        ]
     return replace(value, shape=shape, data=data)
 
 
@@ -174,7 +225,9 @@ def reaching(where: LaneValue, mask: LaneValue | None, extent: int) -> int | Non
 
 def is_flags(data: Any) -> bool:
     """Booleans, not integers."""
-    return isinstance(data, (bool, np.bool_)) or (isinstance(data, np.ndarray) and data.dtype == np.bool_)
+    return isinstance(data, (bool, np.bool_)) or (
+        isinstance(data, np.ndarray) and data.dtype == np.bool_
+    )
 
 
 def least(data: Any) -> int:

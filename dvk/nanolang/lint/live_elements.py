@@ -21,22 +21,32 @@ from dvk.records import Graph, Node
 MOST_ELEMENTS = 1 << 22
 MOST_STEPS = 64
 """Operators that a tensor's elements are followed through."""
-EACH = frozenset("""
+EACH = frozenset(
+    """
     add sub rsub mul div neg abs square pow sqrt rsqrt reciprocal exp exp2 expm1 log log1p log2 sin cos erf sigmoid tanh relu relu6 gelu
     silu elu celu selu mish softplus softshrink hardshrink tanhshrink hardswish hardsigmoid hardtanh leaky_relu log_sigmoid clamp clamp_min
     clamp_max maximum minimum lerp addcmul addcdiv logaddexp
-""".split())  # fmt: skip
+""".split()
+)
 """Pointwise operators with operands that broadcast."""
-ALL = frozenset("""
+ALL = frozenset(
+    """
     sum mean amax amin std var logsumexp softmax log_softmax layer_norm rms_norm batch_norm instance_norm group_norm linalg_vector_norm
     mse_loss l1_loss smooth_l1_loss huber_loss soft_margin_loss binary_cross_entropy_with_logits kl_div cosine_similarity pairwise_distance
     matmul linear mm bmm
-""".split())  # fmt: skip
+""".split()
+)
 """Operators whose results together depend on all elements of their operands."""
-CENTRED = frozenset("std var softmax log_softmax layer_norm rms_norm batch_norm instance_norm group_norm cosine_similarity".split())
+CENTRED = frozenset(
+    "std var softmax log_softmax layer_norm rms_norm batch_norm instance_norm group_norm cosine_similarity".split()
+)
 """Operators of which a single element may have no effect."""
-WHOLE_VIEWS = frozenset("view reshape permute transpose t squeeze unsqueeze flatten unflatten contiguous _unsafe_view movedim".split())
-VIEWS = WHOLE_VIEWS | frozenset("narrow slice select chunk split split_with_sizes unbind getitem expand broadcast_to".split())
+WHOLE_VIEWS = frozenset(
+    "view reshape permute transpose t squeeze unsqueeze flatten unflatten contiguous _unsafe_view movedim".split()
+)
+VIEWS = WHOLE_VIEWS | frozenset(
+    "narrow slice select chunk split split_with_sizes unbind getitem expand broadcast_to".split()
+)
 
 
 class LiveElements:
@@ -60,7 +70,9 @@ class LiveElements:
         self.kept: set[str] = set()
         """Values that matter in full."""
         for node in reversed(graph.nodes):
-            if node.name in self.returned or any(r.name in self.kept and self._keeps(r) for r in self.readers[node.name]):
+            if node.name in self.returned or any(
+                r.name in self.kept and self._keeps(r) for r in self.readers[node.name]
+            ):
                 self.kept.add(node.name)
 
     def of(self, name: str) -> torch.Tensor | None:
@@ -94,7 +106,9 @@ class LiveElements:
 
     def _follow(self, name: str, places: Any, tensor: torch.Tensor) -> None:
         self._steps += 1
-        if self._steps > MOST_STEPS or (isinstance(places, torch.Tensor) and places.numel() > MOST_ELEMENTS):
+        if self._steps > MOST_STEPS or (
+            isinstance(places, torch.Tensor) and places.numel() > MOST_ELEMENTS
+        ):
             return
         single = places if isinstance(places, torch.Tensor) else None
         if self._steps > 1 and name in self.returned and single is not None:
@@ -120,7 +134,9 @@ class LiveElements:
 
     def _keeps(self, reader: Node) -> bool:
         """The operands matter in full if the result does."""
-        return packet(reader) in WHOLE_VIEWS or (packet(reader) in EACH | ALL and self._certain(reader))
+        return packet(reader) in WHOLE_VIEWS or (
+            packet(reader) in EACH | ALL and self._certain(reader)
+        )
 
     def _certain(self, reader: Node) -> bool:
         """No operand makes another irrelevant: constant masks, factors of 0, equal bounds."""
@@ -128,7 +144,10 @@ class LiveElements:
         walk_refs([list(reader.args), dict(reader.kwargs)], read.add)
         numbers = [v for v in (*reader.args, *reader.kwargs.values()) if type(v) in (int, float)]
         kind = packet(reader)
-        if kind in EACH and (0 in numbers or (len(numbers) > 1 and kind in ("clamp", "hardtanh") and numbers[0] >= numbers[1])):
+        if kind in EACH and (
+            0 in numbers
+            or (len(numbers) > 1 and kind in ("clamp", "hardtanh") and numbers[0] >= numbers[1])
+        ):
             return False
         shapes = [self.nodes[name].shape or () for name in read if name in self.nodes]
         return read <= self.varies and not (kind in CENTRED and any(1 in shape for shape in shapes))
@@ -136,6 +155,7 @@ class LiveElements:
 
 def _moved(node: Node, name: str, places: Any) -> Any:
     """Apply a view to a tensor, or to several; None if that fails."""
+
     def operand(value: Any) -> Any:
         if isinstance(value, Mapping):
             return places if value.get("ref") == name else None
@@ -143,14 +163,22 @@ def _moved(node: Node, name: str, places: Any) -> Any:
 
     if node.op == "getitem":
         index = node.args[1]
-        return places[index] if isinstance(places, (list, tuple)) and type(index) is int and index < len(places) else None
+        return (
+            places[index]
+            if isinstance(places, (list, tuple)) and type(index) is int and index < len(places)
+            else None
+        )
     try:
         _, name_of, overload = node.op.split(".")
         function = getattr(getattr(torch.ops.aten, name_of), overload)
-        made = function(*map(operand, node.args), **{key: operand(value) for key, value in node.kwargs.items()})
+        made = function(
+            *map(operand, node.args), **{key: operand(value) for key, value in node.kwargs.items()}
+        )
     except (RuntimeError, TypeError, AttributeError, ValueError, IndexError, NotImplementedError):
         return None
-    if isinstance(made, torch.Tensor) and (node.shape is None or tuple(made.shape) != tuple(map(int, node.shape))):
+    if isinstance(made, torch.Tensor) and (
+        node.shape is None or tuple(made.shape) != tuple(map(int, node.shape))
+    ):
         return None
     return made
 

@@ -6,7 +6,9 @@ import ast
 from collections.abc import Collection, Iterable, Iterator
 
 
-def use_before_definition(tree: ast.Module, given: Collection[str]) -> tuple[str, str | None] | None:
+def use_before_definition(
+    tree: ast.Module, given: Collection[str]
+) -> tuple[str, str | None] | None:
     """The reason why a function of the text cannot run or compile, with its kernel if any; None if none is found.
 
     Args:
@@ -22,7 +24,10 @@ def use_before_definition(tree: ast.Module, given: Collection[str]) -> tuple[str
                 return None
             if unmade is not None:
                 if jitted:
-                    return f"kernel {function.name} reads `{unmade}` before it is made", function.name
+                    return (
+                        f"kernel {function.name} reads `{unmade}` before it is made",
+                        function.name,
+                    )
                 return f"`{unmade}` is read before it is made", None
     return None
 
@@ -31,8 +36,14 @@ class _Reading:
     def __init__(self, function: ast.FunctionDef, given: Collection[str], jitted: bool):
         self.function, self.jitted = function, jitted
         # Deleted names are local, too.
-        self.own = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)} - set(given)
-        self.own -= {n.target.id for n in ast.walk(function) if isinstance(n, ast.NamedExpr)}  # the time of their assignment is not tracked
+        self.own = {
+            n.id
+            for n in ast.walk(function)
+            if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)
+        } - set(given)
+        self.own -= {
+            n.target.id for n in ast.walk(function) if isinstance(n, ast.NamedExpr)
+        }  # the time of their assignment is not tracked
         self.made = {a.arg for a in function.args.args}
 
     def unmade(self) -> Iterator[str]:
@@ -44,7 +55,10 @@ class _Reading:
             if isinstance(statement, ast.For):
                 yield from self._read(statement.iter)
                 self._make(statement.target)
-                written_out = any(isinstance(n, ast.Attribute) and n.attr == "static_range" for n in ast.walk(statement.iter))
+                written_out = any(
+                    isinstance(n, ast.Attribute) and n.attr == "static_range"
+                    for n in ast.walk(statement.iter)
+                )
                 if written_out:  # a step may read what an earlier one assigned, under a condition decided at compile time
                     for inner in statement.body:
                         self._make(inner)
@@ -54,7 +68,9 @@ class _Reading:
                 yield from self._read(statement.test)
                 yield from self._block([*statement.body, *statement.orelse])
             elif isinstance(statement, (ast.Assign, ast.AugAssign)):
-                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+                targets = (
+                    statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+                )
                 yield from self._read(statement.value)
                 for target in targets:
                     if isinstance(statement, ast.AugAssign) and isinstance(target, ast.Name):
@@ -76,13 +92,19 @@ class _Reading:
     def _read(self, expression: ast.expr) -> Iterator[str]:
         own = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr)
         if not any(isinstance(n, own) for n in ast.walk(expression)):
-            yield from self._unmade(n.id for n in ast.walk(expression) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
+            yield from self._unmade(
+                n.id
+                for n in ast.walk(expression)
+                if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
+            )
 
     def _unmade(self, names: Iterable[str]) -> Iterator[str]:
         yield from (name for name in names if name in self.own and name not in self.made)
 
     def _make(self, node: ast.AST) -> None:
-        self.made |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        self.made |= {
+            n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        }
 
 
 __all__ = ["use_before_definition"]

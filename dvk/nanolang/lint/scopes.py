@@ -9,21 +9,96 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-TYPES = frozenset({"float", "double", "bool", "long", "int", "short", "char", "_Float16", "unsigned", "signed"})
+TYPES = frozenset(
+    {"float", "double", "bool", "long", "int", "short", "char", "_Float16", "unsigned", "signed"}
+)
 AROUND = frozenset({"const", "constexpr", "static", "__restrict"})
 WORDS = TYPES | AROUND | {"true", "false", "sizeof", "break", "continue", "return", "linux", "unix"}
 """The last two are compiler macros."""
-STRANGE = frozenset({
-    "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "case", "catch", "char16_t", "char32_t", "char8_t", "class",
-    "co_await", "co_return", "co_yield", "compl", "concept", "const_cast", "consteval", "constinit", "decltype", "default", "define",
-    "delete", "do", "dynamic_cast", "enum", "explicit", "export", "extern", "friend", "goto", "inline", "mutable", "namespace", "new",
-    "noexcept", "not", "not_eq", "nullptr", "operator", "or", "or_eq", "private", "protected", "public", "register", "reinterpret_cast",
-    "requires", "static_assert", "static_cast", "struct", "switch", "template", "this", "thread_local", "throw", "try", "typedef",
-    "typeid", "typename", "typeof", "union", "using", "virtual", "void", "volatile", "wchar_t", "xor", "xor_eq"})
+STRANGE = frozenset(
+    {
+        "alignas",
+        "alignof",
+        "and",
+        "and_eq",
+        "asm",
+        "auto",
+        "bitand",
+        "bitor",
+        "case",
+        "catch",
+        "char16_t",
+        "char32_t",
+        "char8_t",
+        "class",
+        "co_await",
+        "co_return",
+        "co_yield",
+        "compl",
+        "concept",
+        "const_cast",
+        "consteval",
+        "constinit",
+        "decltype",
+        "default",
+        "define",
+        "delete",
+        "do",
+        "dynamic_cast",
+        "enum",
+        "explicit",
+        "export",
+        "extern",
+        "friend",
+        "goto",
+        "inline",
+        "mutable",
+        "namespace",
+        "new",
+        "noexcept",
+        "not",
+        "not_eq",
+        "nullptr",
+        "operator",
+        "or",
+        "or_eq",
+        "private",
+        "protected",
+        "public",
+        "register",
+        "reinterpret_cast",
+        "requires",
+        "static_assert",
+        "static_cast",
+        "struct",
+        "switch",
+        "template",
+        "this",
+        "thread_local",
+        "throw",
+        "try",
+        "typedef",
+        "typeid",
+        "typename",
+        "typeof",
+        "union",
+        "using",
+        "virtual",
+        "void",
+        "volatile",
+        "wchar_t",
+        "xor",
+        "xor_eq",
+    }
+)
 """The language's other words: some stand for operators, some declare or convert in ways that are not supported here."""
-_TOKEN = re.compile(r'(#[^\n]*)|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|\.?\d(?:[eEpP][+-]|[\w.])*|\w+|->|::|\n|\S')
+_TOKEN = re.compile(
+    r'(#[^\n]*)|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|\.?\d(?:[eEpP][+-]|[\w.])*|\w+|->|::|\n|\S'
+)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
-_STRANGE = re.compile(r"(?<!\w)_(?!Float16\b|_restrict\b|_builtin_)|\( \{|\[ []=&[]|\w \"|\w '|(?:^|[;{}] )\w+ :")
+_STRANGE = re.compile(
+    r"(?<!\w)_(?!Float16\b|_restrict\b|_builtin_)|\( \{|\[ []=&[]|\w \"|\w '|(?:^|[;{}] )\w+ :"
+)
 """Unsupported tokens: compiler extensions, statement expressions, lambdas, attributes, literals with a prefix, labels."""
 _CLAUSE = re.compile(r"reduction\([^:()]+:([^()]*)\)")
 _NAME = re.compile(r"[A-Za-z]\w*")
@@ -58,7 +133,11 @@ class Scopes:
         """Names of each enclosing block, and the facts about them."""
         self.conditions = 0
         """Enclosing statements that may not run."""
-        self.strange = bool(STRANGE & set(self.tokens)) or "\\" in body or _STRANGE.search(" ".join(self.tokens)) is not None
+        self.strange = (
+            bool(STRANGE & set(self.tokens))
+            or "\\" in body
+            or _STRANGE.search(" ".join(self.tokens)) is not None
+        )
 
     def wrong(self) -> str | None:
         """The walk's error; None if nothing is certain."""
@@ -68,7 +147,11 @@ class Scopes:
             self.block()
         except ScopeError as error:
             return str(error)
-        except (ScopeUncertain, IndexError, RecursionError):  # too few tokens: the compiler's message is better
+        except (
+            ScopeUncertain,
+            IndexError,
+            RecursionError,
+        ):  # too few tokens: the compiler's message is better
             return None
         return None
 
@@ -99,7 +182,9 @@ class Scopes:
             self.at += 1
             if token != "else":
                 self._head(token)
-            self.conditions += not (token == "for" and self.runs(self.tokens[start + 2 : self.at - 1]))
+            self.conditions += not (
+                token == "for" and self.runs(self.tokens[start + 2 : self.at - 1])
+            )
             while self.tokens[self.at].startswith("#"):
                 self._statement()
             self._statement()
@@ -123,14 +208,22 @@ class Scopes:
         while self.tokens[self.at] in TYPES | AROUND:
             self.at += 1
         if self.at == start:
-            if _NAME.fullmatch(self.tokens[start]) and self.tokens[start] not in WORDS and _NAME.fullmatch(self.tokens[start + 1]):
+            if (
+                _NAME.fullmatch(self.tokens[start])
+                and self.tokens[start] not in WORDS
+                and _NAME.fullmatch(self.tokens[start + 1])
+            ):
                 raise ScopeUncertain  # its type is not C's own
             self.names(self._until((end,)))
         else:
             words = self.tokens[start : self.at]
             if self.tokens[self.at] in ("(", ")"):
                 raise ScopeUncertain
-            constant = "const" in words and not {"long", "int"}.isdisjoint(words) and {"unsigned", "short"}.isdisjoint(words)
+            constant = (
+                "const" in words
+                and not {"long", "int"}.isdisjoint(words)
+                and {"unsigned", "short"}.isdisjoint(words)
+            )
             self._declaration(end, constant)
             while self.tokens[self.at] == ",":
                 self.at += 1
@@ -161,7 +254,11 @@ class Scopes:
                 open_.append(_CLOSES[token])
             elif token in _CLOSES.values() and (not open_ or open_.pop() != token):
                 raise ScopeUncertain
-            elif token.startswith("#") or (token == ";" and ";" not in ends) or token in ("for", "if", "while", "else"):
+            elif (
+                token.startswith("#")
+                or (token == ";" and ";" not in ends)
+                or token in ("for", "if", "while", "else")
+            ):
                 raise ScopeUncertain
             self.at += 1
         return self.tokens[start : self.at]
@@ -180,7 +277,12 @@ class Scopes:
         """Check the names in an expression."""
         for number, token in enumerate(tokens):
             before = tokens[number - 1] if number else ""
-            if not _NAME.fullmatch(token) or token in WORDS or token in self.known or before in (".", "->", "::"):
+            if (
+                not _NAME.fullmatch(token)
+                or token in WORDS
+                or token in self.known
+                or before in (".", "->", "::")
+            ):
                 continue
             if any(token in scope for scope in self.scopes):
                 continue
@@ -188,7 +290,9 @@ class Scopes:
             if after == "::":
                 raise ScopeUncertain
             raise ScopeError(
-                f"calls `{token}`, which is no function here" if after == "(" else f"uses `{token}`, which nothing declares there"
+                f"calls `{token}`, which is no function here"
+                if after == "("
+                else f"uses `{token}`, which nothing declares there"
             )
 
 

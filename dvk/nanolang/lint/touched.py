@@ -48,8 +48,14 @@ class TouchedElements:
         """A program's out-of-bounds access, as a verb phrase: `reach` checks three programs."""
         self.expressions = self.lanes = 0
 
-    def by(self, head: str, body: Sequence[str], sizes: Mapping[str, int], tensors: Mapping[str, int | None],
-           functions: Collection[str] = ()) -> str | None:
+    def by(
+        self,
+        head: str,
+        body: Sequence[str],
+        sizes: Mapping[str, int],
+        tensors: Mapping[str, int | None],
+        functions: Collection[str] = (),
+    ) -> str | None:
         """Execute a kernel (see `reach.access_error`); returns its certain out-of-bounds access, or None."""
         try:
             lines = ast.parse(textwrap.dedent("\n".join(body))).body
@@ -76,13 +82,21 @@ class TouchedElements:
 class _All(KernelWalk):
     """All programs of a kernel. A kernel is followed to its last expression or not at all: the rest may contain loads."""
 
-    def __init__(self, touched: TouchedElements, programs: int, sizes: Mapping[str, int], tensors: Mapping[str, int | None],
-                 functions: Collection[str]):
+    def __init__(
+        self,
+        touched: TouchedElements,
+        programs: int,
+        sizes: Mapping[str, int],
+        tensors: Mapping[str, int | None],
+        functions: Collection[str],
+    ):
         super().__init__(None, programs, sizes, tensors, functions)
         self.touched, self.count = touched, programs
         self._known: dict[int, LaneValue] = {}
         """Operands of the current call."""
-        self.sure = False  # failures were already reported by `reach`, for programs that certainly run
+        self.sure = (
+            False  # failures were already reported by `reach`, for programs that certainly run
+        )
 
     def program(self) -> LaneValue:
         return LaneValue((), np.arange(self.count)) if self.count != 1 else scalar(0)
@@ -91,15 +105,32 @@ class _All(KernelWalk):
         if (known := self._known.pop(id(node), None)) is not None:
             return known
         self.touched.expressions += 1
-        if self.touched.expressions > MOST_EXPRESSIONS or self.touched.lanes + self.lanes > MOST_LANES:
+        if (
+            self.touched.expressions > MOST_EXPRESSIONS
+            or self.touched.lanes + self.lanes > MOST_LANES
+        ):
             raise ScopeUncertain
         if isinstance(node, (ast.List, ast.Tuple)):
             for part in node.elts:
                 self.of(part)
             return UNKNOWN
-        if isinstance(node, ast.Subscript) and any(isinstance(part, (ast.Call, ast.Name)) for part in ast.walk(node.slice)):
+        if isinstance(node, ast.Subscript) and any(
+            isinstance(part, (ast.Call, ast.Name)) for part in ast.walk(node.slice)
+        ):
             raise ScopeUncertain
-        if not isinstance(node, (ast.Constant, ast.Name, ast.BinOp, ast.Compare, ast.UnaryOp, ast.Subscript, ast.Call, ast.Attribute)):
+        if not isinstance(
+            node,
+            (
+                ast.Constant,
+                ast.Name,
+                ast.BinOp,
+                ast.Compare,
+                ast.UnaryOp,
+                ast.Subscript,
+                ast.Call,
+                ast.Attribute,
+            ),
+        ):
             raise ScopeUncertain
         if isinstance(node, ast.Compare) and len(node.ops) > 1:
             raise ScopeUncertain
@@ -116,23 +147,34 @@ class _All(KernelWalk):
             self.run(line.body)
 
     def _call(self, node: ast.Call) -> LaneValue:
-        if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
+        if any(isinstance(a, ast.Starred) for a in node.args) or any(
+            k.arg is None for k in node.keywords
+        ):
             raise ScopeUncertain
         name = dotted(node.func)
         if name in ACCESSES:
             return super()._call(node)
-        if isinstance(node.func, ast.Attribute) and not name.startswith("tl."):  # a method: `x.to(tl.float32)`
+        if isinstance(node.func, ast.Attribute) and not name.startswith(
+            "tl."
+        ):  # a method: `x.to(tl.float32)`
             given = {id(node.func.value): self.of(node.func.value)}
-            if not all(isinstance(a, (ast.Constant, ast.Attribute)) for a in [*node.args, *(k.value for k in node.keywords)]):
+            if not all(
+                isinstance(a, (ast.Constant, ast.Attribute))
+                for a in [*node.args, *(k.value for k in node.keywords)]
+            ):
                 raise ScopeUncertain
         else:
             given = {id(a): self.of(a) for a in [*node.args, *(k.value for k in node.keywords)]}
-        if any(value.base for value in given.values()):  # the elements read through a pointer there are unknown
+        if any(
+            value.base for value in given.values()
+        ):  # the elements read through a pointer there are unknown
             raise ScopeUncertain
         self._known = given
         return super()._call(node)
 
-    def _access(self, name: str, values: Sequence[LaneValue], keyed: Mapping[str, LaneValue]) -> LaneValue:
+    def _access(
+        self, name: str, values: Sequence[LaneValue], keyed: Mapping[str, LaneValue]
+    ) -> LaneValue:
         value = super()._access(name, values, keyed)
         names = ("pointer", "mask", "other") if name == "tl.load" else ("pointer", "value", "mask")
         given = {**dict(zip(names, values, strict=False)), **keyed}
@@ -157,7 +199,9 @@ class _All(KernelWalk):
             inside = (reached >= 0) & (reached < extent)
             flags[reached[inside]] = True
             if not inside.all():
-                self.touched.beyond = f"reaches `{where.base}[{reached[~inside][0]}]`, which has {extent} elements"
+                self.touched.beyond = (
+                    f"reaches `{where.base}[{reached[~inside][0]}]`, which has {extent} elements"
+                )
         return value
 
 
@@ -177,8 +221,12 @@ def untouched_elements(
         calls: the text's other lines.
         params: tensors that exist before.
     """
-    open_ = [(verb, name, flags) for verb, about in (("writes", touched.stored), ("reads", touched.loaded)) for name, flags in about.items()
-             if flags is not None and not flags.all()]
+    open_ = [
+        (verb, name, flags)
+        for verb, about in (("writes", touched.stored), ("reads", touched.loaded))
+        for name, flags in about.items()
+        if flags is not None and not flags.all()
+    ]
     if not open_:
         return None
     whole: Counter[str] = Counter()
@@ -193,10 +241,22 @@ def untouched_elements(
         if name not in needs.nodes:
             continue
         if verb == "writes":  # another holder of the memory might write there
-            wanted = needs.all_of(name) if 0 < whole[name] == named[name] and name not in params else None
+            wanted = (
+                needs.all_of(name)
+                if 0 < whole[name] == named[name] and name not in params
+                else None
+            )
         else:  # a kernel may still know its own writes, and operands of calls need no kernel that reads them
-            wanted = needs.of(name) if name not in written and made[name] == named[name] == (name not in params) else None
-        if wanted is None or len(wanted) != len(flags) or not (missing := wanted.numpy() & ~flags).any():
+            wanted = (
+                needs.of(name)
+                if name not in written and made[name] == named[name] == (name not in params)
+                else None
+            )
+        if (
+            wanted is None
+            or len(wanted) != len(flags)
+            or not (missing := wanted.numpy() & ~flags).any()
+        ):
             continue
         last = next(kernel for kernel, tensors, _ in reversed(kernels) if name in tensors)
         why = ", which the result depends on" if verb == "reads" else ""

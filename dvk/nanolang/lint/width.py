@@ -27,7 +27,9 @@ def too_wide(name: str, head: str, body: Sequence[str], sizes: Mapping[str, int]
     """
     try:
         launch = ast.parse(f"({head})", mode="eval").body
-        warps = value(launch.elts[-1], sizes) if isinstance(launch, ast.Tuple) and launch.elts else None
+        warps = (
+            value(launch.elts[-1], sizes) if isinstance(launch, ast.Tuple) and launch.elts else None
+        )
         if not warps or warps < 1:
             return None
         each = _elements(ast.parse(textwrap.dedent("\n".join(body))), sizes) // (WARP * warps)
@@ -46,7 +48,9 @@ def _elements(lines: ast.Module, sizes: Mapping[str, int]) -> int:
     for node in ast.walk(lines):
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple):
             along[id(node.value)] = tuple(isinstance(part, ast.Slice) for part in node.slice.elts)
-        elif isinstance(node, ast.Call) and _is_arange(node.func) and len(node.args) == 2:  # parents come before their children
+        elif (
+            isinstance(node, ast.Call) and _is_arange(node.func) and len(node.args) == 2
+        ):  # parents come before their children
             axis = along.get(id(node), ())
             widest[axis] = max(widest.get(axis, 1), value(node.args[1], sizes) or 1)
     flat = widest.pop((), 1)
@@ -54,7 +58,12 @@ def _elements(lines: ast.Module, sizes: Mapping[str, int]) -> int:
 
 
 def _is_arange(called: ast.expr) -> bool:
-    return isinstance(called, ast.Attribute) and called.attr == "arange" and isinstance(called.value, ast.Name) and called.value.id == "tl"
+    return (
+        isinstance(called, ast.Attribute)
+        and called.attr == "arange"
+        and isinstance(called.value, ast.Name)
+        and called.value.id == "tl"
+    )
 
 
 def value(node: ast.expr, sizes: Mapping[str, int]) -> int | None:

@@ -19,9 +19,42 @@ from dvk.records import Node
 CUTS = frozenset({"chunk", "split", "split_with_sizes", "unbind"})
 """Operators that return several slices of one tensor."""
 DIMS: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys(("softmax", "log_softmax", "_softmax", "_log_softmax", "logsumexp", "sum", "mean", "amax", "amin", "prod", "var", "std",
-                     "any", "all", "argmax", "argmin", "max", "min", "cumsum", "cumprod", "flip", "squeeze", "select", "slice", "narrow",
-                     "permute", "glu", "index_select", "gather", "var_mean", "std_mean"), (1,)),
+    **dict.fromkeys(
+        (
+            "softmax",
+            "log_softmax",
+            "_softmax",
+            "_log_softmax",
+            "logsumexp",
+            "sum",
+            "mean",
+            "amax",
+            "amin",
+            "prod",
+            "var",
+            "std",
+            "any",
+            "all",
+            "argmax",
+            "argmin",
+            "max",
+            "min",
+            "cumsum",
+            "cumprod",
+            "flip",
+            "squeeze",
+            "select",
+            "slice",
+            "narrow",
+            "permute",
+            "glu",
+            "index_select",
+            "gather",
+            "var_mean",
+            "std_mean",
+        ),
+        (1,),
+    ),
     **dict.fromkeys(("transpose", "swapaxes", "swapdims", "movedim"), (1, 2)),
 }
 """Operator → positions of the operands that are dimensions of the first."""
@@ -45,7 +78,11 @@ def canonical(node: Node, nodes: Mapping[str, Node]) -> Node:
     rank = len(source.shape) if source is not None and source.shape is not None else 0
     if not rank or not places:
         return node
-    return node.model_copy(update={"args": tuple(_front(a, rank) if n in places else a for n, a in enumerate(node.args))})
+    return node.model_copy(
+        update={
+            "args": tuple(_front(a, rank) if n in places else a for n, a in enumerate(node.args))
+        }
+    )
 
 
 def _part(node: Node, cut: Node, nodes: Mapping[str, Node]) -> Node:
@@ -53,12 +90,18 @@ def _part(node: Node, cut: Node, nodes: Mapping[str, Node]) -> Node:
     if source is None or source.shape is None or node.shape is None:
         return node
     at = 1 if name == "unbind" else 2
-    dim = _front(cut.kwargs.get("dim", cut.args[at] if len(cut.args) > at else 0), len(source.shape))
+    dim = _front(
+        cut.kwargs.get("dim", cut.args[at] if len(cut.args) > at else 0), len(source.shape)
+    )
     if name == "unbind":
-        return node.model_copy(update={"op": "aten.select.int", "args": (cut.args[0], dim, index % source.shape[dim])})
+        return node.model_copy(
+            update={"op": "aten.select.int", "args": (cut.args[0], dim, index % source.shape[dim])}
+        )
     sizes = parts(name, source.shape[dim], cut.args[1]) or [source.shape[dim]]
     start = sum(sizes[: index % len(sizes)])
-    return node.model_copy(update={"op": "aten.narrow.default", "args": (cut.args[0], dim, start, node.shape[dim])})
+    return node.model_copy(
+        update={"op": "aten.narrow.default", "args": (cut.args[0], dim, start, node.shape[dim])}
+    )
 
 
 def _read(node: Node, nodes: Mapping[str, Node]) -> Node | None:

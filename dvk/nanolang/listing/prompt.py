@@ -24,8 +24,20 @@ from dvk.nanolang.listing.canonical import canonical, is_split
 from dvk.nanolang.listing.symbolic import END, Names, packet, symbolic
 from dvk.records import BackendName, Graph, Node
 
-DTYPES = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "bool": "b1", "uint8": "u8", "int8": "i8",
-          "int16": "i16", "int32": "i32", "int64": "i64", "complex64": "c64", "complex128": "c128"}
+DTYPES = {
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float32": "f32",
+    "float64": "f64",
+    "bool": "b1",
+    "uint8": "u8",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "complex64": "c64",
+    "complex128": "c128",
+}
 MAX_SHOWN = 16
 """Maximum elements of a listed constant."""
 
@@ -37,7 +49,9 @@ def prompt(graph: Graph, device: str, backend: BackendName | None = None) -> str
         device: `cpu` or `cuda`; names the back end by default.
     """
     names = Names(graph)
-    return listing(symbolic(graph, names), names, backend or ("triton" if device == "cuda" else "cpp"))
+    return listing(
+        symbolic(graph, names), names, backend or ("triton" if device == "cuda" else "cpp")
+    )
 
 
 def listing(graph: Graph, names: Names, backend: str) -> str:
@@ -45,18 +59,32 @@ def listing(graph: Graph, names: Names, backend: str) -> str:
     head = [backend, *(f"{name}={value}" for name, value in names.values.items())]
     nodes = {node.name: node for node in graph.nodes}
     returned = f"return {_tree(structures.flat(graph.outputs))}"
-    lines = [" ".join(head), *(_line(canonical(node, nodes)) for node in graph.nodes if not is_split(node)), returned]
+    lines = [
+        " ".join(head),
+        *(_line(canonical(node, nodes)) for node in graph.nodes if not is_split(node)),
+        returned,
+    ]
     return "\n".join(lines) + "\n"
 
 
 def _line(node: Node) -> str:
-    kind = "".join((" ", DTYPES.get(node.dtype or "", node.dtype or ""), _shape(node))) if node.shape is not None else ""
+    kind = (
+        "".join((" ", DTYPES.get(node.dtype or "", node.dtype or ""), _shape(node)))
+        if node.shape is not None
+        else ""
+    )
     if node.op in ("input", "param", "buffer"):
         return f"{node.name}{kind}"
     if node.op == "const":
         data = _flat(node.kwargs.get("data"))
-        return f"{node.name}{kind}" + (f" = [{','.join(map(repr, data))}]" if data is not None and len(data) <= MAX_SHOWN else "")
-    named = {} if node.op == "left" else node.kwargs  # the module decides which function it calls with these operands
+        return f"{node.name}{kind}" + (
+            f" = [{','.join(map(repr, data))}]"
+            if data is not None and len(data) <= MAX_SHOWN
+            else ""
+        )
+    named = (
+        {} if node.op == "left" else node.kwargs
+    )  # the module decides which function it calls with these operands
     operands = [_operand(a) for a in node.args] + [f"{k}={_operand(v)}" for k, v in named.items()]
     return f"{node.name}{kind} = {packet(node)}({','.join(operands)})"
 
@@ -68,14 +96,21 @@ def _shape(node: Node) -> str:
     # The strides of a view follow from its base.
     if strides is None or is_view(node):
         return text
-    if all(a == b or size == 1 for a, b, size in zip(strides, contiguous_strides(shape), shape, strict=True)):
+    if all(
+        a == b or size == 1
+        for a, b, size in zip(strides, contiguous_strides(shape), shape, strict=True)
+    ):
         return text
-    return text + "@" + ",".join(repr(s) if size != 1 else "0" for s, size in zip(strides, shape, strict=True))
+    return (
+        text
+        + "@"
+        + ",".join(repr(s) if size != 1 else "0" for s, size in zip(strides, shape, strict=True))
+    )
 
 
 def _operand(value: Any) -> str:
     if isinstance(value, dict):
-        (key, inner), = value.items()
+        ((key, inner),) = value.items()
         return str(DTYPES.get(inner, inner) if key == "dtype" else inner)
     if isinstance(value, (list, tuple)):
         return f"[{','.join(_operand(v) for v in value)}]"

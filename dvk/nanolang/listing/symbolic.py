@@ -14,11 +14,32 @@ from dvk.composer.ir.symint import SymbolicSize, named
 from dvk.records import Graph, Node
 
 SIZED: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys(("view", "reshape", "_unsafe_view", "expand", "broadcast_to", "layer_norm", "rms_norm", "split", "split_with_sizes",
-                     "new_zeros", "new_ones", "new_empty", "new_full", "unflatten"), (1, 2)),
+    **dict.fromkeys(
+        (
+            "view",
+            "reshape",
+            "_unsafe_view",
+            "expand",
+            "broadcast_to",
+            "layer_norm",
+            "rms_norm",
+            "split",
+            "split_with_sizes",
+            "new_zeros",
+            "new_ones",
+            "new_empty",
+            "new_full",
+            "unflatten",
+        ),
+        (1, 2),
+    ),
     **dict.fromkeys(("zeros", "ones", "empty", "full", "rand", "randn", "arange"), (0, 1)),
     **dict.fromkeys(("slice", "narrow"), (2, 3)),
-    "conv1d": (6,), "conv2d": (6,), "conv3d": (6,), "instance_norm": (), "group_norm": (1,),
+    "conv1d": (6,),
+    "conv2d": (6,),
+    "conv3d": (6,),
+    "instance_norm": (),
+    "group_norm": (1,),
 }
 """Operator → positions of the operands that are sizes (for convolutions and group norm, the number of groups)."""
 END = (1 << 63) - 1
@@ -46,7 +67,9 @@ class Names:
 
     def strides(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
         """Strides as products of the sizes they step over."""
-        order = sorted((d for d in range(len(shape)) if shape[d] > 1), key=lambda d: (strides[d], -d))
+        order = sorted(
+            (d for d in range(len(shape)) if shape[d] > 1), key=lambda d: (strides[d], -d)
+        )
         result = list(strides)
         step: int = 1
         for dim in order:
@@ -61,7 +84,14 @@ class Names:
         """A stride that is not dense: a size, a product of two, or the number."""
         if value in self.sizes:
             return self.sizes[value]
-        pair = next((a * self.sizes[value // b] for b, a in self.sizes.items() if value % b == 0 and value // b in self.sizes), None)
+        pair = next(
+            (
+                a * self.sizes[value // b]
+                for b, a in self.sizes.items()
+                if value % b == 0 and value // b in self.sizes
+            ),
+            None,
+        )
         return value if pair is None else pair
 
 
@@ -76,10 +106,16 @@ def _node(node: Node, names: Names) -> Node:
         shape = changed["shape"] = tuple(names.size(s) for s in node.shape)
         if node.strides is not None:
             row_major = contiguous_strides(shape)
-            changed["strides"] = row_major if tuple(row_major) == node.strides else names.strides(shape, node.strides)
+            changed["strides"] = (
+                row_major
+                if tuple(row_major) == node.strides
+                else names.strides(shape, node.strides)
+            )
     places = SIZED.get(packet(node), ())
     if places:
-        changed["args"] = tuple(_sized(a, names) if n in places else a for n, a in enumerate(node.args))
+        changed["args"] = tuple(
+            _sized(a, names) if n in places else a for n, a in enumerate(node.args)
+        )
     return node.model_copy(update=changed)
 
 

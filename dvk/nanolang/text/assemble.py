@@ -32,8 +32,16 @@ from dvk.nanolang.text.expand import expand
 from dvk.records import BackendName, Candidate, Node, Task
 
 
-def assemble(task: Task, captured: CapturedGraph, text: str, backend: BackendName, *, proposer: str = "composer", title: str = "",
-             skills: tuple[str, ...] = ()) -> Candidate:
+def assemble(
+    task: Task,
+    captured: CapturedGraph,
+    text: str,
+    backend: BackendName,
+    *,
+    proposer: str = "composer",
+    title: str = "",
+    skills: tuple[str, ...] = (),
+) -> Candidate:
     """Write the drop-in around a compact text.
 
     Raises:
@@ -47,24 +55,37 @@ def assemble(task: Task, captured: CapturedGraph, text: str, backend: BackendNam
     sizes = Names(captured.graph).values
     given = {**dict.fromkeys(frame.NAMES[backend]), **sizes, **kernels, "torch": None}
     if backend == "triton":
-        given |= {**dict.fromkeys(("tl", "triton")), **frame.CONSTANTS, **dict.fromkeys(scalar.HELPERS)}
+        given |= {
+            **dict.fromkeys(("tl", "triton")),
+            **frame.CONSTANTS,
+            **dict.fromkeys(scalar.HELPERS),
+        }
     run = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "run")
-    held = {n.name: n for n in captured.graph.nodes if n.op in ("input", "param", "buffer", "const")}
+    held = {
+        n.name: n for n in captured.graph.nodes if n.op in ("input", "param", "buffer", "const")
+    }
     program = _program(task, run, captured.graph.outputs, held)
     _check_names(tree, python, set(given))
     if (why := use_before_definition(tree, given)) is not None:
         raise ParseError(*why)
     taken = names_bound_by(task.source)
-    mine = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} | {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
-    renamed = {n: f"_dvk_{n}" for n in (mine | set(given)) - {"torch", "tl", "triton"} if ("*" in taken or n in taken) and
-               (n in given or n in tree_names(tree))}
+    mine = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} | {
+        n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)
+    }
+    renamed = {
+        n: f"_dvk_{n}"
+        for n in (mine | set(given)) - {"torch", "tl", "triton"}
+        if ("*" in taken or n in taken) and (n in given or n in tree_names(tree))
+    }
     python = _renamed(python, renamed)
 
     def name(plain: str) -> str:
         return renamed.get(plain, plain)
 
     words = set(re.findall(r"\w+", python))
-    aliases = [f"{name(n)} = {meant}" for n, meant in frame.NAMES[backend].items() if name(n) in words]
+    aliases = [
+        f"{name(n)} = {meant}" for n, meant in frame.NAMES[backend].items() if name(n) in words
+    ]
     replay = any(isinstance(d, ast.Name) and d.id == "graphed" for d in run.decorator_list)
     if backend == "cpp":
         header = "import torch"
@@ -77,7 +98,9 @@ def assemble(task: Task, captured: CapturedGraph, text: str, backend: BackendNam
         runtime = f"{LAUNCHER}\n\ndvk_program = dvk_sized({name('run')}, {{{numbers}}})"
     title = title or "compact text"
     fused = source_file.Fused(captured, program, replay)
-    source = source_file.write(task, [fused], kernels=body, runtime=runtime, load=load, title=title, header=header)
+    source = source_file.write(
+        task, [fused], kernels=body, runtime=runtime, load=load, title=title, header=header
+    )
     return Candidate(source=source, backend=backend, proposer=proposer, title=title, skills=skills)
 
 
@@ -85,7 +108,9 @@ def _parsed(python: str) -> ast.Module:
     try:
         return ast.parse(python)
     except SyntaxError as error:
-        line = (python.splitlines() or [""])[min((error.lineno or 1), len(python.splitlines())) - 1].strip()
+        line = (python.splitlines() or [""])[
+            min((error.lineno or 1), len(python.splitlines())) - 1
+        ].strip()
         raise ParseError(f"not Python: {error.msg}: {line[:80]}") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise ParseError(f"the text is not Python: {type(error).__name__}: {error}") from None
@@ -102,23 +127,39 @@ def _check_names(tree: ast.Module, python: str, given: set[str]) -> None:
         for unknown in sorted(_free(scope) - known):
             size = re.fullmatch(r"s\d+", unknown)
             kernel = scope.get_name() if scope is not table and scope.get_name() != "run" else None
-            raise ParseError(f"`{unknown}` is not a size of this graph" if size else f"`{unknown}` is not defined", kernel, unknown)
+            raise ParseError(
+                f"`{unknown}` is not a size of this graph"
+                if size
+                else f"`{unknown}` is not defined",
+                kernel,
+                unknown,
+            )
 
 
 def tree_names(tree: ast.Module) -> set[str]:
     """Module-level names of a text."""
     found = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
-    return found | {t.id for n in tree.body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)}
+    return found | {
+        t.id
+        for n in tree.body
+        if isinstance(n, ast.Assign)
+        for t in n.targets
+        if isinstance(t, ast.Name)
+    }
 
 
 def _free(table: symtable.SymbolTable) -> set[str]:
     """Names that some scope reads from outside the text's functions."""
     top = table.get_type() == "module"
-    result = {s.get_name() for s in table.get_symbols() if s.is_referenced() and (s.is_global() or top)}
+    result = {
+        s.get_name() for s in table.get_symbols() if s.is_referenced() and (s.is_global() or top)
+    }
     return result.union(*(_free(child) for child in table.get_children()))
 
 
-def _program(task: Task, run: ast.FunctionDef, outputs: Any, nodes: Mapping[str, Node]) -> ForwardProgram:
+def _program(
+    task: Task, run: ast.FunctionDef, outputs: Any, nodes: Mapping[str, Node]
+) -> ForwardProgram:
     """The call of `run`: its parameters name values of the listing; its results get the structure of the graph's."""
     params = [a.arg for a in run.args.args]
     weights = [nodes[p] for p in params if nodes[p].op != "input" and nodes[p].target is not None]
@@ -133,13 +174,17 @@ def _program(task: Task, run: ast.FunctionDef, outputs: Any, nodes: Mapping[str,
             values.append(held_name(node))
         else:
             key, data = len(derived), node.kwargs["data"]
-            derived.append(f"_dvk_make{key} = lambda: torch.tensor({_data(data)}, dtype=torch.{node.dtype}, device='{task.device}')")
+            derived.append(
+                f"_dvk_make{key} = lambda: torch.tensor({_data(data)}, dtype=torch.{node.dtype}, device='{task.device}')"
+            )
             lines.append(f"_c{key} = dvk_derived(_dvk_values, {key}, (), _dvk_make{key})")
             values.append(f"_c{key}")
     result = f"dvk_program({', '.join(values)})"
     if structures.is_made(outputs):
         lines.append(f"_dvk_parts = {result}")
-        places = {name: f"_dvk_parts[{number}]" for number, name in enumerate(structures.refs(outputs))}
+        places = {
+            name: f"_dvk_parts[{number}]" for number, name in enumerate(structures.refs(outputs))
+        }
         result = structures.expression(outputs, places.__getitem__, partial(literal, name=str))
     return ForwardProgram(lines, result, weights, weights, derived)
 
@@ -156,33 +201,74 @@ def _renamed(python: str, names: Mapping[str, str]) -> str:
         return python
     lines = python.splitlines(keepends=True)
     tokens = list(tokenize.generate_tokens(io.StringIO(python).readline))
-    for before, token, after in reversed(list(zip([tokens[0], *tokens], tokens, [*tokens[1:], tokens[-1]], strict=False))):
+    for before, token, after in reversed(
+        list(zip([tokens[0], *tokens], tokens, [*tokens[1:], tokens[-1]], strict=False))
+    ):
         keyword = after.string == "=" and before.string in ("(", ",")
-        if token.type == tokenize.NAME and token.string in names and before.string != "." and not keyword:
+        if (
+            token.type == tokenize.NAME
+            and token.string in names
+            and before.string != "."
+            and not keyword
+        ):
             row, column = token.start
             line = lines[row - 1]
-            lines[row - 1] = line[:column] + names[token.string] + line[column + len(token.string):]
+            lines[row - 1] = (
+                line[:column] + names[token.string] + line[column + len(token.string) :]
+            )
     return "".join(lines)
 
 
-def _triton_parts(python: str, sizes: Mapping[str, int], aliases: list[str], renamed: Mapping[str, str], words: set[str]) -> str:
+def _triton_parts(
+    python: str,
+    sizes: Mapping[str, int],
+    aliases: list[str],
+    renamed: Mapping[str, str],
+    words: set[str],
+) -> str:
     numbers = {**sizes, **frame.CONSTANTS}
-    lines = [f"{renamed.get(n, n)} = dvk_size({v!r})" for n, v in numbers.items() if renamed.get(n, n) in words]
+    lines = [
+        f"{renamed.get(n, n)} = dvk_size({v!r})"
+        for n, v in numbers.items()
+        if renamed.get(n, n) in words
+    ]
     # Called inside kernels and outside them.
-    functions = [f"{name} = triton.constexpr_function({name})" for name in ("dvk_cdiv", "dvk_pow2") if name in " ".join(aliases)]
-    return "\n\n".join([frame.triton_helpers(words), "\n".join([*functions, *aliases, *lines]), python.rstrip()])
+    functions = [
+        f"{name} = triton.constexpr_function({name})"
+        for name in ("dvk_cdiv", "dvk_pow2")
+        if name in " ".join(aliases)
+    ]
+    return "\n\n".join(
+        [frame.triton_helpers(words), "\n".join([*functions, *aliases, *lines]), python.rstrip()]
+    )
 
 
-def _cpp_parts(native: str, python: str, kernels: Mapping[str, int], sizes: Mapping[str, int], aliases: list[str],
-               renamed: Mapping[str, str]) -> tuple[str, str, list[str]]:
+def _cpp_parts(
+    native: str,
+    python: str,
+    kernels: Mapping[str, int],
+    sizes: Mapping[str, int],
+    aliases: list[str],
+    renamed: Mapping[str, str],
+) -> tuple[str, str, list[str]]:
     words = set(re.findall(r"\w+", python))
-    lines = [*aliases, *(f"{renamed.get(n, n)} = {v}" for n, v in sizes.items() if renamed.get(n, n) in words)]
+    lines = [
+        *aliases,
+        *(f"{renamed.get(n, n)} = {v}" for n, v in sizes.items() if renamed.get(n, n) in words),
+    ]
     if not kernels:
         return "\n".join([*lines, python.rstrip()]), "", []
     numbers = "".join(f"constexpr long {name} = {value};\n" for name, value in sizes.items())
     names = {k: renamed.get(k, k) for k in kernels}
-    text = "\n".join([f"_DVK_SOURCE = r'''\n{numbers}extern \"C\" {{\n{native.rstrip()}\n}}\n'''", *(f"{n} = None" for n in names.values()),
-                      *lines, "", python.rstrip()])
+    text = "\n".join(
+        [
+            f"_DVK_SOURCE = r'''\n{numbers}extern \"C\" {{\n{native.rstrip()}\n}}\n'''",
+            *(f"{n} = None" for n in names.values()),
+            *lines,
+            "",
+            python.rstrip(),
+        ]
+    )
     load = [f"global {', '.join(names.values())}", *cpp.LOAD]
     load += [f"{name} = dvk_function(library.{k}, {kernels[k]})" for k, name in names.items()]
     return text, cpp.runtime(frame.cpp_prelude({})), load

@@ -34,7 +34,9 @@ class NanoCppWriter(KernelWriter):
 
     def decompose(self, flat: str, variables: list[Any]) -> None:
         if self.arrays and self.lane is not None and int(self.schedule["chunk"]) >= self.lane.size:
-            variables = [v for v in variables if isinstance(v, Var)]  # a single slice needs no index
+            variables = [
+                v for v in variables if isinstance(v, Var)
+            ]  # a single slice needs no index
         if len(variables) == 1 and isinstance(variables[0], Var):
             self.names[variables[0]] = flat
         else:
@@ -95,4 +97,6 @@ class NanoCppWriter(KernelWriter):
         if STORAGE[buffer.dtype] != REGISTER[instr.type] or buffer.dtype in ("bool", "bfloat16"):
             super().store(store)
         else:
-            self.put(f"o{store.buffer}[{self.offset(store.offset)}] = {self.arg(Ref(instr.id), instr.type)};")
+            self.put(
+                f"o{store.buffer}[{self.offset(store.offset)}] = {self.arg(Ref(instr.id), instr.type)};"
+            )

@@ -67,7 +67,9 @@ class _Kernel:
     written: set[str] = field(default_factory=set)
 
 
-def expand(captured: CapturedGraph, text: str, backend: BackendName, device: str = "cpu") -> ExpandedText:
+def expand(
+    captured: CapturedGraph, text: str, backend: BackendName, device: str = "cpu"
+) -> ExpandedText:
     """Expand a text to its program.
 
     Args:
@@ -87,8 +89,16 @@ def expand(captured: CapturedGraph, text: str, backend: BackendName, device: str
 class _Expansion:
     def __init__(self, graph: Graph, names: Names, backend: BackendName, device: str):
         nodes, sizes = {n.name: n for n in symbolic(graph, names).nodes}, names.values
-        self.graph, self.nodes, self.sizes, self.backend, self.device = graph, nodes, sizes, backend, device
-        self.types: dict[str, str] = {name: str(n.dtype) for name, n in nodes.items() if n.dtype is not None}
+        self.graph, self.nodes, self.sizes, self.backend, self.device = (
+            graph,
+            nodes,
+            sizes,
+            backend,
+            device,
+        )
+        self.types: dict[str, str] = {
+            name: str(n.dtype) for name, n in nodes.items() if n.dtype is not None
+        }
         """Tensor → dtype."""
         self.as_listed: set[str] = set()
         """Tensors that certainly have the listing's layout."""
@@ -102,17 +112,34 @@ class _Expansion:
 
     def of(self, text: str) -> ExpandedText:
         steps = self._steps(text)
-        given = [n for n, node in self.nodes.items() if node.op in ("input", "param", "buffer", "const")]
-        used = {w for step in steps for w in (step.tensors if isinstance(step, _Kernel) else TENSOR.findall(step))}
+        given = [
+            n for n, node in self.nodes.items() if node.op in ("input", "param", "buffer", "const")
+        ]
+        used = {
+            w
+            for step in steps
+            for w in (step.tensors if isinstance(step, _Kernel) else TENSOR.findall(step))
+        }
         params = [n for n in given if n in used]
-        params = [n for n in params if self.nodes[n].op == "input"] + [n for n in params if self.nodes[n].op != "input"]
+        params = [n for n in params if self.nodes[n].op == "input"] + [
+            n for n in params if self.nodes[n].op != "input"
+        ]
         lines = self._run(steps, params)
-        run = [*self.held, *(["@graphed"] if self.graphed else []), f"def run({', '.join(params)}):", *(f"    {line}" for line in lines)]
+        run = [
+            *self.held,
+            *(["@graphed"] if self.graphed else []),
+            f"def run({', '.join(params)}):",
+            *(f"    {line}" for line in lines),
+        ]
         kernels = [step for step in steps if isinstance(step, _Kernel)]
         bodies = ["\n".join(self._function(k)) for k in kernels]
         functions = [defined(form, name, self.backend) for form, name in self.forms.items()]
         if self.backend == "cpp":
-            return ExpandedText("\n".join([*functions, *bodies]), "\n".join(run), {k.name: len(k.tensors) for k in kernels})
+            return ExpandedText(
+                "\n".join([*functions, *bodies]),
+                "\n".join(run),
+                {k.name: len(k.tensors) for k in kernels},
+            )
         return ExpandedText("", "\n\n".join([*functions, *bodies, "\n".join(run)]), {})
 
     # ------------------------------------------------------------ reading
@@ -129,7 +156,9 @@ class _Expansion:
             match = head.fullmatch(line)
             if match is not None:
                 body = []
-                while number < len(lines) and (lines[number].startswith(" ") or not lines[number].strip()):
+                while number < len(lines) and (
+                    lines[number].startswith(" ") or not lines[number].strip()
+                ):
                     body.append(lines[number].rstrip())
                     number += 1
                 if any(isinstance(s, _Kernel) and s.name == match[1] for s in steps):
@@ -156,9 +185,14 @@ class _Expansion:
             raise ParseError(f"line {number} is not Python: {error.msg}: {line[:80]}") from None
         except (ValueError, RecursionError, MemoryError) as error:
             raise ParseError(f"line {number} is not Python: {type(error).__name__}") from None
-        simple = len(tree) == 1 and (isinstance(tree[0], ast.Return) or (isinstance(tree[0], ast.Assign) and len(tree[0].targets) == 1))
+        simple = len(tree) == 1 and (
+            isinstance(tree[0], ast.Return)
+            or (isinstance(tree[0], ast.Assign) and len(tree[0].targets) == 1)
+        )
         if not simple:
-            raise ParseError(f"line {number} is neither a kernel, an assignment nor `return`: {line[:80]}")
+            raise ParseError(
+                f"line {number} is neither a kernel, an assignment nor `return`: {line[:80]}"
+            )
 
     def _kernel(self, match: re.Match[str], body: list[str], steps: list[_Kernel | str]) -> _Kernel:
         name = match[1]
@@ -171,12 +205,23 @@ class _Expansion:
             raise ParseError(f"kernel {name} holds three quotes in a row")
         if self.backend == "cpp" and text.count("{") != text.count("}"):
             raise ParseError(f"the braces of kernel {name} do not match")
-        if self.backend == "triton" and (why := too_wide(name, match[2], body, self.sizes)) is not None:
+        if (
+            self.backend == "triton"
+            and (why := too_wide(name, match[2], body, self.sizes)) is not None
+        ):
             raise ParseError(why)
         kernel = _Kernel(name, match[2] or "", body)
-        local = set(_LOCAL.findall(text)) if self.backend == "cpp" else set(re.findall(r"^\s+(\w+) = ", text, re.MULTILINE))
+        local = (
+            set(_LOCAL.findall(text))
+            if self.backend == "cpp"
+            else set(re.findall(r"^\s+(\w+) = ", text, re.MULTILINE))
+        )
         kernel.tensors = [w for w in dict.fromkeys(TENSOR.findall(text)) if w not in local]
-        stored = r"(?<![\w.])(\w+)\[[^\]]*\] [-+*/]?= " if self.backend == "cpp" else r"tl\.(?:store|atomic_\w+)\((\w+)"
+        stored = (
+            r"(?<![\w.])(\w+)\[[^\]]*\] [-+*/]?= "
+            if self.backend == "cpp"
+            else r"tl\.(?:store|atomic_\w+)\((\w+)"
+        )
         kernel.written = set(re.findall(stored, text)) & set(kernel.tensors)
         kernel.lines = [self._called(line, text) for line in body]
         if self.backend == "cpp":
@@ -239,8 +284,14 @@ class _Expansion:
             if shape is not None and (made.endswith(".contiguous()") or made.startswith("nhwc(")):
                 self.extents[name] = math.prod(shape)
             lines.append([f"{name} = {made}"])
-        kernels = [(step.name, step.tensors, step.written) for step in steps if isinstance(step, _Kernel)]
-        if (told := untouched_elements(self.touched, self.graph, kernels, [s for s in steps if isinstance(s, str)], params)) is not None:
+        kernels = [
+            (step.name, step.tensors, step.written) for step in steps if isinstance(step, _Kernel)
+        ]
+        if (
+            told := untouched_elements(
+                self.touched, self.graph, kernels, [s for s in steps if isinstance(s, str)], params
+            )
+        ) is not None:
             raise ParseError(*told)
         return _dropping(lines, set(params))
 
@@ -249,9 +300,17 @@ class _Expansion:
         if empty is not None:
             return self._empty(name, empty[1], params)
         # Values outside the listing have the type of their operands.
-        self.types.setdefault(name, next((self.types[t] for t in TENSOR.findall(value) if t in self.types), ""))
+        self.types.setdefault(
+            name, next((self.types[t] for t in TENSOR.findall(value) if t in self.types), "")
+        )
         node = self.nodes.get(name)
-        if not read or node is None or node.shape is None or value.endswith(".contiguous()") or re.match(r"(?:nhwc|strided)\(", value):
+        if (
+            not read
+            or node is None
+            or node.shape is None
+            or value.endswith(".contiguous()")
+            or re.match(r"(?:nhwc|strided)\(", value)
+        ):
             return value
         row_major = contiguous_strides(node.shape)
         strides = node.strides or row_major
@@ -282,13 +341,19 @@ class _Expansion:
             if name not in kernel.written:
                 raise ParseError(f"kernel {kernel.name} reads `{name}`, which nothing made before")
             if node is None or node.shape is None or node.dtype is None:
-                raise ParseError(f"kernel {kernel.name} writes `{name}`, which the listing does not describe: {name} = empty(…)")
+                raise ParseError(
+                    f"kernel {kernel.name} writes `{name}`, which the listing does not describe: {name} = empty(…)"
+                )
             lines.append(f"{name} = {self._like(node, kernel) or self._new(node, params)}")
             known.add(name)
             self.as_listed.add(name)
             self.calls.listed(name)
             self.extents[name] = _extent(node)
-        if self.backend == "cpp" and (why := out_of_bounds("\n".join(kernel.lines), self.sizes, self.extents)) is not None:
+        if (
+            self.backend == "cpp"
+            and (why := out_of_bounds("\n".join(kernel.lines), self.sizes, self.extents))
+            is not None
+        ):
             raise ParseError(f"kernel {kernel.name} {why}")
         if self.backend == "triton":
             extents = {name: self.extents.get(name) for name in kernel.tensors}
@@ -302,7 +367,11 @@ class _Expansion:
         # empty_like takes half the time of empty: nothing to parse.
         for name in kernel.tensors:
             other = self.nodes[name] if name in self.as_listed else None
-            if other is not None and other.shape is not None and (other.shape, other.dtype) == (node.shape, node.dtype):
+            if (
+                other is not None
+                and other.shape is not None
+                and (other.shape, other.dtype) == (node.shape, node.dtype)
+            ):
                 row_major = contiguous_strides(other.shape)
                 if same_layout(node.strides or row_major, other.strides or row_major, other.shape):
                     return f"torch.empty_like({name})"
@@ -312,7 +381,13 @@ class _Expansion:
         shape, strides = tuple(node.shape or ()), node.strides
         row_major = contiguous_strides(shape)
         odd = strides is not None and not same_layout(strides, row_major, shape)
-        return _memory(repr(shape), repr(tuple(strides or ())) if odd else "", str(node.dtype), params, self.device)
+        return _memory(
+            repr(shape),
+            repr(tuple(strides or ())) if odd else "",
+            str(node.dtype),
+            params,
+            self.device,
+        )
 
     def _function(self, kernel: _Kernel) -> list[str]:
         if self.backend == "triton":
@@ -320,7 +395,9 @@ class _Expansion:
         params = []
         for name in kernel.tensors:
             if self.types.get(name) not in STORAGE:
-                raise ParseError(f"kernels do not take {self.types.get(name) or 'what has no known type'}, as `{name}` is")
+                raise ParseError(
+                    f"kernels do not take {self.types.get(name) or 'what has no known type'}, as `{name}` is"
+                )
             const = "" if name in kernel.written else "const "
             kind = "_Float16" if self.types[name] == "float16" else STORAGE[self.types[name]]
             params.append(f"{const}{kind}* __restrict {name}")
@@ -332,7 +409,14 @@ def _extent(node: Node) -> int:
     """Elements from a tensor's first in memory to its last."""
     assert node.shape is not None, "a tensor has one"
     strides = node.strides or contiguous_strides(node.shape)
-    return 1 + sum((int(size) - 1) * int(stride) for size, stride in zip(node.shape, strides, strict=True)) if all(node.shape) else 0
+    return (
+        1
+        + sum(
+            (int(size) - 1) * int(stride) for size, stride in zip(node.shape, strides, strict=True)
+        )
+        if all(node.shape)
+        else 0
+    )
 
 
 @cache
@@ -344,7 +428,11 @@ def _given() -> frozenset[str]:
 def _memory(shape: str, strides: str, dtype: str, params: list[str], device: str) -> str:
     where = "" if params else f", device={device!r}"
     make = f"{params[0]}.new_empty" if params else "torch.empty"
-    return f"{make}_strided({shape}, {strides}, dtype=torch.{dtype}{where})" if strides else f"{make}({shape}, dtype=torch.{dtype}{where})"
+    return (
+        f"{make}_strided({shape}, {strides}, dtype=torch.{dtype}{where})"
+        if strides
+        else f"{make}({shape}, dtype=torch.{dtype}{where})"
+    )
 
 
 def _read_by_kernels(steps: Iterable[_Kernel | str]) -> set[str]:
@@ -360,7 +448,11 @@ def _dropping(lines: list[list[str]], params: set[str]) -> list[str]:
     result = []
     for number, step in enumerate(lines):
         result += step
-        dead = [name for name, at in last.items() if at == number and name not in params and re.match(r"[vz]", name)]
+        dead = [
+            name
+            for name, at in last.items()
+            if at == number and name not in params and re.match(r"[vz]", name)
+        ]
         if dead and number < len(lines) - 1:
             result.append(f"del {', '.join(dead)}")
     return result

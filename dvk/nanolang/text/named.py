@@ -27,10 +27,38 @@ from dvk.composer.lowering.dispatch import RULES
 from dvk.nanolang.frame import CONSTANTS
 from dvk.records import BackendName, Graph, Node
 
-PLAIN = frozenset({"add", "sub", "mul", "div", "neg", "exp", "lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not", "where", "as", "isnan",
-                   "isinf"})
+PLAIN = frozenset(
+    {
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "neg",
+        "exp",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "eq",
+        "ne",
+        "and",
+        "or",
+        "not",
+        "where",
+        "as",
+        "isnan",
+        "isinf",
+    }
+)
 """Single operations that texts write as expressions."""
-WORDS: dict[str, Any] = {"true": True, "false": False, "none": None, "tanh": "tanh", "trunc": "trunc", "floor": "floor"}
+WORDS: dict[str, Any] = {
+    "true": True,
+    "false": False,
+    "none": None,
+    "tanh": "tanh",
+    "trunc": "trunc",
+    "floor": "floor",
+}
 """Literals that are words: the modes of gelu and rounding division."""
 LETTERS = "abc"
 """Maximum operands of a function."""
@@ -90,17 +118,27 @@ def plain(kernel: Kernel) -> Kernel:
             continue
         now[instr.id] = len(kept)
         kept.append(replace(instr, id=len(kept), args=tuple(argument(a) for a in instr.args)))
-    return replace(kernel, instrs=tuple(kept), stores=tuple(Store(now[s.value], s.buffer, s.offset) for s in kernel.stores))
+    return replace(
+        kernel,
+        instrs=tuple(kept),
+        stores=tuple(Store(now[s.value], s.buffer, s.offset) for s in kernel.stores),
+    )
 
 
 def named(composition: Composition) -> Composition:
     """The composition with its kernels' operators by name."""
     prims, nodes = composition.prims, {n.name: n for n in composition.graph.nodes}
-    results = {v.base: nodes[name] for name, v in prims.values.items() if isinstance(v, View) and not v.steps and name in nodes}
+    results = {
+        v.base: nodes[name]
+        for name, v in prims.values.items()
+        if isinstance(v, View) and not v.steps and name in nodes
+    }
     for view, piece in prims.pieces.items():
         if view.base in results:
             results[piece] = results[view.base]
-    kernels = {key: _named(plain(k), results, prims.origins) for key, k in composition.kernels.items()}
+    kernels = {
+        key: _named(plain(k), results, prims.origins) for key, k in composition.kernels.items()
+    }
     return replace(composition, kernels=kernels)
 
 
@@ -120,15 +158,24 @@ def _named(kernel: Kernel, results: Mapping[Any, Node], origins: Mapping[Any, st
         last = group[-1]
         node = results.get(last.prim)
         inside = {i.id for i in group}
-        alike = all((i.vars, i.stage) == (last.vars, last.stage) and not i.op.startswith("reduce_") for i in group)
+        alike = all(
+            (i.vars, i.stage) == (last.vars, last.stage) and not i.op.startswith("reduce_")
+            for i in group
+        )
         hidden = all(i.id not in stored and readers.get(i.id, set()) <= inside for i in group[:-1])
         if node is None or not alike or not hidden or (len(group) == 1 and last.op in PLAIN):
             continue
         form = form_of(node)
         operands = _same(group, form) if form is not None else None
-        if form is not None and operands is not None and all(kernel.instrs[o].type == "float32" for o in operands):
+        if (
+            form is not None
+            and operands is not None
+            and all(kernel.instrs[o].type == "float32" for o in operands)
+        ):
             call = NamedOperator(form.text(), frozenset(i.op for i in group))
-            calls[last.id] = replace(last, op="call", args=tuple(Ref(o) for o in operands), compute="float32", call=call)
+            calls[last.id] = replace(
+                last, op="call", args=tuple(Ref(o) for o in operands), compute="float32", call=call
+            )
             gone |= inside - {last.id}
     return _without(kernel, calls, gone)
 
@@ -137,10 +184,18 @@ def _without(kernel: Kernel, calls: Mapping[int, Instr], gone: set[int]) -> Kern
     now = {old.id: new for new, old in enumerate(i for i in kernel.instrs if i.id not in gone)}
 
     def moved(instr: Instr) -> Instr:
-        return replace(instr, id=now[instr.id], args=tuple(Ref(now[a.id]) if isinstance(a, Ref) else a for a in instr.args))
+        return replace(
+            instr,
+            id=now[instr.id],
+            args=tuple(Ref(now[a.id]) if isinstance(a, Ref) else a for a in instr.args),
+        )
 
     instrs = tuple(moved(calls.get(i.id, i)) for i in kernel.instrs if i.id not in gone)
-    return replace(kernel, instrs=instrs, stores=tuple(Store(now[s.value], s.buffer, s.offset) for s in kernel.stores))
+    return replace(
+        kernel,
+        instrs=instrs,
+        stores=tuple(Store(now[s.value], s.buffer, s.offset) for s in kernel.stores),
+    )
 
 
 def _same(group: list[Instr], form: OperatorForm) -> list[int] | None:
@@ -170,7 +225,11 @@ def _same(group: list[Instr], form: OperatorForm) -> list[int] | None:
                 return None
     outside = set(same.values())
     known = all(o not in outside for o in operands.values())
-    return [operands[n] for n in range(form.count)] if known and set(operands) == set(range(form.count)) else None
+    return (
+        [operands[n] for n in range(form.count)]
+        if known and set(operands) == set(range(form.count))
+        else None
+    )
 
 
 def _position(kernel: Kernel, load: Instr) -> int:
@@ -191,7 +250,9 @@ def form_of(node: Node) -> OperatorForm | None:
             args.append(arg)
         else:
             return None
-    if not 1 <= count <= len(LETTERS) or any(v is not None and type(v) not in (bool, int, float, str) for v in node.kwargs.values()):
+    if not 1 <= count <= len(LETTERS) or any(
+        v is not None and type(v) not in (bool, int, float, str) for v in node.kwargs.values()
+    ):
         return None
     name = node.op.split(".")[1] if node.op.startswith("aten.") else ""
     return OperatorForm(name, tuple(args), tuple(node.kwargs.items())) if name in RULES else None
@@ -244,20 +305,45 @@ def _literal(text: str) -> Any:
 @lru_cache(maxsize=4096)
 def function(form: OperatorForm) -> Kernel | None:
     """The composer's computation of the operator alone, on float32; None if it is more than register arithmetic."""
-    nodes = [Node(name=f"x{n}", op="input", shape=(8,), dtype="float32", strides=contiguous_strides((8,)), target=f"x{n}")
-             for n in range(form.count)]  # fmt: skip
+    nodes = [
+        Node(
+            name=f"x{n}",
+            op="input",
+            shape=(8,),
+            dtype="float32",
+            strides=contiguous_strides((8,)),
+            target=f"x{n}",
+        )
+        for n in range(form.count)
+    ]
     args = tuple({"ref": f"x{a.number}"} if isinstance(a, OperandSlot) else a for a in form.args)
-    nodes.append(Node(name="v0", op=f"aten.{form.name}.default", args=args, kwargs=dict(form.kwargs), shape=(8,), dtype="float32",
-                      strides=contiguous_strides((8,))))  # fmt: skip
+    nodes.append(
+        Node(
+            name="v0",
+            op=f"aten.{form.name}.default",
+            args=args,
+            kwargs=dict(form.kwargs),
+            shape=(8,),
+            dtype="float32",
+            strides=contiguous_strides((8,)),
+        )
+    )
     try:
-        found = fuse_graph(Graph(nodes=tuple(nodes), outputs={"ref": "v0"}), ("fuse_pointwise",), "cpu").ordered
+        found = fuse_graph(
+            Graph(nodes=tuple(nodes), outputs={"ref": "v0"}), ("fuse_pointwise",), "cpu"
+        ).ordered
     except Exception:  # noqa: BLE001 - a model wrote the literals: any rule may trip over them
         return None
     if len(found) != 1 or len(found[0].stores) != 1:
         return None
     kernel = plain(found[0])
-    single = all(i.op == "load" or (not i.op.startswith(("reduce_", "cast_")) and i.op != "iota") for i in kernel.instrs)
-    whole = kernel.instrs[kernel.stores[0].value].type == "float32" and all(b.dtype == "float32" and not b.steps for b in kernel.inputs)
+    single = all(
+        i.op == "load" or (not i.op.startswith(("reduce_", "cast_")) and i.op != "iota")
+        for i in kernel.instrs
+    )
+    whole = kernel.instrs[kernel.stores[0].value].type == "float32" and all(
+        b.dtype == "float32" and not b.steps for b in kernel.inputs
+    )
     return kernel if single and whole and len(kernel.inputs) == form.count else None
 
 
@@ -281,7 +367,13 @@ def defined(form: OperatorForm, name: str, backend: BackendName) -> str:
     if backend == "triton":
         writer = TritonWriter(kernel, [])
         lines = [renamed(f"v{i.id} = {writer.value(i)}") for i in inner]
-        return "\n".join(["@triton.jit", f"def {name}({', '.join(params)}):", *(f"    {line}" for line in [*lines, f"return v{result}"])])
+        return "\n".join(
+            [
+                "@triton.jit",
+                f"def {name}({', '.join(params)}):",
+                *(f"    {line}" for line in [*lines, f"return v{result}"]),
+            ]
+        )
     scalar = CppWriter(kernel, {"width": 0, "chunk": 8, "parallel": "serial"}, {})
     lines = [renamed(f"{REGISTER[i.type]} v{i.id} = {scalar._expression(i)};") for i in inner]
     head = f"static inline __attribute__((always_inline)) float {name}({', '.join(f'float {p}' for p in params)}) {{"

@@ -44,12 +44,26 @@ class HostTextWriter(HostWriter):
         names: the listing's names, from `listed`.
     """
 
-    def __init__(self, graph: Graph, prims: PrimGraph, part: Partition, kernels: Mapping[int, Kernel], shown: Shown, inplace: bool,
-                 device: str, listing: Graph, names: Mapping[IRNode | View, str]):
-        super().__init__(graph, prims, part, kernels, lambda k, i, o: shown(k, i, o, self._more), inplace, device)
+    def __init__(
+        self,
+        graph: Graph,
+        prims: PrimGraph,
+        part: Partition,
+        kernels: Mapping[int, Kernel],
+        shown: Shown,
+        inplace: bool,
+        device: str,
+        listing: Graph,
+        names: Mapping[IRNode | View, str],
+    ):
+        super().__init__(
+            graph, prims, part, kernels, lambda k, i, o: shown(k, i, o, self._more), inplace, device
+        )
         self.nodes = {node.name: node for node in listing.nodes}
         self.listed = names
-        inputs = [b for k in kernels.values() for b in k.inputs if not b.steps and b.prim.kind == "extern"]
+        inputs = [
+            b for k in kernels.values() for b in k.inputs if not b.steps and b.prim.kind == "extern"
+        ]
         self.read = {b.prim: b for b in inputs}
         """Results of calls that kernels read, and their required layout."""
         self.used: set[str] = set()
@@ -60,7 +74,9 @@ class HostTextWriter(HostWriter):
         program = self.program()
         lines = [line for line in program.lines if not line.startswith("del ")]
         return HostText(
-            [f"w{n} = held({text})" for n, text in enumerate(self.derived)], [*lines, f"return {program.result}"], program.inplace
+            [f"w{n} = held({text})" for n, text in enumerate(self.derived)],
+            [*lines, f"return {program.result}"],
+            program.inplace,
         )
 
     def _tree(self, tree: Any) -> str:
@@ -82,9 +98,16 @@ class HostTextWriter(HostWriter):
 
     def _lies_as_listed(self, name: str, buffer: Buffer) -> bool:
         node = self.nodes.get(name)
-        if node is None or node.shape is None or node.dtype != buffer.dtype or tuple(node.shape) != tuple(buffer.shape):
+        if (
+            node is None
+            or node.shape is None
+            or node.dtype != buffer.dtype
+            or tuple(node.shape) != tuple(buffer.shape)
+        ):
             return False
-        return same_layout(node.strides or contiguous_strides(node.shape), buffer.strides, buffer.shape)
+        return same_layout(
+            node.strides or contiguous_strides(node.shape), buffer.strides, buffer.shape
+        )
 
     # -------------------------------------------------------------- steps
 
@@ -107,7 +130,11 @@ class HostTextWriter(HostWriter):
             self.derived.append(node.kwargs["make"])
             return f"w{len(self.derived) - 1}({', '.join(self._literal(a) for a in node.args)})"
         text = super()._call(node)
-        return text.replace("torch.nn.functional.", "F.", 1) if text.startswith("torch.nn.functional.") else text
+        return (
+            text.replace("torch.nn.functional.", "F.", 1)
+            if text.startswith("torch.nn.functional.")
+            else text
+        )
 
     def _extern(self, prim: IRNode) -> None:
         super()._extern(prim)

@@ -25,10 +25,25 @@ from dvk.nanolang.listing.symbolic import packet
 from dvk.nanolang.text.write import DEVICES, fused, written
 from dvk.records import BackendName
 
-PHRASES = {"channels_last": "channels last", "cuda_graph": "graph replay",
-           "fold_batch_norm": "batch norm folded", "collapse_linear_reduction": "linear and sum collapsed"}
+PHRASES = {
+    "channels_last": "channels last",
+    "cuda_graph": "graph replay",
+    "fold_batch_norm": "batch norm folded",
+    "collapse_linear_reduction": "linear and sum collapsed",
+}
 """Recipe → phrase for a plan that has it."""
-MULTIPLYING = {"linear", "matmul", "__matmul__", "mm", "bmm", "mv", "addmm", "addmv", "baddbmm", "einsum"}
+MULTIPLYING = {
+    "linear",
+    "matmul",
+    "__matmul__",
+    "mm",
+    "bmm",
+    "mv",
+    "addmm",
+    "addmv",
+    "baddbmm",
+    "einsum",
+}
 """Operators that generated matmuls may replace."""
 MAX_PRODUCTS = 8
 """Maximum kernels with generated matmuls in a plan: each is a text of some thousand characters, and a model reads a few thousand tokens."""
@@ -53,7 +68,9 @@ class PlanVariant:
     """Kernel → its algorithm, then its parameters."""
 
 
-def variants(captured: CapturedGraph, backend: BackendName, rng: random.Random, count: int) -> list[PlanVariant]:
+def variants(
+    captured: CapturedGraph, backend: BackendName, rng: random.Random, count: int
+) -> list[PlanVariant]:
     """Up to `count` variants with distinct texts.
 
     The composer's own comes first; then each other structure and each algorithm of the kernel with most work, as far as `count` permits;
@@ -64,7 +81,10 @@ def variants(captured: CapturedGraph, backend: BackendName, rng: random.Random, 
     seen: set[Any] = set()
 
     def offer(plan: Plan) -> None:
-        key = (plan.recipes, tuple(sorted((k, tuple(sorted(s.items()))) for k, s in plan.schedules.items())))
+        key = (
+            plan.recipes,
+            tuple(sorted((k, tuple(sorted(s.items()))) for k, s in plan.schedules.items())),
+        )
         if key in seen or len(result) >= count:
             return
         variant = described(captured, plan, backend)
@@ -92,9 +112,17 @@ def variants(captured: CapturedGraph, backend: BackendName, rng: random.Random, 
 
 def structures(captured: CapturedGraph, backend: BackendName) -> list[tuple[str, ...]]:
     """Recipe sets worth a variant: all of them first, none (all work left to torch) last."""
-    applicable = tuple(recipes.applicable(captured.graph, DEVICES[backend], backend, but=recipes.not_in_dsl(backend)))
+    applicable = tuple(
+        recipes.applicable(
+            captured.graph, DEVICES[backend], backend, but=recipes.not_in_dsl(backend)
+        )
+    )
     names = tuple(n for n in applicable if recipes.RECIPES[n].kind != "schedule")
-    base = tuple(n for n in names if n not in ("cuda_graph", "channels_last", "inplace_epilogue", "own_matmul"))
+    base = tuple(
+        n
+        for n in names
+        if n not in ("cuda_graph", "channels_last", "inplace_epilogue", "own_matmul")
+    )
     found = [base]
     if "inplace_epilogue" in names:
         found.insert(0, (*base, "inplace_epilogue"))
@@ -104,8 +132,11 @@ def structures(captured: CapturedGraph, backend: BackendName) -> list[tuple[str,
         if sum(k.family == "product" for k in kernels) <= MAX_PRODUCTS:
             found.insert(0 if pays((k, usual(k, backend)) for k in kernels) else 1, own)
     found += [(*found[0], extra) for extra in ("channels_last", "cuda_graph") if extra in names]
-    found += [tuple(n for n in found[0] if n != without) for without in ("fold_batch_norm", "collapse_linear_reduction", "fuse_rowwise")
-              if without in names]
+    found += [
+        tuple(n for n in found[0] if n != without)
+        for without in ("fold_batch_norm", "collapse_linear_reduction", "fuse_rowwise")
+        if without in names
+    ]
     found.append(tuple(n for n in names if n == "dead_code"))
     return list(dict.fromkeys(found))
 
@@ -113,15 +144,23 @@ def structures(captured: CapturedGraph, backend: BackendName) -> list[tuple[str,
 def full(captured: CapturedGraph, plan: Plan, backend: BackendName) -> Plan:
     """The plan with a schedule for every kernel."""
     kernels = fused(captured, plan.recipes, backend).ordered
-    return Plan(plan.recipes, {k.name: dict(plan.schedules.get(k.name) or usual(k, backend)) for k in kernels})
+    return Plan(
+        plan.recipes,
+        {k.name: dict(plan.schedules.get(k.name) or usual(k, backend)) for k in kernels},
+    )
 
 
-def _drawn(captured: CapturedGraph, names: tuple[str, ...], backend: BackendName, rng: random.Random) -> Plan:
+def _drawn(
+    captured: CapturedGraph, names: tuple[str, ...], backend: BackendName, rng: random.Random
+) -> Plan:
     """A plan with a random algorithm for every kernel; equal kernels get the same algorithm."""
     chosen: dict[Any, Schedule] = {}
     schedules: dict[str, Schedule] = {}
     for kernel in fused(captured, names, backend).ordered:
-        key = (tuple(i.op for i in kernel.instrs), tuple(v.size for v in (*kernel.rows, *kernel.reduced)))
+        key = (
+            tuple(i.op for i in kernel.instrs),
+            tuple(v.size for v in (*kernel.rows, *kernel.reduced)),
+        )
         if key not in chosen:
             options = algorithms(kernel, backend)
             chosen[key] = dict(rng.choice(options[rng.choice(list(options))]))
@@ -133,12 +172,22 @@ def described(captured: CapturedGraph, plan: Plan, backend: BackendName) -> Plan
     """The plan in words."""
     plan = full(captured, plan, backend)
     text, in_place = written(captured, plan, backend)
-    kernels = {k.name: (name_of(k, dict(plan.schedules[k.name]), backend), *numbers(k, dict(plan.schedules[k.name])))
-               for k in fused(captured, plan.recipes, backend).ordered}
+    kernels = {
+        k.name: (
+            name_of(k, dict(plan.schedules[k.name]), backend),
+            *numbers(k, dict(plan.schedules[k.name])),
+        )
+        for k in fused(captured, plan.recipes, backend).ordered
+    }
     words = [phrase for name, phrase in PHRASES.items() if name in plan.recipes]
     words += ["epilogue in place"] if in_place else []
     operators = [packet(n) for n in captured.graph.nodes]
-    read = {packet(b.prim.node) for k in fused(captured, plan.recipes, backend).ordered for b in k.inputs if b.prim.node is not None}
+    read = {
+        packet(b.prim.node)
+        for k in fused(captured, plan.recipes, backend).ordered
+        for b in k.inputs
+        if b.prim.node is not None
+    }
     if not kernels:
         words.append("left to torch")
     elif read & recipes.PRODUCTS and not in_place:
@@ -146,9 +195,15 @@ def described(captured: CapturedGraph, plan: Plan, backend: BackendName) -> Plan
     if any(k.family == "product" for k in fused(captured, plan.recipes, backend).ordered):
         words.append("own products")
     elif "own_matmul" not in recipes.not_in_dsl(backend) and any(
-            operator in MULTIPLYING and node.dtype in FLOATS for operator, node in zip(operators, captured.graph.nodes, strict=True)):
+        operator in MULTIPLYING and node.dtype in FLOATS
+        for operator, node in zip(operators, captured.graph.nodes, strict=True)
+    ):
         words.append("products left to torch")
-    if kernels and "fuse_rowwise" not in plan.recipes and any(o in recipes.REDUCING_OPERATORS for o in operators):
+    if (
+        kernels
+        and "fuse_rowwise" not in plan.recipes
+        and any(o in recipes.REDUCING_OPERATORS for o in operators)
+    ):
         words.append("reductions left to torch")
     tags = (*words, *(f"{name}: {', '.join(phrases)}" for name, phrases in kernels.items()))
     return PlanVariant(plan, text, tags, kernels)
@@ -167,16 +222,36 @@ def facts(captured: CapturedGraph, plan: Plan, backend: BackendName) -> dict[str
     result: dict[str, dict[str, Any]] = {}
     for key, kernel in composition.kernels.items():
         members = set(groups[key].members)
-        inside = [n for n in composition.graph.nodes if n.op not in ("input", "param", "buffer", "const") and not is_view(n) and
-                  isinstance(v := composition.prims.values.get(n.name), View) and v.base in members]
-        after = next((packet(b.prim.node) for b in kernel.inputs if b.prim.kind == "extern" and b.prim.node is not None), None)
+        inside = [
+            n
+            for n in composition.graph.nodes
+            if n.op not in ("input", "param", "buffer", "const")
+            and not is_view(n)
+            and isinstance(v := composition.prims.values.get(n.name), View)
+            and v.base in members
+        ]
+        after = next(
+            (
+                packet(b.prim.node)
+                for b in kernel.inputs
+                if b.prim.kind == "extern" and b.prim.node is not None
+            ),
+            None,
+        )
         length, total = kernel.row_length, elements(kernel)
         result[kernel.name] = {
-            "family": kernel.family, "does": does(kernel), "operators": [packet(n) for n in inside],
-            "dtype": max((b for b in kernel.inputs), key=lambda b: b.num_bytes).dtype if kernel.inputs else kernel.outputs[0].dtype,
-            "rows": int(kernel.num_rows), "length": int(length),
+            "family": kernel.family,
+            "does": does(kernel),
+            "operators": [packet(n) for n in inside],
+            "dtype": max((b for b in kernel.inputs), key=lambda b: b.num_bytes).dtype
+            if kernel.inputs
+            else kernel.outputs[0].dtype,
+            "rows": int(kernel.num_rows),
+            "length": int(length),
             "row length": "short" if length <= SHORT else "medium" if length <= MEDIUM else "long",
             "row count": "few" if kernel.num_rows < FEW_ROWS else "many",
             "elements": "small" if total <= SMALL else "large" if total >= LARGE else "middling",
-            "after": after, "algorithm": name_of(kernel, dict(plan.schedules[kernel.name]), backend)}
+            "after": after,
+            "algorithm": name_of(kernel, dict(plan.schedules[kernel.name]), backend),
+        }
     return result

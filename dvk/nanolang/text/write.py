@@ -77,7 +77,11 @@ def fused(captured: CapturedGraph, names: tuple[str, ...], backend: BackendName)
     """The kernels of a graph under some recipes, with symbolic sizes, in families that the dialect supports."""
     names = tuple(n for n in names if n not in recipes.not_in_dsl(backend))
     whole = nano_context(captured)
-    key = (id(captured), tuple(n for n in names if recipes.RECIPES[n].kind in ("graph", "fusion")), backend)
+    key = (
+        id(captured),
+        tuple(n for n in names if recipes.RECIPES[n].kind in ("graph", "fusion")),
+        backend,
+    )
     if key not in _fused:
         _fused[key] = named(fuse_graph(whole.symbolic, names, DEVICES[backend]))
     return _fused[key]
@@ -91,16 +95,29 @@ def write(captured: CapturedGraph, plan: Plan, backend: BackendName) -> str:
 def written(captured: CapturedGraph, plan: Plan, backend: BackendName) -> tuple[str, bool]:
     """The compact text of a plan, and whether some kernel overwrites the result of a call."""
     composition = fused(captured, plan.recipes, backend)
-    chosen = {k.name: dict(plan.schedules.get(k.name) or usual(k, backend)) for k in composition.ordered}
+    chosen = {
+        k.name: dict(plan.schedules.get(k.name) or usual(k, backend)) for k in composition.ordered
+    }
     names = listed(composition.graph, composition.prims)
     replay = "cuda_graph" in plan.recipes and backend == "triton"
 
-    def shown(kernel: Kernel, inputs: list[str], outputs: list[str], more: Callable[[str, int], str]) -> list[str]:
+    def shown(
+        kernel: Kernel, inputs: list[str], outputs: list[str], more: Callable[[str, int], str]
+    ) -> list[str]:
         show = _cpp if backend == "cpp" else _triton
         return show(kernel, chosen[kernel.name], inputs, outputs, registers(kernel, names), more)
 
-    host = HostTextWriter(composition.graph, composition.prims, composition.part, composition.kernels, shown,
-                       "inplace_epilogue" in plan.recipes, DEVICES[backend], nano_context(captured).symbolic, names).text()
+    host = HostTextWriter(
+        composition.graph,
+        composition.prims,
+        composition.part,
+        composition.kernels,
+        shown,
+        "inplace_epilogue" in plan.recipes,
+        DEVICES[backend],
+        nano_context(captured).symbolic,
+        names,
+    ).text()
     lines = [*(["graphed"] if replay else []), *host.held, *host.lines]
     return "\n".join(lines) + "\n", any(host.inplace.values())
 
@@ -111,7 +128,9 @@ def registers(kernel: Kernel, listing: Mapping[Any, str]) -> dict[int, str]:
     taken: set[str] = set()
     unnamed = 0
     for instr in kernel.instrs:
-        is_part = instr.view is not None and any(step.method in ("slice", "select") for step in instr.view.steps)
+        is_part = instr.view is not None and any(
+            step.method in ("slice", "select") for step in instr.view.steps
+        )
         value = listing.get(instr.view) or ("" if is_part else listing.get(instr.prim, ""))
         name = f"e{value[1:]}" if value.startswith("v") else f"e{value}"
         if not value or name in taken:
@@ -121,40 +140,70 @@ def registers(kernel: Kernel, listing: Mapping[Any, str]) -> dict[int, str]:
     return result
 
 
-def _triton(kernel: Kernel, schedule: Mapping[str, Any], inputs: list[str], outputs: list[str], values: Mapping[int, str],
-            more: Callable[[str, int], str]) -> list[str]:
+def _triton(
+    kernel: Kernel,
+    schedule: Mapping[str, Any],
+    inputs: list[str],
+    outputs: list[str],
+    values: Mapping[int, str],
+    more: Callable[[str, int], str],
+) -> list[str]:
     parts, buffers = triton.functions(kernel, dict(schedule))
-    memory = {**_memory(inputs, outputs), **{f"part_{kind}": more(kind, count) for kind, count in buffers.items()}}
+    memory = {
+        **_memory(inputs, outputs),
+        **{f"part_{kind}": more(kind, count) for kind, count in buffers.items()},
+    }
     lines = []
     for part in parts:
         body = part.text.split("\n")[2:]
-        lines += [f"{part.name}[{part.grid!r}, {part.warps}]:", *(_respelled(line, values, memory, "triton") for line in body)]
+        lines += [
+            f"{part.name}[{part.grid!r}, {part.warps}]:",
+            *(_respelled(line, values, memory, "triton") for line in body),
+        ]
     return lines
 
 
-def _cpp(kernel: Kernel, schedule: Mapping[str, Any], inputs: list[str], outputs: list[str], values: Mapping[int, str],
-         more: Callable[[str, int], str]) -> list[str]:
+def _cpp(
+    kernel: Kernel,
+    schedule: Mapping[str, Any],
+    inputs: list[str],
+    outputs: list[str],
+    values: Mapping[int, str],
+    more: Callable[[str, int], str],
+) -> list[str]:
     del more
     with as_cpp():
         lines = NanoCppWriter(kernel, dict(schedule), {}).function().split("\n")
     wide = " wide" if schedule["width"] == 256 else ""
-    return [f"{kernel.name}{wide}:", *(_respelled(line, values, _memory(inputs, outputs), "cpp") for line in lines[1:-1])]
+    return [
+        f"{kernel.name}{wide}:",
+        *(_respelled(line, values, _memory(inputs, outputs), "cpp") for line in lines[1:-1]),
+    ]
 
 
 def _memory(inputs: list[str], outputs: list[str]) -> dict[str, str]:
-    return {**{f"a{n}": name for n, name in enumerate(inputs)}, **{f"o{n}": name for n, name in enumerate(outputs)}}
+    return {
+        **{f"a{n}": name for n, name in enumerate(inputs)},
+        **{f"o{n}": name for n, name in enumerate(outputs)},
+    }
 
 
 _MEMORY = r"(?P<memory>(?:[ao]\d+|part_[a-z]+\d+)\b)"
 _WORDS = {
-    "triton": re.compile(rf"(?<![\w.])(?:{_MEMORY}|v(?P<value>\d+)\b|"
-                         r"(?P<kind>acc|gap|top|[kgpqt])(?P<of>\d+)(?:_(?P<second>\d+))?(?P<end>mask|_n\d+)?\b)"),
-    "cpp": re.compile(rf"(?<![\w.])(?:{_MEMORY}|v(?P<value>\d+)\b|(?P<kind>nan|b)(?P<of>\d+)\b(?P<second>)(?P<end>))"),
+    "triton": re.compile(
+        rf"(?<![\w.])(?:{_MEMORY}|v(?P<value>\d+)\b|"
+        r"(?P<kind>acc|gap|top|[kgpqt])(?P<of>\d+)(?:_(?P<second>\d+))?(?P<end>mask|_n\d+)?\b)"
+    ),
+    "cpp": re.compile(
+        rf"(?<![\w.])(?:{_MEMORY}|v(?P<value>\d+)\b|(?P<kind>nan|b)(?P<of>\d+)\b(?P<second>)(?P<end>))"
+    ),
 }
 """Identifiers that the renderers number: memory, values, and variables of a value."""
 
 
-def _respelled(line: str, values: Mapping[int, str], memory: Mapping[str, str], backend: str) -> str:
+def _respelled(
+    line: str, values: Mapping[int, str], memory: Mapping[str, str], backend: str
+) -> str:
     """Rename a renderer's line to the listing's names."""
 
     def word(match: re.Match[str]) -> str:
@@ -162,7 +211,11 @@ def _respelled(line: str, values: Mapping[int, str], memory: Mapping[str, str], 
             return memory[match["memory"]]
         if match["value"]:
             return values[int(match["value"])]
-        parts = [match["kind"], values[int(match["of"])], *([values[int(match["second"])]] if match["second"] else [])]
+        parts = [
+            match["kind"],
+            values[int(match["of"])],
+            *([values[int(match["second"])]] if match["second"] else []),
+        ]
         return "_".join([*parts, *([match["end"].lstrip("_")] if match["end"] else [])])
 
     return _WORDS[backend].sub(word, line)

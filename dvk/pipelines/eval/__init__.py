@@ -32,7 +32,16 @@ from dvk.pipelines import tracebacks
 from dvk.pipelines.eval import hygiene, page, playing, recorded, retime, suites, tables
 from dvk.pipelines.eval.kernelbench_ids import results
 from dvk.pipelines.eval.progress import Progress
-from dvk.pipelines.eval.request import AGAIN, EPISODES, FACTS, ROWS, SUMMARY, UNPLAYED, EvalRequest, Unplayed
+from dvk.pipelines.eval.request import (
+    AGAIN,
+    EPISODES,
+    FACTS,
+    ROWS,
+    SUMMARY,
+    UNPLAYED,
+    EvalRequest,
+    Unplayed,
+)
 from dvk.pipelines.eval.rows import EvalRow, reason, rows_for, tries, winner
 from dvk.pipelines.eval.spending import Meter
 from dvk.pipelines.report.units import many
@@ -56,14 +65,26 @@ def evaluate(request: EvalRequest, config: Config) -> dict[str, Any]:
     backend = backends.pick(request.backend, device)
     suite = request.suite.stem if request.suite.is_file() else request.suite.resolve().name
     name = f"{suite}-{request.policy.replace('/', '_').replace(':', '-')}"
-    with RunFolder.open(request.out, command="eval", name=name, argv=request.argv, config=config, resume=request.resume) as run:
+    with RunFolder.open(
+        request.out,
+        command="eval",
+        name=name,
+        argv=request.argv,
+        config=config,
+        resume=request.resume,
+    ) as run:
         if run.answered(request, config):
             return {**run.read(SUMMARY)[-1], **exported(run, problems, request)}
         problems, config = suites.settled(problems, run), writers.settled(request.model, config)
         workers = playing.workers_for(request, config, device)
-        with Progress(len(problems), file=StringIO() if request.quiet else None) as progress, Meter(run) as meter:
-            progress.say(f"{many(len(problems), 'task')} of {request.suite}, {request.policy}, {backend} on {device}, "
-                         f"{workers} candidates at a time: {run.path}")
+        with (
+            Progress(len(problems), file=StringIO() if request.quiet else None) as progress,
+            Meter(run) as meter,
+        ):
+            progress.say(
+                f"{many(len(problems), 'task')} of {request.suite}, {request.policy}, {backend} on {device}, "
+                f"{workers} candidates at a time: {run.path}"
+            )
             episodes = [Episode.model_validate(e) for e in run.read(EPISODES)]
             unplayed = [Unplayed.model_validate(u) for u in run.read(UNPLAYED)]
             done = {e.task.name for e in episodes} | {u.name for u in unplayed}
@@ -71,7 +92,9 @@ def evaluate(request: EvalRequest, config: Config) -> dict[str, Any]:
             if request.hygiene:
                 hygiene.probe(problems, run, device, config, progress, request.eval_mode)
             left = [p for p in problems if p.name not in done]
-            table = playing.EvalTable(request, config, device, backend, roofline.load(device), progress)
+            table = playing.EvalTable(
+                request, config, device, backend, roofline.load(device), progress
+            )
             cannot: dict[str, str] = {}
 
             def found(row: dict[str, Any]) -> None:
@@ -89,15 +112,29 @@ def evaluate(request: EvalRequest, config: Config) -> dict[str, Any]:
                     episodes.append(result)
                     tracebacks.keep(run, result.task.name, tracebacks.of_episode(result))
                 meter.note()
-                progress.ended(summary_lines(result, cannot.get(result.task.name, "") if isinstance(result, Episode) else ""))
-            again = {(row["task"], row["sample"]): Verdict.model_validate(row["verdict"]) for row in run.read(AGAIN)}
+                progress.ended(
+                    summary_lines(
+                        result,
+                        cannot.get(result.task.name, "") if isinstance(result, Episode) else "",
+                    )
+                )
+            again = {
+                (row["task"], row["sample"]): Verdict.model_validate(row["verdict"])
+                for row in run.read(AGAIN)
+            }
             for row in retime.time_again(episodes, again, request, config, progress, workers):
                 run.append(AGAIN, row)
                 again[row["task"], row["sample"]] = row["verdict"]
                 tracebacks.keep(run, row["task"], [row["verdict"].traceback])
             if (line := tracebacks.told(run)) is not None:
                 progress.say(line)
-        rows = rows_for(episodes, unplayed, again, {p.name: p.groups for p in problems}, {row["name"]: row for row in run.read(FACTS)})
+        rows = rows_for(
+            episodes,
+            unplayed,
+            again,
+            {p.name: p.groups for p in problems},
+            {row["name"]: row for row in run.read(FACTS)},
+        )
         run.write_text(ROWS, "".join(row.model_dump_json() + "\n" for row in rows))
         summary = summarised(request, run, rows, meter, device, backend)
         run.append(SUMMARY, summary)
@@ -107,16 +144,34 @@ def evaluate(request: EvalRequest, config: Config) -> dict[str, Any]:
 
 
 def summarised(
-    request: EvalRequest, run: RunFolder, rows: Sequence[EvalRow], meter: Meter, device: Device, backend: str
+    request: EvalRequest,
+    run: RunFolder,
+    rows: Sequence[EvalRow],
+    meter: Meter,
+    device: Device,
+    backend: str,
 ) -> dict[str, Any]:
     """The tables of a run that has ended, what was asked, and what it cost."""
     return {
-        **tables.summarise(rows, baselines=request.baselines, flagged=hygiene.hygiene_flags(rows, run)),
-        "policy": request.policy, "suite": str(request.suite), "samples": request.samples, "turns": request.turns,
-        "iterations": request.iterations, "device": device, "backend": backend, "cost": meter.total(rows), "run": str(run.path),
-        "tracebacks": tracebacks.count(run), "eval_mode": request.eval_mode,
-        "num_in_train_mode": sum(bool(row.get("depends")) for row in {row["name"]: row for row in run.read(FACTS)}.values()),
-    }  # fmt: skip
+        **tables.summarise(
+            rows, baselines=request.baselines, flagged=hygiene.hygiene_flags(rows, run)
+        ),
+        "policy": request.policy,
+        "suite": str(request.suite),
+        "samples": request.samples,
+        "turns": request.turns,
+        "iterations": request.iterations,
+        "device": device,
+        "backend": backend,
+        "cost": meter.total(rows),
+        "run": str(run.path),
+        "tracebacks": tracebacks.count(run),
+        "eval_mode": request.eval_mode,
+        "num_in_train_mode": sum(
+            bool(row.get("depends"))
+            for row in {row["name"]: row for row in run.read(FACTS)}.values()
+        ),
+    }
 
 
 def check(request: EvalRequest) -> None:
@@ -127,30 +182,58 @@ def check(request: EvalRequest) -> None:
     """
     alone = request.strategy is not None or recorded.is_record(request.policy)
     if request.strategy in search.ASK_NONE and request.model:
-        raise UsageError(f"{request.strategy} asks no language model", f"--policy {request.strategy}, or auto:{request.model}")
+        raise UsageError(
+            f"{request.strategy} asks no language model",
+            f"--policy {request.strategy}, or auto:{request.model}",
+        )
     if request.strategy in search.ASK_A_MODEL and not request.model:
-        raise UsageError(f"{request.strategy} asks a language model", f"name it, as in --policy {request.strategy}:nano")
+        raise UsageError(
+            f"{request.strategy} asks a language model",
+            f"name it, as in --policy {request.strategy}:nano",
+        )
     if not recorded.is_record(request.policy) and request.model and not known(request.model):
-        raise UsageError(f"unknown policy: `{request.policy}`",
-                         f"choose {', '.join(sorted(search.STRATEGIES))} (as auto:nano where one asks a model), a model "
-                         f"({', '.join(sorted(BACKBONES))}, file.py:Name), episodes:FILE or kernelbench:RUN")
+        raise UsageError(
+            f"unknown policy: `{request.policy}`",
+            f"choose {', '.join(sorted(search.STRATEGIES))} (as auto:nano where one asks a model), a model "
+            f"({', '.join(sorted(BACKBONES))}, file.py:Name), episodes:FILE or kernelbench:RUN",
+        )
     if request.strategy == "auto" and request.model and request.num_candidates < 2:
-        raise UsageError(f"{request.policy} with one candidate a task is the composer alone", "say how many, as in --turns 8")
+        raise UsageError(
+            f"{request.policy} with one candidate a task is the composer alone",
+            "say how many, as in --turns 8",
+        )
     if alone and request.iterations > 1:
-        raise UsageError(f"{request.policy} has no conversations to continue", "leave --iterations out, or name a model as --policy")
+        raise UsageError(
+            f"{request.policy} has no conversations to continue",
+            "leave --iterations out, or name a model as --policy",
+        )
     if request.window is not None and request.iterations == 1:
-        raise UsageError("--window goes with --iterations", "dvk eval SUITE --policy hf:PATH --turns 5 --iterations 10 --window 4")
+        raise UsageError(
+            "--window goes with --iterations",
+            "dvk eval SUITE --policy hf:PATH --turns 5 --iterations 10 --window 4",
+        )
 
 
-def exported(run: RunFolder, problems: Sequence[suites.SuiteTask], request: EvalRequest) -> dict[str, Any]:
+def exported(
+    run: RunFolder, problems: Sequence[suites.SuiteTask], request: EvalRequest
+) -> dict[str, Any]:
     """Write a finished evaluation in other layouts, if requested; returns the files, by layout."""
     if request.kernelbench is None:
         return {}
     episodes = [Episode.model_validate(row) for row in run.read(EPISODES)]
-    again = {(row["task"], row["sample"]): Verdict.model_validate(row["verdict"]) for row in run.read(AGAIN)}
-    chosen = {(row["task"], row["sample"]): row["candidate"] for row in run.read(AGAIN) if "candidate" in row}
+    again = {
+        (row["task"], row["sample"]): Verdict.model_validate(row["verdict"])
+        for row in run.read(AGAIN)
+    }
+    chosen = {
+        (row["task"], row["sample"]): row["candidate"]
+        for row in run.read(AGAIN)
+        if "candidate" in row
+    }
     failed = {row["name"]: row["error"] for row in run.read(UNPLAYED)}
-    written = kernelbench_results.write(request.kernelbench, results(problems, episodes, failed, again, chosen))
+    written = kernelbench_results.write(
+        request.kernelbench, results(problems, episodes, failed, again, chosen)
+    )
     return {"kernelbench": [str(path) for path in written]}
 
 
@@ -161,6 +244,8 @@ def summary_lines(result: Episode | Unplayed, cannot: str = "") -> str:
     turns = [turn for one in tries(result) for turn in one]
     best = winner(turns)
     timing = best.verdict.timing if best is not None and best.verdict is not None else None
-    if timing is None and any(turn.verdict is not None and turn.verdict.error is None for turn in turns):
+    if timing is None and any(
+        turn.verdict is not None and turn.verdict.error is None for turn in turns
+    ):
         return f"{result.task.name}: right, not timed"
     return f"{result.task.name}: {timing.speedup if timing is not None else reason(turns, cannot)}"

@@ -20,7 +20,9 @@ SIDE, LEFT, TOP, BOTTOM = 300, 44, 12, 274
 Found = Mapping[str, Any]
 
 
-def write(run: RunFolder, found: Found, first: Sequence[EvalRow], second: Sequence[EvalRow]) -> None:
+def write(
+    run: RunFolder, found: Found, first: Sequence[EvalRow], second: Sequence[EvalRow]
+) -> None:
     """Write the page and `comparison.json` into a run's folder.
 
     Args:
@@ -32,15 +34,25 @@ def write(run: RunFolder, found: Found, first: Sequence[EvalRow], second: Sequen
     run.write_text("report.html", render(found, first, second, manifest))
 
 
-def render(found: Found, first: Sequence[EvalRow], second: Sequence[EvalRow], manifest: Mapping[str, Any]) -> str:
+def render(
+    found: Found, first: Sequence[EvalRow], second: Sequence[EvalRow], manifest: Mapping[str, Any]
+) -> str:
     """The whole document."""
     gap = found["differences"]["fast_1"]
     title = f"fast_1 {shown('fast_1', gap)} on {many(found['num_shared'], 'task')}"
     names = [side["policy"] or side["run"] for side in (found["first"], found["second"])]
-    over = [el("p", f"{letter} ", el("code", name), f" · {side['run']}", class_="over")
-            for letter, name, side in zip("AB", names, (found["first"], found["second"]), strict=True)]  # fmt: skip
-    return document(f"{names[1]} against {names[0]}: {title}", el("header", over, el("h1", f"B against A: {title}")), _differences(found),
-                    _curves(first, second), _changes(found), el("footer", footer(manifest)))
+    over = [
+        el("p", f"{letter} ", el("code", name), f" · {side['run']}", class_="over")
+        for letter, name, side in zip("AB", names, (found["first"], found["second"]), strict=True)
+    ]
+    return document(
+        f"{names[1]} against {names[0]}: {title}",
+        el("header", over, el("h1", f"B against A: {title}")),
+        _differences(found),
+        _curves(first, second),
+        _changes(found),
+        el("footer", footer(manifest)),
+    )
 
 
 def shown(name: str, gap: Found) -> str:
@@ -49,8 +61,14 @@ def shown(name: str, gap: Found) -> str:
     if value is None:
         return "–"
     if name.startswith("fast_"):
-        return f"{100 * value:+.1f} pp" + (f" [{100 * lo:+.1f}, {100 * hi:+.1f}]" if lo is not None else "")
-    return f"{value:.3f}×" + (f" [{lo:.3f}, {hi:.3f}]" if lo is not None else "") + f" ({many(gap['num_tasks'], 'task')})"
+        return f"{100 * value:+.1f} pp" + (
+            f" [{100 * lo:+.1f}, {100 * hi:+.1f}]" if lo is not None else ""
+        )
+    return (
+        f"{value:.3f}×"
+        + (f" [{lo:.3f}, {hi:.3f}]" if lo is not None else "")
+        + f" ({many(gap['num_tasks'], 'task')})"
+    )
 
 
 def unlike(found: Found) -> list[str]:
@@ -58,8 +76,10 @@ def unlike(found: Found) -> list[str]:
     all_samples, best = found["num_unlike"], found["best_of"]["speedup"]["num_unlike"]
     if not all_samples and not best:
         return []
-    return [f"{many(all_samples, 'task')} timed in two ways, on the device alone and from end to end (best samples: {best}): left out of "
-            "speedup, faster when right, gained and lost; in the shares (fast_p) they count"]
+    return [
+        f"{many(all_samples, 'task')} timed in two ways, on the device alone and from end to end (best samples: {best}): left out of "
+        "speedup, faster when right, gained and lost; in the shares (fast_p) they count"
+    ]
 
 
 def _differences(found: Found) -> Markup:
@@ -67,34 +87,76 @@ def _differences(found: Found) -> Markup:
     for name, gap in found["differences"].items():
         values = ["", ""]
         if name.startswith("fast_"):
-            values = [show_share(found[side]["fast_p"][name.removeprefix("fast_")]) for side in ("first", "second")]
+            values = [
+                show_share(found[side]["fast_p"][name.removeprefix("fast_")])
+                for side in ("first", "second")
+            ]
         elif name == "speedup":
             values = [show_ratio(found[side]["geomean_kept"]) for side in ("first", "second")]
         cells = [el("td", text, class_="num") for text in (*values, shown(name, gap))]
-        rows.append(el("tr", el("th", name.replace("_", " ") if name == "faster_when_right" else name, scope="row"), cells))
-    for label, gaps in [("best sample", found["best_of"]), ("over torch.compile", found["compile"]), *found["levels"].items()]:
+        rows.append(
+            el(
+                "tr",
+                el(
+                    "th",
+                    name.replace("_", " ") if name == "faster_when_right" else name,
+                    scope="row",
+                ),
+                cells,
+            )
+        )
+    for label, gaps in [
+        ("best sample", found["best_of"]),
+        ("over torch.compile", found["compile"]),
+        *found["levels"].items(),
+    ]:
         if gaps:
             speed = el("small", shown("speedup", gaps["speedup"]))
-            cells = [el("td"), el("td"), el("td", shown("fast_1", gaps["fast_1"]), speed, class_="num")]
+            cells = [
+                el("td"),
+                el("td"),
+                el("td", shown("fast_1", gaps["fast_1"]), speed, class_="num"),
+            ]
             rows.append(el("tr", el("th", f"fast_1, {label}", scope="row"), cells))
-    said = (f"Differences paired by task, 95 % intervals over tasks. {many(found['num_only_first'], 'task')} only in A and "
-            f"{many(found['num_only_second'], 'task')} only in B are left out.")
+    said = (
+        f"Differences paired by task, 95 % intervals over tasks. {many(found['num_only_first'], 'task')} only in A and "
+        f"{many(found['num_only_second'], 'task')} only in B are left out."
+    )
     heads = headers("Score", "A ", "B ", "B against A ")
     told = [el("p", text) for text in (said, *unlike(found))]
     return el("section", el("h2", "What differs"), told, table(heads, rows, "Differences"))
 
 
 def _curves(first: Sequence[EvalRow], second: Sequence[EvalRow]) -> Markup:
-    lines = [Series(letter, profile([outcome(row, row.final) for row in rows])) for letter, rows in (("A", first), ("B", second))]
-    curve = figure(Curves("fast_p", "Share of tasks right and more than p times as fast as eager, by p.", lines, share=True))
-    return el("section", el("h2", "Task by task"), el("div", curve, scatter(first, second), class_="curves"))
+    lines = [
+        Series(letter, profile([outcome(row, row.final) for row in rows]))
+        for letter, rows in (("A", first), ("B", second))
+    ]
+    curve = figure(
+        Curves(
+            "fast_p",
+            "Share of tasks right and more than p times as fast as eager, by p.",
+            lines,
+            share=True,
+        )
+    )
+    return el(
+        "section",
+        el("h2", "Task by task"),
+        el("div", curve, scatter(first, second), class_="curves"),
+    )
 
 
 def scatter(first: Sequence[EvalRow], second: Sequence[EvalRow]) -> Markup | None:
     """Every task that both solved, timed in one way: speedup of A to the right, of B upwards; above the diagonal B is faster."""
-    ends = [{row.task: end for row, end in best_of(rows) if end.speedup} for rows in (first, second)]
-    points = [(task, a.speedup, b.speedup) for task in sorted(ends[0].keys() & ends[1].keys())
-              if alike(a := ends[0][task], b := ends[1][task]) and a.speedup and b.speedup]
+    ends = [
+        {row.task: end for row, end in best_of(rows) if end.speedup} for rows in (first, second)
+    ]
+    points = [
+        (task, a.speedup, b.speedup)
+        for task in sorted(ends[0].keys() & ends[1].keys())
+        if alike(a := ends[0][task], b := ends[1][task]) and a.speedup and b.speedup
+    ]
     if not points:
         return None
     seen = [value for _, a, b in points for value in (a, b)]
@@ -103,29 +165,57 @@ def scatter(first: Sequence[EvalRow], second: Sequence[EvalRow]) -> Markup | Non
     drawn = el(
         "svg",
         el("title", f"Speedup in B against speedup in A, {many(len(points), 'task')}"),
-        [join(el("line", x1=x(lo), x2=x(hi), y1=y(tick), y2=y(tick), class_="grid"),
-              el("text", f"{tick:g}×", x=LEFT - 6, y=y(tick) + 4, class_="tick-y"),
-              el("text", f"{tick:g}×", x=x(tick), y=BOTTOM + 16, class_="tick-x")) for tick in y.ticks()],
+        [
+            join(
+                el("line", x1=x(lo), x2=x(hi), y1=y(tick), y2=y(tick), class_="grid"),
+                el("text", f"{tick:g}×", x=LEFT - 6, y=y(tick) + 4, class_="tick-y"),
+                el("text", f"{tick:g}×", x=x(tick), y=BOTTOM + 16, class_="tick-x"),
+            )
+            for tick in y.ticks()
+        ],
         el("line", x1=x(lo), x2=x(hi), y1=y(lo), y2=y(hi), class_="level"),
-        el("g", [el("circle", el("title", f"{task}: {show_ratio(a)} to {show_ratio(b)}"), cx=x(a), cy=y(b), r=2.5)
-                 for task, a, b in points], class_="series c0"),
-        viewBox=f"0 0 {LEFT + SIDE} {SIDE}", role="img",
-    )  # fmt: skip
+        el(
+            "g",
+            [
+                el(
+                    "circle",
+                    el("title", f"{task}: {show_ratio(a)} to {show_ratio(b)}"),
+                    cx=x(a),
+                    cy=y(b),
+                    r=2.5,
+                )
+                for task, a, b in points
+            ],
+            class_="series c0",
+        ),
+        viewBox=f"0 0 {LEFT + SIDE} {SIDE}",
+        role="img",
+    )
     said = "Speedup over eager of the best sample: A to the right, B upwards, tasks that both solved. Above the line B is faster."
     return el("figure", el("h3", "Tasks that both solved"), drawn, el("figcaption", said))
 
 
 def _changes(found: Found) -> Markup | None:
     rows = [
-        el("tr", el("th", el("code", one["task"]), scope="row"), el("td", _speedup(one["first"]), class_="num"),
-           el("td", _speedup(one["second"]), class_="num"), el("td", show_ratio(one["ratio"]), class_="num"))
+        el(
+            "tr",
+            el("th", el("code", one["task"]), scope="row"),
+            el("td", _speedup(one["first"]), class_="num"),
+            el("td", _speedup(one["second"]), class_="num"),
+            el("td", show_ratio(one["ratio"]), class_="num"),
+        )
         for one in [*found["gained"], *reversed(found["lost"])]
-    ]  # fmt: skip
+    ]
     if not rows:
         return None
     said = "Changes of what a user would get, who keeps the original where nothing is faster."
     heads = headers("Task", "A ", "B ", "Change ")
-    return el("section", el("h2", "What changed most"), el("p", said), table(heads, rows, "Tasks that changed most"))
+    return el(
+        "section",
+        el("h2", "What changed most"),
+        el("p", said),
+        table(heads, rows, "Tasks that changed most"),
+    )
 
 
 def _speedup(value: float | None) -> str:

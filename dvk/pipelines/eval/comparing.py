@@ -41,9 +41,15 @@ def load(place: Path) -> tuple[list[EvalRow], dict[str, Any]]:
         except ValidationError:
             rows = []
         if not rows:
-            again = {(row["task"], row["sample"]): Verdict.model_validate(row["verdict"]) for row in run.read(AGAIN)}
-            rows = rows_for([Episode.model_validate(e) for e in run.read(EPISODES)],
-                            [Unplayed.model_validate(u) for u in run.read(UNPLAYED)], again)
+            again = {
+                (row["task"], row["sample"]): Verdict.model_validate(row["verdict"])
+                for row in run.read(AGAIN)
+            }
+            rows = rows_for(
+                [Episode.model_validate(e) for e in run.read(EPISODES)],
+                [Unplayed.model_validate(u) for u in run.read(UNPLAYED)],
+                again,
+            )
         said = run.read(SUMMARY)
     except (DvkError, OSError, ValidationError, KeyError):
         rows, said = [], []
@@ -52,7 +58,9 @@ def load(place: Path) -> tuple[list[EvalRow], dict[str, Any]]:
     return rows, dict(said[-1]) if said else {}
 
 
-def compare(first: Path, second: Path, out: Path | None = None, argv: tuple[str, ...] = ()) -> dict[str, Any]:
+def compare(
+    first: Path, second: Path, out: Path | None = None, argv: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """The second evaluation's gain over the first.
 
     Args:
@@ -73,7 +81,9 @@ def compare(first: Path, second: Path, out: Path | None = None, argv: tuple[str,
     (one, said), (two, told) = load(first), load(second)
     names = {row.task for row in one} & {row.task for row in two}
     if not names:
-        raise UsageError(f"`{first}` and `{second}` share no task", "compare evaluations of one suite")
+        raise UsageError(
+            f"`{first}` and `{second}` share no task", "compare evaluations of one suite"
+        )
     before, after = ([row for row in rows if row.task in names] for rows in (one, two))
     compiled = all(any("compile" in row.final.over for row in rows) for rows in (before, after))
     levels = sorted({row.groups["level"] for row in before if "level" in row.groups})
@@ -83,18 +93,32 @@ def compare(first: Path, second: Path, out: Path | None = None, argv: tuple[str,
         "first": {"run": str(first), "policy": said.get("policy"), **_finals(before)},
         "second": {"run": str(second), "policy": told.get("policy"), **_finals(after)},
         "num_shared": len(names),
-        "num_only_first": len({row.task for row in one} - names), "num_only_second": len({row.task for row in two} - names),
+        "num_only_first": len({row.task for row in one} - names),
+        "num_only_second": len({row.task for row in two} - names),
         "num_unlike": paired["speedup"]["num_unlike"],
         "differences": paired,
-        "best_of": differences(*([outcome(row, end) for row, end in best_of(rows)] for rows in (before, after))),
-        "compile": differences(_outcomes(before, "compile"), _outcomes(after, "compile")) if compiled else None,
-        "levels": {level: differences(*(_outcomes([r for r in rows if r.groups.get("level") == level]) for rows in (before, after)))
-                   for level in levels},
+        "best_of": differences(
+            *([outcome(row, end) for row, end in best_of(rows)] for rows in (before, after))
+        ),
+        "compile": differences(_outcomes(before, "compile"), _outcomes(after, "compile"))
+        if compiled
+        else None,
+        "levels": {
+            level: differences(
+                *(
+                    _outcomes([r for r in rows if r.groups.get("level") == level])
+                    for rows in (before, after)
+                )
+            )
+            for level in levels
+        },
         "gained": [gap for gap in gaps if gap["ratio"] > 1][:MOST_TOLD],
         "lost": [gap for gap in reversed(gaps) if gap["ratio"] < 1][:MOST_TOLD],
-    }  # fmt: skip
+    }
     if out is not None:
-        with RunFolder.open(out, command="eval", name="comparison", argv=argv, config=Config(), resume=False) as run:
+        with RunFolder.open(
+            out, command="eval", name="comparison", argv=argv, config=Config(), resume=False
+        ) as run:
             compare_page.write(run, result, before, after)
             run.finish("done")
     return result
@@ -104,14 +128,23 @@ def differences(first: Sequence[TaskOutcome], second: Sequence[TaskOutcome]) -> 
     """By score: second minus first for shares; second over first for `speedup`, the original kept where nothing is faster, and for
     `faster_when_right`, over the tasks that both solved, each with num_unlike, the tasks left out for how they were timed."""
     result = {
-        f"fast_{t}": fast_p.difference(first, second, lambda o, t=t: float(fast_p.is_fast(o, float(t))), share=True)  # type: ignore[misc]
+        f"fast_{t}": fast_p.difference(
+            first,
+            second,
+            lambda o, t=t: float(fast_p.is_fast(o, float(t))),  # type: ignore[misc]
+            share=True,
+        )
         for t in fast_p.THRESHOLDS
     }
     out = unlike(first, second)
     before, after = ([o for o in outcomes if o.task not in out] for outcomes in (first, second))
     result["speedup"] = _ratio(fast_p.difference(before, after, fast_p.log_speedup), len(out))
-    before, after = ([o for o in outcomes if o.correct and o.speedup] for outcomes in (before, after))
-    result["faster_when_right"] = _ratio(fast_p.difference(before, after, lambda o: math.log(o.speedup or 1.0)), len(out))
+    before, after = (
+        [o for o in outcomes if o.correct and o.speedup] for outcomes in (before, after)
+    )
+    result["faster_when_right"] = _ratio(
+        fast_p.difference(before, after, lambda o: math.log(o.speedup or 1.0)), len(out)
+    )
     return result
 
 
@@ -135,12 +168,21 @@ def changes(first: Sequence[EvalRow], second: Sequence[EvalRow]) -> list[dict[st
         ends = [of[task] for of in best]
         kept = [max(1.0, end.speedup or 0.0) if end.correct else 1.0 for end in ends]
         if any(end.correct for end in ends) and alike(*ends):
-            result.append({"task": task, "first": ends[0].speedup, "second": ends[1].speedup, "ratio": kept[1] / kept[0]})
+            result.append(
+                {
+                    "task": task,
+                    "first": ends[0].speedup,
+                    "second": ends[1].speedup,
+                    "ratio": kept[1] / kept[0],
+                }
+            )
     return sorted(result, key=lambda gap: (-gap["ratio"], gap["task"]))
 
 
 def _finals(rows: Sequence[EvalRow]) -> dict[str, Any]:
-    return table([(row, row.final) for row in rows], any("compile" in row.final.over for row in rows))
+    return table(
+        [(row, row.final) for row in rows], any("compile" in row.final.over for row in rows)
+    )
 
 
 def _outcomes(rows: Sequence[EvalRow], over: Over = "eager") -> list[TaskOutcome]:
@@ -148,5 +190,7 @@ def _outcomes(rows: Sequence[EvalRow], over: Over = "eager") -> list[TaskOutcome
 
 
 def _ratio(logs: dict[str, Any], num_unlike: int) -> dict[str, Any]:
-    ends = {end: math.exp(logs[end]) if logs[end] is not None else None for end in ("value", "lo", "hi")}
+    ends = {
+        end: math.exp(logs[end]) if logs[end] is not None else None for end in ("value", "lo", "hi")
+    }
     return {**ends, "num_tasks": logs["num_tasks"], "num_unlike": num_unlike}

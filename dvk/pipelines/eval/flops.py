@@ -25,7 +25,9 @@ def flop_ms(graph: Graph | None, task: Task, ceilings: Ceilings | None) -> float
     shapes = {node.name: node.shape for node in graph.nodes}
     total = 0.0
     for node in graph.nodes:
-        rate = ceilings.gflops.get(RATES.get(node.dtype or "", "tf32" if task.precision == "tf32" else "fp32"))
+        rate = ceilings.gflops.get(
+            RATES.get(node.dtype or "", "tf32" if task.precision == "tf32" else "fp32")
+        )
         if rate is None:
             rate = ceilings.gflops.get("fp32")
         count = flops(node, shapes)
@@ -44,7 +46,9 @@ def flops(node: Node, shapes: dict[str, tuple[int, ...] | None]) -> float:
 
     def shape(place: int) -> tuple[int, ...] | None:
         value: Any = node.args[place] if place < len(node.args) else None
-        return shapes.get(value["ref"]) if isinstance(value, dict) and set(value) == {"ref"} else None
+        return (
+            shapes.get(value["ref"]) if isinstance(value, dict) and set(value) == {"ref"} else None
+        )
 
     if name in PRODUCTS:
         left = shape(PRODUCTS[name][0])
@@ -55,9 +59,15 @@ def flops(node: Node, shapes: dict[str, tuple[int, ...] | None]) -> float:
     if name in ("convolution", "conv1d", "conv2d", "conv3d", "_convolution"):
         weight, given = shape(1), shape(0)
         transposed = name.endswith("convolution") and len(node.args) > 6 and node.args[6] is True
-        positions = given if transposed else node.shape  # a weight is used at every output, transposed at every input
+        positions = (
+            given if transposed else node.shape
+        )  # a weight is used at every output, transposed at every input
         return 2.0 * prod(positions) * prod(weight[1:]) if positions and weight else 0.0
     if "scaled_dot_product" in name:
         query, key, value = shape(0), shape(1), shape(2)
-        return 2.0 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1]) if query and key and value else 0.0
+        return (
+            2.0 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+            if query and key and value
+            else 0.0
+        )
     return 0.0

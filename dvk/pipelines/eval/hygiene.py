@@ -19,13 +19,20 @@ from dvk.records import Device
 from dvk.runs import RunFolder
 from dvk.tasks.hygiene import hygiene
 
-WORTHLESS = re.compile(r"is constant|is one value|is out of range|holds NaN|gives the same for other inputs|input \d+ does not matter")
+WORTHLESS = re.compile(
+    r"is constant|is one value|is out of range|holds NaN|gives the same for other inputs|input \d+ does not matter"
+)
 """Findings that flag a task; others, such as a weight that does not matter, are only reported."""
 AT_A_TIME = 20
 
 
 def probe(
-    problems: Sequence[SuiteTask], run: RunFolder, device: Device, config: Config, progress: Progress, eval_mode: bool = False
+    problems: Sequence[SuiteTask],
+    run: RunFolder,
+    device: Device,
+    config: Config,
+    progress: Progress,
+    eval_mode: bool = False,
 ) -> None:
     """Run the tasks and record the findings; tasks with a record are skipped."""
     known = {row["name"] for row in run.read(HYGIENE)}
@@ -33,8 +40,14 @@ def probe(
     if left:
         progress.stage(f"probing {len(left)} tasks")
     # On a GPU each task's context takes seconds and its inputs gigabytes: one after the other, few a child.
-    found = hygiene((p.path.read_text(encoding="utf-8", errors="replace") for p in left), config.limits, device=device, native=True,
-                    per_child=AT_A_TIME, eval_mode=eval_mode)  # fmt: skip
+    found = hygiene(
+        (p.path.read_text(encoding="utf-8", errors="replace") for p in left),
+        config.limits,
+        device=device,
+        native=True,
+        per_child=AT_A_TIME,
+        eval_mode=eval_mode,
+    )
     for problem, one in zip(left, found, strict=True):
         run.append(HYGIENE, {"name": problem.name, "reasons": list(one.reasons)})
 
@@ -49,4 +62,3 @@ def hygiene_flags(rows: Sequence[EvalRow], run: RunFolder) -> dict[str, list[str
         if row.degenerate:
             result[row.task] = list(dict.fromkeys([*result.get(row.task, []), *row.health]))
     return result
-

@@ -26,12 +26,18 @@ def numbers(problems: Sequence[SuiteTask]) -> dict[str, tuple[int, int]]:
         ids = [problem.number for problem in members]
         usable = None not in ids and len(set(ids)) == len(ids)
         for order, problem in enumerate(members, start=1):
-            result[problem.name] = (level, problem.number if usable and problem.number is not None else order)
+            result[problem.name] = (
+                level,
+                problem.number if usable and problem.number is not None else order,
+            )
     return result
 
 
 def results(
-    problems: Sequence[SuiteTask], episodes: Sequence[Episode], failed: Mapping[str, str], again: Mapping[tuple[str, int], Verdict],
+    problems: Sequence[SuiteTask],
+    episodes: Sequence[Episode],
+    failed: Mapping[str, str],
+    again: Mapping[tuple[str, int], Verdict],
     chosen: Mapping[tuple[str, int], str] | None = None,
 ) -> list[KernelBenchResult]:
     """Every sample's winner under its numbers, and a failure for every problem that was not played.
@@ -42,7 +48,11 @@ def results(
         chosen: the candidates of those second verdicts, likewise; for missing keys the fastest.
     """
     places, files = numbers(problems), {p.name: p.name.rpartition("/")[2] + ".py" for p in problems}
-    result = [KernelBenchResult(*places[name], 0, files[name], error=why) for name, why in failed.items() if name in places]
+    result = [
+        KernelBenchResult(*places[name], 0, files[name], error=why)
+        for name, why in failed.items()
+        if name in places
+    ]
     for episode in episodes:
         name = episode.task.name
         if name not in places:
@@ -50,9 +60,17 @@ def results(
         for sample, turns in enumerate(tries(episode) or [[]]):
             right = (t for t in turns if t.verdict is not None and t.verdict.status is Status.OK)
             best = winner(turns, (chosen or {}).get((name, sample)))
-            best = best or next(right, None) or next((t for t in reversed(turns) if t.verdict is not None), None)
+            best = (
+                best
+                or next(right, None)
+                or next((t for t in reversed(turns) if t.verdict is not None), None)
+            )
             verdict = again.get((name, sample)) or (best.verdict if best is not None else None)
-            source = best.candidate.source if best is not None and best.candidate is not None else None
+            source = (
+                best.candidate.source if best is not None and best.candidate is not None else None
+            )
             said = next((t.malformed for t in reversed(turns) if t.malformed), None)
-            result.append(KernelBenchResult(*places[name], sample, files[name], verdict, source, said))
+            result.append(
+                KernelBenchResult(*places[name], sample, files[name], verdict, source, said)
+            )
     return result

@@ -89,18 +89,27 @@ def from_tests(name: str, source: str) -> str:
     assert cut is not None, "ask has_tests first"
     above, tests = source[: cut.start()], source[cut.end() :]
     try:
-        functions = {node.name: node for node in ast.parse(above).body if isinstance(node, ast.FunctionDef)}
+        functions = {
+            node.name: node for node in ast.parse(above).body if isinstance(node, ast.FunctionDef)
+        }
     except SyntaxError as error:
         raise ValueError(f"not Python: {error.msg}, line {error.lineno}") from None
     public = [one for one in functions if not one.startswith("_")]
-    function = functions.get(name) or functions.get("kernel_function") or (functions[public[-1]] if public else None)
+    function = (
+        functions.get(name)
+        or functions.get("kernel_function")
+        or (functions[public[-1]] if public else None)
+    )
     if function is None:
         raise ValueError(f"no function `{name}` above the line of #")
     asked = function.args
     if asked.vararg or asked.kwarg:
         raise ValueError(f"`{function.name}` takes any number of arguments")
     names = [a.arg for a in [*asked.posonlyargs, *asked.args]] + [a.arg for a in asked.kwonlyargs]
-    passed = ", ".join([a.arg for a in [*asked.posonlyargs, *asked.args]] + [f"{a.arg}={a.arg}" for a in asked.kwonlyargs])
+    passed = ", ".join(
+        [a.arg for a in [*asked.posonlyargs, *asked.args]]
+        + [f"{a.arg}={a.arg}" for a in asked.kwonlyargs]
+    )
     return f"""{above.rstrip()}
 
 

@@ -69,7 +69,11 @@ class EvalTable:
 
 
 def play_all(
-    problems: Sequence[SuiteTask], table: EvalTable, *, on_facts: OnFacts, on_usage: Callable[[TokenUsage], None]
+    problems: Sequence[SuiteTask],
+    table: EvalTable,
+    *,
+    on_facts: OnFacts,
+    on_usage: Callable[[TokenUsage], None],
 ) -> Iterator[Episode | Unplayed]:
     """Yield every problem's episode as it ends.
 
@@ -86,7 +90,13 @@ def play_all(
         for problem, subject in subjects(problems, request, config, table.device, table.backend):
             progress.prepared()
             if isinstance(subject, DvkError):
-                bad.append(Unplayed(name=problem.name, error=subject.message, traceback=getattr(subject, "traceback", "")))
+                bad.append(
+                    Unplayed(
+                        name=problem.name,
+                        error=subject.message,
+                        traceback=getattr(subject, "traceback", ""),
+                    )
+                )
                 continue
             on_facts({"name": problem.name, **facts(subject, table.ceilings)})
             yield subject
@@ -107,11 +117,21 @@ def play_all(
             with writers.opened(request.model, config, table.device) as backbone:
                 on_usage(backbone.usage)
                 progress.stage(f"playing {request.policy}")
-                library = None if request.no_skills or request.library is None else Library.open(request.library)
+                library = (
+                    None
+                    if request.no_skills or request.library is None
+                    else Library.open(request.library)
+                )
                 if request.strategy is not None:
                     yield from play_strategy(good(), request, config, judging, backbone)
                 else:
-                    yield from run_episodes(good(), backbone, library, writers.widened(played(request, config), backbone), judging=judging)
+                    yield from run_episodes(
+                        good(),
+                        backbone,
+                        library,
+                        writers.widened(played(request, config), backbone),
+                        judging=judging,
+                    )
     yield from bad
 
 
@@ -120,18 +140,38 @@ def facts(subject: TaskContext, ceilings: Ceilings | None) -> dict[str, Any]:
     why it has no graph, and the traceback of a dvk exception in finding that out."""
     if subject.captured is None:
         cannot = subject.cannot
-        return {"flop_ms": None, "mode": subject.task.mode, "depends": False, "cannot": str(cannot or ""),
-                "traceback": cannot.traceback if cannot is not None else ""}
-    known = {"mode": subject.task.mode, "depends": bool(subject.captured.depending) and subject.task.kind == "module"}
-    found = crashes.fenced("counting its products", flop_ms, subject.captured.graph, subject.task, ceilings)
-    return {"flop_ms": None, **known, "traceback": found.traceback} if isinstance(found, crashes.Crashed) else {"flop_ms": found, **known}
+        return {
+            "flop_ms": None,
+            "mode": subject.task.mode,
+            "depends": False,
+            "cannot": str(cannot or ""),
+            "traceback": cannot.traceback if cannot is not None else "",
+        }
+    known = {
+        "mode": subject.task.mode,
+        "depends": bool(subject.captured.depending) and subject.task.kind == "module",
+    }
+    found = crashes.fenced(
+        "counting its products", flop_ms, subject.captured.graph, subject.task, ceilings
+    )
+    return (
+        {"flop_ms": None, **known, "traceback": found.traceback}
+        if isinstance(found, crashes.Crashed)
+        else {"flop_ms": found, **known}
+    )
 
 
 def subjects(
-    problems: Sequence[SuiteTask], request: EvalRequest, config: Config, device: Device, backend: BackendName
+    problems: Sequence[SuiteTask],
+    request: EvalRequest,
+    config: Config,
+    device: Device,
+    backend: BackendName,
 ) -> Iterator[tuple[SuiteTask, TaskContext | DvkError]]:
     """Tasks examined and captured, under the suite's names, a few ahead of the consumer."""
-    found = prepare([p.path for p in problems], device, backend, config, kept=True, eval_mode=request.eval_mode)
+    found = prepare(
+        [p.path for p in problems], device, backend, config, kept=True, eval_mode=request.eval_mode
+    )
     for problem, subject in zip(problems, found):
         if isinstance(subject, TaskContext) and subject.task.name != problem.name:
             subject = replace(subject, task=subject.task.model_copy(update={"name": problem.name}))
@@ -140,8 +180,14 @@ def subjects(
 
 def played(request: EvalRequest, config: Config) -> Config:
     """Settings of an evaluation: one selection of skills if there is a library, no summaries; one sample is greedy."""
-    asked: dict[str, Any] = {"schemes": 1, "null_scheme": False, "rollouts": request.samples, "summaries": 0, "explored": 0,
-                             "iterations": request.iterations}
+    asked: dict[str, Any] = {
+        "schemes": 1,
+        "null_scheme": False,
+        "rollouts": request.samples,
+        "summaries": 0,
+        "explored": 0,
+        "iterations": request.iterations,
+    }
     if request.turns is not None:
         asked["turns"] = request.turns
     if request.window is not None:
@@ -152,12 +198,18 @@ def played(request: EvalRequest, config: Config) -> Config:
     if request.iterations == 1:
         return config.model_copy(update={"rollout": rollout})
     # The window is shown whole: an iteration continues from it.
-    agents = config.agents.model_copy(update={"kept_attempts": max(config.agents.kept_attempts, rollout.turns)})
+    agents = config.agents.model_copy(
+        update={"kept_attempts": max(config.agents.kept_attempts, rollout.turns)}
+    )
     return config.model_copy(update={"rollout": rollout, "agents": agents})
 
 
 def play_strategy(
-    subjects: Iterable[TaskContext], request: EvalRequest, config: Config, judging: JudgeQueue[Any], backbone: Backbone | None = None
+    subjects: Iterable[TaskContext],
+    request: EvalRequest,
+    config: Config,
+    judging: JudgeQueue[Any],
+    backbone: Backbone | None = None,
 ) -> Iterator[Episode]:
     """A strategy on every task; `--turns` × `--samples` candidates each, with the settings of `dvk optimize`.
 
@@ -169,20 +221,30 @@ def play_strategy(
     strategy = registry.resolve(str(request.strategy), search.STRATEGIES, "policy")
     given = config
     if request.library is None:
-        given = config.model_copy(update={"agents": config.agents.model_copy(update={"num_candidates": 0})})
+        given = config.model_copy(
+            update={"agents": config.agents.model_copy(update={"num_candidates": 0})}
+        )
     empty = []
 
     def problems() -> Iterator[search.SearchProblem]:
         for subject in subjects:
-            if subject.captured is None and (backbone is None or dialects.get(backbone.dialect).reads_graph):
+            if subject.captured is None and (
+                backbone is None or dialects.get(backbone.dialect).reads_graph
+            ):
                 empty.append(Episode(task=subject.task))
                 continue
-            skills = () if request.no_skills else crashes.fenced("choosing skills", retrieve, subject, request.library, config)
+            skills = (
+                ()
+                if request.no_skills
+                else crashes.fenced("choosing skills", retrieve, subject, request.library, config)
+            )
             if isinstance(skills, crashes.Crashed):
                 empty.append(ended(subject, skills))
                 continue
             mine = SharedBackbone(backbone) if backbone is not None else None
-            yield search.SearchProblem(subject.task, subject.captured, subject.backend, skills, given, mine)
+            yield search.SearchProblem(
+                subject.task, subject.captured, subject.backend, skills, given, mine
+            )
 
     yield from play(problems(), strategy, judging, limit=request.num_candidates)
     yield from empty
@@ -190,7 +252,10 @@ def play_strategy(
 
 def ended(subject: TaskContext, crash: crashes.Crashed) -> Episode:
     """The episode of a task that an exception ended before it was played."""
-    return Episode(task=subject.task, traces=(Trace(role="policy", turns=(Turn(verdict=crashes.verdict(crash, "search")),)),))
+    return Episode(
+        task=subject.task,
+        traces=(Trace(role="policy", turns=(Turn(verdict=crashes.verdict(crash, "search")),)),),
+    )
 
 
 def retrieve(subject: TaskContext, path: Path | None, config: Config) -> tuple[Any, ...]:
@@ -201,4 +266,6 @@ def retrieve(subject: TaskContext, path: Path | None, config: Config) -> tuple[A
         return ()
     with Library.open(path) as library:
         query = query_from_graph(subject.captured.graph, library, QUERY_TERMS)
-        return tuple(hit.skill for hit in library.search(query, config.optimize.num_skills, snippets=False))
+        return tuple(
+            hit.skill for hit in library.search(query, config.optimize.num_skills, snippets=False)
+        )

@@ -35,7 +35,12 @@ class Progress:
         self._ticker.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._stop.set()
         self._ticker.join(2)
 
@@ -75,8 +80,13 @@ class Progress:
     def heartbeat(self) -> str:
         """The progress as text."""
         seconds = time.monotonic() - self._began
-        told = [f"… {show_s(seconds)}", self._stage, f"{self._ended} of {self.total} tasks done", f"{self._prepared} prepared",
-                f"{many(self._judged, 'candidate')} judged"]
+        told = [
+            f"… {show_s(seconds)}",
+            self._stage,
+            f"{self._ended} of {self.total} tasks done",
+            f"{self._prepared} prepared",
+            f"{many(self._judged, 'candidate')} judged",
+        ]
         new = self._ended - self._before
         if new >= 3 and self._ended < self.total:
             told.append(f"about {show_s(seconds / new * (self.total - self._ended))} left")

@@ -50,7 +50,10 @@ class _Open:
 
 
 def play(
-    subjects: Iterable[TaskContext], problems: Sequence[SuiteTask], policy: str, judging: JudgeQueue[Any]
+    subjects: Iterable[TaskContext],
+    problems: Sequence[SuiteTask],
+    policy: str,
+    judging: JudgeQueue[Any],
 ) -> Iterator[Episode | Unplayed]:
     """An episode a task, with the record's turns and today's verdicts; tasks without a record count as failed.
 
@@ -81,12 +84,16 @@ def play(
             continue
         for (name, sample, turn), verdict in judging.results(wait=True):
             game = games[name]
-            game.traces[sample][turn] = game.traces[sample][turn].model_copy(update={"verdict": verdict})
+            game.traces[sample][turn] = game.traces[sample][turn].model_copy(
+                update={"verdict": verdict}
+            )
             game.left -= 1
             if not game.left:
                 yield _episode(games.pop(name))
     if missing and not met:
-        raise UsageError(f"`{place}` records none of these tasks", "give the suite that it was played on")
+        raise UsageError(
+            f"`{place}` records none of these tasks", "give the suite that it was played on"
+        )
     yield from missing
 
 
@@ -101,8 +108,10 @@ def _begin(subject: TaskContext, traces: Sequence[Trace], judging: JudgeQueue[An
 
 
 def _episode(game: _Open) -> Episode:
-    traces = [trace.model_copy(update={"turns": tuple(turns), "rollout": number})
-              for number, (trace, turns) in enumerate(zip(game.skills, game.traces, strict=True))]  # fmt: skip
+    traces = [
+        trace.model_copy(update={"turns": tuple(turns), "rollout": number})
+        for number, (trace, turns) in enumerate(zip(game.skills, game.traces, strict=True))
+    ]
     return Episode(task=game.subject.task, traces=tuple(traces))
 
 
@@ -110,7 +119,9 @@ def _episodes(place: Path) -> Told:
     """Policy conversations by the id and the name of their task: of a JSONL file, or of all files of a run."""
     files = sorted((place / "episodes").glob("*.jsonl")) if place.is_dir() else [place]
     if not files or not all(file.is_file() for file in files):
-        raise UsageError(f"no episodes in `{place}`", "give a JSONL file of episodes, or a run's folder")
+        raise UsageError(
+            f"no episodes in `{place}`", "give a JSONL file of episodes, or a run's folder"
+        )
     result: Told = defaultdict(list)
     for file in files:
         with file.open(encoding="utf-8") as lines:
@@ -133,10 +144,15 @@ def _kernels(place: Path, problems: Sequence[SuiteTask]) -> Told:
     kernels, result = results.kernels(place), {}
     for name, numbered in numbers(problems).items():
         if numbered in kernels:
-            result[name] = [_alone(source, f"sample {sample}") for sample, source in sorted(kernels[numbered].items())]
+            result[name] = [
+                _alone(source, f"sample {sample}")
+                for sample, source in sorted(kernels[numbered].items())
+            ]
     return result
 
 
 def _alone(source: str, title: str) -> Trace:
-    candidate = Candidate(source=source, backend=backends.detect(source), proposer="kernelbench", title=title)
+    candidate = Candidate(
+        source=source, backend=backends.detect(source), proposer="kernelbench", title=title
+    )
     return Trace(role="policy", turns=(Turn(candidate=candidate),))

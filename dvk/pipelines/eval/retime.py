@@ -28,7 +28,12 @@ Race = tuple[Turn, Turn]
 
 
 def time_again(
-    episodes: Sequence[Episode], known: dict[Key, Verdict], request: EvalRequest, config: Config, progress: Progress, workers: int
+    episodes: Sequence[Episode],
+    known: dict[Key, Verdict],
+    request: EvalRequest,
+    config: Config,
+    progress: Progress,
+    workers: int,
 ) -> Iterator[dict[str, Any]]:
     """Judge winners again: of every sample among several turns, and of every task among several samples; all, if claims are requested.
 
@@ -39,7 +44,12 @@ def time_again(
     tier: Tier = "claim" if request.claim else "search"
     done = {key for key, verdict in known.items() if verdict.tier == "claim" or not request.claim}
     tasks = {episode.task.name: episode.task for episode in episodes}
-    found = {key: best for episode in episodes for key, best in _won(episode, request.claim).items() if key not in done}
+    found = {
+        key: best
+        for episode in episodes
+        for key, best in _won(episode, request.claim).items()
+        if key not in done
+    }
     if not found:
         return
     progress.stage(f"timing {len(found)} winners again")
@@ -47,13 +57,19 @@ def time_again(
     races = {key: _race(best) for key, best in found.items() if len(best) > 1}
     if not request.claim:
         # There is nothing to decide if the first is faster than eager and the second, from end to end, is not.
-        single |= {key: ours for key, (ours, whole) in races.items() if _gain(ours) > 1 >= _gain(whole)}
+        single |= {
+            key: ours for key, (ours, whole) in races.items() if _gain(ours) > 1 >= _gain(whole)
+        }
     others = {key: whole for key, (_, whole) in races.items()}
     pool = harness.JudgePool(workers, config)
-    for key, verdicts in _raced(pool, {k: race for k, race in races.items() if k not in single}, tasks, progress):
+    for key, verdicts in _raced(
+        pool, {k: race for k, race in races.items() if k not in single}, tasks, progress
+    ):
         ours, whole = races[key]
         if request.claim:
-            single[key], others[key] = (whole, ours) if _speed(verdicts[1]) > _speed(verdicts[0]) else (ours, whole)
+            single[key], others[key] = (
+                (whole, ours) if _speed(verdicts[1]) > _speed(verdicts[0]) else (ours, whole)
+            )
         elif _faster(verdicts[1], verdicts[0]):
             yield _row(key, whole, verdicts[1])
         else:
@@ -61,7 +77,9 @@ def time_again(
     while single:
         places, wrong = list(single), {}
         jobs = [_job(tasks[key[0]], single[key]) for key in places]
-        spec = harness.JudgeSpec(tier=tier, baselines=request.baselines, contract=default_contract(jobs[0][0].device))
+        spec = harness.JudgeSpec(
+            tier=tier, baselines=request.baselines, contract=default_contract(jobs[0][0].device)
+        )
         for position, verdict in pool.map(jobs, spec):
             progress.judged(1)
             key = places[position]
@@ -76,9 +94,20 @@ def _won(episode: Episode, all_count: bool) -> dict[Key, list[Turn]]:
     """The winners of samples that are to be timed again."""
     samples = tries(episode)
     first = {id(turn) for turn in winners([turn for turns in samples for turn in turns])}
-    best = {(episode.task.name, sample): [t for t in winners(turns) if t.candidate is not None] for sample, turns in enumerate(samples)}
-    return {key: mine for key, mine in best.items() if mine and (
-        all_count or len(samples[key[1]]) > 1 or (len(samples) > 1 and any(id(turn) in first for turn in mine)))}  # fmt: skip
+    best = {
+        (episode.task.name, sample): [t for t in winners(turns) if t.candidate is not None]
+        for sample, turns in enumerate(samples)
+    }
+    return {
+        key: mine
+        for key, mine in best.items()
+        if mine
+        and (
+            all_count
+            or len(samples[key[1]]) > 1
+            or (len(samples) > 1 and any(id(turn) in first for turn in mine))
+        )
+    }
 
 
 def _race(best: Sequence[Turn]) -> Race:

@@ -25,17 +25,32 @@ class EvalMeasurement(Record):
     """The judge's findings on one candidate; the default is a wrong or missing one."""
 
     correct: bool = Field(False, description="The judge said ok.")
-    speedup: float | None = Field(None, description="Eager time / candidate time; null when wrong or untimed.")
+    speedup: float | None = Field(
+        None, description="Eager time / candidate time; null when wrong or untimed."
+    )
     lo: float | None = Field(None, description="Lower end of its 95 % interval.")
-    over: dict[str, float] = Field(default_factory=dict, description="Of each other baseline that was timed: its time / candidate time.")
-    over_lo: dict[str, float] = Field(default_factory=dict, description="Lower ends of their 95 % intervals.")
+    over: dict[str, float] = Field(
+        default_factory=dict,
+        description="Of each other baseline that was timed: its time / candidate time.",
+    )
+    over_lo: dict[str, float] = Field(
+        default_factory=dict, description="Lower ends of their 95 % intervals."
+    )
     candidate_ms: float | None = Field(None, description="Median time of a candidate call.")
     reference_ms: float | None = Field(None, description="Median time of an eager call.")
-    over_ms: dict[str, float] = Field(default_factory=dict, description="Median times of the other baselines' calls.")
-    floor_ms: float | None = Field(None, description="Time in which the bytes that must move could move on this machine.")
+    over_ms: dict[str, float] = Field(
+        default_factory=dict, description="Median times of the other baselines' calls."
+    )
+    floor_ms: float | None = Field(
+        None, description="Time in which the bytes that must move could move on this machine."
+    )
     regime: Literal["end_to_end", "device"] | None = Field(
-        None, description="How all this was timed, as in `Timing`; null when untimed, or written by an older dvk: unknown.")
-    holds: bool | None = Field(None, description="The claim that it is faster than eager holds; null where none was made.")
+        None,
+        description="How all this was timed, as in `Timing`; null when untimed, or written by an older dvk: unknown.",
+    )
+    holds: bool | None = Field(
+        None, description="The claim that it is faster than eager holds; null where none was made."
+    )
 
     @classmethod
     def of(cls, verdict: Verdict | None) -> EvalMeasurement:
@@ -47,12 +62,18 @@ class EvalMeasurement(Record):
         if verdict.status is not Status.OK or timing is None:
             return cls(correct=verdict.status is Status.OK, holds=unclaimed)
         return cls(
-            correct=True, speedup=timing.speedup.value, lo=timing.speedup.lo, candidate_ms=timing.candidate_ms,
-            reference_ms=timing.reference_ms, floor_ms=timing.floor_ms, over_ms=dict(timing.baselines_ms),
+            correct=True,
+            speedup=timing.speedup.value,
+            lo=timing.speedup.lo,
+            candidate_ms=timing.candidate_ms,
+            reference_ms=timing.reference_ms,
+            floor_ms=timing.floor_ms,
+            over_ms=dict(timing.baselines_ms),
             over={name: ratio.value for name, ratio in timing.baselines.items()},
-            over_lo={name: ratio.lo for name, ratio in timing.baselines.items()}, regime=timing.regime,
+            over_lo={name: ratio.lo for name, ratio in timing.baselines.items()},
+            regime=timing.regime,
             holds=timing.claim.holds if timing.claim is not None else unclaimed,
-        )  # fmt: skip
+        )
 
 
 class EvalRow(Record):
@@ -60,17 +81,39 @@ class EvalRow(Record):
 
     task: str = Field(description="Name in the suite.")
     sample: int = Field(0, description="Which conversation, from 0.")
-    groups: dict[str, str] = Field(default_factory=dict, description="Level, category, … of the task.")
-    turns: tuple[EvalMeasurement, ...] = Field((), description="Each turn's own candidate, in order.")
-    again: EvalMeasurement | None = Field(None, description="The winner's second time; null where it was not taken.")
+    groups: dict[str, str] = Field(
+        default_factory=dict, description="Level, category, … of the task."
+    )
+    turns: tuple[EvalMeasurement, ...] = Field(
+        (), description="Each turn's own candidate, in order."
+    )
+    again: EvalMeasurement | None = Field(
+        None, description="The winner's second time; null where it was not taken."
+    )
     status: str = Field("", description="Of the winner, or of the last turn when none is right.")
-    error: str | None = Field(None, description="Why there is no right candidate; null when there is one.")
-    traceback: str | None = Field(None, description="File in the run folder: of an exception inside dvk; null where there was none.")
-    mode: Literal["train", "eval"] | None = Field(None, description="That the module was judged in; null of a function, or not known.")
-    health: tuple[str, ...] = Field((), description="What the judge found degenerate about the task.")
-    written_inputs: tuple[str, ...] = Field((), description="Inputs that the reference writes in place.")
-    flop_ms: float | None = Field(None, description="Time in which the reference's matrix products could be done on this machine.")
-    prompt_tokens: int | None = Field(None, description="Tokens read; null where the backbone does not tell.")
+    error: str | None = Field(
+        None, description="Why there is no right candidate; null when there is one."
+    )
+    traceback: str | None = Field(
+        None,
+        description="File in the run folder: of an exception inside dvk; null where there was none.",
+    )
+    mode: Literal["train", "eval"] | None = Field(
+        None, description="That the module was judged in; null of a function, or not known."
+    )
+    health: tuple[str, ...] = Field(
+        (), description="What the judge found degenerate about the task."
+    )
+    written_inputs: tuple[str, ...] = Field(
+        (), description="Inputs that the reference writes in place."
+    )
+    flop_ms: float | None = Field(
+        None,
+        description="Time in which the reference's matrix products could be done on this machine.",
+    )
+    prompt_tokens: int | None = Field(
+        None, description="Tokens read; null where the backbone does not tell."
+    )
     completion_tokens: int | None = Field(None, description="Tokens written, likewise.")
     judge_s: float = Field(0.0, description="Wall clock the judge spent on its candidates.")
 
@@ -78,12 +121,20 @@ class EvalRow(Record):
         """Among the first `length` turns (all): the fastest right one, else the first right one, else a failure."""
         turns = self.turns[:length]
         timed = [turn for turn in turns if turn.speedup is not None]
-        return max(timed, key=_rank) if timed else next((t for t in turns if t.correct), EvalMeasurement())
+        return (
+            max(timed, key=_rank)
+            if timed
+            else next((t for t in turns if t.correct), EvalMeasurement())
+        )
 
     @property
     def final(self) -> EvalMeasurement:
         """The time that counts: the winner's second time if it won against others, or is a claim."""
-        return self.again if self.again is not None and (len(self.turns) > 1 or self.again.holds is not None) else self.best()
+        return (
+            self.again
+            if self.again is not None and (len(self.turns) > 1 or self.again.holds is not None)
+            else self.best()
+        )
 
     @property
     def degenerate(self) -> bool:
@@ -93,7 +144,11 @@ class EvalRow(Record):
 
 def outcome(row: EvalRow, measurement: EvalMeasurement, over: Over = "eager") -> TaskOutcome:
     """The row as input of the field's scores."""
-    speedup, lo = (measurement.speedup, measurement.lo) if over == "eager" else (measurement.over.get(over), measurement.over_lo.get(over))
+    speedup, lo = (
+        (measurement.speedup, measurement.lo)
+        if over == "eager"
+        else (measurement.over.get(over), measurement.over_lo.get(over))
+    )
     return TaskOutcome(row.task, measurement.correct, speedup, lo, row.groups, measurement.regime)
 
 
@@ -120,6 +175,7 @@ def _rank(measurement: EvalMeasurement) -> tuple[bool, bool, float]:
 
 # ------------------------------------------------------------------ from episodes
 
+
 def tries(episode: Episode) -> list[list[Turn]]:
     """The turns of every sample: of each policy conversation."""
     return [list(trace.turns) for trace in episode.traces if trace.role == "policy"]
@@ -139,12 +195,18 @@ def winners(turns: Sequence[Turn]) -> list[Turn]:
 def winner(turns: Sequence[Turn], again: str | None = None) -> Turn | None:
     """The one of `winners` that counts: the candidate of a second time, if there is one, else the fastest; None when none was timed."""
     found = winners(turns)
-    return next((t for t in found if t.candidate is not None and t.candidate.id == again), found[0] if found else None)
+    return next(
+        (t for t in found if t.candidate is not None and t.candidate.id == again),
+        found[0] if found else None,
+    )
 
 
 def rows_for(
-    episodes: Sequence[Episode], unplayed: Sequence[Unplayed], again: Mapping[tuple[str, int], Verdict],
-    groups: Mapping[str, Mapping[str, str]] | None = None, facts: Mapping[str, Mapping[str, Any]] | None = None,
+    episodes: Sequence[Episode],
+    unplayed: Sequence[Unplayed],
+    again: Mapping[tuple[str, int], Verdict],
+    groups: Mapping[str, Mapping[str, str]] | None = None,
+    facts: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[EvalRow]:
     """The rows of all tasks, by name; one without turns for a task that could not be loaded.
 
@@ -154,15 +216,27 @@ def rows_for(
         facts: `playing.facts` by task, if known.
     """
     groups, facts = groups or {}, facts or {}
-    rows = [EvalRow(task=u.name, groups=dict(groups.get(u.name, {})), error=u.error, traceback=file_of(u.name) if u.traceback else None)
-            for u in unplayed]
+    rows = [
+        EvalRow(
+            task=u.name,
+            groups=dict(groups.get(u.name, {})),
+            error=u.error,
+            traceback=file_of(u.name) if u.traceback else None,
+        )
+        for u in unplayed
+    ]
     for episode in episodes:
-        rows += rows_of(episode, again, groups.get(episode.task.name, {}), facts.get(episode.task.name, {}))
+        rows += rows_of(
+            episode, again, groups.get(episode.task.name, {}), facts.get(episode.task.name, {})
+        )
     return sorted(rows, key=lambda row: (row.task, row.sample))
 
 
 def rows_of(
-    episode: Episode, again: Mapping[tuple[str, int], Verdict], groups: Mapping[str, str], facts: Mapping[str, Any]
+    episode: Episode,
+    again: Mapping[tuple[str, int], Verdict],
+    groups: Mapping[str, str],
+    facts: Mapping[str, Any],
 ) -> list[EvalRow]:
     """A row a sample; one without turns if nothing was played.
 
@@ -178,24 +252,39 @@ def rows_of(
         right = next((v for v in verdicts if v is not None and v.status is Status.OK), None)
         last = next((v for v in reversed(verdicts) if v is not None), None)
         told = [turn.tokens for turn in turns if turn.tokens is not None]
-        crashed = facts.get("traceback") or any(v.traceback for v in [*verdicts, second] if v is not None)
-        result.append(EvalRow(
-            task=name, sample=sample, groups=dict(groups), mode=episode.task.mode, turns=tuple(EvalMeasurement.of(v) for v in verdicts),
-            again=EvalMeasurement.of(second) if second is not None else None, flop_ms=facts.get("flop_ms"),
-            traceback=file_of(name) if crashed else None,
-            status=(right or last).status.value if right or last else "", error=None if right else reason(turns, facts.get("cannot", "")),  # type: ignore[union-attr]
-            health=next((v.health for v in verdicts if v is not None and v.health), ()),
-            written_inputs=episode.task.written_inputs,
-            prompt_tokens=sum(len(t.prompt) for t in told) if told else None,
-            completion_tokens=sum(len(t.completion) for t in told) if told else None,
-            judge_s=round(sum(_seconds(turn, seen) for turn in turns), 3),
-        ))  # fmt: skip
+        crashed = facts.get("traceback") or any(
+            v.traceback for v in [*verdicts, second] if v is not None
+        )
+        result.append(
+            EvalRow(
+                task=name,
+                sample=sample,
+                groups=dict(groups),
+                mode=episode.task.mode,
+                turns=tuple(EvalMeasurement.of(v) for v in verdicts),
+                again=EvalMeasurement.of(second) if second is not None else None,
+                flop_ms=facts.get("flop_ms"),
+                traceback=file_of(name) if crashed else None,
+                status=(right or last).status.value if right or last else "",  # type: ignore[union-attr]
+                error=None if right else reason(turns, facts.get("cannot", "")),
+                health=next((v.health for v in verdicts if v is not None and v.health), ()),
+                written_inputs=episode.task.written_inputs,
+                prompt_tokens=sum(len(t.prompt) for t in told) if told else None,
+                completion_tokens=sum(len(t.completion) for t in told) if told else None,
+                judge_s=round(sum(_seconds(turn, seen) for turn in turns), 3),
+            )
+        )
     return result
 
 
 def _seconds(turn: Turn, seen: set[str]) -> float:
     """The judge's cost; equal candidates of a task are judged once and share their verdict."""
-    if turn.verdict is None or turn.verdict.cached or turn.candidate is None or turn.candidate.id in seen:
+    if (
+        turn.verdict is None
+        or turn.verdict.cached
+        or turn.candidate is None
+        or turn.candidate.id in seen
+    ):
         return 0.0
     seen.add(turn.candidate.id)
     return turn.verdict.seconds

@@ -26,7 +26,12 @@ class Meter:
     def __enter__(self) -> Meter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Record the rest, unless a user error came before any cost: such a run leaves nothing."""
         if self._usage is not None or not isinstance(error, DvkError):
             self.note()
@@ -41,8 +46,12 @@ class Meter:
         row: dict[str, Any] = {"wall_s": round(now - self._since, 3)}
         self._since = now
         if self._usage is not None:
-            used = {"prompt_tokens": self._usage.prompt_tokens, "completion_tokens": self._usage.completion_tokens,
-                    "model_s": self._usage.seconds, "usd": self._usage.cost_usd or 0.0}  # fmt: skip
+            used = {
+                "prompt_tokens": self._usage.prompt_tokens,
+                "completion_tokens": self._usage.completion_tokens,
+                "model_s": self._usage.seconds,
+                "usd": self._usage.cost_usd or 0.0,
+            }
             row |= {name: round(value - self._noted[name], 6) for name, value in used.items()}
             row["priced"] = self._usage.cost_usd is not None
             self._noted = used
@@ -57,12 +66,19 @@ class Meter:
         """
         spent = self._run.read(SPENT)
         asked = [row for row in spent if "model_s" in row]
-        tokens = {name: sum(row[name] for row in asked) if asked else None for name in ("prompt_tokens", "completion_tokens")}
+        tokens = {
+            name: sum(row[name] for row in asked) if asked else None
+            for name in ("prompt_tokens", "completion_tokens")
+        }
         written, num_tasks = tokens["completion_tokens"], len({row.task for row in rows})
         return {
-            "wall_s": round(sum(row["wall_s"] for row in spent), 3), "judge_s": round(sum(row.judge_s for row in rows), 3),
-            "num_candidates": sum(len(row.turns) for row in rows), **tokens,
+            "wall_s": round(sum(row["wall_s"] for row in spent), 3),
+            "judge_s": round(sum(row.judge_s for row in rows), 3),
+            "num_candidates": sum(len(row.turns) for row in rows),
+            **tokens,
             "tokens_per_task": written / num_tasks if written is not None and num_tasks else None,
             "model_s": round(sum(row["model_s"] for row in asked), 3) if asked else None,
-            "usd": round(sum(row["usd"] for row in asked), 6) if any(row["priced"] for row in asked) else None,
-        }  # fmt: skip
+            "usd": round(sum(row["usd"] for row in asked), 6)
+            if any(row["priced"] for row in asked)
+            else None,
+        }

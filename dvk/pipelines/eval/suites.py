@@ -55,13 +55,21 @@ def read(suite: Path, only: Sequence[str] = ()) -> list[SuiteTask]:
         UsageError: nothing there, no task in it, an index or a table that cannot be read, or an unknown name in `only`.
     """
     if suite.is_file() and suite.suffix in TABLES:
-        found = [SuiteTask(p.name, suite, {"level": p.level or suite.stem}, p.source) for p in rows_of_table(suite)]
+        found = [
+            SuiteTask(p.name, suite, {"level": p.level or suite.stem}, p.source)
+            for p in rows_of_table(suite)
+        ]
     elif suite.is_dir():
         found = list(_folder(suite))
     else:
-        raise UsageError(f"no such folder: `{suite}`", "give a folder of task files, e.g. data/tasks/examples, or a .parquet of problems")
+        raise UsageError(
+            f"no such folder: `{suite}`",
+            "give a folder of task files, e.g. data/tasks/examples, or a .parquet of problems",
+        )
     if not found:
-        raise UsageError(f"no task files in `{suite}`", "task files are Python files in KernelBench's format")
+        raise UsageError(
+            f"no task files in `{suite}`", "task files are Python files in KernelBench's format"
+        )
     found = _distinct(found)
     unknown = set(only) - {p.name for p in found}
     if unknown:
@@ -91,12 +99,20 @@ def _folder(suite: Path) -> Iterator[SuiteTask]:
         try:
             text = path.read_text(encoding="utf-8")
             if own:
-                name, kind, source = path.parent.name, "", layouts.from_settings(text, layouts.settings(path.parent))
+                name, kind, source = (
+                    path.parent.name,
+                    "",
+                    layouts.from_settings(text, layouts.settings(path.parent)),
+                )
             elif layouts.has_tests(text):
                 kind, source = "category", layouts.from_tests(name, text)
         except Exception as error_found:  # noqa: BLE001 - whatever is wrong with a file, the others are played
-            expected = isinstance(error_found, (OSError, ValueError))  # UnicodeDecodeError and JSONDecodeError are ValueErrors
-            error = str(error_found) if expected else crashes.crashed(error_found, "reading it").message
+            expected = isinstance(
+                error_found, (OSError, ValueError)
+            )  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+            error = (
+                str(error_found) if expected else crashes.crashed(error_found, "reading it").message
+            )
         group = {kind: path.parent.name} if kind and path.parent != folder else {}
         yield SuiteTask(name, path, {**group, **groups.get(name, {})}, source, error)
 
@@ -107,9 +123,14 @@ def _index(folder: Path) -> dict[str, dict[str, str]]:
         return {}
     try:
         rows: list[dict[str, Any]] = json.loads(index.read_text(encoding="utf-8"))
-        return {row["name"]: {k: v for k, v in row.items() if isinstance(v, str) and k != "name"} for row in rows}
+        return {
+            row["name"]: {k: v for k, v in row.items() if isinstance(v, str) and k != "name"}
+            for row in rows
+        }
     except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"cannot read `{index}`: {error}", "it must be a list of objects with a `name`") from None
+        raise UsageError(
+            f"cannot read `{index}`: {error}", "it must be a list of objects with a `name`"
+        ) from None
 
 
 def _distinct(problems: Sequence[SuiteTask]) -> list[SuiteTask]:
@@ -119,7 +140,11 @@ def _distinct(problems: Sequence[SuiteTask]) -> list[SuiteTask]:
     for problem in problems:
         name = problem.name
         if often[name] > 1:
-            level = problem.groups.get("level") or problem.groups.get("category") or problem.path.parent.name
+            level = (
+                problem.groups.get("level")
+                or problem.groups.get("category")
+                or problem.path.parent.name
+            )
             name = f"{level}/{name}"
             seen[name] += 1
             name += f"_{seen[name]}" if seen[name] > 1 else ""

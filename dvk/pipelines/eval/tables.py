@@ -21,7 +21,10 @@ Found = tuple[EvalRow, EvalMeasurement]
 
 
 def summarise(
-    rows: Sequence[EvalRow], *, baselines: Sequence[Over] = (), flagged: Mapping[str, Sequence[str]] | None = None
+    rows: Sequence[EvalRow],
+    *,
+    baselines: Sequence[Over] = (),
+    flagged: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Any]:
     """Every table.
 
@@ -40,16 +43,28 @@ def summarise(
     finals, compiled = [(row, row.final) for row in rows], "compile" in baselines
     longest = max((len(row.turns) for row in rows), default=0)
     dimensions = sorted({name for row in rows for name in row.groups})
-    groups = {name: by_value(finals, name, compiled) for name in dimensions if name == "level" or _few(rows, name)}
+    groups = {
+        name: by_value(finals, name, compiled)
+        for name in dimensions
+        if name == "level" or _few(rows, name)
+    }
     found = {
         **table(finals, compiled),
         "first_turn": table([(row, row.best(1)) for row in rows], compiled),
         "best_of": table(best_of(rows), compiled),
-        "by_turn": {str(t): shares([(row, row.best(t)) for row in rows]) for t in range(1, max(1, longest) + 1)},
-        "per_turn": {str(t): shares([(row, _own(row, t)) for row in rows]) for t in range(1, max(1, longest) + 1)},
+        "by_turn": {
+            str(t): shares([(row, row.best(t)) for row in rows])
+            for t in range(1, max(1, longest) + 1)
+        },
+        "per_turn": {
+            str(t): shares([(row, _own(row, t)) for row in rows])
+            for t in range(1, max(1, longest) + 1)
+        },
         "levels": groups.get("level", {}),
         "groups": groups,
-        "regimes": {way: sum(end.regime == way for _, end in finals) for way in ("device", "end_to_end")},
+        "regimes": {
+            way: sum(end.regime == way for _, end in finals) for way in ("device", "end_to_end")
+        },
         "roofline": roofline(finals),
         "hygiene": hygiene(finals, flagged or {}, compiled),
         "failed": failures(rows),
@@ -57,7 +72,9 @@ def summarise(
         "num_claims": sum(end.holds is not None for _, end in finals),
         "num_held": sum(end.holds is True for _, end in finals),
     }
-    return found | {name: fast_p.summary([outcome(row, end, name) for row, end in finals]) for name in baselines}
+    return found | {
+        name: fast_p.summary([outcome(row, end, name) for row, end in finals]) for name in baselines
+    }
 
 
 def mixed(summary: Mapping[str, Any]) -> str | None:
@@ -66,20 +83,29 @@ def mixed(summary: Mapping[str, Any]) -> str | None:
     if not found.get("device") or not found.get("end_to_end"):
         return None
     what = "tasks" if summary["samples"] == 1 else "samples"
-    return (f"two ways of timing: figures of {found['device']} {what} are of the device alone, of {found['end_to_end']} from end to end "
-            "(with the host's time, which CUDA graphs save)")
+    return (
+        f"two ways of timing: figures of {found['device']} {what} are of the device alone, of {found['end_to_end']} from end to end "
+        "(with the host's time, which CUDA graphs save)"
+    )
 
 
 def table(found: Sequence[Found], compiled: bool = False) -> dict[str, Any]:
     """`scores.summary` over eager, with `fast_p_compile`."""
-    over = fast_p.summary([outcome(row, end, "compile") for row, end in found])["fast_p"] if compiled else None
+    over = (
+        fast_p.summary([outcome(row, end, "compile") for row, end in found])["fast_p"]
+        if compiled
+        else None
+    )
     return {**fast_p.summary([outcome(row, end) for row, end in found]), "fast_p_compile": over}
 
 
 def shares(found: Sequence[Found]) -> dict[str, float]:
     """fast_p alone, without intervals."""
     outcomes = [outcome(row, end) for row, end in found]
-    return {t: fast_p.mean(fast_p.by_task(outcomes, lambda o, t=t: float(fast_p.is_fast(o, float(t))))) for t in fast_p.THRESHOLDS}  # type: ignore[misc]
+    return {
+        t: fast_p.mean(fast_p.by_task(outcomes, lambda o, t=t: float(fast_p.is_fast(o, float(t)))))  # type: ignore[misc]
+        for t in fast_p.THRESHOLDS
+    }
 
 
 def roofline(found: Sequence[Found]) -> dict[str, Any]:
@@ -98,10 +124,23 @@ def roofline(found: Sequence[Found]) -> dict[str, Any]:
             bound[row.task] = (row.flop_ms or 0.0) > (end.floor_ms or 0.0)
     reached = [fmean(values) for values in by_task.values()]
     if not reached:
-        return {"num_tasks": 0, "mean": None, "interval": None, "median": None, "over_half": None, "arithmetic_bound": None}
+        return {
+            "num_tasks": 0,
+            "mean": None,
+            "interval": None,
+            "median": None,
+            "over_half": None,
+            "arithmetic_bound": None,
+        }
     ends = fast_p.interval(reached)
-    return {"num_tasks": len(reached), "mean": fmean(reached), "interval": ends and list(ends), "median": median(reached),
-            "over_half": fmean(share > 0.5 for share in reached), "arithmetic_bound": fmean(bound.values())}
+    return {
+        "num_tasks": len(reached),
+        "mean": fmean(reached),
+        "interval": ends and list(ends),
+        "median": median(reached),
+        "over_half": fmean(share > 0.5 for share in reached),
+        "arithmetic_bound": fmean(bound.values()),
+    }
 
 
 def of_roofline(row: EvalRow, end: EvalMeasurement) -> float | None:
@@ -110,11 +149,16 @@ def of_roofline(row: EvalRow, end: EvalMeasurement) -> float | None:
     return min(1.0, floor / end.candidate_ms) if floor and end.candidate_ms else None
 
 
-def hygiene(found: Sequence[Found], flagged: Mapping[str, Sequence[str]], compiled: bool) -> dict[str, Any]:
+def hygiene(
+    found: Sequence[Found], flagged: Mapping[str, Sequence[str]], compiled: bool
+) -> dict[str, Any]:
     """Flagged tasks with reasons, and the totals without them."""
     clean = [(row, end) for row, end in found if row.task not in flagged]
-    return {"num_flagged": len(flagged), "flagged": {name: list(why) for name, why in sorted(flagged.items())},
-            "clean": table(clean, compiled) if clean and flagged else None}
+    return {
+        "num_flagged": len(flagged),
+        "flagged": {name: list(why) for name, why in sorted(flagged.items())},
+        "clean": table(clean, compiled) if clean and flagged else None,
+    }
 
 
 def failures(rows: Sequence[EvalRow]) -> dict[str, str]:
@@ -131,10 +175,17 @@ def _own(row: EvalRow, turn: int) -> EvalMeasurement:
     return row.turns[turn - 1] if turn <= len(row.turns) else EvalMeasurement()
 
 
-def by_value(found: Sequence[Found], dimension: str, compiled: bool = False) -> dict[str, dict[str, Any]]:
+def by_value(
+    found: Sequence[Found], dimension: str, compiled: bool = False
+) -> dict[str, dict[str, Any]]:
     """A table for every value of a dimension, e.g. for every level."""
     values = sorted({row.groups[dimension] for row, _ in found if dimension in row.groups})
-    return {value: table([(row, end) for row, end in found if row.groups.get(dimension) == value], compiled) for value in values}
+    return {
+        value: table(
+            [(row, end) for row, end in found if row.groups.get(dimension) == value], compiled
+        )
+        for value in values
+    }
 
 
 def _few(rows: Sequence[EvalRow], dimension: str) -> bool:

@@ -32,7 +32,10 @@ def serve(root: Path, library: Path | None) -> None:
     except ImportError as error:
         if (error.name or "dvk").startswith("dvk"):
             raise
-        raise MachineError("`dvk mcp` needs the MCP SDK, version 2 or newer, which is not installed", "pip install 'dvk[mcp]'") from None
+        raise MachineError(
+            "`dvk mcp` needs the MCP SDK, version 2 or newer, which is not installed",
+            "pip install 'dvk[mcp]'",
+        ) from None
     library = library and library.resolve()
     os.chdir(root)
     tools(library).run("stdio")

@@ -37,7 +37,9 @@ async def run(arguments: Sequence[str], tell: Callable[[str], Awaitable[None]]) 
         CommandFailed: it ended with an error.
     """
     command = [sys.executable, "-m", "dvk", *arguments]
-    process = await anyio.open_process(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = await anyio.open_process(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     parts: list[str] = []
     last: deque[str] = deque(maxlen=KEPT_LINES)
     try:
@@ -53,7 +55,9 @@ async def run(arguments: Sequence[str], tell: Callable[[str], Awaitable[None]]) 
             return json.loads("".join(parts))
         except ValueError:
             pass
-    raise CommandFailed("\n".join(last) or f"dvk {arguments[0]} ended with code {code} and said nothing")
+    raise CommandFailed(
+        "\n".join(last) or f"dvk {arguments[0]} ended with code {code} and said nothing"
+    )
 
 
 async def _read(process: Process, parts: list[str]) -> None:
@@ -62,7 +66,9 @@ async def _read(process: Process, parts: list[str]) -> None:
         parts.append(text)
 
 
-async def _follow(process: Process, last: deque[str], tell: Callable[[str], Awaitable[None]]) -> None:
+async def _follow(
+    process: Process, last: deque[str], tell: Callable[[str], Awaitable[None]]
+) -> None:
     assert process.stderr is not None
     rest = ""
     async for text in TextReceiveStream(process.stderr, errors="replace"):

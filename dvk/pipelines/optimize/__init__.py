@@ -1,19 +1,19 @@
 """`dvk optimize`: from a user's module to a verified, faster drop-in.
 
-    examine the task → capture its graph → search the library for skills → a strategy proposes (the
-    composer, a model, or both), the judge decides → confirm the best in a fresh process → best.py, report, episode
+examine the task → capture its graph → search the library for skills → a strategy proposes (the
+composer, a model, or both), the judge decides → confirm the best in a fresh process → best.py, report, episode
 
-    checkpoint.py  a daVinci-kernel checkpoint by one flag
-    clock.py       the estimate of its time
-    session.py     one search, fed with verdicts until something ends it
-    sets.py        several sets of inputs: a search each, one drop-in
-    ending.py      best.py, episodes, report, summary
-    blocks.py      a network by its blocks
-    credit.py      the skills and proposers behind the result
-    summary.py     the summary, the cost, the episode
+checkpoint.py  a daVinci-kernel checkpoint by one flag
+clock.py       the estimate of its time
+session.py     one search, fed with verdicts until something ends it
+sets.py        several sets of inputs: a search each, one drop-in
+ending.py      best.py, episodes, report, summary
+blocks.py      a network by its blocks
+credit.py      the skills and proposers behind the result
+summary.py     the summary, the cost, the episode
 
-    Every verdict and every answer of a model is on disk before the next is requested, so a killed run resumes by
-    replaying the strategy on the record. Ctrl-C ends the search and keeps the best so far.
+Every verdict and every answer of a model is on disk before the next is requested, so a killed run resumes by
+replaying the strategy on the record. Ctrl-C ends the search and keeps the best so far.
 """
 
 from __future__ import annotations
@@ -52,11 +52,15 @@ def optimize(request: OptimizeRequest, config: Config) -> dict[str, Any]:
         request = with_checkpoint(request, request.davinci)
     device: Device = request.device or backends.default_device()  # type: ignore[assignment]  # checked by the command
     if device == "cuda" and backends.default_device() != "cuda":
-        raise MachineError("no CUDA device was found", "use --device cpu, or check the driver with nvidia-smi")
+        raise MachineError(
+            "no CUDA device was found", "use --device cpu, or check the driver with nvidia-smi"
+        )
     backend = backends.pick(request.backend, device)
     if backends.get(backend).untimed(device) is not None:
         problem = f"on the CPU {backend} kernels are checked and not timed, so none can be found to be faster"
-        raise UsageError(problem, f"leave out --backend {backend}; `dvk verify` checks such kernels")
+        raise UsageError(
+            problem, f"leave out --backend {backend}; `dvk verify` checks such kernels"
+        )
     strategy = registry.resolve(request.strategy, search.STRATEGIES, "strategy")
     check(request)
     # Loading a module takes seconds: errors that need no module are reported before.
@@ -66,37 +70,87 @@ def optimize(request: OptimizeRequest, config: Config) -> dict[str, Any]:
     Library.open(request.library).close()
     name = request.spec.rpartition("/")[2].replace(".py", "").replace(":", "-")
     began = time.monotonic()
-    task = tasks.load(request.spec, inputs=request.inputs, init=request.init, eval_mode=request.eval_mode, dtype=request.dtype,
-                      device=device, limits=config.limits)
+    task = tasks.load(
+        request.spec,
+        inputs=request.inputs,
+        init=request.init,
+        eval_mode=request.eval_mode,
+        dtype=request.dtype,
+        device=device,
+        limits=config.limits,
+    )
     load_s = time.monotonic() - began
     every = sets.load(request.also, task, request.spec, config)
-    expected = clock.at_start(load_s, sets.budget_s(config, len(every)), config.judge, len(set(request.baselines) - {"eager"}), len(every))
+    expected = clock.at_start(
+        load_s,
+        sets.budget_s(config, len(every)),
+        config.judge,
+        len(set(request.baselines) - {"eager"}),
+        len(every),
+    )
     # A model that cannot be opened should not leave a used folder; a model that is no longer needed is not opened.
-    model = None if request.backbone is None or request.resume else open_backbone(request.backbone, config)
-    with RunFolder.open(request.out, command="optimize", name=name, argv=request.argv, config=config, resume=request.resume) as run:
+    model = (
+        None
+        if request.backbone is None or request.resume
+        else open_backbone(request.backbone, config)
+    )
+    with RunFolder.open(
+        request.out,
+        command="optimize",
+        name=name,
+        argv=request.argv,
+        config=config,
+        resume=request.resume,
+    ) as run:
         known = [one["id"] for one in run.read(TASKS)]
         if known and known[0] != task.id:
-            raise UsageError(f"`{run.path}` holds a search of another version of `{request.spec}`", "choose another --out")
+            raise UsageError(
+                f"`{run.path}` holds a search of another version of `{request.spec}`",
+                "choose another --out",
+            )
         if known and known != [one.id for one in every]:
             raise UsageError(
-                f"`{run.path}` holds a search for other sets of inputs", "give the same --extra-input, or choose another --out"
+                f"`{run.path}` holds a search for other sets of inputs",
+                "give the same --extra-input, or choose another --out",
             )
-        if run.answered(replace(request, spec=task.id, device=device, backend=backend), config, ("optimize.budget_s",)):
+        if run.answered(
+            replace(request, spec=task.id, device=device, backend=backend),
+            config,
+            ("optimize.budget_s",),
+        ):
             return dict(run.read("summary.jsonl")[-1])
         if not known:
             run.write_text(TASKS, "".join(one.model_dump_json() + "\n" for one in every))
         if model is None and request.backbone is not None:
             model = open_backbone(request.backbone, config)
         if len(every) > 1:
-            sessions = sets.sessions(run, every, backend, config, request.library, request.baselines)
+            sessions = sets.sessions(
+                run, every, backend, config, request.library, request.baselines
+            )
             sessions[0].expected = expected
             result = sets.run(sessions, strategy, request.quiet)
             return finish(sessions, result.winners, result.groups, request.strategy, None)
         recorded = [Turn.model_validate(t) for t in run.read(TURNS)]
-        session = SearchSession(run, task, backend, config, recorded, RecordedBackbone(model, run) if model is not None else None,
-                          library=request.library, baselines=request.baselines)
-        with session.court, SearchView(config.optimize.budget_s, name=task.name, quiet=request.quiet, elapsed_s=session.elapsed_before,
-                                 several=model is not None) as live:
+        session = SearchSession(
+            run,
+            task,
+            backend,
+            config,
+            recorded,
+            RecordedBackbone(model, run) if model is not None else None,
+            library=request.library,
+            baselines=request.baselines,
+        )
+        with (
+            session.court,
+            SearchView(
+                config.optimize.budget_s,
+                name=task.name,
+                quiet=request.quiet,
+                elapsed_s=session.elapsed_before,
+                several=model is not None,
+            ) as live,
+        ):
             session.expected = expected
             live.note(f"expected: {expected}")
             session.search(strategy, live)
@@ -113,10 +167,16 @@ def check(request: OptimizeRequest) -> None:
     """
     if request.backbone is None and request.strategy in search.ASK_A_MODEL:
         problem = f"`--strategy {request.strategy}` asks a language model"
-        raise UsageError(problem, "add --backbone, e.g. --backbone nano, or choose --strategy composer")
+        raise UsageError(
+            problem, "add --backbone, e.g. --backbone nano, or choose --strategy composer"
+        )
     if request.also and request.backbone is not None:
         problem = "`--extra-input` joins kernels in one drop-in, which only the composer's can be"
-        raise UsageError(problem, "drop the language model, or make a drop-in for each set of inputs")
+        raise UsageError(
+            problem, "drop the language model, or make a drop-in for each set of inputs"
+        )
     if request.backbone is not None and request.strategy in search.ASK_NONE:
         problem = f"`--strategy {request.strategy}` asks no language model"
-        raise UsageError(problem, "drop --backbone, or choose --strategy auto, in which both propose")
+        raise UsageError(
+            problem, "drop --backbone, or choose --strategy auto, in which both propose"
+        )

@@ -37,11 +37,21 @@ class _Made:
 
 def names(captured: CapturedGraph | None) -> list[str]:
     """The blocks of a network in execution order; empty if there is only one."""
-    found = list(dict.fromkeys(captured.blocks[n.name] for n in _working(captured) if n.name in captured.blocks)) if captured else []
+    found = (
+        list(
+            dict.fromkeys(
+                captured.blocks[n.name] for n in _working(captured) if n.name in captured.blocks
+            )
+        )
+        if captured
+        else []
+    )
     return found if len(found) > 1 else []
 
 
-def rows(subject: TaskContext, winner: Turn | None, times: Mapping[str, float]) -> list[dict[str, Any]]:
+def rows(
+    subject: TaskContext, winner: Turn | None, times: Mapping[str, float]
+) -> list[dict[str, Any]]:
     """A row for each kind of block, those that take most of eager time first.
 
     `name` (its first block), `count`, `operators`, `ms` and `share` of an eager call (null where `times` is empty), `bytes` that the
@@ -55,7 +65,10 @@ def rows(subject: TaskContext, winner: Turn | None, times: Mapping[str, float]) 
     blocks = names(captured)
     if captured is None or not blocks:
         return []
-    moved = {n.name: o.moved_bytes for n, o in zip(_working(captured), operators(captured.graph), strict=True)}
+    moved = {
+        n.name: o.moved_bytes
+        for n, o in zip(_working(captured), operators(captured.graph), strict=True)
+    }
     inside: dict[str, list[Node]] = defaultdict(list)
     for node in _working(captured):
         if moved[node.name] != 0:
@@ -64,24 +77,42 @@ def rows(subject: TaskContext, winner: Turn | None, times: Mapping[str, float]) 
     alike: dict[Any, list[str]] = defaultdict(list)
     for block in [*blocks, REST]:
         if inside[block]:
-            alike[block == REST, tuple((n.op, n.shape, n.dtype) for n in inside[block])].append(block)
+            alike[block == REST, tuple((n.op, n.shape, n.dtype) for n in inside[block])].append(
+                block
+            )
     left = dict(times)
     if times:
         left[REST] = max(0.0, times[WHOLE] - sum(times[block] for block in blocks))
     made = []
     for same in alike.values():
         ms = sum(left[block] for block in same) if times else None
-        row = {"name": same[0], "count": len(same), "operators": sum(len(inside[block]) for block in same), "ms": ms,
-               "share": ms / times[WHOLE] if ms is not None else None, "kernels": None, "calls": None,
-               "bytes": _sum(moved[n.name] for block in same for n in inside[block]), "bytes_after": None}  # fmt: skip
+        row = {
+            "name": same[0],
+            "count": len(same),
+            "operators": sum(len(inside[block]) for block in same),
+            "ms": ms,
+            "share": ms / times[WHOLE] if ms is not None else None,
+            "kernels": None,
+            "calls": None,
+            "bytes": _sum(moved[n.name] for block in same for n in inside[block]),
+            "bytes_after": None,
+        }
         if after is not None:
-            row |= {"kernels": sum(after[block].kernels for block in same), "calls": sum(after[block].calls for block in same),
-                    "bytes_after": _sum(size for block in same for size in after[block].sizes)}  # fmt: skip
+            row |= {
+                "kernels": sum(after[block].kernels for block in same),
+                "calls": sum(after[block].calls for block in same),
+                "bytes_after": _sum(size for block in same for size in after[block].sizes),
+            }
         made.append(row)
     return sorted(made, key=lambda row: (row["name"] == REST, -(row["ms"] or 0.0)))
 
 
-def _after(subject: TaskContext, captured: CapturedGraph, winner: Turn | None, moved: Mapping[str, int | None]) -> dict[str, _Made] | None:
+def _after(
+    subject: TaskContext,
+    captured: CapturedGraph,
+    winner: Turn | None,
+    moved: Mapping[str, int | None],
+) -> dict[str, _Made] | None:
     """The outcome of each block; None if the composer did not write the winner."""
     candidate = winner.candidate if winner is not None else None
     if candidate is None or candidate.proposer != "composer":
@@ -90,7 +121,9 @@ def _after(subject: TaskContext, captured: CapturedGraph, winner: Turn | None, m
     composition = fuse(subject.task, captured, candidate.recipes)
     for step in composition.part.schedule:
         if isinstance(step, FusionGroup):
-            block = Counter(_block(captured, composition.prims.origins.get(p, "")) for p in step.members).most_common(1)[0][0]
+            block = Counter(
+                _block(captured, composition.prims.origins.get(p, "")) for p in step.members
+            ).most_common(1)[0][0]
             result[block].kernels += 1
             result[block].sizes.append(composition.kernels[id(step)].num_bytes)
         elif step.op == RECURRENT and step.node is not None:

@@ -27,10 +27,11 @@ def with_checkpoint(request: OptimizeRequest, path: Path) -> OptimizeRequest:
         raise UsageError("--davinci brings its own backbone", "drop --backbone, or --davinci")
     folder = model_folder(path.expanduser())
     library = request.library
-    if library is None and (file := snapshots.find(folder) or snapshots.find(path.expanduser())) is not None:
+    if (
+        library is None
+        and (file := snapshots.find(folder) or snapshots.find(path.expanduser())) is not None
+    ):
         library = imported(file)
     elif library is None:
         print(f"`{folder}` bundles no skill library: the default one is used", file=sys.stderr)
     return replace(request, backbone=f"davinci:{folder}", library=library)
-
-

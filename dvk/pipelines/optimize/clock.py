@@ -63,11 +63,15 @@ class TimeEstimate:
         search = f"up to {_shown(self.budget)} of search"
         if self.first > self.budget:
             search = f"{_shown(self.budget)} of search, for which the first verdict alone takes about {_shown(self.first)},"
-        return (f"{search} and about {_shown(self.fixed)} for loading, capture and confirming the best: about {_shown(self.total)} in all "
-                f"(--budget-s sets the search)")
+        return (
+            f"{search} and about {_shown(self.fixed)} for loading, capture and confirming the best: about {_shown(self.total)} in all "
+            f"(--budget-s sets the search)"
+        )
 
 
-def at_start(load_s: float, budget_s: float, judge: JudgeConfig, num_baselines: int, num_sets: int = 1) -> TimeEstimate:
+def at_start(
+    load_s: float, budget_s: float, judge: JudgeConfig, num_baselines: int, num_sets: int = 1
+) -> TimeEstimate:
     """The estimate when only the loading time is known.
 
     Args:
@@ -79,10 +83,18 @@ def at_start(load_s: float, budget_s: float, judge: JudgeConfig, num_baselines: 
     """
     one = load_s * SET + judge.claim_s * (2 + num_baselines) / 2
     confirm = max(LEAST_CONFIRM_S, FIRST_LOOK * 1.5 * one) + COMPILE_S * num_baselines
-    return TimeEstimate(load_s * num_sets, load_s * CAPTURE * num_sets, load_s * FIRST_VERDICT, budget_s, confirm * num_sets)
+    return TimeEstimate(
+        load_s * num_sets,
+        load_s * CAPTURE * num_sets,
+        load_s * FIRST_VERDICT,
+        budget_s,
+        confirm * num_sets,
+    )
 
 
-def corrected(expected: TimeEstimate, capture_s: float, first: Verdict, judge: JudgeConfig, num_baselines: int) -> TimeEstimate:
+def corrected(
+    expected: TimeEstimate, capture_s: float, first: Verdict, judge: JudgeConfig, num_baselines: int
+) -> TimeEstimate:
     """The estimate when the first verdict has come, at the search tier.
 
     Args:
@@ -95,7 +107,9 @@ def corrected(expected: TimeEstimate, capture_s: float, first: Verdict, judge: J
     longer = judge.claim_s / judge.search_s * (2 + num_baselines) / 2
     one = spent["prepare"] / 2 + spent["check"] / 2 + spent["time"] * longer
     confirm = max(LEAST_CONFIRM_S, FIRST_LOOK * one) + COMPILE_S * num_baselines
-    return replace(expected, capture=capture_s, first=first.seconds, confirm=confirm, corrected=True)
+    return replace(
+        expected, capture=capture_s, first=first.seconds, confirm=confirm, corrected=True
+    )
 
 
 def needed_s(spent_s: float) -> int:

@@ -23,7 +23,12 @@ def credited(subject: TaskContext, skills: Sequence[Skill], candidate: Candidate
 
     def text(recipes: tuple[str, ...]) -> str | None:
         try:
-            part = Part(subject.task, captured, fuse(subject.task, captured, recipes), Plan(recipes, candidate.schedule))
+            part = Part(
+                subject.task,
+                captured,
+                fuse(subject.task, captured, recipes),
+                Plan(recipes, candidate.schedule),
+            )
             return join([part], subject.backend).source
         except (CannotCompose, KeyError):  # the schedules are those of other kernels
             return None
@@ -32,8 +37,13 @@ def credited(subject: TaskContext, skills: Sequence[Skill], candidate: Candidate
     result = []
     for name in candidate.skills:
         recipe = recipe_of.get(name)
-        in_graph = recipe in candidate.recipes and recipe in RECIPES and RECIPES[recipe].kind != "schedule"
-        if not in_graph or text(tuple(one for one in candidate.recipes if one != recipe)) != candidate.source:
+        in_graph = (
+            recipe in candidate.recipes and recipe in RECIPES and RECIPES[recipe].kind != "schedule"
+        )
+        if (
+            not in_graph
+            or text(tuple(one for one in candidate.recipes if one != recipe)) != candidate.source
+        ):
             result.append(name)
     return result
 
@@ -52,13 +62,24 @@ def arms(turns: Sequence[Turn]) -> list[dict[str, Any]]:
             continue
         name, verdict = turn.candidate.proposer, turn.verdict
         title, best = fastest.get(name, (None, None))
-        row = rows.setdefault(name, {
-            "name": name, "title": title, "speedup": best and best.value, "lo": best and best.lo,
-            "hi": best and best.hi, "verdicts": {}, "refused": None})
+        row = rows.setdefault(
+            name,
+            {
+                "name": name,
+                "title": title,
+                "speedup": best and best.value,
+                "lo": best and best.lo,
+                "hi": best and best.hi,
+                "verdicts": {},
+                "refused": None,
+            },
+        )
         row["verdicts"][verdict.status.value] = row["verdicts"].get(verdict.status.value, 0) + 1
         if verdict.status is not Status.OK:
             why = (verdict.error or "no reason was given").strip().partition("\n")[0]
-            refusals.setdefault(name, Counter())[f"{verdict.status.value.replace('_', ' ')}: {why}"] += 1
+            refusals.setdefault(name, Counter())[
+                f"{verdict.status.value.replace('_', ' ')}: {why}"
+            ] += 1
     for name, reasons in refusals.items():
         rows[name]["refused"] = reasons.most_common(1)[0][0]
     return list(rows.values())

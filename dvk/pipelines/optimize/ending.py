@@ -20,8 +20,13 @@ from dvk.tasks.specs import parse_input
 UNPROVEN = "unproven.py"
 
 
-def finish(sessions: Sequence[SearchSession], winners: Sequence[Turn | None], groups: Sequence[Sequence[str]], strategy: str,
-           backbone: str | None) -> dict[str, Any]:
+def finish(
+    sessions: Sequence[SearchSession],
+    winners: Sequence[Turn | None],
+    groups: Sequence[Sequence[str]],
+    strategy: str,
+    backbone: str | None,
+) -> dict[str, Any]:
     """Write everything; return the summary. Its headline is the first set of inputs with something faster.
 
     Args:
@@ -29,12 +34,28 @@ def finish(sessions: Sequence[SearchSession], winners: Sequence[Turn | None], gr
         winners: for each, the turn that confirmed the drop-in, or refuted the best candidate; None if there was none.
         groups: for each, the fusions, a line a kernel.
     """
-    faster = [winner is not None and winner.verdict is not None and winner.verdict.faster for winner in winners]
-    episodes = [
-        optimize_summary.episode(TaskContext(s.task, s.captured, s.backend), s.turns, s.skills, s.traces, s.backbone) for s in sessions
+    faster = [
+        winner is not None and winner.verdict is not None and winner.verdict.faster
+        for winner in winners
     ]
-    outcomes = [optimize_summary.outcome(s.turns, w, f, s.reason, optimize_summary.unread(e), unjudged=s.unjudged, judge=s.config.judge)
-                for s, w, f, e in zip(sessions, winners, faster, episodes)]
+    episodes = [
+        optimize_summary.episode(
+            TaskContext(s.task, s.captured, s.backend), s.turns, s.skills, s.traces, s.backbone
+        )
+        for s in sessions
+    ]
+    outcomes = [
+        optimize_summary.outcome(
+            s.turns,
+            w,
+            f,
+            s.reason,
+            optimize_summary.unread(e),
+            unjudged=s.unjudged,
+            judge=s.config.judge,
+        )
+        for s, w, f, e in zip(sessions, winners, faster, episodes)
+    ]
     found = [outcome["status"] for outcome in outcomes]
     lead = next((found.index(status) for status in ("faster", "too_noisy") if status in found), 0)
     session, winner = sessions[lead], winners[lead]
@@ -53,27 +74,46 @@ def finish(sessions: Sequence[SearchSession], winners: Sequence[Turn | None], gr
     labels = [label(s.task) for s in sessions]
     interrupted = any(s.interrupted for s in sessions)
     names = [] if interrupted else blocks.names(session.captured)
-    fused = winner if faster[lead] and len(sessions) == 1 else None  # a text for several sets has several fusions
+    fused = (
+        winner if faster[lead] and len(sessions) == 1 else None
+    )  # a text for several sets has several fusions
     times = _times(session, names) if names else {}
     summary = {
-        **outcomes[lead], "num_candidates": len(optimize_summary.programs(turns)),
-        "best": best_path, "use": how and how[0],
-        "unproven": unproven_path, "run": str(run.path), "seconds": round(sessions[0].elapsed_s, 2),
-        "budget_s": session.config.optimize.budget_s, "expected_s": sessions[0].expected and round(sessions[0].expected.total, 1),
+        **outcomes[lead],
+        "num_candidates": len(optimize_summary.programs(turns)),
+        "best": best_path,
+        "use": how and how[0],
+        "unproven": unproven_path,
+        "run": str(run.path),
+        "seconds": round(sessions[0].elapsed_s, 2),
+        "budget_s": session.config.optimize.budget_s,
+        "expected_s": sessions[0].expected and round(sessions[0].expected.total, 1),
         "mode": optimize_summary.mode(session.captured, session.task),
         "train_mode": optimize_summary.in_train_mode(session.captured, session.task) or None,
         "written_inputs": list(session.task.written_inputs),
-        "groups": list(groups[lead]), "warnings": optimize_summary.warnings(session.backbone, session.failure),
+        "groups": list(groups[lead]),
+        "warnings": optimize_summary.warnings(session.backbone, session.failure),
         "blocks": blocks.rows(subject, fused, times),
-        "strategy": strategy, "backbone": backbone,
+        "strategy": strategy,
+        "backbone": backbone,
         "cost": optimize_summary.cost(turns, episodes[lead], session.backbone),
-        "proposers": optimize_summary.proposers(turns), "arms": credit.arms(turns),
-        "shapes": [_row(number, labels, outcomes[number], winners[number], groups) for number in range(len(sessions))],
+        "proposers": optimize_summary.proposers(turns),
+        "arms": credit.arms(turns),
+        "shapes": [
+            _row(number, labels, outcomes[number], winners[number], groups)
+            for number in range(len(sessions))
+        ],
     }
     run.write_text("episodes/optimize.jsonl", "".join(e.model_dump_json() + "\n" for e in episodes))
-    report.write(run, episodes[lead], summary, best_source=candidate.source if candidate else None, graph=session.graph,
-                 skills={s.name: s for s in session.skills},
-                 others={name: e for name, e, s in zip(labels, episodes, sessions) if s is not session})
+    report.write(
+        run,
+        episodes[lead],
+        summary,
+        best_source=candidate.source if candidate else None,
+        graph=session.graph,
+        skills={s.name: s for s in session.skills},
+        others={name: e for name, e, s in zip(labels, episodes, sessions) if s is not session},
+    )
     run.append("summary.jsonl", summary)
     run.finish("interrupted" if interrupted else "done")
     return summary
@@ -85,7 +125,11 @@ def _unproven(session: SearchSession, winner: Turn | None) -> str | None:
     Args:
         winner: the turn that refuted it, if one did.
     """
-    refuted = winner.candidate if winner is not None and winner.verdict is not None and winner.verdict.timing is not None else None
+    refuted = (
+        winner.candidate
+        if winner is not None and winner.verdict is not None and winner.verdict.timing is not None
+        else None
+    )
     best = refuted or next((turn.candidate for turn in session.unconfirmed), None)
     if best is None:
         return None
@@ -101,14 +145,35 @@ def _times(session: SearchSession, names: Sequence[str]) -> dict[str, float]:
         return {}
 
 
-def _row(number: int, labels: Sequence[str], outcome: Mapping[str, Any], winner: Turn | None,
-         groups: Sequence[Sequence[str]]) -> dict[str, Any]:
+def _row(
+    number: int,
+    labels: Sequence[str],
+    outcome: Mapping[str, Any],
+    winner: Turn | None,
+    groups: Sequence[Sequence[str]],
+) -> dict[str, Any]:
     """The summary's text on one set of inputs."""
     timing = winner.verdict.timing if winner is not None and winner.verdict is not None else None
-    same = next((labels[n] for n in range(number) if groups[number] and groups[n] == groups[number]), None)
-    told_ = ("status", "speedup", "speedup_lo", "speedup_hi", "headline", "baselines", "num_candidates", "reason")
-    return {"inputs": labels[number], **{key: outcome[key] for key in told_}, "ms": timing and timing.candidate_ms,
-            "groups": list(groups[number]), "same_kernels_as": same}
+    same = next(
+        (labels[n] for n in range(number) if groups[number] and groups[n] == groups[number]), None
+    )
+    told_ = (
+        "status",
+        "speedup",
+        "speedup_lo",
+        "speedup_hi",
+        "headline",
+        "baselines",
+        "num_candidates",
+        "reason",
+    )
+    return {
+        "inputs": labels[number],
+        **{key: outcome[key] for key in told_},
+        "ms": timing and timing.candidate_ms,
+        "groups": list(groups[number]),
+        "same_kernels_as": same,
+    }
 
 
 def label(task: Task) -> str:

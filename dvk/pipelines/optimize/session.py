@@ -68,13 +68,21 @@ class SearchSession:
         first: SearchSession | None = None,
     ):
         self.run, self.task, self.backend, self.config = run, task, backend, config
-        self.library, self.baselines, self.backbone = library, [b for b in baselines if b != "eager"], backbone
+        self.library, self.baselines, self.backbone = (
+            library,
+            [b for b in baselines if b != "eager"],
+            backbone,
+        )
         self.folder, self.first = folder, first
         self.court = open_session(task, config, JudgeSpec(brief=True))
         self.turns: list[Turn] = list(recorded)
         self.traces: list[Trace] = []
         """Conversations with the model, as the strategy keeps them."""
-        self.known = {t.candidate.id: t.verdict for t in recorded if t.candidate and t.verdict and t.verdict.tier != "claim"}
+        self.known = {
+            t.candidate.id: t.verdict
+            for t in recorded
+            if t.candidate and t.verdict and t.verdict.tier != "claim"
+        }
         calls = backbone.calls if backbone is not None else []
         searched = [t.elapsed_s for t in recorded if t.verdict is None or t.verdict.tier != "claim"]
         self.elapsed_before = max([0.0, *searched, *(call.elapsed_s for call in calls)])
@@ -127,8 +135,17 @@ class SearchSession:
             if (model := self.backbone) is not None:
                 model.clock, model.left = lambda: self.elapsed_s, lambda: self.left_s
                 model.on_ask = lambda number: live.asking(model.name, number)
-            problem = SearchProblem(self.task, self.captured, self.backend, self.skills, self.config, self.backbone,
-                              self.traces.append, self._warned(live), self._known())
+            problem = SearchProblem(
+                self.task,
+                self.captured,
+                self.backend,
+                self.skills,
+                self.config,
+                self.backbone,
+                self.traces.append,
+                self._warned(live),
+                self._known(),
+            )
             try:
                 self._feed(strategy(problem), live)
             finally:
@@ -146,7 +163,9 @@ class SearchSession:
             elif not self.promising:
                 self.reason = "stopped by the user before anything faster was found"
             else:
-                live.note(f"stopped: confirming the best so far, about {self._confirm_s:.0f} s; Ctrl-C once more ends at once")
+                live.note(
+                    f"stopped: confirming the best so far, about {self._confirm_s:.0f} s; Ctrl-C once more ends at once"
+                )
         except Exception as error:  # the fence: see dvk.crashes
             if crashes.ends_all(error):
                 raise
@@ -159,6 +178,7 @@ class SearchSession:
 
     def _warned(self, live: SearchView) -> Callable[[ModelError], None]:
         """Records the error that ended the model's part: reported at once, and again at the end."""
+
         def take(error: ModelError) -> None:
             self.failure = error
             live.note(f"warning: {error.message}; the search continues without the model")
@@ -180,13 +200,27 @@ class SearchSession:
             return {}
         if before := self.run.read(self.folder + KNOWN):
             return tunings.loaded(before[0])
-        every = tuple(applicable(self.captured.graph, self.task.device, self.backend, inexact=self.config.optimize.inexact))
+        every = tuple(
+            applicable(
+                self.captured.graph,
+                self.task.device,
+                self.backend,
+                inexact=self.config.optimize.inexact,
+            )
+        )
         plans = (every, tuple(name for name in every if name not in OWN_FAMILIES))
         kernels = [fuse(self.task, self.captured, recipes).ordered for recipes in plans]
-        known = self._tunings().known(classes.class_of(kernel) for program in kernels for kernel in program)
+        known = self._tunings().known(
+            classes.class_of(kernel) for program in kernels for kernel in program
+        )
         if (first := self.first) is not None and first.captured is not None:
-            same = [pair for recipes, mine in zip(plans, kernels)
-                    for pair in classes.counterparts(fuse(first.task, first.captured, recipes).ordered, mine)]
+            same = [
+                pair
+                for recipes, mine in zip(plans, kernels)
+                for pair in classes.counterparts(
+                    fuse(first.task, first.captured, recipes).ordered, mine
+                )
+            ]
             known = {**classes.carried_over(same, first.observed), **known}
         self.run.append(self.folder + KNOWN, tunings.dumped(known))
         return known
@@ -194,12 +228,21 @@ class SearchSession:
     def _learn(self, problem: SearchProblem) -> None:
         """Record measurements of schedules for later searches."""
         if self.captured is not None:
-            tried = [(t.candidate, t.verdict) for t in self.turns if t.candidate and t.verdict and t.candidate.proposer == "composer"]
+            tried = [
+                (t.candidate, t.verdict)
+                for t in self.turns
+                if t.candidate and t.verdict and t.candidate.proposer == "composer"
+            ]
             self.observed = classes.observed(problem, tried)
             self._tunings().learn(self.task.id, self.observed)
 
     def _tunings(self) -> Tunings:
-        return Tunings(self.config.remote.judge or self.config.remote.engine or machine.fingerprint(self.task.device), self.backend)
+        return Tunings(
+            self.config.remote.judge
+            or self.config.remote.engine
+            or machine.fingerprint(self.task.device),
+            self.backend,
+        )
 
     def _capture(self, live: SearchView) -> CapturedGraph | None:
         """The operator graph; None if there is none and the model can do without."""
@@ -249,8 +292,10 @@ class SearchSession:
             if verdict is None:
                 if not self.turns:
                     needed = clock.needed_s(time.monotonic() - began)
-                    self.unjudged = (f"the budget ended before the first verdict, which needs about {needed} s here "
-                                     f"(--budget-s {2 * needed} leaves time for others)")
+                    self.unjudged = (
+                        f"the budget ended before the first verdict, which needs about {needed} s here "
+                        f"(--budget-s {2 * needed} leaves time for others)"
+                    )
                 break
             verdicts[i] = verdict
             self._record(batch[i], verdict, live)
@@ -261,9 +306,15 @@ class SearchSession:
     def _corrected(self, first: Verdict, live: SearchView) -> None:
         """The estimate, now that the first verdict is known; reported if it changes much."""
         assert self.expected is not None
-        before, self.expected = self.expected, clock.corrected(
-            self.expected, self.capture_s, first, self.config.judge, len(self.baselines))
-        if max(before.total, self.expected.total) > clock.OVER * min(before.total, self.expected.total):
+        before, self.expected = (
+            self.expected,
+            clock.corrected(
+                self.expected, self.capture_s, first, self.config.judge, len(self.baselines)
+            ),
+        )
+        if max(before.total, self.expected.total) > clock.OVER * min(
+            before.total, self.expected.total
+        ):
             live.note(f"after the first verdict: {self.expected}")
 
     @property
@@ -271,9 +322,17 @@ class SearchSession:
         """Estimated time of confirming."""
         return self.expected.confirm if self.expected is not None else clock.LEAST_CONFIRM_S
 
-    def _judged(self, candidate: Candidate, tier: Tier, baselines: Sequence[str] = (), deadline: float | None = None) -> Verdict | None:
+    def _judged(
+        self,
+        candidate: Candidate,
+        tier: Tier,
+        baselines: Sequence[str] = (),
+        deadline: float | None = None,
+    ) -> Verdict | None:
         """As `JudgeSession.judge`; an error inside dvk is the candidate's verdict."""
-        result = crashes.fenced("judging it", self.court.judge, candidate, tier, baselines, deadline)
+        result = crashes.fenced(
+            "judging it", self.court.judge, candidate, tier, baselines, deadline
+        )
         if not isinstance(result, Crashed):
             return result
         self.court.close()  # its stage is unknown
@@ -292,9 +351,18 @@ class SearchSession:
         """Skills the library ranks for the task, best first; for a model with the query that its agents are trained with."""
         with Library.open(self.library) as library:
             if self.backbone is not None or self.captured is None:
-                return tuple(selection.candidates(TaskContext(self.task, self.captured, self.backend), library, self.config.agents))
+                return tuple(
+                    selection.candidates(
+                        TaskContext(self.task, self.captured, self.backend),
+                        library,
+                        self.config.agents,
+                    )
+                )
             query = query_from_graph(self.captured.graph, library, QUERY_TERMS)
-            return tuple(hit.skill for hit in library.search(query, self.config.optimize.num_skills, snippets=False))
+            return tuple(
+                hit.skill
+                for hit in library.search(query, self.config.optimize.num_skills, snippets=False)
+            )
 
     # -------------------------------------------------------------- confirming
 
@@ -306,25 +374,40 @@ class SearchSession:
         """
         ranked = summary.ranked(self.turns)
         faster = [turn for turn, speedup in ranked if speedup.value > 1]
-        return faster[:NUM_CONFIRMED] or [turn for turn, speedup in ranked if speedup.hi >= UNDECIDED][:1]
+        return (
+            faster[:NUM_CONFIRMED]
+            or [turn for turn, speedup in ranked if speedup.hi >= UNDECIDED][:1]
+        )
 
     @property
     def unconfirmed(self) -> list[Turn]:
         """Candidates that looked faster in the search and were neither confirmed nor refused since, the fastest first."""
-        claimed = {t.candidate.id for t in self.turns if t.candidate and t.verdict and t.verdict.tier == "claim" and not t.verdict.timing}
-        return [turn for turn in self.promising if turn.candidate and turn.candidate.id not in claimed]
+        claimed = {
+            t.candidate.id
+            for t in self.turns
+            if t.candidate and t.verdict and t.verdict.tier == "claim" and not t.verdict.timing
+        }
+        return [
+            turn for turn in self.promising if turn.candidate and turn.candidate.id not in claimed
+        ]
 
     def confirm(self, live: SearchView) -> Turn | None:
         """The winner, judged again in a fresh process at the claim tier; None when nothing holds."""
         ranked = self.promising
         for turn in ranked:
-            if self.confirm_by is not None and time.monotonic() + self._confirm_s / 2 >= self.confirm_by:
+            if (
+                self.confirm_by is not None
+                and time.monotonic() + self._confirm_s / 2 >= self.confirm_by
+            ):
                 break  # not even a first look would fit
             assert turn.candidate is not None and turn.verdict is not None
             try:
                 claim = self.claim(turn.candidate, live)
             except KeyboardInterrupt:
-                self.interrupted, self.reason = True, "stopped before the best was confirmed: the search's own figure is given"
+                self.interrupted, self.reason = (
+                    True,
+                    "stopped before the best was confirmed: the search's own figure is given",
+                )
                 return turn if turn.verdict.faster else None
             if claim.verdict is not None and claim.verdict.faster:
                 return claim
@@ -333,8 +416,19 @@ class SearchSession:
     @property
     def proven(self) -> Turn | None:
         """The fastest earlier confirmed candidate, as from a run that now resumes with a larger budget."""
-        held = [t for t in self.turns if t.verdict is not None and t.verdict.tier == "claim" and t.verdict.faster and t.verdict.timing]
-        return max(held, key=lambda t: t.verdict.timing.speedup.value if t.verdict and t.verdict.timing else 0.0, default=None)
+        held = [
+            t
+            for t in self.turns
+            if t.verdict is not None
+            and t.verdict.tier == "claim"
+            and t.verdict.faster
+            and t.verdict.timing
+        ]
+        return max(
+            held,
+            key=lambda t: t.verdict.timing.speedup.value if t.verdict and t.verdict.timing else 0.0,
+            default=None,
+        )
 
     def claim(self, candidate: Candidate, live: SearchView, what: str = "the best") -> Turn:
         """The candidate judged in fresh processes, or as it was before the run was killed.
@@ -345,12 +439,21 @@ class SearchSession:
         Raises:
             KeyboardInterrupt: the user stopped it.
         """
-        before = [t for t in self.turns if t.candidate and t.candidate.id == candidate.id and t.verdict and t.verdict.tier == "claim"]
+        before = [
+            t
+            for t in self.turns
+            if t.candidate
+            and t.candidate.id == candidate.id
+            and t.verdict
+            and t.verdict.tier == "claim"
+        ]
         if before and self._covers(before[-1]):
             return before[-1]
         if self.confirm_by is None:
             self.confirm_by = time.monotonic() + clock.OVER * self._confirm_s
-        live.stage(f"confirming {what} in fresh processes, about {max(0.0, self.confirm_by - time.monotonic()):.0f} s at most")
+        live.stage(
+            f"confirming {what} in fresh processes, about {max(0.0, self.confirm_by - time.monotonic()):.0f} s at most"
+        )
         self.court.decide_by = self.confirm_by
         verdict = self._judged(candidate, "claim", self.baselines)
         assert verdict is not None, "there is no deadline"
@@ -360,10 +463,25 @@ class SearchSession:
     @property
     def refuted(self) -> Turn | None:
         """The search's best among candidates that did not hold when timed again; drop-ins for several sets of inputs begin with it."""
-        claims = {t.candidate.id: t for t in self.turns if t.candidate and t.verdict and t.verdict.tier == "claim" and t.verdict.timing
-                  and not t.verdict.faster}
-        places = {t.candidate.id: place for place, (t, _) in enumerate(summary.ranked(self.turns)) if t.candidate}
-        return min(claims.values(), key=lambda t: places.get(t.candidate.id, -1) if t.candidate else 0, default=None)
+        claims = {
+            t.candidate.id: t
+            for t in self.turns
+            if t.candidate
+            and t.verdict
+            and t.verdict.tier == "claim"
+            and t.verdict.timing
+            and not t.verdict.faster
+        }
+        places = {
+            t.candidate.id: place
+            for place, (t, _) in enumerate(summary.ranked(self.turns))
+            if t.candidate
+        }
+        return min(
+            claims.values(),
+            key=lambda t: places.get(t.candidate.id, -1) if t.candidate else 0,
+            default=None,
+        )
 
     def part(self, candidate: Candidate) -> Part | None:
         """The plan that a candidate executes; None if the composer did not write it, so that it cannot be joined with others."""

@@ -40,20 +40,32 @@ def load(texts: Sequence[str], first: Task, spec: str, config: Config) -> list[T
     for text in texts:
         try:
             inputs = extra_inputs.specs(text, first.input_specs, first.inputs)
-            task = tasks.load(spec, inputs=inputs, init=first.init_args, eval_mode=first.eval_mode, dtype=first.dtype, device=first.device,
-                              limits=config.limits)
+            task = tasks.load(
+                spec,
+                inputs=inputs,
+                init=first.init_args,
+                eval_mode=first.eval_mode,
+                dtype=first.dtype,
+                device=first.device,
+                limits=config.limits,
+            )
         except TaskError as error:
             raise TaskError(f"--extra-input `{text}`: {error.message}", error.hint) from None
         if _identity(task) in result:
             raise TaskError(
-                f"--extra-input `{text}` describes inputs that are given already: {label(task)}", "leave it out, or change a size"
+                f"--extra-input `{text}` describes inputs that are given already: {label(task)}",
+                "leave it out, or change a size",
             )
         result[_identity(task)] = task
     return list(result.values())
 
 
 def _identity(task: Task) -> tuple[object, ...]:
-    plain = sorted(repr((one.name, one.value)) for one in map(parse_input, task.input_specs) if one.dtype is None)
+    plain = sorted(
+        repr((one.name, one.value))
+        for one in map(parse_input, task.input_specs)
+        if one.dtype is None
+    )
     return task.inputs, tuple(plain)
 
 
@@ -71,16 +83,35 @@ class SetsResult:
     groups: list[list[str]]
 
 
-def sessions(run: RunFolder, every: Sequence[Task], backend: BackendName, config: Config, library: Path | None, baselines: Sequence[str],
-             ) -> list[SearchSession]:
+def sessions(
+    run: RunFolder,
+    every: Sequence[Task],
+    backend: BackendName,
+    config: Config,
+    library: Path | None,
+    baselines: Sequence[str],
+) -> list[SearchSession]:
     """A session for each set. The first keeps its files in the folder of a search for one set, and has the whole budget."""
-    less = config.optimize.model_copy(update={"budget_s": config.optimize.budget_s * config.optimize.also_share})
+    less = config.optimize.model_copy(
+        update={"budget_s": config.optimize.budget_s * config.optimize.also_share}
+    )
     made: list[SearchSession] = []
     for number, task in enumerate(every):
         folder = f"also/{number}/" if number else ""
         recorded = [Turn.model_validate(turn) for turn in run.read(folder + TURNS)]
-        made.append(SearchSession(run, task, backend, config.model_copy(update={"optimize": less}) if number else config, recorded,
-                            library=library, baselines=baselines, folder=folder, first=made[0] if made else None))
+        made.append(
+            SearchSession(
+                run,
+                task,
+                backend,
+                config.model_copy(update={"optimize": less}) if number else config,
+                recorded,
+                library=library,
+                baselines=baselines,
+                folder=folder,
+                first=made[0] if made else None,
+            )
+        )
     return made
 
 
@@ -98,7 +129,12 @@ def run(sessions: Sequence[SearchSession], strategy: Strategy, quiet: bool) -> S
 
 
 def _live(session: SearchSession, quiet: bool, whom: str) -> SearchView:
-    return SearchView(session.config.optimize.budget_s, name=f"{session.task.name}, {whom}", quiet=quiet, elapsed_s=session.elapsed_before)
+    return SearchView(
+        session.config.optimize.budget_s,
+        name=f"{session.task.name}, {whom}",
+        quiet=quiet,
+        elapsed_s=session.elapsed_before,
+    )
 
 
 def _confirmed(sessions: Sequence[SearchSession], live: SearchView) -> SetsResult:
@@ -110,7 +146,9 @@ def _confirmed(sessions: Sequence[SearchSession], live: SearchView) -> SetsResul
         chosen = {number: one[0] for number, one in enumerate(choices) if one}
         parts = [part for _, part in chosen.values()]
         try:
-            skills = dict.fromkeys(name for candidate, _ in chosen.values() for name in candidate.skills)
+            skills = dict.fromkeys(
+                name for candidate, _ in chosen.values() for name in candidate.skills
+            )
             joined = join(parts, sessions[0].backend, skills=tuple(skills))
         except CannotCompose as error:
             choices = [one if number == min(chosen) else [] for number, one in enumerate(choices)]
@@ -125,10 +163,19 @@ def _confirmed(sessions: Sequence[SearchSession], live: SearchView) -> SetsResul
                 claims[number] = _claimed(sessions[number], joined, live, what)
         except KeyboardInterrupt:
             return _unconfirmed(sessions)
-        fallen = [number for number, turn in claims.items() if turn.verdict is None or not turn.verdict.faster]
+        fallen = [
+            number
+            for number, turn in claims.items()
+            if turn.verdict is None or not turn.verdict.faster
+        ]
         if not fallen:
-            winners = [claims.get(number) or session.refuted for number, session in enumerate(sessions)]
-            return SetsResult(winners, _groups(len(sessions), dict(zip(chosen, distinct(parts, sessions[0].backend)))))
+            winners = [
+                claims.get(number) or session.refuted for number, session in enumerate(sessions)
+            ]
+            return SetsResult(
+                winners,
+                _groups(len(sessions), dict(zip(chosen, distinct(parts, sessions[0].backend)))),
+            )
         for number in fallen:
             choices[number] = choices[number][1:] if judged < NUM_CONFIRMED else []
     return SetsResult([session.refuted for session in sessions], [[] for _ in sessions])
@@ -136,7 +183,11 @@ def _confirmed(sessions: Sequence[SearchSession], live: SearchView) -> SetsResul
 
 def _composed(session: SearchSession) -> list[tuple[Candidate, Part]]:
     """The candidates worth confirming that can be joined with others, the fastest first."""
-    made = [(turn.candidate, session.part(turn.candidate)) for turn in session.promising if turn.candidate is not None]
+    made = [
+        (turn.candidate, session.part(turn.candidate))
+        for turn in session.promising
+        if turn.candidate is not None
+    ]
     composed = [(candidate, part) for candidate, part in made if part is not None]
     if made and not composed:
         session.reason = "what was found was not written by the composer, and cannot be joined with others in one drop-in"
@@ -151,12 +202,27 @@ def _claimed(session: SearchSession, joined: Candidate, live: SearchView, what: 
 def _unconfirmed(sessions: Sequence[SearchSession]) -> SetsResult:
     """The result if the drop-in being judged fails: the best of one set, as its search measured it."""
     for session in sessions:
-        session.interrupted, session.reason = True, "stopped before the best was confirmed: the search's own figure is given"
-    bests = [next((t for t in session.promising if t.verdict and t.verdict.faster), None) for session in sessions]
+        session.interrupted, session.reason = (
+            True,
+            "stopped before the best was confirmed: the search's own figure is given",
+        )
+    bests = [
+        next((t for t in session.promising if t.verdict and t.verdict.faster), None)
+        for session in sessions
+    ]
     only = next((number for number, best in enumerate(bests) if best is not None), None)
-    return SetsResult([best if number == only else None for number, best in enumerate(bests)], [[] for _ in sessions])
+    return SetsResult(
+        [best if number == only else None for number, best in enumerate(bests)],
+        [[] for _ in sessions],
+    )
 
 
 def _groups(number: int, named: Mapping[int, Mapping[int, Kernel]]) -> list[list[str]]:
     """The fusions for each set, a line a kernel, under the names that the drop-in uses."""
-    return [[f"{k.name}: {k.summary} ({k.num_rows:,} × {k.row_length:,})" for k in named.get(one, {}).values()] for one in range(number)]
+    return [
+        [
+            f"{k.name}: {k.summary} ({k.num_rows:,} × {k.row_length:,})"
+            for k in named.get(one, {}).values()
+        ]
+        for one in range(number)
+    ]

@@ -14,14 +14,31 @@ from dvk.composer import CapturedGraph, fuse
 from dvk.composer.recipes import inexact
 from dvk.config import JudgeConfig
 from dvk.errors import DvkError
-from dvk.records import Candidate, Episode, Interval, Role, Skill, Status, Task, Timing, Trace, Turn, content_hash
+from dvk.records import (
+    Candidate,
+    Episode,
+    Interval,
+    Role,
+    Skill,
+    Status,
+    Task,
+    Timing,
+    Trace,
+    Turn,
+    content_hash,
+)
 from dvk.search.repeats import program
 from dvk.speedups import outcome_of, shown, words
 
 # ---------------------------------------------------------------- the episode
 
+
 def episode(
-    subject: TaskContext, turns: Sequence[Turn], skills: Sequence[Skill], kept: Sequence[Trace], backbone: RecordedBackbone | None
+    subject: TaskContext,
+    turns: Sequence[Turn],
+    skills: Sequence[Skill],
+    kept: Sequence[Trace],
+    backbone: RecordedBackbone | None,
 ) -> Episode:
     """The whole record: first verdicts outside conversations, confirmations last; then each conversation, whole.
 
@@ -31,23 +48,48 @@ def episode(
         kept: conversations that the strategy handed over.
         backbone: for answers outside those conversations.
     """
-    judged = {t.candidate.id: t for t in turns if t.candidate and t.verdict and t.verdict.tier != "claim"}
-    times = {} if backbone is None else {
-        _said(conversation.messages, completion.text): call.elapsed_s
-        for call in reversed(backbone.calls) for conversation, completion in zip(call.conversations, call.completions)}
-    talks = [trace.model_copy(update={"turns": tuple(_dated(t, judged, times) for t in trace.turns)}) for trace in kept]
+    judged = {
+        t.candidate.id: t for t in turns if t.candidate and t.verdict and t.verdict.tier != "claim"
+    }
+    times = (
+        {}
+        if backbone is None
+        else {
+            _said(conversation.messages, completion.text): call.elapsed_s
+            for call in reversed(backbone.calls)
+            for conversation, completion in zip(call.conversations, call.completions)
+        }
+    )
+    talks = [
+        trace.model_copy(update={"turns": tuple(_dated(t, judged, times) for t in trace.turns)})
+        for trace in kept
+    ]
     if backbone is not None:
         given = Counter(_said(t.messages, t.completion) for trace in talks for t in trace.turns)
         talks += rebuilt(subject, backbone, given, judged)
     inside = {t.candidate.id for trace in talks for t in trace.turns if t.candidate}
-    outside = [t for t in turns if not (
-        t.candidate and t.candidate.id in inside and backbone is not None and t.candidate.proposer == backbone.name
-        and t.verdict and t.verdict.tier != "claim")]  # fmt: skip
+    outside = [
+        t
+        for t in turns
+        if not (
+            t.candidate
+            and t.candidate.id in inside
+            and backbone is not None
+            and t.candidate.proposer == backbone.name
+            and t.verdict
+            and t.verdict.tier != "claim"
+        )
+    ]
     first = Trace(role="policy", skills=tuple(s.name for s in skills), turns=tuple(outside))
     return Episode(task=subject.task, traces=(first, *talks))
 
 
-def rebuilt(subject: TaskContext, backbone: RecordedBackbone, given: Counter[str], judged: Mapping[str, Turn]) -> Iterator[Trace]:
+def rebuilt(
+    subject: TaskContext,
+    backbone: RecordedBackbone,
+    given: Counter[str],
+    judged: Mapping[str, Turn],
+) -> Iterator[Trace]:
     """Answers that no kept conversation has, each as a conversation of one turn: code is parsed as the policy's is.
 
     Args:
@@ -63,18 +105,34 @@ def rebuilt(subject: TaskContext, backbone: RecordedBackbone, given: Counter[str
             if given[said := _said(conversation.messages, answer.text)]:
                 given[said] -= 1
                 continue
-            turn = Turn(messages=conversation.messages, completion=answer.text, tokens=answer.tokens, finish=answer.finish,
-                        elapsed_s=call.elapsed_s)
+            turn = Turn(
+                messages=conversation.messages,
+                completion=answer.text,
+                tokens=answer.tokens,
+                finish=answer.finish,
+                elapsed_s=call.elapsed_s,
+            )
             role = _role(conversation.tools)
             if answer.finish == "error":
                 turn = turn.model_copy(update={"malformed": f"the backbone failed: {answer.error}"})
             elif role == "policy" and (subject.captured is not None or not dialect.reads_graph):
                 found = policy.read(dialect, subject, answer, backbone.name, (), "")
                 if isinstance(found, Candidate) and (known := judged.get(found.id)) is not None:
-                    turn = turn.model_copy(update={"candidate": known.candidate, "verdict": known.verdict, "elapsed_s": known.elapsed_s})
+                    turn = turn.model_copy(
+                        update={
+                            "candidate": known.candidate,
+                            "verdict": known.verdict,
+                            "elapsed_s": known.elapsed_s,
+                        }
+                    )
                 elif isinstance(found, Candidate):
                     turn = turn.model_copy(update={"candidate": found})
-            yield Trace(role=role, rollout=number, skills=turn.candidate.skills if turn.candidate else (), turns=(turn,))
+            yield Trace(
+                role=role,
+                rollout=number,
+                skills=turn.candidate.skills if turn.candidate else (),
+                turns=(turn,),
+            )
             number += 1
 
 
@@ -82,8 +140,12 @@ def _dated(turn: Turn, judged: Mapping[str, Turn], times: Mapping[str, float]) -
     """The turn with the search's own clock, and with the verdict if it came too late for the conversation."""
     known = judged.get(turn.candidate.id) if turn.candidate else None
     if known is not None:
-        return turn.model_copy(update={"verdict": turn.verdict or known.verdict, "elapsed_s": known.elapsed_s})
-    return turn.model_copy(update={"elapsed_s": times.get(_said(turn.messages, turn.completion), turn.elapsed_s)})
+        return turn.model_copy(
+            update={"verdict": turn.verdict or known.verdict, "elapsed_s": known.elapsed_s}
+        )
+    return turn.model_copy(
+        update={"elapsed_s": times.get(_said(turn.messages, turn.completion), turn.elapsed_s)}
+    )
 
 
 def _said(messages: Sequence[Mapping[str, Any]], text: str) -> str:
@@ -97,9 +159,16 @@ def _role(schemas: Sequence[Mapping[str, Any]]) -> Role:
 
 # ---------------------------------------------------------------- the summary
 
+
 def outcome(
-    turns: Sequence[Turn], winner: Turn | None, faster: bool, reason: str | None, unread: str | None, *,
-    unjudged: str | None = None, judge: JudgeConfig | None = None,
+    turns: Sequence[Turn],
+    winner: Turn | None,
+    faster: bool,
+    reason: str | None,
+    unread: str | None,
+    *,
+    unjudged: str | None = None,
+    judge: JudgeConfig | None = None,
 ) -> dict[str, Any]:
     """Status, figures, their wording, and the winner's authors.
 
@@ -113,10 +182,24 @@ def outcome(
     settings = judge or JudgeConfig()
     timing = _timing(winner)
     said = timing and words(timing, pairs=settings.claim_pairs, seconds=settings.claim_s)
-    eager = None if timing is None else {
-        "ms": timing.reference_ms, "speedup": timing.speedup.value, "lo": timing.speedup.lo, "hi": timing.speedup.hi}
-    others = {} if timing is None else {
-        name: {"ms": timing.baselines_ms[name], "speedup": s.value, "lo": s.lo, "hi": s.hi} for name, s in timing.baselines.items()}
+    eager = (
+        None
+        if timing is None
+        else {
+            "ms": timing.reference_ms,
+            "speedup": timing.speedup.value,
+            "lo": timing.speedup.lo,
+            "hi": timing.speedup.hi,
+        }
+    )
+    others = (
+        {}
+        if timing is None
+        else {
+            name: {"ms": timing.baselines_ms[name], "speedup": s.value, "lo": s.lo, "hi": s.hi}
+            for name, s in timing.baselines.items()
+        }
+    )
     ok = [t.verdict for t in turns if t.verdict is not None and t.verdict.status is Status.OK]
     status = _status(turns, faster, bool(ok), unjudged)
     if reason is None and status == "no_verdict":
@@ -127,16 +210,25 @@ def outcome(
         reason = "no candidate agreed with the reference"
     candidate = winner.candidate if winner is not None else None
     return {
-        "status": status, "speedup": eager and eager["speedup"], "speedup_lo": eager and eager["lo"], "speedup_hi": eager and eager["hi"],
+        "status": status,
+        "speedup": eager and eager["speedup"],
+        "speedup_lo": eager and eager["lo"],
+        "speedup_hi": eager and eager["hi"],
         "headline": said.headline if said and faster else None,
-        "control": timing.claim.control.model_dump(mode="json") if timing and timing.claim else None,
-        "noise": said.noise or None if said else None, "hint": said.hint or None if said else None,
-        "baselines": {"eager": eager, **others}, "num_candidates": len(programs(turns)),
-        "title": candidate.title if candidate else None, "proposer": candidate.proposer if candidate else None,
-        "recipes": list(candidate.recipes) if candidate else [], "inexact": inexact(candidate.recipes) if candidate else [],
+        "control": timing.claim.control.model_dump(mode="json")
+        if timing and timing.claim
+        else None,
+        "noise": said.noise or None if said else None,
+        "hint": said.hint or None if said else None,
+        "baselines": {"eager": eager, **others},
+        "num_candidates": len(programs(turns)),
+        "title": candidate.title if candidate else None,
+        "proposer": candidate.proposer if candidate else None,
+        "recipes": list(candidate.recipes) if candidate else [],
+        "inexact": inexact(candidate.recipes) if candidate else [],
         "skills": list(candidate.skills) if candidate else [],
         "reason": reason,
-    }  # fmt: skip
+    }
 
 
 def _status(turns: Sequence[Turn], faster: bool, right: bool, unjudged: str | None) -> str:
@@ -147,8 +239,16 @@ def _status(turns: Sequence[Turn], faster: bool, right: bool, unjudged: str | No
         return "no_verdict"
     if turns and not right:
         return "failed"
-    timings = [timing for turn in turns if turn.verdict and turn.verdict.tier == "claim" and (timing := _timing(turn))]
-    return "too_noisy" if any(outcome_of(timing) == "too_noisy" for timing in timings) else "no_speedup"
+    timings = [
+        timing
+        for turn in turns
+        if turn.verdict and turn.verdict.tier == "claim" and (timing := _timing(turn))
+    ]
+    return (
+        "too_noisy"
+        if any(outcome_of(timing) == "too_noisy" for timing in timings)
+        else "no_speedup"
+    )
 
 
 def _timing(turn: Turn | None) -> Timing | None:
@@ -160,9 +260,18 @@ def ranked(turns: Sequence[Turn]) -> list[tuple[Turn, Interval]]:
 
     The user's own model, which the composer proposes without any recipe, is left out.
     """
-    timed = [t for t in turns if t.candidate and t.verdict and t.verdict.timing and t.verdict.tier == "search"
-             and (t.candidate.recipes or t.candidate.proposer != "composer")]
-    return sorted(((same[0], mean(same)) for same in programs(timed)), key=lambda one: -one[1].value)
+    timed = [
+        t
+        for t in turns
+        if t.candidate
+        and t.verdict
+        and t.verdict.timing
+        and t.verdict.tier == "search"
+        and (t.candidate.recipes or t.candidate.proposer != "composer")
+    ]
+    return sorted(
+        ((same[0], mean(same)) for same in programs(timed)), key=lambda one: -one[1].value
+    )
 
 
 def programs(turns: Sequence[Turn]) -> list[list[Turn]]:
@@ -177,7 +286,10 @@ def programs(turns: Sequence[Turn]) -> list[list[Turn]]:
 def mean(turns: Sequence[Turn]) -> Interval:
     """Geometric mean of the speedups of timed turns."""
     speedups = [t.verdict.timing.speedup for t in turns if t.verdict and t.verdict.timing]
-    value, lo, hi = (math.prod(ends) ** (1 / len(ends)) for ends in zip(*((s.value, s.lo, s.hi) for s in speedups)))
+    value, lo, hi = (
+        math.prod(ends) ** (1 / len(ends))
+        for ends in zip(*((s.value, s.lo, s.hi) for s in speedups))
+    )
     return Interval(value=value, lo=lo, hi=hi)
 
 
@@ -187,17 +299,39 @@ def _refuted(turns: Sequence[Turn], claim: Turn | None) -> str:
     Args:
         claim: the turn whose figures are given.
     """
-    timing = _timing(claim) if claim is not None and claim.verdict is not None and claim.verdict.tier == "claim" else None
+    timing = (
+        _timing(claim)
+        if claim is not None and claim.verdict is not None and claim.verdict.tier == "claim"
+        else None
+    )
     found = ranked(turns)
     if timing is None or not found:
-        refused = [t for t in turns if t.verdict is not None and t.verdict.tier == "claim" and t.verdict.status is not Status.OK]
+        refused = [
+            t
+            for t in turns
+            if t.verdict is not None
+            and t.verdict.tier == "claim"
+            and t.verdict.status is not Status.OK
+        ]
         if refused:
             assert refused[0].verdict is not None
             return f"the best candidate was refused when it was judged again: {_first_line(refused[0].verdict.error)}"
-        return f"the fastest candidate measured {shown(found[0][1])}" if found else \
-            "no candidate could be timed" if turns else "nothing was proposed"
+        return (
+            f"the fastest candidate measured {shown(found[0][1])}"
+            if found
+            else "no candidate could be timed"
+            if turns
+            else "nothing was proposed"
+        )
     # A drop-in for several sets of inputs has a text that no search has timed.
-    speedup = next((s for t, s in found if t.candidate and claim and claim.candidate and t.candidate.id == claim.candidate.id), found[0][1])
+    speedup = next(
+        (
+            s
+            for t, s in found
+            if t.candidate and claim and claim.candidate and t.candidate.id == claim.candidate.id
+        ),
+        found[0][1],
+    )
     what = "the search's best" if speedup is found[0][1] else "the candidate"
     return f"{what}, {shown(speedup)} in the search, was timed again in fresh processes: {words(timing).sentence}"
 
@@ -221,21 +355,37 @@ def groups(subject: TaskContext, winner: Turn | None) -> list[str]:
     if subject.captured is None or candidate is None or candidate.proposer != "composer":
         return []
     made = fuse(subject.task, subject.captured, candidate.recipes)
-    return [*(f"{k.name}: {k.summary} ({k.num_rows:,} × {k.row_length:,})" for k in made.ordered), *(r.summary for r in made.recurrences)]
+    return [
+        *(f"{k.name}: {k.summary} ({k.num_rows:,} × {k.row_length:,})" for k in made.ordered),
+        *(r.summary for r in made.recurrences),
+    ]
 
 
 def cost(turns: Sequence[Turn], made: Episode, backbone: RecordedBackbone | None) -> dict[str, Any]:
     """Seconds of the judge and of the model, tokens, US dollars; null for the model's fields without a model."""
-    spent = {tier: sum((t.verdict.seconds for t in turns if t.verdict and (t.verdict.tier == "claim") == (tier == "claim")), 0.0)
-             for tier in ("search", "claim")}
+    spent = {
+        tier: sum(
+            (
+                t.verdict.seconds
+                for t in turns
+                if t.verdict and (t.verdict.tier == "claim") == (tier == "claim")
+            ),
+            0.0,
+        )
+        for tier in ("search", "claim")
+    }
     said = [t for trace in made.traces for t in trace.turns if t.messages]
     used = backbone.usage if backbone is not None else None
     return {
-        "judge_s": round(spent["search"], 2), "confirm_s": round(spent["claim"], 2),
-        "model_s": used and round(used.seconds, 2), "prompt_tokens": used and used.prompt_tokens,
-        "completion_tokens": used and used.completion_tokens, "usd": used and used.cost_usd,
-        "answers": len(said) if used else None, "malformed": sum(t.malformed is not None for t in said) if used else None,
-    }  # fmt: skip
+        "judge_s": round(spent["search"], 2),
+        "confirm_s": round(spent["claim"], 2),
+        "model_s": used and round(used.seconds, 2),
+        "prompt_tokens": used and used.prompt_tokens,
+        "completion_tokens": used and used.completion_tokens,
+        "usd": used and used.cost_usd,
+        "answers": len(said) if used else None,
+        "malformed": sum(t.malformed is not None for t in said) if used else None,
+    }
 
 
 def mode(captured: CapturedGraph | None, task: Task) -> str | None:
@@ -249,9 +399,13 @@ def in_train_mode(captured: CapturedGraph | None, task: Task) -> str:
     """A warning that the module is judged in train mode although that matters, with a remedy; empty if it does not."""
     if captured is None or not captured.depending or task.kind != "module":
         return ""
-    named = ", ".join(captured.depending[:3]) + (f" and {len(captured.depending) - 3} more" if len(captured.depending) > 3 else "")
-    return f"the file leaves the module in train mode, which {named} depend{'s' if len(captured.depending) == 1 else ''} on: " \
-           "add --eval to make it fast for inference"
+    named = ", ".join(captured.depending[:3]) + (
+        f" and {len(captured.depending) - 3} more" if len(captured.depending) > 3 else ""
+    )
+    return (
+        f"the file leaves the module in train mode, which {named} depend{'s' if len(captured.depending) == 1 else ''} on: "
+        "add --eval to make it fast for inference"
+    )
 
 
 def warnings(backbone: RecordedBackbone | None, failure: DvkError | None) -> list[str]:
@@ -261,23 +415,37 @@ def warnings(backbone: RecordedBackbone | None, failure: DvkError | None) -> lis
         failure: the error that ended the model's part.
     """
     if failure is not None:
-        return [f"the model ended early: {failure.message} ({failure.hint}); what the search had found was kept"]
-    answers = [one for call in (backbone.calls if backbone is not None else []) for one in call.completions]
+        return [
+            f"the model ended early: {failure.message} ({failure.hint}); what the search had found was kept"
+        ]
+    answers = [
+        one for call in (backbone.calls if backbone is not None else []) for one in call.completions
+    ]
     lost = [one.error or "no reason was given" for one in answers if one.finish == "error"]
     if not lost:
         waited = backbone.usage.seconds if backbone is not None else 0.0
-        return [f"the model gave no answer in the {waited:.0f} s that it had"] if waited and not answers else []
-    return [f"{len(lost)} of the model's {len(answers)} answers failed; most often: {Counter(lost).most_common(1)[0][0]}"]
+        return (
+            [f"the model gave no answer in the {waited:.0f} s that it had"]
+            if waited and not answers
+            else []
+        )
+    return [
+        f"{len(lost)} of the model's {len(answers)} answers failed; most often: {Counter(lost).most_common(1)[0][0]}"
+    ]
 
 
 def proposers(turns: Sequence[Turn]) -> list[dict[str, Any]]:
     """By proposer, in the order they began: candidates, right ones, the search's best speedup, seconds of the judge."""
     rows: dict[str, dict[str, Any]] = {}
     for same in programs([t for t in turns if t.verdict is not None and t.verdict.tier != "claim"]):
-        once = list({t.candidate.id: t for t in reversed(same) if t.candidate}.values())  # the first verdict of each candidate
+        once = list(
+            {t.candidate.id: t for t in reversed(same) if t.candidate}.values()
+        )  # the first verdict of each candidate
         verdicts = [t.verdict for t in once if t.verdict is not None]
         name = same[0].candidate.proposer if same[0].candidate is not None else ""
-        row = rows.setdefault(name, {"name": name, "candidates": 0, "correct": 0, "best": None, "judge_s": 0.0})
+        row = rows.setdefault(
+            name, {"name": name, "candidates": 0, "correct": 0, "best": None, "judge_s": 0.0}
+        )
         row["candidates"] += 1
         row["correct"] += all(verdict.status is Status.OK for verdict in verdicts)
         row["judge_s"] = round(row["judge_s"] + sum(verdict.seconds for verdict in verdicts), 2)

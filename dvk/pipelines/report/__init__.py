@@ -55,8 +55,15 @@ def write(
     file = run.path / MANIFEST
     manifest = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     story = tell(
-        episode, summary, best_source=best_source, graph=graph, skills=skills,
-        command_line=command_line, machine=machine, manifest=manifest, others=others,
+        episode,
+        summary,
+        best_source=best_source,
+        graph=graph,
+        skills=skills,
+        command_line=command_line,
+        machine=machine,
+        manifest=manifest,
+        others=others,
     )
     run.write_text("report.html", page.render(story))
     run.write_text("report.md", markdown.render(story))

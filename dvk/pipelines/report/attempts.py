@@ -64,7 +64,10 @@ class ReportAttempt:
     @property
     def inexact(self) -> list[str]:
         """The recipes' parts that are exact for finite values alone, in sentences."""
-        return [f"{name} is exact for finite inputs alone, and was asked for (optimize.inexact)" for name in inexact(self.recipes)]
+        return [
+            f"{name} is exact for finite inputs alone, and was asked for (optimize.inexact)"
+            for name in inexact(self.recipes)
+        ]
 
     @property
     def recipes(self) -> tuple[str, ...]:
@@ -88,10 +91,18 @@ def gather(episode: Episode) -> list[ReportAttempt]:
     found: dict[str, Turn] = {}
     for number, turn in enumerate(turns):
         if turn.verdict:
-            same = turn.candidate.id if turn.candidate and turn.verdict.tier != "claim" else str(number)
+            same = (
+                turn.candidate.id
+                if turn.candidate and turn.verdict.tier != "claim"
+                else str(number)
+            )
             found.setdefault(same, turn)
     judged = sorted(found.values(), key=lambda turn: turn.elapsed_s)
-    return [_attempt(number, turn, turn.verdict) for number, turn in enumerate(judged, start=1) if turn.verdict]
+    return [
+        _attempt(number, turn, turn.verdict)
+        for number, turn in enumerate(judged, start=1)
+        if turn.verdict
+    ]
 
 
 def fastest(attempts: Sequence[ReportAttempt]) -> ReportAttempt | None:
@@ -119,18 +130,24 @@ def _attempt(number: int, turn: Turn, verdict: Verdict) -> ReportAttempt:
         title = candidate.title or f"{candidate.backend} by {candidate.proposer}"
     said = (verdict.error or verdict.untimed_reason or "").strip().splitlines()
     schedule = _schedule(candidate.schedule) if candidate else ()
-    return ReportAttempt(number, turn.elapsed_s, candidate, verdict, title, schedule, said[0] if said else "")
+    return ReportAttempt(
+        number, turn.elapsed_s, candidate, verdict, title, schedule, said[0] if said else ""
+    )
 
 
 def _schedule(schedule: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     loose, kernels = [], []
     for key, value in schedule.items():
         if isinstance(value, dict):
-            kernels.append((key, " ".join(f"{name}={_value(choice)}" for name, choice in value.items())))
+            kernels.append(
+                (key, " ".join(f"{name}={_value(choice)}" for name, choice in value.items()))
+            )
         else:
             loose.append(f"{key}={_value(value)}")
     return (("", " ".join(loose)), *kernels) if loose else tuple(kernels)
 
 
 def _value(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), default=str)
+    return (
+        value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), default=str)
+    )

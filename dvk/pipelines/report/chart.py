@@ -47,7 +47,9 @@ class Scale:
         if not self.log:
             rough = (self.hi - self.lo) / 6
             unit = 10.0 ** math.floor(math.log10(rough))
-            step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= rough * 0.999)
+            step = next(
+                unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= rough * 0.999
+            )
             first, last = math.ceil(self.lo / step - 1e-9), math.floor(self.hi / step + 1e-9)
             return [round(n * step, 10) for n in range(first, last + 1)]
         decades = math.log10(self.hi / self.lo)
@@ -61,7 +63,12 @@ def scales(attempts: list[ReportAttempt], compile_speedup: float | None) -> tupl
     """Seconds → x and speedup → y; 1 (eager) is always inside."""
     longest = max([attempt.seconds for attempt in attempts] + [0.1])
     seen = [1.0] + ([compile_speedup] if compile_speedup else [])
-    seen += [max(end, FLOOR) for a in attempts if a.speedup for end in (a.speedup.lo, a.speedup.value, a.speedup.hi)]
+    seen += [
+        max(end, FLOOR)
+        for a in attempts
+        if a.speedup
+        for end in (a.speedup.lo, a.speedup.value, a.speedup.hi)
+    ]
     lo, hi = min(seen), max(seen)
     log = hi / lo > LOG_RANGE
     if log:
@@ -73,14 +80,22 @@ def scales(attempts: list[ReportAttempt], compile_speedup: float | None) -> tupl
     return Scale(0.0, longest * 1.03, LEFT, RIGHT), Scale(lo, hi, BOTTOM, TOP, log)
 
 
-def draw(attempts: list[ReportAttempt], compile_speedup: float | None, winner: ReportAttempt | None) -> Markup:
+def draw(
+    attempts: list[ReportAttempt], compile_speedup: float | None, winner: ReportAttempt | None
+) -> Markup:
     """The whole `<svg>` of a search with at least one attempt."""
     x, y = scales(attempts, compile_speedup)
     steps = best_so_far(attempts)
     seconds, speedup = steps[-1]
-    rise = f"rose to {show_ratio(speedup)} after {show_s(seconds)}" if len(steps) > 1 else "stayed at eager’s 1×"
+    rise = (
+        f"rose to {show_ratio(speedup)} after {show_s(seconds)}"
+        if len(steps) > 1
+        else "stayed at eager’s 1×"
+    )
     timed = sum(attempt.speedup is not None for attempt in attempts)
-    description = f"{many(len(attempts), 'verdict')}, {timed} of them with a time; the best so far {rise}."
+    description = (
+        f"{many(len(attempts), 'verdict')}, {timed} of them with a time; the best so far {rise}."
+    )
     return el(
         "svg",
         el("title", "Speedup over eager PyTorch against seconds of search", id="chart-title"),
@@ -89,7 +104,9 @@ def draw(attempts: list[ReportAttempt], compile_speedup: float | None, winner: R
         _levels(y, compile_speedup),
         _steps(steps, x, y),
         [_mark(attempt, x, y, attempt is winner) for attempt in attempts],
-        viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_labelledby="chart-title chart-desc",
+        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+        role="img",
+        aria_labelledby="chart-title chart-desc",
         data_scale="log" if y.log else "linear",
     )
 
@@ -112,18 +129,40 @@ def caption(attempts: list[ReportAttempt]) -> str:
 
 def hover(attempt: ReportAttempt) -> str:
     """The tooltip of one candidate."""
-    outcome = attempt.figures if attempt.speedup else f"{attempt.outcome}: {attempt.reason}".rstrip(": ")
+    outcome = (
+        attempt.figures if attempt.speedup else f"{attempt.outcome}: {attempt.reason}".rstrip(": ")
+    )
     return f"{attempt.number}. {attempt.title} — {outcome} after {show_s(attempt.seconds)}"
 
 
 def _frame(x: Scale, y: Scale) -> Markup:
     return el(
         "g",
-        [join(el("line", x1=LEFT, x2=RIGHT, y1=y(tick), y2=y(tick), class_="grid"),
-              el("text", f"{tick:g}×", x=LEFT - 8, y=y(tick) + 4, class_="tick-y", data_value=f"{tick:g}"))
-         for tick in y.ticks()],
-        [el("text", f"{tick:g}", x=x(tick), y=BOTTOM + 20, class_="tick-x", data_value=f"{tick:g}")
-         for tick in x.ticks()],
+        [
+            join(
+                el("line", x1=LEFT, x2=RIGHT, y1=y(tick), y2=y(tick), class_="grid"),
+                el(
+                    "text",
+                    f"{tick:g}×",
+                    x=LEFT - 8,
+                    y=y(tick) + 4,
+                    class_="tick-y",
+                    data_value=f"{tick:g}",
+                ),
+            )
+            for tick in y.ticks()
+        ],
+        [
+            el(
+                "text",
+                f"{tick:g}",
+                x=x(tick),
+                y=BOTTOM + 20,
+                class_="tick-x",
+                data_value=f"{tick:g}",
+            )
+            for tick in x.ticks()
+        ],
         el("line", x1=LEFT, x2=RIGHT, y1=BOTTOM, y2=BOTTOM, class_="axis"),
         el("text", "seconds of search", x=RIGHT, y=BOTTOM + 40, class_="label-x"),
         class_="frame",
@@ -137,7 +176,17 @@ def _levels(y: Scale, compile_speedup: float | None) -> Markup:
     for label, speedup in sorted(levels, key=lambda level: level[1]):
         at = min(y(speedup) + 4, free)
         free = at - LINE
-        drawn.append(el("line", x1=LEFT, x2=RIGHT, y1=y(speedup), y2=y(speedup), class_="level", data_level=label))
+        drawn.append(
+            el(
+                "line",
+                x1=LEFT,
+                x2=RIGHT,
+                y1=y(speedup),
+                y2=y(speedup),
+                class_="level",
+                data_level=label,
+            )
+        )
         drawn.append(el("text", label, x=RIGHT + 8, y=at, class_="level-name"))
     return join(drawn)
 
@@ -145,7 +194,9 @@ def _levels(y: Scale, compile_speedup: float | None) -> Markup:
 def _steps(steps: list[tuple[float, float]], x: Scale, y: Scale) -> Markup | None:
     if len(steps) < 2:
         return None
-    path = f"M{x(0):.2f} {y(1):.2f}" + "".join(f"H{x(seconds):.2f}V{y(speedup):.2f}" for seconds, speedup in steps[1:])
+    path = f"M{x(0):.2f} {y(1):.2f}" + "".join(
+        f"H{x(seconds):.2f}V{y(speedup):.2f}" for seconds, speedup in steps[1:]
+    )
     return el("path", d=f"{path}H{RIGHT}", class_="best")
 
 
@@ -161,7 +212,15 @@ def _mark(attempt: ReportAttempt, x: Scale, y: Scale, won: bool) -> Markup:
     return el(
         "g",
         title,
-        el("line", x1=at, x2=at, y1=y(attempt.speedup.lo), y2=y(attempt.speedup.hi), class_="whisker"),
+        el(
+            "line",
+            x1=at,
+            x2=at,
+            y1=y(attempt.speedup.lo),
+            y2=y(attempt.speedup.hi),
+            class_="whisker",
+        ),
         el("circle", cx=at, cy=y(attempt.speedup.value), r=7 if attempt.confirmation else 4),
-        class_=f"mark {kind}" + (" won" if won else ""), data_number=attempt.number,
+        class_=f"mark {kind}" + (" won" if won else ""),
+        data_number=attempt.number,
     )

@@ -18,8 +18,15 @@ from dvk.composer.dropin.namespace import to_the_top
 from dvk.pipelines.report.markup import Markup, el, join, plain
 
 CLASSES = (
-    (Comment.Preproc, "k"), (Comment, "c"), (Keyword, "k"), (Operator.Word, "k"), (String, "s"), (Number, "n"),
-    (Name.Function, "d"), (Name.Class, "d"), (Name.Decorator, "d"),
+    (Comment.Preproc, "k"),
+    (Comment, "c"),
+    (Keyword, "k"),
+    (Operator.Word, "k"),
+    (String, "s"),
+    (Number, "n"),
+    (Name.Function, "d"),
+    (Name.Class, "d"),
+    (Name.Decorator, "d"),
 )
 """Token types → class names: c comment, k keyword, s string, n number, d definition."""
 
@@ -42,7 +49,9 @@ def without_original(best: str, original: str) -> tuple[str, int]:
     for copy in (body, below_others(body), repr(original), repr(body)):
         if body and copy in best:
             num_lines = len(body.splitlines())
-            return best.replace(copy, f"# … the original source, {num_lines} lines, unchanged …", 1), num_lines
+            return best.replace(
+                copy, f"# … the original source, {num_lines} lines, unchanged …", 1
+            ), num_lines
     return best, 0
 
 
@@ -68,21 +77,34 @@ def kernels_first(best: str) -> str:
         if not _is_kernel(node):
             continue
         first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))]) - 1
-        while first and lines[first - 1].startswith("#") and not lines[first - 1].startswith(("# …", "# -")):
+        while (
+            first
+            and lines[first - 1].startswith("#")
+            and not lines[first - 1].startswith(("# …", "# -"))
+        ):
             first -= 1
         kernels.insert(0, "".join(lines[first : node.end_lineno]).rstrip() + "\n")
         lines[first : node.end_lineno] = []
     if not kernels:
         return best
     rest = re.sub(r"\n{4,}", "\n\n\n", "".join(lines)).lstrip("\n")
-    return "# ---- the kernels, first for reading\n\n" + "\n\n".join(kernels) + "\n\n# ---- what calls and guards them\n\n" + rest
+    return (
+        "# ---- the kernels, first for reading\n\n"
+        + "\n\n".join(kernels)
+        + "\n\n# ---- what calls and guards them\n\n"
+        + rest
+    )
 
 
 def _is_kernel(node: ast.stmt) -> bool:
     if isinstance(node, ast.FunctionDef):
         return any("jit" in ast.unparse(one) for one in node.decorator_list)
     value = node.value if isinstance(node, ast.Assign) else None
-    return isinstance(value, ast.Constant) and isinstance(value.value, str) and CPP.search(value.value) is not None
+    return (
+        isinstance(value, ast.Constant)
+        and isinstance(value.value, str)
+        and CPP.search(value.value) is not None
+    )
 
 
 def _tokens(source: str) -> Iterator[tuple[Any, str]]:

@@ -7,7 +7,15 @@ import threading
 import time
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from dvk.pipelines.report.units import show_s
 
@@ -26,11 +34,29 @@ class WordCount(Progress):
         every_s: between two plain lines.
     """
 
-    def __init__(self, what: str, *more: ProgressColumn, quiet: bool = False, console: Console | None = None, every_s: float = EVERY_S):
+    def __init__(
+        self,
+        what: str,
+        *more: ProgressColumn,
+        quiet: bool = False,
+        console: Console | None = None,
+        every_s: float = EVERY_S,
+    ):
         console = console or Console(file=sys.stderr)
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(f"{{task.completed:.0f}}/{{task.total:.0f}} {what}"), *more,
-                   TimeElapsedColumn(), TimeRemainingColumn())
-        super().__init__(*columns, console=console, disable=quiet or not console.is_terminal, refresh_per_second=2)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn(f"{{task.completed:.0f}}/{{task.total:.0f}} {what}"),
+            *more,
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        super().__init__(
+            *columns,
+            console=console,
+            disable=quiet or not console.is_terminal,
+            refresh_per_second=2,
+        )
         self._what, self._every_s = what, every_s
         self._plain = not quiet and not console.is_terminal
         self._before: dict[TaskID, float] = {}
@@ -57,7 +83,10 @@ class WordCount(Progress):
         task = self._tasks[number]
         before = self._before.setdefault(number, task.completed)
         seconds, done = task.elapsed or 0.0, task.completed - before
-        told = [f"{task.description}: {task.completed:,.0f} of {task.total or 0:,.0f} {self._what}", show_s(seconds)]
+        told = [
+            f"{task.description}: {task.completed:,.0f} of {task.total or 0:,.0f} {self._what}",
+            show_s(seconds),
+        ]
         if done > 0 and task.total:
             told.append(f"about {show_s(seconds / done * (task.total - task.completed))} left")
         return ", ".join(told)

@@ -77,21 +77,26 @@ def scales(curves: Curves) -> tuple[Scale, Scale]:
         lo, hi = (lo, lo + 1.0) if curves.zero or curves.share else (lo - 0.5, hi + 0.5)
     margin = 0.06 * (hi - lo)
     lo = lo if lo == 0.0 else lo - margin
-    return Scale(min(steps), max(max(steps), min(steps) + 1), LEFT, RIGHT), Scale(lo, hi + margin, BOTTOM, TOP)
+    return Scale(min(steps), max(max(steps), min(steps) + 1), LEFT, RIGHT), Scale(
+        lo, hi + margin, BOTTOM, TOP
+    )
 
 
 def draw(curves: Curves) -> Markup:
     """The `<svg>` of a chart with at least one point."""
     x, y = scales(curves)
-    told = "; ".join(f"{one.label} from {show(one.points[0][1], curves.share)} to {show(one.points[-1][1], curves.share)}"
-                     for one in curves.drawn)
+    told = "; ".join(
+        f"{one.label} from {show(one.points[0][1], curves.share)} to {show(one.points[-1][1], curves.share)}"
+        for one in curves.drawn
+    )
     return el(
         "svg",
         el("title", f"{curves.title}: {told}"),
         _frame(x, y, curves.share),
         [_line(one, x, y, number % COLOURS) for number, one in enumerate(curves.drawn)],
         _names(curves, y),
-        viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img",
+        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+        role="img",
     )
 
 
@@ -119,9 +124,13 @@ def _frame(x: Scale, y: Scale, share: bool) -> Markup:
     steps = [tick for tick in x.ticks() if tick == math.floor(tick)]
     return el(
         "g",
-        [join(el("line", x1=LEFT, x2=RIGHT, y1=y(tick), y2=y(tick), class_="grid"),
-              el("text", show(tick, share), x=LEFT - 6, y=y(tick) + 4, class_="tick-y"))
-         for tick in y.ticks()],
+        [
+            join(
+                el("line", x1=LEFT, x2=RIGHT, y1=y(tick), y2=y(tick), class_="grid"),
+                el("text", show(tick, share), x=LEFT - 6, y=y(tick) + 4, class_="tick-y"),
+            )
+            for tick in y.ticks()
+        ],
         [el("text", f"{tick:g}", x=x(tick), y=BOTTOM + 18, class_="tick-x") for tick in steps],
         el("line", x1=LEFT, x2=RIGHT, y1=BOTTOM, y2=BOTTOM, class_="axis"),
         class_="frame",
@@ -131,26 +140,52 @@ def _frame(x: Scale, y: Scale, share: bool) -> Markup:
 def _line(one: Series, x: Scale, y: Scale, colour: int) -> Markup:
     if len(one.points) < SMOOTH:
         marks = [el("circle", cx=x(step), cy=y(value), r=2) for step, value in one.points]
-        return el("g", _path(one.points, x, y, "line"), marks, class_=f"series c{colour}", data_series=one.label)
-    return el("g", _path(one.points, x, y, "faint"), _path(running(one.points), x, y, "line"),
-              class_=f"series c{colour}", data_series=one.label)
+        return el(
+            "g",
+            _path(one.points, x, y, "line"),
+            marks,
+            class_=f"series c{colour}",
+            data_series=one.label,
+        )
+    return el(
+        "g",
+        _path(one.points, x, y, "faint"),
+        _path(running(one.points), x, y, "line"),
+        class_=f"series c{colour}",
+        data_series=one.label,
+    )
 
 
 def _path(points: Sequence[tuple[float, float]], x: Scale, y: Scale, kind: str) -> Markup:
-    return el("path", d="M" + "L".join(f"{x(step):.1f} {y(value):.1f}" for step, value in points), class_=kind)
+    return el(
+        "path",
+        d="M" + "L".join(f"{x(step):.1f} {y(value):.1f}" for step, value in points),
+        class_=kind,
+    )
 
 
 def _names(curves: Curves, y: Scale) -> Markup:
     """Labels at the right, kept apart, each near its line's end."""
-    ends = [(number, one, (running(one.points) if len(one.points) >= SMOOTH else one.points)[-1][1])
-            for number, one in enumerate(curves.drawn)]
+    ends = [
+        (number, one, (running(one.points) if len(one.points) >= SMOOTH else one.points)[-1][1])
+        for number, one in enumerate(curves.drawn)
+    ]
     places: dict[int, float] = {}
     free = TOP + LINE * 0.3
     for number, _, end in sorted(ends, key=lambda item: -item[2]):
         places[number] = max(y(end) + 4, free)
         free = places[number] + LINE
     over = max(0.0, free - LINE - BOTTOM)
-    return el("g", [
-        el("text", f"{one.label} {show(end, curves.share)}", x=RIGHT + 8, y=places[number] - over, class_=f"name c{number % COLOURS}")
-        for number, one, end in ends
-    ])
+    return el(
+        "g",
+        [
+            el(
+                "text",
+                f"{one.label} {show(end, curves.share)}",
+                x=RIGHT + 8,
+                y=places[number] - over,
+                class_=f"name c{number % COLOURS}",
+            )
+            for number, one, end in ends
+        ],
+    )

@@ -18,10 +18,18 @@ LEAVES = ("input", "param", "buffer", "const")
 VIEWS = frozenset(
     "alias as_strided chunk detach diagonal expand expand_as flatten getitem lift_fresh movedim narrow numpy_T permute "
     "reshape select slice split split_with_sizes squeeze swapaxes t transpose unbind unflatten unfold unsqueeze view "
-    "view_as _unsafe_view".split())
+    "view_as _unsafe_view".split()
+)
 """Operators that only change a view of memory."""
 
-BITS = {"bool": 8, "float8_e4m3fn": 8, "float8_e5m2": 8, "bfloat16": 16, "complex64": 64, "complex128": 128}
+BITS = {
+    "bool": 8,
+    "float8_e4m3fn": 8,
+    "float8_e5m2": 8,
+    "bfloat16": 16,
+    "complex64": 64,
+    "complex128": 128,
+}
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,8 @@ def operators(graph: Graph) -> list[Operator]:
                 pieces.setdefault(name, []).append(node)
     return [
         Operator(_short(node.op), _outside(node), _moved(node, by_name, pieces.get(node.name, [])))
-        for node in graph.nodes if node.op not in LEAVES
+        for node in graph.nodes
+        if node.op not in LEAVES
     ]
 
 
@@ -64,7 +73,9 @@ def _moved(node: Node, by_name: dict[str, Node], pieces: list[Node]) -> int | No
     written = [node] if node.shape is not None else pieces
     if not written:
         return None
-    return _total([*written, *(by_name[name] for name in dict.fromkeys(_refs([node.args, node.kwargs])))])
+    return _total(
+        [*written, *(by_name[name] for name in dict.fromkeys(_refs([node.args, node.kwargs])))]
+    )
 
 
 def _total(nodes: list[Node]) -> int | None:
@@ -77,7 +88,9 @@ def _size(node: Node) -> int | None:
     if node.shape is None or node.dtype is None:
         return None
     strides = node.strides if node.strides is not None else (1,) * len(node.shape)
-    count = math.prod(size for size, stride in zip(node.shape, strides, strict=True) if stride != 0 or size == 0)
+    count = math.prod(
+        size for size, stride in zip(node.shape, strides, strict=True) if stride != 0 or size == 0
+    )
     digits = "".join(character for character in node.dtype if character.isdigit())
     bits = BITS.get(node.dtype) or int(digits or 0)
     return count * bits // 8 if bits else None

@@ -33,7 +33,13 @@ def render(story: ReportData) -> str:
         _arms(story),
         _sets(story),
         "\n".join(f"- {term}: {line(text)}" for term, text in story.measured),
-        *_slow(story), *_tried(story), *_won(story), *_search(story), *_cost(story), *_code(story), *_reproduce(story),
+        *_slow(story),
+        *_tried(story),
+        *_won(story),
+        *_search(story),
+        *_cost(story),
+        *_code(story),
+        *_reproduce(story),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -52,7 +58,9 @@ def table(head: list[str], rows: list[list[str]], right: frozenset[int] = frozen
     """
     cells = [[line(_cut(cell)) for cell in row] for row in [head, *rows]]
     widths = [max(3, *(_columns(row[i]) for row in cells)) for i in range(len(head))]
-    rule = ["-" * (width - 1) + ":" if i in right else "-" * width for i, width in enumerate(widths)]
+    rule = [
+        "-" * (width - 1) + ":" if i in right else "-" * width for i, width in enumerate(widths)
+    ]
     padded = [[_pad(cell, widths[i], i in right) for i, cell in enumerate(row)] for row in cells]
     return "\n".join("| " + " | ".join(row) + " |" for row in [padded[0], rule, *padded[1:]])
 
@@ -66,45 +74,83 @@ def fence(text: str, language: str = "") -> str:
 
 # ---------------------------------------------------------------- the sections, in the order of the page
 
+
 def _arms(story: ReportData) -> str:
     if not any(arm.ms for arm in story.arms):
         return ""
     others = [arm for arm in story.arms if arm.ratio]
-    rows = [[arm.label, show_ms(arm.ms), *(shown(other.ratio) if arm.ours else "" for other in others)] for arm in story.arms]
-    return table(["version", "median call", *(f"over {arm.label}" for arm in others)], rows, frozenset(range(1, 2 + len(others))))
+    rows = [
+        [arm.label, show_ms(arm.ms), *(shown(other.ratio) if arm.ours else "" for other in others)]
+        for arm in story.arms
+    ]
+    return table(
+        ["version", "median call", *(f"over {arm.label}" for arm in others)],
+        rows,
+        frozenset(range(1, 2 + len(others))),
+    )
 
 
 def _sets(story: ReportData) -> str:
     if not story.sets:
         return ""
     names = list(dict.fromkeys(name for one in story.sets for name in one.over))
-    rows = [[one.inputs, show_ms(one.eager_ms), show_ms(one.ms), *(shown(one.over.get(name)) for name in names), one.note]
-            for one in story.sets]
-    return table(["inputs", "eager", "best.py", *(f"over {name}" for name in names), ""], rows, frozenset(range(1, 3 + len(names))))
+    rows = [
+        [
+            one.inputs,
+            show_ms(one.eager_ms),
+            show_ms(one.ms),
+            *(shown(one.over.get(name)) for name in names),
+            one.note,
+        ]
+        for one in story.sets
+    ]
+    return table(
+        ["inputs", "eager", "best.py", *(f"over {name}" for name in names), ""],
+        rows,
+        frozenset(range(1, 3 + len(names))),
+    )
 
 
 def _slow(story: ReportData) -> list[str]:
     parts = []
     if story.profile:
-        rows = [[str(p.get("name", "")), show_share(p.get("share")), show_ms(p.get("ms"))] for p in story.profile]
+        rows = [
+            [str(p.get("name", "")), show_share(p.get("share")), show_ms(p.get("ms"))]
+            for p in story.profile
+        ]
         parts.append(table(["operator", "share of time", "time"], rows, frozenset({1, 2})))
     if story.blocks:
         parts.append(table(list(BLOCKS), story.blocks, frozenset({1, 2, 3})))
     if story.operators:
         rows = []
         for number, op in enumerate(story.operators, start=1):
-            moved = "unknown" if op.moved_bytes is None else show_bytes(op.moved_bytes) if op.moved_bytes else "view"
+            moved = (
+                "unknown"
+                if op.moved_bytes is None
+                else show_bytes(op.moved_bytes)
+                if op.moved_bytes
+                else "view"
+            )
             rows.append([str(number), op.name, op.result, moved])
-        parts += [story.traffic, table(["#", "operator", "result", "moves"], rows, frozenset({0, 3}))]
+        parts += [
+            story.traffic,
+            table(["#", "operator", "result", "moves"], rows, frozenset({0, 3})),
+        ]
     return ["## What was slow", *(parts or ["The reference’s operators were not captured."])]
 
 
 def _tried(story: ReportData) -> list[str]:
-    parts = ["## What was tried", *(_attempts(story, story.attempts) if story.attempts else ["No candidate was judged."])]
+    parts = [
+        "## What was tried",
+        *(_attempts(story, story.attempts) if story.attempts else ["No candidate was judged."]),
+    ]
     if story.attempts:
         parts.insert(1, story.tally)
     for name, attempts in story.elsewhere.items():
-        parts += [f"For {line(name)}:", *(_attempts(story, attempts) if attempts else ["No candidate was judged."])]
+        parts += [
+            f"For {line(name)}:",
+            *(_attempts(story, attempts) if attempts else ["No candidate was judged."]),
+        ]
     return parts
 
 
@@ -115,9 +161,28 @@ def _attempts(story: ReportData, attempts: list[ReportAttempt]) -> list[str]:
         schedule = "; ".join(f"{kernel} {text}".strip() for kernel, text in attempt.schedule)
         outcome = attempt.outcome + (f": {attempt.reason}" if attempt.reason else "")
         by = [attempt.proposer] if story.several else []
-        rows.append([str(attempt.number), show_s(attempt.seconds), attempt.figures, title, *by, outcome,
-                     ", ".join(attempt.recipes), schedule])
-    head = ["#", "after", "speedup", "candidate", *(["by"] if story.several else []), "verdict", "recipes", "schedule"]
+        rows.append(
+            [
+                str(attempt.number),
+                show_s(attempt.seconds),
+                attempt.figures,
+                title,
+                *by,
+                outcome,
+                ", ".join(attempt.recipes),
+                schedule,
+            ]
+        )
+    head = [
+        "#",
+        "after",
+        "speedup",
+        "candidate",
+        *(["by"] if story.several else []),
+        "verdict",
+        "recipes",
+        "schedule",
+    ]
     return [table(head, rows, frozenset({0, 1, 2}))]
 
 
@@ -130,7 +195,10 @@ def _won(story: ReportData) -> list[str]:
     facts += [f"- {line(text)}" for text in winner.inexact]
     facts += [f"- skill {line(name)}: {line(text)}" for name, text in story.skills]
     facts += [f"- fused: {line(group)}" for group in story.groups]
-    facts += [f"- schedule of {line(kernel or 'all kernels')}: {line(text)}" for kernel, text in winner.schedule]
+    facts += [
+        f"- schedule of {line(kernel or 'all kernels')}: {line(text)}"
+        for kernel, text in winner.schedule
+    ]
     return ["## What won, and why", told.rstrip(), "\n".join(facts)]
 
 
@@ -141,7 +209,10 @@ def _search(story: ReportData) -> list[str]:
     if len(steps) == 1:
         return ["## The search", "No candidate was faster than eager."]
     highest = steps[-1][1]
-    bars = [f"{show_s(s):>12}  {show_ratio(v):>8}  {'█' * max(1, round(BAR * v / highest))}" for s, v in steps]
+    bars = [
+        f"{show_s(s):>12}  {show_ratio(v):>8}  {'█' * max(1, round(BAR * v / highest))}"
+        for s, v in steps
+    ]
     return ["## The search", "Best so far, over eager, each time it rose:", fence("\n".join(bars))]
 
 
@@ -150,14 +221,25 @@ def _cost(story: ReportData) -> list[str]:
         return []
     parts = ["## What it cost", "\n".join(f"- {term}: {line(text)}" for term, text in story.cost)]
     if story.proposers:
-        rows = [[p.name + (" → best.py" if p.won else ""), p.candidates, p.correct, p.best, p.judged] for p in story.proposers]
-        parts.append(table(["proposer", "candidates", "correct", "best in search", "judging"], rows, frozenset({1, 2, 3, 4})))
+        rows = [
+            [p.name + (" → best.py" if p.won else ""), p.candidates, p.correct, p.best, p.judged]
+            for p in story.proposers
+        ]
+        parts.append(
+            table(
+                ["proposer", "candidates", "correct", "best in search", "judging"],
+                rows,
+                frozenset({1, 2, 3, 4}),
+            )
+        )
     return parts
 
 
 def _code(story: ReportData) -> list[str]:
     parts = ["## The code", "Original:", fence(story.task.source, "python")]
-    return parts if story.generated is None else [*parts, "best.py:", fence(story.generated, "python")]
+    return (
+        parts if story.generated is None else [*parts, "best.py:", fence(story.generated, "python")]
+    )
 
 
 def _reproduce(story: ReportData) -> list[str]:
@@ -168,14 +250,21 @@ def _reproduce(story: ReportData) -> list[str]:
         parts.append(fence(story.usage, "python"))
     config = story.manifest.get("config")
     if config:
-        parts.append(f"Seed {config.get('seed', 'unknown')}, task {line(story.task.id)}; all settings:")
+        parts.append(
+            f"Seed {config.get('seed', 'unknown')}, task {line(story.task.id)}; all settings:"
+        )
         parts.append(fence(json.dumps(config), "json"))
-    versions = [f"{name} {version}" for name, version in (story.manifest.get("versions") or {}).items() if version]
+    versions = [
+        f"{name} {version}"
+        for name, version in (story.manifest.get("versions") or {}).items()
+        if version
+    ]
     parts.append(line(", ".join(versions)))
     return parts if any(parts[1:]) else [*parts, "The command line was not recorded."]
 
 
 # ---------------------------------------------------------------- columns
+
 
 def _cut(text: str) -> str:
     return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"

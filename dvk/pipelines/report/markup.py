@@ -38,7 +38,8 @@ def el(tag: str, *children: Child, **attributes: str | int | float | None) -> Ma
     """
     written = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{html.escape(plain(_text(value)))}"'
-        for name, value in attributes.items() if value is not None
+        for name, value in attributes.items()
+        if value is not None
     )
     if tag in VOID:
         return Markup(f"<{tag}{written}>")

@@ -30,23 +30,33 @@ def footer(manifest: Mapping[str, Any]) -> str:
     """Versions, commit and time of a run.json."""
     versions = manifest.get("versions") or {}
     told = [f"{name} {version}" for name, version in versions.items() if version]
-    told += [f"{key} {str(manifest[key])[:19]}" for key in ("commit", "started") if manifest.get(key)]
+    told += [
+        f"{key} {str(manifest[key])[:19]}" for key in ("commit", "started") if manifest.get(key)
+    ]
     return " · ".join(told) or "dvk"
 
 
 def table(heads: Markup, rows: list[Markup], label: str) -> Markup:
     """A table in a box that scrolls when the screen is narrow or the table long."""
     box = "scroll tall" if len(rows) > LONG else "scroll"
-    return el("div", el("table", el("thead", heads), el("tbody", rows)), class_=box, **region(label))
+    return el(
+        "div", el("table", el("thead", heads), el("tbody", rows)), class_=box, **region(label)
+    )
 
 
 def headers(*labels: str | None) -> Markup:
     """Column headers; one that ends in a space is right-aligned, None is a column of bars."""
-    return el("tr", [
-        el("td", class_="room", aria_hidden="true") if label is None
-        else el("th", label.rstrip(), scope="col", class_="num" if label.endswith(" ") else None)
-        for label in labels
-    ])
+    return el(
+        "tr",
+        [
+            el("td", class_="room", aria_hidden="true")
+            if label is None
+            else el(
+                "th", label.rstrip(), scope="col", class_="num" if label.endswith(" ") else None
+            )
+            for label in labels
+        ],
+    )
 
 
 def bar(value: float | None, longest: float, kind: str = "bar") -> Markup:

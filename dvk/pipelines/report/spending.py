@@ -30,10 +30,16 @@ def proposers(summary: Mapping[str, Any]) -> list[Proposer]:
     """The rows, in the order of the summary."""
     found = summary.get("proposer") if summary.get("status") == "faster" else None
     return [
-        Proposer(str(row["name"]), f"{row['candidates']:,}", f"{row['correct']:,}", show_ratio(row["best"]) if row.get("best") else "–",
-                 show_s(row.get("judge_s") or 0.0), row["name"] == found)
+        Proposer(
+            str(row["name"]),
+            f"{row['candidates']:,}",
+            f"{row['correct']:,}",
+            show_ratio(row["best"]) if row.get("best") else "–",
+            show_s(row.get("judge_s") or 0.0),
+            row["name"] == found,
+        )
         for row in summary.get("proposers") or []
-    ]  # fmt: skip
+    ]
 
 
 def cost(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -41,22 +47,44 @@ def cost(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     spent = summary.get("cost") or {}
     rows = []
     if spent.get("judge_s") is not None:
-        confirmed = f", and {show_s(spent['confirm_s'])} to confirm the best" if spent.get("confirm_s") else ""
-        rows.append(("Judging", f"{show_s(spent['judge_s'])} to compile, check and time{confirmed}"))
+        confirmed = (
+            f", and {show_s(spent['confirm_s'])} to confirm the best"
+            if spent.get("confirm_s")
+            else ""
+        )
+        rows.append(
+            ("Judging", f"{show_s(spent['judge_s'])} to compile, check and time{confirmed}")
+        )
     if spent.get("model_s") is not None:
         malformed = f", {spent['malformed']:,} of them malformed" if spent.get("malformed") else ""
         answers = f"{many(spent['answers'], 'answer')}{malformed}"
-        rows.append(("Model", f"{summary.get('backbone')}: {answers}, in {show_s(spent['model_s'])}"))
-        rows.append(("Tokens", f"{spent['prompt_tokens']:,} read, {spent['completion_tokens']:,} written"))
-        price = f"{spent['usd']:.4f} US dollars" if spent.get("usd") is not None else "no price is known"
+        rows.append(
+            ("Model", f"{summary.get('backbone')}: {answers}, in {show_s(spent['model_s'])}")
+        )
+        rows.append(
+            ("Tokens", f"{spent['prompt_tokens']:,} read, {spent['completion_tokens']:,} written")
+        )
+        price = (
+            f"{spent['usd']:.4f} US dollars"
+            if spent.get("usd") is not None
+            else "no price is known"
+        )
         rows.append(("Price", price))
     return rows
 
 
 def credit(summary: Mapping[str, Any]) -> list[str]:
     """The winner's proposer, if more than one proposed or a model was asked."""
-    others = [row["name"] for row in summary.get("proposers") or [] if row["name"] != summary.get("proposer")]
-    if summary.get("status") != "faster" or not summary.get("proposer") or not (others or summary.get("backbone")):
+    others = [
+        row["name"]
+        for row in summary.get("proposers") or []
+        if row["name"] != summary.get("proposer")
+    ]
+    if (
+        summary.get("status") != "faster"
+        or not summary.get("proposer")
+        or not (others or summary.get("backbone"))
+    ):
         return []
     beside = f"; {' and '.join(map(str, others))} proposed as well" if others else ""
     return [f"{summary['proposer']} found it{beside}."]
@@ -66,9 +94,13 @@ def arms(summary: Mapping[str, Any]) -> list[str]:
     """Each proposer's results, a line each: its verdicts, its fastest candidate, why candidates were refused."""
     told = []
     for row in summary.get("arms") or []:
-        counts = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in row["verdicts"].items())
+        counts = ", ".join(
+            f"{count} {status.replace('_', ' ')}" for status, count in row["verdicts"].items()
+        )
         line = f"{row['name']}: {many(sum(row['verdicts'].values()), 'candidate')} ({counts})"
         if (best := interval(row)) is not None:
             line += f"; the fastest, {row['title'] or 'without a title'}, measured {shown(best)}"
-        told.append(line + (f"; refused most often for {row['refused'][:200]}" if row["refused"] else ""))
+        told.append(
+            line + (f"; refused most often for {row['refused'][:200]}" if row["refused"] else "")
+        )
     return told

@@ -26,8 +26,11 @@ REGIME = {
 }
 
 
-ENDED = {"no_speedup": "Nothing faster was found", "too_noisy": "Too noisy to tell whether anything is faster",
-         "no_verdict": "The search ended before its first verdict"}
+ENDED = {
+    "no_speedup": "Nothing faster was found",
+    "too_noisy": "Too noisy to tell whether anything is faster",
+    "no_verdict": "The search ended before its first verdict",
+}
 """Headlines of searches that found nothing, by their status; others failed."""
 
 BLOCKS = ("block", "eager time", "share", "operators", "became", "moves")
@@ -114,7 +117,11 @@ class ReportData:
 
     def ratios(self, arm: TimedVersion) -> list[str]:
         """The last cell of an arm's row in the table of times: for ours, how much faster it is than each other."""
-        return [f"{speedups.shown(other.ratio)} over {other.label}" for other in self.arms if arm.ours and other.ratio]
+        return [
+            f"{speedups.shown(other.ratio)} over {other.label}"
+            for other in self.arms
+            if arm.ours and other.ratio
+        ]
 
     @property
     def several(self) -> bool:
@@ -128,8 +135,16 @@ def timed(story: ReportData) -> bool:
 
 
 def tell(
-    episode: Episode, summary: Mapping[str, Any], *, best_source: str | None, graph: Graph | None,
-    skills: Mapping[str, Skill], command_line: str, machine: str, manifest: dict[str, Any], others: Mapping[str, Episode],
+    episode: Episode,
+    summary: Mapping[str, Any],
+    *,
+    best_source: str | None,
+    graph: Graph | None,
+    skills: Mapping[str, Skill],
+    command_line: str,
+    machine: str,
+    manifest: dict[str, Any],
+    others: Mapping[str, Episode],
 ) -> ReportData:
     """Gather the report's content; arguments as in `report.write`, `manifest` is run.json or empty."""
     task, attempts = episode.task, gather(episode)
@@ -149,7 +164,12 @@ def tell(
         status=status,
         headline=_headline(status, summary),
         numbers=_numbers(summary, arms) if status == "faster" else [],
-        lead=_lead(status, summary, [*attempts, *(one for found in elsewhere.values() for one in found)], shown),
+        lead=_lead(
+            status,
+            summary,
+            [*attempts, *(one for found in elsewhere.values() for one in found)],
+            shown,
+        ),
         arms=arms,
         measured=_measured(task, shown, machine or str(manifest.get("machine") or ""), summary),
         operators=listed,
@@ -163,7 +183,10 @@ def tell(
         sets=_sets(summary),
         winner=winner,
         why=_why(winner, attempts, listed, groups),
-        skills=[(name, skills[name].description if name in skills else "no longer in the library") for name in names],
+        skills=[
+            (name, skills[name].description if name in skills else "no longer in the library")
+            for name in names
+        ],
         groups=groups,
         proposers=spending.proposers(summary),
         cost=spending.cost(summary),
@@ -177,10 +200,15 @@ def tell(
 
 # ---------------------------------------------------------------- headline
 
+
 def _headline(status: str, summary: Mapping[str, Any]) -> str:
     if status == "faster" and summary.get("speedup") is not None:
         rows = summary.get("shapes") or []
-        whom = f", with {next(row['inputs'] for row in rows if row['status'] == 'faster')}" if len(rows) > 1 else ""
+        whom = (
+            f", with {next(row['inputs'] for row in rows if row['status'] == 'faster')}"
+            if len(rows) > 1
+            else ""
+        )
         speedup = speedups.interval(summary, "speedup_")
         return f"{speedups.headline(speedup) if speedup else show_ratio(summary['speedup'])} faster than eager PyTorch{whom}"
     return ENDED.get(status, "The search failed")
@@ -191,11 +219,18 @@ def _numbers(summary: Mapping[str, Any], arms: list[TimedVersion]) -> list[str]:
     compiled = next((arm.ratio for arm in arms if arm.label == "torch.compile"), None)
     told = [f"95 % interval [{str(interval).split('[')[1]}"] if interval else []
     if interval and speedups.wide(interval):
-        told[0] += f", wider than a factor of {speedups.WIDE:g}, so that its lower end is the headline"
+        told[0] += (
+            f", wider than a factor of {speedups.WIDE:g}, so that its lower end is the headline"
+        )
     return told + ([f"{speedups.shown(compiled)} over torch.compile"] if compiled else [])
 
 
-def _lead(status: str, summary: Mapping[str, Any], attempts: list[ReportAttempt], shown: ReportAttempt | None) -> list[str]:
+def _lead(
+    status: str,
+    summary: Mapping[str, Any],
+    attempts: list[ReportAttempt],
+    shown: ReportAttempt | None,
+) -> list[str]:
     count = summary.get("num_candidates")
     count = len({program(attempt.source) for attempt in attempts}) if count is None else count
     right = len({program(attempt.source) for attempt in attempts if attempt.ok})
@@ -203,15 +238,26 @@ def _lead(status: str, summary: Mapping[str, Any], attempts: list[ReportAttempt]
     tried = f"{many(count, 'candidate')} {'was' if count == 1 else 'were'} judged{spent}"
     tried += f"; {right} agreed with the reference everywhere." if count else "."
     reason = [str(summary["reason"])] if summary.get("reason") else []
-    reason += map(_sentence, [*summary.get("warnings", ()), *(summary[key] for key in ("noise", "hint") if summary.get(key))])
+    reason += map(
+        _sentence,
+        [
+            *summary.get("warnings", ()),
+            *(summary[key] for key in ("noise", "hint") if summary.get(key)),
+        ],
+    )
     if status == "faster":
         return [*reason, *spending.credit(summary), tried]
     if status not in ("no_speedup", "too_noisy"):
         return [*(reason or ["No reason was recorded."]), tried, *spending.arms(summary)]
     if shown and shown.speedup:
         tried += f" The closest ran at {speedups.shown(shown.speedup)} of eager’s speed; “faster” means a whole interval above 1."
-    kept = [f"The best candidate is kept in {summary['unproven']}: correct where it was checked, its speedup unproven."] \
-        if summary.get("unproven") else []
+    kept = (
+        [
+            f"The best candidate is kept in {summary['unproven']}: correct where it was checked, its speedup unproven."
+        ]
+        if summary.get("unproven")
+        else []
+    )
     return [*reason, tried, *spending.arms(summary), *kept, "The original file was left as it is."]
 
 
@@ -219,7 +265,9 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
-def _arms(summary: Mapping[str, Any], shown: ReportAttempt | None, label: str) -> list[TimedVersion]:
+def _arms(
+    summary: Mapping[str, Any], shown: ReportAttempt | None, label: str
+) -> list[TimedVersion]:
     arms = []
     for key, name in (("eager", "eager PyTorch"), ("compile", "torch.compile")):
         entry = (summary.get("baselines") or {}).get(key)
@@ -241,8 +289,13 @@ def _set(row: Mapping[str, Any]) -> Set:
     if row["status"] != "faster":
         return Set(row["inputs"], eager_ms, None, {}, f"the original: {row['reason']}")
     same = row["same_kernels_as"]
-    return Set(row["inputs"], eager_ms, row["ms"], {name: speedups.interval(entry) for name, entry in baselines.items()},
-               f"the kernels of {same}" if same else "")
+    return Set(
+        row["inputs"],
+        eager_ms,
+        row["ms"],
+        {name: speedups.interval(entry) for name, entry in baselines.items()},
+        f"the kernels of {same}" if same else "",
+    )
 
 
 def _compile_speedup(summary: Mapping[str, Any]) -> float | None:
@@ -251,32 +304,59 @@ def _compile_speedup(summary: Mapping[str, Any]) -> float | None:
     return eager / compiled if eager and compiled else None
 
 
-def _measured(task: Task, shown: ReportAttempt | None, machine: str, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _measured(
+    task: Task, shown: ReportAttempt | None, machine: str, summary: Mapping[str, Any]
+) -> list[tuple[str, str]]:
     verdict = shown.verdict if shown else None
     rows = []
     if verdict and verdict.timing:
         timing, claim = verdict.timing, verdict.timing.claim
         if claim is not None:
-            how = (f"{timing.num_pairs} pairs of reference and candidate in {len(claim.processes)} fresh sets of processes; "
-                   f"{REGIME[task.device]}; t-interval over the medians of the sets; the reference against itself measured "
-                   f"{claim.control}; to be claimed, the lower end must exceed {1 + claim.margin:.3f}")
+            how = (
+                f"{timing.num_pairs} pairs of reference and candidate in {len(claim.processes)} fresh sets of processes; "
+                f"{REGIME[task.device]}; t-interval over the medians of the sets; the reference against itself measured "
+                f"{claim.control}; to be claimed, the lower end must exceed {1 + claim.margin:.3f}"
+            )
         else:
-            how = (f"{timing.num_pairs} pairs of reference and candidate in one set of processes, as measured during the search; "
-                   f"{REGIME[task.device]}; median ratio with its 95 % interval")
+            how = (
+                f"{timing.num_pairs} pairs of reference and candidate in one set of processes, as measured during the search; "
+                f"{REGIME[task.device]}; median ratio with its 95 % interval"
+            )
         rows.append(("Timing", how))
     if summary.get("mode"):
-        rows.append(("Mode", summary["mode"] + (f"; {summary['train_mode']}" if summary.get("train_mode") else "")))
+        rows.append(
+            (
+                "Mode",
+                summary["mode"]
+                + (f"; {summary['train_mode']}" if summary.get("train_mode") else ""),
+            )
+        )
     rows.append(("Machine", (verdict.machine if verdict else "") or machine or "not recorded"))
     precision = f"{(verdict.precision if verdict else None) or task.precision} class"
     if verdict and verdict.tolerance is not None:
         precision += f": errors up to {verdict.tolerance:g} of the output’s scale are admitted"
-        precision += f", the worst seen was {verdict.worst_error:.1g}" if verdict.worst_error is not None else ""
+        precision += (
+            f", the worst seen was {verdict.worst_error:.1g}"
+            if verdict.worst_error is not None
+            else ""
+        )
     rows.append(("Precision", precision))
     if verdict and verdict.num_checks:
-        shapes = f" of {many(len(verdict.shapes), 'shape')}: {', '.join(verdict.shapes)}" if verdict.shapes else ""
+        shapes = (
+            f" of {many(len(verdict.shapes), 'shape')}: {', '.join(verdict.shapes)}"
+            if verdict.shapes
+            else ""
+        )
         rows.append(("Checked", f"{many(verdict.num_checks, 'fresh random input set')}{shapes}"))
     if task.inputs:
-        rows.append(("Inputs", ", ".join(f"{t.name} {t.dtype}[{','.join(map(str, t.shape))}]" for t in task.inputs)))
+        rows.append(
+            (
+                "Inputs",
+                ", ".join(
+                    f"{t.name} {t.dtype}[{','.join(map(str, t.shape))}]" for t in task.inputs
+                ),
+            )
+        )
     if task.written_inputs:
         how = "fresh before each call, compared after it; the drop-in writes them, too"
         rows.append(("Writes in place", f"{', '.join(task.written_inputs)}: {how}"))
@@ -284,6 +364,7 @@ def _measured(task: Task, shown: ReportAttempt | None, machine: str, summary: Ma
 
 
 # ---------------------------------------------------------------- body
+
 
 def _traffic(listed: list[Operator], graph: Graph) -> str:
     moved = [operator.moved_bytes for operator in listed]
@@ -293,8 +374,10 @@ def _traffic(listed: list[Operator], graph: Graph) -> str:
     if None in moved or not working or least is None:
         return told
     total = sum(count for count in moved if count is not None)
-    return (f"{told} One by one they move at least {show_bytes(total)}; to read every input and weight once and write "
-            f"every output once takes {show_bytes(least)}.")
+    return (
+        f"{told} One by one they move at least {show_bytes(total)}; to read every input and weight once and write "
+        f"every output once takes {show_bytes(least)}."
+    )
 
 
 def _block(row: Mapping[str, Any]) -> list[str]:
@@ -302,9 +385,18 @@ def _block(row: Mapping[str, Any]) -> list[str]:
     became = "" if row["kernels"] is None else many(row["kernels"], "kernel")
     if row["calls"]:
         became += (", " if became else "") + many(row["calls"], "call") + " of PyTorch"
-    sizes = ["unknown" if row[key] is None else show_bytes(row[key]) for key in ("bytes", "bytes_after")]
+    sizes = [
+        "unknown" if row[key] is None else show_bytes(row[key]) for key in ("bytes", "bytes_after")
+    ]
     moves = sizes[0] if row["kernels"] is None else " → ".join(sizes)
-    return [name, show_ms(row["ms"]), show_share(row["share"]), str(row["operators"]), became, moves]
+    return [
+        name,
+        show_ms(row["ms"]),
+        show_share(row["share"]),
+        str(row["operators"]),
+        became,
+        moves,
+    ]
 
 
 def _tally(attempts: list[ReportAttempt]) -> str:
@@ -315,15 +407,26 @@ def _tally(attempts: list[ReportAttempt]) -> str:
     return f"Every verdict in time order: {', '.join(f'{count} {outcome}' for outcome, count in ordered)}."
 
 
-def _why(winner: ReportAttempt | None, attempts: list[ReportAttempt], listed: list[Operator], groups: list[str]) -> list[str]:
+def _why(
+    winner: ReportAttempt | None,
+    attempts: list[ReportAttempt],
+    listed: list[Operator],
+    groups: list[str],
+) -> list[str]:
     if winner is None:
         return []
     told = []
     working = sum(operator.moved_bytes != 0 for operator in listed)
     if groups and working:
         told.append(f"{many(working, 'operator')} became {many(len(groups), 'step')}.")
-    others = [a for a in attempts if a.speedup and not a.confirmation and program(a.source) != program(winner.source)]
+    others = [
+        a
+        for a in attempts
+        if a.speedup and not a.confirmation and program(a.source) != program(winner.source)
+    ]
     if others:
         second = max(others, key=lambda attempt: attempt.value)
-        told.append(f"The runner-up, “{second.title}”, reached {speedups.shown(second.speedup) if second.speedup else 'nothing'}.")
+        told.append(
+            f"The runner-up, “{second.title}”, reached {speedups.shown(second.speedup) if second.speedup else 'nothing'}."
+        )
     return told

@@ -61,7 +61,9 @@ def serve(request: ServeRequest, config: Config) -> None:
     except ImportError as error:
         if (error.name or "dvk").startswith("dvk"):
             raise
-        raise MachineError(f"`dvk serve` needs {error.name}, which is not installed", "pip install 'dvk[serve]'") from None
+        raise MachineError(
+            f"`dvk serve` needs {error.name}, which is not installed", "pip install 'dvk[serve]'"
+        ) from None
     from dvk.pipelines.serve.desk import RequestQueue
     from dvk.pipelines.serve.judging import JudgeService
 
@@ -70,10 +72,18 @@ def serve(request: ServeRequest, config: Config) -> None:
     token = os.environ.get(request.token_env or config.remote.token_env) or None
     if token is None and not request.open_to_all and not local(request.host):
         problem = f"on {request.host} anybody who reaches the port could have code run here"
-        raise UsageError(problem, f"export ${request.token_env or config.remote.token_env}, or add --no-token")
+        raise UsageError(
+            problem, f"export ${request.token_env or config.remote.token_env}, or add --no-token"
+        )
     config, why = enclosed(config)
     workers = request.workers or max(LEAST_WORKERS, len(machine.gpu_names()) * 2)
-    judging = JudgeService(config, workers, request.device, None if request.anew else Remembered(), require_kernels=request.require_kernels)
+    judging = JudgeService(
+        config,
+        workers,
+        request.device,
+        None if request.anew else Remembered(),
+        require_kernels=request.require_kernels,
+    )
     if judging.device not in judging.devices:
         raise MachineError(f"no {judging.device} device was found", "leave --device out")
     listener = bound(request.host, request.port)
@@ -86,14 +96,27 @@ def serve(request: ServeRequest, config: Config) -> None:
                 desk.close()
                 super().handle_exit(sig, frame)
 
-        settings = uvicorn.Config(application(desk, judging, token, guarded=token is None and not request.open_to_all),
-                                  log_level="warning", access_log=False, timeout_graceful_shutdown=GRACE_S, server_header=False)
+        settings = uvicorn.Config(
+            application(desk, judging, token, guarded=token is None and not request.open_to_all),
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=GRACE_S,
+            server_header=False,
+        )
         address, port = listener.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
         how = "with a token" if token else "without a token"
-        print(f"serving http://{shown}:{port} {how}, {workers} at a time on {judging.device}; Ctrl-C ends it", file=sys.stderr, flush=True)
+        print(
+            f"serving http://{shown}:{port} {how}, {workers} at a time on {judging.device}; Ctrl-C ends it",
+            file=sys.stderr,
+            flush=True,
+        )
         if why is not None:
-            print(f"{why}: references that are sent here can read this user's files", file=sys.stderr, flush=True)
+            print(
+                f"{why}: references that are sent here can read this user's files",
+                file=sys.stderr,
+                flush=True,
+            )
         try:
             Server(settings).run(sockets=[listener])
         except KeyboardInterrupt:  # uvicorn raises the signal again when it has stopped
@@ -106,11 +129,15 @@ def enclosed(config: Config) -> tuple[Config, str | None]:
         return config, "this kernel has no Landlock"
     if backends.default_device() != "cuda":
         return config, None
-    failed = lending.fails(config.limits) if config.limits.enclose_gpu else "limits.enclose_gpu is off"
+    failed = (
+        lending.fails(config.limits) if config.limits.enclose_gpu else "limits.enclose_gpu is off"
+    )
     if failed is None:
         return config, None
     limits = config.limits.model_copy(update={"enclose_gpu": False})
-    return config.model_copy(update={"limits": limits}), f"on a GPU the process that judges is not shut in ({failed})"
+    return config.model_copy(
+        update={"limits": limits}
+    ), f"on a GPU the process that judges is not shut in ({failed})"
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -120,11 +147,16 @@ def bound(host: str, port: int) -> socket.socket:
         UsageError: the address cannot be bound.
     """
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(1024)
     except OSError as error:
-        raise UsageError(f"cannot listen on {host}:{port}: {error.strerror or error}", "choose another --port or --host") from None
+        raise UsageError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}",
+            "choose another --port or --host",
+        ) from None
     return listener

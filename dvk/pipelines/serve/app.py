@@ -45,7 +45,9 @@ RETRY_S = 2
 """Retry time in the response to a request that finds the queue full."""
 
 
-def application(desk: RequestQueue, judging: JudgeService, token: str | None, guarded: bool = False) -> FastAPI:
+def application(
+    desk: RequestQueue, judging: JudgeService, token: str | None, guarded: bool = False
+) -> FastAPI:
     """The app.
 
     Args:
@@ -58,15 +60,27 @@ def application(desk: RequestQueue, judging: JudgeService, token: str | None, gu
     began = time.time()
 
     @app.middleware("http")
-    async def gate(request: Request, following: Callable[[Request], Awaitable[Response]]) -> Response:
+    async def gate(
+        request: Request, following: Callable[[Request], Awaitable[Response]]
+    ) -> Response:
         """Checks before the body is read: the client's token, and the body's size."""
-        header, length = request.headers.get("Authorization", ""), request.headers.get("Content-Length", "")
-        if guarded and ("Origin" in request.headers or not local(named(request.headers.get("Host", "")))):
+        header, length = (
+            request.headers.get("Authorization", ""),
+            request.headers.get("Content-Length", ""),
+        )
+        if guarded and (
+            "Origin" in request.headers or not local(named(request.headers.get("Host", "")))
+        ):
             how = "ask by http://127.0.0.1 and from no web page, or start the server with a token"
-            return JSONResponse({"detail": f"without a token only programs of this machine are answered: {how}"}, 403)
+            return JSONResponse(
+                {"detail": f"without a token only programs of this machine are answered: {how}"},
+                403,
+            )
         known = token is None or secrets.compare_digest(shown(header).encode(), token.encode())
         if not known and request.url.path != "/health":
-            return JSONResponse({"detail": "the token is missing or wrong"}, 401, {"WWW-Authenticate": "Bearer"})
+            return JSONResponse(
+                {"detail": "the token is missing or wrong"}, 401, {"WWW-Authenticate": "Bearer"}
+            )
         if request.method == "POST" and not length.isdigit():
             return JSONResponse({"detail": "say the Content-Length"}, 411)
         if length.isdigit() and int(length) > BODY_BYTES:
@@ -76,7 +90,14 @@ def application(desk: RequestQueue, judging: JudgeService, token: str | None, gu
     @app.exception_handler(RequestValidationError)
     async def unreadable(_: Request, error: RequestValidationError) -> JSONResponse:
         # As FastAPI does, without the input: JSON may be unable to hold it, and it may be megabytes.
-        wrong = [{"loc": [str(part) for part in one["loc"]], "msg": _ascii(str(one["msg"])), "type": one["type"]} for one in error.errors()]
+        wrong = [
+            {
+                "loc": [str(part) for part in one["loc"]],
+                "msg": _ascii(str(one["msg"])),
+                "type": one["type"],
+            }
+            for one in error.errors()
+        ]
         return JSONResponse({"detail": wrong}, 422)
 
     @app.post("/evaluate")
@@ -86,9 +107,16 @@ def application(desk: RequestQueue, judging: JudgeService, token: str | None, gu
             entry = desk.submit(request, lambda: _call(loop, ended.set))
         except QueueFull:
             again = RETRY_S
-            raise HTTPException(429, f"the queue is full ({desk.settings.queue} wait): come again", {"Retry-After": str(again)}) from None
+            raise HTTPException(
+                429,
+                f"the queue is full ({desk.settings.queue} wait): come again",
+                {"Retry-After": str(again)},
+            ) from None
         except TaskIdTaken:
-            raise HTTPException(409, f"`{_ascii(request.task_id)}` is in work for another request: choose another task_id") from None
+            raise HTTPException(
+                409,
+                f"`{_ascii(request.task_id)}` is in work for another request: choose another task_id",
+            ) from None
         except QueueClosed:
             raise HTTPException(503, "the server is stopping") from None
         await ended.wait()
@@ -110,12 +138,25 @@ def application(desk: RequestQueue, judging: JudgeService, token: str | None, gu
     @app.get("/health")
     async def health() -> JSONResponse:
         well = desk.failed is None and not desk.closed
-        return JSONResponse({
-            "status": "healthy" if well else "unhealthy", "reason": desk.failed or ("stopping" if desk.closed else None),
-            "timestamp": datetime.now(timezone.utc).isoformat(), "uptime": round(time.time() - began, 1), "dvk": dvk.__version__,
-            "devices": list(judging.devices), "gpus": list(machine.gpu_names()), "workers": desk.num_workers,
-            "queue": {"waiting": desk.num_waiting, "processing": desk.num_judged, "capacity": desk.settings.queue, "ended": desk.num_ended},
-        }, 200 if well else 503)  # fmt: skip
+        return JSONResponse(
+            {
+                "status": "healthy" if well else "unhealthy",
+                "reason": desk.failed or ("stopping" if desk.closed else None),
+                "timestamp": datetime.now(timezone.utc).isoformat(),
+                "uptime": round(time.time() - began, 1),
+                "dvk": dvk.__version__,
+                "devices": list(judging.devices),
+                "gpus": list(machine.gpu_names()),
+                "workers": desk.num_workers,
+                "queue": {
+                    "waiting": desk.num_waiting,
+                    "processing": desk.num_judged,
+                    "capacity": desk.settings.queue,
+                    "ended": desk.num_ended,
+                },
+            },
+            200 if well else 503,
+        )
 
     return app
 
@@ -142,7 +183,9 @@ def shown(header: str) -> str:
 def _found(desk: RequestQueue, task_id: str) -> QueueEntry:
     entry = desk.find(task_id)
     if entry is None:
-        raise HTTPException(404, f"no task `{_ascii(task_id[:100])}`: it was never sent, or is forgotten")
+        raise HTTPException(
+            404, f"no task `{_ascii(task_id[:100])}`: it was never sent, or is forgotten"
+        )
     return entry
 
 
@@ -150,10 +193,15 @@ def _status(entry: QueueEntry, desk: RequestQueue) -> dict[str, Any]:
     """The fields that the documented client polls, and one that its server leaves out: why a task failed."""
     result = entry.result
     return {
-        "task_id": entry.request.task_id, "status": entry.state, "progress": 1.0 if entry.state in ENDED else 0.0,
-        "estimated_completion": None, "queue_position": desk.position(entry), "assigned_device": None,
-        "error_message": result.error_message if result else None, "error_code": result.error_code if result else None,
-    }  # fmt: skip
+        "task_id": entry.request.task_id,
+        "status": entry.state,
+        "progress": 1.0 if entry.state in ENDED else 0.0,
+        "estimated_completion": None,
+        "queue_position": desk.position(entry),
+        "assigned_device": None,
+        "error_message": result.error_message if result else None,
+        "error_code": result.error_code if result else None,
+    }
 
 
 def _call(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:

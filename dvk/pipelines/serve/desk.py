@@ -65,7 +65,12 @@ class RequestQueue:
         answer: judges one, given the worker's number; raises DvkError for an error of this machine.
     """
 
-    def __init__(self, settings: ServeConfig, workers: int, answer: Callable[[Evaluation, int], EvaluationResult]):
+    def __init__(
+        self,
+        settings: ServeConfig,
+        workers: int,
+        answer: Callable[[Evaluation, int], EvaluationResult],
+    ):
         self.settings, self.num_workers, self._answer = settings, max(1, workers), answer
         self.failed: str | None = None
         """The error of this machine in its last request."""
@@ -75,7 +80,10 @@ class RequestQueue:
         self._heap: list[tuple[int, int, str]] = []
         self._numbers = itertools.count()
         self._open = True
-        self._threads = [threading.Thread(target=self._work, args=(n,), daemon=True) for n in range(self.num_workers)]
+        self._threads = [
+            threading.Thread(target=self._work, args=(n,), daemon=True)
+            for n in range(self.num_workers)
+        ]
 
     def __enter__(self) -> RequestQueue:
         for thread in self._threads:
@@ -95,7 +103,13 @@ class RequestQueue:
             left = [entry for entry in self._entries.values() if entry.result is None]
             self._changed.notify_all()
         for entry in left:
-            self._end(entry, failure_of(entry.request.task_id, MachineError("the server was stopped", "ask again when it is back")))
+            self._end(
+                entry,
+                failure_of(
+                    entry.request.task_id,
+                    MachineError("the server was stopped", "ask again when it is back"),
+                ),
+            )
 
     @property
     def closed(self) -> bool:
@@ -117,7 +131,11 @@ class RequestQueue:
             known = self._entries.get(request.task_id)
             if known is not None and known.same != entry.same and known.result is None:
                 raise TaskIdTaken
-            again = known is not None and known.result is not None and (request.force_refresh or known.state == "failed")
+            again = (
+                known is not None
+                and known.result is not None
+                and (request.force_refresh or known.state == "failed")
+            )
             if known is not None and known.same == entry.same and not again:
                 entry = known
             else:
@@ -125,7 +143,9 @@ class RequestQueue:
                     raise QueueFull
                 self._entries[request.task_id] = entry
                 self._entries.move_to_end(request.task_id)
-                heapq.heappush(self._heap, (_PRIORITY[request.priority], next(self._numbers), request.task_id))
+                heapq.heappush(
+                    self._heap, (_PRIORITY[request.priority], next(self._numbers), request.task_id)
+                )
                 self._changed.notify()
             if entry.result is None:
                 entry._listeners.append(ended)
@@ -152,7 +172,11 @@ class RequestQueue:
         """Number of requests judged before it; None once it is in work."""
         with self._changed:
             order = [task_id for _, _, task_id in sorted(self._heap)]
-        return order.index(entry.request.task_id) if entry.state == "pending" and entry.request.task_id in order else None
+        return (
+            order.index(entry.request.task_id)
+            if entry.state == "pending" and entry.request.task_id in order
+            else None
+        )
 
     # ------------------------------------------------------------ workers
 
@@ -166,7 +190,10 @@ class RequestQueue:
                 self.failed = error.message if isinstance(error, MachineError) else self.failed
             except Exception as error:  # noqa: BLE001 - a bug of ours costs one request, not a worker
                 self.failed = f"{type(error).__name__}: {error}"
-                result = failure_of(request.task_id, MachineError(f"the judge failed: {self.failed}", "look at the server's log"))
+                result = failure_of(
+                    request.task_id,
+                    MachineError(f"the judge failed: {self.failed}", "look at the server's log"),
+                )
             else:
                 self.failed = None
             self._end(entry, result)
@@ -186,8 +213,13 @@ class RequestQueue:
             if entry.result is not None:
                 return
             now = time.time()
-            entry.result = result.model_copy(update={
-                "submitted_at": _iso(entry.submitted), "completed_at": _iso(now), "processing_time": round(now - (entry.began or now), 4)})
+            entry.result = result.model_copy(
+                update={
+                    "submitted_at": _iso(entry.submitted),
+                    "completed_at": _iso(now),
+                    "processing_time": round(now - (entry.began or now), 4),
+                }
+            )
             entry.state = result.status  # type: ignore[assignment]  # ours are among them
             self.num_ended += 1
             listeners, entry._listeners = entry._listeners, []

@@ -39,13 +39,20 @@ class JudgeService:
     """
 
     def __init__(
-        self, config: Config, workers: int, device: Device | None = None, remembered: Remembered | None = None, *,
+        self,
+        config: Config,
+        workers: int,
+        device: Device | None = None,
+        remembered: Remembered | None = None,
+        *,
         require_kernels: bool = False,
     ):
         strangers = config.limits.model_copy(update={"trust_references": False})
         config = config.model_copy(update={"limits": strangers})
         self.config, self.require_kernels = config, require_kernels
-        self.devices: tuple[Device, ...] = ("cuda", "cpu") if backends.default_device() == "cuda" else ("cpu",)
+        self.devices: tuple[Device, ...] = (
+            ("cuda", "cpu") if backends.default_device() == "cuda" else ("cpu",)
+        )
         self.device: Device = device or self.devices[0]
         self._pools = (JudgePool(workers, config, remembered), JudgePool(workers, config))
         """The second ignores cached verdicts."""
@@ -81,18 +88,33 @@ class JudgeService:
         if (why := _unreadable(request)) is not None:
             field_name, error = why
             status = Status.REJECTED if field_name == "kernel_code" else Status.BROKEN_TASK
-            return result_of(request.task_id, Verdict(status=status, tier=asked.tier, stage="static", error=error), whole=whole)
+            return result_of(
+                request.task_id,
+                Verdict(status=status, tier=asked.tier, stage="static", error=error),
+                whole=whole,
+            )
         candidate, device = self._place(request, asked)
         task = self._reference(request, asked, device)
         if isinstance(task, MachineError):
             raise task
         if isinstance(task, DvkError):
-            broken = Verdict(status=Status.BROKEN_TASK, tier=asked.tier, stage="check", error=f"{task.message} ({task.hint})")
+            broken = Verdict(
+                status=Status.BROKEN_TASK,
+                tier=asked.tier,
+                stage="check",
+                error=f"{task.message} ({task.hint})",
+            )
             return result_of(request.task_id, broken, whole=whole)
         pool = self._pools[1 if request.force_refresh else 0]
         contract = asked.contract if whole else default_contract(device)
-        spec = JudgeSpec(tier=asked.tier, baselines=asked.baselines, backward=asked.backward, require_kernels=asked.require_kernels,
-                         contract=contract, profile=asked.profile if whole else "times" if asked.profile else False)
+        spec = JudgeSpec(
+            tier=asked.tier,
+            baselines=asked.baselines,
+            backward=asked.backward,
+            require_kernels=asked.require_kernels,
+            contract=contract,
+            profile=asked.profile if whole else "times" if asked.profile else False,
+        )
         ((_, verdict),) = pool.map([(task, candidate)], spec, first=number)
         return result_of(request.task_id, verdict, over=over, whole=whole, detect=detects(request))
 
@@ -102,7 +124,9 @@ class JudgeService:
         found: BackendName = backends.detect(source)
         # Its trainer always says triton; a text that imports no Triton is no Triton.
         backend: BackendName = found if request.backend in ("auto", "triton") else request.backend
-        device = asked.device or ("cpu" if backend == "cpp" and static.calls_cpp(source) else self.device)
+        device = asked.device or (
+            "cpu" if backend == "cpp" and static.calls_cpp(source) else self.device
+        )
         if device not in self.devices:
             raise UsageError(f"this server has no {device}", f"ask for {' or '.join(self.devices)}")
         if backend != "cpp" and (why := backends.get(backend).available()) is not None:
@@ -111,9 +135,16 @@ class JudgeService:
             raise UsageError(f"unknown baseline: `{unknown[0]}`", f"choose {', '.join(BASELINES)}")
         return Candidate(source=source, backend=backend, proposer="request"), device
 
-    def _reference(self, request: Evaluation, asked: JudgeOptions, device: Device) -> Task | DvkError:
+    def _reference(
+        self, request: Evaluation, asked: JudgeOptions, device: Device
+    ) -> Task | DvkError:
         """The examined reference, or its error; examined once, but again after a transient error or on refresh."""
-        how: dict[str, Any] = {"inputs": asked.inputs, "init": asked.init, "eval_mode": asked.eval_mode, "dtype": asked.dtype}
+        how: dict[str, Any] = {
+            "inputs": asked.inputs,
+            "init": asked.init,
+            "eval_mode": asked.eval_mode,
+            "dtype": asked.dtype,
+        }
         name = content_hash(request.reference_code, request.entry_point, device, repr(how))
         with self._changed:
             known = self._references.get(name)
@@ -135,10 +166,14 @@ class JudgeService:
             file = Path(folder) / "reference.py"
             file.write_text(request.reference_code, encoding="utf-8")
             try:
-                task = tasks.load(f"{file}:{request.entry_point}", device=device, limits=self.config.limits, **how)
+                task = tasks.load(
+                    f"{file}:{request.entry_point}", device=device, limits=self.config.limits, **how
+                )
             except DvkError as error:
                 return error
-        return task.model_copy(update={"path": None, "folders": (), "name": str(request.uuid or request.entry_point)})
+        return task.model_copy(
+            update={"path": None, "folders": (), "name": str(request.uuid or request.entry_point)}
+        )
 
 
 def asked_of(request: Evaluation) -> JudgeOptions:
@@ -147,20 +182,29 @@ def asked_of(request: Evaluation) -> JudgeOptions:
         return request.dvk
     timed = request.run_performance is not False and request.measure_performance is not False
     over = _over(request)
-    return JudgeOptions(tier="search" if timed else "smoke", baselines=(over,) if over and timed else (),
-                 profile=bool(request.enable_profiling) or detects(request))
+    return JudgeOptions(
+        tier="search" if timed else "smoke",
+        baselines=(over,) if over and timed else (),
+        profile=bool(request.enable_profiling) or detects(request),
+    )
 
 
 def detects(request: Evaluation) -> bool:
     """Whether candidates that launch no generated kernels are to be reported."""
-    asked = request.enable_triton_detection is not False and request.detect_decoy_kernel is not False
+    asked = (
+        request.enable_triton_detection is not False and request.detect_decoy_kernel is not False
+    )
     return request.dvk is None and request.backend == "triton" and asked
 
 
 def candidate_source(request: Evaluation) -> str:
     """The candidate with its class renamed to the judge's name."""
     wanted = f"{request.entry_point}New"
-    if request.dvk is not None or wanted == "ModelNew" or re.search(r"^class\s+ModelNew\b", request.kernel_code, re.M):
+    if (
+        request.dvk is not None
+        or wanted == "ModelNew"
+        or re.search(r"^class\s+ModelNew\b", request.kernel_code, re.M)
+    ):
         return request.kernel_code
     if not re.search(rf"^class\s+{wanted}\b", request.kernel_code, re.M):
         return request.kernel_code
@@ -169,7 +213,11 @@ def candidate_source(request: Evaluation) -> str:
 
 def _over(request: Evaluation) -> str | None:
     """The speedup's baseline; None is eager."""
-    return "compile" if request.dvk is None and request.reference_backend in ("torch_compile", "compile") else None
+    return (
+        "compile"
+        if request.dvk is None and request.reference_backend in ("torch_compile", "compile")
+        else None
+    )
 
 
 def _unreadable(request: Evaluation) -> tuple[str, str] | None:

@@ -69,7 +69,9 @@ class RenderBlock:
         return Path(self.folder) / f"{self.backend}_{self.number:05d}.jsonl"
 
 
-def renderings(run: RunFolder, config: Config, num_tasks: int, backends: tuple[BackendName, ...], workers: int) -> dict[str, Any]:
+def renderings(
+    run: RunFolder, config: Config, num_tasks: int, backends: tuple[BackendName, ...], workers: int
+) -> dict[str, Any]:
     """Write `collect/renderings/*.jsonl`; returns counts over all blocks.
 
     Args:
@@ -107,7 +109,10 @@ def renderings(run: RunFolder, config: Config, num_tasks: int, backends: tuple[B
     known = {(row["backend"], row["number"]) for row in run.read("collect/blocks.jsonl")}
     left = [b for b in blocks if (b.backend, b.number) not in known]
     spawned = multiprocessing.get_context("spawn")
-    with WordCount("blocks") as shown, ProcessPoolExecutor(workers, mp_context=spawned, initializer=_begin) as processes:
+    with (
+        WordCount("blocks") as shown,
+        ProcessPoolExecutor(workers, mp_context=spawned, initializer=_begin) as processes,
+    ):
         line = shown.add_task("collect", total=len(blocks), completed=len(blocks) - len(left))
         try:
             for future in as_completed([processes.submit(render, block) for block in left]):
@@ -115,7 +120,9 @@ def renderings(run: RunFolder, config: Config, num_tasks: int, backends: tuple[B
                 for name, text in row.pop("tracebacks").items():
                     tracebacks.keep(run, name, [text])
                 run.append("collect/blocks.jsonl", row)
-                counts.update({k: v for k, v in row.items() if isinstance(v, int) and k != "number"})
+                counts.update(
+                    {k: v for k, v in row.items() if isinstance(v, int) and k != "number"}
+                )
                 shown.advance(line)
         except BaseException:  # Ctrl-C does not wait for a block
             processes.shutdown(wait=False, cancel_futures=True)
@@ -126,7 +133,9 @@ def renderings(run: RunFolder, config: Config, num_tasks: int, backends: tuple[B
 
 
 def _begin() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it; one that dies by itself counts as a failure
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # the parent ends it; one that dies by itself counts as a failure
     end_with_parent()
     quiet()
     gc.freeze()  # garbage collection over all of torch took a tenth to a fifth of a block's time
@@ -181,8 +190,12 @@ def render(block: RenderBlock) -> dict[str, Any]:
             # result layouts, and texts use those.
             captured = trace_quickly(made.task("cpu"), kernels=device)
             offsets = drawn(captured, rng, block.offset)
-            teach(TaskContext(task, shifted(captured, offsets), block.backend), about, block.per_task,
-                  {"seed": made.seed, **({"offsets": offsets} if offsets else {})})
+            teach(
+                TaskContext(task, shifted(captured, offsets), block.backend),
+                about,
+                block.per_task,
+                {"seed": made.seed, **({"offsets": offsets} if offsets else {})},
+            )
         except Exception as error:  # noqa: BLE001 - the fence
             counts["not_composed"] += 1
             if not isinstance(error, (CannotCompose, DvkError)):
@@ -195,7 +208,12 @@ def render(block: RenderBlock) -> dict[str, Any]:
                 break
             try:
                 moved = shifted(mutant, drawn(mutant, rng, block.offset))
-                teach(TaskContext(task, moved, block.backend), about, block.per_mutant, {"mutant_of": made.seed})
+                teach(
+                    TaskContext(task, moved, block.backend),
+                    about,
+                    block.per_mutant,
+                    {"mutant_of": made.seed},
+                )
                 counts["mutants"] += 1
             except Exception:  # noqa: BLE001 - no module says this: any rule may trip over it
                 counts["mutants_not_composed"] += 1
@@ -206,7 +224,10 @@ def render(block: RenderBlock) -> dict[str, Any]:
 
 
 def varied(
-    made: Sequence[Generated], count: int, rng: random.Random, favoured: Mapping[str, float] = MappingProxyType({})
+    made: Sequence[Generated],
+    count: int,
+    rng: random.Random,
+    favoured: Mapping[str, float] = MappingProxyType({}),
 ) -> list[Generated]:
     """`count` of the tasks, or all, those with the rarer operators likelier, as many of each level as there are; in their order.
 
@@ -220,7 +241,10 @@ def varied(
     for place, task in enumerate(made):
         # Efraimidis and Spirakis 2006: the largest u^(1/w) are a draw without replacement with weights w, here one over
         # the count of the rarest family, times the factor of the most favoured one.
-        keys[place] = rng.random() ** (min(having[f] for f in task.signature) / max(favoured.get(one, 1.0) for one in task.operators))
+        keys[place] = rng.random() ** (
+            min(having[f] for f in task.signature)
+            / max(favoured.get(one, 1.0) for one in task.operators)
+        )
     levels: dict[str, list[int]] = {}
     for place, task in enumerate(made):
         levels.setdefault(task.level, []).append(place)
@@ -233,7 +257,13 @@ def varied(
     return [made[place] for place in sorted(found)]
 
 
-def as_example(lesson: Lesson, subject: TaskContext, about: ExampleTask, dialect: dialects.Dialect, made: dict[str, Any]) -> Example:
+def as_example(
+    lesson: Lesson,
+    subject: TaskContext,
+    about: ExampleTask,
+    dialect: dialects.Dialect,
+    made: dict[str, Any],
+) -> Example:
     """A lesson as an example in a dialect.
 
     Args:
@@ -244,6 +274,13 @@ def as_example(lesson: Lesson, subject: TaskContext, about: ExampleTask, dialect
     asked = dialect.policy(subject, lesson.skills, AgentsConfig())
     text = dialect.write_policy(lesson.variant.text)
     return Example.new(
-        kind="policy_with_skills" if lesson.skills else "policy", messages=(*asked.messages, {"role": "assistant", "content": text}),
-        task=about, signature=subject.captured.graph.signature(), backend=subject.backend, skills=tuple(s.name for s in lesson.skills),
-        code=text, quality={"family": lesson.family, "follows": lesson.follows, **made}, origin="composer")  # fmt: skip
+        kind="policy_with_skills" if lesson.skills else "policy",
+        messages=(*asked.messages, {"role": "assistant", "content": text}),
+        task=about,
+        signature=subject.captured.graph.signature(),
+        backend=subject.backend,
+        skills=tuple(s.name for s in lesson.skills),
+        code=text,
+        quality={"family": lesson.family, "follows": lesson.follows, **made},
+        origin="composer",
+    )

@@ -50,7 +50,9 @@ class Playing:
         return [(attempt, self.turns[number]) for number, attempt in enumerate(self.tried)]
 
 
-def episodes(run: RunFolder, config: Config, num_tasks: int, backend: BackendName, workers: int) -> dict[str, int]:
+def episodes(
+    run: RunFolder, config: Config, num_tasks: int, backend: BackendName, workers: int
+) -> dict[str, int]:
     """Play `num_tasks` tasks; returns counts over all of them, by the attempts' outcomes and by kind of example.
 
     Args:
@@ -88,19 +90,43 @@ def episodes(run: RunFolder, config: Config, num_tasks: int, backend: BackendNam
             for (number, place), verdict in judged:
                 playing = open_[number]
                 playing.turns[place] = playing.turns[place].model_copy(update={"verdict": verdict})
-            for number in [n for n, p in open_.items() if all(t.verdict is not None or t.malformed for t in p.turns.values())]:
+            for number in [
+                n
+                for n, p in open_.items()
+                if all(t.verdict is not None or t.malformed for t in p.turns.values())
+            ]:
                 playing = open_.pop(number)
                 rng = random.Random(f"{config.seed} {playing.made.name}")
-                taught = crashes.fenced("learning from it", lambda *given: list(examples(*given)), playing, rng, dialect, config)
+                taught = crashes.fenced(
+                    "learning from it",
+                    lambda *given: list(examples(*given)),
+                    playing,
+                    rng,
+                    dialect,
+                    config,
+                )
                 for example in taught if not isinstance(taught, crashes.Crashed) else []:
                     run.append(EXAMPLES, example)
                     counts[f"kind_{example.kind}"] += 1
-                episode = Episode(task=playing.subject.task, traces=tuple(
-                    Trace(role="policy", rollout=place, skills=(a.skill.name,) if a.skill else (), turns=(turn,))
-                    for place, (a, turn) in enumerate(playing.played)))
+                episode = Episode(
+                    task=playing.subject.task,
+                    traces=tuple(
+                        Trace(
+                            role="policy",
+                            rollout=place,
+                            skills=(a.skill.name,) if a.skill else (),
+                            turns=(turn,),
+                        )
+                        for place, (a, turn) in enumerate(playing.played)
+                    ),
+                )
                 run.append(EPISODES, episode)
                 crashed = [taught.traceback] if isinstance(taught, crashes.Crashed) else []
-                tracebacks.keep(run, playing.made.name, [*playing.tracebacks, *crashed, *tracebacks.of_episode(episode)])
+                tracebacks.keep(
+                    run,
+                    playing.made.name,
+                    [*playing.tracebacks, *crashed, *tracebacks.of_episode(episode)],
+                )
                 counts.update(tally(episode))
                 shown.advance(line)
     return dict(counts)
@@ -115,7 +141,12 @@ def at_a_time(backend: BackendName, workers: int) -> int:
 
 
 def prepared(
-    run: RunFolder, config: Config, num_tasks: int, backend: BackendName, known: set[str], workers: int
+    run: RunFolder,
+    config: Config,
+    num_tasks: int,
+    backend: BackendName,
+    known: set[str],
+    workers: int,
 ) -> Iterator[tuple[int, Playing | None]]:
     """Tasks examined and captured, with their attempts; None for one that this machine cannot play."""
     folder = run.path / "collect" / "tasks"
@@ -125,16 +156,32 @@ def prepared(
     paths = [folder / f"{made.name}.py" for made in wanted]
     for made, path in zip(wanted, paths):
         path.write_text(made.source)
-    for number, (made, subject) in enumerate(zip(wanted, prepare(paths, device, backend, config, workers=workers))):
+    for number, (made, subject) in enumerate(
+        zip(wanted, prepare(paths, device, backend, config, workers=workers))
+    ):
         if isinstance(subject, DvkError) or subject.captured is None:
-            tracebacks.keep(run, made.name, [getattr(subject if isinstance(subject, DvkError) else subject.cannot, "traceback", "")])
+            tracebacks.keep(
+                run,
+                made.name,
+                [
+                    getattr(
+                        subject if isinstance(subject, DvkError) else subject.cannot,
+                        "traceback",
+                        "",
+                    )
+                ],
+            )
             yield number, None
             continue
         rng = random.Random(f"{config.seed} {made.name}")
         try:
             tried = attempts(subject, rng, config.collect.attempts)
         except Exception as error:  # noqa: BLE001 - the fence
-            tracebacks.keep(run, made.name, [] if isinstance(error, (DvkError, CannotCompose)) else [crashes.told(error)])
+            tracebacks.keep(
+                run,
+                made.name,
+                [] if isinstance(error, (DvkError, CannotCompose)) else [crashes.told(error)],
+            )
             yield number, None
             continue
         yield number, Playing(made, subject, tried)
@@ -147,7 +194,14 @@ def submit(number: int, playing: Playing, docket: JudgeQueue[Any]) -> None:
     for place, attempt in enumerate(playing.tried):
         names = (attempt.skill.name,) if attempt.skill is not None else ()
         try:
-            candidate = nanolang.assemble(subject.task, subject.captured, attempt.text, subject.backend, title=attempt.title, skills=names)
+            candidate = nanolang.assemble(
+                subject.task,
+                subject.captured,
+                attempt.text,
+                subject.backend,
+                title=attempt.title,
+                skills=names,
+            )
         except Exception as error:  # noqa: BLE001 - the fence
             if not isinstance(error, nanolang.ParseError):
                 playing.tracebacks.append(crashes.told(error))
@@ -157,11 +211,19 @@ def submit(number: int, playing: Playing, docket: JudgeQueue[Any]) -> None:
         docket.submit((number, place), subject.task, candidate)
 
 
-def examples(playing: Playing, rng: random.Random, dialect: dialects.Dialect, config: Config) -> Iterator[Example]:
+def examples(
+    playing: Playing, rng: random.Random, dialect: dialects.Dialect, config: Config
+) -> Iterator[Example]:
     """The task's lessons, as examples."""
     made, subject = playing.made, playing.subject
     assert subject.captured is not None
-    about = ExampleTask(id=subject.task.id, name=made.name, source=made.source, category=made.category, level=made.level)
+    about = ExampleTask(
+        id=subject.task.id,
+        name=made.name,
+        source=made.source,
+        category=made.category,
+        level=made.level,
+    )
     known: dict[str, str] = {}
     for taught in teach(subject, playing.played, rng, dialect, config.agents):
         example = as_example(taught, about, subject, known.get(taught.improves))
@@ -170,7 +232,9 @@ def examples(playing: Playing, rng: random.Random, dialect: dialects.Dialect, co
         yield example
 
 
-def as_example(taught: Taught, about: ExampleTask, subject: TaskContext, parent: str | None) -> Example:
+def as_example(
+    taught: Taught, about: ExampleTask, subject: TaskContext, parent: str | None
+) -> Example:
     """The example with its measurements.
 
     Args:
@@ -180,10 +244,22 @@ def as_example(taught: Taught, about: ExampleTask, subject: TaskContext, parent:
     verdict: Verdict | None = taught.turn.verdict if taught.turn is not None else None
     timing = verdict.timing if verdict is not None else None
     return Example.new(
-        kind=taught.kind, messages=taught.messages, tools=taught.tools, task=about, signature=subject.captured.graph.signature(),
-        backend=subject.backend if taught.code else "", skills=taught.skills, chosen=taught.chosen, code=taught.code,
-        speedup=timing.speedup.value if timing else None, lo=timing.speedup.lo if timing else None, round_speedups=taught.rounds,
-        parent=parent, origin="composer", verified=verdict is not None and verdict.status is Status.OK)  # fmt: skip
+        kind=taught.kind,
+        messages=taught.messages,
+        tools=taught.tools,
+        task=about,
+        signature=subject.captured.graph.signature(),
+        backend=subject.backend if taught.code else "",
+        skills=taught.skills,
+        chosen=taught.chosen,
+        code=taught.code,
+        speedup=timing.speedup.value if timing else None,
+        lo=timing.speedup.lo if timing else None,
+        round_speedups=taught.rounds,
+        parent=parent,
+        origin="composer",
+        verified=verdict is not None and verdict.status is Status.OK,
+    )
 
 
 def tally(episode: Episode) -> dict[str, Any]:
@@ -192,5 +268,9 @@ def tally(episode: Episode) -> dict[str, Any]:
     for trace in episode.traces:
         for turn in trace.turns:
             result["attempts"] += 1
-            result[f"status_{turn.verdict.status.value}" if turn.verdict is not None else "status_malformed"] += 1
+            result[
+                f"status_{turn.verdict.status.value}"
+                if turn.verdict is not None
+                else "status_malformed"
+            ] += 1
     return dict(result)

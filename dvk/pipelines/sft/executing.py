@@ -35,7 +35,9 @@ def child(channel: Any) -> None:
                 del sys.modules[name]
 
 
-def executed(task: dict[str, Any], backend: BackendName, texts: list[str], offsets: Offsets, laid: str) -> dict[str, Any]:
+def executed(
+    task: dict[str, Any], backend: BackendName, texts: list[str], offsets: Offsets, laid: str
+) -> dict[str, Any]:
     """Results of texts.
 
     Args:
@@ -85,8 +87,11 @@ def _built(task: Task) -> tuple[Any, Any]:
     with seeded(1), torch.no_grad(), watch:
         outputs = named_tensors(built.model(*args, **kwargs))
     restore(built.model, state)
-    facts = {"inputs": tuple(describe(n, t) for n, t in inputs), "outputs": tuple(describe(n, t) for n, t in outputs),
-             "precision": classify(watch, [t for _, t in outputs])}
+    facts = {
+        "inputs": tuple(describe(n, t) for n, t in inputs),
+        "outputs": tuple(describe(n, t) for n, t in outputs),
+        "precision": classify(watch, [t for _, t in outputs]),
+    }
     built.task = task.model_copy(update=facts)
     return built, trace_call(built.model, args, kwargs, built.input_names(args), built.namespace)
 
@@ -112,7 +117,11 @@ def _wrong(built: Any, captured: Any, cases: Any, text: str, backend: BackendNam
             args, kwargs = map_tensors(torch.clone, (case.args, case.kwargs))
             leaves, nesting = describe(call(model, args, kwargs, case.seed))
             positions = cases.written.positions(args, kwargs)
-            left = [tensor for n, (_, tensor) in enumerate(named_tensors((args, kwargs))) if n in positions]
+            left = [
+                tensor
+                for n, (_, tensor) in enumerate(named_tensors((args, kwargs)))
+                if n in positions
+            ]
             outcome = cases.check(case, [*leaves, *left], with_written(nesting, len(left)))
             if not outcome.ok:
                 return f"mismatch: {outcome.text}"
@@ -134,4 +143,8 @@ def _wrong(built: Any, captured: Any, cases: Any, text: str, backend: BackendNam
 def _equal(a: Any, b: Any) -> bool:
     import torch
 
-    return bool(torch.equal(torch.nan_to_num(a), torch.nan_to_num(b))) if a.is_floating_point() else bool(torch.equal(a, b))
+    return (
+        bool(torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)))
+        if a.is_floating_point()
+        else bool(torch.equal(a, b))
+    )

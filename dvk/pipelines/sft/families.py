@@ -65,8 +65,22 @@ def texts(paths: Iterable[Path]) -> Iterator[FamilyText]:
                 seen.add(id_)
                 moved = tuple(sorted(row["quality"].get("offsets", {}).items()))
                 seed = row["quality"].get("seed")
-                code, laid = (row["code"], layouts(row["messages"][0]["content"])) if seed is not None else ("", "")
-                yield FamilyText(id_, family, row["backend"], row["task"]["id"], row["task"]["level"], seed, code, moved, laid)
+                code, laid = (
+                    (row["code"], layouts(row["messages"][0]["content"]))
+                    if seed is not None
+                    else ("", "")
+                )
+                yield FamilyText(
+                    id_,
+                    family,
+                    row["backend"],
+                    row["task"]["id"],
+                    row["task"]["level"],
+                    seed,
+                    code,
+                    moved,
+                    laid,
+                )
 
 
 def sample(found: Sequence[FamilyText], count: int, seed: int) -> list[FamilyText]:
@@ -79,7 +93,12 @@ def sample(found: Sequence[FamilyText], count: int, seed: int) -> list[FamilyTex
     by_task: dict[tuple[str, BackendName], list[FamilyText]] = {}
     sizes = Counter(text.family for text in found)
     found = [text for text in found if text.seed is not None]
-    largest = {family for family, _ in Counter({text.family: sizes[text.family] for text in found}).most_common(count)}
+    largest = {
+        family
+        for family, _ in Counter({text.family: sizes[text.family] for text in found}).most_common(
+            count
+        )
+    }
     found = [text for text in found if text.family in largest]
     for text in found:
         by_task.setdefault((text.task, text.backend), []).append(text)

@@ -28,7 +28,9 @@ from dvk.runs import RunFolder
 SIGNATURES = "filter/signatures.jsonl"
 
 
-def filter_examples(run: RunFolder, paths: Sequence[Path], config: Config, workers: int) -> dict[str, Any]:
+def filter_examples(
+    run: RunFolder, paths: Sequence[Path], config: Config, workers: int
+) -> dict[str, Any]:
     """Run the stage; returns counts by reason.
 
     Args:
@@ -43,12 +45,31 @@ def filter_examples(run: RunFolder, paths: Sequence[Path], config: Config, worke
     suites = diversity.Suites(settings.suites, CONTAMINATED, signatures, CONTAMINATED_OPERATORS)
     rendered = (run.path / "collect" / "renderings").is_dir()
     families = admitted(run.path) if rendered and config.collect.executed else None
-    depends = content_hash(json.dumps(sorted(map(list, signatures))), (run.path / FAMILIES).read_text() if families is not None else "off")
-    report = diversity.sift(paths, run.path / "filter", config, suites, vouch=Voucher(families) if rendered else None, source=reference,
-                            depends=depends, workers=workers)  # fmt: skip
-    told = {"rows": report["num_rows"], "kept": report["num_kept"], **{f"rejected_{k}": v for k, v in report["reasons"].items()}}
+    depends = content_hash(
+        json.dumps(sorted(map(list, signatures))),
+        (run.path / FAMILIES).read_text() if families is not None else "off",
+    )
+    report = diversity.sift(
+        paths,
+        run.path / "filter",
+        config,
+        suites,
+        vouch=Voucher(families) if rendered else None,
+        source=reference,
+        depends=depends,
+        workers=workers,
+    )
+    told = {
+        "rows": report["num_rows"],
+        "kept": report["num_kept"],
+        **{f"rejected_{k}": v for k, v in report["reasons"].items()},
+    }
     if settings.suites:
-        told |= {"suite_files": report["suite_files"], "suite_signatures": report["suite_signatures"], "suite_files_not_captured": unknown}
+        told |= {
+            "suite_files": report["suite_files"],
+            "suite_signatures": report["suite_signatures"],
+            "suite_files_not_captured": unknown,
+        }
     return told
 
 
@@ -72,7 +93,12 @@ class Voucher:
 def reference(example: Example) -> str | None:
     """The reference module that an example is about: from the example, or generated again."""
     seed = example.quality.get("seed")
-    if example.task.source is None and isinstance(seed, int) and example.task.level is not None and example.backend:
+    if (
+        example.task.source is None
+        and isinstance(seed, int)
+        and example.task.level is not None
+        and example.backend
+    ):
         return _generated(seed, example.task.level, DEVICES[example.backend])
     return source_of(example)
 
@@ -85,7 +111,9 @@ def _generated(seed: int, level: str, profile: str) -> str | None:
     return made.source if made is not None else None
 
 
-def suite_signatures(run: RunFolder, folders: Sequence[str], workers: int) -> tuple[dict[tuple[str, ...], str], int]:
+def suite_signatures(
+    run: RunFolder, folders: Sequence[str], workers: int
+) -> tuple[dict[tuple[str, ...], str], int]:
     """Operator sequence → a file that has it, and the number of files that could not be captured; captured once a run and file.
 
     Raises:
@@ -98,11 +126,15 @@ def suite_signatures(run: RunFolder, folders: Sequence[str], workers: int) -> tu
     new = [(name, task) for name, task in wanted if name not in known]
     for index, captured in capture_many((task for _, task in new), num_workers=workers):
         name = new[index][0]
-        signature = None if isinstance(captured, CannotCompose) else list(captured.graph.signature())
+        signature = (
+            None if isinstance(captured, CannotCompose) else list(captured.graph.signature())
+        )
         run.append(SIGNATURES, {"file": name, "signature": signature})
         known[name] = {"signature": signature}
     rows = {name: known[name]["signature"] for name, _ in wanted}
-    return {tuple(s): name.rpartition(" ")[0] for name, s in rows.items() if s is not None}, sum(s is None for s in rows.values())
+    return {tuple(s): name.rpartition(" ")[0] for name, s in rows.items() if s is not None}, sum(
+        s is None for s in rows.values()
+    )
 
 
 def _files(folders: Sequence[str]) -> Iterator[tuple[str, Task]]:
@@ -110,4 +142,14 @@ def _files(folders: Sequence[str]) -> Iterator[tuple[str, Task]]:
     for name, path, source in files(folders):
         if "class Model" in source:
             id_ = content_hash(source)
-            yield f"{name} {id_}", Task(id=id_, name=path.stem, path=str(path), source=source, entry="Model", kind="module")
+            yield (
+                f"{name} {id_}",
+                Task(
+                    id=id_,
+                    name=path.stem,
+                    path=str(path),
+                    source=source,
+                    entry="Model",
+                    kind="module",
+                ),
+            )

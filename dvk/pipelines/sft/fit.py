@@ -52,7 +52,13 @@ class Watcher(Protocol):
 
 
 def fit(
-    run: RunFolder, source: Source, start: str, config: Config, *, origin: str = "", quality: Watcher | None = None,
+    run: RunFolder,
+    source: Source,
+    start: str,
+    config: Config,
+    *,
+    origin: str = "",
+    quality: Watcher | None = None,
     team: ProcessGroup | None = None,
 ) -> dict[str, Any]:
     """Train, and leave `checkpoints/step_*/` and `metrics.jsonl` in the run.
@@ -80,7 +86,9 @@ def fit(
     kept = team.broadcast(newest(run.path / "checkpoints"))
     with team.main_first():  # its files are found by the others
         opening = opened(config, team)
-        backbone = model(run, source, start, opening) if kept is None else trainable(f"hf:{kept}", opening)
+        backbone = (
+            model(run, source, start, opening) if kept is None else trainable(f"hf:{kept}", opening)
+        )
         lengthen(backbone, capacity := config.learning.pack_tokens)
         say(f"tokenising for {backbone.name}")
         train, held = tokenise(folder, source, backbone.chat, config, origin)
@@ -89,20 +97,32 @@ def fit(
     per_step = max(1, settings.batch_tokens // capacity)
     if too_long(train.lengths(), capacity) == len(train):
         raise UsageError(f"no example fits into {capacity} tokens", "raise learning.pack_tokens")
-    epochs = [plan(train.lengths(), capacity, seed=config.seed + epoch) for epoch in range(math.ceil(config.fit.epochs))]
+    epochs = [
+        plan(train.lengths(), capacity, seed=config.seed + epoch)
+        for epoch in range(math.ceil(config.fit.epochs))
+    ]
     steps_of = [len(packs) // per_step or 1 for packs in epochs]
     num_steps = max(1, round(sum(steps_of) * config.fit.epochs / len(epochs)))
     if config.fit.max_steps is not None:
         num_steps = min(num_steps, config.fit.max_steps)
-    learner = Learner(backbone.model, settings, num_steps, compiled=compiled(backbone, num_steps, config))
-    say(f"{len(train):,} rows of {train.info['num_tokens']:,} tokens after {tokenised_s:.0f} s; the first step compiles on a GPU")
+    learner = Learner(
+        backbone.model, settings, num_steps, compiled=compiled(backbone, num_steps, config)
+    )
+    say(
+        f"{len(train):,} rows of {train.info['num_tokens']:,} tokens after {tokenised_s:.0f} s; the first step compiles on a GPU"
+    )
     if kept is not None:
         learner.restore(kept)
     held_groups = plan(held.lengths(), capacity, seed=0) if len(held) else []
-    held_packs = [from_store(held, part, capacity) for part in deal_packs(held_groups, 0, 1, settings.micro_packs)]
+    held_packs = [
+        from_store(held, part, capacity)
+        for part in deal_packs(held_groups, 0, 1, settings.micro_packs)
+    ]
     if kept is not None:
         rewind(run, learner.step_number, None)
-    tokens_before = sum(row.get("tokens", 0) for row in run.read(FILE) if row["step"] <= learner.step_number)
+    tokens_before = sum(
+        row.get("tokens", 0) for row in run.read(FILE) if row["step"] <= learner.step_number
+    )
     fitted, spent = 0.0, time.monotonic()
     figures: dict[str, Any] = {}
     last: Path | None = kept
@@ -110,12 +130,17 @@ def fit(
     def packs_of(step: int) -> list[Packs]:
         epoch, within = place(step, steps_of)
         chosen = epochs[epoch][within * per_step : (within + 1) * per_step]
-        return [from_store(train, part, capacity) for part in deal_packs(chosen, team.rank, team.size, settings.micro_packs)]
+        return [
+            from_store(train, part, capacity)
+            for part in deal_packs(chosen, team.rank, team.size, settings.micro_packs)
+        ]
 
     metrics = Metrics(run, learner.step_number + 1)
     with metrics, progress(chief) as bar, ThreadPoolExecutor(1) as ahead:
         next_packs = ahead.submit(packs_of, learner.step_number)
-        shown = bar.add_task("fit", total=num_steps, completed=learner.step_number, loss=math.nan, rate=0.0)
+        shown = bar.add_task(
+            "fit", total=num_steps, completed=learner.step_number, loss=math.nan, rate=0.0
+        )
         pending: list[dict[str, Any]] = []
         while learner.step_number < num_steps:
             epoch, within = place(learner.step_number, steps_of)
@@ -125,9 +150,20 @@ def fit(
             fitted += found["tokens"]
             step = learner.step_number
             if chief:
-                pending.append({"step": step, "epoch": round(epoch + within / steps_of[epoch], 4),
-                                "elapsed_s": round(time.monotonic() - began, 1), **rounded(found)})
-                bar.update(shown, completed=step, loss=found["loss"], rate=fitted / (time.monotonic() - spent))
+                pending.append(
+                    {
+                        "step": step,
+                        "epoch": round(epoch + within / steps_of[epoch], 4),
+                        "elapsed_s": round(time.monotonic() - began, 1),
+                        **rounded(found),
+                    }
+                )
+                bar.update(
+                    shown,
+                    completed=step,
+                    loss=found["loss"],
+                    rate=fitted / (time.monotonic() - spent),
+                )
             ending = step == num_steps
             if step % config.fit.save_every == 0 or ending:
                 if held_packs:
@@ -149,15 +185,24 @@ def fit(
             metrics.write(rows)
         figures.update({k: v for row in rows[-1:] for k, v in row.items() if k != "step"})
     return {
-        "steps": num_steps, "epochs": config.fit.epochs, "rows": len(train), "held_out_rows": len(held),
+        "steps": num_steps,
+        "epochs": config.fit.epochs,
+        "rows": len(train),
+        "held_out_rows": len(held),
         "targets": int(fitted + tokens_before),
-        "tokens_in_data": int(train.info["num_tokens"]), "tokenised_s": round(tokenised_s, 1), "fitted_s": round(seconds, 1),
-        "targets_per_s": round(fitted / seconds) if seconds else None, "by_kind": train.info.get("by_kind"),
-        "too_long": train.info.get("too_long"), "checkpoint": str(last), **rounded(figures),
+        "tokens_in_data": int(train.info["num_tokens"]),
+        "tokenised_s": round(tokenised_s, 1),
+        "fitted_s": round(seconds, 1),
+        "targets_per_s": round(fitted / seconds) if seconds else None,
+        "by_kind": train.info.get("by_kind"),
+        "too_long": train.info.get("too_long"),
+        "checkpoint": str(last),
+        **rounded(figures),
     }
 
 
 # ------------------------------------------------------------------ the model and its data
+
 
 def trainable(spec: str, config: Config) -> Trainable:
     """A backbone with weights.
@@ -167,7 +212,10 @@ def trainable(spec: str, config: Config) -> Trainable:
     """
     backbone = open_backbone(spec, config)
     if not isinstance(backbone, Trainable):
-        raise UsageError(f"`{spec}` cannot be trained: it has no local weights", "start from nano-from-zero, nano or hf:PATH")
+        raise UsageError(
+            f"`{spec}` cannot be trained: it has no local weights",
+            "start from nano-from-zero, nano or hf:PATH",
+        )
     return backbone
 
 
@@ -179,8 +227,15 @@ def model(run: RunFolder, source: Source, start: str, config: Config) -> Trainab
 
     base = run.path / "fit" / "base"
     if not base.exists():
-        nano.make(base, texts(source), size=config.fit.size, vocabulary=config.fit.vocabulary, positions=config.learning.pack_tokens,
-                  seed=config.seed, provenance={"made_by": "dvk sft fit"})
+        nano.make(
+            base,
+            texts(source),
+            size=config.fit.size,
+            vocabulary=config.fit.vocabulary,
+            positions=config.learning.pack_tokens,
+            seed=config.seed,
+            provenance={"made_by": "dvk sft fit"},
+        )
     return trainable(f"nano:{base}", config)
 
 
@@ -203,7 +258,11 @@ def texts(source: Source) -> Iterator[str]:
 
 def compiled(backbone: Trainable, num_steps: int, config: Config) -> bool:
     """Whether torch.compile pays: on a GPU from a few hundred steps on."""
-    return config.fit.compile if config.fit.compile is not None else next(backbone.parameters()).is_cuda and num_steps >= 200
+    return (
+        config.fit.compile
+        if config.fit.compile is not None
+        else next(backbone.parameters()).is_cuda and num_steps >= 200
+    )
 
 
 def place(step: int, steps_of: Sequence[int]) -> tuple[int, int]:
@@ -216,6 +275,7 @@ def place(step: int, steps_of: Sequence[int]) -> tuple[int, int]:
 
 
 # ------------------------------------------------------------------ files
+
 
 def newest(folder: Path) -> Path | None:
     """The last complete checkpoint."""
@@ -251,4 +311,8 @@ def rounded(figures: dict[str, Any]) -> dict[str, Any]:
 
 def progress(chief: bool) -> WordCount:
     """Progress on stderr, of the first process only."""
-    return WordCount("steps", TextColumn("loss {task.fields[loss]:.4f} {task.fields[rate]:,.0f} targets/s"), quiet=not chief)
+    return WordCount(
+        "steps",
+        TextColumn("loss {task.fields[loss]:.4f} {task.fields[rate]:,.0f} targets/s"),
+        quiet=not chief,
+    )

@@ -46,15 +46,27 @@ def gate(run: RunFolder, config: Config, workers: int) -> dict[str, Any]:
         config: `seed`, `collect.executed`, `limits`.
         workers: children at a time, at most.
     """
-    workers = min(workers, max(1, free[0] // CHILD_BYTES)) if (free := machine.gpu_free_bytes()) else workers
+    workers = (
+        min(workers, max(1, free[0] // CHILD_BYTES))
+        if (free := machine.gpu_free_bytes())
+        else workers
+    )
     found = list(texts(sorted((run.path / "collect" / "renderings").glob("*.jsonl"))))
     chosen = sample(found, config.collect.executed, config.seed) if config.collect.executed else []
     known = {row["id"]: row for row in run.read(EXECUTED)}
     usable = [t for t in chosen if by_group(t.backend, config) is not None]
     with WordCount("texts") as shown:
-        line = shown.add_task("execute", total=len(usable), completed=sum(t.id in known for t in usable))
+        line = shown.add_task(
+            "execute", total=len(usable), completed=sum(t.id in known for t in usable)
+        )
         for text, wrong in outcomes([t for t in usable if t.id not in known], config, workers):
-            row = {"id": text.id, "family": text.family, "task": text.task, "seed": text.seed, "wrong": wrong}
+            row = {
+                "id": text.id,
+                "family": text.family,
+                "task": text.task,
+                "seed": text.seed,
+                "wrong": wrong,
+            }
             if wrong is not None:
                 row |= {"level": text.level, "backend": text.backend, "code": text.code}
             run.append(EXECUTED, row)
@@ -74,7 +86,9 @@ def by_group(backend: BackendName, config: Config) -> Device | None:
     return "cpu" if backend == "triton" and config.collect.interpret else None
 
 
-def outcomes(wanted: Sequence[FamilyText], config: Config, workers: int) -> Iterator[tuple[FamilyText, str | None]]:
+def outcomes(
+    wanted: Sequence[FamilyText], config: Config, workers: int
+) -> Iterator[tuple[FamilyText, str | None]]:
     """(text, error) of each; texts whose task cannot be used, or is listed otherwise here, are left out.
 
     A text that ends its process would take those of the same task with it: they are executed again, each alone.
@@ -101,19 +115,34 @@ def _answers(
         device = by_group(first.backend, config)
         assert first.seed is not None, "mutants are not chosen"
         made = make(first.seed, first.level, DEVICES[first.backend])  # type: ignore[arg-type]  # a level is what the generator wrote
-        assert made is not None and device is not None, "it was made before, and chosen because it can be executed"
-        return {"task": made.task(device).model_dump(mode="json"), "backend": first.backend, "texts": [t.code for t in group],
-                "offsets": dict(first.offsets), "laid": first.layouts}
+        assert made is not None and device is not None, (
+            "it was made before, and chosen because it can be executed"
+        )
+        return {
+            "task": made.task(device).model_dump(mode="json"),
+            "backend": first.backend,
+            "texts": [t.code for t in group],
+            "offsets": dict(first.offsets),
+            "laid": first.layouts,
+        }
 
     target = "dvk.pipelines.sft.executing:child"
     per_child = max(1, min(PER_CHILD, len(groups) // (2 * workers)))
-    interpreted = any(t.backend == "triton" and by_group(t.backend, config) == "cpu" for group in groups for t in group)
+    interpreted = any(
+        t.backend == "triton" and by_group(t.backend, config) == "cpu"
+        for group in groups
+        for t in group
+    )
     env = {"TRITON_INTERPRET": "1"} if interpreted else None
-    for index, answer in each(target, map(request, groups), limits, per_child=per_child, num_workers=workers, env=env):
+    for index, answer in each(
+        target, map(request, groups), limits, per_child=per_child, num_workers=workers, env=env
+    ):
         yield groups[index], answer
 
 
-def _read(group: Sequence[FamilyText], answer: dict[str, Any] | Death) -> Iterator[tuple[FamilyText, str | None]]:
+def _read(
+    group: Sequence[FamilyText], answer: dict[str, Any] | Death
+) -> Iterator[tuple[FamilyText, str | None]]:
     if isinstance(answer, Death) and answer.reason == "timeout":
         return  # slow is not wrong: Triton's interpreter may take minutes for a large tensor
     if isinstance(answer, Death):
@@ -122,18 +151,25 @@ def _read(group: Sequence[FamilyText], answer: dict[str, Any] | Death) -> Iterat
         yield from zip(group, answer["wrong"], strict=True)
 
 
-def decided(found: Sequence[FamilyText], rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def decided(
+    found: Sequence[FamilyText], rows: Sequence[dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
     """Family → `texts`, `executed`, `wrong`, and `refused`: the reason to leave its texts out, or None."""
     families: dict[str, dict[str, Any]] = {}
     for text in found:
-        entry = families.setdefault(text.family, {"texts": 0, "executed": 0, "wrong": 0, "refused": "none of its texts was executed"})
+        entry = families.setdefault(
+            text.family,
+            {"texts": 0, "executed": 0, "wrong": 0, "refused": "none of its texts was executed"},
+        )
         entry["texts"] += 1
     for row in rows:
         entry = families[row["family"]]
         entry["executed"] += 1
         entry["wrong"] += row["wrong"] is not None
         if row["wrong"] is not None:
-            entry["refused"] = entry.get("first") or f"an executed text of it is wrong: {row['wrong']}"
+            entry["refused"] = (
+                entry.get("first") or f"an executed text of it is wrong: {row['wrong']}"
+            )
             entry["first"] = entry["refused"]
         elif not entry["wrong"]:
             entry["refused"] = None
@@ -146,11 +182,18 @@ def summary(found: Sequence[FamilyText], families: dict[str, dict[str, Any]]) ->
     """The reported counts."""
     passed = [f for f in families.values() if f["refused"] is None]
     failed = sum(f["wrong"] > 0 for f in families.values())
-    counts = Counter(executed=sum(f["executed"] for f in families.values()), wrong=sum(f["wrong"] for f in families.values()))
+    counts = Counter(
+        executed=sum(f["executed"] for f in families.values()),
+        wrong=sum(f["wrong"] for f in families.values()),
+    )
     return {
-        "texts": len(found), **counts, "families_passed": len(passed), "families_failed": failed,
-        "families_not_executed": len(families) - len(passed) - failed, "texts_admitted": sum(f["texts"] for f in passed),
-    }  # fmt: skip
+        "texts": len(found),
+        **counts,
+        "families_passed": len(passed),
+        "families_failed": failed,
+        "families_not_executed": len(families) - len(passed) - failed,
+        "texts_admitted": sum(f["texts"] for f in passed),
+    }
 
 
 def admitted(folder: Path) -> dict[str, str | None]:
@@ -162,6 +205,8 @@ def admitted(folder: Path) -> dict[str, str | None]:
     try:
         families = json.loads((folder / FAMILIES).read_text())
     except OSError:
-        raise UsageError(f"the texts in `{folder}` were never put to the gate",
-                         "run `dvk sft collect` to its end, or learn from them all the same with --set collect.executed=0") from None
+        raise UsageError(
+            f"the texts in `{folder}` were never put to the gate",
+            "run `dvk sft collect` to its end, or learn from them all the same with --set collect.executed=0",
+        ) from None
     return {name: found["refused"] for name, found in families.items()}

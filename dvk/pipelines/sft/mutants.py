@@ -17,7 +17,10 @@ from dvk.nanolang.text.named import OperatorForm, form_of, function
 from dvk.records import Node
 from dvk.taskgen import signature_of, split_of
 
-ALIKE = (("aten.sum.dim_IntList", "aten.mean.dim", "aten.amax.default", "aten.amin.default"), ("aten.softmax.int", "aten.log_softmax.int"))
+ALIKE = (
+    ("aten.sum.dim_IntList", "aten.mean.dim", "aten.amax.default", "aten.amin.default"),
+    ("aten.softmax.int", "aten.log_softmax.int"),
+)
 """Operators that take the same operands."""
 MOST_EDITS = 5
 """Exchanges in one graph."""
@@ -55,12 +58,18 @@ class Mutants:
             nodes = list(captured.graph.nodes)
             changed = sum(self._edit(nodes) for _ in range(self.rng.randint(1, MOST_EDITS)))
             graph = captured.graph.model_copy(update={"nodes": tuple(nodes)})
-            if changed and graph != captured.graph and split_of(signature_of(graph.signature())) == "train":
+            if (
+                changed
+                and graph != captured.graph
+                and split_of(signature_of(graph.signature())) == "train"
+            ):
                 return captured.model_copy(update={"graph": graph})
         return None
 
     def _edit(self, nodes: list[Node]) -> bool:
-        edit = self.rng.choice((self._operator, self._operator, self._operand, self._order, self._alike))
+        edit = self.rng.choice(
+            (self._operator, self._operator, self._operand, self._order, self._alike)
+        )
         places = list(range(len(nodes)))
         self.rng.shuffle(places)
         for place in places:
@@ -78,18 +87,30 @@ class Mutants:
         if not others or any(known[ref].dtype != node.dtype for ref in _refs(node)):
             return None
         other, given = self.rng.choice(others), iter(_refs(node))
-        return node.model_copy(update={"op": other.op, "kwargs": other.kwargs,
-                                       "args": tuple({"ref": next(given)} if _is_ref(a) else a for a in other.args)})
+        return node.model_copy(
+            update={
+                "op": other.op,
+                "kwargs": other.kwargs,
+                "args": tuple({"ref": next(given)} if _is_ref(a) else a for a in other.args),
+            }
+        )
 
     def _operand(self, place: int, nodes: list[Node]) -> Node | None:
         """Another value of the same shape, if the replaced one has other readers."""
         node = nodes[place]
         if _form(node) is None:
             return None
-        known, readers = {n.name: n for n in nodes[:place]}, [ref for n in nodes for ref in _refs(n)]
+        known, readers = (
+            {n.name: n for n in nodes[:place]},
+            [ref for n in nodes for ref in _refs(n)],
+        )
         at = self.rng.choice([n for n, a in enumerate(node.args) if _is_ref(a)])
         old = known[node.args[at]["ref"]]
-        alike = [n.name for n in known.values() if n is not old and (n.shape, n.dtype, n.strides) == (old.shape, old.dtype, old.strides)]
+        alike = [
+            n.name
+            for n in known.values()
+            if n is not old and (n.shape, n.dtype, n.strides) == (old.shape, old.dtype, old.strides)
+        ]
         if not alike or readers.count(old.name) < 2:
             return None
         args = list(node.args)
@@ -105,14 +126,20 @@ class Mutants:
         known = {n.name: n for n in nodes}
         if len({(known[r].dtype, known[r].strides) for r in _refs(node)}) > 1:
             return None
-        return node.model_copy(update={"args": tuple({"ref": next(given)} if _is_ref(a) else a for a in node.args)})
+        return node.model_copy(
+            update={"args": tuple({"ref": next(given)} if _is_ref(a) else a for a in node.args)}
+        )
 
     def _alike(self, place: int, nodes: list[Node]) -> Node | None:
         """A reduction or a softmax of another kind."""
         node = nodes[place]
         kinds = next((k for k in ALIKE if node.op in k), ())
         others = [op for op in kinds if op != node.op]
-        if not others or node.kwargs or (kinds is ALIKE[0] and not (len(node.args) > 1 and node.args[1])):
+        if (
+            not others
+            or node.kwargs
+            or (kinds is ALIKE[0] and not (len(node.args) > 1 and node.args[1]))
+        ):
             return None
         return node.model_copy(update={"op": self.rng.choice(others)})
 

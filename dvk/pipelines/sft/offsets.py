@@ -26,9 +26,20 @@ def drawn(captured: CapturedGraph, rng: random.Random, share: float) -> dict[str
     """Offsets for a graph, for a share of the draws; empty for the others."""
     if rng.random() >= share:
         return {}
-    last = {letter: max((int(n.name[1:]) for n in captured.graph.nodes if _numbered(n.name) and n.name[0] == letter), default=HIGHEST)
-            for letter in LETTERS}  # fmt: skip
-    return {letter: rng.randint(0, HIGHEST - most) for letter, most in last.items() if most < HIGHEST}
+    last = {
+        letter: max(
+            (
+                int(n.name[1:])
+                for n in captured.graph.nodes
+                if _numbered(n.name) and n.name[0] == letter
+            ),
+            default=HIGHEST,
+        )
+        for letter in LETTERS
+    }
+    return {
+        letter: rng.randint(0, HIGHEST - most) for letter, most in last.items() if most < HIGHEST
+    }
 
 
 def shifted(captured: CapturedGraph, offsets: Offsets) -> CapturedGraph:
@@ -36,9 +47,21 @@ def shifted(captured: CapturedGraph, offsets: Offsets) -> CapturedGraph:
     if not offsets:
         return captured
     graph = captured.graph
-    names = {n.name: f"{n.name[0]}{int(n.name[1:]) + offsets.get(n.name[0], 0)}" for n in graph.nodes if _numbered(n.name)}
-    nodes = tuple(n.model_copy(update={"name": names.get(n.name, n.name), "args": tuple(_moved(a, names) for a in n.args),
-                                       "kwargs": _moved(n.kwargs, names)}) for n in graph.nodes)  # fmt: skip
+    names = {
+        n.name: f"{n.name[0]}{int(n.name[1:]) + offsets.get(n.name[0], 0)}"
+        for n in graph.nodes
+        if _numbered(n.name)
+    }
+    nodes = tuple(
+        n.model_copy(
+            update={
+                "name": names.get(n.name, n.name),
+                "args": tuple(_moved(a, names) for a in n.args),
+                "kwargs": _moved(n.kwargs, names),
+            }
+        )
+        for n in graph.nodes
+    )
     moved = graph.model_copy(update={"nodes": nodes, "outputs": _moved(graph.outputs, names)})
     return captured.model_copy(update={"graph": moved})
 
@@ -53,4 +76,6 @@ def _moved(value: Any, names: Mapping[str, str]) -> Any:
         if set(value) == {"ref"}:
             return {"ref": names.get(value["ref"], value["ref"])}
         return {key: _moved(inner, names) for key, inner in value.items()}
-    return type(value)(_moved(v, names) for v in value) if isinstance(value, (list, tuple)) else value
+    return (
+        type(value)(_moved(v, names) for v in value) if isinstance(value, (list, tuple)) else value
+    )

@@ -47,7 +47,9 @@ class Quality:
         self.path, self.config = run.path, config
         device = default_device()
         usable = [b for b in backends if DEVICES[b] == device]
-        self.backend: BackendName | None = usable[0] if usable else "cpp" if "cpp" in backends else None
+        self.backend: BackendName | None = (
+            usable[0] if usable else "cpp" if "cpp" in backends else None
+        )
         self._process: Any = None
         self._line: Connection | None = None
         self._step, self._began = 0, 0.0
@@ -66,16 +68,29 @@ class Quality:
             return
         if self.backend is None:
             if not self._said:
-                self._rows.append({"step": step, "quality_skipped": "no back end that it was taught can be executed here"})
+                self._rows.append(
+                    {
+                        "step": step,
+                        "quality_skipped": "no back end that it was taught can be executed here",
+                    }
+                )
                 self._said = True
             return
         self._look()
         if self._process is not None:
-            self._rows.append({"step": step, "quality_skipped": f"step {self._step} is still being measured"})
+            self._rows.append(
+                {"step": step, "quality_skipped": f"step {self._step} is still being measured"}
+            )
             return
         context = multiprocessing.get_context("spawn")
         self._line, theirs = context.Pipe(duplex=False)
-        arguments = (theirs, str(self.path), str(checkpoint), self.backend, self.config.model_dump_json())
+        arguments = (
+            theirs,
+            str(self.path),
+            str(checkpoint),
+            self.backend,
+            self.config.model_dump_json(),
+        )
         self._process = context.Process(target=serve, args=arguments, daemon=False)
         self._process.start()
         theirs.close()
@@ -118,13 +133,18 @@ class Quality:
 
 # ------------------------------------------------------------------ the measuring process
 
-def serve(line: Connection, folder: str, checkpoint: str, backend: BackendName, config: str) -> None:
+
+def serve(
+    line: Connection, folder: str, checkpoint: str, backend: BackendName, config: str
+) -> None:
     """Measure one checkpoint, answer, end."""
     from dvk.pipelines.sft.collect import quiet
 
     quiet()
     try:
-        line.send(measure(Path(folder), Path(checkpoint), backend, Config.model_validate_json(config)))
+        line.send(
+            measure(Path(folder), Path(checkpoint), backend, Config.model_validate_json(config))
+        )
     except Exception as error:  # noqa: BLE001 - training continues whatever a measurement does
         line.send({"quality_skipped": f"{type(error).__name__}: {str(error)[:200]}"})
     line.close()
@@ -140,13 +160,27 @@ def measure(folder: Path, checkpoint: Path, backend: BackendName, config: Config
     began = time.monotonic()
     found = subjects(folder, backend, config)
     prepared_s = time.monotonic() - began
-    greedy = config.rollout.model_copy(update={"schemes": 0, "null_scheme": True, "rollouts": 1, "turns": 1, "temperature": 0.0,
-                                               "resample_unparsed": 0, "repair_attempts": 0, "summaries": 0})
+    greedy = config.rollout.model_copy(
+        update={
+            "schemes": 0,
+            "null_scheme": True,
+            "rollouts": 1,
+            "turns": 1,
+            "temperature": 0.0,
+            "resample_unparsed": 0,
+            "repair_attempts": 0,
+            "summaries": 0,
+        }
+    )
     played = config.model_copy(update={"rollout": greedy})
     right = malformed = asked = 0
     judging: JudgeQueue[Any]
-    with JudgeQueue(config.rollout.judges or JUDGES, played, spec=JudgeSpec(tier="smoke")) as judging:
-        for episode in run_episodes(found, open_backbone(f"hf:{checkpoint}", config), None, played, judging=judging):
+    with JudgeQueue(
+        config.rollout.judges or JUDGES, played, spec=JudgeSpec(tier="smoke")
+    ) as judging:
+        for episode in run_episodes(
+            found, open_backbone(f"hf:{checkpoint}", config), None, played, judging=judging
+        ):
             for trace in episode.traces:
                 for turn in trace.turns:
                     asked += 1
@@ -154,8 +188,13 @@ def measure(folder: Path, checkpoint: Path, backend: BackendName, config: Config
                     malformed += turn.malformed is not None
     if not asked:
         return {"quality_skipped": "no held-out task could be prepared"}
-    return {"quality_correct": round(right / asked, 4), "quality_unread": round(malformed / asked, 4), "quality_tasks": asked,
-            "quality_prepared_s": round(prepared_s, 1), "quality_s": round(time.monotonic() - began, 1)}
+    return {
+        "quality_correct": round(right / asked, 4),
+        "quality_unread": round(malformed / asked, 4),
+        "quality_tasks": asked,
+        "quality_prepared_s": round(prepared_s, 1),
+        "quality_s": round(time.monotonic() - began, 1),
+    }
 
 
 def subjects(folder: Path, backend: BackendName, config: Config) -> list[TaskContext]:
@@ -168,8 +207,14 @@ def subjects(folder: Path, backend: BackendName, config: Config) -> list[TaskCon
     home = folder / "fit" / "quality"
     home.mkdir(parents=True, exist_ok=True)
     files = []
-    for made in generate(config.seed + SEED, config.fit.quality_tasks, split="heldout", device=device):
+    for made in generate(
+        config.seed + SEED, config.fit.quality_tasks, split="heldout", device=device
+    ):
         files.append(home / f"{made.name}.py")
         files[-1].write_text(made.source)
     found = prepare(files, device, backend, config, workers=QUALITY_WORKERS, kept=True)
-    return [subject for subject in found if not isinstance(subject, DvkError) and subject.captured is not None]
+    return [
+        subject
+        for subject in found
+        if not isinstance(subject, DvkError) and subject.captured is not None
+    ]

@@ -59,25 +59,41 @@ def sft(request: SftRequest, config: Config) -> dict[str, Any]:
         DvkError: the user can fix it.
     """
     opening = {"command": "sft", "name": "sft", "argv": request.argv, "config": config}
-    with ProcessGroup.join(config.learning.barrier_timeout_s) as team, team.folder(request.out, resume=request.resume, **opening) as run:
+    with (
+        ProcessGroup.join(config.learning.barrier_timeout_s) as team,
+        team.folder(request.out, resume=request.resume, **opening) as run,
+    ):
         told: dict[str, Any] = {"run": str(run.path)}
         if run.answered(request, config):
             return dict(run.read("summary.jsonl")[-1])
         if team.size > 1 and request.stages != ("fit",):
-            raise UsageError("several processes can only fit", "run the other stages alone first, then `torchrun -m dvk sft fit`")
+            raise UsageError(
+                "several processes can only fit",
+                "run the other stages alone first, then `torchrun -m dvk sft fit`",
+            )
         if "collect" in request.stages:
             told["collect"] = collect(run, request, config)
         if "filter" in request.stages:
-            told["filter"] = filter_examples(run, sources(run), config, request.workers or machine.num_cores())
+            told["filter"] = filter_examples(
+                run, sources(run), config, request.workers or machine.num_cores()
+            )
         if not {"filter", "collect"} & set(request.stages):
             refuse_ungated(run, config)
         if "diversify" in request.stages:
             workers = request.workers or machine.num_cores()
-            told["diversify"] = diversify(run, config, workers) if request.diverse else {"skipped": "asked not to"}
+            told["diversify"] = (
+                diversify(run, config, workers) if request.diverse else {"skipped": "asked not to"}
+            )
         if "fit" in request.stages:
-            source, what = (best(examples(run)), f"best steps of {origin(run)}") if request.best_steps else (examples(run), origin(run))
+            source, what = (
+                (best(examples(run)), f"best steps of {origin(run)}")
+                if request.best_steps
+                else (examples(run), origin(run))
+            )
             with Quality(run, config, request.backends) as quality:
-                told["fit"] = fit(run, source, request.start, config, origin=what, quality=quality, team=team)
+                told["fit"] = fit(
+                    run, source, request.start, config, origin=what, quality=quality, team=team
+                )
         run.append("summary.jsonl", told)
         if "fit" in request.stages:
             run.finish("done")
@@ -88,12 +104,27 @@ def collect(run: RunFolder, request: SftRequest, config: Config) -> dict[str, An
     """Convert given examples; without any, collect the composer's."""
     if not request.data:
         workers = request.workers or machine.num_cores()
-        backend: BackendName = "triton" if default_device() == "cuda" else "cpp"  # back ends that this machine can time
-        num_tasks, num_played = config.collect.tasks, config.collect.num_played if backend in request.backends else 0
-        print(f"writing texts for {many(num_tasks, 'task')}, then playing {many(num_played, 'other')}", file=sys.stderr, flush=True)
+        backend: BackendName = (
+            "triton" if default_device() == "cuda" else "cpp"
+        )  # back ends that this machine can time
+        num_tasks, num_played = (
+            config.collect.tasks,
+            config.collect.num_played if backend in request.backends else 0,
+        )
+        print(
+            f"writing texts for {many(num_tasks, 'task')}, then playing {many(num_played, 'other')}",
+            file=sys.stderr,
+            flush=True,
+        )
         told = renderings(run, config, num_tasks, request.backends, workers)
         if num_played:
-            told = {**told, **{f"played_{k}": v for k, v in episodes(run, config, num_played, backend, workers).items()}}
+            told = {
+                **told,
+                **{
+                    f"played_{k}": v
+                    for k, v in episodes(run, config, num_played, backend, workers).items()
+                },
+            }
         if config.collect.executed:
             told = {**told, **{f"gate_{k}": v for k, v in gate(run, config, workers).items()}}
         if (line := tracebacks.told(run)) is not None:
@@ -116,8 +147,13 @@ def collect(run: RunFolder, request: SftRequest, config: Config) -> dict[str, An
 def diversify(run: RunFolder, config: Config, workers: int) -> dict[str, Any]:
     """Balance the filter's output, or everything if it was not run; returns the report without its long tables."""
     kept = filtered(run)
-    report = diversity.run([kept] if kept is not None else sources(run), run.path / "diversify", config, sifted=kept is not None,
-                           workers=workers)
+    report = diversity.run(
+        [kept] if kept is not None else sources(run),
+        run.path / "diversify",
+        config,
+        sifted=kept is not None,
+        workers=workers,
+    )
     return {k: v for k, v in report.items() if not isinstance(v, (dict, list))}
 
 
@@ -127,7 +163,11 @@ def refuse_ungated(run: RunFolder, config: Config) -> None:
     Raises:
         UsageError: there are renderings, and neither gate nor filter was run.
     """
-    if filtered(run) is None and config.collect.executed and (run.path / "collect" / "renderings").is_dir():
+    if (
+        filtered(run) is None
+        and config.collect.executed
+        and (run.path / "collect" / "renderings").is_dir()
+    ):
         admitted(run.path)
 
 
@@ -143,7 +183,10 @@ def filtered(run: RunFolder) -> Path | None:
     if kept.stat().st_size == 0:
         reasons = json.loads((run.path / "filter" / "report.json").read_text())["reasons"]
         most = ", ".join(f"{count} {reason}" for reason, count in list(reasons.items())[:3])
-        raise UsageError(f"the filter kept nothing of `{run.path}`: {most}", "see filter/rejected.jsonl for the reason of every row")
+        raise UsageError(
+            f"the filter kept nothing of `{run.path}`: {most}",
+            "see filter/rejected.jsonl for the reason of every row",
+        )
     return kept
 
 
@@ -153,9 +196,16 @@ def sources(run: RunFolder) -> list[Path]:
     Raises:
         UsageError: there are none.
     """
-    result = [path for name in ("imported", "renderings", "played") for path in sorted((run.path / "collect" / name).glob("*.jsonl"))]
+    result = [
+        path
+        for name in ("imported", "renderings", "played")
+        for path in sorted((run.path / "collect" / name).glob("*.jsonl"))
+    ]
     if not result:
-        raise UsageError(f"nothing was collected in `{run.path}`", "run `dvk sft collect` with the same --out first")
+        raise UsageError(
+            f"nothing was collected in `{run.path}`",
+            "run `dvk sft collect` with the same --out first",
+        )
     return result
 
 
@@ -175,7 +225,10 @@ def best(source: Source) -> Source:
     # Only measured examples can be a step or a parent; they are a small part.
     chosen = InMemory(diversity.best_steps(source.having("speedup")))
     if not chosen:
-        raise UsageError("no example improves on a measured predecessor", "play more tasks (collect.played), or fit without --best-steps")
+        raise UsageError(
+            "no example improves on a measured predecessor",
+            "play more tasks (collect.played), or fit without --best-steps",
+        )
     return chosen
 
 

@@ -1,6 +1,6 @@
 """Examples as rows of tokens: the model's input, and its target output.
 
-    lines of files → processes that parse, render and tokenise them → arrays of many rows → two stores, to train on and held out
+lines of files → processes that parse, render and tokenise them → arrays of many rows → two stores, to train on and held out
 """
 
 from __future__ import annotations
@@ -62,12 +62,24 @@ class TokenBlock(NamedTuple):
     def chosen(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Ids, targets and lengths of these rows, in this order; a row may be named repeatedly."""
         ends = self.lengths.cumsum()
-        parts = [slice(first, last) for first, last in zip((ends - self.lengths)[rows].tolist(), ends[rows].tolist())] or [slice(0, 0)]
-        return np.concatenate([self.ids[p] for p in parts]), np.concatenate([self.targets[p] for p in parts]), self.lengths[rows]
+        parts = [
+            slice(first, last)
+            for first, last in zip((ends - self.lengths)[rows].tolist(), ends[rows].tolist())
+        ] or [slice(0, 0)]
+        return (
+            np.concatenate([self.ids[p] for p in parts]),
+            np.concatenate([self.targets[p] for p in parts]),
+            self.lengths[rows],
+        )
 
 
 def tokenise(
-    folder: Path, source: Source, speaker: Speaker, config: Config, origin: str, workers: int | None = None
+    folder: Path,
+    source: Source,
+    speaker: Speaker,
+    config: Config,
+    origin: str,
+    workers: int | None = None,
 ) -> tuple[RowStore, RowStore]:
     """Rows for training and held-out rows, made once.
 
@@ -84,11 +96,23 @@ def tokenise(
     Raises:
         UsageError: no rows to train on.
     """
-    share, capacity, vocabulary = config.fit.held_out, config.learning.pack_tokens, len(speaker.tokenizer)
-    wanted = {"origin": origin, "capacity": capacity, "held_out": share, "vocabulary": vocabulary,
-              "played_repeats": PLAYED_REPEATS}  # fmt: skip
+    share, capacity, vocabulary = (
+        config.fit.held_out,
+        config.learning.pack_tokens,
+        len(speaker.tokenizer),
+    )
+    wanted = {
+        "origin": origin,
+        "capacity": capacity,
+        "held_out": share,
+        "vocabulary": vocabulary,
+        "played_repeats": PLAYED_REPEATS,
+    }
     if not all(_made(folder / name, wanted) for name in ("train", "held_out")):
-        held, train = writers = RowStoreWriter(folder / "held_out", vocabulary), RowStoreWriter(folder / "train", vocabulary)
+        held, train = writers = (
+            RowStoreWriter(folder / "held_out", vocabulary),
+            RowStoreWriter(folder / "train", vocabulary),
+        )
         kinds: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
         too_long = [0, 0]
         rendered = False
@@ -98,7 +122,9 @@ def tokenise(
             rendered = rendered or not block.played.all()
             times = np.where(block.played & before & ~block.held, PLAYED_REPEATS, 1)
             fits = block.lengths <= capacity
-            for writer, mine, counts, number in zip(writers, (block.held, ~block.held), kinds, range(2)):
+            for writer, mine, counts, number in zip(
+                writers, (block.held, ~block.held), kinds, range(2)
+            ):
                 rows = np.flatnonzero(mine & fits).repeat(times[mine & fits])
                 writer.add(*block.chosen(rows))
                 counts.update(block.kinds[row] for row in rows.tolist())
@@ -107,7 +133,10 @@ def tokenise(
             writer.finish({**wanted, "by_kind": counts, "too_long": number})
     made = RowStore(folder / "train"), RowStore(folder / "held_out")
     if not len(made[0]):
-        raise UsageError("there is nothing to train on", "run `dvk sft collect` with more --tasks, or raise learning.pack_tokens")
+        raise UsageError(
+            "there is nothing to train on",
+            "run `dvk sft collect` with more --tasks, or raise learning.pack_tokens",
+        )
     return made
 
 
@@ -126,8 +155,13 @@ def worth_learning(example: Example) -> Iterator[bool]:
     if len(rounds) != sum(message["role"] == "assistant" for message in example.messages):
         return repeat(True)
     last = len(rounds) - 1
-    return iter([place == last or (own is not None and own >= max(later or 0.0 for later in rounds[place + 1 :]))
-                 for place, own in enumerate(rounds)])  # fmt: skip
+    return iter(
+        [
+            place == last
+            or (own is not None and own >= max(later or 0.0 for later in rounds[place + 1 :]))
+            for place, own in enumerate(rounds)
+        ]
+    )
 
 
 def is_held_out(task: str, share: float) -> bool:
@@ -183,7 +217,11 @@ class Rendering:
         for position, message in enumerate(example.messages):
             if message["role"] != "assistant":
                 continue
-            prompt = list(self.speaker.encode(Conversation(messages=example.messages[:position], tools=example.tools)))
+            prompt = list(
+                self.speaker.encode(
+                    Conversation(messages=example.messages[:position], tools=example.tools)
+                )
+            )
             answer = self.answer(example, position, prompt)
             marks = [next(learned)] * len(answer)
             if found and prompt[: len(found[-1][0])] == found[-1][0]:
@@ -205,9 +243,13 @@ class Rendering:
         if whole[: len(prompt)] != prompt:
             # Without the generation prompt's extras (an empty thinking block) the shared prefix is shorter.
             text = tokenizer.apply_chat_template(upto, tools=tools, tokenize=False)
-            before = tokenizer.apply_chat_template(upto[:-1], tools=tools, tokenize=False, add_generation_prompt=True)
+            before = tokenizer.apply_chat_template(
+                upto[:-1], tools=tools, tokenize=False, add_generation_prompt=True
+            )
             said = text[len(before) :] if text.startswith(before) else text[len(before.rstrip()) :]
-            return list(self.speaker.encode_answer(said.split(tokenizer.eos_token or "\0", 1)[0].strip()))
+            return list(
+                self.speaker.encode_answer(said.split(tokenizer.eos_token or "\0", 1)[0].strip())
+            )
         rest = whole[len(prompt) :]
         end = tokenizer.eos_token_id
         return rest[: rest.index(end) + 1] if end in rest else rest

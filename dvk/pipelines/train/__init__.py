@@ -83,18 +83,41 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
     backend = backends.pick(request.backend, device)
     name = request.start.replace("/", "_").replace(":", "-")
     opening = {"command": "train", "name": name, "argv": request.argv, "config": config}
-    with ProcessGroup.join(config.learning.barrier_timeout_s) as team, team.folder(request.out, resume=request.resume, **opening) as run:
+    with (
+        ProcessGroup.join(config.learning.barrier_timeout_s) as team,
+        team.folder(request.out, resume=request.resume, **opening) as run,
+    ):
         if run.answered(request, config):
             return dict(run.read("summary.jsonl")[-1])
-        config = writers.settled(request.start, changed(config, {"rollout.repair_attempts": 0}), team.size)
+        config = writers.settled(
+            request.start, changed(config, {"rollout.repair_attempts": 0}), team.size
+        )
         state = TrainState.restore(run, request.start, request.library, request.steps, config, team)
-        draw = TaskSampler(config, backend, device, run.path / "tasks", request.tasks, request.validation,
-                    team=team, num_steps=request.steps, memory=state.memory)
+        draw = TaskSampler(
+            config,
+            backend,
+            device,
+            run.path / "tasks",
+            request.tasks,
+            request.validation,
+            team=team,
+            num_steps=request.steps,
+            memory=state.memory,
+        )
         guards = Guards(run.read(FILE))
         workers = request.workers or max(1, num_workers(config, device) // team.size)
-        docket: JudgeQueue[Any] = JudgeQueue(workers, config, Remembered(), JudgeSpec(
-            require_kernels=config.rollout.require_kernels, contract=default_contract(device)))
-        metrics, live = Metrics(run, state.step + 1), TrainingView(request.steps, quiet=request.quiet or not team.is_main)
+        docket: JudgeQueue[Any] = JudgeQueue(
+            workers,
+            config,
+            Remembered(),
+            JudgeSpec(
+                require_kernels=config.rollout.require_kernels, contract=default_contract(device)
+            ),
+        )
+        metrics, live = (
+            Metrics(run, state.step + 1),
+            TrainingView(request.steps, quiet=request.quiet or not team.is_main),
+        )
         validates = config.train.validate_every
         writing = writers.opened(state.backbone.name, opened(config, team), device, state.backbone)
         with state, metrics, live, docket as judging, draw, writing as writer:
@@ -107,10 +130,18 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
                 live.step(row)
             training = Training(run, config, team, state, draw, judging, writer, live, metrics)
             while state.step < request.steps:
-                row = training.step(validates=bool(validates) and ((state.step + 1) % validates == 0 or state.step + 1 == request.steps))
+                row = training.step(
+                    validates=bool(validates)
+                    and ((state.step + 1) % validates == 0 or state.step + 1 == request.steps)
+                )
                 guards.look(row["step"], row)
-            summary = {"run": str(run.path), "steps": state.step, "checkpoint": f"checkpoints/step_{state.step:06d}",
-                       "skills": len(state.library), "processes": team.size}
+            summary = {
+                "run": str(run.path),
+                "steps": state.step,
+                "checkpoint": f"checkpoints/step_{state.step:06d}",
+                "skills": len(state.library),
+                "processes": team.size,
+            }
         if team.is_main and (line := tracebacks.told(run)) is not None:
             live.say(line)
         run.append("summary.jsonl", summary)
@@ -135,7 +166,14 @@ class Training:
 
     def step(self, *, validates: bool) -> dict[str, Any]:
         """Play, try, learn, keep, write; the step's row of metrics."""
-        run, config, state, draw, writer, live = self.run, self.config, self.state, self.draw, self.writer, self.live
+        run, config, state, draw, writer, live = (
+            self.run,
+            self.config,
+            self.state,
+            self.draw,
+            self.writer,
+            self.live,
+        )
         step, clock, written = state.step, Clock(), writer.usage.seconds
         live.stage("preparing tasks", step)
         subjects = draw.step(step)
@@ -144,8 +182,17 @@ class Training:
         clock.lap("play")
         live.stage("trying skills", step)
         proposed = trials.proposals(episode for episode in episodes if not degenerate(episode))
-        tried = trials.try_skills(proposed, {s.task.id: s for s in subjects}, writer, state.library, config, self.judging, step, self.team,
-                                  draw.earlier.subjects)
+        tried = trials.try_skills(
+            proposed,
+            {s.task.id: s for s in subjects},
+            writer,
+            state.library,
+            config,
+            self.judging,
+            step,
+            self.team,
+            draw.earlier.subjects,
+        )
         clock.lap("trials")
         if short_of_memory(state.learner.device):
             self.judging.make_room()
@@ -153,14 +200,28 @@ class Training:
         live.stage("learning", step)
         assigned = [assign(episode, config, worths.get(episode.task.id)) for episode in episodes]
         learned = [row for one in assigned for row in rows(one.episode)]
-        figures = update(state.learner, learned, config, seed=step, temperature=config.rollout.temperature, team=self.team)
+        figures = update(
+            state.learner,
+            learned,
+            config,
+            seed=step,
+            temperature=config.rollout.temperature,
+            team=self.team,
+        )
         writers.renew(writer, state.backbone)
         clock.lap("learn")
         save_step(run, step, [one.episode for one in assigned])
-        for name, texts in [*((n, [t]) for n, t in draw.tracebacks.items()), *((e.task.name, of_episode(e)) for e in episodes)]:
+        for name, texts in [
+            *((n, [t]) for n, t in draw.tracebacks.items()),
+            *((e.task.name, of_episode(e)) for e in episodes),
+        ]:
             tracebacks.keep(run, name, texts)
-        figures |= draw.note([one.episode for one in assigned], subjects) | trials.admit(state.library, tried, step)
-        state.library.record_all(event for one in assigned if not degenerate(one.episode) for event in plays(one.episode))
+        figures |= draw.note([one.episode for one in assigned], subjects) | trials.admit(
+            state.library, tried, step
+        )
+        state.library.record_all(
+            event for one in assigned if not degenerate(one.episode) for event in plays(one.episode)
+        )
         if config.library.every and (step + 1) % config.library.every == 0:
             figures |= churned(groom(state.library, config.library, step))
         clock.lap("library")
@@ -170,9 +231,15 @@ class Training:
             clock.lap("validate")
         state.write(draw.memory())
         clock.lap("save")
-        row = {"step": step + 1, **played([one.episode for one in assigned], worths), **figures,
-               **summed(one.left_out for one in assigned), "skills": float(len(state.library)), **clock.laps,
-               "write_s": round(writer.usage.seconds - written, 2)}
+        row = {
+            "step": step + 1,
+            **played([one.episode for one in assigned], worths),
+            **figures,
+            **summed(one.left_out for one in assigned),
+            "skills": float(len(state.library)),
+            **clock.laps,
+            "write_s": round(writer.usage.seconds - written, 2),
+        }
         state.keep(row, config.train.keep_every)
         self.metrics.write([row])
         live.step(row)
@@ -183,8 +250,17 @@ class Training:
         """Every process's episodes, in the order of their tasks."""
         mine = self.team.shard(subjects)
         self.live.stage("playing", step)
-        ended = list(run_episodes(mine, self.writer, self.state.library, self.config, judging=self.judging, step=step,
-                                  on_turn=lambda key, turn: self.live.turn(key.role, turn)))
+        ended = list(
+            run_episodes(
+                mine,
+                self.writer,
+                self.state.library,
+                self.config,
+                judging=self.judging,
+                step=step,
+                on_turn=lambda key, turn: self.live.turn(key.role, turn),
+            )
+        )
         return self.team.gather(in_order(ended, mine))
 
 
@@ -197,12 +273,23 @@ def check(config: Config) -> None:
     rollout, advantage = config.rollout, config.credit.advantage
     if rollout.resample_unparsed or rollout.repair_attempts:
         name = "resample_unparsed" if rollout.resample_unparsed else "repair_attempts"
-        raise UsageError(f"rollout.{name} draws answers again, and training learns from the first", "leave it at 0 with dvk train")
+        raise UsageError(
+            f"rollout.{name} draws answers again, and training learns from the first",
+            "leave it at 0 with dvk train",
+        )
     if rollout.temperature <= 0:
-        raise UsageError("rollout.temperature=0 gives one answer, and training compares several", "leave it at 1 with dvk train")
-    if advantage != "reinforce" and rollout.rollouts * max(1, rollout.schemes + rollout.null_scheme) < 2:
-        raise UsageError(f"one conversation a task has no peers, and credit.advantage={advantage} compares with them",
-                         "raise rollout.rollouts, or set credit.advantage=reinforce")
+        raise UsageError(
+            "rollout.temperature=0 gives one answer, and training compares several",
+            "leave it at 1 with dvk train",
+        )
+    if (
+        advantage != "reinforce"
+        and rollout.rollouts * max(1, rollout.schemes + rollout.null_scheme) < 2
+    ):
+        raise UsageError(
+            f"one conversation a task has no peers, and credit.advantage={advantage} compares with them",
+            "raise rollout.rollouts, or set credit.advantage=reinforce",
+        )
 
 
 def short_of_memory(device: torch.device) -> bool:
@@ -221,7 +308,10 @@ def in_order(episodes: Sequence[Episode], subjects: Sequence[TaskContext]) -> li
 
 def save_step(run: RunFolder, step: int, episodes: list[Episode]) -> None:
     """A step's episodes, written atomically."""
-    run.write_text(f"episodes/step_{step:06d}.jsonl", "".join(e.model_dump_json(exclude_defaults=True) + "\n" for e in episodes))
+    run.write_text(
+        f"episodes/step_{step:06d}.jsonl",
+        "".join(e.model_dump_json(exclude_defaults=True) + "\n" for e in episodes),
+    )
 
 
 class Clock:

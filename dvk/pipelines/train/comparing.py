@@ -46,8 +46,15 @@ def compared(arms: Sequence[PolicyOutcomes]) -> list[dict[str, Any]]:
     """
     rows = []
     for number, arm in enumerate(arms):
-        row: dict[str, Any] = {"name": arm.name, "remark": arm.remark, "steps": arm.steps, "seeds": list(arm.seeds),
-                               "num_tasks": len({o.task for o in arm.outcomes}), "num_tries": len(arm.outcomes), "scores": _scores(arm)}
+        row: dict[str, Any] = {
+            "name": arm.name,
+            "remark": arm.remark,
+            "steps": arm.steps,
+            "seeds": list(arm.seeds),
+            "num_tasks": len({o.task for o in arm.outcomes}),
+            "num_tries": len(arm.outcomes),
+            "scores": _scores(arm),
+        }
         if number:
             row["differences"] = _differences(arms[0], arm)
         rows.append(row)
@@ -60,11 +67,18 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     told = [["", "tasks", *(_heading(name) for name in names)]]
     for row in rows:
         label = row["name"] + (f" ({row['remark']})" if row["remark"] else "")
-        told.append([label, str(row["num_tasks"]), *(shown(name, row["scores"][name]) for name in names)])
+        told.append(
+            [label, str(row["num_tasks"]), *(shown(name, row["scores"][name]) for name in names)]
+        )
         if "differences" in row:
             against = f"… against {rows[0]['name']}"
-            told.append([against, str(row["differences"][names[0]]["num_tasks"]),
-                         *(shown(name, row["differences"][name], signed=True) for name in names)])
+            told.append(
+                [
+                    against,
+                    str(row["differences"][names[0]]["num_tasks"]),
+                    *(shown(name, row["differences"][name], signed=True) for name in names),
+                ]
+            )
     return told
 
 
@@ -72,7 +86,12 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """The table in Markdown."""
     head, *lines = table(rows)
     written = [head, ["---"] + ["---:"] * (len(head) - 1), *lines]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in written) + "\n"
+    return (
+        "\n".join(
+            "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in written
+        )
+        + "\n"
+    )
 
 
 def shown(name: str, found: Mapping[str, Any], *, signed: bool = False) -> str:
@@ -84,7 +103,9 @@ def shown(name: str, found: Mapping[str, Any], *, signed: bool = False) -> str:
     if name == "speedup":
         return f"{value:.3f}×" + (f" [{lo:.3f}, {hi:.3f}]" if lo is not None else "")
     sign, unit = ("+", "pp") if signed else ("", "%")
-    return f"{100 * value:{sign}.1f} {unit}" + (f" [{100 * lo:{sign}.1f}, {100 * hi:{sign}.1f}]" if lo is not None else "")
+    return f"{100 * value:{sign}.1f} {unit}" + (
+        f" [{100 * lo:{sign}.1f}, {100 * hi:{sign}.1f}]" if lo is not None else ""
+    )
 
 
 def _heading(name: str) -> str:
@@ -100,13 +121,21 @@ def _scores(arm: PolicyOutcomes) -> dict[str, Any]:
     if not arm.outcomes:
         nothing = {"value": None, "lo": None, "hi": None}
         return {name: nothing for name in (*(f"fast_{t}" for t in THRESHOLDS), "speedup")}
-    ends = {f"fast_{t}": (found["fast_p"][t], *(found["fast_p_interval"][t] or (None, None))) for t in THRESHOLDS}
+    ends = {
+        f"fast_{t}": (found["fast_p"][t], *(found["fast_p_interval"][t] or (None, None)))
+        for t in THRESHOLDS
+    }
     ends["speedup"] = (found["geomean_kept"], *(found["geomean_kept_interval"] or (None, None)))
     return {name: {"value": value, "lo": lo, "hi": hi} for name, (value, lo, hi) in ends.items()}
 
 
 def _differences(first: PolicyOutcomes, second: PolicyOutcomes) -> dict[str, Any]:
-    found = {f"fast_{t}": fast_p.difference(first.outcomes, second.outcomes, _score(t), share=True) for t in THRESHOLDS}
+    found = {
+        f"fast_{t}": fast_p.difference(first.outcomes, second.outcomes, _score(t), share=True)
+        for t in THRESHOLDS
+    }
     logs = fast_p.difference(first.outcomes, second.outcomes, fast_p.log_speedup)
-    ratio = {end: math.exp(logs[end]) if logs[end] is not None else None for end in ("value", "lo", "hi")}
+    ratio = {
+        end: math.exp(logs[end]) if logs[end] is not None else None for end in ("value", "lo", "hi")
+    }
     return {**found, "speedup": {**ratio, "num_tasks": logs["num_tasks"]}}

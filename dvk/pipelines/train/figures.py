@@ -54,15 +54,31 @@ def played(episodes: Sequence[Episode], worths: Worths = MappingProxyType({})) -
         for name, value in _of_roles(episode, worths.get(episode.task.id, {})):
             rewards[name].append(value)
     answers = max(1, found["answers_policy"])
-    shares = {name: found[name] / answers for name in ("right", *(f"fast_{t:g}" for t in THRESHOLDS))}
-    unread = {f"unread_{role}": found[f"unread_{role}"] / found[f"answers_{role}"]
-              for role in ("policy", "selection", "summary") if found[f"answers_{role}"]}  # fmt: skip
-    best = [max((_speed(turn) for trace in e.traces if trace.role == "policy" for turn in trace.turns), default=0.0) for e in episodes]
+    shares = {
+        name: found[name] / answers for name in ("right", *(f"fast_{t:g}" for t in THRESHOLDS))
+    }
+    unread = {
+        f"unread_{role}": found[f"unread_{role}"] / found[f"answers_{role}"]
+        for role in ("policy", "selection", "summary")
+        if found[f"answers_{role}"]
+    }
+    best = [
+        max(
+            (_speed(turn) for trace in e.traces if trace.role == "policy" for turn in trace.turns),
+            default=0.0,
+        )
+        for e in episodes
+    ]
     logs = [math.log(b) for b in best if b > 0]
     return {
-        **{name: fmean(values) for name, values in sorted(rewards.items())}, **shares, **unread,
-        "best_speedup": math.exp(fmean(logs)) if logs else 0.0, "tasks": float(len(episodes)), "answers": float(found["answers_policy"]),
-        "judged": float(len(judged)), "judged_anew": float(sum(not cached for cached in judged.values())),
+        **{name: fmean(values) for name, values in sorted(rewards.items())},
+        **shares,
+        **unread,
+        "best_speedup": math.exp(fmean(logs)) if logs else 0.0,
+        "tasks": float(len(episodes)),
+        "answers": float(found["answers_policy"]),
+        "judged": float(len(judged)),
+        "judged_anew": float(sum(not cached for cached in judged.values())),
     }
 
 
@@ -126,12 +142,19 @@ class Guards:
             self._low = self._low + 1 if entropy < LEAST_ENTROPY * self._began else 0
         self._unread = self._unread + 1 if figures.get("unread_policy", 0.0) > MOST_UNREAD else 0
         if self._low >= GUARD_STEPS:
-            problem = (f"the policy's entropy has been below {LEAST_ENTROPY:.0%} of what it was at first for {self._low} steps: "
-                       "it gives one answer")
-            raise DvkError(problem, "restart with --from hf:RUN/checkpoints/step_…, an earlier one, and a lower train.rate")
+            problem = (
+                f"the policy's entropy has been below {LEAST_ENTROPY:.0%} of what it was at first for {self._low} steps: "
+                "it gives one answer"
+            )
+            raise DvkError(
+                problem,
+                "restart with --from hf:RUN/checkpoints/step_…, an earlier one, and a lower train.rate",
+            )
         if self._unread >= GUARD_STEPS:
-            raise DvkError(f"more than {MOST_UNREAD:.0%} of the answers cannot be read since step {step - self._unread + 1}",
-                           "look at episodes/, lower train.rate, or start from a checkpoint that has seen `dvk sft`")
+            raise DvkError(
+                f"more than {MOST_UNREAD:.0%} of the answers cannot be read since step {step - self._unread + 1}",
+                "look at episodes/, lower train.rate, or start from a checkpoint that has seen `dvk sft`",
+            )
 
 
 def _entropy(row: Mapping[str, float | None]) -> float | None:
@@ -145,4 +168,8 @@ def _right(turn: Turn) -> bool:
 
 
 def _speed(turn: Turn) -> float:
-    return turn.verdict.timing.speedup.value if turn.verdict is not None and turn.verdict.timing is not None else 0.0
+    return (
+        turn.verdict.timing.speedup.value
+        if turn.verdict is not None and turn.verdict.timing is not None
+        else 0.0
+    )

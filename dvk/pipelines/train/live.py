@@ -17,9 +17,18 @@ from dvk.pipelines.report.counted import EVERY_S
 from dvk.pipelines.report.units import show_s
 from dvk.records import Role, Status, Turn
 
-COLUMNS = (("step", "step", "{:.0f}"), ("reward", "reward_turn_1", "{:.2f}"), ("right", "right", "{:.0%}"), ("fast_1", "fast_1", "{:.0%}"),
-           ("kept", "kept", "{:.0%}"), ("entropy", "entropy", "{:.3f}"), ("skills", "skills", "{:.0f}"), ("play s", "play_s", "{:.0f}"),
-           ("learn s", "learn_s", "{:.0f}"), ("val fast_1", "val_fast_1", "{:.0%}"))  # fmt: skip
+COLUMNS = (
+    ("step", "step", "{:.0f}"),
+    ("reward", "reward_turn_1", "{:.2f}"),
+    ("right", "right", "{:.0%}"),
+    ("fast_1", "fast_1", "{:.0%}"),
+    ("kept", "kept", "{:.0%}"),
+    ("entropy", "entropy", "{:.3f}"),
+    ("skills", "skills", "{:.0f}"),
+    ("play s", "play_s", "{:.0f}"),
+    ("learn s", "learn_s", "{:.0f}"),
+    ("val fast_1", "val_fast_1", "{:.0%}"),
+)
 """Heading, key of metrics.jsonl, form."""
 
 
@@ -35,14 +44,20 @@ class TrainingView:
         self.console = Console(file=sys.stderr, highlight=False, emoji=False, quiet=quiet)
         self.num_steps = num_steps
         watched = self.console.is_terminal and not quiet
-        self._screen = Screen(console=self.console, refresh_per_second=2, transient=True) if watched else None
+        self._screen = (
+            Screen(console=self.console, refresh_per_second=2, transient=True) if watched else None
+        )
         self._counts: Counter[str] = Counter()
         self._began = time.monotonic()
         self._headed = False
         self._stage, self._ended, self._took, self._done = "starting", 0, 0.0, 0
         self._every_s = 1.0 if watched else EVERY_S
         self._stop = threading.Event()
-        self._ticker = threading.Thread(target=self._tick, name="train-view", daemon=True) if not quiet else None
+        self._ticker = (
+            threading.Thread(target=self._tick, name="train-view", daemon=True)
+            if not quiet
+            else None
+        )
 
     def __enter__(self) -> TrainingView:
         if self._screen is not None:
@@ -65,10 +80,14 @@ class TrainingView:
         counts = self._counts
         told = [self._stage, show_s(time.monotonic() - self._began)]
         if counts:
-            told.append(f"{counts['selection']} selections, {counts['policy']} kernels ({counts['right']} right), "
-                        f"{counts['summary']} summaries")
+            told.append(
+                f"{counts['selection']} selections, {counts['policy']} kernels ({counts['right']} right), "
+                f"{counts['summary']} summaries"
+            )
         if self._ended:
-            told.append(f"about {show_s(self._took / self._ended * (self.num_steps - self._done))} left")
+            told.append(
+                f"about {show_s(self._took / self._ended * (self.num_steps - self._done))} left"
+            )
         return ", ".join(told)
 
     def _tick(self) -> None:
@@ -93,9 +112,14 @@ class TrainingView:
     def step(self, row: Mapping[str, Any]) -> None:
         """A step has ended."""
         if not self._headed:
-            self.console.print("  ".join(f"{heading:>10}" for heading, _, _ in COLUMNS), soft_wrap=True)
+            self.console.print(
+                "  ".join(f"{heading:>10}" for heading, _, _ in COLUMNS), soft_wrap=True
+            )
             self._headed = True
-        cells = [form.format(row[key]) if isinstance(row.get(key), (int, float)) else "" for _, key, form in COLUMNS]
+        cells = [
+            form.format(row[key]) if isinstance(row.get(key), (int, float)) else ""
+            for _, key, form in COLUMNS
+        ]
         self.console.print("  ".join(f"{cell:>10}" for cell in cells), soft_wrap=True)
         self._counts.clear()
         now = time.monotonic()

@@ -39,9 +39,24 @@ ROW = "row.json"
 class TrainState:
     """See the module; `step` counts the steps made. Use as a context manager."""
 
-    def __init__(self, run: RunFolder, backbone: Trainable, learner: Learner, library: Library, step: int, team: ProcessGroup,
-                 memory: dict[str, Any]):
-        self.run, self.backbone, self.learner, self.library, self.step, self.team = run, backbone, learner, library, step, team
+    def __init__(
+        self,
+        run: RunFolder,
+        backbone: Trainable,
+        learner: Learner,
+        library: Library,
+        step: int,
+        team: ProcessGroup,
+        memory: dict[str, Any],
+    ):
+        self.run, self.backbone, self.learner, self.library, self.step, self.team = (
+            run,
+            backbone,
+            learner,
+            library,
+            step,
+            team,
+        )
         self.memory = memory
 
     def __enter__(self) -> TrainState:
@@ -54,7 +69,13 @@ class TrainState:
 
     @classmethod
     def restore(
-        cls, run: RunFolder, start: str, library: Path | None, num_steps: int, config: Config, team: ProcessGroup | None = None
+        cls,
+        run: RunFolder,
+        start: str,
+        library: Path | None,
+        num_steps: int,
+        config: Config,
+        team: ProcessGroup | None = None,
     ) -> TrainState:
         """The state after the last whole step, metrics.jsonl included; without one, the beginning.
 
@@ -73,22 +94,37 @@ class TrainState:
         kept = team.broadcast(newest(run.path / "checkpoints"))
         backbone = open_backbone(f"hf:{kept}" if kept is not None else start, opened(config, team))
         if not isinstance(backbone, Trainable):
-            raise UsageError(f"`{start}` cannot be trained: it has no local weights", "start from nano or hf:PATH")
+            raise UsageError(
+                f"`{start}` cannot be trained: it has no local weights",
+                "start from nano or hf:PATH",
+            )
         size = sum(p.numel() for p in backbone.parameters())
         precision = config.learning.precision
         if precision == "auto" and size <= SMALL_PARAMETERS:
             precision = "fp32"
         # A share of all updates, of which a longer run has more.
         warmup = config.train.warmup / num_steps
-        constant = {"rate": config.train.rate, "schedule": "constant", "warmup": warmup, "precision": precision}
+        constant = {
+            "rate": config.train.rate,
+            "schedule": "constant",
+            "warmup": warmup,
+            "precision": precision,
+        }
         settings = config.learning.model_copy(update=constant)
-        learner = Learner(backbone.model, settings, num_steps * config.objective.passes, start=held_beside(start, config, team))
+        learner = Learner(
+            backbone.model,
+            settings,
+            num_steps * config.objective.passes,
+            start=held_beside(start, config, team),
+        )
         if kept is not None:
             learner.restore(kept)
         step = int(kept.name.removeprefix("step_")) if kept is not None else 0
         memory = json.loads((kept / MEMORY).read_text()) if kept is not None else {}
         rewind(run, step, json.loads((kept / ROW).read_bytes()) if kept is not None else None)
-        return cls(run, backbone, learner, own_library(run, kept, library, team), step, team, memory)
+        return cls(
+            run, backbone, learner, own_library(run, kept, library, team), step, team, memory
+        )
 
     def write(self, memory: dict[str, Any]) -> None:
         """Write the current step's result to a temporary folder; `keep` makes it permanent.
@@ -135,7 +171,9 @@ class TrainState:
         names = self.team.gather([self.library.names()])
         if any(other != names[0] for other in names):
             problem = f"after step {self.step + 1} the processes' skill libraries differ"
-            raise DvkError(problem, "resume with --resume; if it happens again, it is a bug worth reporting")
+            raise DvkError(
+                problem, "resume with --resume; if it happens again, it is a bug worth reporting"
+            )
 
 
 def held_beside(start: str, config: Config, team: ProcessGroup) -> Any:
@@ -143,11 +181,17 @@ def held_beside(start: str, config: Config, team: ProcessGroup) -> Any:
     if not config.objective.kl:
         return None
     if config.learning.sharding != "none" and team.size > 1:
-        raise UsageError("objective.kl needs a whole copy of the model, but the learner is sharded", "leave one of the two at its default")
+        raise UsageError(
+            "objective.kl needs a whole copy of the model, but the learner is sharded",
+            "leave one of the two at its default",
+        )
     try:
         beside = open_backbone(start, opened(config, team))
     except DvkError as error:
-        raise UsageError(f"objective.kl compares with `{start}`, which training began with: {error.message}", error.hint) from None
+        raise UsageError(
+            f"objective.kl compares with `{start}`, which training began with: {error.message}",
+            error.hint,
+        ) from None
     assert isinstance(beside, Trainable), "training began with it"
     return beside.model
 
@@ -169,7 +213,9 @@ def newest(folder: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def own_library(run: RunFolder, kept: Path | None, source: Path | None, team: ProcessGroup) -> Library:
+def own_library(
+    run: RunFolder, kept: Path | None, source: Path | None, team: ProcessGroup
+) -> Library:
     """This process's library: from a checkpoint, or if there is none the run's initial one."""
     copied = run.path / LIBRARY
     if team.is_main:
@@ -208,7 +254,10 @@ def copy_library(source: Path, target: Path) -> None:
         UsageError: there is none.
     """
     if not source.is_file():
-        raise UsageError(f"no skill library at `{source}`", "leave --library out, or make one with `dvk skills import`")
+        raise UsageError(
+            f"no skill library at `{source}`",
+            "leave --library out, or make one with `dvk skills import`",
+        )
     aside = target.with_name(f".{target.name}.part")
     aside.unlink(missing_ok=True)
     with sqlite3.connect(source) as old, sqlite3.connect(aside) as new:

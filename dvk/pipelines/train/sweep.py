@@ -64,14 +64,24 @@ def sweep(file: Path, request: TrainRequest, config: Config) -> dict[str, Any]:
         hint = "leave the launcher out, or train each variant by itself: torchrun -m dvk train --ablate …"
         raise UsageError(f"a sweep is one process's, and {launched()} were started", hint)
     wanted = variants(file, config)
-    with RunFolder.open(request.out, command="train-sweep", name=file.stem, argv=request.argv, config=config, resume=request.resume) as run:
+    with RunFolder.open(
+        request.out,
+        command="train-sweep",
+        name=file.stem,
+        argv=request.argv,
+        config=config,
+        resume=request.resume,
+    ) as run:
         begun(run, wanted, request)
         failed: dict[str, DvkError] = {}
         for variant in wanted:
             for seed, settings in variant.configs.items():
                 print(f"{variant.name}, seed {seed}", file=sys.stderr)
                 try:
-                    train(replace(request, out=folder(run.path, variant.name, seed), resume=True), settings)
+                    train(
+                        replace(request, out=folder(run.path, variant.name, seed), resume=True),
+                        settings,
+                    )
                 except DvkError as error:
                     failed[variant.name] = error
                     print(f"{variant.name}, seed {seed} stopped: {error.message}", file=sys.stderr)
@@ -81,7 +91,9 @@ def sweep(file: Path, request: TrainRequest, config: Config) -> dict[str, Any]:
             raise next(iter(failed.values()))
         table = comparing.markdown(rows)
         run.write_text("comparison.md", told(table, request.steps))
-        run.write_text("comparison.json", json.dumps({"steps": request.steps, "rows": rows}, indent=2) + "\n")
+        run.write_text(
+            "comparison.json", json.dumps({"steps": request.steps, "rows": rows}, indent=2) + "\n"
+        )
         run.finish("failed" if failed else "done")
     return {"run": str(run.path), "table": table, "rows": rows}
 
@@ -100,24 +112,51 @@ def variants(file: Path, config: Config) -> list[SweepVariant]:
     try:
         found = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"cannot read `{file}`: {error}", "give a readable TOML file with tables [variants.NAME]") from None
+        raise UsageError(
+            f"cannot read `{file}`: {error}",
+            "give a readable TOML file with tables [variants.NAME]",
+        ) from None
     _known(found, {"seeds", "variants"}, str(file))
     tables = found.get("variants")
-    if not isinstance(tables, dict) or not tables or not all(isinstance(table, dict) for table in tables.values()):
-        raise UsageError(f"`{file}` names no variants", "write a table [variants.NAME] for each; see `dvk train --help`")
+    if (
+        not isinstance(tables, dict)
+        or not tables
+        or not all(isinstance(table, dict) for table in tables.values())
+    ):
+        raise UsageError(
+            f"`{file}` names no variants",
+            "write a table [variants.NAME] for each; see `dvk train --help`",
+        )
     made = []
     for name, table in tables.items():
         if not _NAME.fullmatch(name):
-            raise UsageError(f"not a variant's name: `{name}`", "use letters, digits, dots, dashes and underscores: it becomes a folder")
+            raise UsageError(
+                f"not a variant's name: `{name}`",
+                "use letters, digits, dots, dashes and underscores: it becomes a folder",
+            )
         _known(table, {"ablate", "set", "seeds"}, f"variants.{name}")
         seeds = table.get("seeds", found.get("seeds", [config.seed]))
         if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
             raise UsageError(f"bad seeds of variant `{name}`: {seeds!r}", "write seeds = [0, 1, 2]")
         ablate = table.get("ablate", [])
-        settings = {**settings_of([ablate] if isinstance(ablate, str) else ablate), **_dotted(table.get("set", {}))}
-        made.append(SweepVariant(name, {seed: changed(config, {**settings, "seed": seed}) for seed in dict.fromkeys(seeds)}))
+        settings = {
+            **settings_of([ablate] if isinstance(ablate, str) else ablate),
+            **_dotted(table.get("set", {})),
+        }
+        made.append(
+            SweepVariant(
+                name,
+                {
+                    seed: changed(config, {**settings, "seed": seed})
+                    for seed in dict.fromkeys(seeds)
+                },
+            )
+        )
     if not all(one.train.validate_every for variant in made for one in variant.configs.values()):
-        raise UsageError("a sweep compares validations, and there are none", "set train.validate_every to 1 or more")
+        raise UsageError(
+            "a sweep compares validations, and there are none",
+            "set train.validate_every to 1 or more",
+        )
     return made
 
 
@@ -127,20 +166,35 @@ def begun(run: RunFolder, wanted: list[SweepVariant], request: TrainRequest) -> 
     Raises:
         RunFolderError: the command line or a begun variant's settings differ.
     """
-    common = {"steps": request.steps, "from": request.start, "tasks": str(request.tasks), "validation": str(request.validation),
-              "library": str(request.library), "backend": request.backend, "device": request.device}
+    common = {
+        "steps": request.steps,
+        "from": request.start,
+        "tasks": str(request.tasks),
+        "validation": str(request.validation),
+        "library": str(request.library),
+        "backend": request.backend,
+        "device": request.device,
+    }
     path = run.path / "sweep.json"
     if path.exists():
         earlier = json.loads(path.read_text(encoding="utf-8"))
         different = [name for name, value in common.items() if earlier.get(name) != value]
         if different:
             problem = f"this sweep began with other --{', --'.join(different)}"
-            raise RunFolderError(problem, f"give --{different[0]} {earlier.get(different[0])} again, or choose another --out")
+            raise RunFolderError(
+                problem,
+                f"give --{different[0]} {earlier.get(different[0])} again, or choose another --out",
+            )
     for variant in wanted:
         for seed, settings in variant.configs.items():
             manifest = folder(run.path, variant.name, seed) / MANIFEST
-            if manifest.exists() and json.loads(manifest.read_text(encoding="utf-8"))["config"] != settings.model_dump(mode="json"):
-                raise RunFolderError(f"variant `{variant.name}` began with other settings", "give it another name, or choose another --out")
+            if manifest.exists() and json.loads(manifest.read_text(encoding="utf-8"))[
+                "config"
+            ] != settings.model_dump(mode="json"):
+                raise RunFolderError(
+                    f"variant `{variant.name}` began with other settings",
+                    "give it another name, or choose another --out",
+                )
     run.write_text(path.name, json.dumps(common, indent=2) + "\n")
 
 
@@ -149,7 +203,9 @@ def folder(home: Path, variant: str, seed: int) -> Path:
     return home / variant / f"seed_{seed}"
 
 
-def arms(home: Path, wanted: list[SweepVariant], failed: Mapping[str, DvkError]) -> list[PolicyOutcomes]:
+def arms(
+    home: Path, wanted: list[SweepVariant], failed: Mapping[str, DvkError]
+) -> list[PolicyOutcomes]:
     """Every variant's last validation, all seeds together, and last the first variant's initial validation."""
     found = []
     for variant in wanted:
@@ -160,16 +216,33 @@ def arms(home: Path, wanted: list[SweepVariant], failed: Mapping[str, DvkError])
             outcomes += last
             steps.append(step)
         validated = f"validated after step {min(steps)}" if min(steps) >= 0 else "not validated"
-        remark = f"stopped: {failed[variant.name].message}; {validated}" if variant.name in failed else ""
-        found.append(PolicyOutcomes(variant.name, outcomes, remark, max(0, min(steps)), tuple(variant.configs)))
-    before = [o for seed in wanted[0].configs for o in validations.initial(folder(home, wanted[0].name, seed))]
-    return [*found, PolicyOutcomes("before training", before, steps=0, seeds=tuple(wanted[0].configs))]
+        remark = (
+            f"stopped: {failed[variant.name].message}; {validated}"
+            if variant.name in failed
+            else ""
+        )
+        found.append(
+            PolicyOutcomes(
+                variant.name, outcomes, remark, max(0, min(steps)), tuple(variant.configs)
+            )
+        )
+    before = [
+        o
+        for seed in wanted[0].configs
+        for o in validations.initial(folder(home, wanted[0].name, seed))
+    ]
+    return [
+        *found,
+        PolicyOutcomes("before training", before, steps=0, seeds=tuple(wanted[0].configs)),
+    ]
 
 
 def told(table: str, steps: int) -> str:
     """comparison.md."""
-    said = ("Validation tasks, greedy, one turn. In brackets 95 % intervals over tasks; tries of several seeds at one task "
-            "are averaged first, so the intervals speak of other tasks and not of other trainings. Differences are paired by task.")
+    said = (
+        "Validation tasks, greedy, one turn. In brackets 95 % intervals over tasks; tries of several seeds at one task "
+        "are averaged first, so the intervals speak of other tasks and not of other trainings. Differences are paired by task."
+    )
     return f"# After {many(steps, 'step')}\n\n{table}\n{said}\n"
 
 
@@ -185,7 +258,9 @@ def release() -> None:
 def _known(table: Mapping[str, Any], keys: set[str], place: str) -> None:
     unknown = sorted(set(table) - keys)
     if unknown:
-        raise UsageError(f"unknown key in {place}: `{unknown[0]}`", f"known are {', '.join(sorted(keys))}")
+        raise UsageError(
+            f"unknown key in {place}: `{unknown[0]}`", f"known are {', '.join(sorted(keys))}"
+        )
 
 
 def _dotted(tree: Any, prefix: str = "") -> dict[str, Any]:
@@ -195,5 +270,9 @@ def _dotted(tree: Any, prefix: str = "") -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in tree.items():
         dotted = f"{prefix}{key}"
-        result.update(_dotted(value, f"{dotted}.") if isinstance(value, dict) and not prefix else {dotted: value})
+        result.update(
+            _dotted(value, f"{dotted}.")
+            if isinstance(value, dict) and not prefix
+            else {dotted: value}
+        )
     return result

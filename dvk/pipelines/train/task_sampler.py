@@ -59,9 +59,19 @@ class TaskSampler:
         UsageError: a folder holds no task that can be captured.
     """
 
-    def __init__(self, config: Config, backend: BackendName, device: Device, home: Path, folder: Path | None = None,
-                 validation: Path | None = None, *, team: ProcessGroup | None = None, num_steps: int | None = None,
-                 memory: Mapping[str, Any] | None = None):
+    def __init__(
+        self,
+        config: Config,
+        backend: BackendName,
+        device: Device,
+        home: Path,
+        folder: Path | None = None,
+        validation: Path | None = None,
+        *,
+        team: ProcessGroup | None = None,
+        num_steps: int | None = None,
+        memory: Mapping[str, Any] | None = None,
+    ):
         self.config, self.backend, self.device, self.home = config, backend, device, home
         self.team, self.num_steps = team or ProcessGroup(), num_steps
         self.earlier = SimilarTasks(TRIAL_TASKS)
@@ -78,7 +88,11 @@ class TaskSampler:
         if validation is not None:
             self._validation = self.pool if validation == folder else self._read(validation)
         if memory:
-            self._cursor, self._dull, self._degenerate = memory["cursor"], dict(memory["dull"]), set(memory["degenerate"])
+            self._cursor, self._dull, self._degenerate = (
+                memory["cursor"],
+                dict(memory["dull"]),
+                set(memory["degenerate"]),
+            )
             self.earlier.restore(memory["earlier"])
 
     def __enter__(self) -> TaskSampler:
@@ -104,18 +118,28 @@ class TaskSampler:
         self._ahead = None
         if step + 1 != self.num_steps:
             following = self._stream(step + 1)
-            self._ahead = step + 1, following, self._beside.submit(lambda: self._share(following.take(self._block), beside=True))
+            self._ahead = (
+                step + 1,
+                following,
+                self._beside.submit(lambda: self._share(following.take(self._block), beside=True)),
+            )
         return result
 
     def validation(self) -> list[TaskContext]:
         """Tasks whose compositions are never trained on, the same in every run; those frozen for the final measurement are not
         among them."""
         if self._validation is None:
-            seed = int(content_hash("validation"), 16) % 2**48  # a fixed seed: runs are compared on the same tasks
-            self._validation = self._first(_Stream("heldout", seed, self.device), self.config.train.validation_tasks)
+            seed = (
+                int(content_hash("validation"), 16) % 2**48
+            )  # a fixed seed: runs are compared on the same tasks
+            self._validation = self._first(
+                _Stream("heldout", seed, self.device), self.config.train.validation_tasks
+            )
         return self._validation
 
-    def note(self, episodes: Sequence[Episode], subjects: Sequence[TaskContext]) -> dict[str, float]:
+    def note(
+        self, episodes: Sequence[Episode], subjects: Sequence[TaskContext]
+    ) -> dict[str, float]:
         """Record which tasks of a step are worth playing again, and which may be siblings.
 
         Args:
@@ -128,21 +152,35 @@ class TaskSampler:
         healthy = [episode for episode in episodes if not degenerate(episode)]
         dull = {episode.task.id for episode in healthy if _dull(episode)}
         if self.pool is not None:
-            self._degenerate |= {episode.task.id for episode in episodes} - {episode.task.id for episode in healthy}
-            self._dull = {task: count for task, count in self._dull.items() if task not in {e.task.id for e in healthy} - dull}
+            self._degenerate |= {episode.task.id for episode in episodes} - {
+                episode.task.id for episode in healthy
+            }
+            self._dull = {
+                task: count
+                for task, count in self._dull.items()
+                if task not in {e.task.id for e in healthy} - dull
+            }
             self._dull.update((task, self._dull.get(task, 0) + 1) for task in sorted(dull))
         self.earlier.add(healthy, {subject.task.id: subject for subject in subjects})
         return {"dull": float(len(dull)), "degenerate": float(len(episodes) - len(healthy))}
 
     def memory(self) -> dict[str, Any]:
         """The state that the next steps' tasks depend on besides the seed, as JSON."""
-        return {"cursor": self._cursor, "dull": self._dull, "degenerate": sorted(self._degenerate), "earlier": list(self.earlier.records())}
+        return {
+            "cursor": self._cursor,
+            "dull": self._dull,
+            "degenerate": sorted(self._degenerate),
+            "earlier": list(self.earlier.records()),
+        }
 
     # ------------------------------------------------------------ from a folder
 
     def _of_pool(self, pool: Sequence[TaskContext], count: int) -> list[TaskContext]:
         if all(subject.task.id in self._degenerate for subject in pool):
-            raise DvkError("every task of the folder is degenerate", "`dvk verify` shows each one's error; give others as --tasks")
+            raise DvkError(
+                "every task of the folder is degenerate",
+                "`dvk verify` shows each one's error; give others as --tasks",
+            )
         result: dict[str, TaskContext] = {}
         usable = {subject.task.id for subject in pool} - self._degenerate
         while len(result) < min(count, len(usable)):
@@ -151,7 +189,9 @@ class TaskSampler:
             order = list(range(len(pool)))
             random.Random(content_hash(str(self.config.seed), str(through))).shuffle(order)
             subject = pool[order[place]]
-            if subject.task.id in usable and not self._passed_over(subject.task.id, through + order[place]):
+            if subject.task.id in usable and not self._passed_over(
+                subject.task.id, through + order[place]
+            ):
                 result.setdefault(subject.task.id, subject)
         return list(result.values())
 
@@ -161,10 +201,21 @@ class TaskSampler:
         return most > 0 and self._dull.get(task, 0) >= most and turn % (most + 1) != 0
 
     def _read(self, folder: Path) -> list[TaskContext]:
-        paths = sorted(p for p in folder.rglob("*.py") if not p.name.startswith("_")) if folder.is_dir() else []
-        result = [subject for subject in self.team.gather(self._prepared(self.team.shard(paths))) if subject is not None]
+        paths = (
+            sorted(p for p in folder.rglob("*.py") if not p.name.startswith("_"))
+            if folder.is_dir()
+            else []
+        )
+        result = [
+            subject
+            for subject in self.team.gather(self._prepared(self.team.shard(paths)))
+            if subject is not None
+        ]
         if not result:
-            raise UsageError(f"no task in `{folder}` can be played", "give a folder of files in KernelBench's format")
+            raise UsageError(
+                f"no task in `{folder}` can be played",
+                "give a folder of files in KernelBench's format",
+            )
         return result
 
     # ------------------------------------------------------------ generated
@@ -174,14 +225,23 @@ class TaskSampler:
         return math.ceil(self.config.train.tasks_per_step * OVERSAMPLE)
 
     def _stream(self, step: int) -> _Stream:
-        return _Stream("train", int(content_hash(str(self.config.seed), "train", str(step)), 16) % 2**48, self.device)
+        return _Stream(
+            "train",
+            int(content_hash(str(self.config.seed), "train", str(step)), 16) % 2**48,
+            self.device,
+        )
 
-    def _first(self, stream: _Stream, count: int, prepared: list[TaskContext | None] | None = None) -> list[TaskContext]:
+    def _first(
+        self, stream: _Stream, count: int, prepared: list[TaskContext | None] | None = None
+    ) -> list[TaskContext]:
         """The first tasks of a stream that can be played; `prepared`: this process's share of its first block, if it is there."""
         found: list[TaskContext] = []
         while len(found) < count:
             if prepared is None and stream.num_taken >= MOST * count:
-                raise DvkError(f"only {len(found)} of {stream.num_taken} generated tasks can be played", "see what `dvk doctor` finds")
+                raise DvkError(
+                    f"only {len(found)} of {stream.num_taken} generated tasks can be played",
+                    "see what `dvk doctor` finds",
+                )
             size = math.ceil((count - len(found)) * OVERSAMPLE)
             share = prepared if prepared is not None else self._share(stream.take(size))
             prepared = None
@@ -231,5 +291,11 @@ class _Stream:
 
 def _dull(episode: Episode) -> bool:
     """Whether there were several answers, all of equal worth."""
-    rewards = [turn.reward for trace in episode.traces if trace.role == "policy" for turn in trace.turns if turn.reward is not None]
+    rewards = [
+        turn.reward
+        for trace in episode.traces
+        if trace.role == "policy"
+        for turn in trace.turns
+        if turn.reward is not None
+    ]
     return len(rewards) > 1 and credit.has_no_spread(rewards)

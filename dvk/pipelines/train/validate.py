@@ -18,8 +18,15 @@ from dvk.stats import fast_p
 THRESHOLDS = ("0", "1", "1.2", "1.5", "2")
 
 
-def validate(run: RunFolder, step: int, draw: TaskSampler, state: TrainState, backbone: Backbone, config: Config,
-             judging: JudgeQueue[Any]) -> dict[str, Any]:
+def validate(
+    run: RunFolder,
+    step: int,
+    draw: TaskSampler,
+    state: TrainState,
+    backbone: Backbone,
+    config: Config,
+    judging: JudgeQueue[Any],
+) -> dict[str, Any]:
     """fast_p and the geometric mean speedup on the validation tasks, as `val_…`; each task's result stays in the run.
 
     Args:
@@ -32,11 +39,20 @@ def validate(run: RunFolder, step: int, draw: TaskSampler, state: TrainState, ba
         judging: the judge queue.
     """
     rows = []
-    for episode in run_episodes(state.team.shard(draw.validation()), backbone, state.library, greedy(config), judging=judging, step=step):
+    for episode in run_episodes(
+        state.team.shard(draw.validation()),
+        backbone,
+        state.library,
+        greedy(config),
+        judging=judging,
+        step=step,
+    ):
         turns = [turn for trace in episode.traces if trace.role == "policy" for turn in trace.turns]
         rows.append(judged(episode.task, turns[0] if turns else None))
     rows = sorted(state.team.gather(rows), key=lambda row: row["name"])
-    run.write_text(f"{FOLDER}/step_{step:06d}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    run.write_text(
+        f"{FOLDER}/step_{step:06d}.jsonl", "".join(json.dumps(row) + "\n" for row in rows)
+    )
     found = fast_p.summary([outcome(row) for row in rows], THRESHOLDS)
     figures = {f"val_fast_{threshold}": share for threshold, share in found["fast_p"].items()}
     return {**figures, "val_speedup": found["geomean_kept"], "val_tasks": len(rows)}
@@ -44,5 +60,15 @@ def validate(run: RunFolder, step: int, draw: TaskSampler, state: TrainState, ba
 
 def greedy(config: Config) -> Config:
     """One answer a task, the likeliest one, with the skills that the model selects."""
-    once = {"schemes": 1, "null_scheme": False, "rollouts": 1, "turns": 1, "iterations": 1, "summaries": 0, "explored": 0}
-    return config.model_copy(update={"rollout": config.rollout.model_copy(update={**once, "temperature": 0.0})})
+    once = {
+        "schemes": 1,
+        "null_scheme": False,
+        "rollouts": 1,
+        "turns": 1,
+        "iterations": 1,
+        "summaries": 0,
+        "explored": 0,
+    }
+    return config.model_copy(
+        update={"rollout": config.rollout.model_copy(update={**once, "temperature": 0.0})}
+    )

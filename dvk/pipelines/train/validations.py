@@ -1,6 +1,6 @@
 """Results of each validation task, as kept in a run.
 
-    validation/step_000010.jsonl    a task a line: task (id), name, status, correct, speedup, lo
+validation/step_000010.jsonl    a task a line: task (id), name, status, correct, speedup, lo
 """
 
 from __future__ import annotations
@@ -18,12 +18,17 @@ FOLDER = "validation"
 def judged(task: Task, turn: Turn | None) -> dict[str, Any]:
     """A task's line; no turn at all is a failure."""
     verdict = turn.verdict if turn is not None else None
-    interval = verdict.timing.speedup if verdict is not None and verdict.timing is not None else None
+    interval = (
+        verdict.timing.speedup if verdict is not None and verdict.timing is not None else None
+    )
     return {
-        "task": task.id, "name": task.name, "status": verdict.status.value if verdict is not None else "unread",
+        "task": task.id,
+        "name": task.name,
+        "status": verdict.status.value if verdict is not None else "unread",
         "correct": verdict is not None and verdict.status is Status.OK,
-        "speedup": interval.value if interval else None, "lo": interval.lo if interval else None,
-    }  # fmt: skip
+        "speedup": interval.value if interval else None,
+        "lo": interval.lo if interval else None,
+    }
 
 
 def outcome(row: dict[str, Any]) -> TaskOutcome:

@@ -21,7 +21,10 @@ def main() -> None:
         made = record(request["source"], task, calls, state, Gpu.model_validate(request["gpu"]))
         answers.append(made.wire())
     opened = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.exists()]
-    json.dump({"recordings": answers, "devices": [name for name in opened if "nvidia" in name]}, sys.stdout)
+    json.dump(
+        {"recordings": answers, "devices": [name for name in opened if "nvidia" in name]},
+        sys.stdout,
+    )
 
 
 if __name__ == "__main__":

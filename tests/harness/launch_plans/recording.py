@@ -17,7 +17,13 @@ from dvk.tasks.sourcefile import execute
 H100 = Gpu(
     capability=(9, 0),
     max_shared_bytes=232448,
-    properties={"name": "NVIDIA H100", "multi_processor_count": 132, "total_memory": 80 << 30, "major": 9, "minor": 0},
+    properties={
+        "name": "NVIDIA H100",
+        "multi_processor_count": 132,
+        "total_memory": 80 << 30,
+        "major": 9,
+        "minor": 0,
+    },
 )
 
 REFERENCE = """
@@ -94,7 +100,9 @@ def call_of(*args: Any, variant: str = "native") -> CallSpec:
     return spec.model_copy(update={"tensors": tuple(on_gpu(layout) for layout in spec.tensors)})
 
 
-def recorded(candidate: str, *args: Any, source: str = REFERENCE, calls: list[CallSpec] | None = None) -> LaunchRecording:
+def recorded(
+    candidate: str, *args: Any, source: str = REFERENCE, calls: list[CallSpec] | None = None
+) -> LaunchRecording:
     """Record, and take the way over the wire."""
     args = args or (torch.zeros(8, 64),)
     state = {name: on_gpu(layout) for name, layout in describe_state(reference(source)).items()}

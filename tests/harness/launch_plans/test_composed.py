@@ -34,11 +34,20 @@ QUICK = ["pair_linear_gelu", "chain_conv_bn_add_relu", "rotary_embedding", "quan
 def config_on_gpu(source: str, init: list, training: bool, monkeypatch: pytest.MonkeyPatch) -> str:
     """Configuration of the module by `dvk_config` on the fake GPU."""
     monkeypatch.setattr(guards, "dvk_tensors", (torch.Tensor, FakeTensor))
-    with absent_gpu(H100, Tape(Refusals())), FakeTensorMode(allow_non_fake_inputs=True), torch.device("cuda"):
+    with (
+        absent_gpu(H100, Tape(Refusals())),
+        FakeTensorMode(allow_non_fake_inputs=True),
+        torch.device("cuda"),
+    ):
         return guards.dvk_config(execute(source).Model(*init).train(training))
 
 
-def launches(path: Path, graph: bool, monkeypatch: pytest.MonkeyPatch, backend: Literal["triton", "cuda"] = "triton") -> list[KernelLaunch]:
+def launches(
+    path: Path,
+    graph: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    backend: Literal["triton", "cuda"] = "triton",
+) -> list[KernelLaunch]:
     """Kernels that one call of the task's drop-in launches."""
     source = shrink(path.read_text())
     task = Task(id="t", name=path.stem, source=source, entry="Model", kind="module")
@@ -59,14 +68,18 @@ def launches(path: Path, graph: bool, monkeypatch: pytest.MonkeyPatch, backend: 
     return [node for node in plan.call if isinstance(node, KernelLaunch)]
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in FILES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in FILES]
+)
 def test_shipped_task(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert launches(FILES[name], False, monkeypatch)
 
 
 def test_a_candidate_with_a_cuda_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = launches(FILES["pair_linear_gelu"], False, monkeypatch)
-    assert [n.cubin for n in launches(FILES["pair_linear_gelu"], True, monkeypatch)] == [n.cubin for n in plain]
+    assert [n.cubin for n in launches(FILES["pair_linear_gelu"], True, monkeypatch)] == [
+        n.cubin for n in plain
+    ]
 
 
 @pytest.mark.skipif(cuda_toolkit.nvrtc() is None, reason="needs NVRTC")

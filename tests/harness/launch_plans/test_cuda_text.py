@@ -42,13 +42,21 @@ extern "C" __global__ void scale(const float *x, const float *w, float *y) {
 def test_a_launch_of_cuda_text():
     recording = recorded(TEXT)
     (launch,) = [node for node in recording.plans[0].call if isinstance(node, KernelLaunch)]
-    assert (launch.name, launch.grid, launch.block, launch.shared_bytes) == ("scale", (8, 1, 1), (48, 2, 1), 1024)
+    assert (launch.name, launch.grid, launch.block, launch.shared_bytes) == (
+        "scale",
+        (8, 1, 1),
+        (48, 2, 1),
+        1024,
+    )
     assert len(launch.args) == 3 and recording.cubins[launch.cubin][:4] == b"\x7fELF"
 
 
 def test_code_follows_the_alignment():
     shifted = TEXT.replace("(x, self.weight, y))", "(x.view(-1)[1:], self.weight, y))")
-    codes = [next(n.cubin for n in plan_of(text).call if isinstance(n, KernelLaunch)) for text in (TEXT, shifted)]
+    codes = [
+        next(n.cubin for n in plan_of(text).call if isinstance(n, KernelLaunch))
+        for text in (TEXT, shifted)
+    ]
     assert codes[0] != codes[1]
 
 

@@ -24,10 +24,19 @@ from dvk.tasks.build import build
 from tests.harness.launch_plans.recording import HEADER, KERNEL, LAUNCH, MODULE, REFERENCE, task
 from tests.tasks.shrink import shipped, shrink
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not machine.gpu_names(), reason="needs an NVIDIA GPU")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not machine.gpu_names(), reason="needs an NVIDIA GPU"),
+]
 
 FILES = {path.stem: path for path in shipped()}
-COMPOSED = ["pair_linear_gelu", "chain_conv_bn_add_relu", "chain_add_rms_norm_bf16", "rotary_embedding", "single_softmax_vocabulary"]
+COMPOSED = [
+    "pair_linear_gelu",
+    "chain_conv_bn_add_relu",
+    "chain_add_rms_norm_bf16",
+    "rotary_embedding",
+    "single_softmax_vocabulary",
+]
 CONFIGS = '[triton.Config({"BLOCK": b}, num_warps=w) for b, w in ((32, 1), (256, 4), (1024, 8))]'
 NUMBERS = (
     HEADER
@@ -77,7 +86,11 @@ def composed(name: str) -> Case:
     built = build(made)
     args, _ = built.inputs(0)
     captured = trace_module(built.model, args, built.input_names(args))
-    recipes = tuple(r for r in applicable(captured.graph, "cuda", "triton") if r not in ("channels_last", "cuda_graph"))
+    recipes = tuple(
+        r
+        for r in applicable(captured.graph, "cuda", "triton")
+        if r not in ("channels_last", "cuda_graph")
+    )
     return Case(compose(made, captured, Plan(recipes), "triton").source, built.model, args, made)
 
 
@@ -89,7 +102,9 @@ def written(source: str) -> Case:
 @pytest.fixture(scope="module")
 def cases() -> dict[str, Case]:
     """All candidates, recorded by one child that sees no GPU."""
-    tuned = KERNEL.replace("@triton.jit", f'@triton.autotune(configs={CONFIGS}, key=["n"])\n@triton.jit')
+    tuned = KERNEL.replace(
+        "@triton.jit", f'@triton.autotune(configs={CONFIGS}, key=["n"])\n@triton.jit'
+    )
     found = {name: composed(name) for name in COMPOSED}
     found["launch"] = written(KERNEL + MODULE + LAUNCH)
     found["autotuned"] = written(tuned + MODULE + LAUNCH.replace(", BLOCK=256", ""))
@@ -101,7 +116,10 @@ def cases() -> dict[str, Case]:
             "task": case.task.model_dump(mode="json"),
             "gpu": gpu,
             "calls": [describe_call("native", case.args, {}).model_dump(mode="json")],
-            "state": {name: layout.model_dump(mode="json") for name, layout in describe_state(case.model).items()},
+            "state": {
+                name: layout.model_dump(mode="json")
+                for name, layout in describe_state(case.model).items()
+            },
         }
         for case in found.values()
     ]
@@ -123,7 +141,11 @@ def cases() -> dict[str, Case]:
 def close(got: Any, want: Any, bound: float) -> None:
     got, want = [[v] if isinstance(v, torch.Tensor) else list(v) for v in (got, want)]
     for mine, theirs in zip(got, want, strict=True):
-        assert (mine.shape, mine.dtype, mine.stride()) == (theirs.shape, theirs.dtype, theirs.stride())
+        assert (mine.shape, mine.dtype, mine.stride()) == (
+            theirs.shape,
+            theirs.dtype,
+            theirs.stride(),
+        )
         error = (mine.double() - theirs.double()).norm() / theirs.double().norm()
         assert error <= bound
 
@@ -139,7 +161,9 @@ def test_composed_candidates_compute_what_the_module_does(cases, name):
         graph = made.capture(case.tensors)
         for tensor in case.tensors:
             tensor.copy_(torch.randn_like(tensor) if tensor.is_floating_point() else tensor)
-        weights = {k: v * 1.5 if v.is_floating_point() else v for k, v in model.state_dict().items()}
+        weights = {
+            k: v * 1.5 if v.is_floating_point() else v for k, v in model.state_dict().items()
+        }
         model.load_state_dict(weights)
         made.load(weights)
         graph.replay()
@@ -166,7 +190,9 @@ def test_the_choice_of_autotuned_kernels_is_made_here(cases):
     assert made.tune(case.tensors) in [{"scale": n} for n in range(3)]
     for choice in (made.plan.call[-1], *made.plan.call[-1].options):
         made._chosen[id(made.plan.call[-1])] = choice
-        assert torch.equal(made.run(case.tensors, poison=float("nan"))[0], case.tensors[0] * case.model.weight)
+        assert torch.equal(
+            made.run(case.tensors, poison=float("nan"))[0], case.tensors[0] * case.model.weight
+        )
 
 
 def test_numbers_of_every_type_arrive(cases):

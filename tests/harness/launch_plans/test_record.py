@@ -10,7 +10,16 @@ import torch
 from dvk.harness.launch_plans.plan import KernelLaunch, NotReducible, Pointer, Scalar
 from dvk.harness.launch_plans.record import preload
 from dvk.tasks.build import CandidateError
-from tests.harness.launch_plans.recording import HEADER, KERNEL, LAUNCH, MODULE, call_of, plan_of, recorded, steps
+from tests.harness.launch_plans.recording import (
+    HEADER,
+    KERNEL,
+    LAUNCH,
+    MODULE,
+    call_of,
+    plan_of,
+    recorded,
+    steps,
+)
 
 pytest.importorskip("triton")
 
@@ -95,14 +104,24 @@ def test_questions_about_the_gpu_are_answered():
 
 
 def test_heuristics_are_decided_while_recording():
-    candidate = KERNEL.replace("@triton.jit", '@triton.heuristics({"BLOCK": lambda args: 128})\n@triton.jit')
-    (launch,) = launches(plan_of(candidate + MODULE + LAUNCH.replace(", BLOCK=256", "").replace('meta["BLOCK"]', "128")))
+    candidate = KERNEL.replace(
+        "@triton.jit", '@triton.heuristics({"BLOCK": lambda args: 128})\n@triton.jit'
+    )
+    (launch,) = launches(
+        plan_of(
+            candidate + MODULE + LAUNCH.replace(", BLOCK=256", "").replace('meta["BLOCK"]', "128")
+        )
+    )
     assert launch.grid == (4, 1, 1)
 
 
 def test_autotuned_kernels_carry_their_other_configurations():
-    configs = '[triton.Config({"BLOCK": b}, num_warps=w) for b, w in ((128, 4), (256, 8), (512, 4))]'
-    candidate = KERNEL.replace("@triton.jit", f'@triton.autotune(configs={configs}, key=["n"])\n@triton.jit')
+    configs = (
+        '[triton.Config({"BLOCK": b}, num_warps=w) for b, w in ((128, 4), (256, 8), (512, 4))]'
+    )
+    candidate = KERNEL.replace(
+        "@triton.jit", f'@triton.autotune(configs={configs}, key=["n"])\n@triton.jit'
+    )
     plan = plan_of(candidate + MODULE + LAUNCH.replace(", BLOCK=256", ""))
     (launch,) = launches(plan)
     assert (launch.grid, launch.block) == ((4, 1, 1), (128, 1, 1))
@@ -167,15 +186,30 @@ REFUSED = {
     "dropout": ("        return nn.functional.dropout(x)\n", "random"),
     "nonzero": ("        return x[x > 0]\n", "values"),
     "stream": ("        torch.cuda.Stream()\n        return x * 2\n", "Stream"),
-    "caught": ("        try: torch.cuda.Event()\n        except Exception: pass\n        return x * 2\n", "Event"),
-    "thread": ("        import threading\n        threading.Thread(target=print).start()\n        return x * 2\n", "threads"),
-    "library": ("        import ctypes\n        ctypes.CDLL(None)\n        return x * 2\n", "library"),
+    "caught": (
+        "        try: torch.cuda.Event()\n        except Exception: pass\n        return x * 2\n",
+        "Event",
+    ),
+    "thread": (
+        "        import threading\n        threading.Thread(target=print).start()\n        return x * 2\n",
+        "threads",
+    ),
+    "library": (
+        "        import ctypes\n        ctypes.CDLL(None)\n        return x * 2\n",
+        "library",
+    ),
     "compile": ("        return torch.compile(lambda y: y * 2)(x)\n", "torch.compile"),
     "host": ("        return x.cpu().cuda() * 2\n", "host"),
     "returns_host": ("        return torch.zeros(3)\n", "GPU"),
     "returns_object": ("        return {1, 2}\n", "cannot express"),
-    "counter": ("        self.n = getattr(self, 'n', 0) + 1\n        return x * self.n\n", "differ"),
-    "keeps_result": ("        self.y = y = x * getattr(self, 'y', 1)\n        return y\n", "differ"),
+    "counter": (
+        "        self.n = getattr(self, 'n', 0) + 1\n        return x * self.n\n",
+        "differ",
+    ),
+    "keeps_result": (
+        "        self.y = y = x * getattr(self, 'y', 1)\n        return y\n",
+        "differ",
+    ),
     "keeps_first_result": (
         "        if not hasattr(self, 'y'): self.y = x * 2\n        return self.y * 1\n",
         "earlier call",
@@ -184,7 +218,10 @@ REFUSED = {
         "        self.y = getattr(self, 'y', torch.empty_like(x))\n        return torch.mul(x, 2, out=self.y)\n",
         "writes again",
     ),
-    "keeps_input": ("        self.x = getattr(self, 'x', x)\n        return self.x * 2\n", "earlier call"),
+    "keeps_input": (
+        "        self.x = getattr(self, 'x', x)\n        return self.x * 2\n",
+        "earlier call",
+    ),
     "address": (
         "        y = torch.empty_like(x)\n        scale[(1,)](x, self.weight, y, x.data_ptr(), 64, 1.0, BLOCK=64)\n        return y\n",
         "address",
@@ -199,7 +236,9 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_a_plan_cannot_express_is_refused(name):
     body, reason = REFUSED[name]
-    module = MODULE.replace("self.weight = nn", "self.first = torch.randn(64, device='cuda')\n        self.weight = nn")
+    module = MODULE.replace(
+        "self.weight = nn", "self.first = torch.randn(64, device='cuda')\n        self.weight = nn"
+    )
     with pytest.raises(NotReducible, match=reason):
         recorded(KERNEL + module + body)
 
@@ -258,7 +297,10 @@ def test_attention_stays_whole():
     assert steps(plan) == ["view", "scaled_dot_product_attention", "mul"]
     assert plan.call[1].kwargs == {"is_causal": True}
     with pytest.raises(NotReducible, match="random"):
-        recorded(HEADER + MODULE + body.replace("is_causal", "dropout_p=0.5, is_causal"), torch.zeros(512, 64))
+        recorded(
+            HEADER + MODULE + body.replace("is_causal", "dropout_p=0.5, is_causal"),
+            torch.zeros(512, 64),
+        )
 
 
 def test_weights_may_be_copied_with_all_that_they_are():
@@ -280,7 +322,9 @@ def test_numbers_may_index_and_masks_may_not():
 
 def test_preloading_asks_for_no_gpu(monkeypatch):
     def asked(*_):
-        raise AssertionError("the driver would be started in the process that others are forked from")
+        raise AssertionError(
+            "the driver would be started in the process that others are forked from"
+        )
 
     monkeypatch.setattr(torch.cuda, "is_available", asked)
     monkeypatch.setattr(torch.cuda, "device_count", asked)

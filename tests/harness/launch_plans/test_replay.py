@@ -84,7 +84,9 @@ class Model(nn.Module):
 
 def test_modules_with_statistics_and_nested_results():
     model = reference(STATISTICS)
-    made = replay(STATISTICS.replace("class Model", "class ModelNew"), torch.zeros(16, 64), source=STATISTICS)
+    made = replay(
+        STATISTICS.replace("class Model", "class ModelNew"), torch.zeros(16, 64), source=STATISTICS
+    )
     made.load(model.state_dict())
     theirs = copy.deepcopy(model)
     for seed in range(3):
@@ -108,7 +110,11 @@ def test_unwritten_memory_is_poisoned():
 
 
 def test_an_out_of_bounds_write_is_detected():
-    made = replay(HEADER + MODULE + "        y = torch.empty_like(x)\n        y.as_strided((516,), (1,)).fill_(1)\n        return y\n")
+    made = replay(
+        HEADER
+        + MODULE
+        + "        y = torch.empty_like(x)\n        y.as_strided((516,), (1,)).fill_(1)\n        return y\n"
+    )
     made.load({"weight": torch.ones(64)})
     with pytest.raises(OutOfBounds, match=r"next to float32\[8, 64\]"):
         made.run([torch.ones(8, 64)], poison=float("nan"))
@@ -128,7 +134,11 @@ def test_inputs_and_weights_must_be_what_was_recorded():
 
 
 def edited(change) -> dict:
-    wire = json.loads(json.dumps(recorded(HEADER + MODULE + "        return (x * self.weight).t().sum(0)\n").wire()))
+    wire = json.loads(
+        json.dumps(
+            recorded(HEADER + MODULE + "        return (x * self.weight).t().sum(0)\n").wire()
+        )
+    )
     change(wire["plans"][0])
     return wire
 
@@ -146,7 +156,14 @@ def test_a_real_result_that_looks_otherwise_is_noticed():
 
 
 @pytest.mark.parametrize(
-    "op", ["aten.from_file.default", "aten.set_.source_Tensor", "aten.rand.default", "aten.item.default", "aten.nope.default"]
+    "op",
+    [
+        "aten.from_file.default",
+        "aten.set_.source_Tensor",
+        "aten.rand.default",
+        "aten.item.default",
+        "aten.nope.default",
+    ],
 )
 def test_operators_that_no_recording_has_are_refused(op):
     recording = decode(edited(lambda plan: plan["call"][0].update(op=op)))
@@ -168,7 +185,15 @@ def test_operators_that_no_recording_has_are_refused(op):
         lambda plan: plan["buffers"].update(more=777),
         lambda plan: plan["call"].extend([plan["call"][0]] * 30_000),
         lambda plan: plan["call"].append(
-            {"kind": "launch", "cubin": "none", "name": "k", "grid": [1, 1, 1], "block": [32, 1, 1], "shared_bytes": 0, "args": []}
+            {
+                "kind": "launch",
+                "cubin": "none",
+                "name": "k",
+                "grid": [1, 1, 1],
+                "block": [32, 1, 1],
+                "shared_bytes": 0,
+                "args": [],
+            }
         ),
     ],
 )
@@ -187,7 +212,9 @@ def test_anything_may_come_over_the_wire():
         place, key = changed, None
         while isinstance(place, (dict, list)) and place and (key is None or draw.random() < 0.8):
             parent = place
-            key = draw.choice(list(place)) if isinstance(place, dict) else draw.randrange(len(place))
+            key = (
+                draw.choice(list(place)) if isinstance(place, dict) else draw.randrange(len(place))
+            )
             place = parent[key]
         parent[key] = draw.choice(junk)
         try:

@@ -59,7 +59,12 @@ class VariancePair:
         lines = [f"gap = tl.where({mask}, {gap}, 0.0)" if mask else f"gap = {gap}"]
         if tiles == "1":
             return [*lines, f"acc{total} += gap"]
-        return [*lines, f"step = gap * (1.0 / ({tiles}))", f"acc{total} += step", f"acc{squares} += gap * (gap - step)"]
+        return [
+            *lines,
+            f"step = gap * (1.0 / ({tiles}))",
+            f"acc{total} += step",
+            f"acc{squares} += gap * (gap - step)",
+        ]
 
     def partial(self, reduce: Instr, prefix: str, count: str, length: str, piece: bool) -> str:
         """Merge partial results like softmax; each covers `count` elements, and all of them `length`."""
@@ -103,10 +108,20 @@ def _variance(kernel: Kernel, second: Instr) -> VariancePair | None:
     centred = _operand(kernel, square, 0)
     mean = _operand(kernel, centred, 1) if centred is not None and centred.op == "sub" else None
     total = _operand(kernel, mean, 0) if mean is not None and mean.op == "mul" else None
-    if centred is None or mean is None or total is None or total.op != "reduce_sum" or total.args != centred.args[:1]:
+    if (
+        centred is None
+        or mean is None
+        or total is None
+        or total.op != "reduce_sum"
+        or total.args != centred.args[:1]
+    ):
         return None
     weight = mean.args[1]
-    if isinstance(weight, Ref) or abs(weight * kernel.row_length - 1.0) > 1e-6 or not _is_single(kernel, total):
+    if (
+        isinstance(weight, Ref)
+        or abs(weight * kernel.row_length - 1.0) > 1e-6
+        or not _is_single(kernel, total)
+    ):
         return None
     return VariancePair(total, second)
 
@@ -124,8 +139,28 @@ def _operand(kernel: Kernel, instr: Instr | None, position: int) -> Instr | None
     return kernel.instrs[argument.id] if isinstance(argument, Ref) else None
 
 
-_STRICT = {"add", "sub", "mul", "div", "neg", "exp", "log", "sqrt", "rsqrt", "reciprocal", "tanh", "sigmoid", "expm1",
-           "log1p", "abs", "as", "cast_float16", "cast_bfloat16", "cast_float32", "reduce_sum"}
+_STRICT = {
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "neg",
+    "exp",
+    "log",
+    "sqrt",
+    "rsqrt",
+    "reciprocal",
+    "tanh",
+    "sigmoid",
+    "expm1",
+    "log1p",
+    "abs",
+    "as",
+    "cast_float16",
+    "cast_bfloat16",
+    "cast_float32",
+    "reduce_sum",
+}
 """Operations whose result is NaN whenever an operand is."""
 
 
@@ -152,6 +187,10 @@ def row_recipes(kernel: Kernel, schedule: Mapping[str, Any]) -> set[str]:
     """Names of the schedule recipes that a schedule of Triton or CUDA amounts to."""
     if kernel.family not in ("row", "column"):
         return {"vectorize", *(["split_reduction"] if schedule.get("splits", 1) > 1 else [])}
-    used = {{"persistent": "persistent_row", "looped": "looped_row", "split": "split_reduction"}[schedule["kind"]]}
+    used = {
+        {"persistent": "persistent_row", "looped": "looped_row", "split": "split_reduction"}[
+            schedule["kind"]
+        ]
+    }
     online = schedule.get("online") and isinstance(online_pair(kernel), SoftmaxPair)
     return used | ({"online_softmax"} if online else set())

@@ -147,7 +147,11 @@ class Tile:
             if key in scope:
                 return scope[key]
         name = f"{axis.name}_{sum(k[0] == axis.name for scope in self._digits for k in scope)}"
-        text = axis.name + (f" // {stride}" if stride > 1 else "") + (f" % {modulus}" if modulus else "")
+        text = (
+            axis.name
+            + (f" // {stride}" if stride > 1 else "")
+            + (f" % {modulus}" if modulus else "")
+        )
         self.put(f"{name} = {text}")
         self._digits[-1][key] = name
         return name
@@ -155,7 +159,9 @@ class Tile:
     def terms(self, axis: TileAxis, offset: Affine) -> list[str]:
         """The axis' share of an offset, one text per run of variables that is contiguous in memory."""
         inner = axis.size
-        runs: list[list[int]] = []  # coefficient, stride of the innermost variable, position of the outermost
+        runs: list[
+            list[int]
+        ] = []  # coefficient, stride of the innermost variable, position of the outermost
         previous = 0
         for position, var in enumerate(axis.vars):
             inner //= var.size
@@ -182,7 +188,9 @@ class Tile:
 
 def needs_int64(kernel: Kernel) -> bool:
     """Some element offset, or the flat index itself, does not fit in 32 bits with room for a block."""
-    spans = [i.offset.span() for i in kernel.instrs if i.op in READS] + [s.offset.span() for s in kernel.stores]
+    spans = [i.offset.span() for i in kernel.instrs if i.op in READS] + [
+        s.offset.span() for s in kernel.stores
+    ]
     spans += [(0, kernel.inputs[i.buffer].last) for i in kernel.instrs if i.op == "gather"]
     reach = max((max(abs(lo), abs(hi)) for lo, hi in spans), default=0)
     return max(reach, kernel.num_rows * kernel.row_length) >= INT32 - (1 << 16)

@@ -35,10 +35,19 @@ rounded before it is added, as in eager: with contraction, √(x·x − y·y) fo
 Contraction gains nothing here, since kernels are memory bound.
 """
 
-LOAD = ("library = dvk_loaded(dvk_compile, _DVK_PRELUDE + _DVK_SOURCE, _DVK_FLAGS)", "if library is None:", "    return False")
+LOAD = (
+    "library = dvk_loaded(dvk_compile, _DVK_PRELUDE + _DVK_SOURCE, _DVK_FLAGS)",
+    "if library is None:",
+    "    return False",
+)
 """Lines that compile and load the kernel's source."""
 
-SCHEDULES_BY_FAMILY = {"window": pooling.schedules, "product": matmul.schedules, "scan": scan.schedules, "scan_column": scan.schedules}
+SCHEDULES_BY_FAMILY = {
+    "window": pooling.schedules,
+    "product": matmul.schedules,
+    "scan": scan.schedules,
+    "scan_column": scan.schedules,
+}
 """Kernel families that list their schedules themselves."""
 
 __all__ = ["FLAGS", "LOAD", "default_schedule", "prelude", "render", "runtime", "schedules"]
@@ -69,7 +78,11 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
         if kernel.family == "pointwise"
         else (4096,)
     )
-    for parallel in ("rows", "inner") if kernel.family == "row" and kernel.num_rows < 64 else (first["parallel"],):
+    for parallel in (
+        ("rows", "inner")
+        if kernel.family == "row" and kernel.num_rows < 64
+        else (first["parallel"],)
+    ):
         for chunk in chunks:
             for width in (512, 256):
                 option = {"parallel": parallel, "chunk": chunk, "width": width}

@@ -27,26 +27,43 @@ class Cpp(Codegen):
     def render(self, kernel: Kernel, schedule: Schedule, inplace: Inplace | None = None) -> str:
         return cpp.render(kernel, schedule, dict(inplace or {}))
 
-    def launch(self, kernel: Kernel, schedule: Schedule, inputs: Sequence[str], outputs: Sequence[str]) -> list[str]:
+    def launch(
+        self, kernel: Kernel, schedule: Schedule, inputs: Sequence[str], outputs: Sequence[str]
+    ) -> list[str]:
         """A ctypes call with raw addresses."""
-        return [f"_dvk_{kernel.name}({', '.join(f'{name}.data_ptr()' for name in (*inputs, *outputs))})"]
+        return [
+            f"_dvk_{kernel.name}({', '.join(f'{name}.data_ptr()' for name in (*inputs, *outputs))})"
+        ]
 
     def module(self, every: KernelSet) -> ModuleText:
-        texts = [self.render(kernel, every.schedules[kernel.name], every.inplace.get(kernel.name)) for kernel in every.kernels]
+        texts = [
+            self.render(kernel, every.schedules[kernel.name], every.inplace.get(kernel.name))
+            for kernel in every.kernels
+        ]
         shared = cpp.prelude(every.kernels)
         if "huge_pages" in every.recipes:
-            texts = [huge_pages.advised(text, kernel, dict(every.inplace.get(kernel.name, {})))
-                     for text, kernel in zip(texts, every.kernels, strict=True)]
+            texts = [
+                huge_pages.advised(text, kernel, dict(every.inplace.get(kernel.name, {})))
+                for text, kernel in zip(texts, every.kernels, strict=True)
+            ]
             shared += huge_pages.PRELUDE
         texts += [recurrence.render(layer, name) for name, layer in every.recurrences.items()]
-        addresses = {**{k.name: len(k.inputs) + len(k.outputs) for k in every.kernels},
-                     **{name: len(layer.read) + len(layer.written) for name, layer in every.recurrences.items()}}
+        addresses = {
+            **{k.name: len(k.inputs) + len(k.outputs) for k in every.kernels},
+            **{
+                name: len(layer.read) + len(layer.written)
+                for name, layer in every.recurrences.items()
+            },
+        }
         return _library(addresses, shared, "\n\n".join(texts))
 
     def recipes_of(self, kernel: Kernel, schedule: Schedule) -> set[str]:
         if kernel.family not in ("row", "column"):
             return {"vectorize", *(["split_reduction"] if schedule.get("splits", 1) > 1 else [])}
-        return {"vectorize", "split_reduction" if schedule.get("parallel") == "inner" else "looped_row"}
+        return {
+            "vectorize",
+            "split_reduction" if schedule.get("parallel") == "inner" else "looped_row",
+        }
 
 
 def _library(functions: Mapping[str, int], prelude: str, source: str) -> ModuleText:
@@ -58,8 +75,13 @@ def _library(functions: Mapping[str, int], prelude: str, source: str) -> ModuleT
     if not functions:
         return ModuleText("")
     names = {f"_dvk_{name}": name for name in functions}
-    text = f"_DVK_SOURCE = r'''\n{source}\n'''\n" + "\n".join(f"{n} = None  # the loaded function" for n in names)
+    text = f"_DVK_SOURCE = r'''\n{source}\n'''\n" + "\n".join(
+        f"{n} = None  # the loaded function" for n in names
+    )
     load = [f"global {', '.join(names)}", *cpp.LOAD]
     for variable, name in names.items():
-        load += [f"{variable} = library.{name}", f"{variable}.argtypes, {variable}.restype = [ctypes.c_void_p] * {functions[name]}, None"]
+        load += [
+            f"{variable} = library.{name}",
+            f"{variable}.argtypes, {variable}.restype = [ctypes.c_void_p] * {functions[name]}, None",
+        ]
     return ModuleText(text, cpp.runtime(prelude), load)

@@ -27,14 +27,25 @@ MOST_SUMMED = 1024
 """Terms per sum: a single float accumulator loses about two digits over so many."""
 PANEL = 512
 """Columns of a band per task."""
-TILES = {1: ((1, 2, 4), (1, 4, 2), (1, 7, 1), (1, 8, 1), (1, 1, 4)), 2: ((2, 2, 2), (2, 4, 1), (2, 1, 4)),
-         3: ((3, 2, 2), (3, 4, 1), (3, 1, 2)), 4: ((6, 1, 2), (4, 1, 2), (4, 2, 1))}
+TILES = {
+    1: ((1, 2, 4), (1, 4, 2), (1, 7, 1), (1, 8, 1), (1, 1, 4)),
+    2: ((2, 2, 2), (2, 4, 1), (2, 1, 4)),
+    3: ((3, 2, 2), (3, 4, 1), (3, 1, 2)),
+    4: ((6, 1, 2), (4, 1, 2), (4, 2, 1)),
+}
 """Outputs that share the input's values, at most four → tiles: outputs, lines and vectors of at most twelve sums."""
 SHORT_PANEL = 64
 """Columns below which packing a tile's weights is a large part of the work."""
 WRITTEN_OUT = 16
 """Unroll limit: positions in a row of the window."""
-HELD = ("#undef DVK_HELD", "#ifdef {}", '#define DVK_HELD(x) __asm__("" : "+x"(x));', "#else", "#define DVK_HELD(x)", "#endif")
+HELD = (
+    "#undef DVK_HELD",
+    "#ifdef {}",
+    '#define DVK_HELD(x) __asm__("" : "+x"(x));',
+    "#else",
+    "#define DVK_HELD(x)",
+    "#endif",
+)
 """Source text that keeps a vector in its register, if the machine has such vectors: GCC would otherwise reload it for every multiplication.
 """
 MANY_TASKS = 8
@@ -54,7 +65,14 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
             panel = _up(panel // 2, unit)
         band = _band(form, lines, panel, size)
         tile = {"outputs": outputs, "lines": lines, "vectors": vectors}
-        option = {"form": "direct", "parallel": "rows", **tile, "panel": panel, "band": band, "width": width}
+        option = {
+            "form": "direct",
+            "parallel": "rows",
+            **tile,
+            "panel": panel,
+            "band": band,
+            "width": width,
+        }
         if _elements(form, band, panel) <= MOST_STAGED and option not in result:
             result.append(option)
     return result
@@ -68,13 +86,21 @@ def _lanes(form: ConvForm, width: int) -> int:
 def _tiles(form: ConvForm, kernel: Kernel) -> list[tuple[tuple[int, int, int], int, int]]:
     """Tiles of about eight sums, which hide the latency of a multiply-add: ((outputs, lines, vectors), width, size of the buffer)."""
     lanes = _lanes(form, 256)
-    tall, many = form.band.var.size if form.band is not None else 1, form.outputs.size if form.outputs is not None else 1
-    shapes = [(min(outputs, many), min(lines, tall), vectors) for outputs, lines, vectors in TILES[min(many, 4)]]
+    tall, many = (
+        form.band.var.size if form.band is not None else 1,
+        form.outputs.size if form.outputs is not None else 1,
+    )
+    shapes = [
+        (min(outputs, many), min(lines, tall), vectors)
+        for outputs, lines, vectors in TILES[min(many, 4)]
+    ]
 
     def cost(shape: tuple[int, int, int]) -> float:
         """Cost of the computed elements, including those beyond the edges; fewer than eight sums stall on each other, more share their
         loads."""
-        computed = _up(many, shape[0]) * _up(tall, shape[1]) * _up(form.lane.var.size, shape[2] * lanes)
+        computed = (
+            _up(many, shape[0]) * _up(tall, shape[1]) * _up(form.lane.var.size, shape[2] * lanes)
+        )
         sums = math.prod(shape)
         return computed * max(1.0, 8 / sums) * (1 + 1 / sums)
 
@@ -82,7 +108,11 @@ def _tiles(form: ConvForm, kernel: Kernel) -> list[tuple[tuple[int, int, int], i
     small, large = STAGED
     # The more outputs share the buffer's contents, the less its location matters.
     first, second = (small, large) if form.outputs is None else (large, small)
-    found = [(shapes[0], 256, first), *((shape, 256, first) for shape in shapes[1:3]), (shapes[0], 256, second)]
+    found = [
+        (shapes[0], 256, first),
+        *((shape, 256, first) for shape in shapes[1:3]),
+        (shapes[0], 256, second),
+    ]
     halved = [(outputs, lines, vectors // 2) for outputs, lines, vectors in shapes if vectors > 1]
     return [*found, *((shape, 512, first) for shape in halved[:1])]
 
@@ -93,7 +123,12 @@ def _up(value: int, unit: int) -> int:
 
 def _elements(form: ConvForm, band: int, panel: int) -> int:
     """Elements of the buffer."""
-    return form.num_free * (form.band.reach(band) if form.band is not None else 1) * form.lane.stride * _pitch(form.lane, panel)
+    return (
+        form.num_free
+        * (form.band.reach(band) if form.band is not None else 1)
+        * form.lane.stride
+        * _pitch(form.lane, panel)
+    )
 
 
 def _pitch(lane: WindowDim, panel: int) -> int:
@@ -122,7 +157,9 @@ class CppConvolution:
         assert form is not None
         self.w, self.form, self.k = writer, form, writer.k
         s = writer.schedule
-        self.outputs, self.lines, self.vectors, self.panel, self.high = (s[n] for n in ("outputs", "lines", "vectors", "panel", "band"))
+        self.outputs, self.lines, self.vectors, self.panel, self.high = (
+            s[n] for n in ("outputs", "lines", "vectors", "panel", "band")
+        )
         self.type = REGISTER[form.reduce.type]
         self.lanes = _lanes(form, s["width"])
         self.lane, self.band = form.lane, form.band or WindowDim(Var(1), None, 1, 0)
@@ -143,7 +180,9 @@ class CppConvolution:
         w.decompose("t", [*form.outer, ("band", bands), ("p", panels)])
         w.lane_piece(self.lane.var, self.panel)
         tall = self.band.var.size
-        w.put(f"const long y0 = band * {self.high}, high = {tall!r} - y0 < {self.high} ? {tall!r} - y0 : {self.high};")
+        w.put(
+            f"const long y0 = band * {self.high}, high = {tall!r} - y0 < {self.high} ? {tall!r} - y0 : {self.high};"
+        )
         self._stage()
         if form.outputs is not None:
             w.open(f"for (long u0 = 0; u0 < {form.outputs.size!r}; u0 += {self.outputs})")
@@ -162,13 +201,20 @@ class CppConvolution:
     def _stage(self) -> None:
         """Compute the input values that the task's windows cover, with zeros around them."""
         w = self.w
-        column, row = Var(self.lane.reach(self.lane.var.size) + 1), Var(self.band.reach(self.band.var.size) + 1)
+        column, row = (
+            Var(self.lane.reach(self.lane.var.size) + 1),
+            Var(self.band.reach(self.band.var.size) + 1),
+        )
         w.names.update({column: "column", row: "row"})
         made = staged(self.k, self.form, column, row)
         ahead = made[-1].bounds if made[-1].fill == 0 else ()
         edges = [b for b in ahead if column in b[0].vars]
-        w.put(f"{self.type} s[{self.form.num_free * self.rows * self.across}] __attribute__((aligned(64)));")
-        w.put(f"const long wide = {self._reach(self.lane, 'len')}, tall = {self._reach(self.band, 'high')};")
+        w.put(
+            f"{self.type} s[{self.form.num_free * self.rows * self.across}] __attribute__((aligned(64)));"
+        )
+        w.put(
+            f"const long wide = {self._reach(self.lane, 'len')}, tall = {self._reach(self.band, 'high')};"
+        )
         w.put(f"{self.type}* to = s;")
         for var in self.form.free:
             self._loop(var)
@@ -191,7 +237,9 @@ class CppConvolution:
 
     def _reach(self, walk: WindowDim, count: str) -> str:
         beyond = (walk.places - 1) * walk.dilation
-        return f"({count} - 1) * {walk.stride} + {beyond + 1}" if walk.stride > 1 or beyond else count
+        return (
+            f"({count} - 1) * {walk.stride} + {beyond + 1}" if walk.stride > 1 or beyond else count
+        )
 
     def _loop(self, var: Var) -> None:
         name = self.w.names[var]
@@ -238,11 +286,15 @@ class CppConvolution:
         w.put("long at = 0;")
         for var in self.order:
             self._loop(var)
-        w.open(f"for (long u = 0; u < {self.outputs}; ++u, ++at)" if form.outputs is not None else "")
+        w.open(
+            f"for (long u = 0; u < {self.outputs}; ++u, ++at)" if form.outputs is not None else ""
+        )
         if form.outputs is not None:
             w.put(f"const long {w.names[form.outputs]} = u0 + u;")
             if form.outputs.size % self.outputs:
-                w.put(f"if ({w.names[form.outputs]} >= {form.outputs.size!r}) {{ f[at] = 0; continue; }}")
+                w.put(
+                    f"if ({w.names[form.outputs]} >= {form.outputs.size!r}) {{ f[at] = 0; continue; }}"
+                )
         for instr in needed(self.k, [form.weight.id]):
             w.scalar(instr)
         w.put(f"f[at{'' if form.outputs is not None else '++'}] = v{form.weight.id};")
@@ -254,18 +306,34 @@ class CppConvolution:
     def _tile(self) -> None:
         """A function that sums `outputs` × `lines` rows of `len` columns, a tile of registers at a time."""
         w, k = self.w, self.k
-        w.lines += [line.format("__AVX512F__" if w.schedule["width"] == 512 else "__AVX2__") for line in HELD]
+        w.lines += [
+            line.format("__AVX512F__" if w.schedule["width"] == 512 else "__AVX2__")
+            for line in HELD
+        ]
         # Predictive commoning would carry rows from one iteration to the next, in more registers than there are.
         target = f"prefer-vector-width={w.schedule['width']}"
-        w.put(f'__attribute__((noinline, optimize("fp-contract=fast", "no-predictive-commoning"), target("{target}")))')
+        w.put(
+            f'__attribute__((noinline, optimize("fp-contract=fast", "no-predictive-commoning"), target("{target}")))'
+        )
         kind, size = self.type, BYTES[self.form.reduce.type]
-        w.open(f"static void {k.name}_tile(const {kind}* __restrict s, const {kind}* __restrict f, {kind}* __restrict c, long len)")
-        w.put(f"typedef {kind} vec __attribute__((vector_size({self.lanes * size}), aligned({size}), may_alias));")
+        w.open(
+            f"static void {k.name}_tile(const {kind}* __restrict s, const {kind}* __restrict f, {kind}* __restrict c, long len)"
+        )
+        w.put(
+            f"typedef {kind} vec __attribute__((vector_size({self.lanes * size}), aligned({size}), may_alias));"
+        )
         w.open(f"for (long l = 0; l < len; l += {self.vectors * self.lanes})")
-        cells = [(o, i, n) for o in range(self.outputs) for i in range(self.lines) for n in range(self.vectors)]
+        cells = [
+            (o, i, n)
+            for o in range(self.outputs)
+            for i in range(self.lines)
+            for n in range(self.vectors)
+        ]
         w.put(f"vec {', '.join(f's{o}_{i}_{n} = {{}}' for o, i, n in cells)};")
         w.put(f"const {self.type} *g = f, *from = s + l;")
-        w.open(f"for (long r = 0; r < {self.form.num_free}; ++r, from += {self.rows * self.across})")
+        w.open(
+            f"for (long r = 0; r < {self.form.num_free}; ++r, from += {self.rows * self.across})"
+        )
         w.open(f"for (long b = 0; b < {self.band.places}; ++b)")
         w.put(f"const {self.type}* line = from + b * {self.band.dilation * self.across};")
         if self.lane.places <= WRITTEN_OUT:
@@ -275,13 +343,18 @@ class CppConvolution:
         else:
             w.open(f"for (long a = 0; a < {self.lane.places}; ++a)")
             where, stride = f"a * {self.lane.dilation}", self.lane.stride
-            self._add(where if stride == 1 else f"{where} % {stride} * {self.pitch} + {where} / {stride}", f"a * {self.outputs}")
+            self._add(
+                where if stride == 1 else f"{where} % {stride} * {self.pitch} + {where} / {stride}",
+                f"a * {self.outputs}",
+            )
             w.close()
         w.put(f"g += {self.lane.places * self.outputs};")
         w.close()
         w.close()
         for o, i, n in cells:
-            w.put(f"*(vec*)(c + {(o * self.lines + i) * self.panel + n * self.lanes} + l) = s{o}_{i}_{n};")
+            w.put(
+                f"*(vec*)(c + {(o * self.lines + i) * self.panel + n * self.lanes} + l) = s{o}_{i}_{n};"
+            )
         w.close()
         w.close()
 
@@ -289,8 +362,11 @@ class CppConvolution:
         """Accumulate one position of the window into all sums of the tile."""
         w = self.w
         w.open("")
-        cells = {f"{i}_{n}": f"*(const vec*)(line + {i * self.band.stride * self.across + n * self.lanes} + {at})"
-                 for i in range(self.lines) for n in range(self.vectors)}
+        cells = {
+            f"{i}_{n}": f"*(const vec*)(line + {i * self.band.stride * self.across + n * self.lanes} + {at})"
+            for i in range(self.lines)
+            for n in range(self.vectors)
+        }
         if self.outputs > 1:
             for cell, text in cells.items():
                 w.put(f"vec x{cell} = {text}; DVK_HELD(x{cell})")

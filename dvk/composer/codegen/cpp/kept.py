@@ -13,7 +13,12 @@ KEPT_BYTES = 1 << 17
 def plan_kept(writer: CppWriter) -> set[int]:
     """Costly values of one pass that a later pass needs again: worth a buffer of a row's length."""
     k = writer.k
-    if not writer.rows or writer.pair is not None or k.num_stages < 2 or k.row_length * 4 > KEPT_BYTES:
+    if (
+        not writer.rows
+        or writer.pair is not None
+        or k.num_stages < 2
+        or k.row_length * 4 > KEPT_BYTES
+    ):
         return set()
     if not writer.schedule.get("keep", True):
         return set()
@@ -41,5 +46,10 @@ def _is_costly(writer: CppWriter, instr: Instr, kept: set[int]) -> bool:
         return half or any(not writer.k.is_row_value(place) for place in places)
     if instr.op in COSTLY or (instr.call is not None and instr.call.inside & COSTLY):
         return True
-    return any(_is_costly(writer, writer.k.instrs[a.id], kept) for a in instr.args
-               if isinstance(a, Ref) and a.id not in kept and not writer.k.is_row_value(writer.k.instrs[a.id]))
+    return any(
+        _is_costly(writer, writer.k.instrs[a.id], kept)
+        for a in instr.args
+        if isinstance(a, Ref)
+        and a.id not in kept
+        and not writer.k.is_row_value(writer.k.instrs[a.id])
+    )

@@ -21,13 +21,19 @@ def segments(kernel: Kernel, lane: Var) -> list[tuple[int, int]]:
             if part.terms == ((lane, 1),):
                 cuts |= {cut for cut in (-part.const, count - part.const) if 0 < cut < lane.size}
     ends = sorted(cuts)
-    return list(zip(ends, ends[1:], strict=False)) if len(ends) <= MAX_SEGMENTS + 1 else [(0, lane.size)]
+    return (
+        list(zip(ends, ends[1:], strict=False))
+        if len(ends) <= MAX_SEGMENTS + 1
+        else [(0, lane.size)]
+    )
 
 
 def row_segments(writer: CppWriter) -> list[tuple[int, int]]:
     """The slices of a row in one pass."""
     lane = writer.k.reduced[-1]
-    cut = writer.rows and writer.schedule["parallel"] != "inner" and not writer.schedule.get("block")
+    cut = (
+        writer.rows and writer.schedule["parallel"] != "inner" and not writer.schedule.get("block")
+    )
     return segments(writer.k, lane) if cut else [(0, lane.size)]
 
 
@@ -35,7 +41,11 @@ def ahead(writer: CppWriter, needed: list[Instr]) -> list[Instr]:
     """Declare lane-invariant values before the loop, because the compiler does not hoist all of them."""
     if writer.arrays or writer.lane is None:
         return []
-    return [i for i in needed if writer.lane not in i.vars and not (i.id in writer.kept or i.op.startswith("reduce_"))]
+    return [
+        i
+        for i in needed
+        if writer.lane not in i.vars and not (i.id in writer.kept or i.op.startswith("reduce_"))
+    ]
 
 
 def flat_kernel(writer: CppWriter, parallel: bool) -> None:

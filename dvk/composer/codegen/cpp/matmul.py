@@ -39,7 +39,13 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     form = form_of(kernel)
     assert form is not None
     column, k = form.columns[-1], kernel.reduced[-1]
-    step = {v: min((abs(o.coef(v)) for o in _loads(kernel, form.terms[0].right.id) if v in o.vars), default=1) for v in (column, k)}
+    step = {
+        v: min(
+            (abs(o.coef(v)) for o in _loads(kernel, form.terms[0].right.id) if v in o.vars),
+            default=1,
+        )
+        for v in (column, k)
+    }
     # Every strided element costs a cache line, unless the whole panel stays in the L1 cache.
     fits = min(256, column.size) * kernel.row_length <= (IN_L1 if form.sizes[1] < BAND else PACKED)
     forms = [("outer", 256)] * (step[column] == 1 or fits) + [("dot", 64)] * (step[k] == 1 or fits)
@@ -48,8 +54,14 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     forms = forms or [("outer", 256)]
     found = [(form_, panel, width) for form_, panel in forms for width in (512, 256)]
     found += [(*forms[0][:1], forms[0][1] // 4, 512), (*forms[0][:1], forms[0][1] * 4, 512)]
-    shortened = [{"form": form_, "parallel": "rows", "panel": min(panel, column.size), "width": width} for form_, panel, width in found]
-    return [*convolution.schedules(kernel), *(option for n, option in enumerate(shortened) if option not in shortened[:n])]
+    shortened = [
+        {"form": form_, "parallel": "rows", "panel": min(panel, column.size), "width": width}
+        for form_, panel, width in found
+    ]
+    return [
+        *convolution.schedules(kernel),
+        *(option for n, option in enumerate(shortened) if option not in shortened[:n]),
+    ]
 
 
 def _loads(kernel: Kernel, id_: int) -> list[Affine]:
@@ -77,14 +89,24 @@ class CppMatmul:
         self.block = min(BLOCK[self.kind], self.lane.size)
         self.type = REGISTER[form.terms[0].reduce.type]
         rights = list(dict.fromkeys(t.right.id for t in form.terms))
-        few = not self.outer_k and len(rights) * self.lane.size * self.panel <= PACKED and self.y.size > self.rows
-        self.packed = [r for r in rights if few and self.kind == "outer" and not self._lies_ready(r)]
+        few = (
+            not self.outer_k
+            and len(rights) * self.lane.size * self.panel <= PACKED
+            and self.y.size > self.rows
+        )
+        self.packed = [
+            r for r in rights if few and self.kind == "outer" and not self._lies_ready(r)
+        ]
         self.outer = [*form.batch, *self.outer_rows, *self.outer_columns]
 
     def _lies_ready(self, right: int) -> bool:
         """The operand can be read in place: floats are contiguous along the panel."""
         instr = self.k.instrs[right]
-        return instr.op == "load" and instr.offset.coef(self.x) == 1 and self.k.inputs[instr.buffer].dtype == instr.type
+        return (
+            instr.op == "load"
+            and instr.offset.coef(self.x) == 1
+            and self.k.inputs[instr.buffer].dtype == instr.type
+        )
 
     # -------------------------------------------------------------- the function
 
@@ -105,7 +127,9 @@ class CppMatmul:
         w.parallel_for("t", math.prod(v.size for v in self.outer) * bands * self.panels)
         w.decompose("t", [*self.outer, ("band", bands), ("p", self.panels)])
         w.lane_piece(self.x, self.panel)
-        w.put(f"const long end = band * {BAND} + {BAND} < {self.y.size!r} ? band * {BAND} + {BAND} : {self.y.size!r};")
+        w.put(
+            f"const long end = band * {BAND} + {BAND} < {self.y.size!r} ? band * {BAND} + {BAND} : {self.y.size!r};"
+        )
         self._pack()
         w.open(f"for (long y0 = band * {BAND}; y0 < end; y0 += {self.rows})")
         sums = len(self.form.terms) * self.rows * self.panel
@@ -117,7 +141,11 @@ class CppMatmul:
         arguments = ", ".join([*self._names(), "y0", "lo", "len", "c"])
         for n, height in enumerate(heights):
             last = n == len(heights) - 1
-            w.put(("" if n == 0 else "else ") + ("" if last else f"if (high == {height}) ") + f"{self.k.name}_{height}({arguments});")
+            w.put(
+                ("" if n == 0 else "else ")
+                + ("" if last else f"if (high == {height}) ")
+                + f"{self.k.name}_{height}({arguments});"
+            )
         self._behind()
         w.close()
         w.close()
@@ -125,7 +153,11 @@ class CppMatmul:
     def _names(self) -> list[str]:
         """Arguments of every strip: the kernel's pointers and the outer loop variables."""
         pointers = [f"a{n}" for n in range(len(self.k.inputs))]
-        return [*pointers, *(f"b{id_}" for id_ in self.packed), *(self.w.names[v] for v in self.outer)]
+        return [
+            *pointers,
+            *(f"b{id_}" for id_ in self.packed),
+            *(self.w.names[v] for v in self.outer),
+        ]
 
     def _pack(self) -> None:
         """Pack a panel of the right operand once for all rows of the task, with contiguous columns."""
@@ -150,7 +182,9 @@ class CppMatmul:
         w.open("for (long l = 0; l < len; ++l)")
         w.put(f"const long {self._name(self.x)} = lo + l;")
         for n, term in enumerate(self.form.terms):
-            w.put(f"const {self.type} v{term.reduce.id} = c[({n * self.rows} + i) * {self.panel} + l];")
+            w.put(
+                f"const {self.type} v{term.reduce.id} = c[({n * self.rows} + i) * {self.panel} + l];"
+            )
         sums = {t.reduce.id for t in self.form.terms}
         for instr in self._made_of([s.value for s in self.k.stores], sums):
             w.scalar(instr)
@@ -162,7 +196,9 @@ class CppMatmul:
     def _name(self, var: Var) -> str:
         return self.w.names.setdefault(var, "y")
 
-    def _made_of(self, targets: list[int], given: set[int] | frozenset[int] = frozenset()) -> list[Instr]:
+    def _made_of(
+        self, targets: list[int], given: set[int] | frozenset[int] = frozenset()
+    ) -> list[Instr]:
         """All dependencies of the targets, in order."""
         needed: set[int] = set()
         pending = list(targets)
@@ -179,21 +215,33 @@ class CppMatmul:
         """A function that adds the sums of `height` rows and `len` columns from `x0` to `c`."""
         w = self.w
         plain = all(i.op == "load" for t in self.form.terms for i in (t.left, t.right))
-        attributes = ["noinline", *(['optimize("fp-contract=fast")'] if plain else []),
-                      f'target("prefer-vector-width={w.schedule["width"]}")']
-        pointers = [*w.params().split(", ")[: len(self.k.inputs)], *(f"const {self.type}* __restrict b{id_}" for id_ in self.packed)]
+        attributes = [
+            "noinline",
+            *(['optimize("fp-contract=fast")'] if plain else []),
+            f'target("prefer-vector-width={w.schedule["width"]}")',
+        ]
+        pointers = [
+            *w.params().split(", ")[: len(self.k.inputs)],
+            *(f"const {self.type}* __restrict b{id_}" for id_ in self.packed),
+        ]
         numbers = [*(w.names[v] for v in self.outer), "y0", "x0", "len"]
         w.put(f"__attribute__(({', '.join(attributes)}))")
-        w.open(f"static void {self.k.name}_{height}({', '.join([*pointers, *(f'long {n}' for n in numbers)])}, {self.type}* __restrict c)")
+        w.open(
+            f"static void {self.k.name}_{height}({', '.join([*pointers, *(f'long {n}' for n in numbers)])}, {self.type}* __restrict c)"
+        )
         if self.panels == 1:
             w.put(f"len = {self.x.size!r};")
         depth = 0
         for var in self.outer_k:
-            w.open(f"for (long {w.names[var]} = 0; {w.names[var]} < {var.size!r}; ++{w.names[var]})")
+            w.open(
+                f"for (long {w.names[var]} = 0; {w.names[var]} < {var.size!r}; ++{w.names[var]})"
+            )
             depth += 1
         if self.block < self.lane.size:
             w.open(f"for (long k0 = 0; k0 < {self.lane.size!r}; k0 += {self.block})")
-            w.put(f"const long k1 = k0 + {self.block} < {self.lane.size!r} ? k0 + {self.block} : {self.lane.size!r};")
+            w.put(
+                f"const long k1 = k0 + {self.block} < {self.lane.size!r} ? k0 + {self.block} : {self.lane.size!r};"
+            )
             depth += 1
         else:
             w.put(f"const long k0 = 0, k1 = {self.lane.size!r};")
@@ -211,10 +259,17 @@ class CppMatmul:
         tiles = across if self.panels == 1 or self.panel % across == 0 else 1
         for width in {tiles: None, self.x.size % tiles or tiles: None}:
             w.open(f"for (; j + {width} <= len; j += {width})")
-            sums = [(t, i, j) for t in range(len(self.form.terms)) for i in range(height) for j in range(width)]
+            sums = [
+                (t, i, j)
+                for t in range(len(self.form.terms))
+                for i in range(height)
+                for j in range(width)
+            ]
             w.put(f"{self.type} {', '.join(f's{t}_{i}_{j} = 0' for t, i, j in sums)};")
             w.put(f"#pragma omp simd reduction(+:{', '.join(f's{t}_{i}_{j}' for t, i, j in sums)})")
-            w.open(f"for (long {w.names[self.lane]} = k0; {w.names[self.lane]} < k1; ++{w.names[self.lane]})")
+            w.open(
+                f"for (long {w.names[self.lane]} = k0; {w.names[self.lane]} < k1; ++{w.names[self.lane]})"
+            )
             self._operands("p", height, self.y, "y0")
             self._operands("q", width, self.x, "x0 + j")
             for t, i, j in sums:
@@ -227,7 +282,9 @@ class CppMatmul:
 
     def _operands(self, letter: str, count: int, var: Var, start: str) -> None:
         """Declare an operand's values at so many positions of its side."""
-        for id_ in dict.fromkeys((t.left if letter == "p" else t.right).id for t in self.form.terms):
+        for id_ in dict.fromkeys(
+            (t.left if letter == "p" else t.right).id for t in self.form.terms
+        ):
             for n in range(count):
                 self._value(f"{letter}{id_}_{n}", id_, var, f"{start} + {n}")
 
@@ -258,14 +315,24 @@ class CppMatmul:
             lefts = dict.fromkeys(t.left.id for t in terms)
             for id_ in lefts:
                 for i in range(height):
-                    w.put(f"{REGISTER[self.k.instrs[id_].type]} " + ", ".join(f"p{id_}_{i}_{u}" for u in range(count)) + ";")
+                    w.put(
+                        f"{REGISTER[self.k.instrs[id_].type]} "
+                        + ", ".join(f"p{id_}_{i}_{u}" for u in range(count))
+                        + ";"
+                    )
                     for u in range(count):
-                        self._at(f"p{id_}_{i}_{u}", id_, {self.y: f"y0 + {i}", self.lane: f"k + {u}"})
+                        self._at(
+                            f"p{id_}_{i}_{u}", id_, {self.y: f"y0 + {i}", self.lane: f"k + {u}"}
+                        )
             w.put("#pragma omp simd")
             w.open("for (long l = 0; l < len; ++l)")
             w.put(f"const long {self._name(self.x)} = x0 + l;")
             for id_ in dict.fromkeys(t.right.id for t in terms):
-                w.put(f"{REGISTER[self.k.instrs[id_].type]} " + ", ".join(f"q{id_}_{u}" for u in range(count)) + ";")
+                w.put(
+                    f"{REGISTER[self.k.instrs[id_].type]} "
+                    + ", ".join(f"q{id_}_{u}" for u in range(count))
+                    + ";"
+                )
                 for u in range(count):
                     if id_ in self.packed:
                         w.put(f"q{id_}_{u} = b{id_}[(k + {u}) * {self.panel} + l];")

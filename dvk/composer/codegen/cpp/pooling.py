@@ -23,7 +23,12 @@ MAX_UNROLLED = 32
 
 def identity(reduce: Instr) -> float:
     """The initial value of a reduction, as a number."""
-    return {"reduce_sum": 0.0, "reduce_prod": 1.0, "reduce_max": -float("inf"), "reduce_min": float("inf")}[reduce.op]
+    return {
+        "reduce_sum": 0.0,
+        "reduce_prod": 1.0,
+        "reduce_max": -float("inf"),
+        "reduce_min": float("inf"),
+    }[reduce.op]
 
 
 def skipped(writer: CppWriter, reduces: list[Instr]) -> tuple[Bound, ...]:
@@ -53,10 +58,14 @@ def window_pass(writer: CppWriter, needed: list[Instr], reduces: list[Instr], ch
     pending = list(bounds)
     opened: set[Var] = set()
     for number, var in enumerate(writer.k.reduced):
-        writer.open(f"for (long {writer.names[var]} = 0; {writer.names[var]} < {var.size!r}; ++{writer.names[var]})")
+        writer.open(
+            f"for (long {writer.names[var]} = 0; {writer.names[var]} < {var.size!r}; ++{writer.names[var]})"
+        )
         opened.add(var)
-        later = frozenset(writer.k.reduced[number + 1:])
-        for bound in [b for b in pending if not b[0].vars & later and (lane is None or lane not in b[0].vars)]:
+        later = frozenset(writer.k.reduced[number + 1 :])
+        for bound in [
+            b for b in pending if not b[0].vars & later and (lane is None or lane not in b[0].vars)
+        ]:
             pending.remove(bound)
             writer.put(f"if (!({inside(f'({writer.offset(bound[0])})', bound)})) continue;")
     start, stop = _edges(writer, pending, lane) if pending and lane is not None else ("0", "len")
@@ -79,8 +88,14 @@ def _edges(writer: CppWriter, bounds: list[Bound], lane: Var) -> tuple[str, str]
         rest = writer.offset(part + Affine.build({lane: -step}))
         up = f" + {step - 1}) / {step}" if step > 1 else ")"
         writer.open("")
-        writer.put(f"const long at = {rest} + lo * {step};" if step > 1 else f"const long at = {rest} + lo;")
-        writer.put(f"if (at < 0) {{ const long first = (-at{up}; from = first > from ? first : from; }}")
+        writer.put(
+            f"const long at = {rest} + lo * {step};"
+            if step > 1
+            else f"const long at = {rest} + lo;"
+        )
+        writer.put(
+            f"if (at < 0) {{ const long first = (-at{up}; from = first > from ? first : from; }}"
+        )
         writer.put(f"const long last = at < {count!r} ? ({count!r} - at{up} : 0;")
         writer.put("to = last < to ? last : to;")
         writer.close()
@@ -94,7 +109,13 @@ def _unrolled(writer: CppWriter, needed: list[Instr], reduces: list[Instr]) -> N
         writer.put(f"{writer.accumulator(r)} w{r.id} = v{r.id}[l];")
     for places in itertools.product(*(range(v.size) for v in writer.k.reduced)):
         writer.open("")
-        writer.put("const long " + ", ".join(f"{writer.names[v]} = {at}" for v, at in zip(writer.k.reduced, places, strict=True)) + ";")
+        writer.put(
+            "const long "
+            + ", ".join(
+                f"{writer.names[v]} = {at}" for v, at in zip(writer.k.reduced, places, strict=True)
+            )
+            + ";"
+        )
         for instr in needed:
             writer.scalar(instr)
         for r in reduces:
@@ -115,11 +136,19 @@ def _open_lane(writer: CppWriter, start: str, stop: str) -> None:
 
 def schedules(kernel: Any) -> list[dict[str, Any]]:
     """The alternatives worth measuring, the default first."""
-    found = [{"parallel": "rows", "chunk": chunk, "width": width} for chunk in (256, 1024) for width in (512, 256)]
+    found = [
+        {"parallel": "rows", "chunk": chunk, "width": width}
+        for chunk in (256, 1024)
+        for width in (512, 256)
+    ]
     if kernel.row_length <= MAX_UNROLLED and not any(i.bounds for i in kernel.instrs):
         # With a comparison at every position it would not be one vector loop. A window of a few positions ends before results kept in
         # memory pay.
         at = 0 if kernel.row_length <= 4 else 1
         found[at:at] = [{**found[0], "unrolled": True}, {**found[1], "unrolled": True}]
     direct = convolution.schedules(kernel)
-    return [*direct, *found[:2 if direct else None], {"parallel": "rows", "chunk": 4096, "width": 512, "walk": "strided"}]
+    return [
+        *direct,
+        *found[: 2 if direct else None],
+        {"parallel": "rows", "chunk": 4096, "width": 512, "walk": "strided"},
+    ]

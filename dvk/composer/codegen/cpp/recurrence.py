@@ -97,18 +97,25 @@ $step
       __builtin_memcpy(h1 + (d * B + r) * H, y + (d ? 0 : T - 1) * YT + r * YB + d * H, H * sizeof(lane));
 }
 """)
-STATE = {"gru": "const lane* old = before + r * row + u;", "lstm": "lane* c = c1 + (d * B + row0 + r) * H + u;"}
+STATE = {
+    "gru": "const lane* old = before + r * row + u;",
+    "lstm": "lane* c = c1 + (d * B + row0 + r) * H + u;",
+}
 """The units' state after the previous step."""
 STEP = {
     "rnn_tanh": ("to[l] = tanh$f(x[l] + m[l]);",),
     "rnn_relu": ("const lane sum = x[l] + m[l];", "to[l] = sum < 0 ? 0 : sum;"),
-    "gru": ("const lane reset = sigmoid(x[l] + m[l]), keep = sigmoid(x[H + l] + m[ROWS * L + l]);",
-            "const lane fresh = tanh$f(x[2 * H + l] + m[2 * ROWS * L + l] * reset);",
-            "to[l] = (old[l] - fresh) * keep + fresh;"),
-    "lstm": ("const lane take = sigmoid(x[l] + m[l]), forget = sigmoid(x[H + l] + m[ROWS * L + l]);",
-             "const lane kept = forget * c[l] + take * tanh$f(x[2 * H + l] + m[2 * ROWS * L + l]);",
-             "c[l] = kept;",
-             "to[l] = sigmoid(x[3 * H + l] + m[3 * ROWS * L + l]) * tanh$f(kept);"),
+    "gru": (
+        "const lane reset = sigmoid(x[l] + m[l]), keep = sigmoid(x[H + l] + m[ROWS * L + l]);",
+        "const lane fresh = tanh$f(x[2 * H + l] + m[2 * ROWS * L + l] * reset);",
+        "to[l] = (old[l] - fresh) * keep + fresh;",
+    ),
+    "lstm": (
+        "const lane take = sigmoid(x[l] + m[l]), forget = sigmoid(x[H + l] + m[ROWS * L + l]);",
+        "const lane kept = forget * c[l] + take * tanh$f(x[2 * H + l] + m[2 * ROWS * L + l]);",
+        "c[l] = kept;",
+        "to[l] = sigmoid(x[3 * H + l] + m[3 * ROWS * L + l]) * tanh$f(kept);",
+    ),
 }
 """The gates of one unit."""
 
@@ -118,11 +125,32 @@ def render(made: Recurrence, name: str) -> str:
     f, real = ("f", "float") if made.dtype == "float32" else ("", "double")
     step = "\n".join(f"          {line}" for line in STEP[made.mode])
     return TEXT.substitute(
-        title=made.summary, name=name, name_=f"{name}_", real=real, f=f, steps=made.steps, batch=made.batch, hidden=made.hidden,
-        directions=made.directions, gates=made.gates, lanes=made.lanes, blocks=made.blocks, run=RUN // made.gates, shared=SHARED_FROM,
-        a_step="D * G * H" if made.batch_first else "B * D * G * H", a_row="T * D * G * H" if made.batch_first else "D * G * H",
-        parameters=", ".join([*(f"const {real}* __restrict {n}" for n in made.read), *(f"{real}* __restrict {n}" for n in made.written)]),
-        begin="  __builtin_memcpy(c1, c0, D * B * H * sizeof(lane));\n" if made.mode == "lstm" else "",
+        title=made.summary,
+        name=name,
+        name_=f"{name}_",
+        real=real,
+        f=f,
+        steps=made.steps,
+        batch=made.batch,
+        hidden=made.hidden,
+        directions=made.directions,
+        gates=made.gates,
+        lanes=made.lanes,
+        blocks=made.blocks,
+        run=RUN // made.gates,
+        shared=SHARED_FROM,
+        a_step="D * G * H" if made.batch_first else "B * D * G * H",
+        a_row="T * D * G * H" if made.batch_first else "D * G * H",
+        parameters=", ".join(
+            [
+                *(f"const {real}* __restrict {n}" for n in made.read),
+                *(f"{real}* __restrict {n}" for n in made.written),
+            ]
+        ),
+        begin="  __builtin_memcpy(c1, c0, D * B * H * sizeof(lane));\n"
+        if made.mode == "lstm"
+        else "",
         start="b[((d * N + block) * G + g) * L + l]" if made.biased else "0",
         state=f"        {STATE[made.mode]}\n" if made.mode in STATE else "",
-        step=Template(step).substitute(f=f))
+        step=Template(step).substitute(f=f),
+    )

@@ -32,14 +32,18 @@ class KernelWriter(CppWriter):
 
     def function(self) -> str:
         if self.schedule.get("form") == "direct" or self.k.family == "product":
-            return (CppConvolution if self.schedule.get("form") == "direct" else CppMatmul)(self).text()
+            return (CppConvolution if self.schedule.get("form") == "direct" else CppMatmul)(
+                self
+            ).text()
         self.signature()
         if self.k.family in ("scan", "scan_column"):
             scan_kernel(self)
         elif self.rows:
             self._row_kernel()
         elif self.schedule.get("form") == "flat":
-            flat_kernel(self, self._total() >= SERIAL_BELOW and self.schedule["parallel"] != "serial")
+            flat_kernel(
+                self, self._total() >= SERIAL_BELOW and self.schedule["parallel"] != "serial"
+            )
         else:
             self._lane_kernel()
         self.close()
@@ -81,7 +85,14 @@ class KernelWriter(CppWriter):
     def _passes(self, chunk: int) -> None:
         k = self.k
         for stage in range(k.num_stages):
-            self._row_values([i for i in k.instrs if k.is_row_value(i) and i.stage == stage and not i.op.startswith("reduce_")], chunk)
+            self._row_values(
+                [
+                    i
+                    for i in k.instrs
+                    if k.is_row_value(i) and i.stage == stage and not i.op.startswith("reduce_")
+                ],
+                chunk,
+            )
             reduces = [i for i in k.instrs if i.op.startswith("reduce_") and i.stage == stage + 1]
             constant = [r for r in reduces if k.is_row_value(k.instrs[ref_of(r.args[0])])]
             for r in constant:
@@ -95,7 +106,9 @@ class KernelWriter(CppWriter):
                 self.done.update(i.id for i in self.closure(self.targets(stage)))
         self._row_stores([s for s in k.stores if k.is_row_store(s)])
 
-    def _pass(self, needed: list[Instr], reduces: list[Instr], stores: list[Any], chunk: int) -> None:
+    def _pass(
+        self, needed: list[Instr], reduces: list[Instr], stores: list[Any], chunk: int
+    ) -> None:
         if self.arrays and self.k.family == "window":
             window_pass(self, needed, reduces, chunk)
             return
@@ -103,7 +116,9 @@ class KernelWriter(CppWriter):
             for r in reduces:
                 self.start(r, chunk)
             for var in self.k.reduced:
-                self.open(f"for (long {self.names[var]} = 0; {self.names[var]} < {var.size!r}; ++{self.names[var]})")
+                self.open(
+                    f"for (long {self.names[var]} = 0; {self.names[var]} < {var.size!r}; ++{self.names[var]})"
+                )
             self.lane_loop(needed, reduces, stores)
             for _ in self.k.reduced:
                 self.close()
@@ -117,7 +132,9 @@ class KernelWriter(CppWriter):
                 self.put(f"int nan{r.id} = 0;")
         for segment in row_segments(self):
             self.segment = segment
-            depth = open_loop(self, self.k.reduced[-1], self.k.reduced[:-1], " ".join(clause(r) for r in reduces))
+            depth = open_loop(
+                self, self.k.reduced[-1], self.k.reduced[:-1], " ".join(clause(r) for r in reduces)
+            )
             for instr in needed:
                 self.scalar(instr)
             for r in reduces:

@@ -22,7 +22,9 @@ ONLINE_BLOCK = 1024
 
 def clause(reduce: Instr) -> str:
     """The OpenMP clause of a reduction over lanes."""
-    sign = {"reduce_sum": "+", "reduce_prod": "*", "reduce_max": "max", "reduce_min": "min"}[reduce.op]
+    sign = {"reduce_sum": "+", "reduce_prod": "*", "reduce_max": "max", "reduce_min": "min"}[
+        reduce.op
+    ]
     extra = f" reduction(|:nan{reduce.id})" if may_be_nan(reduce) else ""
     return f"reduction({sign}:v{reduce.id}){extra}"
 
@@ -60,15 +62,21 @@ def open_loop(writer: CppWriter, lane: Var, outer: tuple[Var, ...], clauses: str
         pieces = -(-lane.size // chunk)
         writer.parallel_for("u", pieces * math.prod(v.size for v in outer), clauses)
         writer.decompose("u", [*outer, ("p", pieces)])
-        writer.put(f"const long lo = p * {chunk}, hi = lo + {chunk} < {lane.size!r} ? lo + {chunk} : {lane.size!r};")
+        writer.put(
+            f"const long lo = p * {chunk}, hi = lo + {chunk} < {lane.size!r} ? lo + {chunk} : {lane.size!r};"
+        )
         depth = 1
     else:
         for var in outer:
-            writer.open(f"for (long {writer.names[var]} = 0; {writer.names[var]} < {var.size!r}; ++{writer.names[var]})")
+            writer.open(
+                f"for (long {writer.names[var]} = 0; {writer.names[var]} < {var.size!r}; ++{writer.names[var]})"
+            )
         block = writer.schedule.get("block", 0)
         if 0 < block < lane.size:
             writer.open(f"for (long lo = 0; lo < {lane.size!r}; lo += {block})")
-            writer.put(f"const long hi = lo + {block} < {lane.size!r} ? lo + {block} : {lane.size!r};")
+            writer.put(
+                f"const long hi = lo + {block} < {lane.size!r} ? lo + {block} : {lane.size!r};"
+            )
         else:
             depth -= writer.open_row(lane, clauses)
             return depth
@@ -81,7 +89,9 @@ def constant_reduce(writer: CppWriter, r: Instr, chunk: int) -> None:
     value, kind, length = writer.arg(r.args[0], r.type), REGISTER[r.type], writer.k.row_length
     times = f" * ({kind}){length}" if r.op == "reduce_sum" else ""
     if writer.arrays:
-        writer.put(f"{kind} v{r.id}[{chunk}]; for (long l = 0; l < len; ++l) v{r.id}[l] = {value}{times};")
+        writer.put(
+            f"{kind} v{r.id}[{chunk}]; for (long l = 0; l < len; ++l) v{r.id}[l] = {value}{times};"
+        )
     else:
         writer.put(f"{kind} v{r.id} = {value}{times};")
     if r.op == "reduce_prod":
@@ -102,13 +112,19 @@ def one_pass(writer: CppWriter, pair: Pair) -> None:
         _variance(writer, pair, needed, source.id, tuple(outer), lane)
 
 
-def _softmax(writer: CppWriter, pair: Pair, needed: list[Instr], x: int, outer: tuple[Var, ...], lane: Var) -> None:
+def _softmax(
+    writer: CppWriter, pair: Pair, needed: list[Instr], x: int, outer: tuple[Var, ...], lane: Var
+) -> None:
     top, total = f"v{pair.first.id}", f"v{pair.second.id}"
     writer.put(f"float {top} = -__builtin_inff(), {total} = 0; int nan{pair.first.id} = 0;")
     for var in outer:
-        writer.open(f"for (long {writer.names[var]} = 0; {writer.names[var]} < {var.size!r}; ++{writer.names[var]})")
+        writer.open(
+            f"for (long {writer.names[var]} = 0; {writer.names[var]} < {var.size!r}; ++{writer.names[var]})"
+        )
     writer.open(f"for (long lo = 0; lo < {lane.size!r}; lo += {ONLINE_BLOCK})")
-    writer.put(f"const long hi = lo + {ONLINE_BLOCK} < {lane.size!r} ? lo + {ONLINE_BLOCK} : {lane.size!r};")
+    writer.put(
+        f"const long hi = lo + {ONLINE_BLOCK} < {lane.size!r} ? lo + {ONLINE_BLOCK} : {lane.size!r};"
+    )
     writer.put("float peak = -__builtin_inff(), sum = 0;")
     simd_loop(writer, lane, f"reduction(max:peak) reduction(|:nan{pair.first.id})", "lo", "hi")
     for instr in needed:
@@ -127,10 +143,14 @@ def _softmax(writer: CppWriter, pair: Pair, needed: list[Instr], x: int, outer: 
     for _ in range(len(outer) + 1):
         writer.close()
     writer.put(f'if (nan{pair.first.id}) {top} = {total} = __builtin_nanf("");')
-    writer.put(f'if ({top} == -__builtin_inff()) {total} = __builtin_nanf("");')  # as exp(-inf - (-inf)) is
+    writer.put(
+        f'if ({top} == -__builtin_inff()) {total} = __builtin_nanf("");'
+    )  # as exp(-inf - (-inf)) is
 
 
-def _variance(writer: CppWriter, pair: Pair, needed: list[Instr], x: int, outer: tuple[Var, ...], lane: Var) -> None:
+def _variance(
+    writer: CppWriter, pair: Pair, needed: list[Instr], x: int, outer: tuple[Var, ...], lane: Var
+) -> None:
     writer.put("double sum = 0, squares = 0;")
     depth = open_loop(writer, lane, outer, "reduction(+:sum) reduction(+:squares)")
     for instr in needed:
@@ -144,8 +164,14 @@ def _variance(writer: CppWriter, pair: Pair, needed: list[Instr], x: int, outer:
     writer.put(f"squares -= sum * sum / {length};")
     # Around the rounded mean: for large equal values, two passes compute the same.
     if writer.is_centre(pair.first):
-        writer.put(f"const {kind} v{pair.first.id} = sum, c{pair.first.id} = sum / {length}, mean = c{pair.first.id};")
+        writer.put(
+            f"const {kind} v{pair.first.id} = sum, c{pair.first.id} = sum / {length}, mean = c{pair.first.id};"
+        )
     else:
-        writer.put(f"const {kind} v{pair.first.id} = sum, mean = v{pair.first.id} * ({kind})(1.0 / {length});")
+        writer.put(
+            f"const {kind} v{pair.first.id} = sum, mean = v{pair.first.id} * ({kind})(1.0 / {length});"
+        )
     writer.put(f"const double away = mean - sum / {length};")
-    writer.put(f"const {kind} v{pair.second.id} = (squares < 0 ? 0 : squares) + {length} * away * away;")
+    writer.put(
+        f"const {kind} v{pair.second.id} = (squares < 0 ? 0 : squares) + {length} * away * away;"
+    )

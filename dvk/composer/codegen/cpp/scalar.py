@@ -17,8 +17,18 @@ from dvk.composer.ir.symint import Constant, Ratio, SymbolicSize
 if TYPE_CHECKING:
     pass
 
-STORAGE = {"float32": "float", "float64": "double", "float16": "unsigned short", "bfloat16": "unsigned short", "int64": "long",
-           "int32": "int", "int16": "short", "int8": "signed char", "uint8": "unsigned char", "bool": "unsigned char"}
+STORAGE = {
+    "float32": "float",
+    "float64": "double",
+    "float16": "unsigned short",
+    "bfloat16": "unsigned short",
+    "int64": "long",
+    "int32": "int",
+    "int16": "short",
+    "int8": "signed char",
+    "uint8": "unsigned char",
+    "bool": "unsigned char",
+}
 REGISTER = {**STORAGE, "bool": "bool"}
 
 PRELUDE = """\
@@ -54,14 +64,20 @@ static inline double dvk_exp(double x) {
   return exp(x < -700.0 ? y + 64.0 : y) * by;
 }
 """
-FUNCTIONS = "extern \"C\" {\n" + "".join(
-    f"VMATH float {name}f(float); VMATH double {name}(double);\n" for name in UNARY_FUNCTIONS[10:]) + """\
+FUNCTIONS = (
+    'extern "C" {\n'
+    + "".join(
+        f"VMATH float {name}f(float); VMATH double {name}(double);\n"
+        for name in UNARY_FUNCTIONS[10:]
+    )
+    + """\
 VMATH float atan2f(float, float); VMATH double atan2(double, double); float fmodf(float, float);
 }
 // GCC 12 fails on vectors with its __builtin_signbit.
 static inline bool dvk_signbitf(float x) { int i; __builtin_memcpy(&i, &x, 4); return i < 0; }
 static inline bool dvk_signbit(double x) { long i; __builtin_memcpy(&i, &x, 8); return i < 0; }
 """
+)
 ORDER = """\
 // As integers (negative ones mirrored) floats keep their order; NaN comes last, and both zeros are one.
 static inline long dvk_order(float x) {
@@ -109,9 +125,29 @@ static inline unsigned short f2bf(float f) {
 """
 
 _CALLS = {*UNARY_FUNCTIONS, "atan2", "fmod"}
-_ROUND = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "nearbyint", "sqrt": "sqrt", "abs": "fabs"}
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
-          "and": "&", "or": "|", **WHOLE}
+_ROUND = {
+    "floor": "floor",
+    "ceil": "ceil",
+    "trunc": "trunc",
+    "round": "nearbyint",
+    "sqrt": "sqrt",
+    "abs": "fabs",
+}
+_INFIX = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "eq": "==",
+    "ne": "!=",
+    "and": "&",
+    "or": "|",
+    **WHOLE,
+}
 
 
 def prelude(kernels: Iterable[Kernel]) -> str:
@@ -119,10 +155,18 @@ def prelude(kernels: Iterable[Kernel]) -> str:
     kernels = list(kernels)
     ordered = any(i.op in ("order", "unorder") for k in kernels for i in k.instrs)
     types = {b.dtype for k in kernels for b in (*k.inputs, *k.outputs)}
-    types |= {i.op.removeprefix("cast_") for k in kernels for i in k.instrs if i.op.startswith("cast_")}
+    types |= {
+        i.op.removeprefix("cast_") for k in kernels for i in k.instrs if i.op.startswith("cast_")
+    }
     placed = any(i.op == "gather" for k in kernels for i in k.instrs)
     functions = any(f"{name}f(" in FUNCTIONS for k in kernels for i in k.instrs for name in [i.op])
-    parts = ((FUNCTIONS, functions), (ORDER, ordered), (GATHER, placed), (BF16, "bfloat16" in types), (HALF, "float16" in types))
+    parts = (
+        (FUNCTIONS, functions),
+        (ORDER, ordered),
+        (GATHER, placed),
+        (BF16, "bfloat16" in types),
+        (HALF, "float16" in types),
+    )
     return PRELUDE + "".join(text for text, wanted in parts if wanted)
 
 
@@ -135,7 +179,9 @@ def literal(value: bool | int | float, want: str) -> str:
     if want in ("float32", "float64"):
         value = value if isinstance(value, float) else float(value)
         if math.isinf(value):
-            return ("-" if value < 0 else "") + ("__builtin_inff()" if want == "float32" else "__builtin_inf()")
+            return ("-" if value < 0 else "") + (
+                "__builtin_inff()" if want == "float32" else "__builtin_inf()"
+            )
         if math.isnan(value):
             return '__builtin_nan("")'
         return repr(value) + ("f" if want == "float32" else "")
@@ -144,16 +190,26 @@ def literal(value: bool | int | float, want: str) -> str:
 
 def loaded(cell: str, dtype: str, half: tuple[str, str]) -> str:
     """Convert an element in memory to a register value."""
-    return {"bfloat16": f"bf2f({cell})", "float16": half[0].format(cell), "bool": f"({cell} != 0)"}.get(dtype, cell)
+    return {
+        "bfloat16": f"bf2f({cell})",
+        "float16": half[0].format(cell),
+        "bool": f"({cell} != 0)",
+    }.get(dtype, cell)
 
 
 def stored(value: str, dtype: str, half: tuple[str, str]) -> str:
     """Convert a register value to its memory type."""
-    kinds = {"bfloat16": f"f2bf({value})", "float16": half[1].format(value), "bool": f"(unsigned char)({value} ? 1 : 0)"}
+    kinds = {
+        "bfloat16": f"f2bf({value})",
+        "float16": half[1].format(value),
+        "bool": f"(unsigned char)({value} ? 1 : 0)",
+    }
     return kinds.get(dtype, f"({STORAGE[dtype]}){value}")
 
 
-def scalar_expression(instr: Instr, a: list[str], condition: list[str], half: tuple[str, str]) -> str:
+def scalar_expression(
+    instr: Instr, a: list[str], condition: list[str], half: tuple[str, str]
+) -> str:
     """One scalar operation on operands of the compute type."""
     op, single = instr.op, instr.compute == "float32"
     suffix = "f" if single else ""
@@ -214,7 +270,12 @@ def inside(offset: str, bound: Bound) -> str:
     """Source text of the check that an index is within its dimension."""
     part, count = bound
     lo, hi = part.span()
-    return " & ".join([*([f"({offset} >= 0)"] if lo < 0 else []), *([f"({offset} < {count!r})"] if hi >= count else [])])
+    return " & ".join(
+        [
+            *([f"({offset} >= 0)"] if lo < 0 else []),
+            *([f"({offset} < {count!r})"] if hi >= count else []),
+        ]
+    )
 
 
 def identity(reduce: Instr) -> str:

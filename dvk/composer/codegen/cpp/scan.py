@@ -31,8 +31,14 @@ LONG = 1 << 15
 def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     """The alternatives worth measuring, the default first."""
     if kernel.family == "scan_column":
-        return [{"parallel": "rows", "chunk": chunk, "width": width} for chunk in (1024, 256, 64) for width in (512, 256)]
-    result: list[dict[str, Any]] = [{"parallel": "rows", "chunk": BLOCK, "width": width} for width in (512, 256)]
+        return [
+            {"parallel": "rows", "chunk": chunk, "width": width}
+            for chunk in (1024, 256, 64)
+            for width in (512, 256)
+        ]
+    result: list[dict[str, Any]] = [
+        {"parallel": "rows", "chunk": BLOCK, "width": width} for width in (512, 256)
+    ]
     result.append({"parallel": "rows", "chunk": 4 * BLOCK, "width": 512})
     if kernel.num_rows < 16 and _splits(kernel):
         pieces = {"parallel": "inner", "chunk": BLOCK, "width": 512}
@@ -43,8 +49,11 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
 def _splits(kernel: Kernel) -> bool:
     """Slices of a row can be reduced in advance: it is contiguous, and no scan depends on another."""
     scans = [i for i in kernel.instrs if i.op.startswith("scan_")]
-    return len(kernel.reduced) == 1 and kernel.row_length > PIECES and not any(
-        _needs(kernel, _operand(s)) & {o.id for o in scans} for s in scans)
+    return (
+        len(kernel.reduced) == 1
+        and kernel.row_length > PIECES
+        and not any(_needs(kernel, _operand(s)) & {o.id for o in scans} for s in scans)
+    )
 
 
 def scan_kernel(writer: CppWriter) -> None:
@@ -93,7 +102,11 @@ def _needs(kernel: Kernel, target: int) -> set[int]:
 
 def _wide(scan: Instr) -> str:
     """The accumulator type of a scan."""
-    return "double" if scan.type == "float32" and scan.op in ("scan_sum", "scan_prod") else REGISTER[scan.type]
+    return (
+        "double"
+        if scan.type == "float32" and scan.op in ("scan_sum", "scan_prod")
+        else REGISTER[scan.type]
+    )
 
 
 def _start(writer: CppWriter, scans: Iterable[Instr]) -> None:
@@ -132,14 +145,22 @@ def _walk(writer: CppWriter, start: str = "0", stop: str = "") -> None:
     backward = scans[0].backward
     for var in outer:
         name, last = writer.names[var], repr(var.size - 1)
-        turn = f"long {name} = {last}; {name} >= 0; --{name}" if backward else f"long {name} = 0; {name} <= {last}; ++{name}"
+        turn = (
+            f"long {name} = {last}; {name} >= 0; --{name}"
+            if backward
+            else f"long {name} = 0; {name} <= {last}; ++{name}"
+        )
         writer.open(f"for ({turn})")
     stop, block = stop or repr(lane.size), int(writer.schedule["chunk"])
     writer.open(f"for (long n = 0; n < ({stop} - {start} + {block - 1}) / {block}; ++n)")
     if backward:
-        writer.put(f"const long hi = {stop} - n * {block}, lo = hi - {block} > {start} ? hi - {block} : {start}, len = hi - lo;")
+        writer.put(
+            f"const long hi = {stop} - n * {block}, lo = hi - {block} > {start} ? hi - {block} : {start}, len = hi - lo;"
+        )
     else:
-        writer.put(f"const long lo = {start} + n * {block}, hi = lo + {block} < {stop} ? lo + {block} : {stop}, len = hi - lo;")
+        writer.put(
+            f"const long lo = {start} + n * {block}, hi = lo + {block} < {stop} ? lo + {block} : {stop}, len = hi - lo;"
+        )
     done: set[int] = set()
     for scan in scans:
         writer.put(f"{REGISTER[scan.type]} b{scan.id}[{block}];")
@@ -165,19 +186,25 @@ def _walk(writer: CppWriter, start: str = "0", stop: str = "") -> None:
 def _run(writer: CppWriter, scan: Instr, block: int) -> None:
     """Scan the operands of a block: a whole one as several parallel runs, because each step of one run waits for the previous step."""
     kind, part, name = _wide(scan), block // RUNS, scan.id
-    turn = "for (long l = %s - 1; l >= 0; --l)" if scan.backward else "for (long l = 0; l < %s; ++l)"
+    turn = (
+        "for (long l = %s - 1; l >= 0; --l)" if scan.backward else "for (long l = 0; l < %s; ++l)"
+    )
     writer.open(f"if (len == {block})")
     writer.put(f"{kind} d[{block}], e[{RUNS}];")
     writer.put(f"for (int j = 0; j < {RUNS}; ++j) e[j] = {_identity(scan)};")
     writer.open(turn % part)
     writer.put(f"#pragma GCC unroll {RUNS}")
-    writer.put(f"for (int j = 0; j < {RUNS}; ++j) {{ {_join(scan, 'e[j]', f'b{name}[j * {part} + l]')} d[j * {part} + l] = e[j]; }}")
+    writer.put(
+        f"for (int j = 0; j < {RUNS}; ++j) {{ {_join(scan, 'e[j]', f'b{name}[j * {part} + l]')} d[j * {part} + l] = e[j]; }}"
+    )
     writer.close()
     writer.open(f"for (int n = 0; n < {RUNS}; ++n)")
     writer.put(f"const int j = {f'{RUNS - 1} - n' if scan.backward else 'n'};")
     writer.put("#pragma omp simd")
-    writer.put(f"for (long l = j * {part}; l < (j + 1) * {part}; ++l) "
-               f"{{ {kind} y = c{name}; {_join(scan, 'y', 'd[l]')} b{name}[l] = y; }}")
+    writer.put(
+        f"for (long l = j * {part}; l < (j + 1) * {part}; ++l) "
+        f"{{ {kind} y = c{name}; {_join(scan, 'y', 'd[l]')} b{name}[l] = y; }}"
+    )
     writer.put(_join(scan, f"c{name}", "e[j]"))
     writer.close()
     writer.close()
@@ -210,7 +237,9 @@ def _pieces(writer: CppWriter) -> None:
     writer.parallel_for("p", PIECES)
     writer.put(bounds)
     _start(writer, scans)
-    writer.open(f"for (long {writer.names[lane]} = pl; {writer.names[lane]} < ph; ++{writer.names[lane]})")
+    writer.open(
+        f"for (long {writer.names[lane]} = pl; {writer.names[lane]} < ph; ++{writer.names[lane]})"
+    )
     _values(writer, set().union(*(_needs(k, _operand(s)) for s in scans)), set())
     for scan in scans:
         writer.put(_join(scan, f"c{scan.id}", writer.arg(scan.args[0], scan.type)))
@@ -219,11 +248,17 @@ def _pieces(writer: CppWriter) -> None:
         writer.put(f"s{scan.id}[p] = c{scan.id};")
     writer.close()
     for scan in scans:
-        turn = f"long p = {PIECES - 1}; p >= 0; --p" if scan.backward else f"long p = 0; p < {PIECES}; ++p"
+        turn = (
+            f"long p = {PIECES - 1}; p >= 0; --p"
+            if scan.backward
+            else f"long p = 0; p < {PIECES}; ++p"
+        )
         writer.open("")
         writer.put(f"{_wide(scan)} c{scan.id} = {_identity(scan)};")
         writer.open(f"for ({turn})")
-        writer.put(f"const {_wide(scan)} own = s{scan.id}[p]; s{scan.id}[p] = c{scan.id}; {_join(scan, f'c{scan.id}', 'own')}")
+        writer.put(
+            f"const {_wide(scan)} own = s{scan.id}[p]; s{scan.id}[p] = c{scan.id}; {_join(scan, f'c{scan.id}', 'own')}"
+        )
         writer.close()
         writer.close()
     writer.parallel_for("p", PIECES)
@@ -254,10 +289,16 @@ def _columns(writer: CppWriter) -> None:
     writer.lane_piece(lane, chunk)
     scans = _scans(k)
     for scan in scans:
-        writer.put(f"{_wide(scan)} c{scan.id}[{chunk}]; for (long l = 0; l < len; ++l) c{scan.id}[l] = {_identity(scan)};")
+        writer.put(
+            f"{_wide(scan)} c{scan.id}[{chunk}]; for (long l = 0; l < len; ++l) c{scan.id}[l] = {_identity(scan)};"
+        )
     for var in k.reduced:
         name, last = writer.names[var], repr(var.size - 1)
-        turn = f"long {name} = {last}; {name} >= 0; --{name}" if scans[0].backward else f"long {name} = 0; {name} <= {last}; ++{name}"
+        turn = (
+            f"long {name} = {last}; {name} >= 0; --{name}"
+            if scans[0].backward
+            else f"long {name} = 0; {name} <= {last}; ++{name}"
+        )
         writer.open(f"for ({turn})")
     _lanes(writer, lane)
     for instr in k.instrs:

@@ -9,7 +9,17 @@ from typing import Any
 
 from dvk.composer.codegen.analysis.online import online_pair
 from dvk.composer.codegen.cpp.centred import centres
-from dvk.composer.codegen.cpp.scalar import REGISTER, STORAGE, identity, inside, literal, loaded, may_be_nan, scalar_expression, stored
+from dvk.composer.codegen.cpp.scalar import (
+    REGISTER,
+    STORAGE,
+    identity,
+    inside,
+    literal,
+    loaded,
+    may_be_nan,
+    scalar_expression,
+    stored,
+)
 from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.loops import Argument, Bound, Instr, Kernel, Ref, nowhere
 from dvk.composer.ir.nodes import FLOATS
@@ -44,11 +54,21 @@ class CppWriter:
         self.rows = kernel.family == "row" or schedule.get("walk") == "strided"
         pool = kernel.reduced if self.rows else kernel.rows
         self.lane: Var | None = pool[-1] if pool else None
-        self.arrays = not self.rows and kernel.family in ("column", "window") and schedule.get("form") != "direct"
+        self.arrays = (
+            not self.rows
+            and kernel.family in ("column", "window")
+            and schedule.get("form") != "direct"
+        )
         self.safe: frozenset[Bound] = frozenset()
         """Bounds that the outer loops already guarantee."""
-        self.pair = online_pair(kernel) if schedule.get("online") and self.rows and schedule["parallel"] != "inner" else None
-        self.means = centres(kernel) if self.centres and (self.rows or self.k.family == "column") else {}
+        self.pair = (
+            online_pair(kernel)
+            if schedule.get("online") and self.rows and schedule["parallel"] != "inner"
+            else None
+        )
+        self.means = (
+            centres(kernel) if self.centres and (self.rows or self.k.family == "column") else {}
+        )
         """Means that are computed around the row's first element, and their sums, by index."""
         self.done: set[int] = set()
         self.segment = (0, kernel.reduced[-1].size if kernel.reduced else 1)
@@ -70,8 +90,14 @@ class CppWriter:
         """Parameters; `restrict` is omitted for those that share memory with another."""
         k = self.k
         aliased = set(self.inplace.values())
-        params = [f"const {STORAGE[b.dtype]}* {'' if n in aliased else '__restrict '}a{n}" for n, b in enumerate(k.inputs)]
-        params += [f"{STORAGE[b.dtype]}* {'' if n in self.inplace else '__restrict '}o{n}" for n, b in enumerate(k.outputs)]
+        params = [
+            f"const {STORAGE[b.dtype]}* {'' if n in aliased else '__restrict '}a{n}"
+            for n, b in enumerate(k.inputs)
+        ]
+        params += [
+            f"{STORAGE[b.dtype]}* {'' if n in self.inplace else '__restrict '}o{n}"
+            for n, b in enumerate(k.outputs)
+        ]
         return ", ".join(params)
 
     def signature(self) -> None:
@@ -126,14 +152,26 @@ class CppWriter:
         return self.pair is not None and reduce in (self.pair.first, self.pair.second)
 
     def _element_stores(self, stage: int) -> list[Any]:
-        return [s for s in self.k.stores if not self.k.is_row_store(s) and self.k.instrs[s.value].stage == stage]
+        return [
+            s
+            for s in self.k.stores
+            if not self.k.is_row_store(s) and self.k.instrs[s.value].stage == stage
+        ]
 
     def targets(self, stage: int) -> list[int]:
         """Element-level values that the pass of a stage computes."""
         k = self.k
-        reduces = [i for i in k.instrs if i.op.startswith("reduce_") and i.stage == stage + 1 and not self._in_pair(i)]
+        reduces = [
+            i
+            for i in k.instrs
+            if i.op.startswith("reduce_") and i.stage == stage + 1 and not self._in_pair(i)
+        ]
         reduced = [ref_of(i.args[0]) for i in reduces]
-        return [t for t in [*reduced, *(s.value for s in self._element_stores(stage))] if not k.is_row_value(k.instrs[t])]
+        return [
+            t
+            for t in [*reduced, *(s.value for s in self._element_stores(stage))]
+            if not k.is_row_value(k.instrs[t])
+        ]
 
     def closure(self, targets: list[int]) -> list[Instr]:
         """Element-level instructions that the targets need, up to values kept from an earlier pass."""
@@ -152,7 +190,9 @@ class CppWriter:
         """Declare a reduction's results over a slice of the lane."""
         if self.is_centre(r):
             declare_first(self, r, chunk)
-        self.put(f"{self.accumulator(r)} v{r.id}[{chunk}]; for (long l = 0; l < len; ++l) v{r.id}[l] = {identity(r)};")
+        self.put(
+            f"{self.accumulator(r)} v{r.id}[{chunk}]; for (long l = 0; l < len; ++l) v{r.id}[l] = {identity(r)};"
+        )
 
     def is_centre(self, r: Instr) -> bool:
         """The reduction sums around the row's first element."""
@@ -164,7 +204,7 @@ class CppWriter:
             if self.is_centre(r):
                 declare_mean(self, r, chunk)
             if may_be_nan(r) and not self.arrays:
-                self.put(f"if (nan{r.id}) v{r.id} = __builtin_nan(\"\");")
+                self.put(f'if (nan{r.id}) v{r.id} = __builtin_nan("");')
 
     def accumulator(self, r: Instr) -> str:
         """The accumulator type of a reduction."""
@@ -212,7 +252,9 @@ class CppWriter:
         instr = self.k.instrs[arg.id]
         in_array = self.arrays and self.k.is_row_value(instr)
         name = f"v{arg.id}[l]" if in_array else f"v{arg.id}"
-        if instr.type == want and not (instr.op.startswith("reduce_") and self.accumulator(instr) != REGISTER[want]):
+        if instr.type == want and not (
+            instr.op.startswith("reduce_") and self.accumulator(instr) != REGISTER[want]
+        ):
             return name
         return f"(({REGISTER[want]}){name})" if want != "bool" else f"({name} != 0)"
 
@@ -234,19 +276,24 @@ class CppWriter:
     def _within(self, instr: Instr, text: str) -> str:
         """A value inside its bounds, its fill outside."""
         kept = [inside(f"({self.offset(b[0])})", b) for b in instr.bounds if b not in self.safe]
-        return f"({' & '.join(kept)} ? {text} : {literal(instr.fill, instr.type)})" if kept else text
+        return (
+            f"({' & '.join(kept)} ? {text} : {literal(instr.fill, instr.type)})" if kept else text
+        )
 
     def store(self, store: Any) -> None:
         """Write an output."""
         instr = self.k.instrs[store.value]
         buffer = self.k.outputs[store.buffer]
         value = self.arg(Ref(instr.id), instr.type)
-        self.put(f"o{store.buffer}[{self.offset(store.offset)}] = {stored(value, buffer.dtype, self.half)};")
+        self.put(
+            f"o{store.buffer}[{self.offset(store.offset)}] = {stored(value, buffer.dtype, self.half)};"
+        )
 
 
 def ref_of(arg: Argument) -> int:
     assert isinstance(arg, Ref), "a reduction's operand is a value"
     return arg.id
+
 
 FAR = "1e37f"
 """Skip the shift for a first element that is larger, infinite or NaN: differences could overflow where sums do not."""
@@ -300,10 +347,21 @@ def gathered(writer: CppWriter, instr: Instr) -> str:
     buffer = writer.k.inputs[instr.buffer]
     # A vector gathers at 32-bit indices at once, and half as many at longer ones.
     kind = "int" if buffer.last < 1 << 31 else "long"
-    places = [(writer.arg(place, instr.compute), *of) for place, of in zip(instr.args, instr.places, strict=True)]
-    steps = [f"({kind})" + (f"dvk_at({place}, {size!r})" if size else place) + f" * {step}" for place, step, size in places if step]
+    places = [
+        (writer.arg(place, instr.compute), *of)
+        for place, of in zip(instr.args, instr.places, strict=True)
+    ]
+    steps = [
+        f"({kind})" + (f"dvk_at({place}, {size!r})" if size else place) + f" * {step}"
+        for place, step, size in places
+        if step
+    ]
     there = " & ".join(f"dvk_in({place}, {size!r})" for place, _, size in places if size)
-    value = loaded(f"a{instr.buffer}[({kind})({writer.offset(instr.offset)}) + {' + '.join(steps) or '0'}]", buffer.dtype, writer.half)
+    value = loaded(
+        f"a{instr.buffer}[({kind})({writer.offset(instr.offset)}) + {' + '.join(steps) or '0'}]",
+        buffer.dtype,
+        writer.half,
+    )
     if not there:
         return value
     other = nowhere(instr.type) if instr.type in FLOATS else instr.fill

@@ -21,7 +21,16 @@ from dvk.composer.ir.loops import Kernel
 FLAGS = ("--std=c++17", "--fmad=false")
 """Compiler options: products are rounded before they are added, as in eager PyTorch; see `cpp.FLAGS`."""
 
-__all__ = ["FLAGS", "default_schedule", "functions", "launch", "module", "prelude", "render", "schedules"]
+__all__ = [
+    "FLAGS",
+    "default_schedule",
+    "functions",
+    "launch",
+    "module",
+    "prelude",
+    "render",
+    "schedules",
+]
 
 
 def render(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | None = None) -> str:
@@ -31,17 +40,26 @@ def render(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | N
         inplace: output index → index of the input that shares its memory (same offset in every element).
     """
     parts, _ = functions(kernel, schedule, inplace)
-    return "\n\n".join([f"// {kernel.summary}\n{parts[0].text}", *(f.text for f in parts[1:])]) + "\n"
+    return (
+        "\n\n".join([f"// {kernel.summary}\n{parts[0].text}", *(f.text for f in parts[1:])]) + "\n"
+    )
 
 
-def launch(kernel: Kernel, schedule: dict[str, Any], inputs: list[str], outputs: list[str]) -> list[str]:
+def launch(
+    kernel: Kernel, schedule: dict[str, Any], inputs: list[str], outputs: list[str]
+) -> list[str]:
     """Python lines that run the kernel on tensors; outputs exist already, partial results are allocated here."""
     parts, buffers = functions(kernel, schedule)
-    names = {**{f"a{n}": name for n, name in enumerate(inputs)}, **{f"o{n}": name for n, name in enumerate(outputs)}}
+    names = {
+        **{f"a{n}": name for n, name in enumerate(inputs)},
+        **{f"o{n}": name for n, name in enumerate(outputs)},
+    }
     lines = []
     for kind, count in buffers.items():
         names[f"part_{kind}"] = f"_{kernel.name}_{kind}"
-        lines.append(f"_{kernel.name}_{kind} = {[*outputs, *inputs][0]}.new_empty({count}, dtype=torch.{kind})")
+        lines.append(
+            f"_{kernel.name}_{kind} = {[*outputs, *inputs][0]}.new_empty({count}, dtype=torch.{kind})"
+        )
     lines.extend(f"_dvk_{f.name}({', '.join(names[p] for p in f.params)})" for f in parts)
     return lines
 
@@ -52,28 +70,45 @@ def prelude(kernels: Iterable[Kernel]) -> str:
     return PRELUDE
 
 
-def functions(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | None = None) -> tuple[list[CudaFunction], dict[str, int]]:
+def functions(
+    kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | None = None
+) -> tuple[list[CudaFunction], dict[str, int]]:
     """The functions that `render` writes and `launch` calls, and the buffers between the calls (type → elements)."""
-    aliased = {name for out, source in (inplace or {}).items() for name in (f"o{out}", f"a{source}")}
+    aliased = {
+        name for out, source in (inplace or {}).items() for name in (f"o{out}", f"a{source}")
+    }
     if schedule["kind"] == "split":
         return split(kernel, schedule, aliased)
     write = pointwise if schedule["kind"] == "flat" else whole
     return [write(kernel, schedule, aliased)], {}
 
 
-def module(kernels: list[Kernel], schedules: dict[str, dict[str, Any]], texts: list[str]) -> tuple[str, str, list[str]]:
+def module(
+    kernels: list[Kernel], schedules: dict[str, dict[str, Any]], texts: list[str]
+) -> tuple[str, str, list[str]]:
     """Module text of the CUDA source, one string per kernel; the common preamble; and the lines that load them."""
     if not kernels:
         return "", "", []
     parts = [f for k in kernels for f in functions(k, schedules[k.name])[0]]
     sources = ",\n".join(f"r'''\n{text}'''" for text in texts)
-    table = "".join(f"\n    ({n}, {f.name!r}, {f.grid}, {f.threads})," for n, k in enumerate(kernels)
-                    for f in functions(k, schedules[k.name])[0])
+    table = "".join(
+        f"\n    ({n}, {f.name!r}, {f.grid}, {f.threads}),"
+        for n, k in enumerate(kernels)
+        for f in functions(k, schedules[k.name])[0]
+    )
     names = [f"_dvk_{f.name}" for f in parts]
-    text = (f"_DVK_SOURCES = [{sources}]\n\n_DVK_FUNCTIONS = [{table}\n]\n"
-            "# Each: number of its source, name, blocks, threads a block.\n" + "\n".join(f"{n} = None" for n in names))
+    text = (
+        f"_DVK_SOURCES = [{sources}]\n\n_DVK_FUNCTIONS = [{table}\n]\n"
+        "# Each: number of its source, name, blocks, threads a block.\n"
+        + "\n".join(f"{n} = None" for n in names)
+    )
     runtime = f"_DVK_FLAGS = {FLAGS!r}\n_DVK_PRELUDE = r'''\n{PRELUDE}'''"
-    load = [f"global {', '.join(names)}", f"if {names[0]} is None:",
-            "    launchers = dvk_loaded(dvk_cuda_load, _DVK_PRELUDE, _DVK_SOURCES, _DVK_FUNCTIONS, _DVK_FLAGS)",
-            "    if launchers is None:", "        return False", f"    {', '.join(names)}{',' if len(names) == 1 else ''} = launchers"]
+    load = [
+        f"global {', '.join(names)}",
+        f"if {names[0]} is None:",
+        "    launchers = dvk_loaded(dvk_cuda_load, _DVK_PRELUDE, _DVK_SOURCES, _DVK_FUNCTIONS, _DVK_FLAGS)",
+        "    if launchers is None:",
+        "        return False",
+        f"    {', '.join(names)}{',' if len(names) == 1 else ''} = launchers",
+    ]
     return text, runtime, load

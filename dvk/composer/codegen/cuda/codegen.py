@@ -22,11 +22,16 @@ class Cuda(Codegen):
     def render(self, kernel: Kernel, schedule: Schedule, inplace: Inplace | None = None) -> str:
         return cuda.render(kernel, schedule, dict(inplace or {}))
 
-    def launch(self, kernel: Kernel, schedule: Schedule, inputs: Sequence[str], outputs: Sequence[str]) -> list[str]:
+    def launch(
+        self, kernel: Kernel, schedule: Schedule, inputs: Sequence[str], outputs: Sequence[str]
+    ) -> list[str]:
         return cuda.launch(kernel, schedule, list(inputs), list(outputs))
 
     def module(self, every: KernelSet) -> ModuleText:
-        texts = [self.render(kernel, every.schedules[kernel.name], every.inplace.get(kernel.name)) for kernel in every.kernels]
+        texts = [
+            self.render(kernel, every.schedules[kernel.name], every.inplace.get(kernel.name))
+            for kernel in every.kernels
+        ]
         return ModuleText(*cuda.module(list(every.kernels), dict(every.schedules), texts))
 
     def recipes_of(self, kernel: Kernel, schedule: Schedule) -> set[str]:

@@ -32,7 +32,9 @@ def pointwise(kernel: Kernel, schedule: Schedule, aliased: set[str]) -> CudaFunc
     if each > 1:
         writer.put("#pragma unroll")
         writer.open(f"for (int e = 0; e < {each}; ++e)")
-        writer.put(f"const {writer.index} u = {block} * {threads * each} + e * {threads} + (int)threadIdx.x;")
+        writer.put(
+            f"const {writer.index} u = {block} * {threads * each} + e * {threads} + (int)threadIdx.x;"
+        )
     else:
         writer.put(f"const {writer.index} u = {block} * {threads} + (int)threadIdx.x;")
     guarded = vectors % (threads * each) != 0
@@ -59,7 +61,9 @@ class RowFunction:
         self.reduced = [v for v in kernel.reduced if v.size > 1]
         self.length = math.prod(v.size for v in self.reduced)
         pair = online_pair(kernel) if schedule.get("online") else None
-        self.writer = CudaWriter(kernel, self.reduced[-1] if self.reduced else None, schedule["vector"], aliased, pair)
+        self.writer = CudaWriter(
+            kernel, self.reduced[-1] if self.reduced else None, schedule["vector"], aliased, pair
+        )
         self.vector = self.writer.vector
         self.partial = self.columns > 1 and kernel.num_rows % self.columns != 0
         """The last block has threads without a row; they recompute the last row and store nothing."""
@@ -78,9 +82,15 @@ class RowFunction:
         if self.columns == 1:
             w.put("const int t = threadIdx.x;")
         else:
-            inner, outer = f"(int)threadIdx.x % {self.columns}", f"(int)threadIdx.x / {self.columns}"
+            inner, outer = (
+                f"(int)threadIdx.x % {self.columns}",
+                f"(int)threadIdx.x / {self.columns}",
+            )
             if not self.across:
-                inner, outer = f"(int)threadIdx.x / {self.lanes}", f"(int)threadIdx.x % {self.lanes}"
+                inner, outer = (
+                    f"(int)threadIdx.x / {self.lanes}",
+                    f"(int)threadIdx.x % {self.lanes}",
+                )
             w.put(f"const int t = {outer};")
             block = f"{block} * {self.columns} + {inner}"
         if self.partial:
@@ -152,7 +162,9 @@ class RowFunction:
         assert pair is not None
         first, second = f"r{pair.first.id}", f"r{pair.second.id}"
         if reduce is pair.second:
-            self.writer.put(f"{second} = {aligned(pair, second, first, f'n{pair.first.id}', length, piece=self.pieces > 1)};")
+            self.writer.put(
+                f"{second} = {aligned(pair, second, first, f'n{pair.first.id}', length, piece=self.pieces > 1)};"
+            )
         elif reduce is pair.first and isinstance(pair, VariancePair):
             # A thread's mean becomes its sum, which is kept as well: the squares need both.
             self.writer.put(f"{first} *= n{pair.first.id};")
@@ -172,7 +184,11 @@ class RowFunction:
         """Write outputs from one lane per row."""
         if not stores:
             return
-        conditions = ["t == 0"] * (self.lanes > 1) + ["live"] * self.partial + ["piece == 0"] * (self.pieces > 1)
+        conditions = (
+            ["t == 0"] * (self.lanes > 1)
+            + ["live"] * self.partial
+            + ["piece == 0"] * (self.pieces > 1)
+        )
         if conditions:
             self.writer.open(f"if ({' && '.join(conditions)})")
         vector, self.writer.vector = self.writer.vector, 1
@@ -204,7 +220,9 @@ def whole(kernel: Kernel, schedule: Schedule, aliased: set[str]) -> CudaFunction
     return w.function(kernel.name, rows.blocks, rows.threads)
 
 
-def split(kernel: Kernel, schedule: Schedule, aliased: set[str]) -> tuple[list[CudaFunction], dict[str, int]]:
+def split(
+    kernel: Kernel, schedule: Schedule, aliased: set[str]
+) -> tuple[list[CudaFunction], dict[str, int]]:
     """Cut each row into `splits` slices, with one launch per pass; every later launch adds up the slices of earlier ones.
 
     Returns:
@@ -224,16 +242,31 @@ def split(kernel: Kernel, schedule: Schedule, aliased: set[str]) -> tuple[list[C
     stores = [s for s in kernel.stores if kernel.is_row_store(s)]
     functions = []
     for number, stage in enumerate(passes):
-        ready = [s for s in stores if kernel.instrs[s.value].stage <= stage] if number == len(passes) - 1 else []
+        ready = (
+            [s for s in stores if kernel.instrs[s.value].stage <= stage]
+            if number == len(passes) - 1
+            else []
+        )
         stores = [s for s in stores if s not in ready]
-        functions.append(_piece(kernel, schedule, aliased, stage, slots, ready, f"{kernel.name}_{number}"))
+        functions.append(
+            _piece(kernel, schedule, aliased, stage, slots, ready, f"{kernel.name}_{number}")
+        )
     if stores:
-        functions.append(_piece(kernel, schedule, aliased, None, slots, stores, f"{kernel.name}_{len(passes)}"))
+        functions.append(
+            _piece(kernel, schedule, aliased, None, slots, stores, f"{kernel.name}_{len(passes)}")
+        )
     return functions, counts
 
 
-def _piece(kernel: Kernel, schedule: Schedule, aliased: set[str], stage: int | None, slots: dict[int, tuple[str, int]],
-           stores: list[Any], name: str) -> CudaFunction:
+def _piece(
+    kernel: Kernel,
+    schedule: Schedule,
+    aliased: set[str],
+    stage: int | None,
+    slots: dict[int, tuple[str, int]],
+    stores: list[Any],
+    name: str,
+) -> CudaFunction:
     """The pass of a stage over one slice; without a stage, the remaining work once per row."""
     pieces = schedule["splits"]
     rows = RowFunction(kernel, schedule, aliased, pieces if stage is not None else 1)
@@ -254,15 +287,25 @@ def _piece(kernel: Kernel, schedule: Schedule, aliased: set[str], stage: int | N
             cell = f"part_{kind}[{start} + n * {kernel.num_rows} + x]"
             if w.pair is not None and r is w.pair.second:
                 first = f"part_float32[{slots[w.pair.first.id][1]} + n * {kernel.num_rows} + x]"
-                cell = aligned(w.pair, cell, first, f"(float)min({share}, {rows.length} - n * {share})", f"{rows.length}.0f")
+                cell = aligned(
+                    w.pair,
+                    cell,
+                    first,
+                    f"(float)min({share}, {rows.length} - n * {share})",
+                    f"{rows.length}.0f",
+                )
             w.put(f"{REGISTER[r.type]} r{r.id} = {identity(r)};")
-            w.put(f"for (int n = t; n < {pieces}; n += {rows.lanes}) r{r.id} = {combined(r, f'r{r.id}', cell)};")
+            w.put(
+                f"for (int n = t; n < {pieces}; n += {rows.lanes}) r{r.id} = {combined(r, f'r{r.id}', cell)};"
+            )
             if w.pair is not None and r is w.pair.first:
                 rows.gather([r])
         rows.gather([r for r in reduces if w.pair is None or r is not w.pair.first])
         done |= {r.id for r in reduces}
     if stage is not None:
-        w.put(f"const {w.index} from = ({w.index})piece * {share}, upto = min(from + {share}, ({w.index}){rows.length});")
+        w.put(
+            f"const {w.index} from = ({w.index})piece * {share}, upto = min(from + {share}, ({w.index}){rows.length});"
+        )
         rows.sweep(stage, 0, "from", "upto")
         reduces = w.reduces(stage)
         rows.gather(reduces, "(float)(upto - from)")
@@ -271,13 +314,17 @@ def _piece(kernel: Kernel, schedule: Schedule, aliased: set[str], stage: int | N
             kind, start = slots[r.id]
             used.add(kind)
             when = f"if ({' && '.join(conditions)}) " if conditions else ""
-            w.put(f"{when}part_{kind}[{start} + ({w.index})piece * {kernel.num_rows} + x] = v{r.id};")
+            w.put(
+                f"{when}part_{kind}[{start} + ({w.index})piece * {kernel.num_rows} + x] = v{r.id};"
+            )
     rows.row_stores(stores)
     extra = [(f"part_{kind}", REGISTER[kind]) for kind in sorted(used)]
     return w.function(name, rows.blocks * rows.pieces, rows.threads, extra)
 
 
-def aligned(pair: Pair, second: str, first: str, count: str, length: str, piece: bool = False) -> str:
+def aligned(
+    pair: Pair, second: str, first: str, count: str, length: str, piece: bool = False
+) -> str:
     """A part's second result of a pair, relative to the row's first one, so that adding up the parts gives the row's.
 
     Args:
@@ -301,4 +348,3 @@ def _behind(kernel: Kernel, targets: list[int]) -> set[int]:
             result.add(id_)
             pending.extend(a.id for a in kernel.instrs[id_].args if hasattr(a, "id"))
     return result
-

@@ -43,7 +43,11 @@ def _repeated(writer: CudaWriter, costly: frozenset[str]) -> list[Instr]:
             if instr.id in here or k.is_row_value(instr):
                 continue
             here.add(instr.id)
-            if instr.id in seen and writer.varies(instr) and (instr.op == "load" or instr.op in costly):
+            if (
+                instr.id in seen
+                and writer.varies(instr)
+                and (instr.op == "load" or instr.op in costly)
+            ):
                 kept.add(instr.id)
             else:
                 pending.extend(a.id for a in instr.args if isinstance(a, Ref))

@@ -12,8 +12,18 @@ import math
 from dvk.composer.ir.loops import Instr
 from dvk.composer.ir.nodes import UNARY_FUNCTIONS, WHOLE
 
-STORAGE = {"float32": "float", "float64": "double", "float16": "dvk_f16", "bfloat16": "dvk_bf16", "int64": "long long",
-           "int32": "int", "int16": "short", "int8": "signed char", "uint8": "unsigned char", "bool": "dvk_bool"}
+STORAGE = {
+    "float32": "float",
+    "float64": "double",
+    "float16": "dvk_f16",
+    "bfloat16": "dvk_bf16",
+    "int64": "long long",
+    "int32": "int",
+    "int16": "short",
+    "int8": "signed char",
+    "uint8": "unsigned char",
+    "bool": "dvk_bool",
+}
 REGISTER = {**STORAGE, "float16": "float", "bfloat16": "float", "bool": "bool"}
 FLOAT = ("float32", "float64")
 SINGLE_MAX = (2 - 2**-23) * 2.0**127
@@ -131,11 +141,30 @@ template <class Op, int LANES, int COLUMNS, class T> DVK T dvk_column(T x, T* ce
 }
 """
 
-_CALLS = {**{name: name for name in (*UNARY_FUNCTIONS, "atan2", "fmod")}, "sqrt": "sqrt", "rsqrt": "rsqrt", "floor": "floor",
-          "ceil": "ceil", "trunc": "trunc",
-          "round": "rint"}
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
-          "and": "&", "or": "|", **WHOLE}
+_CALLS = {
+    **{name: name for name in (*UNARY_FUNCTIONS, "atan2", "fmod")},
+    "sqrt": "sqrt",
+    "rsqrt": "rsqrt",
+    "floor": "floor",
+    "ceil": "ceil",
+    "trunc": "trunc",
+    "round": "rint",
+}
+_INFIX = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "eq": "==",
+    "ne": "!=",
+    "and": "&",
+    "or": "|",
+    **WHOLE,
+}
 
 
 def literal(value: bool | int | float, want: str) -> str:
@@ -153,10 +182,14 @@ def literal(value: bool | int | float, want: str) -> str:
     if single and abs(value) > SINGLE_MAX:
         value = math.copysign(math.inf, value)
     if math.isinf(value):
-        text = "__int_as_float(0x7f800000)" if single else "__longlong_as_double(0x7ff0000000000000LL)"
+        text = (
+            "__int_as_float(0x7f800000)" if single else "__longlong_as_double(0x7ff0000000000000LL)"
+        )
         return f"(-{text})" if value < 0 else text
     if math.isnan(value):
-        return "__int_as_float(0x7fffffff)" if single else "__longlong_as_double(0x7fffffffffffffffLL)"
+        return (
+            "__int_as_float(0x7fffffff)" if single else "__longlong_as_double(0x7fffffffffffffffLL)"
+        )
     text = repr(value) + ("f" if single else "")
     return f"({text})" if value < 0 else text
 
@@ -175,7 +208,11 @@ def cast(text: str, have: str, want: str) -> str:
 
 def stored(text: str, dtype: str) -> str:
     """Convert a register value to the memory type of a dtype."""
-    wrap = {"float16": "dvk_half({})", "bfloat16": "dvk_brain({})", "bool": "dvk_bool{{(unsigned char)({})}}"}
+    wrap = {
+        "float16": "dvk_half({})",
+        "bfloat16": "dvk_brain({})",
+        "bool": "dvk_bool{{(unsigned char)({})}}",
+    }
     return wrap.get(dtype, "{}").format(text)
 
 

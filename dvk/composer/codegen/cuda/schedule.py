@@ -43,7 +43,9 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     found = {"pointwise": _pointwise, "row": _row, "column": _column}[kernel.family](kernel)
     if kernel.reduced and online_pair(kernel) is not None:
         # One pass less over memory is worth more than the cost of its arithmetic; the plain form stays an alternative.
-        repeated = [({**o, "online": True}, o) if o["kind"] in ("looped", "split") else (o,) for o in found]
+        repeated = [
+            ({**o, "online": True}, o) if o["kind"] in ("looped", "split") else (o,) for o in found
+        ]
         found = [option for pair in repeated for option in pair]
     unique: list[dict[str, Any]] = []
     for option in found:
@@ -57,8 +59,14 @@ def widths(kernel: Kernel, variables: tuple[Var, ...]) -> list[int]:
     lane = next((v for v in reversed(variables) if v.size > 1), None)
     if lane is None:
         return [1]
-    walked = [BYTES[kernel.inputs[i.buffer].dtype] for i in kernel.instrs if i.op == "load" and i.offset.coef(lane) == 1]
-    walked += [BYTES[kernel.outputs[s.buffer].dtype] for s in kernel.stores if s.offset.coef(lane) == 1]
+    walked = [
+        BYTES[kernel.inputs[i.buffer].dtype]
+        for i in kernel.instrs
+        if i.op == "load" and i.offset.coef(lane) == 1
+    ]
+    walked += [
+        BYTES[kernel.outputs[s.buffer].dtype] for s in kernel.stores if s.offset.coef(lane) == 1
+    ]
     if not walked:
         return [1]
     most = min(ACCESS_BYTES // min(walked), 8)
@@ -66,6 +74,7 @@ def widths(kernel: Kernel, variables: tuple[Var, ...]) -> list[int]:
 
 
 # ------------------------------------------------------------------ pointwise
+
 
 def _pointwise(kernel: Kernel) -> list[dict[str, Any]]:
     total = kernel.num_rows
@@ -77,13 +86,16 @@ def _pointwise(kernel: Kernel) -> list[dict[str, Any]]:
         for threads in (256, 128, 512):
             for each in (1, 2, 4):
                 if each == 1 or enough >= threads * each:
-                    found.append({"kind": "flat", "threads": threads, "each": each, "vector": vector})
+                    found.append(
+                        {"kind": "flat", "threads": threads, "each": each, "vector": vector}
+                    )
     small = total // vectors[0] < NUM_SMS * 256
     first = [{"kind": "flat", "threads": 64 if small else 256, "each": 1, "vector": vectors[0]}]
     return [*first, *found]
 
 
 # ------------------------------------------------------------------ reductions
+
 
 def _row(kernel: Kernel) -> list[dict[str, Any]]:
     rows, length = kernel.num_rows, kernel.row_length
@@ -92,7 +104,9 @@ def _row(kernel: Kernel) -> list[dict[str, Any]]:
     for vector in vectors[:2]:
         for each in (4, 2, 8, 16, 1):
             lanes = min(max(power(-(-length // (vector * each))), 1), MAX_THREADS)
-            if _held_bytes(kernel, -(-length // (lanes * vector)) * vector) <= min(MAX_HELD_BYTES, HELD_BYTES_A_BLOCK // lanes):
+            if _held_bytes(kernel, -(-length // (lanes * vector)) * vector) <= min(
+                MAX_HELD_BYTES, HELD_BYTES_A_BLOCK // lanes
+            ):
                 persistent.append(_rows("persistent", lanes, _side(lanes, rows), vector))
         for lanes in (1024, 512, 256):
             if lanes * vector < length:
@@ -105,7 +119,11 @@ def _row(kernel: Kernel) -> list[dict[str, Any]]:
 
 def _held_bytes(kernel: Kernel, each: int) -> int:
     """Bytes of a row per thread at `each` elements, by its widest input that is read whole."""
-    loads = [BYTES[kernel.inputs[i.buffer].dtype] for i in kernel.instrs if i.op == "load" and not kernel.is_row_value(i)]
+    loads = [
+        BYTES[kernel.inputs[i.buffer].dtype]
+        for i in kernel.instrs
+        if i.op == "load" and not kernel.is_row_value(i)
+    ]
     return each * max(loads, default=4)
 
 
@@ -136,11 +154,17 @@ def _column(kernel: Kernel) -> list[dict[str, Any]]:
     blocks = -(-rows // WARP)
     # Many columns keep the GPU busy by themselves; each thread then takes several elements.
     wanted = min(max(power(length) // 8, 1), 8 if blocks >= 8 * NUM_SMS else 16)
-    order = sorted((1, 2, 4, 8, 16, 32), key=lambda lanes: abs(lanes.bit_length() - wanted.bit_length()))
+    order = sorted(
+        (1, 2, 4, 8, 16, 32), key=lambda lanes: abs(lanes.bit_length() - wanted.bit_length())
+    )
     persistent, looped = [], []
     for side in [c for c in (32, 64, 128) if c <= power(rows)] or [power(rows)]:
         for lanes in order:
-            if lanes * side > MAX_THREADS or lanes > power(length) or lanes * side < min(64, power(length) * side):
+            if (
+                lanes * side > MAX_THREADS
+                or lanes > power(length)
+                or lanes * side < min(64, power(length) * side)
+            ):
                 continue
             if -(-length // lanes) <= 32:
                 persistent.append(_rows("persistent", lanes, side, 1))

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 
 from dvk.composer.codegen.analysis.online import Pair, SoftmaxPair
 from dvk.composer.codegen.analysis.tiles import needs_int64
-from dvk.composer.codegen.cuda.scalar import FLOAT, REGISTER, STORAGE, cast, expression, literal, stored
+from dvk.composer.codegen.cuda.scalar import (
+    FLOAT,
+    REGISTER,
+    STORAGE,
+    cast,
+    expression,
+    literal,
+    stored,
+)
 from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.loops import Argument, Instr, Kernel, Ref, Store
 
@@ -41,7 +49,14 @@ class CudaWriter:
         pair: two dependent reductions to make in one pass.
     """
 
-    def __init__(self, kernel: Kernel, lane: Var | None, vector: int, aliased: Iterable[str] = (), pair: Pair | None = None):
+    def __init__(
+        self,
+        kernel: Kernel,
+        lane: Var | None,
+        vector: int,
+        aliased: Iterable[str] = (),
+        pair: Pair | None = None,
+    ):
         self.pair = pair
         self.k, self.lane, self.vector = kernel, lane, vector if lane is not None else 1
         self.aliased = frozenset(aliased)
@@ -74,7 +89,9 @@ class CudaWriter:
         self.depth -= 1
         self.put("}")
 
-    def function(self, name: str, grid: int, threads: int, extra: Sequence[tuple[str, str]] = ()) -> CudaFunction:
+    def function(
+        self, name: str, grid: int, threads: int, extra: Sequence[tuple[str, str]] = ()
+    ) -> CudaFunction:
         """The finished function; `extra` are names and types of further pointers."""
         declared = []
         params = []
@@ -162,7 +179,9 @@ class CudaWriter:
         """A vector of this access is one aligned, contiguous block of memory."""
         if self.lane is None or self.vector == 1 or offset.coef(self.lane) != 1:
             return False
-        return offset.const % self.vector == 0 and all(c % self.vector == 0 for v, c in offset.terms if v is not self.lane)
+        return offset.const % self.vector == 0 and all(
+            c % self.vector == 0 for v, c in offset.terms if v is not self.lane
+        )
 
     def _load(self, instr: Instr) -> None:
         """Load a vector that varies along the lane; the loop over its elements reads them."""
@@ -170,10 +189,16 @@ class CudaWriter:
         kept = instr.id in self.kept
         if kept and instr.id in self.done:
             return
-        place = f"s{instr.id}[{self.at}]" if kept else f"const dvk_pack<{storage}, {self.vector}> p{instr.id}"
+        place = (
+            f"s{instr.id}[{self.at}]"
+            if kept
+            else f"const dvk_pack<{storage}, {self.vector}> p{instr.id}"
+        )
         if self.packed(instr.offset):
             self.params.add(f"a{instr.buffer}")
-            self.put(f"{place} = dvk_load<{self.vector}>(a{instr.buffer} + {self.offset(instr.offset)});")
+            self.put(
+                f"{place} = dvk_load<{self.vector}>(a{instr.buffer} + {self.offset(instr.offset)});"
+            )
         elif kept:
             loop = f"for (int j = 0; j < {self.vector}; ++j) " if self.vector > 1 else ""
             if loop:
@@ -192,17 +217,27 @@ class CudaWriter:
         """Write one element."""
         self.params.add(f"o{store.buffer}")
         value = stored(self._converted(store), self.k.outputs[store.buffer].dtype)
-        j = f" + j * {store.offset.coef(self.lane)}" if self.vector > 1 and self.lane is not None and self.lane in store.offset.vars else ""
+        j = (
+            f" + j * {store.offset.coef(self.lane)}"
+            if self.vector > 1 and self.lane is not None and self.lane in store.offset.vars
+            else ""
+        )
         self.put(f"{self.guard}o{store.buffer}[{self.offset(store.offset)}{j}] = {value};")
 
     def _converted(self, store: Store) -> str:
         instr = self.k.instrs[store.value]
         dtype = self.k.outputs[store.buffer].dtype
-        return cast(self.name(instr.id), instr.type, "float32" if dtype in ("float16", "bfloat16") else dtype)
+        return cast(
+            self.name(instr.id),
+            instr.type,
+            "float32" if dtype in ("float16", "bfloat16") else dtype,
+        )
 
     # -------------------------------------------------------------- one vector
 
-    def elements(self, needed: Sequence[Instr], reduces: Sequence[Instr], stores: Sequence[Store]) -> None:
+    def elements(
+        self, needed: Sequence[Instr], reduces: Sequence[Instr], stores: Sequence[Store]
+    ) -> None:
         """Compute one vector: the values its elements share, its loads, each element, its stores."""
         shared = [i for i in needed if not self.varies(i)]
         loads = [i for i in needed if self.varies(i) and i.op == "load"]
@@ -212,7 +247,9 @@ class CudaWriter:
             self._load(instr)
         packs = [s for s in stores if self.packed(s.offset)]
         for store in packs:
-            self.put(f"dvk_pack<{STORAGE[self.k.outputs[store.buffer].dtype]}, {self.vector}> w{store.buffer};")
+            self.put(
+                f"dvk_pack<{STORAGE[self.k.outputs[store.buffer].dtype]}, {self.vector}> w{store.buffer};"
+            )
         if self.vector > 1:
             self.put("#pragma unroll")
             self.open(f"for (int j = 0; j < {self.vector}; ++j)")
@@ -237,7 +274,9 @@ class CudaWriter:
             self.close()
         for store in packs:
             self.params.add(f"o{store.buffer}")
-            self.put(f"{self.guard}dvk_store(o{store.buffer} + {self.offset(store.offset)}, w{store.buffer});")
+            self.put(
+                f"{self.guard}dvk_store(o{store.buffer} + {self.offset(store.offset)}, w{store.buffer});"
+            )
 
     def _accumulate(self, reduce: Instr) -> None:
         """Accumulate one more element into a thread's partial result."""
@@ -257,15 +296,29 @@ class CudaWriter:
         """Element-level values that the pass of a stage computes."""
         k = self.k
         follower = self.pair.second if self.pair is not None else None
-        operands = [a.id for r in self.reduces(stage) if r is not follower for a in r.args if isinstance(a, Ref)]
-        return [t for t in [*operands, *(s.value for s in self.element_stores(stage))] if not k.is_row_value(k.instrs[t])]
+        operands = [
+            a.id
+            for r in self.reduces(stage)
+            if r is not follower
+            for a in r.args
+            if isinstance(a, Ref)
+        ]
+        return [
+            t
+            for t in [*operands, *(s.value for s in self.element_stores(stage))]
+            if not k.is_row_value(k.instrs[t])
+        ]
 
     def reduces(self, stage: int) -> list[Instr]:
         """Reductions that the pass of a stage accumulates."""
         result = []
         for instr in self.k.instrs:
             if instr.op.startswith("reduce_") and not self.is_constant(instr):
-                leader = self.pair.first if self.pair is not None and instr is self.pair.second else instr
+                leader = (
+                    self.pair.first
+                    if self.pair is not None and instr is self.pair.second
+                    else instr
+                )
                 result += [instr] if leader.stage == stage + 1 else []
         return result
 
@@ -285,7 +338,11 @@ class CudaWriter:
         self.put(f"const {kind} v{reduce.id} = {value}{times};")
 
     def element_stores(self, stage: int) -> list[Store]:
-        return [s for s in self.k.stores if not self.k.is_row_store(s) and self.k.instrs[s.value].stage == stage]
+        return [
+            s
+            for s in self.k.stores
+            if not self.k.is_row_store(s) and self.k.instrs[s.value].stage == stage
+        ]
 
     def closure(self, targets: Iterable[int]) -> list[Instr]:
         """Element-level instructions that the targets need, up to values that an earlier pass kept."""

@@ -65,14 +65,21 @@ def render(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | N
     return "\n\n\n".join([*texts, "\n".join(launchers)]) + "\n"
 
 
-def launch(kernel: Kernel, schedule: dict[str, Any], inputs: list[str], outputs: list[str]) -> list[str]:
+def launch(
+    kernel: Kernel, schedule: dict[str, Any], inputs: list[str], outputs: list[str]
+) -> list[str]:
     """Python lines that run the kernel on tensors; outputs exist already, partial results are allocated here."""
     parts, buffers = functions(kernel, schedule)
-    names = {**{f"a{n}": name for n, name in enumerate(inputs)}, **{f"o{n}": name for n, name in enumerate(outputs)}}
+    names = {
+        **{f"a{n}": name for n, name in enumerate(inputs)},
+        **{f"o{n}": name for n, name in enumerate(outputs)},
+    }
     lines = []
     for kind, count in buffers.items():
         names[f"part_{kind}"] = f"_{kernel.name}_{kind}"
-        lines.append(f"_{kernel.name}_{kind} = {[*outputs, *inputs][0]}.new_empty({count}, dtype=torch.{kind})")
+        lines.append(
+            f"_{kernel.name}_{kind} = {[*outputs, *inputs][0]}.new_empty({count}, dtype=torch.{kind})"
+        )
     lines.extend(f"run_{f.name}({', '.join(names[p] for p in f.params)})" for f in parts)
     return lines
 
@@ -90,11 +97,19 @@ def module(kernels: Iterable[Kernel], texts: Iterable[str]) -> tuple[str, str, l
     """
     lines = "\n".join(texts).splitlines()
     launchers = [line for line in lines if LAUNCHES.match(line)]
-    shown = "\n".join(LAUNCHES.sub(r"# run_\1 launches it: programs, warps = \2", line) for line in lines)
-    return "\n\n\n".join(part for part in (scalar.prelude(kernels), shown) if part), "\n".join([LAUNCHER, "", *launchers]), []
+    shown = "\n".join(
+        LAUNCHES.sub(r"# run_\1 launches it: programs, warps = \2", line) for line in lines
+    )
+    return (
+        "\n\n\n".join(part for part in (scalar.prelude(kernels), shown) if part),
+        "\n".join([LAUNCHER, "", *launchers]),
+        [],
+    )
 
 
-def functions(kernel: Kernel, schedule: dict[str, Any]) -> tuple[list[TritonFunction], dict[str, int]]:
+def functions(
+    kernel: Kernel, schedule: dict[str, Any]
+) -> tuple[list[TritonFunction], dict[str, int]]:
     """The functions that `render` writes and `launch` calls, and the buffers between the calls (type → elements)."""
     if schedule["kind"] in matmul.KINDS:
         return matmul.functions(kernel, schedule)
@@ -103,6 +118,12 @@ def functions(kernel: Kernel, schedule: dict[str, Any]) -> tuple[list[TritonFunc
         return scan.functions(kernel, schedule, cut)
     if schedule["kind"] == "split":
         return split(kernel, schedule, cut)
-    write = {"flat": pointwise, "tile": pointwise, "stride": strided, "persistent": persistent, "looped": looped,
-             "window": window}[schedule["kind"]]
+    write = {
+        "flat": pointwise,
+        "tile": pointwise,
+        "stride": strided,
+        "persistent": persistent,
+        "looped": looped,
+        "window": window,
+    }[schedule["kind"]]
     return [write(kernel, schedule, cut)], {}

@@ -24,13 +24,20 @@ class Triton(Codegen):
     def render(self, kernel: Kernel, schedule: Schedule, inplace: Inplace | None = None) -> str:
         return triton.render(kernel, schedule, dict(inplace or {}))
 
-    def launch(self, kernel: Kernel, schedule: Schedule, inputs: Sequence[str], outputs: Sequence[str]) -> list[str]:
+    def launch(
+        self, kernel: Kernel, schedule: Schedule, inputs: Sequence[str], outputs: Sequence[str]
+    ) -> list[str]:
         return triton.launch(kernel, schedule, list(inputs), list(outputs))
 
     def module(self, every: KernelSet) -> ModuleText:
-        texts = [self.render(kernel, every.schedules[kernel.name], every.inplace.get(kernel.name)) for kernel in every.kernels]
+        texts = [
+            self.render(kernel, every.schedules[kernel.name], every.inplace.get(kernel.name))
+            for kernel in every.kernels
+        ]
         text, runtime, load = triton.module(every.kernels, texts)
-        return ModuleText(text, runtime, load, "import torch\nimport triton\nimport triton.language as tl")
+        return ModuleText(
+            text, runtime, load, "import torch\nimport triton\nimport triton.language as tl"
+        )
 
     def recipes_of(self, kernel: Kernel, schedule: Schedule) -> set[str]:
         return row_recipes(kernel, schedule)

@@ -5,8 +5,23 @@ Each source is correct in both precisions if the functions it calls are; polynom
 
 from __future__ import annotations
 
-CALLS = {name: f"dvk_{name}" for name in (
-    "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "log10", "atan2", "fmod")}
+CALLS = {
+    name: f"dvk_{name}"
+    for name in (
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "log10",
+        "atan2",
+        "fmod",
+    )
+}
 """Operation → helper."""
 _TEXTS = {
     "dvk_atan": """\
@@ -156,12 +171,22 @@ def dvk_fmod(x, y):
 """,
 }
 _INSIDE: dict[str, tuple[str, ...]] = {
-    "dvk_atan2": ("dvk_atan",), "dvk_asin": ("dvk_atan",), "dvk_acos": ("dvk_atan",), "dvk_sinh": ("dvk_expm1",),
-    "dvk_asinh": ("dvk_log1p",), "dvk_acosh": ("dvk_log1p",), "dvk_atanh": ("dvk_log1p",)}
+    "dvk_atan2": ("dvk_atan",),
+    "dvk_asin": ("dvk_atan",),
+    "dvk_acos": ("dvk_atan",),
+    "dvk_sinh": ("dvk_expm1",),
+    "dvk_asinh": ("dvk_log1p",),
+    "dvk_acosh": ("dvk_log1p",),
+    "dvk_atanh": ("dvk_log1p",),
+}
 """Helper → the helpers that it calls."""
 _OF_BOTH = ("dvk_expm1", "dvk_atan")
 """Operations with a separate double-precision source."""
-DOUBLE = tuple(name for name in _TEXTS if f"{name}_f64" in _TEXTS or any(inner in _OF_BOTH for inner in _INSIDE.get(name, ())))
+DOUBLE = tuple(
+    name
+    for name in _TEXTS
+    if f"{name}_f64" in _TEXTS or any(inner in _OF_BOTH for inner in _INSIDE.get(name, ()))
+)
 """Helpers with a separate double-precision source."""
 
 
@@ -173,6 +198,11 @@ def _double(name: str) -> str:
     return text
 
 
-FUNCTION_NEEDS = _INSIDE | {f"{name}_f64": tuple(f"{i}_f64" if i in _OF_BOTH else i for i in _INSIDE.get(name, ())) for name in DOUBLE}
-FUNCTIONS = {name: text for name, text in _TEXTS.items() if not name.endswith("_f64")} | {f"{name}_f64": _double(name) for name in DOUBLE}
+FUNCTION_NEEDS = _INSIDE | {
+    f"{name}_f64": tuple(f"{i}_f64" if i in _OF_BOTH else i for i in _INSIDE.get(name, ()))
+    for name in DOUBLE
+}
+FUNCTIONS = {name: text for name, text in _TEXTS.items() if not name.endswith("_f64")} | {
+    f"{name}_f64": _double(name) for name in DOUBLE
+}
 """Helper → its source."""

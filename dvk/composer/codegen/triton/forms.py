@@ -35,7 +35,9 @@ def persistent(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]
     writer.tile.define(row, "0")
     mask = writer.tile.mask([row])
     looped_over = [r for stage in range(kernel.num_stages) for r in writer.looped_reduces(stage)]
-    needed = writer.closure([*writer.operands(looped_over), *(s.value for s in kernel.stores)], row_level=False)
+    needed = writer.closure(
+        [*writer.operands(looped_over), *(s.value for s in kernel.stores)], row_level=False
+    )
     for instr in kernel.instrs:
         if not kernel.is_row_value(instr) and instr not in needed:
             continue
@@ -43,7 +45,10 @@ def persistent(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]
             writer.emit(instr)
         elif writer.is_local(instr):
             writer.local_reduce(instr)
-        elif isinstance(writer.pair, MomentsPair) and instr in (writer.pair.first, writer.pair.second):
+        elif isinstance(writer.pair, MomentsPair) and instr in (
+            writer.pair.first,
+            writer.pair.second,
+        ):
             _moments(writer, writer.pair, instr, mask)
         else:
             operand = writer.masked_operand(instr, mask)
@@ -91,7 +96,9 @@ def looped(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) ->
     writer = TritonWriter(kernel, axes, online=schedule.get("online", False))
     *rows, row = axes
     _place(writer, rows)
-    passes = [s for s in range(kernel.num_stages) if writer.looped_reduces(s) or writer.element_stores(s)]
+    passes = [
+        s for s in range(kernel.num_stages) if writer.looped_reduces(s) or writer.element_stores(s)
+    ]
     done: set[int] = set()
     for stage in range(kernel.num_stages):
         for instr in kernel.instrs:
@@ -112,7 +119,9 @@ def looped(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) ->
     return _function(writer, schedule, rows)
 
 
-def row_pass(writer: TritonWriter, stage: int, row: TileAxis, start: str, length: int, policy: str = "") -> None:
+def row_pass(
+    writer: TritonWriter, stage: int, row: TileAxis, start: str, length: int, policy: str = ""
+) -> None:
     """Reduce and store over `length` elements of the row from `start`."""
     tile = writer.tile
     reduces, stores = writer.looped_reduces(stage), writer.element_stores(stage)
@@ -121,7 +130,9 @@ def row_pass(writer: TritonWriter, stage: int, row: TileAxis, start: str, length
         _shift(writer, writer.pair)
     for reduce in reduces:
         along = [a for a in tile.vectors if a is row or a in writer.axes_of(reduce.id)]
-        tile.put(f"acc{reduce.id} = tl.full({tile.shape(along)}, {writer.identity(reduce)}, {TYPES[reduce.type]})")
+        tile.put(
+            f"acc{reduce.id} = tl.full({tile.shape(along)}, {writer.identity(reduce)}, {TYPES[reduce.type]})"
+        )
     loop = length > row.block or isinstance(length, SymbolicSize)
     if loop:
         tile.enter(f"for r0 in range(0, {length!r}, {row.block!r}):")
@@ -139,7 +150,9 @@ def row_pass(writer: TritonWriter, stage: int, row: TileAxis, start: str, length
         writer.finish(reduce, length=behind)
 
 
-def _counts(writer: TritonWriter, reduces: list[Instr], row: TileAxis, start: str, length: int) -> str:
+def _counts(
+    writer: TritonWriter, reduces: list[Instr], row: TileAxis, start: str, length: int
+) -> str:
     """Declare how many elements each lane accumulated (for a variance) and return their total."""
     if not isinstance(writer.pair, VariancePair) or writer.pair.first not in reduces:
         return ""
@@ -152,7 +165,9 @@ def _counts(writer: TritonWriter, reduces: list[Instr], row: TileAxis, start: st
     else:
         behind = str(length)
     if row.masked:
-        tile.put(f"count = tl.maximum(({behind} - {tile.lanes(row)} + {row.block - 1}) // {row.block}, 0)")
+        tile.put(
+            f"count = tl.maximum(({behind} - {tile.lanes(row)} + {row.block - 1}) // {row.block}, 0)"
+        )
     else:
         tile.put(f"count = {length // row.block}")
     return f"tl.maximum({behind}, 1)" if behind == "behind" else behind
@@ -164,7 +179,9 @@ def _place(writer: TritonWriter, axes: list[TileAxis]) -> None:
         writer.tile.place(axis, digits[axis.program])
 
 
-def _function(writer: TritonWriter, schedule: Mapping[str, Any], axes: list[TileAxis]) -> TritonFunction:
+def _function(
+    writer: TritonWriter, schedule: Mapping[str, Any], axes: list[TileAxis]
+) -> TritonFunction:
     grid = math.prod(a.blocks for a in axes)
     return TritonFunction(writer.k.name, *writer.source(writer.k.name), grid, schedule["warps"])
 

@@ -38,7 +38,11 @@ class OperandTile(TritonWriter):
 
     def __init__(self, main: TritonWriter, axes: list[TileAxis], raw: int = -1):
         super().__init__(main.k, axes)
-        self.tile.wide, self.tile.lines, self.tile.depth = main.tile.wide, main.tile.lines, main.tile.depth
+        self.tile.wide, self.tile.lines, self.tile.depth = (
+            main.tile.wide,
+            main.tile.lines,
+            main.tile.depth,
+        )
         self.params = main.params
         self.raw = raw
         """A load that is used unconverted: matrix units take fp16 and bf16 operands."""
@@ -50,7 +54,9 @@ class OperandTile(TritonWriter):
         return f"tl.load({where}{f', {mask}, 0.0' if mask else ''})"
 
 
-def functions(kernel: Kernel, schedule: Mapping[str, Any]) -> tuple[list[TritonFunction], dict[str, int]]:
+def functions(
+    kernel: Kernel, schedule: Mapping[str, Any]
+) -> tuple[list[TritonFunction], dict[str, int]]:
     """The functions of a matmul in launch order, and the partial buffers (type → elements)."""
     form = form_of(kernel)
     assert form is not None
@@ -58,13 +64,21 @@ def functions(kernel: Kernel, schedule: Mapping[str, Any]) -> tuple[list[TritonF
     write = _tiled if schedule["kind"] == "product" else _skinny
     if splits == 1:
         return [write(kernel, form, schedule, None)], {}
-    partials = MatmulPartials(kernel, splits, {t.reduce.id: n for n, t in enumerate(form.terms)}, form.terms[0].reduce.type)
+    partials = MatmulPartials(
+        kernel,
+        splits,
+        {t.reduce.id: n for n, t in enumerate(form.terms)},
+        form.terms[0].reduce.type,
+    )
     return [write(kernel, form, schedule, partials), finish(kernel, partials)], partials.buffers
 
 
 # ------------------------------------------------------------------ tiles
 
-def _tiled(kernel: Kernel, form: MatmulForm, schedule: Mapping[str, Any], partials: MatmulPartials | None) -> TritonFunction:
+
+def _tiled(
+    kernel: Kernel, form: MatmulForm, schedule: Mapping[str, Any], partials: MatmulPartials | None
+) -> TritonFunction:
     y, x = _side("y", form.rows, schedule["rows"]), _side("x", form.columns, schedule["columns"])
     z = [TileAxis("z", form.batch)] if form.batch else []
     writer = TritonWriter(kernel, [*z, y, x])
@@ -79,7 +93,14 @@ def _tiled(kernel: Kernel, form: MatmulForm, schedule: Mapping[str, Any], partia
     piece = _place(writer, counts, splits, "at" if programs < total else "pid", schedule["group"])
     tile.define(y, "0" if y.blocks == 1 else f"yid * {y.block}")
     tile.define(x, "0" if x.blocks == 1 else f"xid * {x.block}")
-    sums = _Sums(writer, form, y, x, depth_of(kernel, schedule), "tf32" if form.tf32 else schedule.get("dot", "ieee"))
+    sums = _Sums(
+        writer,
+        form,
+        y,
+        x,
+        depth_of(kernel, schedule),
+        "tf32" if form.tf32 else schedule.get("dot", "ieee"),
+    )
     sums.run(piece, splits, schedule["stages"])
     if partials is not None:
         for term in form.terms:
@@ -169,12 +190,20 @@ class _Sums:
 
     def _operands(self) -> list[tuple[list[Instr], bool]]:
         """The factors: values on the side of the rows, and on the side of the columns."""
-        return [([t.left for t in self.form.terms], True), ([t.right for t in self.form.terms], False)]
+        return [
+            ([t.left for t in self.form.terms], True),
+            ([t.right for t in self.form.terms], False),
+        ]
 
     def _axes(self, up: bool) -> list[TileAxis]:
         """Axes of an operand's tile."""
         reduced = tuple(v for v in self.writer.k.reduced if v.size > 1)
-        row = TileAxis("ra" if up else "rb", reduced, self.depth, leaves_rest(self.writer.k.row_length, self.depth))
+        row = TileAxis(
+            "ra" if up else "rb",
+            reduced,
+            self.depth,
+            leaves_rest(self.writer.k.row_length, self.depth),
+        )
         z = [a for a in self.writer.tile.axes if a.name == "z"]
         return [*z, self.y, row] if up else [*z, row, self.x]
 
@@ -191,7 +220,10 @@ class _Sums:
         for operands, up in self._operands():
             axes = self._axes(up)
             defined = False
-            for instr, dtype in {i.id: (i, t.dtypes[0 if up else 1]) for i, t in zip(operands, self.form.terms, strict=True)}.values():
+            for instr, dtype in {
+                i.id: (i, t.dtypes[0 if up else 1])
+                for i, t in zip(operands, self.form.terms, strict=True)
+            }.values():
                 side = OperandTile(self.writer, axes, raw=instr.id if instr.op == "load" else -1)
                 if not defined:
                     side.tile.define(next(a for a in axes if a.name in ("ra", "rb")), base)
@@ -230,26 +262,43 @@ class _Sums:
 
 # ------------------------------------------------------------------ few rows or columns
 
-def _skinny(kernel: Kernel, form: MatmulForm, schedule: Mapping[str, Any], partials: MatmulPartials | None) -> TritonFunction:
+
+def _skinny(
+    kernel: Kernel, form: MatmulForm, schedule: Mapping[str, Any], partials: MatmulPartials | None
+) -> TritonFunction:
     _, num_rows, num_columns = form.sizes
     wide = num_columns >= num_rows
     long = _side("x" if wide else "y", form.columns if wide else form.rows, schedule["block"])
     short = TileAxis("y" if wide else "x", form.rows if wide else form.columns)
     depth = depth_of(kernel, schedule)
-    k = TileAxis("r", tuple(v for v in kernel.reduced if v.size > 1), depth, leaves_rest(kernel.row_length, depth))
+    k = TileAxis(
+        "r",
+        tuple(v for v in kernel.reduced if v.size > 1),
+        depth,
+        leaves_rest(kernel.row_length, depth),
+    )
     z = [TileAxis("z", form.batch)] if form.batch else []
     writer = TritonWriter(kernel, [*z, long, short, k])
     tile = writer.tile
-    digits = tile.programs([("piece", schedule["splits"]), ("z", form.sizes[0]), (long.program, long.blocks)], named=True)
+    digits = tile.programs(
+        [("piece", schedule["splits"]), ("z", form.sizes[0]), (long.program, long.blocks)],
+        named=True,
+    )
     tile.define(long, "0" if long.blocks == 1 else f"{digits[long.program]} * {long.block}")
-    sides = [(t.reduce.id, t.right if wide else t.left, t.left if wide else t.right) for t in form.terms]
+    sides = [
+        (t.reduce.id, t.right if wide else t.left, t.left if wide else t.right) for t in form.terms
+    ]
     for reduce, _, _ in sides:
         for place in range(short.size):
-            tile.put(f"acc{reduce}_n{place} = tl.zeros({tile.shape([long, k])}, {TYPES[kernel.instrs[reduce].type]})")
+            tile.put(
+                f"acc{reduce}_n{place} = tl.zeros({tile.shape([long, k])}, {TYPES[kernel.instrs[reduce].type]})"
+            )
     given = [i.id for i in writer.closure([one.id for _, one, _ in sides], row_level=True)]
     for id_ in given:
         writer.emit(kernel.instrs[id_])
-    base = open_loop(tile, kernel.row_length, depth, digits["piece"], schedule["splits"], schedule["stages"])
+    base = open_loop(
+        tile, kernel.row_length, depth, digits["piece"], schedule["splits"], schedule["stages"]
+    )
     tile.define(k, base)
     for instr in writer.closure([one.id for _, one, _ in sides], row_level=False):
         writer.emit(instr)
@@ -260,7 +309,10 @@ def _skinny(kernel: Kernel, form: MatmulForm, schedule: Mapping[str, Any], parti
                 writer.emit(instr)
         for reduce, one, other in sides:
             times = f"v{one.id} * v{other.id}"
-            tile.put(f"acc{reduce}_n{place} += " + (f"tl.where(rmask, {times}, 0.0)" if k.masked else times))
+            tile.put(
+                f"acc{reduce}_n{place} += "
+                + (f"tl.where(rmask, {times}, 0.0)" if k.masked else times)
+            )
     if base != "0":
         tile.leave()
     for place in range(short.size):
@@ -274,4 +326,9 @@ def _skinny(kernel: Kernel, form: MatmulForm, schedule: Mapping[str, Any], parti
         if partials is None:
             behind(writer, set())
     source = writer.source(_name(kernel, partials), [partials.name] if partials else [])
-    return TritonFunction(_name(kernel, partials), *source, schedule["splits"] * form.sizes[0] * long.blocks, schedule["warps"])
+    return TritonFunction(
+        _name(kernel, partials),
+        *source,
+        schedule["splits"] * form.sizes[0] * long.blocks,
+        schedule["warps"],
+    )

@@ -40,14 +40,51 @@ LIBRARY = 0.8
 """Time of a library's matmul, relative to Triton's for the same arithmetic."""
 
 TILES = {
-    "half": ((128, 256, 64, 8, 3), (128, 128, 64, 8, 3), (128, 128, 64, 4, 4), (128, 64, 64, 4, 4), (64, 128, 64, 4, 4), (64, 64, 64, 4, 4),
-             (32, 64, 128, 4, 4), (64, 32, 128, 4, 4), (16, 128, 64, 4, 4), (16, 64, 128, 4, 4), (16, 32, 256, 4, 3)),
-    "tf32": ((128, 128, 32, 8, 3), (128, 64, 32, 4, 3), (64, 128, 32, 4, 3), (64, 64, 32, 4, 4), (32, 64, 64, 4, 3), (16, 64, 64, 4, 3),
-             (64, 32, 32, 4, 3), (16, 32, 64, 4, 3)),
-    "tf32x3": ((128, 128, 32, 8, 3), (128, 64, 32, 4, 3), (64, 128, 32, 4, 3), (64, 64, 32, 4, 3), (32, 64, 32, 4, 3), (64, 32, 32, 4, 3),
-               (16, 64, 64, 4, 3), (16, 32, 64, 4, 3)),
-    "float32": ((128, 128, 16, 8, 3), (128, 64, 16, 8, 3), (64, 128, 16, 8, 3), (64, 64, 16, 4, 3), (64, 64, 32, 4, 2), (32, 64, 32, 4, 3),
-                (64, 32, 32, 4, 3), (32, 32, 32, 2, 3), (16, 64, 32, 4, 3), (16, 32, 64, 2, 3)),
+    "half": (
+        (128, 256, 64, 8, 3),
+        (128, 128, 64, 8, 3),
+        (128, 128, 64, 4, 4),
+        (128, 64, 64, 4, 4),
+        (64, 128, 64, 4, 4),
+        (64, 64, 64, 4, 4),
+        (32, 64, 128, 4, 4),
+        (64, 32, 128, 4, 4),
+        (16, 128, 64, 4, 4),
+        (16, 64, 128, 4, 4),
+        (16, 32, 256, 4, 3),
+    ),
+    "tf32": (
+        (128, 128, 32, 8, 3),
+        (128, 64, 32, 4, 3),
+        (64, 128, 32, 4, 3),
+        (64, 64, 32, 4, 4),
+        (32, 64, 64, 4, 3),
+        (16, 64, 64, 4, 3),
+        (64, 32, 32, 4, 3),
+        (16, 32, 64, 4, 3),
+    ),
+    "tf32x3": (
+        (128, 128, 32, 8, 3),
+        (128, 64, 32, 4, 3),
+        (64, 128, 32, 4, 3),
+        (64, 64, 32, 4, 3),
+        (32, 64, 32, 4, 3),
+        (64, 32, 32, 4, 3),
+        (16, 64, 64, 4, 3),
+        (16, 32, 64, 4, 3),
+    ),
+    "float32": (
+        (128, 128, 16, 8, 3),
+        (128, 64, 16, 8, 3),
+        (64, 128, 16, 8, 3),
+        (64, 64, 16, 4, 3),
+        (64, 64, 32, 4, 2),
+        (32, 64, 32, 4, 3),
+        (64, 32, 32, 4, 3),
+        (32, 32, 32, 2, 3),
+        (16, 64, 32, 4, 3),
+        (16, 32, 64, 2, 3),
+    ),
     "float64": ((32, 32, 16, 4, 2), (16, 16, 16, 4, 2)),
 }
 """Class → rows, columns, depth, warps, stages."""
@@ -79,9 +116,18 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     firsts = [option for n, option in enumerate(options) if shapes[n] not in shapes[:n]]
     seconds = [option for n, option in enumerate(options) if shapes[:n].count(shapes[n]) == 1]
     kept = [*firsts[:MAX_TILES], *seconds][:MAX_OPTIONS]
-    if kind == "float32" and all("dot" in option for option in kept):  # without TF32 in tensor cores
+    if kind == "float32" and all(
+        "dot" in option for option in kept
+    ):  # without TF32 in tensor cores
         kept += [option for option in firsts if "dot" not in option][:1]
-    walking = next((o for o in kept if o["kind"] == "product" and o["splits"] == 1 and _programs(work, o) > 2 * NUM_SMS), None)
+    walking = next(
+        (
+            o
+            for o in kept
+            if o["kind"] == "product" and o["splits"] == 1 and _programs(work, o) > 2 * NUM_SMS
+        ),
+        None,
+    )
     if walking is not None and kind != "float64":
         kept.insert(2, {**walking, "programs": NUM_SMS})
     return kept
@@ -105,7 +151,11 @@ def pays(chosen: Iterable[tuple[Kernel, Mapping[str, Any]]]) -> bool:
     Args:
         chosen: kernels with their schedules.
     """
-    saved = [_library_us(work := _work(kernel)) - _us(work, dict(schedule)) for kernel, schedule in chosen if kernel.family == "product"]
+    saved = [
+        _library_us(work := _work(kernel)) - _us(work, dict(schedule))
+        for kernel, schedule in chosen
+        if kernel.family == "product"
+    ]
     return bool(saved) and sum(saved) > 0
 
 
@@ -113,7 +163,11 @@ def _library_us(work: MatmulWork) -> float:
     """Time of the library's matmul, which has tiles, and other algorithms for vectors alone, plus a kernel that reads its result."""
     plain = [option for option in _tiles(work) if "dot" not in option] or list(_skinny(work))
     results = math.prod(work.sizes) * work.sums * work.width
-    return LIBRARY * min(_us(work, option) for option in plain) + LAUNCH_US / 2 + 2e-3 * results / GB_PER_S
+    return (
+        LIBRARY * min(_us(work, option) for option in plain)
+        + LAUNCH_US / 2
+        + 2e-3 * results / GB_PER_S
+    )
 
 
 def _work(kernel: Kernel) -> MatmulWork:
@@ -122,11 +176,20 @@ def _work(kernel: Kernel) -> MatmulWork:
     dtype = form.dtype
     kind = "half" if dtype in ("float16", "bfloat16") else "tf32" if form.tf32 else dtype
     batch, rows, columns = map(int, form.sizes)
-    return MatmulWork((batch, rows, columns), len(form.terms), kind, int(kernel.row_length), BYTES[dtype], float(int(kernel.num_bytes)))
+    return MatmulWork(
+        (batch, rows, columns),
+        len(form.terms),
+        kind,
+        int(kernel.row_length),
+        BYTES[dtype],
+        float(int(kernel.num_bytes)),
+    )
 
 
 def _shape(option: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(option.get(key) for key in ("kind", "dot", "rows", "columns", "block", "depth", "warps"))
+    return tuple(
+        option.get(key) for key in ("kind", "dot", "rows", "columns", "block", "depth", "warps")
+    )
 
 
 def _tiles(work: MatmulWork) -> Iterator[dict[str, Any]]:
@@ -140,8 +203,18 @@ def _tiles(work: MatmulWork) -> Iterator[dict[str, Any]]:
         too_wide = columns > 32 and columns >= 2 * power(sides)
         many = rows * columns * work.sums > MAX_SUMS // 4 * warps
         if not (too_tall or too_wide or many or (splits > 1 and work.depth < 4 * splits * depth)):
-            yield {"kind": "product", "rows": rows, "columns": columns, "depth": depth, "warps": warps, "stages": stages, "group": 8,
-                   "splits": splits, "programs": 0, **({"dot": kind} if kind == "tf32x3" else {})}
+            yield {
+                "kind": "product",
+                "rows": rows,
+                "columns": columns,
+                "depth": depth,
+                "warps": warps,
+                "stages": stages,
+                "group": 8,
+                "splits": splits,
+                "programs": 0,
+                **({"dot": kind} if kind == "tf32x3" else {}),
+            }
 
 
 def _skinny(work: MatmulWork) -> Iterator[dict[str, Any]]:
@@ -149,18 +222,31 @@ def _skinny(work: MatmulWork) -> Iterator[dict[str, Any]]:
     short, long = min(ups, sides), max(ups, sides)
     if short * work.sums > MAX_SHORT:
         return
-    for (block, depth), splits in itertools.product(((16, 256), (32, 128), (64, 64), (128, 32), (16, 64), (16, 512)), SPLITS):
-        fits = block * depth * power(short * work.sums) <= MAX_SUMS and block <= max(power(long), 16)
+    for (block, depth), splits in itertools.product(
+        ((16, 256), (32, 128), (64, 64), (128, 32), (16, 64), (16, 512)), SPLITS
+    ):
+        fits = block * depth * power(short * work.sums) <= MAX_SUMS and block <= max(
+            power(long), 16
+        )
         if fits and (splits == 1 or work.depth >= 2 * splits * depth):
             depth = min(depth, max(power(work.depth), 2))
-            yield {"kind": "skinny", "block": block, "depth": depth, "warps": 4, "stages": 2, "splits": splits}
+            yield {
+                "kind": "skinny",
+                "block": block,
+                "depth": depth,
+                "warps": 4,
+                "stages": 2,
+                "splits": splits,
+            }
 
 
 def _programs(work: MatmulWork, option: dict[str, Any]) -> int:
     batch, ups, sides = work.sizes
     if option["kind"] == "skinny":
         return int(batch * -(-max(ups, sides) // option["block"]) * option["splits"])
-    return int(batch * -(-ups // option["rows"]) * -(-sides // option["columns"]) * option["splits"])
+    return int(
+        batch * -(-ups // option["rows"]) * -(-sides // option["columns"]) * option["splits"]
+    )
 
 
 def _us(work: MatmulWork, option: dict[str, Any]) -> float:
@@ -178,11 +264,15 @@ def _us(work: MatmulWork, option: dict[str, Any]) -> float:
         size = tall * flat
         kind = option.get("dot", work.kind)
         rate = GFLOPS[kind] * size / (size + EFFICIENCY[kind])
-        together = min(max(2.0 ** 15 / (size * work.sums), 1.0), 8.0)
+        together = min(max(2.0**15 / (size * work.sums), 1.0), 8.0)
     waves = math.ceil(programs / (NUM_SMS * together))
     busy = min(together, programs / NUM_SMS) if waves == 1 else together
     arithmetic = 2e-3 * tall * flat * length * work.sums * max(busy, 1.0) / rate
     fetched = 1e-3 * (tall + flat * work.sums) * length * work.width * max(busy, 1.0) / L2_GB_PER_S
     streamed = work.num_bytes * 1e-3 / (GB_PER_S * min(1.0, programs / (2.0 * NUM_SMS)))
-    partial = 0.0 if splits == 1 else LAUNCH_US + 8e-3 * splits * work.sums * batch * ups * sides / GB_PER_S
+    partial = (
+        0.0
+        if splits == 1
+        else LAUNCH_US + 8e-3 * splits * work.sums * batch * ups * sides / GB_PER_S
+    )
     return max(waves * max(arithmetic, fetched), streamed) + partial

@@ -78,7 +78,9 @@ def finish(kernel: Kernel, partials: MatmulPartials) -> TritonFunction:
     """Add up the slices of every element in order, and apply the epilogue."""
     total = kernel.num_rows
     block = min(power(total), FINISH_BLOCK)
-    axis = TileAxis("x", tuple(v for v in kernel.rows if v.size > 1), block, leaves_rest(total, block))
+    axis = TileAxis(
+        "x", tuple(v for v in kernel.rows if v.size > 1), block, leaves_rest(total, block)
+    )
     writer = TritonWriter(kernel, [axis])
     tile = writer.tile
     tile.place(axis, tile.programs([(axis.program, axis.blocks)])[axis.program])
@@ -87,7 +89,14 @@ def finish(kernel: Kernel, partials: MatmulPartials) -> TritonFunction:
         mask = ", xmask" if axis.masked else ""
         tile.put(f"v{reduce} = tl.load({partials.name} + {tile.offset(offset)}{mask})")
         tile.enter(f"for piece in range(1, {partials.splits}):")
-        tile.put(f"v{reduce} += tl.load({partials.name} + piece * {total} + {tile.offset(offset)}{mask})")
+        tile.put(
+            f"v{reduce} += tl.load({partials.name} + piece * {total} + {tile.offset(offset)}{mask})"
+        )
         tile.leave()
     behind(writer, set())
-    return TritonFunction(f"{kernel.name}_1", *writer.source(f"{kernel.name}_1", [partials.name]), axis.blocks, max(block // 128, 1))
+    return TritonFunction(
+        f"{kernel.name}_1",
+        *writer.source(f"{kernel.name}_1", [partials.name]),
+        axis.blocks,
+        max(block // 128, 1),
+    )

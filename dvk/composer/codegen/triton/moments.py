@@ -23,8 +23,11 @@ class MomentsPair:
         """Lines that add one more tile to `acc…`."""
         del tiles
         gap = f"{x} - k{self.first.id}"
-        return [f"gap = tl.where({mask}, {gap}, 0.0)" if mask else f"gap = {gap}",
-                f"acc{self.first.id} += gap", f"acc{self.second.id} += gap * gap"]
+        return [
+            f"gap = tl.where({mask}, {gap}, 0.0)" if mask else f"gap = {gap}",
+            f"acc{self.first.id} += gap",
+            f"acc{self.second.id} += gap * gap",
+        ]
 
     def partial(self, reduce: Instr, prefix: str, count: str, length: str, piece: bool) -> str:
         """The sum over lanes alone; `finish` completes it."""

@@ -32,7 +32,12 @@ def one_hot(kernel: Kernel, reduce: Instr) -> OneHot | None:
     if chosen.op != "where":
         return None
     condition, value, other = chosen.args
-    if not isinstance(condition, Ref) or not isinstance(value, Ref) or isinstance(other, Ref) or other != 0:
+    if (
+        not isinstance(condition, Ref)
+        or not isinstance(value, Ref)
+        or isinstance(other, Ref)
+        or other != 0
+    ):
         return None
     hit = kernel.instrs[condition.id]
     if kernel.instrs[value.id].type != reduce.type:
@@ -43,8 +48,10 @@ def one_hot(kernel: Kernel, reduce: Instr) -> OneHot | None:
         if not isinstance(position, Ref) or not isinstance(at, Ref):
             continue
         source, target = kernel.instrs[position.id], kernel.instrs[at.id]
-        if source.op == "iota" and source.offset == Affine.of(kernel.reduced[0]) and kernel.is_row_value(target):
+        if (
+            source.op == "iota"
+            and source.offset == Affine.of(kernel.reduced[0])
+            and kernel.is_row_value(target)
+        ):
             return OneHot(at.id, value.id)
     return None
-
-

@@ -30,15 +30,28 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     total = kernel.num_rows
     unroll = kernel.row_length <= MAX_UNROLLED
     block = min(max(power(total // (8 * NUM_SMS)), 64), 256)
-    shapes = ((block, block // 64), (2 * block, block // 32), (block, block // 32), (max(block // 2, 32), block // 128))
+    shapes = (
+        (block, block // 64),
+        (2 * block, block // 32),
+        (block, block // 32),
+        (max(block // 2, 32), block // 128),
+    )
     result = [_flat(b, max(warps, 1), unroll) for b, warps in shapes]
     if unroll:
         result.insert(2, _flat(block, max(block // 64, 1), False))
     lane = next((v.size for v in reversed(kernel.rows) if v.size > 1), 1)
     if lane >= MIN_TILE and lane < total:
         x = min(power(lane), 256)
-        result[1:1] = [{"kind": "window", "yblock": y, "xblock": x, "unroll": unroll, "warps": max(y * x // 64, 1)}
-                      for y in (max(block // x, 1), max(2 * block // x, 1))]
+        result[1:1] = [
+            {
+                "kind": "window",
+                "yblock": y,
+                "xblock": x,
+                "unroll": unroll,
+                "warps": max(y * x // 64, 1),
+            }
+            for y in (max(block // x, 1), max(2 * block // x, 1))
+        ]
     if 16 <= kernel.row_length:
         x = max(512 // power(kernel.row_length), 1)
         result.append({"kind": "persistent", "xblock": x, "warps": 4})
@@ -71,7 +84,9 @@ def window(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) ->
             tile.offset(part)
     tile.axes[-1] = row
     for reduce in reduces:
-        tile.put(f"acc{reduce.id} = tl.full({tile.shape(writer.axes_of(reduce.id))}, {writer.identity(reduce)}, {TYPES[reduce.type]})")
+        tile.put(
+            f"acc{reduce.id} = tl.full({tile.shape(writer.axes_of(reduce.id))}, {writer.identity(reduce)}, {TYPES[reduce.type]})"
+        )
     loop = "tl.static_range" if schedule["unroll"] else "range"
     tile.enter(f"for r in {loop}(0, {kernel.row_length!r}):")
     for instr in needed:
@@ -86,4 +101,9 @@ def window(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) ->
             writer.local_reduce(instr) if instr.op.startswith("reduce_") else writer.emit(instr)
     for store in kernel.stores:
         writer.store(store)
-    return TritonFunction(kernel.name, *writer.source(kernel.name), math.prod(a.blocks for a in rows), schedule["warps"])
+    return TritonFunction(
+        kernel.name,
+        *writer.source(kernel.name),
+        math.prod(a.blocks for a in rows),
+        schedule["warps"],
+    )

@@ -18,17 +18,58 @@ from dvk.composer.ir.loops import Instr, Kernel
 from dvk.composer.ir.nodes import WHOLE
 from dvk.composer.ir.symint import SymbolicSize
 
-TYPES = {"float16": "tl.float16", "bfloat16": "tl.bfloat16", "float32": "tl.float32", "float64": "tl.float64",
-         "int8": "tl.int8", "int16": "tl.int16", "int32": "tl.int32", "int64": "tl.int64", "uint8": "tl.uint8",
-         "bool": "tl.int1"}
+TYPES = {
+    "float16": "tl.float16",
+    "bfloat16": "tl.bfloat16",
+    "float32": "tl.float32",
+    "float64": "tl.float64",
+    "int8": "tl.int8",
+    "int16": "tl.int16",
+    "int32": "tl.int32",
+    "int64": "tl.int64",
+    "uint8": "tl.uint8",
+    "bool": "tl.int1",
+}
 FLOAT = ("float32", "float64")
 
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==",
-          "ne": "!=", "and": "&", "or": "|", "idiv": "//", **{op: sign for op, sign in WHOLE.items() if op != "idiv"}}
-_CALLS = {"exp": "tl.exp", "log": "tl.log", "exp2": "tl.exp2", "log2": "tl.log2", "sin": "tl.sin", "cos": "tl.cos",
-          "sqrt": "tl.sqrt", "rsqrt": "tl.rsqrt", "floor": "tl.floor", "ceil": "tl.ceil", "abs": "tl.abs",
-          "erf": "dvk_erf", "log1p": "dvk_log1p", "expm1": "dvk_expm1", "tanh": "dvk_tanh", "round": "dvk_round",
-          "trunc": "dvk_trunc", "order": "dvk_order", "unorder": "dvk_unorder", **CALLS}
+_INFIX = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "eq": "==",
+    "ne": "!=",
+    "and": "&",
+    "or": "|",
+    "idiv": "//",
+    **{op: sign for op, sign in WHOLE.items() if op != "idiv"},
+}
+_CALLS = {
+    "exp": "tl.exp",
+    "log": "tl.log",
+    "exp2": "tl.exp2",
+    "log2": "tl.log2",
+    "sin": "tl.sin",
+    "cos": "tl.cos",
+    "sqrt": "tl.sqrt",
+    "rsqrt": "tl.rsqrt",
+    "floor": "tl.floor",
+    "ceil": "tl.ceil",
+    "abs": "tl.abs",
+    "erf": "dvk_erf",
+    "log1p": "dvk_log1p",
+    "expm1": "dvk_expm1",
+    "tanh": "dvk_tanh",
+    "round": "dvk_round",
+    "trunc": "dvk_trunc",
+    "order": "dvk_order",
+    "unorder": "dvk_unorder",
+    **CALLS,
+}
 _BOOL_RESULT = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not", "isnan", "isinf", "signbit"}
 
 HELPERS = {
@@ -184,12 +225,19 @@ def helpers_of(kernel: Kernel) -> set[str]:
         name = _CALLS.get(instr.op, "")
         if name.startswith("dvk_"):
             result.add(helper(name, instr.compute))
-        elif instr.op in ("reduce_max", "reduce_min") and instr.type in FLOAT and not nan_shows_anyway(kernel, instr):
+        elif (
+            instr.op in ("reduce_max", "reduce_min")
+            and instr.type in FLOAT
+            and not nan_shows_anyway(kernel, instr)
+        ):
             result.add(helper("dvk_max", instr.type))
         elif instr.op in ("reduce_prod", "scan_prod"):
             result.add("dvk_product")
         elif instr.op == "scan_max":
-            result |= {scan_joiner(instr), *([helper("dvk_max", instr.type)] if instr.type in FLOAT else [])}
+            result |= {
+                scan_joiner(instr),
+                *([helper("dvk_max", instr.type)] if instr.type in FLOAT else []),
+            }
     return with_needs(result)
 
 
@@ -243,11 +291,21 @@ def expression(instr: Instr, args: list[str]) -> tuple[str, str]:
         The expression and its type.
     """
     op, kind = instr.op, instr.compute
-    result = "bool" if op in _BOOL_RESULT else {"order": "int64", "unorder": "float32"}.get(op, kind)
+    result = (
+        "bool" if op in _BOOL_RESULT else {"order": "int64", "unorder": "float32"}.get(op, kind)
+    )
     if instr.call is not None:
         return instr.call.form.format(*args), result
-    if op == "div" and kind == "float32" and instr.prim is not None and instr.prim.attrs.get("correctly_rounded"):
-        return f"tl.div_rn({args[0]}, {args[1]})", result  # `/` may be 2 ulp off: below 1 for equal operands
+    if (
+        op == "div"
+        and kind == "float32"
+        and instr.prim is not None
+        and instr.prim.attrs.get("correctly_rounded")
+    ):
+        return (
+            f"tl.div_rn({args[0]}, {args[1]})",
+            result,
+        )  # `/` may be 2 ulp off: below 1 for equal operands
     if op in _INFIX:
         return f"{args[0]} {_INFIX[op]} {args[1]}", result
     if op in _CALLS:
@@ -274,7 +332,10 @@ def expression(instr: Instr, args: list[str]) -> tuple[str, str]:
     if op == "isnan":
         return f"{args[0]} != {args[0]}", result
     if op == "signbit":
-        return f"{args[0]}.to(tl.int{'32' if kind == 'float32' else '64'}, bitcast=True) < 0", result
+        return (
+            f"{args[0]}.to(tl.int{'32' if kind == 'float32' else '64'}, bitcast=True) < 0",
+            result,
+        )
     if op == "isinf":
         return f'tl.abs({args[0]}) == float("inf")', result
     assert op == "as", op

@@ -41,26 +41,49 @@ def _along(kernel: Kernel) -> list[dict[str, Any]]:
         while x * whole < 1024 and rows // (2 * x) >= 2 * NUM_SMS:
             x *= 2
         warps = min(max(x * whole // 512, 1), 8)
-        found = [{"kind": "scan", "xblock": x, "warps": w} for w in dict.fromkeys((warps, min(2 * warps, 16), max(warps // 2, 1)))]
+        found = [
+            {"kind": "scan", "xblock": x, "warps": w}
+            for w in dict.fromkeys((warps, min(2 * warps, 16), max(warps // 2, 1)))
+        ]
     shapes = ((2048, 4), (4096, 8), (1024, 4), (8192, 16))
-    loops = [{"kind": "scan_loop", "xblock": 1, "rblock": r, "warps": w} for r, w in shapes if r < length]
+    loops = [
+        {"kind": "scan_loop", "xblock": 1, "rblock": r, "warps": w} for r, w in shapes if r < length
+    ]
     if rows < NUM_SMS and length >= 4096 and _may_split(kernel):
         splits = []
         for share, r, warps in ((2, 2048, 4), (4, 1024, 4), (1, 4096, 8)):
             pieces = min(power(share * NUM_SMS // rows), 1024)
             while pieces > 2 and pieces * r > length:
                 pieces //= 2
-            splits.append({"kind": "scan_split", "xblock": 1, "rblock": min(r, power(length)), "splits": max(pieces, 2), "warps": warps})
-        return [*splits, *found[:2], *loops[:2]] if length >= 1 << 15 else [*found[:2], *splits, *loops[:2]]
+            splits.append(
+                {
+                    "kind": "scan_split",
+                    "xblock": 1,
+                    "rblock": min(r, power(length)),
+                    "splits": max(pieces, 2),
+                    "warps": warps,
+                }
+            )
+        return (
+            [*splits, *found[:2], *loops[:2]]
+            if length >= 1 << 15
+            else [*found[:2], *splits, *loops[:2]]
+        )
     return [*found, *loops[:2]] if found else loops
 
 
 def _across(kernel: Kernel) -> list[dict[str, Any]]:
     rows = kernel.num_rows
     block = min(max(power(rows // (2 * NUM_SMS)), 32), 256)
-    walks = [{"kind": "scan_walk", "block": b, "warps": max(b // 32, 1)} for b in dict.fromkeys((block, 2 * block, max(block // 2, 32)))]
-    loops = [{"kind": "scan_loop", "xblock": x, "rblock": r, "warps": w} for x, r, w in ((32, 32, 4), (16, 64, 4), (8, 128, 4), (32, 64, 8))
-             if r < 2 * kernel.row_length]
+    walks = [
+        {"kind": "scan_walk", "block": b, "warps": max(b // 32, 1)}
+        for b in dict.fromkeys((block, 2 * block, max(block // 2, 32)))
+    ]
+    loops = [
+        {"kind": "scan_loop", "xblock": x, "rblock": r, "warps": w}
+        for x, r, w in ((32, 32, 4), (16, 64, 4), (8, 128, 4), (32, 64, 8))
+        if r < 2 * kernel.row_length
+    ]
     return [*walks, *loops] if rows >= 64 * NUM_SMS else [*loops[:3], *walks]
 
 
@@ -83,16 +106,25 @@ def axes(kernel: Kernel, schedule: Mapping[str, Any]) -> list[TileAxis]:
     length = kernel.row_length
     if schedule["kind"] == "scan_walk":
         block = min(schedule["block"], power(kernel.num_rows))
-        return [TileAxis("x", rows, block, leaves_rest(kernel.num_rows, block)), TileAxis("r", kernel.reduced)]
+        return [
+            TileAxis("x", rows, block, leaves_rest(kernel.num_rows, block)),
+            TileAxis("r", kernel.reduced),
+        ]
     block = power(length) if schedule["kind"] == "scan" else min(schedule["rblock"], power(length))
     x = min(schedule["xblock"], power(kernel.num_rows))
     place = TileAxis("r", kernel.reduced, block, leaves_rest(length, block))
     if kernel.family == "scan_column" and len(rows) > 1 and rows[-1].size >= x > 1:
-        return [TileAxis("z", rows[:-1]), TileAxis("x", rows[-1:], x, leaves_rest(rows[-1].size, x)), place]
+        return [
+            TileAxis("z", rows[:-1]),
+            TileAxis("x", rows[-1:], x, leaves_rest(rows[-1].size, x)),
+            place,
+        ]
     return [TileAxis("x", rows, x, leaves_rest(kernel.num_rows, x)), place]
 
 
-def functions(kernel: Kernel, schedule: Mapping[str, Any], cut: list[TileAxis]) -> tuple[list[TritonFunction], dict[str, int]]:
+def functions(
+    kernel: Kernel, schedule: Mapping[str, Any], cut: list[TileAxis]
+) -> tuple[list[TritonFunction], dict[str, int]]:
     """The functions of a kernel in launch order, and the buffers between them (type → elements)."""
     if schedule["kind"] == "scan_split":
         return _split(kernel, schedule, cut)
@@ -102,7 +134,9 @@ def functions(kernel: Kernel, schedule: Mapping[str, Any], cut: list[TileAxis]) 
     scan.start()
     scan.blocks("0", kernel.row_length)
     scan.row_stores()
-    return [TritonFunction(kernel.name, *scan.writer.source(kernel.name), grid, schedule["warps"])], {}
+    return [
+        TritonFunction(kernel.name, *scan.writer.source(kernel.name), grid, schedule["warps"])
+    ], {}
 
 
 class _Scan:
@@ -119,7 +153,11 @@ class _Scan:
     def place(self, pieces: int = 0) -> int:
         """Declare the offsets of the program's rows; returns the number of programs."""
         counts = [(a.program, a.blocks) for a in self.rows]
-        digits = self.tile.programs([*counts, ("piece", pieces)], named=True) if pieces else self.tile.programs(counts)
+        digits = (
+            self.tile.programs([*counts, ("piece", pieces)], named=True)
+            if pieces
+            else self.tile.programs(counts)
+        )
         for axis in self.rows:
             self.tile.place(axis, digits[axis.program])
         return math.prod(a.blocks for a in self.rows) * max(pieces, 1)
@@ -138,7 +176,9 @@ class _Scan:
         """Declare the running values."""
         vectors = [a for a in self.rows if a.block > 1]
         for scan in self.scans:
-            self.tile.put(f"c{scan.id} = tl.full({self.tile.shape(vectors) if vectors else '[]'}, {_identity(scan)}, {TYPES[scan.type]})")
+            self.tile.put(
+                f"c{scan.id} = tl.full({self.tile.shape(vectors) if vectors else '[]'}, {_identity(scan)}, {TYPES[scan.type]})"
+            )
 
     def blocks(self, start: str, length: int, total: bool = False) -> None:
         """Loop over `length` elements of the row from `start`; `total`: only compute the running values at its end."""
@@ -150,8 +190,11 @@ class _Scan:
         block = at if row.block == 1 or at == "0" else f"{at} * {row.block}"
         tile.define(row, block if start == "0" else start if block == "0" else f"{start} + {block}")
         mask = tile.mask([row])
-        targets = [s.args[0].id for s in self.scans if isinstance(s.args[0], Ref)] if total else \
-            [s.value for s in self.k.stores if not self.k.is_row_value(self.k.instrs[s.value])]
+        targets = (
+            [s.args[0].id for s in self.scans if isinstance(s.args[0], Ref)]
+            if total
+            else [s.value for s in self.k.stores if not self.k.is_row_value(self.k.instrs[s.value])]
+        )
         for instr in self.writer.closure(targets, row_level=False):
             if instr.op.startswith("scan_"):
                 self._scan(instr, mask, more=steps > 1)
@@ -159,7 +202,9 @@ class _Scan:
                 self.writer.emit(instr)
         if total:
             for scan in self.scans:
-                self.tile.put(f"c{scan.id} = {_join(scan, f'c{scan.id}', self.writer.fold(_reduce(scan), self._operand(scan, mask)))}")
+                self.tile.put(
+                    f"c{scan.id} = {_join(scan, f'c{scan.id}', self.writer.fold(_reduce(scan), self._operand(scan, mask)))}"
+                )
         else:
             for store in self.k.stores:
                 if not self.k.is_row_value(self.k.instrs[store.value]):
@@ -174,12 +219,18 @@ class _Scan:
         if mask:
             return f"tl.where({mask}, {value}, {_identity(scan)})"
         constant = not isinstance(source, Ref) or self.row not in self.writer.axes_of(source.id)
-        return f"tl.broadcast_to({value}, {self.tile.shape(self.writer.axes_of(scan.id))})" if constant else value
+        return (
+            f"tl.broadcast_to({value}, {self.tile.shape(self.writer.axes_of(scan.id))})"
+            if constant
+            else value
+        )
 
     def _scan(self, scan: Instr, mask: str, more: bool) -> None:
         name = f"{scan.id}"
         if self.walks:
-            self.tile.put(f"c{name} = {_join(scan, f'c{name}', self.writer.arg(scan.args[0], scan.type, True))}")
+            self.tile.put(
+                f"c{name} = {_join(scan, f'c{name}', self.writer.arg(scan.args[0], scan.type, True))}"
+            )
             self.tile.put(f"v{name} = c{name}")
             return
         self.tile.put(f"s{name} = {self._operand(scan, mask)}")
@@ -191,10 +242,14 @@ class _Scan:
             run = f"tl.associative_scan(s{name}, {axis}, {scan_joiner(scan)}{turn})"
         self.tile.put(f"v{name} = {_join(scan, f'c{name}', run)}")
         if more:
-            self.tile.put(f"c{name} = {_join(scan, f'c{name}', self.writer.fold(_reduce(scan), f's{name}'))}")
+            self.tile.put(
+                f"c{name} = {_join(scan, f'c{name}', self.writer.fold(_reduce(scan), f's{name}'))}"
+            )
 
 
-def _split(kernel: Kernel, schedule: Mapping[str, Any], cut: list[TileAxis]) -> tuple[list[TritonFunction], dict[str, int]]:
+def _split(
+    kernel: Kernel, schedule: Mapping[str, Any], cut: list[TileAxis]
+) -> tuple[list[TritonFunction], dict[str, int]]:
     row, pieces = cut[-1], schedule["splits"]
     chunk = -(-row.blocks // pieces) * row.block
     cut = [*cut[:-1], TileAxis("r", row.vars, row.block, leaves_rest(row.size, chunk * pieces))]
@@ -219,7 +274,12 @@ def _split(kernel: Kernel, schedule: Mapping[str, Any], cut: list[TileAxis]) -> 
     totals.blocks("start", chunk, total=True)
     for scan in totals.scans:
         totals.tile.put(f"tl.store({part(scan, 'piece')}, c{scan.id})")
-    first = TritonFunction(f"{kernel.name}_0", *totals.writer.source(f"{kernel.name}_0", names), grid, schedule["warps"])
+    first = TritonFunction(
+        f"{kernel.name}_0",
+        *totals.writer.source(f"{kernel.name}_0", names),
+        grid,
+        schedule["warps"],
+    )
     rest = _Scan(kernel, cut)
     rest.place(pieces)
     rest.row_values()
@@ -227,11 +287,15 @@ def _split(kernel: Kernel, schedule: Mapping[str, Any], cut: list[TileAxis]) -> 
     rest.tile.put(f"other = tl.arange(0, {pieces})")
     for scan in rest.scans:
         before = "other > piece" if scan.backward else "other < piece"
-        rest.tile.put(f"p{scan.id} = tl.where({before}, tl.load({part(scan, 'other')}), {_identity(scan)})")
+        rest.tile.put(
+            f"p{scan.id} = tl.where({before}, tl.load({part(scan, 'other')}), {_identity(scan)})"
+        )
         rest.tile.put(f"c{scan.id} = {rest.writer.fold(_reduce(scan), f'p{scan.id}')}")
     rest.blocks("start", chunk)
     rest.row_stores("(piece == 0)")
-    second = TritonFunction(f"{kernel.name}_1", *rest.writer.source(f"{kernel.name}_1", names), grid, schedule["warps"])
+    second = TritonFunction(
+        f"{kernel.name}_1", *rest.writer.source(f"{kernel.name}_1", names), grid, schedule["warps"]
+    )
     return [first, second], counts
 
 

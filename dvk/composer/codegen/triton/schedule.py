@@ -38,8 +38,12 @@ SHORT = ("exp2", "log2")
 """Functions with a GPU instruction."""
 
 
-SCHEDULES_BY_FAMILY = {"window": pooling.schedules, "product": matmul_schedule.schedules, "scan": scan.schedules,
-       "scan_column": scan.schedules}
+SCHEDULES_BY_FAMILY = {
+    "window": pooling.schedules,
+    "product": matmul_schedule.schedules,
+    "scan": scan.schedules,
+    "scan_column": scan.schedules,
+}
 """Kernel families that list their schedules themselves."""
 
 
@@ -69,6 +73,7 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
 
 # ------------------------------------------------------------------ axes of a schedule
 
+
 def axes(kernel: Kernel, schedule: dict[str, Any]) -> list[TileAxis]:
     """The axes of a schedule, outermost first; reductions end with axis `r`."""
     rows = tuple(v for v in kernel.rows if v.size > 1)
@@ -78,15 +83,25 @@ def axes(kernel: Kernel, schedule: dict[str, Any]) -> list[TileAxis]:
         place = TileAxis("r", tuple(v for v in kernel.reduced if v.size > 1))
         if "block" in schedule:
             return [_axis("x", rows, schedule["block"]), place]
-        return [_axis("y", rows[:-1], schedule["yblock"]), _axis("x", rows[-1:], schedule["xblock"]), place]
+        return [
+            _axis("y", rows[:-1], schedule["yblock"]),
+            _axis("x", rows[-1:], schedule["xblock"]),
+            place,
+        ]
     if schedule["kind"] in ("flat", "stride"):
         return [_axis("x", rows, schedule["block"])]
     if schedule["kind"] == "tile":
         outer, middle, inner = _tile_variables(kernel)
-        return [*_scalar(outer), _axis("y", middle, schedule["yblock"]), _axis("x", inner, schedule["xblock"])]
+        return [
+            *_scalar(outer),
+            _axis("y", middle, schedule["yblock"]),
+            _axis("x", inner, schedule["xblock"]),
+        ]
     reduced = tuple(v for v in kernel.reduced if v.size > 1)
     length = math.prod(v.size for v in reduced)
-    block = pow2(length) if schedule["kind"] == "persistent" else min(schedule["rblock"], power(length))
+    block = (
+        pow2(length) if schedule["kind"] == "persistent" else min(schedule["rblock"], power(length))
+    )
     row = TileAxis("r", reduced, block, leaves_rest(length, block))
     xblock = schedule["xblock"]
     if kernel.family == "column" and len(rows) > 1 and rows[-1].size >= xblock > 1:
@@ -118,7 +133,11 @@ def _crossing(kernel: Kernel) -> Var | None:
     total = math.prod(v.size for v in rows)
     for offset in offsets:
         lead = _fastest(offset)
-        if lead is not None and lead is not rows[-1] and 4 * math.prod(v.size for v in offset.vars) >= total:
+        if (
+            lead is not None
+            and lead is not rows[-1]
+            and 4 * math.prod(v.size for v in offset.vars) >= total
+        ):
             return lead
     return None
 
@@ -133,13 +152,20 @@ def _tile_variables(kernel: Kernel) -> tuple[tuple[Var, ...], tuple[Var, ...], t
 
 # ------------------------------------------------------------------ pointwise
 
+
 def _pointwise(kernel: Kernel) -> list[dict[str, Any]]:
     rows = [v for v in kernel.rows if v.size > 1]
     total = kernel.num_rows
     widest = max((_width(b.dtype) for b in (*kernel.inputs, *kernel.outputs)), default=4)
     # 16 bytes a thread and access is the widest load; small problems need many small programs instead.
     block = min(max(power(total // (4 * NUM_SMS)), 128), 1024 if widest >= 4 else 2048)
-    flat = [_flat(block), _flat(max(block // 2, 128)), _flat(block, 8), _flat(2 * block), _flat(2 * block, 4)]
+    flat = [
+        _flat(block),
+        _flat(max(block // 2, 128)),
+        _flat(block, 8),
+        _flat(2 * block),
+        _flat(2 * block, 4),
+    ]
     if widest < 4 and any(i.op in COSTLY and i.op not in SHORT for i in kernel.instrs):
         # Arithmetic, not memory, is the limit: more independent elements per thread hide its latency.
         flat = [_flat(2 * block, 4), _flat(2 * block), *flat[:2]]
@@ -152,7 +178,10 @@ def _pointwise(kernel: Kernel) -> list[dict[str, Any]]:
     divides = len(rows) > 1
     if divides and rows[-1].size >= 64:
         xblock = min(power(rows[-1].size), 1024)
-        wide = [_tile(max(factor * block // xblock, 1), xblock, warps) for factor, warps in ((1, 4), (2, 4), (4, 8))]
+        wide = [
+            _tile(max(factor * block // xblock, 1), xblock, warps)
+            for factor, warps in ((1, 4), (2, 4), (4, 8))
+        ]
         wide = wide[::-1] if flat[0]["block"] > block else wide
         # A fastest run that fills its blocks loses no lanes, and its rows need no division.
         exact = rows[-1].size % xblock == 0
@@ -176,12 +205,17 @@ def _tile(yblock: int, xblock: int, warps: int) -> dict[str, Any]:
 
 # ------------------------------------------------------------------ reductions
 
+
 def _live(kernel: Kernel) -> int:
     """Element-sized values that a whole-row kernel holds at once, roughly: its full-size inputs."""
-    loads = [i for i in kernel.instrs if i.op in READS and not kernel.is_row_value(i) and len(i.vars) > 0]
+    loads = [
+        i for i in kernel.instrs if i.op in READS and not kernel.is_row_value(i) and len(i.vars) > 0
+    ]
     full = [i for i in loads if not i.vars.isdisjoint(kernel.rows)] or loads
     # An index next to each value makes it twice as wide.
-    wide = any(i.type in ("float64", "int64") for i in full) or any(i.op == "order" for i in kernel.instrs)
+    wide = any(i.type in ("float64", "int64") for i in full) or any(
+        i.op == "order" for i in kernel.instrs
+    )
     return max(len(full), 1) * (2 if wide else 1)
 
 
@@ -200,14 +234,20 @@ def _row(kernel: Kernel) -> list[dict[str, Any]]:
         if warps > 1:
             found.append(_persistent(xblock, warps // 2))
         if whole <= 2048 and rows >= 4 * xblock:
-            found += [_persistent(2 * xblock, min(2 * warps, 16)), _persistent(4 * xblock, min(4 * warps, 16))]
+            found += [
+                _persistent(2 * xblock, min(2 * warps, 16)),
+                _persistent(4 * xblock, min(4 * warps, 16)),
+            ]
         if xblock > 1 and whole >= 256:
             found.append(_persistent(1, max(min(whole // 256, 4), 1)))
     loops: list[dict[str, Any]] = []
     if length > 1024:
         online = online_pair(kernel) is not None
         # Long rows need many bytes in flight; short ones several programs per SM.
-        long, short = ((8192, 16), (16384, 32), (8192, 8), (4096, 8)), ((8192, 16), (4096, 8), (2048, 8), (1024, 4))
+        long, short = (
+            ((8192, 16), (16384, 32), (8192, 8), (4096, 8)),
+            ((8192, 16), (4096, 8), (2048, 8), (1024, 4)),
+        )
         for rblock, warps in long if length > 16384 else short:
             if rblock < length:
                 if online:
@@ -245,8 +285,14 @@ def _column(kernel: Kernel) -> list[dict[str, Any]]:
     if rows < 64 * NUM_SMS and length >= 1024 and splits:
         return [*splits[:4], *loops[:3], *found[:2], *splits[4:]]
     # One pass streams best in small tiles; several passes over the same data are better kept in registers.
-    single = kernel.num_stages == 2 and all(kernel.is_row_value(kernel.instrs[s.value]) for s in kernel.stores)
-    return [*loops[:4], *found[:4], *splits[:2], *loops[4:]] if single else [*found[:5], *loops, *splits[:2]]
+    single = kernel.num_stages == 2 and all(
+        kernel.is_row_value(kernel.instrs[s.value]) for s in kernel.stores
+    )
+    return (
+        [*loops[:4], *found[:4], *splits[:2], *loops[4:]]
+        if single
+        else [*found[:5], *loops, *splits[:2]]
+    )
 
 
 def _splits(kernel: Kernel, rows: int, length: int) -> list[dict[str, Any]]:

@@ -55,7 +55,9 @@ class SplitPartials:
         return f"part_{kind}", Affine.build(coefs, slot * self.kernel.num_rows * self.splits)
 
 
-def split(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) -> tuple[list[TritonFunction], dict[str, int]]:
+def split(
+    kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]
+) -> tuple[list[TritonFunction], dict[str, int]]:
     """The functions of a split kernel in launch order, and the partial buffers (type → elements)."""
     probe = TritonWriter(kernel, axes, online=bool(schedule.get("online")))
     counts: dict[str, int] = {}
@@ -76,14 +78,25 @@ def split(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) -> 
     for stage in stages:
         ready = [s for s in pending if kernel.instrs[s.value].stage <= stage]
         pending = [s for s in pending if s not in ready]
-        functions.append(_pass(kernel, schedule, axes, partials, stage, ready, f"{kernel.name}_{len(functions)}"))
+        functions.append(
+            _pass(kernel, schedule, axes, partials, stage, ready, f"{kernel.name}_{len(functions)}")
+        )
     if pending:
-        functions.append(_finish(kernel, schedule, partials, pending, f"{kernel.name}_{len(functions)}"))
+        functions.append(
+            _finish(kernel, schedule, partials, pending, f"{kernel.name}_{len(functions)}")
+        )
     return functions, partials.buffers
 
 
-def _pass(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis], partials: SplitPartials, stage: int,
-          row_stores: list[Store], name: str) -> TritonFunction:
+def _pass(
+    kernel: Kernel,
+    schedule: Mapping[str, Any],
+    axes: list[TileAxis],
+    partials: SplitPartials,
+    stage: int,
+    row_stores: list[Store],
+    name: str,
+) -> TritonFunction:
     """One stage over all slices of all rows."""
     *rows, row = axes
     chunk = partials.chunk
@@ -91,12 +104,16 @@ def _pass(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis], par
     writer = TritonWriter(kernel, [*rows, row], online=bool(schedule.get("online")))
     writer.in_pieces = True
     tile = writer.tile
-    digits = tile.programs([*((a.program, a.blocks) for a in rows), ("piece", partials.splits)], named=True)
+    digits = tile.programs(
+        [*((a.program, a.blocks) for a in rows), ("piece", partials.splits)], named=True
+    )
     piece = digits["piece"]
     for axis in rows:
         tile.place(axis, digits[axis.program])
     reduces, stores = writer.looped_reduces(stage), writer.element_stores(stage)
-    used = _row_values(writer, partials, [*writer.operands(reduces), *(s.value for s in (*stores, *row_stores))])
+    used = _row_values(
+        writer, partials, [*writer.operands(reduces), *(s.value for s in (*stores, *row_stores))]
+    )
     start = piece if chunk == 1 else f"{piece} * {chunk}"
     if chunk > row.block or isinstance(chunk, SymbolicSize):
         tile.put(f"start = {start}")
@@ -106,9 +123,13 @@ def _pass(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis], par
         # A slice beyond the row's end has only identities, and so contributes the identity.
         buffer, offset = partials.place(reduce.id)
         used.append(buffer)
-        parts = [t for t in (tile.offset(offset), _times(piece, partials.piece_stride())) if t != "0"]
+        parts = [
+            t for t in (tile.offset(offset), _times(piece, partials.piece_stride())) if t != "0"
+        ]
         mask = tile.mask(tile.reaching(offset.vars))
-        tile.put(f"tl.store({' + '.join([buffer, *parts])}, v{reduce.id}{', ' + mask if mask else ''})")
+        tile.put(
+            f"tl.store({' + '.join([buffer, *parts])}, v{reduce.id}{', ' + mask if mask else ''})"
+        )
     for store in row_stores:
         writer.store(store, f"({piece} == 0)")
     grid = partials.splits
@@ -117,13 +138,22 @@ def _pass(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis], par
     return TritonFunction(name, *writer.source(name, _unique(used)), grid, schedule["warps"])
 
 
-def _finish(kernel: Kernel, schedule: Mapping[str, Any], partials: SplitPartials, stores: list[Store],
-            name: str) -> TritonFunction:
+def _finish(
+    kernel: Kernel,
+    schedule: Mapping[str, Any],
+    partials: SplitPartials,
+    stores: list[Store],
+    name: str,
+) -> TritonFunction:
     """Row-level work after the last pass."""
     rows = tuple(v for v in kernel.rows if v.size > 1)
-    block = max(1, min(power(kernel.num_rows), 2048 // partials.splits)) if kernel.num_rows > 1 else 1
+    block = (
+        max(1, min(power(kernel.num_rows), 2048 // partials.splits)) if kernel.num_rows > 1 else 1
+    )
     axis = TileAxis("x", rows, block, leaves_rest(kernel.num_rows, block))
-    writer = TritonWriter(kernel, [axis, TileAxis("s", (), partials.splits)], online=bool(schedule.get("online")))
+    writer = TritonWriter(
+        kernel, [axis, TileAxis("s", (), partials.splits)], online=bool(schedule.get("online"))
+    )
     writer.tile.place(axis, writer.tile.programs([(axis.program, axis.blocks)])[axis.program])
     used = _row_values(writer, partials, [s.value for s in stores])
     for store in stores:
@@ -145,9 +175,13 @@ def _row_values(writer: TritonWriter, partials: SplitPartials, targets: list[int
         else:
             buffer, offset = partials.place(instr.id)
             used.append(buffer)
-            parts = [t for t in (tile.offset(offset), _times(lanes, partials.piece_stride())) if t != "0"]
+            parts = [
+                t for t in (tile.offset(offset), _times(lanes, partials.piece_stride())) if t != "0"
+            ]
             mask = tile.mask(tile.reaching(offset.vars))
-            tile.put(f"p{instr.id} = tl.load({buffer} + ({' + '.join(parts)}){', ' + mask if mask else ''})")
+            tile.put(
+                f"p{instr.id} = tl.load({buffer} + ({' + '.join(parts)}){', ' + mask if mask else ''})"
+            )
             if isinstance(writer.pair, VariancePair) and instr is writer.pair.first:
                 left = f"{kernel.row_length} - {lanes} * {partials.chunk}"
                 tile.put(f"count = tl.maximum(tl.minimum({left}, {partials.chunk}), 0)")

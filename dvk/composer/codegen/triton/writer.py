@@ -14,7 +14,16 @@ from dvk.composer.codegen.analysis.online import Pair, VariancePair, nan_shows_a
 from dvk.composer.codegen.analysis.tiles import Tile, TileAxis, needs_int64
 from dvk.composer.codegen.triton.moments import MomentsPair
 from dvk.composer.codegen.triton.one_hot import OneHot, one_hot
-from dvk.composer.codegen.triton.scalar import FLOAT, TYPES, cast, expression, full, helper, literal, needs_full
+from dvk.composer.codegen.triton.scalar import (
+    FLOAT,
+    TYPES,
+    cast,
+    expression,
+    full,
+    helper,
+    literal,
+    needs_full,
+)
 from dvk.composer.ir.affine import Affine
 from dvk.composer.ir.loops import Argument, Instr, Kernel, Ref, Store, nowhere
 
@@ -53,7 +62,9 @@ class TritonWriter:
         params = [f"a{n}" for n in range(len(self.k.inputs)) if f"a{n}" in self.params]
         params += [f"o{n}" for n in range(len(self.k.outputs)) if f"o{n}" in self.params]
         params += extra
-        return "\n".join(["@triton.jit", f"def {name}({', '.join(params)}):", *self.tile.lines]), tuple(params)
+        return "\n".join(
+            ["@triton.jit", f"def {name}({', '.join(params)}):", *self.tile.lines]
+        ), tuple(params)
 
     # -------------------------------------------------------------- registers
 
@@ -71,7 +82,9 @@ class TritonWriter:
 
     def arg(self, value: Argument, want: str, as_full: bool = False) -> str:
         if isinstance(value, Ref):
-            return cast(self.names.get(value.id, f"v{value.id}"), self.k.instrs[value.id].type, want)
+            return cast(
+                self.names.get(value.id, f"v{value.id}"), self.k.instrs[value.id].type, want
+            )
         return full(value, want) if as_full else literal(value, want)
 
     def emit(self, instr: Instr, policy: str = "") -> None:
@@ -85,9 +98,15 @@ class TritonWriter:
             return self.gather(instr)
         if instr.op == "iota":
             text = self.tile.offset(instr.offset)
-            return f"({text}).to(tl.int64)" if instr.offset.vars else full(instr.offset.const, "int64")
+            return (
+                f"({text}).to(tl.int64)" if instr.offset.vars else full(instr.offset.const, "int64")
+            )
         if instr.op == "bounded":
-            fill = literal(instr.fill, instr.type) if instr.type == "float32" else full(instr.fill, instr.type)
+            fill = (
+                literal(instr.fill, instr.type)
+                if instr.type == "float32"
+                else full(instr.fill, instr.type)
+            )
             return f"tl.where({self.inside(instr)}, {self.arg(instr.args[0], instr.type)}, {fill})"
         numbers = [not isinstance(a, Ref) for a in instr.args]
         if instr.op.startswith("cast_"):
@@ -104,13 +123,23 @@ class TritonWriter:
         text, have = expression(instr, args)
         if have == instr.type and (have in FLOAT or have in ("bool", "int64")):
             return text
-        return cast(f"({text})", have, instr.type) if have != instr.type else f"({text}).to({TYPES[have]})"
+        return (
+            cast(f"({text})", have, instr.type)
+            if have != instr.type
+            else f"({text}).to({TYPES[have]})"
+        )
 
     def access(self, pointer: str, offset: Affine) -> tuple[str, str]:
         """Pointer text and mask text of an access."""
         self.params.add(pointer)
         text = self.tile.offset(offset)
-        where = pointer if text == "0" else f"{pointer} + {text}" if " " not in text else f"{pointer} + ({text})"
+        where = (
+            pointer
+            if text == "0"
+            else f"{pointer} + {text}"
+            if " " not in text
+            else f"{pointer} + ({text})"
+        )
         return where, self.tile.mask(self.tile.reaching(offset.vars))
 
     def load(self, instr: Instr, policy: str = "") -> str:
@@ -118,7 +147,11 @@ class TritonWriter:
         if instr.bounds:
             mask = " & ".join([*([mask] if mask else []), self.inside(instr)])
             # A mask is broadcast over the indices, never the other way round.
-            where += "".join(f" + {a.name} * 0" for a in self.axes_of(instr.id) if a not in self.tile.reaching(instr.offset.vars))
+            where += "".join(
+                f" + {a.name} * 0"
+                for a in self.axes_of(instr.id)
+                if a not in self.tile.reaching(instr.offset.vars)
+            )
         text = f"tl.load({where}" + (f", {mask}" if mask else "")
         if instr.bounds:
             text += f", {literal(instr.fill, self.k.inputs[instr.buffer].dtype if instr.type not in FLOAT else instr.type)}"
@@ -142,7 +175,11 @@ class TritonWriter:
             where += f" + {text} * {step}"  # even if a step is none: a mask of a vector needs a vector of indices
         kind = self.k.inputs[instr.buffer].dtype
         other = literal(nowhere(instr.type), instr.type if instr.type in FLOAT else kind)
-        return cast(f"tl.load({where}, {' & '.join(mask)}, {other})" if mask else f"tl.load({where})", kind, instr.type)
+        return cast(
+            f"tl.load({where}, {' & '.join(mask)}, {other})" if mask else f"tl.load({where})",
+            kind,
+            instr.type,
+        )
 
     def inside(self, instr: Instr) -> str:
         """Source text of the check that a value's bounds hold."""
@@ -208,7 +245,9 @@ class TritonWriter:
             return f"tl.sum({value}, {axis}{keep})"
         if reduce.op == "reduce_prod":
             return f"tl.reduce({value}, {axis}, dvk_product{keep})"
-        if reduce.type not in FLOAT or (reduce.op == "reduce_max" and nan_shows_anyway(self.k, reduce)):
+        if reduce.type not in FLOAT or (
+            reduce.op == "reduce_max" and nan_shows_anyway(self.k, reduce)
+        ):
             return f"tl.{reduce.op.removeprefix('reduce_')}({value}, {axis}{keep})"
         name = helper("dvk_max", reduce.type)
         sign = "-" if reduce.op == "reduce_min" else ""
@@ -230,15 +269,21 @@ class TritonWriter:
                 self.tile.put(f"{acc} *= {value}")
             else:
                 nan = ", propagate_nan=tl.PropagateNan.ALL" if reduce.type in FLOAT else ""
-                self.tile.put(f"{acc} = tl.{reduce.op.removeprefix('reduce_')}imum({acc}, {value}{nan})")
+                self.tile.put(
+                    f"{acc} = tl.{reduce.op.removeprefix('reduce_')}imum({acc}, {value}{nan})"
+                )
 
     def finish(self, reduce: Instr, prefix: str = "acc", length: str = "") -> None:
         """The reduction's value from the values of lanes (`acc`) or of slices (`p`), which together cover `length` elements."""
         partial = f"{prefix}{reduce.id}"
         if self.pair is not None and reduce in (self.pair.first, self.pair.second):
-            partial = self.pair.partial(reduce, prefix, "count", length, piece=self.in_pieces and prefix == "acc")
+            partial = self.pair.partial(
+                reduce, prefix, "count", length, piece=self.in_pieces and prefix == "acc"
+            )
             if isinstance(self.pair, MomentsPair):
-                for line in self.pair.finish(reduce, self.fold(reduce, partial), str(self.k.row_length)):
+                for line in self.pair.finish(
+                    reduce, self.fold(reduce, partial), str(self.k.row_length)
+                ):
                     self.tile.put(line)
                 return
         self.tile.put(f"v{reduce.id} = {self.fold(reduce, partial)}")
@@ -270,7 +315,11 @@ class TritonWriter:
         result = []
         for instr in self.k.instrs:
             if instr.op.startswith("reduce_") and not self.is_local(instr):
-                leader = self.pair.first if self.pair is not None and instr is self.pair.second else instr
+                leader = (
+                    self.pair.first
+                    if self.pair is not None and instr is self.pair.second
+                    else instr
+                )
                 if leader.stage == stage + 1:
                     result.append(instr)
         return result
@@ -304,4 +353,6 @@ def gather(writer: TritonWriter, reduce: Instr, hot: OneHot) -> None:
     value = writer.arg(Ref(hot.value), reduce.type)
     writer.names.clear()
     writer.walk(row)
-    tile.put(f"v{reduce.id} = tl.where({name}mask, {value}, {'0.0' if reduce.type.startswith('float') else 0})")
+    tile.put(
+        f"v{reduce.id} = tl.where({name}mask, {value}, {'0.0' if reduce.type.startswith('float') else 0})"
+    )

@@ -91,4 +91,7 @@ def read(path: Path, name: str = "auto", problems: list[str] | None = None) -> I
             problems.append(f"{path}:{number}: {error}")
     if not used:
         why = f"; the first: {problems[0]}" if problems else ""
-        raise UsageError(f"no usable row among {number} in `{path}`{why}", f"name its format: one of {', '.join(FORMATS)}")
+        raise UsageError(
+            f"no usable row among {number} in `{path}`{why}",
+            f"name its format: one of {', '.join(FORMATS)}",
+        )

@@ -31,7 +31,14 @@ def example(row: dict[str, Any]) -> Example:
     tools = [messages.without_nulls(tool) for tool in messages.listed(row.get("tools"), "tools")]
     offered = {(tool.get("function") or tool).get("name") for tool in tools}
     prompt = messages.first_user(said)
-    injected = next((messages.text(m) for m in said if m["role"] != "assistant" and messages.SKILL_BLOCK in messages.text(m)), "")
+    injected = next(
+        (
+            messages.text(m)
+            for m in said
+            if m["role"] != "assistant" and messages.SKILL_BLOCK in messages.text(m)
+        ),
+        "",
+    )
     kind: Kind
     if "select_skills" in offered:
         kind, skills = "selection", messages.shown(prompt)
@@ -52,7 +59,11 @@ def example(row: dict[str, Any]) -> Example:
         signature=operators.signature(source or ""),
         backend="triton" if plays else "",
         skills=skills,
-        chosen=() if plays else messages.named(said, _LISTS["select_skills" if kind == "selection" else "update_skill_library"]),
+        chosen=()
+        if plays
+        else messages.named(
+            said, _LISTS["select_skills" if kind == "selection" else "update_skill_library"]
+        ),
         code=messages.fenced(messages.text(said[-1]), "ModelNew") if plays else "",
         round_speedups=feedback.known(rounds, answers) if rounds else (),
         quality={"enable_thinking": bool(row.get("enable_thinking"))},

@@ -34,8 +34,17 @@ def speedup(feedback: str) -> float | None:
     if not told:
         return None
     value = told.get("speedup")
-    failed = told.get("correctness") is False or told.get("compiled") is False or told.get("decoy_kernel") is True
-    if failed or isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+    failed = (
+        told.get("correctness") is False
+        or told.get("compiled") is False
+        or told.get("decoy_kernel") is True
+    )
+    if (
+        failed
+        or isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not 0 < value < float("inf")
+    ):
         return 0.0
     return float(value)
 
@@ -48,7 +57,9 @@ def known(told: Sequence[float | None], answers: int) -> tuple[float | None, ...
     """
     if len(told) < answers - 1 or None in told[: answers - 1]:
         return ()
-    return tuple(value if value is not None and value > 0 else None for value in [*told, None][:answers])
+    return tuple(
+        value if value is not None and value > 0 else None for value in [*told, None][:answers]
+    )
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -10,10 +10,31 @@ import ast
 import re
 
 _ARITHMETIC = {
-    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.Pow: "pow", ast.MatMult: "matmul",
-    ast.Mod: "remainder", ast.FloorDiv: "floor_divide",
-}  # fmt: skip
-_NOT_OPERATORS = {"size", "dim", "numel", "super", "len", "range", "int", "float", "tuple", "list", "shape", "item", "append", "print"}
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.Pow: "pow",
+    ast.MatMult: "matmul",
+    ast.Mod: "remainder",
+    ast.FloorDiv: "floor_divide",
+}
+_NOT_OPERATORS = {
+    "size",
+    "dim",
+    "numel",
+    "super",
+    "len",
+    "range",
+    "int",
+    "float",
+    "tuple",
+    "list",
+    "shape",
+    "item",
+    "append",
+    "print",
+}
 _CONTAINERS = {"sequential", "module_list", "parameter"}
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
@@ -24,7 +45,9 @@ def signature(source: str, entry: str = "Model") -> tuple[str, ...]:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
-    found = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == entry), None)
+    found = next(
+        (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == entry), None
+    )
     if found is None:
         return ()
     methods = {node.name: node for node in found.body if isinstance(node, ast.FunctionDef)}
@@ -43,7 +66,11 @@ def _layers(init: ast.FunctionDef) -> dict[str, list[str]]:
     for node in ast.walk(init):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
             made = [call.func for call in ast.walk(node.value) if isinstance(call, ast.Call)]
-            names = [snake(f.attr if isinstance(f, ast.Attribute) else f.id) for f in made if isinstance(f, (ast.Attribute, ast.Name))]
+            names = [
+                snake(f.attr if isinstance(f, ast.Attribute) else f.id)
+                for f in made
+                if isinstance(f, (ast.Attribute, ast.Name))
+            ]
             layers[node.targets[0].attr] = [name for name in names if name not in _CONTAINERS]
     return layers
 
@@ -68,5 +95,7 @@ def _walk(node: ast.AST, layers: dict[str, list[str]], names: list[str]) -> None
 
 def snake(name: str) -> str:
     """`LayerNorm` → `layer_norm`, `ReLU` → `relu`, `Conv2d` → `conv2d`: names of the functional form."""
-    spelled = "_".join(_CAMEL.split(name)).lower().replace("p_re_lu", "prelu").replace("re_lu", "relu")
+    spelled = (
+        "_".join(_CAMEL.split(name)).lower().replace("p_re_lu", "prelu").replace("re_lu", "relu")
+    )
     return re.sub(r"(?<=norm)\dd$", "", spelled)

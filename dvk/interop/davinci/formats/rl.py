@@ -21,10 +21,16 @@ COLUMNS: dict[str, tables.Column] = {
     "ability": "string",
     "reward_model": {"style": "string", "ground_truth": "string", "entry_point": "string"},
     "extra_info": {
-        "entry_point": "string", "level": "string", "module_name": "string", "ops": "string", "original_prompt": "string",
-        "repo_name": "string", "type": "string", "uuid": "string",
+        "entry_point": "string",
+        "level": "string",
+        "module_name": "string",
+        "ops": "string",
+        "original_prompt": "string",
+        "repo_name": "string",
+        "type": "string",
+        "uuid": "string",
     },
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -62,8 +68,13 @@ def _columns(row: ProblemRow) -> dict[str, Any]:
         "ability": "kernel_optimization",
         "reward_model": {"style": "rule", "ground_truth": row.source, "entry_point": row.entry},
         "extra_info": {
-            "entry_point": row.entry, "level": row.level, "module_name": row.name,
-            "ops": json.dumps(list(operators.signature(row.source, row.entry))), "original_prompt": "", "repo_name": "",
-            "type": "dvk", "uuid": content_hash(row.source),
+            "entry_point": row.entry,
+            "level": row.level,
+            "module_name": row.name,
+            "ops": json.dumps(list(operators.signature(row.source, row.entry))),
+            "original_prompt": "",
+            "repo_name": "",
+            "type": "dvk",
+            "uuid": content_hash(row.source),
         },
-    }  # fmt: skip
+    }

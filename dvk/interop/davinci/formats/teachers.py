@@ -26,7 +26,15 @@ def summary(row: dict[str, Any]) -> Example:
         ValueError: not ok, or not such a row.
     """
     said = _conversation(row)
-    return _example(row, said, "summary", "update_skill_library", "new_skills", _SKILL, messages.names(row.get("retrieved_skills")))
+    return _example(
+        row,
+        said,
+        "summary",
+        "update_skill_library",
+        "new_skills",
+        _SKILL,
+        messages.names(row.get("retrieved_skills")),
+    )
 
 
 def selection(row: dict[str, Any]) -> Example:
@@ -36,7 +44,15 @@ def selection(row: dict[str, Any]) -> Example:
         ValueError: not ok, or not such a row.
     """
     said = _conversation(row)
-    return _example(row, said, "selection", "select_skills", "selected_skills", _PICK, messages.names(row.get("bm25_candidates")))
+    return _example(
+        row,
+        said,
+        "selection",
+        "select_skills",
+        "selected_skills",
+        _PICK,
+        messages.names(row.get("bm25_candidates")),
+    )
 
 
 def _conversation(row: dict[str, Any]) -> tuple[dict[str, Any], ...]:
@@ -51,7 +67,13 @@ def _conversation(row: dict[str, Any]) -> tuple[dict[str, Any], ...]:
 
 
 def _example(
-    row: dict[str, Any], said: tuple[dict[str, Any], ...], kind: str, tool: str, key: str, item: dict[str, Any], given: tuple[str, ...]
+    row: dict[str, Any],
+    said: tuple[dict[str, Any], ...],
+    kind: str,
+    tool: str,
+    key: str,
+    item: dict[str, Any],
+    given: tuple[str, ...],
 ) -> Example:
     origin = row.get("source_record") if isinstance(row.get("source_record"), dict) else {}
     assert isinstance(origin, dict)
@@ -77,6 +99,13 @@ def _example(
 
 def schema(tool: str, key: str, item: dict[str, Any]) -> dict[str, Any]:
     """A tool of two required parameters, `think` and the list `key`, as in these files' prompts."""
-    listed = {"type": "array", "items": {"type": "object", "properties": item, "required": list(item)}}
-    parameters = {"type": "object", "properties": {"think": {"type": "string"}, key: listed}, "required": ["think", key]}
+    listed = {
+        "type": "array",
+        "items": {"type": "object", "properties": item, "required": list(item)},
+    }
+    parameters = {
+        "type": "object",
+        "properties": {"think": {"type": "string"}, key: listed},
+        "required": ["think", key],
+    }
     return {"type": "function", "function": {"name": tool, "parameters": parameters}}

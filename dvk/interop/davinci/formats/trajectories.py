@@ -21,7 +21,9 @@ def coldstart(row: dict[str, Any]) -> Example:
     Raises:
         ValueError: not such a row.
     """
-    return _trajectory(row, feedback.round_speedups(messages.conversation(row.get("messages"))), "import:coldstart")
+    return _trajectory(
+        row, feedback.round_speedups(messages.conversation(row.get("messages"))), "import:coldstart"
+    )
 
 
 def seed(row: dict[str, Any]) -> Example:
@@ -33,12 +35,18 @@ def seed(row: dict[str, Any]) -> Example:
     speedups = row.get("round_speedups")
     if not isinstance(speedups, (list, tuple)):
         raise ValueError("round_speedups is not a list")
-    return _trajectory(row, tuple(None if value is None else messages.positive(value) or 0.0 for value in speedups), "import:seed")
+    return _trajectory(
+        row,
+        tuple(None if value is None else messages.positive(value) or 0.0 for value in speedups),
+        "import:seed",
+    )
 
 
 def _trajectory(row: dict[str, Any], speedups: tuple[float | None, ...], origin: str) -> Example:
     whole = messages.conversation(row.get("messages"))
-    ends = [number for number, message in enumerate(whole, start=1) if message["role"] == "assistant"]
+    ends = [
+        number for number, message in enumerate(whole, start=1) if message["role"] == "assistant"
+    ]
     final, best = messages.positive(row.get("final_speedup")), row.get("best_round")
     if best is None:
         known = [(value, -number) for number, value in enumerate(speedups, start=1) if value]
@@ -61,7 +69,11 @@ def _trajectory(row: dict[str, Any], speedups: tuple[float | None, ...], origin:
         code=messages.fenced(messages.text(kept[-1]), "ModelNew"),
         speedup=final,
         round_speedups=(*rounds[:-1], final) if rounds else (),
-        quality={key: row[key] for key in ("uuid", "num_rounds", "best_round", "repo_name") if row.get(key) is not None},
+        quality={
+            key: row[key]
+            for key in ("uuid", "num_rounds", "best_round", "repo_name")
+            if row.get(key) is not None
+        },
         origin=origin,
     )
 

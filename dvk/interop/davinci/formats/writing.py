@@ -17,10 +17,19 @@ from dvk.learn.examples import Example
 
 MESSAGES: tables.Column = [{"role": "string", "content": "string"}]
 COLDSTART: dict[str, tables.Column] = {
-    "messages": MESSAGES, "uuid": "int64", "entry_point": "string", "repo_name": "string", "module_name": "string",
-    "final_speedup": "float64", "num_rounds": "int64", "original_python_code": "string", "best_round": "int64", "timestamp": "float64",
-    "conversion_mode": "string", "enable_thinking": "bool_",
-}  # fmt: skip
+    "messages": MESSAGES,
+    "uuid": "int64",
+    "entry_point": "string",
+    "repo_name": "string",
+    "module_name": "string",
+    "final_speedup": "float64",
+    "num_rounds": "int64",
+    "original_python_code": "string",
+    "best_round": "int64",
+    "timestamp": "float64",
+    "conversion_mode": "string",
+    "enable_thinking": "bool_",
+}
 WRITERS = ("combined", "coldstart", "seed", "skills", "selection")
 """Names, as of `formats.FORMATS`; the first two are parquet, the others one JSON object a line."""
 PARQUET = ("combined", "coldstart")
@@ -38,8 +47,16 @@ def write(path: Path, name: str, examples: Iterable[Example], problems: list[str
     """
     if name == "combined":
         return combined.write(path, examples)
-    fitting = _fitting({"coldstart": coldstart, "seed": seed, "skills": summary, "selection": selection}[name], examples, problems)
-    return tables.write_parquet(path, COLDSTART, fitting) if name == "coldstart" else _lines(path, fitting)
+    fitting = _fitting(
+        {"coldstart": coldstart, "seed": seed, "skills": summary, "selection": selection}[name],
+        examples,
+        problems,
+    )
+    return (
+        tables.write_parquet(path, COLDSTART, fitting)
+        if name == "coldstart"
+        else _lines(path, fitting)
+    )
 
 
 def coldstart(example: Example) -> dict[str, Any]:
@@ -70,12 +87,18 @@ def seed(example: Example) -> dict[str, Any]:
     speedups = [*example.round_speedups, *[None] * (rounds - len(example.round_speedups))]
     speedups[rounds - 1] = example.speedup
     return {
-        "uuid": _uuid(example), "messages": told, "original_python_code": example.task.source, "entry_point": "Model",
+        "uuid": _uuid(example),
+        "messages": told,
+        "original_python_code": example.task.source,
+        "entry_point": "Model",
         "module_name": example.task.name,
-        "round_speedups": [value or 0.0 for value in speedups], "best_round": rounds, "num_rounds": rounds,
-        "final_speedup": example.speedup, "enable_thinking": bool(example.quality.get("enable_thinking", False)),
+        "round_speedups": [value or 0.0 for value in speedups],
+        "best_round": rounds,
+        "num_rounds": rounds,
+        "final_speedup": example.speedup,
+        "enable_thinking": bool(example.quality.get("enable_thinking", False)),
         **({"injected_skills": list(example.skills)} if example.skills else {}),
-    }  # fmt: skip
+    }
 
 
 def summary(example: Example) -> dict[str, Any]:
@@ -85,7 +108,11 @@ def summary(example: Example) -> dict[str, Any]:
         ValueError: not a summary whose answer is a tool call.
     """
     row, arguments = _taught(example, "summary")
-    retrieved = {"setting": "with_skills", "retrieved_skills": [{"name": name} for name in example.skills]} if example.skills else {}
+    retrieved = (
+        {"setting": "with_skills", "retrieved_skills": [{"name": name} for name in example.skills]}
+        if example.skills
+        else {}
+    )
     return {**row, "skills": arguments.get("new_skills") or [], "rejected": [], **retrieved}
 
 
@@ -97,7 +124,11 @@ def selection(example: Example) -> dict[str, Any]:
     """
     row, arguments = _taught(example, "selection")
     shown = [{"name": name} for name in example.skills]
-    return {**row, "bm25_candidates": shown, "selected_skills": arguments.get("selected_skills") or []}
+    return {
+        **row,
+        "bm25_candidates": shown,
+        "selected_skills": arguments.get("selected_skills") or [],
+    }
 
 
 def _taught(example: Example, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -109,28 +140,52 @@ def _taught(example: Example, kind: str) -> tuple[dict[str, Any], dict[str, Any]
     if not calls:
         raise ValueError("its answer is text, not a tool call")
     function = calls[0]["function"]
-    arguments = function["arguments"] if isinstance(function["arguments"], dict) else json.loads(function["arguments"])
+    arguments = (
+        function["arguments"]
+        if isinstance(function["arguments"], dict)
+        else json.loads(function["arguments"])
+    )
     raw = {"name": function["name"], "arguments": json.dumps(arguments, ensure_ascii=False)}
-    origin = {"uuid": _uuid(example), "original_python_code": example.task.source, "entry_point": "Model",
-              "round_speedups": [value or 0.0 for value in example.round_speedups], "final_speedup": example.speedup}  # fmt: skip
+    origin = {
+        "uuid": _uuid(example),
+        "original_python_code": example.task.source,
+        "entry_point": "Model",
+        "round_speedups": [value or 0.0 for value in example.round_speedups],
+        "final_speedup": example.speedup,
+    }
     return {
-        "uuid": _uuid(example), "status": "ok", "think": arguments.get("think") or "", "content": _text(answer),
-        "tool_call_raw": {"id": calls[0].get("id") or "call_0", "function": raw}, "input_messages": asked, "source_record": origin,
-    }, arguments  # fmt: skip
+        "uuid": _uuid(example),
+        "status": "ok",
+        "think": arguments.get("think") or "",
+        "content": _text(answer),
+        "tool_call_raw": {"id": calls[0].get("id") or "call_0", "function": raw},
+        "input_messages": asked,
+        "source_record": origin,
+    }, arguments
 
 
 def _uuid(example: Example) -> int:
     """The row's own number if it was imported with one, else one made of the id."""
     known = example.quality.get("uuid")
-    return known if isinstance(known, int) and not isinstance(known, bool) else int(example.id[:15], 16)
+    return (
+        known
+        if isinstance(known, int) and not isinstance(known, bool)
+        else int(example.id[:15], 16)
+    )
 
 
 def _text(message: dict[str, Any]) -> str:
     content = message.get("content")
-    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content or () if isinstance(part, dict))
+    return (
+        content
+        if isinstance(content, str)
+        else "\n".join(part.get("text", "") for part in content or () if isinstance(part, dict))
+    )
 
 
-def _fitting(row_of: Callable[[Example], dict[str, Any]], examples: Iterable[Example], problems: list[str]) -> Iterator[dict[str, Any]]:
+def _fitting(
+    row_of: Callable[[Example], dict[str, Any]], examples: Iterable[Example], problems: list[str]
+) -> Iterator[dict[str, Any]]:
     for example in examples:
         try:
             yield row_of(example)

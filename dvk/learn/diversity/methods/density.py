@@ -24,14 +24,23 @@ def labels(similarity: np.ndarray, settings: DiversityConfig) -> np.ndarray:
     try:
         from sklearn.cluster import HDBSCAN
     except ImportError:
-        raise MachineError("method hdbscan needs scikit-learn, which is not installed", "pip install 'dvk[clusters]'") from None
+        raise MachineError(
+            "method hdbscan needs scikit-learn, which is not installed",
+            "pip install 'dvk[clusters]'",
+        ) from None
     rows = len(similarity)
     if rows < 2 * SMALLEST:  # two clusters do not fit
-        return np.zeros(rows, dtype=np.int64) if rows and similarity.min() >= SIMILAR else np.arange(rows)
+        return (
+            np.zeros(rows, dtype=np.int64)
+            if rows and similarity.min() >= SIMILAR
+            else np.arange(rows)
+        )
     # Rows of equal structure would be infinitely dense: the library divides by distances.
     distance = np.maximum(1.0 - similarity.astype(np.float64), 1e-3)
     np.fill_diagonal(distance, 0.0)
-    result = HDBSCAN(min_cluster_size=SMALLEST, metric="precomputed", copy=True).fit_predict(distance)
+    result = HDBSCAN(min_cluster_size=SMALLEST, metric="precomputed", copy=True).fit_predict(
+        distance
+    )
     result = result.astype(np.int64)
     noise = result < 0
     result[noise] = result.max() + 1 + np.arange(int(noise.sum()))

@@ -40,7 +40,9 @@ def labels(similarity: np.ndarray, settings: DiversityConfig) -> np.ndarray:
             chain.pop()
             chain.pop()
             kept, gone = min(last, best), max(last, best)
-            joined = (near[kept] * weight[kept] + near[gone] * weight[gone]) / (weight[kept] + weight[gone])
+            joined = (near[kept] * weight[kept] + near[gone] * weight[gone]) / (
+                weight[kept] + weight[gone]
+            )
             weight[kept] += weight[gone]
             dead = near[kept] < 0
             near[kept] = near[:, kept] = np.where(dead, np.float32(-1.0), joined)
@@ -50,7 +52,9 @@ def labels(similarity: np.ndarray, settings: DiversityConfig) -> np.ndarray:
         else:
             chain.append(best)
     for row in range(number):
-        parent[row] = parent[parent[row]]  # a row's parent has a lower index, and so is already final
+        parent[row] = parent[
+            parent[row]
+        ]  # a row's parent has a lower index, and so is already final
     return np.unique(parent, return_inverse=True)[1].reshape(number)
 
 
