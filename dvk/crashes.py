@@ -51,7 +51,7 @@ class Crashed(TaskError):
         return type(self), (self.message, self.hint, self.traceback)
 
 
-def ends_all(error: Exception) -> bool:
+def ends_the_run(error: Exception) -> bool:
     """Whether every other task would fail the same way, so that the run ends with `error`."""
     if isinstance(error, OSError):
         return error.errno in EXHAUSTED
@@ -66,7 +66,7 @@ def text_of(error: BaseException) -> str:
         return ""
 
 
-def said(error: BaseException) -> str:
+def summary_of(error: BaseException) -> str:
     """`Kind: message`, the first line of it."""
     text = next((line.strip() for line in text_of(error).splitlines() if line.strip()), "")
     kind = type(error).__name__
@@ -77,7 +77,7 @@ def crashed(error: BaseException, doing: str) -> Crashed:
     """Describe `error` as the result of the task it ended.
 
     Args:
-        error: caught where `ends_all` is false.
+        error: caught where `ends_the_run` is false.
         doing: what was done to the task, e.g. `composing it`.
     """
     if isinstance(error, Crashed):
@@ -91,10 +91,12 @@ def crashed(error: BaseException, doing: str) -> Crashed:
     where = (
         f" ({'/'.join(Path(ours[-1].filename).parts[-2:])}, line {ours[-1].lineno})" if ours else ""
     )
-    return Crashed(f"dvk failed while {doing}: {said(error)}{where}", traceback=told(error))
+    return Crashed(
+        f"dvk failed while {doing}: {summary_of(error)}{where}", traceback=traceback_text(error)
+    )
 
 
-def told(error: BaseException) -> str:
+def traceback_text(error: BaseException) -> str:
     """The traceback as text."""
     try:
         return "".join(traceback.format_exception(type(error), error, error.__traceback__))
@@ -102,16 +104,16 @@ def told(error: BaseException) -> str:
         return "".join(traceback.format_tb(error.__traceback__)) + type(error).__name__
 
 
-def fenced(doing: str, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T | Crashed:
+def run_guarded(doing: str, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T | Crashed:
     """Return the result of `work(*arguments)`, or the crash that ended it; `doing` as in `crashed`.
 
     Raises:
-        DvkError, OSError: see `ends_all`.
+        DvkError, OSError: see `ends_the_run`.
     """
     try:
         return work(*args, **named)
     except Exception as error:  # the fence: see dvk.crashes
-        if ends_all(error):
+        if ends_the_run(error):
             raise
         return crashed(error, doing)
 

@@ -55,14 +55,14 @@ def words(timing: Timing, *, pairs: int = 50, seconds: float = 1.0) -> Words:
     speedup, claim = timing.speedup, timing.claim
     outcome = outcome_of(timing)
     noise = ""
-    if claim is not None and noisy(claim.control):
+    if claim is not None and is_noisy(claim.control):
         control = claim.control
         noise = (
             f"this machine was too busy for a precise number: the reference timed against itself, 1× in truth, came out between "
             f"{show_ratio(control.lo)} and {show_ratio(control.hi)}"
         )
-    unsteady = outcome == "too_noisy" or bool(noise) or speedup.known and wide(speedup)
-    hint = better(pairs, seconds) if unsteady else ""
+    unsteady = outcome == "too_noisy" or bool(noise) or speedup.known and is_wide(speedup)
+    hint = precision_hint(pairs, seconds) if unsteady else ""
     return Words(outcome, headline(speedup), _sentence(timing, outcome), noise, hint)
 
 
@@ -76,12 +76,12 @@ def outcome_of(timing: Timing) -> Outcome:
     return "equal" if speedup.hi < MATTERS else "too_noisy"
 
 
-def wide(speedup: Interval) -> bool:
+def is_wide(speedup: Interval) -> bool:
     """Whether the interval is too wide to name its middle."""
     return not speedup.known or speedup.hi / speedup.lo > WIDE
 
 
-def noisy(control: Interval) -> bool:
+def is_noisy(control: Interval) -> bool:
     """Whether the A/A control differs so much that the machine was busy."""
     return max(control.hi, 1 / control.lo) > NOISY
 
@@ -90,10 +90,10 @@ def headline(speedup: Interval) -> str:
     """`2.31×`; `at least 10×` where the interval is wide; `between 0.34× and 1.99×` where it is wide and holds 1."""
     if not speedup.known:
         return f"{show_ratio(speedup.value)} (no interval)"
-    if not wide(speedup):
+    if not is_wide(speedup):
         return show_ratio(speedup.value)
     if speedup.lo > 1:
-        return f"at least {floored(speedup.lo)}×"
+        return f"at least {round_down(speedup.lo)}×"
     return f"between {show_ratio(speedup.lo)} and {show_ratio(speedup.hi)}"
 
 
@@ -101,26 +101,26 @@ def shown(speedup: Interval | None) -> str:
     """Format for a cell or a line, with the interval: `2.31× [2.28, 2.34]`, `at least 10× [10.7, 90.0]`, `unclear [0.34, 1.99]`, a dash."""
     if speedup is None:
         return "–"
-    if not speedup.known or not wide(speedup):
+    if not speedup.known or not is_wide(speedup):
         return str(speedup)
     ends = str(speedup).partition(" ")[2]
     return f"{headline(speedup)} {ends}" if speedup.lo > 1 else f"unclear {ends}"
 
 
-def floored(ratio: float) -> str:
+def round_down(ratio: float) -> str:
     """Round down to two digits, or three close to 1, so that the value is a lower bound."""
     digits = (3 if ratio < MATTERS else 2) - 1 - math.floor(math.log10(ratio))
     return f"{math.floor(ratio * 10**digits) / 10**digits:.{max(0, digits)}f}"
 
 
-def over(speedup: Interval, whom: str) -> str:
+def over_baseline(speedup: Interval, whom: str) -> str:
     """`2.31× faster than eager [2.28, 2.34]`; `at least 10× faster than eager (the interval [10.7, 90.0] is wide)`."""
     ends = str(speedup).partition(" ")[2]
-    note = f"(the interval {ends} is wide)" if speedup.known and wide(speedup) else ends
+    note = f"(the interval {ends} is wide)" if speedup.known and is_wide(speedup) else ends
     return f"{headline(speedup)} {whom} {note}"
 
 
-def better(pairs: int, seconds: float) -> str:
+def precision_hint(pairs: int, seconds: float) -> str:
     """Say how to measure more precisely.
 
     Args:
@@ -147,7 +147,7 @@ def _sentence(timing: Timing, outcome: Outcome) -> str:
     speedup, claim = timing.speedup, timing.claim
     ends = f"between {show_ratio(speedup.lo)} and {show_ratio(speedup.hi)}"
     if outcome == "faster":
-        return over(speedup, "faster than eager")
+        return over_baseline(speedup, "faster than eager")
     if not speedup.known:
         return f"{show_ratio(speedup.value)} of eager's speed, without an interval: nothing can be claimed"
     if outcome == "slower":

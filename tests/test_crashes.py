@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from dvk.crashes import Crashed, crashed, ends_all, fenced, said, verdict
+from dvk.crashes import Crashed, crashed, ends_the_run, run_guarded, summary_of, verdict
 from dvk.errors import LibraryError, MachineError, TaskError, UsageError
 from dvk.records import Status
 
@@ -21,7 +21,7 @@ def test_an_exception_becomes_one_line_with_its_traceback_kept() -> None:
     def work(number: int) -> int:
         return number // 0
 
-    found = fenced("composing it", work, 3)
+    found = run_guarded("composing it", work, 3)
     assert isinstance(found, Crashed)
     assert found.message.startswith("dvk failed while composing it: ZeroDivisionError: ")
     assert "in work" in found.traceback and "ZeroDivisionError" in found.traceback
@@ -32,17 +32,17 @@ def test_an_exception_becomes_one_line_with_its_traceback_kept() -> None:
         and told.traceback == found.traceback
     )
     assert pickle.loads(pickle.dumps(found)).traceback == found.traceback
-    assert fenced("adding", sum, [1, 2]) == 3
+    assert run_guarded("adding", sum, [1, 2]) == 3
 
 
 def test_an_exception_without_words_is_named() -> None:
-    assert said(Wordless()) == "Wordless" and said(KeyError("a")) == "KeyError: 'a'"
-    assert said(ValueError("\n\n one \n two")) == "ValueError: one"
+    assert summary_of(Wordless()) == "Wordless" and summary_of(KeyError("a")) == "KeyError: 'a'"
+    assert summary_of(ValueError("\n\n one \n two")) == "ValueError: one"
 
     def work() -> None:
         raise Wordless
 
-    found = fenced("judging it", work)
+    found = run_guarded("judging it", work)
     assert (
         isinstance(found, Crashed) and "Wordless" in found.message and "in work" in found.traceback
     )
@@ -61,12 +61,12 @@ def test_what_every_task_would_meet_ends_the_run(error: Exception) -> None:
     def work() -> None:
         raise error
 
-    assert ends_all(error)
+    assert ends_the_run(error)
     with pytest.raises(type(error)):
-        fenced("judging it", work)
+        run_guarded("judging it", work)
 
 
 def test_a_tasks_own_fault_is_no_bug_of_ours() -> None:
     found = crashed(TaskError("it holds NaN", "draw finite values"), "loading it")
     assert (found.message, found.traceback) == ("it holds NaN", "")
-    assert not ends_all(OSError(errno.ENOENT, "gone")) and not ends_all(MemoryError())
+    assert not ends_the_run(OSError(errno.ENOENT, "gone")) and not ends_the_run(MemoryError())

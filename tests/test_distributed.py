@@ -19,23 +19,23 @@ from tests.together import together as together_with
 together = partial(together_with, preloaded=["torch.distributed", "dvk.distributed"])
 
 
-def opened(team: ProcessGroup, folder: str) -> Any:
-    return team.folder(
+def opened(processes: ProcessGroup, folder: str) -> Any:
+    return processes.folder(
         Path(folder), command="train", name="t", argv=("dvk",), config=Config(), resume=True
     )
 
 
 def exchange(folder: str) -> Any:
-    with ProcessGroup.join(30) as team, opened(team, folder) as run:
-        squares = team.gather([(team.rank, n * n) for n in team.shard(range(5))])
-        with team.main_first():
+    with ProcessGroup.join(30) as processes, opened(processes, folder) as run:
+        squares = processes.gather([(processes.rank, n * n) for n in processes.shard(range(5))])
+        with processes.main_first():
             first = (run.path / "made").exists()
             (run.path / "made").touch()
-        run.append("metrics.jsonl", {"by": team.rank})
-        run.write_text("text", str(team.rank))
-        team.barrier()
+        run.append("metrics.jsonl", {"by": processes.rank})
+        run.write_text("text", str(processes.rank))
+        processes.barrier()
         told = (
-            team.broadcast(f"by {team.rank}"),
+            processes.broadcast(f"by {processes.rank}"),
             run.read("metrics.jsonl"),
             (run.path / "text").read_text(),
             first,
@@ -45,35 +45,35 @@ def exchange(folder: str) -> Any:
 
 
 def fails(folder: str, how: str) -> Any:
-    with ProcessGroup.join(20) as team, opened(team, folder):
-        team.barrier()
-        if team.rank == 1:
+    with ProcessGroup.join(20) as processes, opened(processes, folder):
+        processes.barrier()
+        if processes.rank == 1:
             if how == "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
             raise RunFolderError("the disk is full", "make room")
         began = time.monotonic()
         try:
-            team.gather(["x"])
+            processes.gather(["x"])
         finally:
             Path(folder, "waited").write_text(str(time.monotonic() - began))
 
 
 def impatient(folder: str) -> Any:
-    with ProcessGroup.join(1.5) as team:
-        team.barrier()
-        if team.rank == 1:
+    with ProcessGroup.join(1.5) as processes:
+        processes.barrier()
+        if processes.rank == 1:
             time.sleep(3)
-        team.barrier()
+        processes.barrier()
 
 
 def test_alone_all_is_free() -> None:
-    with ProcessGroup.join(1) as team:
+    with ProcessGroup.join(1) as processes:
         assert (
-            team.is_main
-            and team.shard([1, 2, 3]) == team.gather([1, 2, 3]) == [1, 2, 3]
-            and team.broadcast(5) == 5
+            processes.is_main
+            and processes.shard([1, 2, 3]) == processes.gather([1, 2, 3]) == [1, 2, 3]
+            and processes.broadcast(5) == 5
         )
-        team.barrier()
+        processes.barrier()
 
 
 def test_results_are_gathered_everywhere_and_written_once(tmp_path: Path) -> None:

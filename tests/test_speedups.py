@@ -6,7 +6,7 @@ import pytest
 
 from dvk.harness.timing import claims
 from dvk.records import Claim, Interval, Timing
-from dvk.speedups import Outcome, floored, headline, shown, wide, words
+from dvk.speedups import Outcome, headline, is_wide, round_down, shown, words
 
 QUIET = (0.995, 1.001, 1.006)
 
@@ -163,11 +163,11 @@ def test_a_timing_in_words(situation: str) -> None:
 
 def test_the_rule_of_wide_intervals_and_rounding_down() -> None:
     assert (
-        not wide(interval(1.0, 1.2, 1.5))
-        and wide(interval(1.0, 1.2, 1.51))
-        and wide(Interval.unknown(2.0))
+        not is_wide(interval(1.0, 1.2, 1.5))
+        and is_wide(interval(1.0, 1.2, 1.51))
+        and is_wide(Interval.unknown(2.0))
     )
-    assert [floored(r) for r in (10.7, 2.99, 1.43, 1.087, 107.0, 99.9)] == [
+    assert [round_down(r) for r in (10.7, 2.99, 1.43, 1.087, 107.0, 99.9)] == [
         "10",
         "2.9",
         "1.4",

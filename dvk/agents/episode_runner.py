@@ -142,33 +142,35 @@ class EpisodeRunner:
 
     # ------------------------------------------------------------ moves
 
-    def next_question(self, talk: ConversationState) -> Conversation:
+    def next_question(self, conversation: ConversationState) -> Conversation:
         """The next question of a ready conversation, which is then no longer ready."""
-        self.ready.remove(talk)
+        self.ready.remove(conversation)
         agents = self.config.agents
-        if talk.key.role == "selection":
+        if conversation.key.role == "selection":
             asked = self.dialect.selection(self.subject, self.offered, agents)
-        elif talk.key.role == "policy":
-            asked = policy.ask(self.dialect, self.subject, talk.skills, talk.context, agents)
+        elif conversation.key.role == "policy":
+            asked = policy.build_prompt(
+                self.dialect, self.subject, conversation.skills, conversation.context, agents
+            )
         else:
             assert self._summarised is not None
             asked = self.dialect.summary(
-                self.subject, self._summarised.trace(""), talk.skills, agents
+                self.subject, self._summarised.trace(""), conversation.skills, agents
             )
-        talk.asked = asked
+        conversation.asked = asked
         return asked
 
     def on_answer(
-        self, talk: ConversationState, answer: Completion, redrawn: int = 0
+        self, conversation: ConversationState, answer: Completion, redrawn: int = 0
     ) -> Candidate | None:
         """Take an answer: return the candidate to judge if it is one; else the conversation has continued or ended.
 
         Args:
             redrawn: answers to the same question that were dropped for it.
         """
-        assert talk.asked is not None, "nothing was asked"
+        assert conversation.asked is not None, "nothing was asked"
         turn = Turn(
-            messages=talk.asked.messages,
+            messages=conversation.asked.messages,
             completion=answer.text,
             tokens=answer.tokens,
             finish=answer.finish,
@@ -176,47 +178,53 @@ class EpisodeRunner:
         )
         if answer.finish == "error":
             self._add(
-                talk,
+                conversation,
                 turn.model_copy(
                     update={
                         "malformed": f"the backbone failed: {answer.error or 'it does not say why'}"
                     }
                 ),
             )
-            if talk.key.role == "selection":
-                self._unselected(talk.key.scheme)
-            self._end(talk)
-        elif talk.key.role == "selection":
-            self._selected(talk, turn, answer)
-        elif talk.key.role == "summary":
-            self._summary(talk, turn, answer)
+            if conversation.key.role == "selection":
+                self._unselected(conversation.key.scheme)
+            self._end(conversation)
+        elif conversation.key.role == "selection":
+            self._selected(conversation, turn, answer)
+        elif conversation.key.role == "summary":
+            self._summary(conversation, turn, answer)
         else:
-            scheme = "no skills" if talk.key.scheme is None else f"scheme {talk.key.scheme}"
-            title = f"{scheme}, rollout {talk.key.rollout}, turn {len(talk.turns) + 1}"
+            scheme = (
+                "no skills"
+                if conversation.key.scheme is None
+                else f"scheme {conversation.key.scheme}"
+            )
+            title = (
+                f"{scheme}, rollout {conversation.key.rollout}, turn {len(conversation.turns) + 1}"
+            )
             result = policy.read(
-                self.dialect, self.subject, answer, self.proposer, talk.skills, title
+                self.dialect, self.subject, answer, self.proposer, conversation.skills, title
             )
             if isinstance(result, Candidate):
-                talk.turns.append(turn.model_copy(update={"candidate": result}))
+                conversation.turns.append(turn.model_copy(update={"candidate": result}))
                 return result
-            self._add(talk, turn.model_copy(update={"malformed": result}))
-            self._next(talk)
+            self._add(conversation, turn.model_copy(update={"malformed": result}))
+            self._next(conversation)
         return None
 
-    def on_verdict(self, talk: ConversationState, verdict: Verdict) -> None:
+    def on_verdict(self, conversation: ConversationState, verdict: Verdict) -> None:
         """Take the verdict on a conversation's last candidate."""
-        turn = talk.turns.pop()
-        self._add(talk, turn.model_copy(update={"verdict": verdict}))
+        turn = conversation.turns.pop()
+        self._add(conversation, turn.model_copy(update={"verdict": verdict}))
         if verdict.status is Status.BROKEN_TASK:
-            self._end(talk)
+            self._end(conversation)
         else:
-            self._next(talk)
+            self._next(conversation)
 
     def on_crash(self, crash: Crashed) -> None:
         """End the episode after an exception: conversations that have not ended are left out, but for one that records it."""
         self._failed, self.ready, self.num_open = True, [], 0
-        self._talks = [talk for talk in self._talks if talk.ended]
-        rollout = sum(talk.key.role == "policy" for talk in self._talks)
+        self._talks = [conversation for conversation in self._talks if conversation.ended]
+        rollout = sum(conversation.key.role == "policy" for conversation in self._talks)
         told = ConversationState(
             ConversationKey(self.position, "policy", None, rollout), ended=True
         )
@@ -225,9 +233,10 @@ class EpisodeRunner:
 
     def episode(self) -> Episode:
         """The episode's record, conversations in the order of their keys; those of one role are peers."""
-        talks = sorted(self._talks, key=lambda talk: order(talk.key))
+        conversations = sorted(self._talks, key=lambda one: order(one.key))
         traces = tuple(
-            talk.trace(f"{self.subject.task.id}/{self.step}/{talk.key.role}") for talk in talks
+            conversation.trace(f"{self.subject.task.id}/{self.step}/{conversation.key.role}")
+            for conversation in conversations
         )
         return Episode(
             task=self.subject.task,
@@ -239,39 +248,44 @@ class EpisodeRunner:
     # ------------------------------------------------------------ inside
 
     def _begin(self, key: ConversationKey, skills: tuple[Skill, ...] = ()) -> None:
-        talk = ConversationState(key, skills)
-        self._talks.append(talk)
-        self.ready.append(talk)
+        conversation = ConversationState(key, skills)
+        self._talks.append(conversation)
+        self.ready.append(conversation)
         self.num_open += 1
 
-    def _add(self, talk: ConversationState, turn: Turn) -> None:
-        talk.turns.append(
+    def _add(self, conversation: ConversationState, turn: Turn) -> None:
+        conversation.turns.append(
             turn.model_copy(update={"elapsed_s": round(time.monotonic() - self.began, 3)})
         )
-        self.news.append((talk.key, talk.turns[-1]))
-        talk.asked = None
+        self.news.append((conversation.key, conversation.turns[-1]))
+        conversation.asked = None
 
-    def _next(self, talk: ConversationState) -> None:
+    def _next(self, conversation: ConversationState) -> None:
         settings = self.config.rollout
-        if len(talk.context) >= settings.turns:
-            if talk.iteration >= settings.iterations:
-                self._end(talk)
+        if len(conversation.context) >= settings.turns:
+            if conversation.iteration >= settings.iterations:
+                self._end(conversation)
                 return
             kept = min(settings.window, settings.turns - 1)
-            talk.iteration, talk.since = talk.iteration + 1, len(talk.turns)
-            talk.window = best_window(talk.turns, kept, self.config.rewards) if kept else ()
-        self.ready.append(talk)
+            conversation.iteration, conversation.since = (
+                conversation.iteration + 1,
+                len(conversation.turns),
+            )
+            conversation.window = (
+                best_window(conversation.turns, kept, self.config.rewards) if kept else ()
+            )
+        self.ready.append(conversation)
 
-    def _end(self, talk: ConversationState) -> None:
-        talk.ended = True
+    def _end(self, conversation: ConversationState) -> None:
+        conversation.ended = True
         self.num_open -= 1
         if self.num_open == 0 and self._summarised is None:
             self._begin_summaries()
 
-    def _selected(self, talk: ConversationState, turn: Turn, answer: Completion) -> None:
+    def _selected(self, conversation: ConversationState, turn: Turn, answer: Completion) -> None:
         selected = selection.read(self.dialect, answer, self.offered, self.config.agents)
         self._add(
-            talk,
+            conversation,
             turn.model_copy(
                 update={
                     "malformed": selected.malformed,
@@ -280,10 +294,10 @@ class EpisodeRunner:
             ),
         )
         if selected.malformed is None:
-            self._begin_policies(talk.key.scheme, selected.skills)
+            self._begin_policies(conversation.key.scheme, selected.skills)
         else:
-            self._unselected(talk.key.scheme)
-        self._end(talk)
+            self._unselected(conversation.key.scheme)
+        self._end(conversation)
 
     def _unselected(self, scheme: int | None) -> None:
         """Record that nothing was selected. With a null scheme, playing it would be a second one; else it is the only play."""
@@ -306,7 +320,10 @@ class EpisodeRunner:
 
     def _begin_summaries(self) -> None:
         """When everything has been played, ask for the lesson of the best improvement, if there is one."""
-        traces = {id(trace := talk.trace("")): (talk, trace) for talk in self._talks}
+        traces = {
+            id(trace := conversation.trace("")): (conversation, trace)
+            for conversation in self._talks
+        }
         best = summary.best([trace for _, trace in traces.values()])
         if best is None or not self.config.rollout.summaries:
             return
@@ -317,7 +334,7 @@ class EpisodeRunner:
                 self._summarised.skills,
             )
 
-    def _summary(self, talk: ConversationState, turn: Turn, answer: Completion) -> None:
+    def _summary(self, conversation: ConversationState, turn: Turn, answer: Completion) -> None:
         assert self._summarised is not None
         source = self._summarised.key
         provenance = {
@@ -326,7 +343,7 @@ class EpisodeRunner:
             "step": self.step,
             "scheme": source.scheme,
             "rollout": source.rollout,
-            "summary": talk.key.rollout,
+            "summary": conversation.key.rollout,
         }
         proposals = summary.read(
             self.dialect,
@@ -336,9 +353,9 @@ class EpisodeRunner:
             self.config.agents,
             provenance,
         )
-        self._add(talk, turn.model_copy(update={"malformed": proposals.malformed}))
+        self._add(conversation, turn.model_copy(update={"malformed": proposals.malformed}))
         self._proposed += proposals.skills
-        self._end(talk)
+        self._end(conversation)
 
 
 def order(key: ConversationKey) -> tuple[int, int, int, int]:

@@ -51,7 +51,7 @@ _PLACE = re.compile(
 )
 
 
-def words(verdict: Verdict, num_tokens: int, best: Timing | None = None) -> str:
+def describe(verdict: Verdict, num_tokens: int, best: Timing | None = None) -> str:
     """The judge's findings in at most about `num_tokens` tokens.
 
     Args:

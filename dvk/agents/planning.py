@@ -98,7 +98,7 @@ class NamedMoves(NamedTuple):
     """Ignored parts of the answer, each with the reason."""
 
 
-def ask(
+def build_prompt(
     subject: TaskContext,
     regions: Sequence[PlanRegion],
     verdict: Verdict,
@@ -128,7 +128,7 @@ def ask(
         skills=_SKILLS.format(notes="\n".join(f"- {n.name}: when {n.when}: {n.do}" for n in known))
         if known
         else "",
-        verdict=feedback.words(verdict, FEEDBACK_TOKENS, best),
+        verdict=feedback.describe(verdict, FEEDBACK_TOKENS, best),
         regions="\n\n".join(region.text() for region in regions),
         told="\n".join(f"- {line}" for line in told) or "None.",
         most=most,

@@ -17,7 +17,7 @@ from dvk.config import AgentsConfig
 from dvk.records import Candidate, Skill, Turn
 
 
-def ask(
+def build_prompt(
     dialect: Dialect,
     subject: TaskContext,
     skills: Sequence[Skill],
@@ -60,7 +60,7 @@ def revise(
     """The prompt for a version given others; a dialect without prose shows them as attempts of one conversation."""
     if isinstance(dialect, ProseDialect):
         return dialect.revise(subject, skills, brief, settings)
-    return ask(dialect, subject, skills, brief.shown, settings)
+    return build_prompt(dialect, subject, skills, brief.shown, settings)
 
 
 def _shown(
@@ -81,12 +81,12 @@ class Reply(Completion):
     """See `reading.MalformedAnswer`."""
 
 
-def unread(answer: Completion) -> bool:
+def has_no_candidate(answer: Completion) -> bool:
     """A reply holds no candidate."""
     return isinstance(answer, Reply) and isinstance(answer.found, str)
 
 
-def reply(dialect: Dialect, subject: TaskContext, answer: Completion) -> Completion:
+def parse_reply(dialect: Dialect, subject: TaskContext, answer: Completion) -> Completion:
     """The parsed answer; unchanged if the backbone failed."""
     return answer if answer.finish == "error" else _read(dialect, subject, answer)
 

@@ -54,7 +54,7 @@ def prepare(
         kept: use and extend the cache of earlier calls, under `$DVK_HOME/cache/tasks`.
     """
     workers = workers or machine.num_cores()
-    places = [place(path, device, eval_mode) if kept else None for path in paths]
+    places = [cache_folder(path, device, eval_mode) if kept else None for path in paths]
     known = [
         restored(where, path, backend) if where is not None else None
         for where, path in zip(places, paths)
@@ -89,7 +89,7 @@ def _fresh(
 
     def examine(path: Path) -> Task | DvkError:
         try:
-            return crashes.fenced(
+            return crashes.run_guarded(
                 "loading it",
                 tasks.load,
                 str(path),
@@ -130,7 +130,7 @@ def _fresh(
 # ---------------------------------------------------------------- cache
 
 
-def place(path: Path, device: Device, eval_mode: bool = False) -> Path | None:
+def cache_folder(path: Path, device: Device, eval_mode: bool = False) -> Path | None:
     """Cache folder of a file's findings; null if the file cannot be read."""
     try:
         source = read_source(path)
@@ -156,7 +156,7 @@ def restored(where: Path, path: Path, backend: BackendName) -> TaskContext | Non
     cannot = CannotCompose(found.get("cannot", "")) if captured is None else None
     return (
         TaskContext(task, captured, backend, cannot)
-        if beside.holds(packages.base_of(path, task.package), task.beside)
+        if beside.has_files(packages.base_of(path, task.package), task.beside)
         else None
     )
 

@@ -75,7 +75,7 @@ def proposals(episodes: Iterable[Episode]) -> list[Proposal]:
     return result
 
 
-def known(
+def why_not_new(
     proposal: Proposal, library: Library | None, earlier: Sequence[Proposal], alike: float
 ) -> KnownSkill | None:
     """Why a proposal is not new; None when it is.

@@ -134,8 +134,8 @@ def repair(
             if place not in searches:  # a likelier one may parse
                 continue
             tried[place] += 1
-            answer = policy.reply(dialect, unread[place].subject, answer)
-            if policy.unread(answer) or answer.finish == "error":
+            answer = policy.parse_reply(dialect, unread[place].subject, answer)
+            if policy.has_no_candidate(answer) or answer.finish == "error":
                 searches[place].add_alternatives(answer, begun, cost)
             else:
                 del searches[place]
@@ -157,7 +157,7 @@ def _tokens(one: UnparsedAnswer) -> Tokens | None:
     )
 
 
-def settled(
+def repaired_answers(
     backbone: Backbone,
     dialect: Dialect,
     asked: Sequence[tuple[TaskContext, Conversation]],
@@ -167,10 +167,10 @@ def settled(
 ) -> list[tuple[Completion, int]]:
     """The parsed answers, unparsable ones as `repair` leaves them; and how many were dropped for each."""
     result = [
-        (policy.reply(dialect, subject, answer), 0)
+        (policy.parse_reply(dialect, subject, answer), 0)
         for (subject, _), answer in zip(asked, answers, strict=True)
     ]
-    lost = [place for place, (answer, _) in enumerate(result) if policy.unread(answer)]
+    lost = [place for place, (answer, _) in enumerate(result) if policy.has_no_candidate(answer)]
     unread = [UnparsedAnswer(*asked[place], result[place][0]) for place in lost]
     for place, answer, dropped in repair(backbone, dialect, unread, most, sampling):
         result[lost[place]] = (answer, dropped)

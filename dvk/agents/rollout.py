@@ -25,7 +25,7 @@ from dvk.agents.task_context import TaskContext
 from dvk.backbone import Backbone, Conversation, Sampling
 from dvk.backends import default_device
 from dvk.config import Config
-from dvk.crashes import Crashed, fenced
+from dvk.crashes import Crashed, run_guarded
 from dvk.harness.placement import num_workers
 from dvk.harness.queue import JudgeQueue
 from dvk.harness.session.judge_spec import JudgeSpec
@@ -49,8 +49,8 @@ OnTurn = Callable[[ConversationKey, Turn], None]
 class Unparsed(NamedTuple):
     """An unparsable answer, with its conversation's state."""
 
-    play: EpisodeRunner
-    talk: ConversationState
+    runner: EpisodeRunner
+    conversation: ConversationState
     unread: repair.UnparsedAnswer
     draws: Sampling
     redrawn: int
@@ -110,28 +110,30 @@ def run_episodes(
         if judging is not None
         else Judging(num_workers(config, default_device()), config, spec=spec)
     )
-    plays: dict[int, EpisodeRunner] = {}
+    runners: dict[int, EpisodeRunner] = {}
     asked_before: Counter[str] = Counter()
     waiting = iter(enumerate(subjects))
     following = next(waiting, None)
     try:
-        while following is not None or plays:
+        while following is not None or runners:
             while (
                 following is not None
-                and sum(one.num_open for one in plays.values()) < 2 * settings.batch
+                and sum(one.num_open for one in runners.values()) < 2 * settings.batch
             ):
                 position, subject = following
                 following = next(waiting, None)
                 if dialect.reads_graph and subject.captured is None:
                     yield Episode(task=subject.task, step=step)
                     continue
-                begun = begin(position, subject, library, dialect, config, backbone.name, step)
+                begun = start_episode(
+                    position, subject, library, dialect, config, backbone.name, step
+                )
                 if begun.failed:
                     yield begun.episode()
                 else:
-                    plays[position] = begun
+                    runners[position] = begun
             ready = sorted(
-                ((one, talk) for one in plays.values() for talk in one.ready),
+                ((one, conversation) for one in runners.values() for conversation in one.ready),
                 key=lambda pair: order(pair[1].key),
             )
             full, hungry = len(ready) >= settings.batch, court.num_waiting < court.workers
@@ -143,21 +145,21 @@ def run_episodes(
                 repairing = repair_unparsed(
                     lost, backbone, dialect, repair.repair_attempts(settings)
                 )
-                for one, talk, candidate in chain(asking, repairing):
-                    court.submit((one, talk), one.subject.task, candidate)
+                for one, conversation, candidate in chain(asking, repairing):
+                    court.submit((one, conversation), one.subject.task, candidate)
                 verdicts = court.results(wait=False)
             else:
-                assert court.num_pending or not plays, "a conversation neither asks nor waits"
+                assert court.num_pending or not runners, "a conversation neither asks nor waits"
                 verdicts = court.results(wait=True)
-            for (one, talk), verdict in verdicts:
+            for (one, conversation), verdict in verdicts:
                 if (
-                    isinstance(one, EpisodeRunner) and plays.get(one.position) is one
+                    isinstance(one, EpisodeRunner) and runners.get(one.position) is one
                 ):  # else of an earlier run, or trial, that was left
-                    guarded(one, one.on_verdict, talk, verdict)
-            for one in list(plays.values()):
+                    guarded(one, one.on_verdict, conversation, verdict)
+            for one in list(runners.values()):
                 _report_turns(one, on_turn)
                 if one.finished:
-                    yield plays.pop(one.position).episode()
+                    yield runners.pop(one.position).episode()
     finally:
         if judging is None:
             court.close()
@@ -170,7 +172,7 @@ def _report_turns(one: EpisodeRunner, on_turn: OnTurn | None) -> None:
             on_turn(key, turn)
 
 
-def begin(
+def start_episode(
     position: int,
     subject: TaskContext,
     library: Library | None,
@@ -181,7 +183,7 @@ def begin(
 ) -> EpisodeRunner:
     """A task's episode before its first question, with the candidate skills."""
     offered = (
-        fenced("choosing skills", selection.candidates, subject, library, config.agents)
+        run_guarded("choosing skills", selection.candidates, subject, library, config.agents)
         if library is not None
         else []
     )
@@ -196,7 +198,7 @@ def guarded(one: EpisodeRunner, work: Callable[P, T], *args: P.args, **named: P.
     """The result of `work` on a task's episode; None if an exception, this one or an earlier one, has ended the episode."""
     if one.failed:
         return None
-    result = fenced("playing it", work, *args, **named)
+    result = run_guarded("playing it", work, *args, **named)
     if isinstance(result, Crashed):
         one.on_crash(result)
         return None
@@ -224,12 +226,14 @@ def generate_turns(
         lost: receives the answers that stay unparsable, for `repair_unparsed`.
     """
     groups: dict[tuple[int, int], list[tuple[EpisodeRunner, ConversationState, Conversation]]] = {}
-    for one, talk in batch:
-        question = guarded(one, one.next_question, talk)
+    for one, conversation in batch:
+        question = guarded(one, one.next_question, conversation)
         if question is None:
             continue
         repeated = asked_before[_digest(question)]
-        groups.setdefault((ROLES.index(talk.key.role), repeated), []).append((one, talk, question))
+        groups.setdefault((ROLES.index(conversation.key.role), repeated), []).append(
+            (one, conversation, question)
+        )
     asked_before.update(
         {_digest(question) for group in groups.values() for _, _, question in group}
     )
@@ -249,22 +253,26 @@ def generate_turns(
                 answers = backbone.generate(questions, draws)
             unread = []
             for asked, answer in zip(group, answers, strict=True):
-                one, talk, question = asked
-                answer = policy.reply(dialect, one.subject, answer) if role == "policy" else answer
-                if policy.unread(answer) and redrawn < most:
+                one, conversation, question = asked
+                answer = (
+                    policy.parse_reply(dialect, one.subject, answer) if role == "policy" else answer
+                )
+                if policy.has_no_candidate(answer) and redrawn < most:
                     unread.append(asked)
-                elif policy.unread(answer):
+                elif policy.has_no_candidate(answer):
                     lost.append(
                         Unparsed(
                             one,
-                            talk,
+                            conversation,
                             repair.UnparsedAnswer(one.subject, question, answer),
                             draws,
                             redrawn,
                         )
                     )
-                elif (candidate := guarded(one, one.on_answer, talk, answer, redrawn)) is not None:
-                    yield one, talk, candidate
+                elif (
+                    candidate := guarded(one, one.on_answer, conversation, answer, redrawn)
+                ) is not None:
+                    yield one, conversation, candidate
             if not unread:
                 break
             group = unread
@@ -288,13 +296,19 @@ def repair_unparsed(
                 one = left.pop(id(group[place]))
                 if (
                     candidate := guarded(
-                        one.play, one.play.on_answer, one.talk, answer, one.redrawn + tried
+                        one.runner,
+                        one.runner.on_answer,
+                        one.conversation,
+                        answer,
+                        one.redrawn + tried,
                     )
                 ) is not None:
-                    yield one.play, one.talk, candidate
+                    yield one.runner, one.conversation, candidate
     finally:  # the time limit may strike in the middle
         for one in left.values():
-            guarded(one.play, one.play.on_answer, one.talk, one.unread.answer, one.redrawn)
+            guarded(
+                one.runner, one.runner.on_answer, one.conversation, one.unread.answer, one.redrawn
+            )
 
 
 def sampling(

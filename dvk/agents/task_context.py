@@ -57,15 +57,15 @@ def headers(skills: Sequence[Skill]) -> str:
     )
 
 
-def whole(skill: Skill) -> str:
+def full_text(skill: Skill) -> str:
     """Front matter and body of a library entry."""
     front = f"name: {skill.name}\ndescription: {_one_line(skill.description)}\nscope: {skill.scope}\ntags: [{', '.join(skill.tags)}]"
     return f"---\n{front}\n---\n\n{skill.body.strip()}"
 
 
-def bodies(skills: Sequence[Skill], num_tokens: int) -> str:
+def skill_texts(skills: Sequence[Skill], num_tokens: int) -> str:
     """All of `skills` in full; if they exceed the budget together, each is cut to its share."""
-    texts = [whole(skill) for skill in skills]
+    texts = [full_text(skill) for skill in skills]
     return SEPARATOR.join(fit(texts, num_tokens))
 
 

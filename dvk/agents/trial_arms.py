@@ -37,7 +37,7 @@ class TrialArm:
     skills: tuple[Skill, ...]
 
 
-def answered(
+def sample_arms(
     arms: Mapping[K, TrialArm],
     backbone: Backbone,
     config: Config,
@@ -69,8 +69,8 @@ def answered(
     askers: dict[str, list[K]] = defaultdict(list)
     turns: dict[tuple[K, int], Turn] = {}
     for key, arm in arms.items():
-        question = crashes.fenced(
-            "playing it", policy.ask, dialect, arm.subject, arm.skills, (), config.agents
+        question = crashes.run_guarded(
+            "playing it", policy.build_prompt, dialect, arm.subject, arm.skills, (), config.agents
         )
         if isinstance(question, crashes.Crashed):
             said = Turn(verdict=crashes.verdict(question, "search"))

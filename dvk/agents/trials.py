@@ -18,10 +18,10 @@ from math import isfinite
 from typing import Any
 
 from dvk.agents import dialects
-from dvk.agents.proposing import KnownSkill, Proposal, known, proposals
+from dvk.agents.proposing import KnownSkill, Proposal, proposals, why_not_new
 from dvk.agents.similar_tasks import most_similar
 from dvk.agents.task_context import TaskContext
-from dvk.agents.trial_arms import TrialArm, answered
+from dvk.agents.trial_arms import TrialArm, sample_arms
 from dvk.backbone import Backbone
 from dvk.config import Config
 from dvk.config import TrialsConfig as Settings
@@ -47,7 +47,15 @@ HARM = 0.95
 CAP = 2.0
 """Largest credit of a skill to its summary: the lower bound less 1, at least 0."""
 
-__all__ = ["Proposal", "Trial", "admit", "proposals", "tried", "try_skills", "summary_rewards"]
+__all__ = [
+    "Proposal",
+    "Trial",
+    "admit",
+    "proposals",
+    "trial_outcome",
+    "try_skills",
+    "summary_rewards",
+]
 
 ArmKey = tuple[str, tuple[str, ...]]
 """Task id, names of skills in order."""
@@ -87,7 +95,7 @@ def try_skills(
     config: Config,
     judging: JudgeQueue[Any] | None = None,
     step: int = 0,
-    team: ProcessGroup | None = None,
+    processes: ProcessGroup | None = None,
     earlier: Mapping[str, TaskContext] | None = None,
 ) -> list[Trial]:
     """A trial a proposal, in their order; nothing is written to the library.
@@ -100,7 +108,7 @@ def try_skills(
         backbone: the model that is to profit from the skills.
         library: their target.
         config: `trials`, `rollout`, `agents`, and the judge's settings.
-        judging: see `trial_arms.answered`.
+        judging: see `trial_arms.sample_arms`.
         step: training step.
         team: the process group; all processes have the same proposals and a library of the same content.
         earlier: other tasks, by id, that are siblings if the step's are too few.
@@ -126,7 +134,7 @@ def try_skills(
     arms: dict[ArmKey, TrialArm] = {}
     plans: dict[int, list[tuple[ArmKey, ArmKey]]] = {}
     for position, proposal in enumerate(proposed):
-        if (double := known(proposal, library, taken, DUPLICATE_SIMILARITY)) is not None:
+        if (double := why_not_new(proposal, library, taken, DUPLICATE_SIMILARITY)) is not None:
             doubles[position] = double
         elif proposal.task not in readable:
             found[position] = Trial(
@@ -144,13 +152,13 @@ def try_skills(
             room[proposal.task] += 1
             taken.append(proposal)
             plans[position] = _planned(proposal, readable, beside, library, config, arms)
-    turns = _answered(arms, backbone, config, judging, step, team or ProcessGroup())
+    turns = _answered(arms, backbone, config, judging, step, processes or ProcessGroup())
     for position, plan in plans.items():
         pairs = {
             control[0]: list(zip(turns[control], turns[treatment], strict=True))
             for control, treatment in plan
         }
-        found[position] = tried(proposed[position], pairs, known_tasks, settings, step)
+        found[position] = trial_outcome(proposed[position], pairs, known_tasks, settings, step)
     _one_a_task(found)
     worth = {id(trial.proposal): trial.worth for trial in found.values()}
     for (
@@ -164,7 +172,7 @@ def try_skills(
     return [found[position] for position in range(len(proposed))]
 
 
-def tried(
+def trial_outcome(
     proposal: Proposal,
     pairs: Mapping[str, Sequence[Pair]],
     subjects: Mapping[str, TaskContext],
@@ -178,7 +186,7 @@ def tried(
         subjects: by task id, those of `pairs` among them.
     """
     measured = effect_size(pairs, FAILED, settings.level)
-    why = refused(measured, proposal.task, settings)
+    why = why_refused(measured, proposal.task, settings)
     skill = proposal.skill
     if measured.total is None:
         return Trial(proposal, skill, False, why, 0.0, measured)
@@ -190,7 +198,7 @@ def tried(
     return Trial(proposal, skill, not why, why or _said(measured), worth, measured)
 
 
-def refused(measured: Gain, task: str, settings: Settings) -> str:
+def why_refused(measured: Gain, task: str, settings: Settings) -> str:
     """Why a measured gain is not enough, `task` being the one that the skill came from; empty when it is."""
     total, own = measured.total, measured.tasks.get(task)
     if total is None or measured.num_pairs < LEAST_PAIRS:
@@ -344,11 +352,11 @@ def _answered(
     config: Config,
     judging: JudgeQueue[Any] | None,
     step: int,
-    team: ProcessGroup,
+    processes: ProcessGroup,
 ) -> dict[ArmKey, tuple[Turn, ...]]:
-    mine = {key: arms[key] for key in team.shard(list(arms))}
-    found = answered(mine, backbone, config, judging, step) if mine else {}
-    return dict(zip(arms, team.gather([found[key] for key in mine]), strict=True))
+    mine = {key: arms[key] for key in processes.shard(list(arms))}
+    found = sample_arms(mine, backbone, config, judging, step) if mine else {}
+    return dict(zip(arms, processes.gather([found[key] for key in mine]), strict=True))
 
 
 def _one_a_task(found: dict[int, Trial]) -> None:

@@ -16,7 +16,7 @@ from torch import nn
 
 from dvk.api.written import FOLDER, VALUES, Written, placed
 from dvk.errors import UsageError
-from dvk.speedups import interval, over
+from dvk.speedups import interval, over_baseline
 from dvk.tasks.beside import PREFIX
 from dvk.tasks.sourcefile import execute
 
@@ -167,7 +167,7 @@ class Result:
         if not self.faster:
             return f"nothing faster was found ({self.status}): {self.reason}"
         said = [
-            over(found, WHOM.get(name, f"over torch.{name}"))
+            over_baseline(found, WHOM.get(name, f"over torch.{name}"))
             for name, one in self.baselines.items()
             if (found := interval(one))
         ]
@@ -179,7 +179,7 @@ class Result:
     def _repr_html_(self) -> str:
         """Return a table for notebooks."""
         rows = "".join(
-            f"<tr><td>{escape(name)}</td><td>{one['ms']:.4g} ms</td><td>{escape(str(over(found, '')).strip())}</td></tr>"
+            f"<tr><td>{escape(name)}</td><td>{one['ms']:.4g} ms</td><td>{escape(str(over_baseline(found, '')).strip())}</td></tr>"
             for name, one in self.baselines.items()
             if (found := interval(one))
         )

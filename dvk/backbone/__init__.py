@@ -18,7 +18,7 @@ from dvk import registry
 from dvk.config import Config
 from dvk.errors import UsageError
 from dvk.records import Record, Tokens
-from dvk.sandbox.wire import whole
+from dvk.sandbox.wire import without_surrogates
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -114,7 +114,7 @@ class Completion(Record):
     @field_validator("text", "error", "tool_calls", mode="before")
     @classmethod
     def _writable(cls, value: Any) -> Any:
-        return whole(value)  # a server may send malformed data
+        return without_surrogates(value)  # a server may send malformed data
 
     @model_validator(mode="after")
     def _consistent(self) -> Completion:
@@ -225,7 +225,7 @@ class Trainable(Backbone, Protocol):
         ...
 
 
-def known(spec: str) -> bool:
+def is_supported(spec: str) -> bool:
     """Whether a spec is of a kind that `open_backbone` opens, without opening it."""
     return spec.partition(":")[0] in BACKBONES or spec.rpartition(":")[0].endswith(".py")
 
@@ -236,7 +236,8 @@ def open_backbone(
     """The backbone that `spec` stands for.
 
     Args:
-        spec: `hf:PATH-or-name`, `nano`, `nano:PATH`, `davinci:PATH`, `endpoint:MODEL`, `scripted`, `scripted:FILE`, or `file.py:Name`, a
+        spec: `hf:PATH-or-name`, `nano`, `nano:PATH`, `davinci:PATH`, `endpoint:MODEL`, `scripted_submodules`, `scripted:FILE`, or
+        `file.py:Name`, a
             callable with the signature that `BACKBONES` describes.
         config: all settings; their `backbone` section is read.
         device: torch device; null picks a GPU when there is one. Hosted and scripted backbones ignore it.

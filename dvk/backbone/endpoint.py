@@ -19,7 +19,7 @@ from dvk.backbone import Completion, Conversation, Dialect, Sampling, TokenUsage
 from dvk.backbone.decoding.seeds import keys_for
 from dvk.config import Config
 from dvk.errors import DvkError, MachineError, UsageError
-from dvk.sandbox.wire import whole
+from dvk.sandbox.wire import without_surrogates
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 
@@ -239,5 +239,5 @@ class EndpointBackbone:
 
 
 def _said(error: openai.APIError) -> str:
-    message = str(whole(str(error.message))).strip()
+    message = str(without_surrogates(str(error.message))).strip()
     return message.splitlines()[0][:300] if message else "no reason given"

@@ -136,15 +136,15 @@ ENDED = {
 
 def lines(summary: dict[str, Any]) -> list[str]:
     """Print the outcome for people."""
-    from dvk.pipelines.report.spending import arms
-    from dvk.speedups import interval, over
+    from dvk.pipelines.report.spending import proposer_lines
+    from dvk.speedups import interval, over_baseline
 
     run = summary["run"]
     if summary["status"] != "faster":
         return [
             f"{ENDED[str(summary['status'])]}: {summary['reason']}",
             *shapes(summary),
-            *arms(summary),
+            *proposer_lines(summary),
             *doubts(summary),
             *(
                 [
@@ -160,9 +160,9 @@ def lines(summary: dict[str, Any]) -> list[str]:
     baselines = {
         name: speedup for name, b in summary["baselines"].items() if b and (speedup := interval(b))
     }
-    found = [f"{over(baselines['eager'], 'faster than eager')}: {summary['title']}"]
+    found = [f"{over_baseline(baselines['eager'], 'faster than eager')}: {summary['title']}"]
     found += [
-        over(speedup, f"over torch.{name}")
+        over_baseline(speedup, f"over torch.{name}")
         for name, speedup in baselines.items()
         if name != "eager"
     ]
@@ -207,13 +207,13 @@ def shapes(summary: dict[str, Any]) -> list[str]:
 
 def outcome(row: dict[str, Any]) -> str:
     """Format the result for a set of inputs."""
-    from dvk.speedups import interval, over
+    from dvk.speedups import interval, over_baseline
 
     if row["status"] != "faster":
         return f"as the original; {row['reason']}"
     whom = {"eager": "faster than eager", "compile": "over torch.compile"}
     told = [
-        over(found, whom[name])
+        over_baseline(found, whom[name])
         for name, b in row["baselines"].items()
         if b and (found := interval(b))
     ]

@@ -54,11 +54,11 @@ def judge(
         task,
         config,
         JudgeSpec(backward=backward, require_kernels=require_kernels, contract=contract),
-    ) as court:
+    ) as session:
         for position, candidate in enumerate(candidates):
             if passed(deadline):
                 break
-            if (verdict := court.judge(candidate, tier, baselines, deadline)) is None:
+            if (verdict := session.judge(candidate, tier, baselines, deadline)) is None:
                 break
             verdicts.append(verdict)
             if on_verdict is not None:

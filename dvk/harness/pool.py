@@ -131,7 +131,7 @@ class JudgePool:
                         name, partial(judged, court, candidate, spec, self.remembered, name)
                     )[0]
                 except Exception as error:  # the fence: see dvk.crashes
-                    if crashes.ends_all(error):
+                    if crashes.ends_the_run(error):
                         raise
                     verdict = crashes.verdict(crashes.crashed(error, "judging it"), spec.tier)
                     if hand.court is not None:  # its state is unknown

@@ -140,7 +140,7 @@ class JudgeQueue(Generic[K]):
                     court = self._court(court, task, number)
                     verdict = self._verdict(court, task, candidate)
                 except Exception as error:  # the fence: see dvk.crashes
-                    if crashes.ends_all(error):
+                    if crashes.ends_the_run(error):
                         raise
                     verdict = crashes.verdict(crashes.crashed(error, "judging it"), self.spec.tier)
                     if court is not None:  # its state is unknown

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from dvk.errors import MachineError, UsageError
-from dvk.sandbox.wire import whole
+from dvk.sandbox.wire import without_surrogates
 
 BATCH_ROWS = 256
 """Rows decoded at a time: trajectories of 100 kB make 25 MB."""
@@ -98,7 +98,7 @@ def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
                 raise UsageError(
                     f"{path}:{number}: not a JSON object", "give a file with one JSON object a line"
                 )
-            yield whole(row) if b"\\ud" in line or b"\\uD" in line else row
+            yield without_surrogates(row) if b"\\ud" in line or b"\\uD" in line else row
 
 
 def _pyarrow() -> tuple[ModuleType, ModuleType]:

@@ -299,12 +299,12 @@ class Learner:
         self.step_number = state["step"]
 
 
-def opened(config: Config, team: ProcessGroup) -> Config:
+def opened(config: Config, processes: ProcessGroup) -> Config:
     """The settings for opening a model for training: an unsharded model is in float32, where steps of 1e-6 count.
 
     Sharded models and LoRA train float32 copies, whatever type the model was loaded in.
     """
-    pieces = config.learning.sharding == "fsdp" and team.size > 1
+    pieces = config.learning.sharding == "fsdp" and processes.size > 1
     if pieces or config.backbone.lora_rank or config.backbone.dtype != "auto":
         return config
     return changed(config, {"backbone.dtype": "float32"})

@@ -55,7 +55,7 @@ def match(
     rows: Sequence[TrainingRow],
     config: Config,
     temperature: float = 1.0,
-    team: ProcessGroup = ALONE,
+    processes: ProcessGroup = ALONE,
 ) -> MatchedRows:
     """Score rows under the current weights, and reject mismatches.
 
@@ -67,7 +67,7 @@ def match(
         team: the process group; all processes have the same rows.
     """
     settings = config.credit
-    scored = logprobs(learner, rows, config, temperature, team)
+    scored = logprobs(learner, rows, config, temperature, processes)
     spread = SPREAD if learner.rounds else 0.0
     kept, gaps = [], []
     for row, found in zip(rows, scored, strict=True):
@@ -94,12 +94,12 @@ def logprobs(
     rows: Sequence[TrainingRow],
     config: Config,
     temperature: float = 1.0,
-    team: ProcessGroup = ALONE,
+    processes: ProcessGroup = ALONE,
 ) -> list[list[float]]:
     """Log-probabilities of each row's targets under the learner's weights, shape (targets,) a row."""
     result: list[list[float]] = [[] for _ in rows]
     mine: list[tuple[list[int], np.ndarray]] = []
-    for groups, packs in micro_batches(rows, config, team=team):
+    for groups, packs in micro_batches(rows, config, processes=processes):
         scored, _ = learner.scorer(packs.to(learner.device), temperature)
         flat, at = scored.float().cpu().numpy(), 0
         # Targets come in the order of packs and, inside one, of rows.
@@ -107,7 +107,7 @@ def logprobs(
             count = sum(sum(rows[index].targets) for index in group)
             mine.append((group, flat[at : at + count]))
             at += count
-    for group, flat in team.gather(mine):
+    for group, flat in processes.gather(mine):
         at = 0
         for index in group:
             count = sum(rows[index].targets)
@@ -116,7 +116,7 @@ def logprobs(
 
 
 def micro_batches(
-    rows: Sequence[TrainingRow], config: Config, seed: int = 0, team: ProcessGroup = ALONE
+    rows: Sequence[TrainingRow], config: Config, seed: int = 0, processes: ProcessGroup = ALONE
 ) -> list[tuple[list[list[int]], Packs]]:
     """Rows laid into micro-batches, this process's share: the rows of each pack, and the packs.
 
@@ -129,7 +129,7 @@ def micro_batches(
     settings = config.learning
     capacity = max(settings.pack_tokens, max((len(r.ids) for r in rows), default=0))
     groups = [g.tolist() for g in plan(np.asarray([len(r.ids) for r in rows]), capacity, seed)]
-    parts = deal_packs(groups, team.rank, team.size, settings.micro_packs)
+    parts = deal_packs(groups, processes.rank, processes.size, settings.micro_packs)
     return [
         (part, lay_out([[rows[i] for i in group] for group in part], capacity)) for part in parts
     ]
@@ -161,7 +161,7 @@ def update(
     *,
     seed: int = 0,
     temperature: float = 1.0,
-    team: ProcessGroup = ALONE,
+    processes: ProcessGroup = ALONE,
 ) -> dict[str, float]:
     """Match, and make `objective.passes` optimizer steps, each over all remaining rows.
 
@@ -179,7 +179,7 @@ def update(
     Raises:
         DvkError: loss or gradient is not finite.
     """
-    matched = match(learner, rows, config, temperature, team)
+    matched = match(learner, rows, config, temperature, processes)
     figures = {
         "rows": float(len(matched.rows)),
         "kept": matched.kept,
@@ -188,7 +188,7 @@ def update(
     }
     if not matched.rows:
         return figures
-    packs = [packs for _, packs in micro_batches(matched.rows, config, seed, team)]
+    packs = [packs for _, packs in micro_batches(matched.rows, config, seed, processes)]
     for _ in range(config.objective.passes):
         learned = learner.step(packs, objective(config.objective), temperature)
     return {**learned, **figures}

@@ -111,7 +111,7 @@ def _isolation(gpu: bool) -> dict[str, Any]:
     for kind in kinds:
         with sandbox.SandboxSession(f"{PROBES}:shut_in", PROBE_LIMITS, isolate=kind) as session:
             layers = session.isolation
-        result[kind] = {"layers": layers, "open": lacking.sentences(layers)}
+        result[kind] = {"layers": layers, "open": lacking.missing_layers(layers)}
     references = lacking.references_sentence()
     if references is None and gpu and (failed := lending.fails(PROBE_LIMITS)) is not None:
         references = f"references that others send to `dvk serve` for a GPU can read this user's files: CUDA fails shut in ({failed})"

@@ -42,7 +42,7 @@ def count(run: RunFolder) -> int:
     return sum(1 for _ in folder.glob("*.txt")) if folder.is_dir() else 0
 
 
-def told(run: RunFolder, what: str = "task") -> str | None:
+def stderr_line(run: RunFolder, what: str = "task") -> str | None:
     """A line for stderr; null if there are none."""
     number = count(run)
     if not number:

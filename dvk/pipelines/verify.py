@@ -185,7 +185,7 @@ def verify(
         )
         for position, verdict in judged:
             kept.add(*playable[position], verdict)
-        if (line := tracebacks.told(run, "candidate")) is not None:
+        if (line := tracebacks.stderr_line(run, "candidate")) is not None:
             print(line, file=sys.stderr)
         if not run.finished:
             run.finish("done")
@@ -400,7 +400,7 @@ def _load(
         try:
             return read(reference, device=device, **how)
         except Exception as error:  # the fence: see dvk.crashes
-            if crashes.ends_all(error) or len({reference for reference, _ in wanted}) == 1:
+            if crashes.ends_the_run(error) or len({reference for reference, _ in wanted}) == 1:
                 raise
             return error if isinstance(error, TaskError) else crashes.crashed(error, "loading it")
 

@@ -71,7 +71,7 @@ def close(place: str) -> None:
         hidden = namespaces.hide_strangers()
         hidden = namespaces.forbid_writing(place, proc=True, others=[_locks()]) and hidden
     namespaces.enter(["net"])
-    privileges.gain_nothing()
+    privileges.set_no_new_privs()
     named = (hidden or landlock.gpu_devices()) and _settings_are_safe()
     try:
         landlock.restrict(

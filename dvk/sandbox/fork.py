@@ -18,7 +18,7 @@ for name, folder in (("dvk", sys.argv[1]), ("dvk.sandbox", sys.argv[1] + "/sandb
     sys.modules[name] = package = type(sys)(name)
     package.__path__ = [folder]
 from dvk.sandbox import sparing
-sparing.spare()
+sparing.install_stand_ins()
 from dvk.sandbox import warden
 warden.main(sys.argv[2])
 """
@@ -42,7 +42,7 @@ def become_warden(
     go_read, go_write = os.pipe()
     own = os.getpid()
     groups = cgroup.create(request["num_processes"], request["memory_bytes"])
-    around = isolate.surround(request["isolate"])
+    around = isolate.prepare_warden(request["isolate"])
     private = [control, log_read] if around.leash is None else [control, log_read, around.leash]
     pid = os.fork()
     if pid == 0:

@@ -58,7 +58,9 @@ def memory_devices() -> set[int]:
     return result
 
 
-def held(pids: Iterable[int], devices: set[int], thorough: bool, most_bytes: int) -> HeldBytes:
+def measure_holdings(
+    pids: Iterable[int], devices: set[int], thorough: bool, most_bytes: int
+) -> HeldBytes:
     """Return the holdings of our processes.
 
     Args:

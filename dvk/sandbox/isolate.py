@@ -53,7 +53,7 @@ def warm(kind: Kind, home: str, cwd: str, environ: Mapping[str, str]) -> None:
         namespaces.user_namespace_works()
 
 
-def surround(kind: Kind) -> namespaces.Surroundings:
+def prepare_warden(kind: Kind) -> namespaces.Surroundings:
     """Prepare in the warden, before it forks the child, what must exist first."""
     return namespaces.surround_children() if kind == "cpu" else namespaces.Surroundings()
 
@@ -74,7 +74,7 @@ def enter(
         home: the session's folder.
         cwd: another folder to read.
         environ: names folders to read (`landlock.NAMED`, `landlock.SEARCHED`).
-        layers: those that `surround` reached.
+        layers: those that `prepare_warden` reached.
         programs: it may execute programs; refused by seccomp.
         folders: further folders to read, less what `importable` leaves out.
 
@@ -113,7 +113,7 @@ def enter(
     return "+".join(reached) or "rlimits"
 
 
-def confirmed(level: str, pid: int) -> str:
+def confirmed_level(level: str, pid: int) -> str:
     """Return `level` as the child reported it, less layers that should be visible from outside and are not."""
     try:
         with open(f"/proc/{pid}/status") as file:

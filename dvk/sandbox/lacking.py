@@ -18,7 +18,7 @@ OLD_LANDLOCK = {
 }
 
 
-def sentences(isolation: str) -> list[str]:
+def missing_layers(isolation: str) -> list[str]:
     """Return what `Session.isolation` leaves open; empty if every layer is there."""
     layers = isolation.split("+")
     version = max([int(layer[8:]) for layer in layers if layer.startswith("landlock")], default=0)
@@ -61,4 +61,4 @@ def references_sentence() -> str | None:
     return None
 
 
-__all__ = ["memory_sentence", "references_sentence", "sentences"]
+__all__ = ["memory_sentence", "references_sentence", "missing_layers"]

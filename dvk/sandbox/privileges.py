@@ -34,7 +34,7 @@ def drop(needed: list[str]) -> bool:
     Raises:
         OSError: the kernel refused.
     """
-    gain_nothing()
+    set_no_new_privs()
     permitted = _permitted()
     if permitted == 0:
         return True
@@ -52,7 +52,7 @@ def drop(needed: list[str]) -> bool:
     return kept == 0
 
 
-def gain_nothing() -> None:
+def set_no_new_privs() -> None:
     """Set no_new_privs: executed programs gain no rights; needed for the rest.
 
     Raises:

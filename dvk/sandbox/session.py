@@ -17,7 +17,7 @@ from typing import Any
 from dvk.config import Limits
 from dvk.errors import MachineError
 from dvk.sandbox import enclosure, launcher, scratch, variables, wire
-from dvk.sandbox.isolate import Kind, confirmed
+from dvk.sandbox.isolate import Kind, confirmed_level
 
 START_S = 60.0
 GRACE_S = 15.0
@@ -163,7 +163,7 @@ class SandboxSession:
 
     def _hear_isolation(self) -> None:
         if self._isolation is None and (value := self._frames.next()) is not None:
-            self._isolation = confirmed(str(value.get("isolation")), self.pid)
+            self._isolation = confirmed_level(str(value.get("isolation")), self.pid)
 
     def send(self, request: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
         """Send one JSON object with open files; does nothing if the child has ended (`receive` reports it)."""

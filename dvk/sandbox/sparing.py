@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def spare() -> None:
+def install_stand_ins() -> None:
     """Put the C parts under the public names, in a process that has imported none of them; does nothing if they differ."""
     try:
         import _signal  # type: ignore[import-not-found]  # typeshed has none

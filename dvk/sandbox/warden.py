@@ -152,7 +152,7 @@ class _Watch:
         if used.num_tasks > self.num_processes:
             return "processes"
         thorough = time.monotonic() >= self.next_look
-        held = holdings.held(
+        held = holdings.measure_holdings(
             used.pids, self.devices, thorough, self.memory_bytes + scratch.MOST_BYTES
         )
         if thorough:

@@ -27,13 +27,15 @@ class Garbled(Exception):
     """The other end sent something else than a frame with one JSON object."""
 
 
-def whole(value: Any) -> Any:
+def without_surrogates(value: Any) -> Any:
     """Return a JSON value with `?` for unpaired surrogates, which JSON can hold and UTF-8 cannot."""
     if isinstance(value, str):
         return value.encode(errors="replace").decode()
     if isinstance(value, dict):
-        return {whole(key): whole(item) for key, item in value.items()}
-    return [whole(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {without_surrogates(key): without_surrogates(item) for key, item in value.items()}
+    return (
+        [without_surrogates(item) for item in value] if isinstance(value, (list, tuple)) else value
+    )
 
 
 def encode(value: dict[str, Any]) -> bytes:
@@ -76,7 +78,7 @@ class Frames:
         try:
             text = body.decode()
             value = json.loads(text)
-            value = whole(value) if "\\ud" in text or "\\uD" in text else value
+            value = without_surrogates(value) if "\\ud" in text or "\\uD" in text else value
         except (ValueError, RecursionError) as error:
             raise Garbled(str(error)) from None
         if not isinstance(value, dict):

@@ -61,7 +61,7 @@ def search(problem: SearchProblem) -> Proposals:
                 (verdict,) = yield [candidate]
                 if verdict is None:
                     return
-                ready[0].judged(verdict)
+                ready[0].on_verdict(verdict)
     finally:
         for side in sides:
             side.leave()
@@ -117,7 +117,7 @@ class Side:
         at = len(self._verdicts)
         return self._batch[at] if self._batch is not None and at < len(self._batch) else None
 
-    def judged(self, verdict: Verdict) -> None:
+    def on_verdict(self, verdict: Verdict) -> None:
         """The result of `following()`."""
         candidate = self.following()
         assert candidate is not None

@@ -70,7 +70,7 @@ def _crosses(kernel: Kernel) -> bool:
     return len({min(o.terms, key=lambda term: abs(term[1]))[0] for o in offsets if o.terms}) > 1
 
 
-def alike(kernels: Sequence[Kernel]) -> list[list[Kernel]]:
+def group_equal_kernels(kernels: Sequence[Kernel]) -> list[list[Kernel]]:
     """Groups of kernels that do the same on the same sizes and types; in the order of their first."""
     result: dict[object, list[Kernel]] = {}
     for kernel in kernels:
@@ -98,7 +98,7 @@ def _walks(kernel: Kernel) -> object:
     )
 
 
-def observed(
+def measurements(
     problem: SearchProblem, tried: Sequence[tuple[Candidate, Verdict]]
 ) -> list[ObservedGain]:
     """Measurements of kernels from verdicts: those of candidates that differ in the schedule of one (and of its like) from one with the
@@ -119,7 +119,7 @@ def observed(
         for recipes, schedule, timing in timed
     }
     groups = {
-        recipes: alike(fuse(problem.task, captured, recipes).ordered)
+        recipes: group_equal_kernels(fuse(problem.task, captured, recipes).ordered)
         for recipes in {recipes for recipes, _, _ in timed}
     }
     logs: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)

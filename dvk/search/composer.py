@@ -26,7 +26,7 @@ from dvk.composer.ir.loops import Kernel
 from dvk.composer.recipes import OWN_FAMILIES, RECIPES
 from dvk.records import Candidate, Status, Verdict
 from dvk.search import Proposals, SearchProblem
-from dvk.search.classes import alike, class_of
+from dvk.search.classes import class_of, group_equal_kernels
 
 MEASURED = (
     *OWN_FAMILIES,
@@ -182,11 +182,11 @@ def search(problem: SearchProblem) -> Proposals:
         structures = planner.structures()
         verdicts = yield [planner.candidate(plan, title) for plan, title in structures]
     if structures:
-        base, best, chosen = speed(verdicts[0]), structures[0][0], verdicts[0]
+        base, best, chosen = speedup_of(verdicts[0]), structures[0][0], verdicts[0]
         gains = [
             (s / base if base else s, plan, v)
             for (plan, _), v in zip(structures[1:], verdicts[1:], strict=True)
-            if (s := speed(v)) and comparable(v, chosen)
+            if (s := speedup_of(v)) and comparable(v, chosen)
         ]
         helpful = [
             plan.recipes[-1]
@@ -198,25 +198,25 @@ def search(problem: SearchProblem) -> Proposals:
             _, best, chosen = max(gains, key=lambda g: g[0])
             if len(helpful) > 1:
                 (verdict,) = yield [planner.candidate(joint, "with " + ", ".join(helpful))]
-                if speed(verdict) > speed(chosen) and comparable(verdict, chosen):
+                if speedup_of(verdict) > speedup_of(chosen) and comparable(verdict, chosen):
                     best, chosen = joint, verdict
         replays = planner.replayed(best)
         graphed = (
             (yield [planner.candidate(plan, title) for plan, title in replays]) if replays else []
         )
         for (plan, _), verdict in zip(replays, graphed, strict=True):
-            if beats(verdict, chosen):
+            if is_faster(verdict, chosen):
                 best, chosen = plan, verdict
-        if best.recipes and 0 < speed(chosen) < 1:
+        if best.recipes and 0 < speedup_of(chosen) < 1:
             yield [planner.candidate(Plan(()), AS_IT_IS)]  # so that leaving it is an answer
         tuned = yield from tune(planner, best, chosen)
-        if tuned is not best and graphed and host_in_the_way(graphed[0], chosen):
+        if tuned is not best and graphed and is_host_bound(graphed[0], chosen):
             yield [planner.candidate(*planner.replayed(tuned)[0])]
 
 
-def beats(one: Verdict | None, best: Verdict | None) -> bool:
+def is_faster(one: Verdict | None, best: Verdict | None) -> bool:
     """Whether it measured enough faster to be kept."""
-    return comparable(one, best) and speed(one) > speed(best) * BETTER
+    return comparable(one, best) and speedup_of(one) > speedup_of(best) * BETTER
 
 
 def comparable(one: Verdict | None, other: Verdict | None) -> bool:
@@ -226,7 +226,7 @@ def comparable(one: Verdict | None, other: Verdict | None) -> bool:
     )
 
 
-def host_in_the_way(replayed: Verdict | None, chosen: Verdict | None) -> bool:
+def is_host_bound(replayed: Verdict | None, chosen: Verdict | None) -> bool:
     """Whether eager PyTorch takes longer from end to end than its kernels do."""
     if comparable(replayed, chosen):
         return False
@@ -238,7 +238,7 @@ def tune(
     planner: Planner, plan: Plan, best: Verdict | None
 ) -> Generator[list[Candidate], list[Verdict | None], Plan]:
     """Coordinate descent over the kernels' schedules, from a plan and its verdict; returns the best plan."""
-    groups = alike(planner.fused(plan.recipes).ordered)
+    groups = group_equal_kernels(planner.fused(plan.recipes).ordered)
     for group in sorted(groups, key=lambda g: -sum(k.num_bytes for k in g)):
         kernel, names = group[0], ", ".join(k.name for k in group)
         current = plan.schedules.get(kernel.name) or planner.first(kernel)
@@ -250,12 +250,12 @@ def tune(
         titles = [f"{names}: {differences(current, option)}" for option in options]
         verdicts = yield [planner.candidate(p, t) for p, t in zip(plans, titles, strict=True)]
         for option_plan, verdict in zip(plans, verdicts, strict=True):
-            if beats(verdict, best):
+            if is_faster(verdict, best):
                 plan, best = option_plan, verdict
     return plan
 
 
-def speed(verdict: Verdict | None) -> float:
+def speedup_of(verdict: Verdict | None) -> float:
     """Speedup of a timed verdict, 0 for anything else."""
     return (
         verdict.timing.speedup.value if verdict is not None and verdict.timing is not None else 0.0

@@ -43,7 +43,7 @@ def search(problem: SearchProblem) -> Proposals:
         if not (yield from judge_all(writer, new(written))):
             return
         for branch, program in zip(branches, written, strict=True):
-            branch.went(program)
+            branch.next_round(program)
         if patience.spent(bool(new(written))):
             return
 
@@ -66,7 +66,7 @@ class Branch:
     """Repair attempts so far."""
     rounds: int = 0
 
-    def went(self, program: ArchivedProgram | None) -> None:
+    def next_round(self, program: ArchivedProgram | None) -> None:
         """Advance after a round.
 
         Args:
@@ -141,4 +141,4 @@ def review(
         assert branch.current is not None, "it has a program"
         tried = branch.tried if branch.current is branch.best else ()
         questions.append(dialect.advise(writer.subject, branch.current.turn, tried, writer.agents))
-    return writer.told("selection", questions, dialect.read_advice)
+    return writer.parsed_answers("selection", questions, dialect.read_advice)

@@ -21,7 +21,7 @@ from dvk.agents.reading import MalformedAnswer
 from dvk.composer import Plan
 from dvk.records import Candidate, Status, Verdict, show_ratio
 from dvk.search import Proposals, SearchProblem
-from dvk.search.composer import Planner, beats, comparable, speed
+from dvk.search.composer import Planner, comparable, is_faster, speedup_of
 from dvk.search.generations import Patience
 from dvk.search.moves import PlanAttempt, PlanPosition, ProposedPlans
 from dvk.search.writer import ProgramWriter, turn_record
@@ -56,7 +56,7 @@ def search(problem: SearchProblem) -> Proposals:
     while line.goes_on():
         fresh = False
         for move in line.named():
-            tried = yield from line.made(move)
+            tried = yield from line.try_move(move)
             if tried is None:
                 return
             fresh = fresh or tried
@@ -109,7 +109,9 @@ class Line:
             last.insert(0, f"({hidden} earlier ones are left out)")
         regions = self.position.regions(REGIONS)
         best = self.best.timing if self.best is not self.verdict else None
-        asked = planning.ask(writer.subject, regions, self.verdict, best, last, offered, most)
+        asked = planning.build_prompt(
+            writer.subject, regions, self.verdict, best, last, offered, most
+        )
         (answer,) = writer.answers("selection", [asked])
         turn = turn_record(asked, answer)
         moves: list[Move] = []
@@ -131,7 +133,7 @@ class Line:
         writer.keep("selection", turn)
         return moves
 
-    def made(self, move: Move) -> Generator[list[Candidate], list[Verdict | None], bool | None]:
+    def try_move(self, move: Move) -> Generator[list[Candidate], list[Verdict | None], bool | None]:
         """Try a move; returns whether it led to something new, None when the search is over."""
         if why := self.position.refusal(
             move
@@ -148,8 +150,8 @@ class Line:
             verdict.status is Status.BROKEN_TASK for verdict in judged
         ):
             return None
-        fastest = max(range(len(judged)), key=lambda number: speed(judged[number]))
-        better = beats(judged[fastest], self.best)
+        fastest = max(range(len(judged)), key=lambda number: speedup_of(judged[number]))
+        better = is_faster(judged[fastest], self.best)
         self.told.append(
             f"{move}: {self._found(attempts, judged, fastest)}; {'kept' if better else 'undone'}"
         )
@@ -172,8 +174,8 @@ class Line:
             else ""
         )
         ratio = (
-            f", {show_ratio(speed(verdict) / speed(self.best))} of the best before"
-            if speed(self.best)
+            f", {show_ratio(speedup_of(verdict) / speedup_of(self.best))} of the best before"
+            if speedup_of(self.best)
             else ""
         )
         if not comparable(verdict, self.best):

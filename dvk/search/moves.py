@@ -25,7 +25,7 @@ from dvk.composer.recipes import RECIPES
 from dvk.composer.rewrites.edit import packet
 from dvk.nanolang import algorithms, name_of
 from dvk.records import BackendName, Candidate
-from dvk.search.classes import alike, work_of
+from dvk.search.classes import group_equal_kernels, work_of
 from dvk.search.composer import Planner, differences
 
 PLAIN = ("pointwise", "row", "column")
@@ -77,8 +77,8 @@ class PlanPosition:
             plan.recipes,
             {k.name: dict(plan.schedules.get(k.name) or planner.first(k)) for k in self.kernels},
         )
-        self.groups = {group[0].name: group for group in alike(self.kernels)}
-        self._ways = {name: ways_of(planner, group[0]) for name, group in self.groups.items()}
+        self.groups = {group[0].name: group for group in group_equal_kernels(self.kernels)}
+        self._ways = {name: algorithms_of(planner, group[0]) for name, group in self.groups.items()}
         self._toggled = self._toggles()
 
     # ------------------------------------------------------------ legal moves
@@ -251,7 +251,7 @@ class PlanPosition:
             f"{' '.join(dict.fromkeys((kernel.family, does(kernel))))}, {size}",
             f"computes {notes.line(self._computed(kernel))}",
             f"{touched / 1e6:.3g} MB, {touched / every:.0%} of what all kernels move",
-            f"now `{way_of(kernel, schedule, backend)}` ({_numbers(schedule)})",
+            f"now `{algorithm_of(kernel, schedule, backend)}` ({_numbers(schedule)})",
         ]
         if len(group) > 1:
             facts.append(f"{len(group)} alike: {notes.line(', '.join(k.name for k in group))}")
@@ -273,7 +273,7 @@ class PlanPosition:
         return f"{', '.join(values)} ({kernel.summary or 'a copy'})"
 
 
-def ways_of(planner: Planner, kernel: Kernel) -> dict[str, list[Mapping[str, Any]]]:
+def algorithms_of(planner: Planner, kernel: Kernel) -> dict[str, list[Mapping[str, Any]]]:
     """Ways to compute a kernel, each with its schedules: those that the composer would measure first, then all other right ones."""
     backend = planner.problem.backend
     options = list(planner.options(kernel))
@@ -281,13 +281,13 @@ def ways_of(planner: Planner, kernel: Kernel) -> dict[str, list[Mapping[str, Any
         options += [option for some in algorithms(kernel, backend).values() for option in some]
     result: dict[str, list[Mapping[str, Any]]] = {}
     for option in options:
-        schedules = result.setdefault(way_of(kernel, option, backend), [])
+        schedules = result.setdefault(algorithm_of(kernel, option, backend), [])
         if option not in schedules:
             schedules.append(option)
     return result
 
 
-def way_of(kernel: Kernel, schedule: Mapping[str, Any], backend: BackendName) -> str:
+def algorithm_of(kernel: Kernel, schedule: Mapping[str, Any], backend: BackendName) -> str:
     """The algorithm of a schedule: `row looped online`, `product dot`, `window unrolled`."""
     if backend != "cuda" and kernel.family in PLAIN:
         return name_of(kernel, dict(schedule), backend)

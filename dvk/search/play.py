@@ -37,7 +37,7 @@ class _Game:
     asked: dict[str, Candidate] = field(default_factory=dict)
     """Candidates being judged."""
 
-    def wanted(self, limit: int) -> list[Candidate]:
+    def next_candidates(self, limit: int) -> list[Candidate]:
         """The batch's candidates without a verdict, each once, as many as `limit` leaves."""
         fresh = {c.id: c for c in self.batch or () if c.id not in self.known}
         return list(fresh.values())[: max(0, limit - len(self.known))]
@@ -56,7 +56,7 @@ class _Game:
         except StopIteration:
             self.batch = None
         except Exception as error:  # the fence: see dvk.crashes
-            if crashes.ends_all(error):
+            if crashes.ends_the_run(error):
                 raise
             cannot = isinstance(error, CannotCompose)
             crash = (
@@ -113,7 +113,7 @@ def play(
 def advance(number: int, game: _Game, judging: JudgeClient, limit: int) -> bool:
     """Have the game's next candidates judged; returns whether there were any."""
     while game.batch is not None and len(game.known) < limit:
-        for candidate in game.wanted(limit):
+        for candidate in game.next_candidates(limit):
             game.asked[candidate.id] = candidate
             judging.submit((number, candidate.id), game.problem.task, candidate)
         if game.asked:

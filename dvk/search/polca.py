@@ -134,7 +134,7 @@ class RunningSummary:
         question = dialect.digest(
             self.writer.subject, self.text, turns, num_tokens, self.writer.agents
         )
-        (found,) = self.writer.told(
+        (found,) = self.writer.parsed_answers(
             "summary", [question], lambda answer: dialect.read_digest(answer, num_tokens)
         )
         self.text = found or self.text
@@ -162,5 +162,5 @@ class RunningSummary:
             return found.skills
 
         question = writer.dialect.summary(writer.subject, trace, (), writer.agents)
-        (notes,) = writer.told("summary", [question], read)
+        (notes,) = writer.parsed_answers("summary", [question], read)
         self.notes = notes or self.notes

@@ -47,13 +47,13 @@ def rounds(problem: SearchProblem, num_turns: int) -> Proposals:
     number = 0
     fresh: bool | None = True
     while fresh:
-        play = EpisodeRunner(
+        runner = EpisodeRunner(
             number, subject, offered, dialect, config, proposer=backbone.name, step=number
         )
         try:
-            fresh = yield from one_round(play, backbone, dialect, config, seen)
+            fresh = yield from one_round(runner, backbone, dialect, config, seen)
         finally:  # the time limit may strike in the middle: recorded answers stay
-            for trace in play.episode().traces:
+            for trace in runner.episode().traces:
                 if trace.turns:
                     problem.keep(trace)
         if fresh is None:
@@ -62,7 +62,7 @@ def rounds(problem: SearchProblem, num_turns: int) -> Proposals:
 
 
 def one_round(
-    play: EpisodeRunner,
+    runner: EpisodeRunner,
     backbone: Backbone,
     dialect: dialects.Dialect,
     config: Config,
@@ -75,24 +75,24 @@ def one_round(
     """
     fresh = False
     asked_before: Counter[str] = Counter()
-    while not play.finished:
-        ready = sorted(play.ready, key=lambda talk: order(talk.key))[: config.rollout.batch]
-        pairs = [(play, talk) for talk in ready]
+    while not runner.finished:
+        ready = sorted(runner.ready, key=lambda talk: order(talk.key))[: config.rollout.batch]
+        pairs = [(runner, conversation) for conversation in ready]
         lost: list[Unparsed] = []
         most = repair.repair_attempts(config.rollout, repair.TRIES_IN_SEARCH)
         # Parsed answers are judged before the model continues with the rest.
         for answers in (
-            generate_turns(pairs, backbone, dialect, config, play.step, asked_before, lost),
+            generate_turns(pairs, backbone, dialect, config, runner.step, asked_before, lost),
             repair_unparsed(lost, backbone, dialect, most),
         ):
-            made = [(talk, candidate) for _, talk, candidate in answers]
+            made = [(conversation, candidate) for _, conversation, candidate in answers]
             if not made:
                 continue
             fresh = fresh or any(candidate.id not in seen for _, candidate in made)
             seen.update(candidate.id for _, candidate in made)
             verdicts = yield [candidate for _, candidate in made]
-            for (talk, _), verdict in zip(made, verdicts, strict=True):
+            for (conversation, _), verdict in zip(made, verdicts, strict=True):
                 if verdict is None:
                     return None
-                play.on_verdict(talk, verdict)
+                runner.on_verdict(conversation, verdict)
     return fresh

@@ -101,7 +101,7 @@ class ProgramWriter:
         self._asked_before.update(set(digests))
         return [found[i] for i in range(len(questions))]
 
-    def told(
+    def parsed_answers(
         self, role: Role, questions: Sequence[Conversation], read: Callable[[Completion], T]
     ) -> list[T | None]:
         """`read` applied to each answer; None if it raises `MalformedAnswer`, or the model failed. All answers are kept."""
@@ -137,7 +137,7 @@ class ProgramWriter:
         jobs = []
         for one in range(number):
             skills = self._chosen if one % 2 == 0 else ()
-            asked = policy.ask(self.dialect, self.subject, skills, (), self.agents)
+            asked = policy.build_prompt(self.dialect, self.subject, skills, (), self.agents)
             jobs.append(WriteJob(asked, f"{title} {one + 1}", skills))
         return jobs
 
@@ -188,7 +188,7 @@ class ProgramWriter:
         asked = [(self.subject, job.asked) for job in jobs]
         drawn = self.answers("policy", [job.asked for job in jobs]) if jobs else []
         draws = sampling("policy", self.dialect, settings, 0)
-        answers = repair.settled(self.backbone, self.dialect, asked, drawn, most, draws)
+        answers = repair.repaired_answers(self.backbone, self.dialect, asked, drawn, most, draws)
         for job, (answer, dropped) in zip(jobs, answers, strict=True):
             turn = turn_record(job.asked, answer).model_copy(update={"redrawn": dropped})
             idea = self.dialect.idea(answer) if isinstance(self.dialect, ProseDialect) else ""

@@ -52,7 +52,7 @@ def median_ratio(reference_ms: Sequence[float], candidate_ms: Sequence[float]) -
     return math.exp(median(_logs(reference_ms, candidate_ms)))
 
 
-def settled(reference_ms: Sequence[float], candidate_ms: Sequence[float], width: float) -> bool:
+def is_settled(reference_ms: Sequence[float], candidate_ms: Sequence[float], width: float) -> bool:
     """Whether more pairs would hardly move the median ratio: its standard error is below `width` (relative)."""
     logs = sorted(_logs(reference_ms, candidate_ms))
     middle = logs[len(logs) // 2]

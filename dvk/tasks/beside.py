@@ -1,7 +1,7 @@
 """Files next to a user's file that it imports: their list, and their import where the folder cannot be read.
 
 A task carries their texts like its own, so what is judged is what was examined, and isolated processes, which may read no home folder, have
-them too. A process that serves one task after another forgets the files of the previous one. Child side only, except `holds`.
+them too. A process that serves one task after another forgets the files of the previous one. Child side only, except `has_files`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _places: list[_Place] = []
 """Empty or one place: the one whose files import now."""
 
 
-def copies() -> Path:
+def copy_folder() -> Path:
     """Return a folder for texts that the user's files do not contain, or not readably; it lasts as long as the process."""
     if not _copies:
         # The sandbox gives its children a scratch TMPDIR if it can; this covers a normal end elsewhere.
@@ -67,7 +67,7 @@ def settle(path: str, texts: Texts, package: str = "") -> Path | None:
         while _places:
             _forget(_places.pop())
         inside = [package.replace(".", "/")] if package else []
-        holders = (str(base),) if holds(base, texts) else (_copied(texts), str(base))
+        holders = (str(base),) if has_files(base, texts) else (_copied(texts), str(base))
         roots = tuple(
             str(Path(holder, *part))
             for holder in holders
@@ -81,7 +81,7 @@ def settle(path: str, texts: Texts, package: str = "") -> Path | None:
     return Path(_places[0].roots[0]) if copied else None
 
 
-def roots() -> tuple[str, ...]:
+def import_roots() -> tuple[str, ...]:
     """Return the folders that the last executed file imports from without adding them."""
     return _places[0].roots if _places else ()
 
@@ -111,7 +111,7 @@ def texts_of(files: dict[str, Path]) -> Texts:
     return tuple(result)
 
 
-def holds(folder: Path, texts: Texts) -> bool:
+def has_files(folder: Path, texts: Texts) -> bool:
     """Whether it has files of exactly these texts, readably."""
     try:
         return all(read_source(folder / name) == text for name, text in texts)
@@ -120,7 +120,7 @@ def holds(folder: Path, texts: Texts) -> bool:
 
 
 def _copied(texts: Texts) -> str:
-    root = copies() / f"beside_{content_hash(*(part for pair in texts for part in pair))}"
+    root = copy_folder() / f"beside_{content_hash(*(part for pair in texts for part in pair))}"
     for name, text in texts:
         file = root / name
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -73,7 +73,9 @@ def _examine(channel: SessionChannel, request: dict[str, Any]) -> None:
     _check_inputs(built, inputs, kept)
     channel.send({"stage": "running it"})
     facts = _run_twice(built, (args, kwargs), inputs, twin, kept)
-    task = _with_imported(task.model_copy(update={**facts, "folders": watch.added(beside.roots())}))
+    task = _with_imported(
+        task.model_copy(update={**facts, "folders": watch.added(beside.import_roots())})
+    )
     channel.send({"task": task.model_dump(mode="json")})
     channel.send({"stage": "trying other shapes"})
     _search_shapes(channel, built, task)

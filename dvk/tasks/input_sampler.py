@@ -233,7 +233,7 @@ def _num_draws(spec: InputSpec, native: Any) -> int:
     """Return how many native tensors make one of the spec's size.
 
     Raises:
-        TaskError: `like` cannot apply to it.
+        TaskError: `same_class_places` cannot apply to it.
     """
     if spec.fill != "like":
         return 1

@@ -114,7 +114,7 @@ def _backing_file(source: str, path: str | None, name: str, place: Path | None) 
         except (OSError, UnicodeDecodeError):
             pass
     # Under its file name, for readers of tracebacks, in a folder that no import searches.
-    file = (place or beside.copies()) / name / os.path.basename(path or f"{name}.py")
+    file = (place or beside.copy_folder()) / name / os.path.basename(path or f"{name}.py")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(source, encoding="utf-8")
     return str(file)

@@ -4,9 +4,9 @@
              NAME=LITERAL                            alpha=0.5            approximate='tanh'
     --init   LITERAL or NAME=LITERAL                 512                  eps=1e-5
 
-FILL is `randn` (the default of floats), `rand`, `ones`, `zeros` or `like`. Integers are uniform in [0, HIGH), with HIGH 10 by default;
-booleans are fair coins. `DTYPE[]` is a scalar tensor. `like` draws as the file's get_inputs() does, at this size; inputs without a spec
-then come from get_inputs(), too.
+FILL is `randn` (the default of floats), `rand`, `ones`, `zeros` or `same_class_places`. Integers are uniform in [0, HIGH), with HIGH 10 by
+default; booleans are fair coins. `DTYPE[]` is a scalar tensor. `same_class_places` draws as the file's get_inputs() does, at this size;
+inputs without a spec then come from get_inputs(), too.
 """
 
 from __future__ import annotations

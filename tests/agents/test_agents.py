@@ -132,7 +132,7 @@ def test_skills_are_given_once_and_turns_follow() -> None:
         turn(wrong(error="`output`: 3 elements differ"), "first answer"),
         turn(ok(1.5), "second answer"),
     ]
-    asked = policy.ask(CHAT, HERE, [make_skill("one_sweep")], turns, SETTINGS)
+    asked = policy.build_prompt(CHAT, HERE, [make_skill("one_sweep")], turns, SETTINGS)
     roles = [message["role"] for message in asked.messages]
     assert roles == ["user", "assistant", "user", "assistant", "user"]
     contents = [message["content"] for message in asked.messages]
@@ -142,7 +142,10 @@ def test_skills_are_given_once_and_turns_follow() -> None:
     assert contents[1::2] == ["first answer", "second answer"]
     assert "3 elements differ" in contents[2] and "repair" in contents[2]
     assert "1.50×" in contents[4] and "faster" in contents[4]
-    assert "skill" not in policy.ask(CHAT, HERE, [], [], SETTINGS).messages[0]["content"].lower()
+    assert (
+        "skill"
+        not in policy.build_prompt(CHAT, HERE, [], [], SETTINGS).messages[0]["content"].lower()
+    )
 
 
 def test_a_prompt_keeps_its_budget_and_forgets_thinking(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,23 +155,23 @@ def test_a_prompt_keeps_its_budget_and_forgets_thinking(monkeypatch: pytest.Monk
         turn(ok(1.0 + n / 10), f"<think>{'hm' * 5000}</think>\n" + f"answer {n} " * 190)
         for n in range(4)
     ]
-    asked = policy.ask(CHAT, HERE, [], turns, tight)
+    asked = policy.build_prompt(CHAT, HERE, [], turns, tight)
     shown = [message["content"] for message in asked.messages if message["role"] == "assistant"]
     assert [text[:8] for text in shown] == ["answer 2", "answer 3"] and "hm" not in shown[0]
     assert sum(len(message["content"]) for message in asked.messages) <= 2500 * 3
-    long = policy.ask(CHAT, HERE, [], [turn(wrong(), "x" * 100_000)], tight).messages
+    long = policy.build_prompt(CHAT, HERE, [], [turn(wrong(), "x" * 100_000)], tight).messages
     assert (
         sum(len(message["content"]) for message in long) <= 2500 * 3 + 100
         and "left out" in long[1]["content"]
     )
-    silent = policy.ask(
+    silent = policy.build_prompt(
         CHAT, HERE, [], [turn(None, "<think>on and on", malformed="an empty answer")], SETTINGS
     )
     assert silent.messages[1]["content"] == "(no answer)"
 
 
 def test_an_unparsable_answer_is_reported_to_the_model() -> None:
-    asked = policy.ask(
+    asked = policy.build_prompt(
         CHAT, HERE, [], [turn(None, "no code", malformed="no fenced block of code")], SETTINGS
     )
     assert (

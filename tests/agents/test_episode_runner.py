@@ -40,26 +40,32 @@ def picked(*names: str) -> Completion:
     return called("select_skills", selected_skills=[{"name": name, "reason": ""} for name in names])
 
 
-def answer(play: EpisodeRunner, talk: ConversationState, said: Completion) -> Candidate | None:
-    play.next_question(talk)
-    return play.on_answer(talk, said)
+def answer(
+    runner: EpisodeRunner, conversation: ConversationState, said: Completion
+) -> Candidate | None:
+    runner.next_question(conversation)
+    return runner.on_answer(conversation, said)
 
 
-def ready(play: EpisodeRunner, role: str, scheme: int | None = None) -> list[ConversationState]:
-    return [talk for talk in play.ready if talk.key.role == role and talk.key.scheme == scheme]
+def ready(runner: EpisodeRunner, role: str, scheme: int | None = None) -> list[ConversationState]:
+    return [
+        conversation
+        for conversation in runner.ready
+        if conversation.key.role == role and conversation.key.scheme == scheme
+    ]
 
 
-def run(play: EpisodeRunner, talk: ConversationState, *speeds: float) -> None:
+def run(runner: EpisodeRunner, conversation: ConversationState, *speeds: float) -> None:
     """Play a policy conversation to such speeds; 0 is a wrong answer."""
     for speed in speeds:
-        assert answer(play, talk, CODE) is not None
-        play.on_verdict(talk, ok(speed) if speed else wrong())
+        assert answer(runner, conversation, CODE) is not None
+        runner.on_verdict(conversation, ok(speed) if speed else wrong())
 
 
-def select(play: EpisodeRunner) -> None:
+def select(runner: EpisodeRunner) -> None:
     """Both schemes choose: a, and b then a."""
-    answer(play, ready(play, "selection", 0)[0], picked("a"))
-    answer(play, ready(play, "selection", 1)[0], picked("b", "a"))
+    answer(runner, ready(runner, "selection", 0)[0], picked("a"))
+    answer(runner, ready(runner, "selection", 1)[0], picked("b", "a"))
 
 
 def by_key(episode: Episode) -> dict[tuple, Trace]:
@@ -67,17 +73,17 @@ def by_key(episode: Episode) -> dict[tuple, Trace]:
 
 
 def test_schemes_and_the_null_scheme() -> None:
-    play = begin()
-    assert [talk.key for talk in play.ready] == [
+    runner = begin()
+    assert [conversation.key for conversation in runner.ready] == [
         ConversationKey(7, "selection", 0, 0),
         ConversationKey(7, "selection", 1, 0),
         ConversationKey(7, "policy", None, 0),
         ConversationKey(7, "policy", None, 1),
     ]
-    select(play)
+    select(runner)
     assert [
         (t.key.scheme, t.key.rollout, [s.name for s in t.skills])
-        for t in play.ready
+        for t in runner.ready
         if t.key.role == "policy"
     ] == [
         (None, 0, []),
@@ -87,10 +93,10 @@ def test_schemes_and_the_null_scheme() -> None:
         (1, 0, ["b", "a"]),
         (1, 1, ["b", "a"]),
     ]
-    for talk in list(play.ready):
-        run(play, talk, 1.0, 0, 1.1)
-    assert play.finished
-    episode = play.episode()
+    for conversation in list(runner.ready):
+        run(runner, conversation, 1.0, 0, 1.1)
+    assert runner.finished
+    episode = runner.episode()
     assert (episode.task, episode.step) == (TASK, 5)
     traces = by_key(episode)
     assert (
@@ -111,11 +117,11 @@ def test_schemes_and_the_null_scheme() -> None:
 
 
 def test_a_malformed_choice_is_no_second_null_scheme() -> None:
-    play = begin()
-    answer(play, ready(play, "selection", 0)[0], Completion(text="a, I think", finish="stop"))
-    answer(play, ready(play, "selection", 1)[0], picked("zzz"))
-    assert {talk.key.scheme for talk in play.ready} == {None}
-    traces = by_key(play.episode())
+    runner = begin()
+    answer(runner, ready(runner, "selection", 0)[0], Completion(text="a, I think", finish="stop"))
+    answer(runner, ready(runner, "selection", 1)[0], picked("zzz"))
+    assert {conversation.key.scheme for conversation in runner.ready} == {None}
+    traces = by_key(runner.episode())
     assert traces["selection", 0, 0].turns[0].malformed == "no tool call"
     assert "zzz" in (traces["selection", 1, 0].turns[0].malformed or "")
 
@@ -128,21 +134,21 @@ def test_a_malformed_choice_is_no_second_null_scheme() -> None:
     ],
 )
 def test_without_a_null_scheme_a_malformed_choice_costs_no_task(said: Completion) -> None:
-    play = begin(schemes=1, null_scheme=False)
-    answer(play, ready(play, "selection", 0)[0], said)
-    assert [(talk.key.scheme, talk.key.rollout, talk.skills) for talk in play.ready] == [
-        (0, 0, ()),
-        (0, 1, ()),
-    ]
-    assert by_key(play.episode())["selection", 0, 0].turns[0].malformed
+    runner = begin(schemes=1, null_scheme=False)
+    answer(runner, ready(runner, "selection", 0)[0], said)
+    assert [
+        (conversation.key.scheme, conversation.key.rollout, conversation.skills)
+        for conversation in runner.ready
+    ] == [(0, 0, ()), (0, 1, ())]
+    assert by_key(runner.episode())["selection", 0, 0].turns[0].malformed
 
 
 def test_selection_controls_need_no_model() -> None:
     many = [make_skill(name) for name in "abcdefgh"]
     given = {name: begin(many, selector=name, schemes=3) for name in ("bm25", "random")}
     chosen = {
-        name: [tuple(s.name for s in t.skills) for t in play.ready if t.key.scheme is not None]
-        for name, play in given.items()
+        name: [tuple(s.name for s in t.skills) for t in runner.ready if t.key.scheme is not None]
+        for name, runner in given.items()
     }
     assert chosen["bm25"] == [("a", "b", "c")] * 6
     assert len(set(chosen["random"])) > 1 and chosen["random"][0] == chosen["random"][1], (
@@ -157,10 +163,13 @@ def test_selection_controls_need_no_model() -> None:
 
 
 def test_some_schemes_are_drawn_where_the_agent_selects_the_others() -> None:
-    play = begin([make_skill(name) for name in "abcdefgh"], schemes=3, explored=1)
-    asked = {(talk.key.role, talk.key.scheme) for talk in play.ready}
+    runner = begin([make_skill(name) for name in "abcdefgh"], schemes=3, explored=1)
+    asked = {(conversation.key.role, conversation.key.scheme) for conversation in runner.ready}
     assert asked == {("policy", 0), ("selection", 1), ("selection", 2), ("policy", None)}
-    drawn = {tuple(skill.name for skill in talk.skills) for talk in ready(play, "policy", 0)}
+    drawn = {
+        tuple(skill.name for skill in conversation.skills)
+        for conversation in ready(runner, "policy", 0)
+    }
     assert len(drawn) == 1 and len(set(*drawn)) == 3
     validated = begin(
         [make_skill(name) for name in "abcdefgh"],
@@ -174,9 +183,9 @@ def test_some_schemes_are_drawn_where_the_agent_selects_the_others() -> None:
 
 
 def test_a_choice_of_nothing_is_played() -> None:
-    play = begin()
-    answer(play, ready(play, "selection", 0)[0], picked())
-    assert len(ready(play, "policy", 0)) == 2 and ready(play, "policy", 0)[0].skills == ()
+    runner = begin()
+    answer(runner, ready(runner, "selection", 0)[0], picked())
+    assert len(ready(runner, "policy", 0)) == 2 and ready(runner, "policy", 0)[0].skills == ()
 
 
 @pytest.mark.parametrize(
@@ -191,20 +200,20 @@ def test_a_choice_of_nothing_is_played() -> None:
 def test_with_nothing_to_choose_from_as_much_is_played_without_skills(
     settings: dict[str, object], without: int
 ) -> None:
-    play = begin(offered=[], **settings)
-    assert [talk.key for talk in play.ready] == [
+    runner = begin(offered=[], **settings)
+    assert [conversation.key for conversation in runner.ready] == [
         ConversationKey(7, "policy", None, n) for n in range(without)
     ]
 
 
 def test_unparsable_answers_cost_a_turn_and_are_reported() -> None:
-    play = begin(offered=[], schemes=0, rollouts=1)
-    (talk,) = play.ready
+    runner = begin(offered=[], schemes=0, rollouts=1)
+    (conversation,) = runner.ready
     for _ in range(2):
-        assert answer(play, talk, Completion(text="I cannot", finish="stop")) is None
-    run(play, talk, 1.0)
-    assert play.finished
-    turns = play.episode().traces[0].turns
+        assert answer(runner, conversation, Completion(text="I cannot", finish="stop")) is None
+    run(runner, conversation, 1.0)
+    assert runner.finished
+    turns = runner.episode().traces[0].turns
     assert [turn.malformed for turn in turns] == ["no fenced block of code"] * 2 + [None]
     assert (
         "Nothing could be read from your answer: no fenced block of code"
@@ -214,22 +223,22 @@ def test_unparsable_answers_cost_a_turn_and_are_reported() -> None:
 
 
 def test_a_failed_answer_ends_its_conversation_alone() -> None:
-    play = begin(offered=[], schemes=0)
-    first, second = play.ready
-    assert answer(play, first, Completion(text="", finish="error", error="no route")) is None
-    assert not play.finished and play.ready == [second]
-    run(play, second, 1.0, 1.0, 1.0)
-    assert play.finished
-    turn = play.episode().traces[0].turns[0]
+    runner = begin(offered=[], schemes=0)
+    first, second = runner.ready
+    assert answer(runner, first, Completion(text="", finish="error", error="no route")) is None
+    assert not runner.finished and runner.ready == [second]
+    run(runner, second, 1.0, 1.0, 1.0)
+    assert runner.finished
+    turn = runner.episode().traces[0].turns[0]
     assert (turn.finish, turn.malformed) == ("error", "the backbone failed: no route")
 
 
 def test_a_broken_reference_ends_a_conversation() -> None:
-    play = begin(offered=[], schemes=0, rollouts=1)
-    (talk,) = play.ready
-    answer(play, talk, CODE)
-    play.on_verdict(talk, wrong(Status.BROKEN_TASK))
-    assert play.finished and len(play.episode().traces[0].turns) == 1
+    runner = begin(offered=[], schemes=0, rollouts=1)
+    (conversation,) = runner.ready
+    answer(runner, conversation, CODE)
+    runner.on_verdict(conversation, wrong(Status.BROKEN_TASK))
+    assert runner.finished and len(runner.episode().traces[0].turns) == 1
 
 
 SKILL = {
@@ -242,25 +251,25 @@ SKILL = {
 
 
 def test_the_best_improvement_is_summarised_and_its_skills_bear_its_keys() -> None:
-    play = begin()
-    select(play)
-    for talk in list(play.ready):
-        scheme, rollout = talk.key.scheme, talk.key.rollout
-        assert not ready(play, "summary", 1), "a summary waits until all has been played"
-        run(play, talk, 1.0, 0, {(1, 0): 3.0, (0, 1): 1.5}.get((scheme, rollout), 1.1))
-    talks = ready(play, "summary", 1)
-    assert [talk.key for talk in talks] == [
+    runner = begin()
+    select(runner)
+    for conversation in list(runner.ready):
+        scheme, rollout = conversation.key.scheme, conversation.key.rollout
+        assert not ready(runner, "summary", 1), "a summary waits until all has been played"
+        run(runner, conversation, 1.0, 0, {(1, 0): 3.0, (0, 1): 1.5}.get((scheme, rollout), 1.1))
+    conversations = ready(runner, "summary", 1)
+    assert [conversation.key for conversation in conversations] == [
         ConversationKey(7, "summary", 1, 0),
         ConversationKey(7, "summary", 1, 1),
     ]
-    asked = play.next_question(talks[0]).messages[-1]["content"]
+    asked = runner.next_question(conversations[0]).messages[-1]["content"]
     assert "3.00×" in asked and "1.50×" not in asked and "Do b in one sweep" in asked
-    play.on_answer(
-        talks[0], called("update_skill_library", new_skills=[SKILL, {**SKILL, "name": ""}])
+    runner.on_answer(
+        conversations[0], called("update_skill_library", new_skills=[SKILL, {**SKILL, "name": ""}])
     )
-    answer(play, talks[1], Completion(text="nothing", finish="stop"))
-    assert play.finished
-    (skill,) = play.episode().proposed_skills
+    answer(runner, conversations[1], Completion(text="nothing", finish="stop"))
+    assert runner.finished
+    (skill,) = runner.episode().proposed_skills
     assert skill.name == "new_one"
     assert skill.provenance == {
         "source": "run",
@@ -270,7 +279,7 @@ def test_the_best_improvement_is_summarised_and_its_skills_bear_its_keys() -> No
         "rollout": 0,
         "summary": 0,
     }
-    traces = by_key(play.episode())
+    traces = by_key(runner.episode())
     assert (
         traces["summary", 1, 0].turns[0].malformed is None
         and traces["summary", 1, 1].turns[0].malformed == "no tool call"
@@ -285,18 +294,18 @@ def test_no_summary_when_none_is_due(
 ) -> None:
     if threshold:
         monkeypatch.setattr(summary, threshold, 4.0)
-    play = begin(offered=[], schemes=0, rollouts=1, summaries=summaries)
-    run(play, play.ready[0], 1.0, 0, 3.0)
-    assert play.finished
+    runner = begin(offered=[], schemes=0, rollouts=1, summaries=summaries)
+    run(runner, runner.ready[0], 1.0, 0, 3.0)
+    assert runner.finished
 
 
 def test_test_time_scaling_goes_on_from_the_best_window() -> None:
     """Five turns and ten iterations with windows of four: 5 + 9 × (5 − 4) attempts, as in daVinci-kernel's evaluation."""
-    play = begin([], rollouts=1, schemes=0, summaries=0, turns=5, iterations=10, window=4)
-    (talk,) = play.ready
+    runner = begin([], rollouts=1, schemes=0, summaries=0, turns=5, iterations=10, window=4)
+    (conversation,) = runner.ready
     speeds = [0, 3.0, 0, 2.0, 1.0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
     for number, speed in enumerate(speeds):
-        asked = play.next_question(talk)
+        asked = runner.next_question(conversation)
         shown = [message["content"] for message in asked.messages if message["role"] == "assistant"]
         assert len(shown) == min(number, 4)
         if number >= 5:
@@ -304,39 +313,43 @@ def test_test_time_scaling_goes_on_from_the_best_window() -> None:
                 True
             ] * 4
         assert (
-            play.on_answer(talk, Completion(text=f"answer {number}\n" + CODE.text, finish="stop"))
+            runner.on_answer(
+                conversation, Completion(text=f"answer {number}\n" + CODE.text, finish="stop")
+            )
             is not None
         )
-        play.on_verdict(talk, ok(speed) if speed else wrong())
-    assert play.finished and len(talk.turns) == 14 == 5 + 9 * (5 - 4)
+        runner.on_verdict(conversation, ok(speed) if speed else wrong())
+    assert runner.finished and len(conversation.turns) == 14 == 5 + 9 * (5 - 4)
 
 
 def test_the_window_is_the_earliest_of_the_best() -> None:
-    play = begin([], rollouts=1, schemes=0, summaries=0, turns=3, iterations=3, window=1)
-    (talk,) = play.ready
-    run(play, talk, 0, 2.0, 2.0)
+    runner = begin([], rollouts=1, schemes=0, summaries=0, turns=3, iterations=3, window=1)
+    (conversation,) = runner.ready
+    run(runner, conversation, 0, 2.0, 2.0)
     assert (
-        talk.window == (1,)
-        and talk.iteration == 2
-        and [turn.verdict for turn in talk.context] == [talk.turns[1].verdict]
+        conversation.window == (1,)
+        and conversation.iteration == 2
+        and [turn.verdict for turn in conversation.context] == [conversation.turns[1].verdict]
     )
-    run(play, talk, 1.5, 3.0)
-    assert talk.window == (4,) and talk.since == 5 and not play.finished
-    run(play, talk, 1.0, 1.0)
-    assert play.finished and len(talk.turns) == 3 + 2 * (3 - 1)
+    run(runner, conversation, 1.5, 3.0)
+    assert conversation.window == (4,) and conversation.since == 5 and not runner.finished
+    run(runner, conversation, 1.0, 1.0)
+    assert runner.finished and len(conversation.turns) == 3 + 2 * (3 - 1)
 
 
 def test_turns_are_news_once_complete() -> None:
-    play = begin(offered=[], schemes=0, rollouts=1)
-    (talk,) = play.ready
-    answer(play, talk, CODE)
-    assert play.news == []
-    play.on_verdict(talk, ok(1.0))
-    assert [(key, turn.verdict is not None) for key, turn in play.news] == [(talk.key, True)]
+    runner = begin(offered=[], schemes=0, rollouts=1)
+    (conversation,) = runner.ready
+    answer(runner, conversation, CODE)
+    assert runner.news == []
+    runner.on_verdict(conversation, ok(1.0))
+    assert [(key, turn.verdict is not None) for key, turn in runner.news] == [
+        (conversation.key, True)
+    ]
 
 
 def test_an_episode_survives_the_disk() -> None:
-    play = begin(offered=[], schemes=0, rollouts=1)
-    run(play, play.ready[0], 1.0, 0, 1.1)
-    episode = play.episode()
+    runner = begin(offered=[], schemes=0, rollouts=1)
+    run(runner, runner.ready[0], 1.0, 0, 1.1)
+    episode = runner.episode()
     assert Episode.model_validate_json(episode.model_dump_json()) == episode

@@ -74,7 +74,7 @@ def judged() -> dict[str, Verdict]:
 def test_a_real_failure_in_words(
     judged: dict[str, Verdict], name: str, long: list[str], short: str
 ) -> None:
-    told = feedback.words(judged[name], BUDGET)
+    told = feedback.describe(judged[name], BUDGET)
     for part in long:
         assert part in told
     assert "/tmp/" not in told and "dvk_source" not in told and "site-packages" not in told
@@ -83,24 +83,24 @@ def test_a_real_failure_in_words(
 
 
 def test_the_first_error_comes_first(judged: dict[str, Verdict]) -> None:
-    told = feedback.words(judged["bad/cpp_does_not_compile"], BUDGET)
+    told = feedback.describe(judged["bad/cpp_does_not_compile"], BUDGET)
     assert told.count("error: ") == 1 and told.index("k.cpp:2:") < 80
 
 
 def test_a_right_one_has_its_interval() -> None:
-    told = feedback.words(ok(1.31), BUDGET)
+    told = feedback.describe(ok(1.31), BUDGET)
     assert "1.31× [1.28, 1.34], faster than PyTorch: 763 µs against 1 ms a call" in told
-    assert "no different in speed from" in feedback.words(ok(1.01), BUDGET)
-    assert "slower than" in feedback.words(ok(0.5), BUDGET)
-    assert "Not timed: no clock here." in feedback.words(ok(None), BUDGET)
+    assert "no different in speed from" in feedback.describe(ok(1.01), BUDGET)
+    assert "slower than" in feedback.describe(ok(0.5), BUDGET)
+    assert "Not timed: no clock here." in feedback.describe(ok(None), BUDGET)
     assert (feedback.short(ok(1.31)), feedback.short(ok(None))) == ("ok 1.31", "ok")
 
 
 def test_the_best_earlier_attempt_is_recalled() -> None:
     best = ok(2.0).timing
-    assert "An earlier attempt was faster: 2.00×" in feedback.words(ok(1.5), BUDGET, best)
-    assert "earlier" not in feedback.words(ok(2.5), BUDGET, best)
-    assert "The best earlier attempt was right and ran at 2.00×" in feedback.words(
+    assert "An earlier attempt was faster: 2.00×" in feedback.describe(ok(1.5), BUDGET, best)
+    assert "earlier" not in feedback.describe(ok(2.5), BUDGET, best)
+    assert "The best earlier attempt was right and ran at 2.00×" in feedback.describe(
         wrong(), BUDGET, best
     )
 
@@ -119,7 +119,7 @@ def test_where_the_time_goes() -> None:
         coverage=0.75,
         kernels=kernels,
     )
-    told = feedback.words(
+    told = feedback.describe(
         ok(1.5).model_copy(update={"profile": profile.model_dump(mode="json")}), BUDGET
     )
     assert "Where the time goes:" in told and "row_kernel" in told and "75%" in told
@@ -129,7 +129,7 @@ def test_where_the_time_goes() -> None:
             "profile": {"odd": 1},
         }
     )
-    told = feedback.words(spilled, BUDGET)
+    told = feedback.describe(spilled, BUDGET)
     assert "spill to memory in a (64 bytes)" in told and "Where" not in told
 
 
@@ -137,6 +137,6 @@ def test_where_the_time_goes() -> None:
 @pytest.mark.parametrize("size", [0, 10, 10**6])
 def test_no_flood_passes(status: Status, size: int) -> None:
     verdict = wrong(status, "e" * size + " [x](y) \udcff " or "e", log="error: " + "l\n" * size)
-    told = feedback.words(verdict, BUDGET)
+    told = feedback.describe(verdict, BUDGET)
     assert told and len(told) <= BUDGET * CHARS_PER_TOKEN + 60
     assert 0 < len(feedback.short(verdict)) <= feedback.MAX_SHORT + 20

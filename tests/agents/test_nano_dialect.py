@@ -96,7 +96,7 @@ def test_a_policy_gets_notes_first_and_one_word_later() -> None:
         turn(ok(1.3), "TEXT 2"),
         turn(None, "TEXT 3", malformed="no `run`"),
     ]
-    asked = policy.ask(DIALECT, here(), OFFERED[:1], turns, SETTINGS)
+    asked = policy.build_prompt(DIALECT, here(), OFFERED[:1], turns, SETTINGS)
     assert [message["content"] for message in asked.messages] == [
         f"{listing()}\nskill a\nwhen On long rows\ndo Do a in one sweep\nwrite",
         "TEXT 1",
@@ -106,7 +106,7 @@ def test_a_policy_gets_notes_first_and_one_word_later() -> None:
         "TEXT 3",
         "unread no `run`\nbest 1.30\nagain",
     ]
-    assert content(policy.ask(DIALECT, here(), [], [], SETTINGS)) == f"{listing()}\nwrite"
+    assert content(policy.build_prompt(DIALECT, here(), [], [], SETTINGS)) == f"{listing()}\nwrite"
 
 
 def test_a_composers_text_is_a_candidate() -> None:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from dvk.agents import TaskContext
-from dvk.agents.preparing import place, prepare
+from dvk.agents.preparing import cache_folder, prepare
 from dvk.config import Config
 from dvk.errors import DvkError
 
@@ -45,9 +45,9 @@ def test_every_file_has_its_finding_in_its_place(tmp_path, monkeypatch):
     assert found[1].captured.graph.signature() == ("relu", "mul")
 
     # The cache is trusted: no child runs, or this edit of it would not be seen.
-    kept = json.loads(place(paths[1], "cpu").read_text())
+    kept = json.loads(cache_folder(paths[1], "cpu").read_text())
     kept["task"]["stochastic"] = True
-    place(paths[1], "cpu").write_text(json.dumps(kept))
+    cache_folder(paths[1], "cpu").write_text(json.dumps(kept))
     elsewhere = tmp_path / "elsewhere" / "b.py"
     elsewhere.parent.mkdir()
     elsewhere.write_text(texts["b"])
@@ -55,7 +55,7 @@ def test_every_file_has_its_finding_in_its_place(tmp_path, monkeypatch):
     assert again[0].task.stochastic and again[0].task.path == str(Path(elsewhere).resolve())
     assert again[1] == found[2]
 
-    place(paths[1], "cpu").write_text("half a fi")
+    cache_folder(paths[1], "cpu").write_text("half a fi")
     repaired = next(prepare([paths[1]], "cpu", "cpp", Config(), kept=True))
     assert repaired == found[1]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dvk.agents import notes
-from dvk.agents.proposing import KnownSkill, Proposal, known, proposals, similarity
+from dvk.agents.proposing import KnownSkill, Proposal, proposals, similarity, why_not_new
 from dvk.records import Episode, Skill, Task, Trace
 from dvk.skills import Library
 from tests.agents.conftest import make_skill
@@ -85,22 +85,22 @@ def test_similarity_is_of_what_is_said() -> None:
 
 def test_what_the_library_has_is_not_new(library: Library) -> None:
     library.add_all([ONLINE, *(make_skill(f"filler_{n}") for n in range(30))])
-    assert known(Proposal(BLOCKS, "t", 0), library, [], 0.7) is None
-    found = known(Proposal(REWORDED, "t", 0), library, [], 0.7)
+    assert why_not_new(Proposal(BLOCKS, "t", 0), library, [], 0.7) is None
+    found = why_not_new(Proposal(REWORDED, "t", 0), library, [], 0.7)
     assert found is not None and "online_rows" in found.why and found.earlier is None
     taken = noted("online_rows", "few rows", "split them over threads")
-    assert known(Proposal(taken, "t", 0), library, [], 0.7) == KnownSkill(
+    assert why_not_new(Proposal(taken, "t", 0), library, [], 0.7) == KnownSkill(
         "the library has a skill of the name online_rows"
     )
-    assert known(Proposal(REWORDED, "t", 0), library, [], 1.0) is None
+    assert why_not_new(Proposal(REWORDED, "t", 0), library, [], 1.0) is None
 
 
 def test_what_was_proposed_before_is_not_new() -> None:
     first = Proposal(ONLINE, "other", 0)
-    found = known(Proposal(REWORDED, "t", 3), None, [Proposal(BLOCKS, "t", 1), first], 0.7)
+    found = why_not_new(Proposal(REWORDED, "t", 3), None, [Proposal(BLOCKS, "t", 1), first], 0.7)
     assert found is not None and found.earlier is first
-    same_name = known(
+    same_name = why_not_new(
         Proposal(noted("online_rows", "few rows", "split them"), "t", 3), None, [first], 0.7
     )
     assert same_name is not None and same_name.earlier is first
-    assert known(Proposal(REWORDED, "t", 3), None, [], 0.7) is None
+    assert why_not_new(Proposal(REWORDED, "t", 3), None, [], 0.7) is None

@@ -13,7 +13,7 @@ from dvk.agents import TaskContext, dialects, policy
 from dvk.agents.episode_runner import EpisodeRunner
 from dvk.agents.preparing import prepare
 from dvk.agents.reading import MalformedAnswer
-from dvk.agents.repair import Prefixes, UnparsedAnswer, repair, settled
+from dvk.agents.repair import Prefixes, UnparsedAnswer, repair, repaired_answers
 from dvk.backbone import Alternative, Completion, Conversation, Sampling, TokenUsage, open_backbone
 from dvk.backbone.pause_gate import OutOfTime
 from dvk.config import AgentsConfig, Config
@@ -84,7 +84,7 @@ class Spelling(dialects.get("compact").__class__):  # type: ignore[misc]  # a cl
 
 def search(speller: Speller, most: int, number: int = 1) -> list[tuple[int, str, int]]:
     first = [
-        policy.reply(Spelling(), HERE, answer)
+        policy.parse_reply(Spelling(), HERE, answer)
         for answer in speller.generate([QUESTION] * number, HOW)
     ]
     return [
@@ -173,8 +173,8 @@ def test_without_alternatives_or_a_place_there_is_nothing_to_try() -> None:
     )
     left.add_alternatives(policy.Reply(**dict(answer), task=HERE.task.id, found="no place"))
     assert left.pop_likeliest() == []
-    left.add_alternatives(policy.reply(Spelling(), HERE, answer))
-    left.add_alternatives(policy.reply(Spelling(), HERE, answer))
+    left.add_alternatives(policy.parse_reply(Spelling(), HERE, answer))
+    left.add_alternatives(policy.parse_reply(Spelling(), HERE, answer))
     assert (
         left.pop_likeliest(2) == [((ord("a"),), pytest.approx(math.log(2)))]
         and left.pop_likeliest() == []
@@ -203,7 +203,7 @@ def test_most_unparsable_programs_of_nano_are_repaired() -> None:
     ]
     questions = [dialect.policy(subject, (), config.agents) for subject in subjects]
     how = Sampling(temperature=0.0, max_tokens=1024)
-    answers = settled(
+    answers = repaired_answers(
         nano,
         dialect,
         list(zip(subjects, questions, strict=True)),
@@ -211,20 +211,22 @@ def test_most_unparsable_programs_of_nano_are_repaired() -> None:
         16,
         how,
     )
-    assert len(answers) == 8 and sum(not policy.unread(answer) for answer, _ in answers) >= 5
+    assert (
+        len(answers) == 8 and sum(not policy.has_no_candidate(answer) for answer, _ in answers) >= 5
+    )
     assert all(dropped <= 16 for _, dropped in answers)
 
 
 def test_an_answer_that_was_read_for_one_task_is_read_for_another() -> None:
     other = TaskContext(affine().model_copy(update={"id": "another"}), None, "cpp")
-    answer = policy.reply(Spelling(), HERE, Completion(text="fine", finish="stop"))
-    again = policy.reply(Spelling(), other, answer)
+    answer = policy.parse_reply(Spelling(), HERE, Completion(text="fine", finish="stop"))
+    again = policy.parse_reply(Spelling(), other, answer)
     assert (
         isinstance(again, policy.Reply)
         and again.task == "another"
-        and policy.reply(Spelling(), HERE, answer) is answer
+        and policy.parse_reply(Spelling(), HERE, answer) is answer
     )
-    bad = policy.reply(Spelling(), HERE, Completion(text="x", finish="stop"))
+    bad = policy.parse_reply(Spelling(), HERE, Completion(text="x", finish="stop"))
     assert policy.read(Spelling(), other, bad, "", (), "") == "there is an x"
 
 
@@ -255,8 +257,8 @@ def two(limit: int = 99) -> tuple[Two, EpisodeRunner]:
 
 
 def test_what_can_be_read_is_judged_before_the_model_goes_on_with_the_rest() -> None:
-    backbone, play = two()
-    rounds = one_round(play, backbone, Spelling(), play.config, set())
+    backbone, runner = two()
+    rounds = one_round(runner, backbone, Spelling(), runner.config, set())
     assert [candidate.source for candidate in next(rounds)] == ["fine"] and len(backbone.calls) == 1
     wrong = Verdict(
         status=Status.LAUNCH_ERROR, tier="search", stage="check", error="no", machine="here"
@@ -266,12 +268,12 @@ def test_what_can_be_read_is_judged_before_the_model_goes_on_with_the_rest() -> 
     ) == 4
     with pytest.raises(StopIteration):
         rounds.send([wrong])
-    assert [turn.redrawn for trace in play.episode().traces for turn in trace.turns] == [0, 2]
+    assert [turn.redrawn for trace in runner.episode().traces for turn in trace.turns] == [0, 2]
 
 
 def test_when_time_is_over_an_answer_stays_as_it_was() -> None:
-    backbone, play = two(limit=2)
-    rounds = one_round(play, backbone, Spelling(), play.config, set())
+    backbone, runner = two(limit=2)
+    rounds = one_round(runner, backbone, Spelling(), runner.config, set())
     next(rounds)
     with pytest.raises(OutOfTime):
         rounds.send(
@@ -286,5 +288,7 @@ def test_when_time_is_over_an_answer_stays_as_it_was() -> None:
             ]
         )
     assert [
-        (turn.completion, turn.malformed) for trace in play.episode().traces for turn in trace.turns
+        (turn.completion, turn.malformed)
+        for trace in runner.episode().traces
+        for turn in trace.turns
     ] == [("fine", None), ("xx", "there is an x")]

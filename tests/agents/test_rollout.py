@@ -307,17 +307,17 @@ def test_the_compact_dialect_needs_a_graph() -> None:
 
 
 def test_a_judge_queue_returns_every_submission() -> None:
-    with JudgeQueue[str](2, QUICK) as docket:
-        assert docket.results(wait=True) == []
+    with JudgeQueue[str](2, QUICK) as queue:
+        assert queue.results(wait=True) == []
         for name, text in [
             ("right", "good/torch_affine"),
             ("wrong", "bad/one_element"),
             ("raises", "bad/raises"),
         ]:
-            docket.submit(name, affine(), Candidate(source=source(text), backend="cpp"))
+            queue.submit(name, affine(), Candidate(source=source(text), backend="cpp"))
         found: dict[str, Status] = {}
-        while docket.num_pending:
-            found |= {name: verdict.status for name, verdict in docket.results(wait=True)}
+        while queue.num_pending:
+            found |= {name: verdict.status for name, verdict in queue.results(wait=True)}
         assert found == {
             "right": Status.OK,
             "wrong": Status.MISMATCH,

@@ -48,7 +48,9 @@ def test_a_revision_is_the_policys_question_and_the_versions() -> None:
     brief = Brief("improve", versions, lessons="- a {b}: 1 to 2")
     (message,) = policy.revise(DIALECT, HERE, skills, brief, SETTINGS).messages
     opening, _, rest = str(message["content"]).partition("\n\nVersions that exist")
-    assert opening == policy.ask(DIALECT, HERE, skills, (), SETTINGS).messages[0]["content"]
+    assert (
+        opening == policy.build_prompt(DIALECT, HERE, skills, (), SETTINGS).messages[0]["content"]
+    )
     for earlier, later in [
         ("one = {1}", "off at [3]"),
         ("Version 1: 1.50×", "Version 2: not right"),

@@ -10,7 +10,7 @@ import torch
 
 from dvk import nanolang
 from dvk.agents import notes
-from dvk.agents.teacher import Advice, follow, phrases, say, understood
+from dvk.agents.teacher import Advice, follow, format_note, parse_note, phrases
 from dvk.composer import Plan
 from dvk.nanolang.text.variants import described
 from dvk.records import Skill
@@ -63,13 +63,13 @@ def test_seeds_of_known_techniques_have_a_note_that_means_them(name: str) -> Non
     assert (note.when, note.do) == (told(skill)["when"], told(skill)["do"]), (
         "it is short enough to be shown whole"
     )
-    advice = understood(note)
+    advice = parse_note(note)
     assert advice is not None and (skill.recipe is None or MEANT[skill.recipe](advice)), advice
 
 
 def test_every_note_of_a_seed_is_understood() -> None:
     given = [skill for skill in SEEDS.values() if told(skill)]
-    assert len(given) >= 39 and all(understood(notes.note(skill)) is not None for skill in given)
+    assert len(given) >= 39 and all(parse_note(notes.note(skill)) is not None for skill in given)
 
 
 @pytest.mark.parametrize("unseen", [False, True])
@@ -89,9 +89,9 @@ def test_what_is_said_is_understood(unseen: bool) -> None:
             if number % 4 == 0
             else Advice(condition, algorithm, numbers)
         )
-        assert understood(say(meant, rng, unseen=unseen)) == meant
-    assert understood(notes.Note("x", "softmax", "do something clever")) is None
-    assert understood(notes.Note("x", "the moon is full", "one thread")) is None
+        assert parse_note(format_note(meant, rng, unseen=unseen)) == meant
+    assert parse_note(notes.Note("x", "softmax", "do something clever")) is None
+    assert parse_note(notes.Note("x", "the moon is full", "one thread")) is None
 
 
 def test_a_seed_s_note_leads_to_its_algorithm() -> None:
@@ -102,11 +102,11 @@ def test_a_seed_s_note_leads_to_its_algorithm() -> None:
         ("softmax_online", "row looped online"),
         ("softmax_looped_three_pass", "row looped"),
     ):
-        advice = understood(notes.note(SEEDS[name]))
+        advice = parse_note(notes.note(SEEDS[name]))
         assert advice is not None
         plan = follow(graph, [advice], "triton")
         assert plan is not None and described(graph, plan, "triton").kernels["k0"][0] == wanted
-    elsewhere = understood(notes.note(SEEDS["softmax_row_in_registers"]))
+    elsewhere = parse_note(notes.note(SEEDS["softmax_row_in_registers"]))
     assert elsewhere is not None and follow(graph, [elsewhere], "triton") is None, (
         "it speaks of shorter rows"
     )

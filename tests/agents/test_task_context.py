@@ -41,7 +41,7 @@ def test_three_seeds_fit_whole() -> None:
     longest = sorted((markdown.read(path) for path in SEEDS), key=lambda skill: -len(skill.body))[
         :3
     ]
-    text = task_context.bodies(longest, task_context.SKILLS_TOKENS)
+    text = task_context.skill_texts(longest, task_context.SKILLS_TOKENS)
     assert "left out" not in text
     assert [parse(part, sections=False).name for part in text.split(task_context.SEPARATOR)] == [
         skill.name for skill in longest

@@ -14,8 +14,8 @@ import pytest
 from dvk import tasks
 from dvk.agents import run_episode, trials
 from dvk.agents.task_context import TaskContext
-from dvk.agents.trial_arms import TrialArm, answered
-from dvk.agents.trials import Proposal, Trial, admit, refused, summary_rewards, try_skills
+from dvk.agents.trial_arms import TrialArm, sample_arms
+from dvk.agents.trials import Proposal, Trial, admit, summary_rewards, try_skills, why_refused
 from dvk.backbone import Completion, Conversation
 from dvk.config import Config
 from dvk.harness.queue import JudgeQueue
@@ -218,7 +218,7 @@ def test_a_backbone_that_fails_or_babbles(recorded: Recorder) -> None:
         taught: TrialArm(THREE["own"], (skill("new"),) if taught else ())
         for taught in (True, False)
     }
-    turns = answered(arms, Said(answer), configured(), recorded(lambda *_: ok(1.0)))
+    turns = sample_arms(arms, Said(answer), configured(), recorded(lambda *_: ok(1.0)))
     assert [turn.finish for turn in turns[True]] == ["error"] * 3 and all(
         turn.malformed for turn in turns[False]
     )
@@ -359,24 +359,24 @@ def measured(total: B, **gains: tuple[float, float]) -> Gain:
 
 def test_every_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
     fine = B(1.5, 1.3, 1.8)
-    assert refused(measured(fine, own=(1.5, 2.0), a=(1.1, 1.0)), "own", Config().trials) == ""
-    assert "lower bound" in refused(
+    assert why_refused(measured(fine, own=(1.5, 2.0), a=(1.1, 1.0)), "own", Config().trials) == ""
+    assert "lower bound" in why_refused(
         measured(B(1.5, 1.19, 1.8), own=(1.5, 2.0), a=(1.1, 1.0)), "own", Config().trials
     )
-    assert "1.10× of eager" in refused(
+    assert "1.10× of eager" in why_refused(
         measured(fine, own=(1.5, 1.1), a=(1.1, 3.0)), "own", Config().trials
     )
-    assert "task a slower" in refused(
+    assert "task a slower" in why_refused(
         measured(fine, own=(1.5, 2.0), a=(0.9, 3.0)), "own", Config().trials
     )
-    assert "on the task it came from" in refused(
+    assert "on the task it came from" in why_refused(
         measured(fine, a=(1.5, 2.0), b=(1.5, 2.0)), "own", Config().trials
     )
-    assert "nothing bounds" in refused(
+    assert "nothing bounds" in why_refused(
         measured(B(1.5, 0.0, float("inf")), own=(1.5, 2.0)), "own", Config().trials
     )
     monkeypatch.setattr(trials, "LEAST_PAIRS", 5)
-    few = refused(measured(fine, own=(1.5, 2.0)), "own", Config().trials)
+    few = why_refused(measured(fine, own=(1.5, 2.0)), "own", Config().trials)
     assert few == "4 pairs count, 5 are needed; in 1 others both arms failed, 2 were not measured"
 
 

@@ -28,7 +28,7 @@ from typing import Any
 from dvk import nanolang
 from dvk.agents import TaskContext, dialects, policy, repair
 from dvk.agents.preparing import prepare
-from dvk.agents.teacher.advice import Advice, given, how, say
+from dvk.agents.teacher.advice import Advice, advice_for, algorithm_kind, format_note
 from dvk.agents.teacher.lessons import skill
 from dvk.backbone import Conversation, Sampling, open_backbone
 from dvk.backends import default_device
@@ -127,7 +127,7 @@ def contradicting(
     open_ = []
     for kernel in fused(captured, names, backend).ordered:
         ways = {
-            how(name): option
+            algorithm_kind(name): option
             for name, option in nanolang.algorithms(kernel, backend).items()
             if option
         }
@@ -137,7 +137,7 @@ def contradicting(
         return None
     name, ways = rng.choice(open_)
     first, second = rng.sample(sorted(ways), 2)
-    condition = given(facts[name], first, (), rng).condition
+    condition = advice_for(facts[name], first, (), rng).condition
     # If the condition holds for several kernels, each follows the note.
     if sum(Advice(condition).about(found) for found in facts.values()) > 1:
         return None
@@ -179,7 +179,7 @@ def main() -> None:
                     "new words" if unseen else "known words",
                     "new pair" if advice.unseen else "known pair",
                 )
-                note = skill(say(advice, rng, unseen=unseen))
+                note = skill(format_note(advice, rng, unseen=unseen))
                 yield (
                     f"{'first' if number == 0 else 'second'}, {words}, {pair}",
                     subject,
@@ -202,14 +202,14 @@ def main() -> None:
     how = Sampling(temperature=0.0, max_tokens=1024)
     drawn = backbone.generate([question for _, _, question, _ in cases], how)
     asking = [(subject, question) for _, subject, question, _ in cases]
-    settled = repair.settled(
+    settled = repair.repaired_answers(
         backbone, dialect, asking, drawn, repair.repair_attempts(config.rollout), how
     )
     answers = [answer for answer, _ in settled]
     follows: dict[str, list[float]] = defaultdict(list)
     rows = []
     for (name, _, question, right), answer in zip(cases, answers, strict=True):
-        readable = not policy.unread(answer)
+        readable = not policy.has_no_candidate(answer)
         hits = {
             "": readable and right.follows(answer.text),
             "in its words: ": right.in_its_words(answer.text),

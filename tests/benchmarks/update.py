@@ -45,7 +45,7 @@ def main() -> None:
             "learning.precision": "fp32",
         },
     )
-    with ProcessGroup.join(config.learning.barrier_timeout_s) as team:
+    with ProcessGroup.join(config.learning.barrier_timeout_s) as processes:
         backbone = open_backbone(given.model, config)
         assert isinstance(backbone, Trainable)
         learner = Learner(backbone.model, config.learning, given.updates * given.passes)
@@ -61,19 +61,19 @@ def main() -> None:
                 config,
                 seed=number,
                 temperature=config.rollout.temperature,
-                team=team,
+                processes=processes,
             )
             seconds = time.perf_counter() - began
             norm = (
                 sum(float(p.detach().double().square().sum()) for p in learner.model.parameters())
                 ** 0.5
             )
-            if team.is_main:
+            if processes.is_main:
                 print(
                     json.dumps(
                         {
                             "update": number,
-                            "processes": team.size,
+                            "processes": processes.size,
                             "seconds": round(seconds, 3),
                             "weights": norm,
                             **figures,

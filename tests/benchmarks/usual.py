@@ -88,7 +88,7 @@ def main() -> None:
             described(subject.captured, Plan(names), subject.backend).text.strip()
             for names in plans
         ]
-        readable = not policy.unread(policy.reply(dialect, subject, answer))
+        readable = not policy.has_no_candidate(policy.parse_reply(dialect, subject, answer))
         found.append(
             kind(answer.text.strip(), usual, frozenset(others)) if readable else "unreadable"
         )

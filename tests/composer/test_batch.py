@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dvk.composer import CannotCompose, CapturedGraph, Plan, compose
-from dvk.composer.capture.batch import capture_many, doubtful, trace_fake, trace_quickly
+from dvk.composer.capture.batch import capture_many, needs_real_kernels, trace_fake, trace_quickly
 from dvk.composer.capture.export import trace
 from dvk.config import Limits
 from dvk.taskgen import generate, signature_of
@@ -40,7 +40,9 @@ def test_native_sizes_take_no_memory() -> None:
         "return (self.linear(x) + 1).relu()", "self.linear = nn.Linear(9, ROWS)"
     ).replace("ROWS = 64", "ROWS = 2097152")
     captured = trace_fake(task(source))
-    assert captured.graph.nodes[-1].shape == (2097152, 2097152) and not doubtful(captured.graph)
+    assert captured.graph.nodes[-1].shape == (2097152, 2097152) and not needs_real_kernels(
+        captured.graph
+    )
 
 
 def test_tasks_for_a_gpu_need_none() -> None:
@@ -133,7 +135,7 @@ def test_doubtful_layouts_are_looked_at() -> None:
     )
     data = written("return x * self.factor", "self.factor = float(torch.rand(3).tolist()[0]) + 1")
     tasks = [task(source) for source in (one_channel, permuted, two_types, data)]
-    assert all(doubtful(trace_fake(one).graph) for one in tasks[:3])
+    assert all(needs_real_kernels(trace_fake(one).graph) for one in tasks[:3])
     assert [found for _, found in capture_many(tasks, LIMITS)] == [trace(one) for one in tasks]
 
 

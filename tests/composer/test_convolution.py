@@ -16,7 +16,7 @@ from dvk.composer.ir.conv_form import direct_form
 from dvk.composer.lowering.convolution import DEPTHWISE, DIRECT, POINTWISE
 from dvk.composer.recipes import OWN_FAMILIES
 from dvk.nanolang import structures
-from dvk.search.classes import alike, class_of
+from dvk.search.classes import class_of, group_equal_kernels
 from tests.composer.convolutions import FLOATS, check, drawn, own, randn
 from tests.composer.programs import TASK, Program, capture
 
@@ -166,8 +166,11 @@ def test_kernels_of_other_layouts_are_not_tuned_as_one() -> None:
 
     x, w, v = randn(2, 8, 8, 8), randn(8, 1, 3, 3), randn(8, 1, 3, 3)
     twice = own(forward, x, x.to(memory_format=torch.channels_last), w, v)
-    assert [len(group) for group in alike(twice.kernels)] == [1, 1]
-    assert [len(group) for group in alike(own(forward, x, randn(2, 8, 8, 8), w, v).kernels)] == [2]
+    assert [len(group) for group in group_equal_kernels(twice.kernels)] == [1, 1]
+    assert [
+        len(group)
+        for group in group_equal_kernels(own(forward, x, randn(2, 8, 8, 8), w, v).kernels)
+    ] == [2]
 
 
 def test_the_form_names_the_window_variables() -> None:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from dvk.composer import applicable
 from dvk.composer.ir.nodes import View
 from dvk.composer.lowering.dispatch import lower
-from dvk.composer.lowering.magnitude import largest
+from dvk.composer.lowering.magnitude import magnitude_bound
 from dvk.records import Graph
 from tests.composer.programs import Program, capture, compiled, leaves
 
@@ -144,7 +144,7 @@ def test_bounds_hold() -> None:
         graph = capture(function, extreme).graph
         value = lower(graph).values[graph.nodes[-1].name]
         assert isinstance(value, View)
-        assert function(extreme.double()).abs().max() <= largest(value.base, {})
+        assert function(extreme.double()).abs().max() <= magnitude_bound(value.base, {})
 
 
 def test_attention_whose_scores_overflow_is_made_as_it_was_written() -> None:

@@ -51,9 +51,11 @@ def test_another_draw_admits_the_references_own_error_on_top() -> None:
 def test_a_followed_answer_can_be_held_against_float64_after_all() -> None:
     made, (draw, answer) = calibration("return x / 3", "[torch.randn(64)]")
     followed = made.followed(draw, answer, made.calibrated(draw, answer, lower=True))
-    assert made.held(draw, answer.spec_text, followed) and followed[0].truth is not None
+    assert (
+        made.recheck_in_float64(draw, answer.spec_text, followed) and followed[0].truth is not None
+    )
     assert torch.allclose(followed[0].truth.double(), draw.args[0].double() / 3, rtol=1e-7)
-    assert not made.held(draw, answer.spec_text, followed), "it is already"
+    assert not made.recheck_in_float64(draw, answer.spec_text, followed), "it is already"
 
 
 def test_no_less_is_admitted_than_on_the_call_it_is_like() -> None:

@@ -17,7 +17,7 @@ from dvk.harness.checking.compare import same_bits
 from dvk.harness.checking.input_families import ARGUED, FAMILIES
 from dvk.harness.checking.rounding_noise import RoundingNoise
 from dvk.harness.checking.weight_sets import INTEGERS
-from dvk.harness.processes.referee import firsts
+from dvk.harness.processes.referee import first_cases
 from dvk.harness.transport import memory_budget
 from dvk.harness.transport.calls import buffers_of, call, describe, in_mode, leaf_names, put_buffers
 from dvk.records import ShapeVariant
@@ -94,7 +94,7 @@ def test_families_of_a_large_problem_come_in_a_smaller_batch() -> None:
     # Inputs of zero mean leave out the family that would come first in the smaller batch: it is played all the same.
     assert cases.get(next(key for key in cases.keys if key.variant == small.name)) is None
     assert (
-        {case.key.variant for case in firsts(cases)}
+        {case.key.variant for case in first_cases(cases)}
         == {case.key.variant for case in made(cases)}
         == {"native", "batch+3", small.name}
     )

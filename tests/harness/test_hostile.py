@@ -36,8 +36,8 @@ def task(tmp_path_factory) -> Task:
     return tasks.load(str(file))
 
 
-def judge(court: JudgeSession, source: str, tier: str = "smoke") -> Verdict:
-    verdict = court.judge(Candidate(source=source, backend="cpp"), tier)  # type: ignore[arg-type]  # one of its names
+def judge(session: JudgeSession, source: str, tier: str = "smoke") -> Verdict:
+    verdict = session.judge(Candidate(source=source, backend="cpp"), tier)  # type: ignore[arg-type]  # one of its names
     assert verdict is not None
     return verdict
 
@@ -74,22 +74,22 @@ def test_there_are_more_than_two_hundred() -> None:
 
 
 def test_what_ended_the_judge_is_a_verdict(task) -> None:
-    with JudgeSession(task, CONFIG) as court:
-        assert judge(court, HONEST).status is Status.OK
-        assert {name: found for name in QUICK if (found := problem(court, name))} == {}
-        assert judge(court, HONEST).status is Status.OK
+    with JudgeSession(task, CONFIG) as session:
+        assert judge(session, HONEST).status is Status.OK
+        assert {name: found for name in QUICK if (found := problem(session, name))} == {}
+        assert judge(session, HONEST).status is Status.OK
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_every_answer_ends_in_one_verdict(task, part: int) -> None:
-    with JudgeSession(task, CONFIG) as court:
-        assert judge(court, HONEST).status is Status.OK
+    with JudgeSession(task, CONFIG) as session:
+        assert judge(session, HONEST).status is Status.OK
         found = {}
         for number, name in enumerate(list(SOURCES)[part::4]):
-            if wrong := problem(court, name):
+            if wrong := problem(session, name):
                 found[name] = wrong
             if number % 20 == 19:
-                assert judge(court, HONEST).status is Status.OK, name
-        assert judge(court, HONEST, "search").status is Status.OK
+                assert judge(session, HONEST).status is Status.OK, name
+        assert judge(session, HONEST, "search").status is Status.OK
     assert found == {}

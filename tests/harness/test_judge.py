@@ -226,10 +226,10 @@ def test_faster_and_slower_are_distinguished(quick):
 
 
 def test_deadline_leaves_candidates_out(quick):
-    with JudgeSession(task("affine"), quick) as court:
-        assert court.judge(candidate("good/torch_affine"), "smoke") is not None
+    with JudgeSession(task("affine"), quick) as session:
+        assert session.judge(candidate("good/torch_affine"), "smoke") is not None
         began = time.monotonic()
-        assert court.judge(candidate("evil/endless"), "smoke", deadline=began + 1) is None
+        assert session.judge(candidate("evil/endless"), "smoke", deadline=began + 1) is None
         assert time.monotonic() - began < quick.judge.candidate_s
     assert (
         judge(
@@ -249,9 +249,9 @@ def test_broken_reference_is_not_the_candidates_fault(quick):
 
 
 def test_a_profile_is_part_of_the_verdict_where_asked_for(quick):
-    with JudgeSession(task("affine"), quick, JudgeSpec(profile=True)) as court:
+    with JudgeSession(task("affine"), quick, JudgeSpec(profile=True)) as session:
         right, wrong = (
-            court.judge(candidate(name), tier="smoke")
+            session.judge(candidate(name), tier="smoke")
             for name in ("good/torch_affine", "bad/one_element")
         )
     assert right is not None and wrong is not None

@@ -17,7 +17,7 @@ from dvk.harness.session import recording, slowdown
 from dvk.harness.session.attempt import RefereeDied
 from dvk.harness.session.concurrency import PER_GPU
 from dvk.harness.session.judge_session import JudgeSession
-from dvk.harness.session.verdicts import ProcessFindings, crowded, of_death
+from dvk.harness.session.verdicts import ProcessFindings, findings_of_death, memory_was_short
 from dvk.harness.transport.memory_budget import release_cached
 from dvk.records import Status, Task, Verdict
 from dvk.sandbox import Death, Message
@@ -31,14 +31,14 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_referee_and_reference_serve_the_next_task() -> None:
-    with JudgeSession(task("affine"), QUICK) as court:
-        first = court.judge(candidate("good/torch_affine"))
-        pids = court._referee.session.pid, court._arms["reference"].pid
-        court.switch_task(task("linear"))
-        second = court.judge(candidate("good/torch_linear"))
-        assert pids == (court._referee.session.pid, court._arms["reference"].pid)
-        court.switch_task(task("affine"))
-        third = court.judge(candidate("good/torch_linear"))
+    with JudgeSession(task("affine"), QUICK) as session:
+        first = session.judge(candidate("good/torch_affine"))
+        pids = session._referee.session.pid, session._arms["reference"].pid
+        session.switch_task(task("linear"))
+        second = session.judge(candidate("good/torch_linear"))
+        assert pids == (session._referee.session.pid, session._arms["reference"].pid)
+        session.switch_task(task("affine"))
+        third = session.judge(candidate("good/torch_linear"))
     assert first is not None and second is not None and third is not None
     assert (first.status, second.status) == (Status.OK, Status.OK), (first.error, second.error)
     assert first.timing and second.timing and first.isolation and second.isolation
@@ -54,20 +54,20 @@ def test_who_slows_the_reference_does_it_in_every_process(
 ) -> None:
     slowed = iter(["the reference is slow"] * times)
     monkeypatch.setattr(JudgeSession, "_slowed", lambda *_: next(slowed, None))
-    with JudgeSession(task("affine"), QUICK) as court:
-        verdict = court.judge(candidate("good/torch_affine"))
+    with JudgeSession(task("affine"), QUICK) as session:
+        verdict = session.judge(candidate("good/torch_affine"))
     assert verdict is not None and verdict.status is status and next(slowed, None) is None
 
 
 def test_a_reference_that_ended_meanwhile_is_started_again() -> None:
-    with JudgeSession(task("affine"), QUICK) as court:
-        court.judge(candidate("good/torch_affine"))
-        ended = court._arms["reference"]
+    with JudgeSession(task("affine"), QUICK) as session:
+        session.judge(candidate("good/torch_affine"))
+        ended = session._arms["reference"]
         ended.close()
-        court.switch_task(task("linear"))
-        verdict = court.judge(candidate("good/torch_linear"))
+        session.switch_task(task("linear"))
+        verdict = session.judge(candidate("good/torch_linear"))
         assert verdict is not None and verdict.status is Status.OK, verdict
-        assert court._arms["reference"].pid != ended.pid
+        assert session._arms["reference"].pid != ended.pid
 
 
 class Player:
@@ -123,43 +123,43 @@ def court(monkeypatch: pytest.MonkeyPatch) -> JudgeSession:
     return made
 
 
-def played(court: JudgeSession, *answers: dict[str, Any]) -> ProcessFindings:
-    court._referee = Referee(*answers)  # type: ignore[assignment]
-    found = court._replayed(candidate("good/triton_affine"), None)
-    assert found is not None and not court._referee.answers  # type: ignore[attr-defined]
+def played(session: JudgeSession, *answers: dict[str, Any]) -> ProcessFindings:
+    session._referee = Referee(*answers)  # type: ignore[assignment]
+    found = session._replayed(candidate("good/triton_affine"), None)
+    assert found is not None and not session._referee.answers  # type: ignore[attr-defined]
     return found
 
 
-def test_what_ends_a_fresh_player_was_the_candidate(court: JudgeSession) -> None:
-    found = played(court, dict(GONE))
+def test_what_ends_a_fresh_player_was_the_candidate(session: JudgeSession) -> None:
+    found = played(session, dict(GONE))
     assert (
         found.findings["status"] == "launch_error"
         and "(exit 0)" in found.findings["error"]
         and found.log == "log of exit 0"
     )
-    assert "player" not in court._arms and len(court.started) == 1  # type: ignore[attr-defined]
+    assert "player" not in session._arms and len(session.started) == 1  # type: ignore[attr-defined]
 
 
-def test_what_ends_a_player_that_served_before_may_have_been_another(court: JudgeSession) -> None:
-    played(court, {"status": "ok"})
-    found = played(court, dict(GONE), {"status": "ok"})
-    assert found.findings["status"] == "ok" and len(court.started) == 2  # type: ignore[attr-defined]
-    assert "(exit 2)" in played(court, dict(GONE), dict(GONE)).findings["error"]
+def test_what_ends_a_player_that_served_before_may_have_been_another(session: JudgeSession) -> None:
+    played(session, {"status": "ok"})
+    found = played(session, dict(GONE), {"status": "ok"})
+    assert found.findings["status"] == "ok" and len(session.started) == 2  # type: ignore[attr-defined]
+    assert "(exit 2)" in played(session, dict(GONE), dict(GONE)).findings["error"]
 
 
 def test_a_plan_that_is_not_what_the_gpu_does_says_nothing_of_the_candidate(
-    court: JudgeSession,
+    session: JudgeSession,
 ) -> None:
     wrong = {
         "status": "launch_error",
         "error": f"{PlanMismatch.__name__}: aten.mul.Tensor returned other strides",
     }
-    assert PlanMismatch.__name__ in played(court, dict(wrong)).findings["error"], (
+    assert PlanMismatch.__name__ in played(session, dict(wrong)).findings["error"], (
         "asked for plans alone, that is what can be said"
     )
-    court.spec = JudgeSpec(contract="auto")
-    court._referee = Referee(dict(wrong))  # type: ignore[assignment]
-    assert court._replayed(candidate("good/triton_affine"), None) is None, (
+    session.spec = JudgeSpec(contract="auto")
+    session._referee = Referee(dict(wrong))  # type: ignore[assignment]
+    assert session._replayed(candidate("good/triton_affine"), None) is None, (
         "its own process may be right"
     )
 
@@ -168,10 +168,10 @@ def test_a_plan_that_is_not_what_the_gpu_does_says_nothing_of_the_candidate(
     ("status", "kept"), [("ok", True), ("mismatch", True), ("launch_error", True), ("cheat", False)]
 )
 def test_a_player_is_kept_unless_it_is_out_of_step(
-    court: JudgeSession, status: str, kept: bool
+    session: JudgeSession, status: str, kept: bool
 ) -> None:
-    played(court, {"status": status})
-    assert ("player" in court._arms) is kept
+    played(session, {"status": status})
+    assert ("player" in session._arms) is kept
 
 
 def test_processes_stay_for_the_next_map_within_a_pool() -> None:
@@ -208,9 +208,9 @@ def test_who_finds_the_memory_of_a_shared_gpu_taken_is_judged_again(
     monkeypatch.setattr(JudgeSession, "_judge", lambda *_: answers.pop(0))
     monkeypatch.setattr("dvk.harness.session.verdicts.CROWDED_S", (0.0, 0.01))
     asked = []
-    with JudgeSession(task("affine").model_copy(update={"device": "cuda"}), QUICK) as court:
-        court.sharers, court.make_room = sharers, lambda: asked.append(True)
-        verdict = court.judge(candidate("good/torch_affine"))
+    with JudgeSession(task("affine").model_copy(update={"device": "cuda"}), QUICK) as session:
+        session.sharers, session.make_room = sharers, lambda: asked.append(True)
+        verdict = session.judge(candidate("good/torch_affine"))
     again = 0 if sharers == 1 else min(times, 2)
     assert len(asked) == again and len(answers) == times - again and verdict is not None
     assert (verdict.status is Status.MISMATCH) is (again == times)
@@ -232,9 +232,9 @@ def test_a_judge_death_under_full_memory_is_not_counted(monkeypatch: pytest.Monk
         return found
 
     monkeypatch.setattr(JudgeSession, "_judge", judge)
-    with JudgeSession(task("affine").model_copy(update={"device": "cuda"}), QUICK) as court:
-        court.sharers = 2
-        verdict = court.judge(candidate("good/torch_affine"))
+    with JudgeSession(task("affine").model_copy(update={"device": "cuda"}), QUICK) as session:
+        session.sharers = 2
+        verdict = session.judge(candidate("good/torch_affine"))
     assert verdict is not None and verdict.error == "an illegal address"
 
 
@@ -254,9 +254,9 @@ def test_a_judge_whose_last_words_are_of_full_memory_is_asked_again(
     deaths = [RefereeDied("exit 1", Death("exit 1", log)) for _ in range(2)]
     monkeypatch.setattr(JudgeSession, "_judge", judge)
     monkeypatch.setattr("dvk.harness.session.verdicts.CROWDED_S", (0.0, 0.01))
-    with JudgeSession(task("affine").model_copy(update={"device": "cuda"}), QUICK) as court:
-        court.sharers = 2
-        verdict = court.judge(candidate("good/torch_affine"))
+    with JudgeSession(task("affine").model_copy(update={"device": "cuda"}), QUICK) as session:
+        session.sharers = 2
+        verdict = session.judge(candidate("good/torch_affine"))
     assert verdict is not None and verdict.status is Status.MISMATCH
 
 
@@ -268,8 +268,8 @@ def test_a_judge_that_dies_twice_leaves_its_last_words(monkeypatch: pytest.Monke
         )
 
     monkeypatch.setattr(JudgeSession, "_judge", judge)
-    with JudgeSession(task("affine"), QUICK) as court:
-        verdict = court.judge(candidate("good/torch_affine"))
+    with JudgeSession(task("affine"), QUICK) as session:
+        verdict = session.judge(candidate("good/torch_affine"))
     assert (
         verdict is not None
         and verdict.error is not None
@@ -290,19 +290,19 @@ def test_memory_that_is_not_used_is_given_back() -> None:
 
 
 def test_a_process_that_used_too_much_of_the_machines_own_memory_was_not_crowded_out() -> None:
-    said = of_death(Death("memory", ""), "check", QUICK)["error"]
-    assert "out of memory" in said and not crowded(said)
+    said = findings_of_death(Death("memory", ""), "check", QUICK)["error"]
+    assert "out of memory" in said and not memory_was_short(said)
 
 
 def test_a_player_that_finds_no_memory_is_not_the_candidates_doing(
-    court: JudgeSession, monkeypatch: pytest.MonkeyPatch
+    session: JudgeSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        court,
+        session,
         "_add_arms",
-        lambda names, _: court._left_out.update(dict.fromkeys(names, "CUDA out of memory.")),
+        lambda names, _: session._left_out.update(dict.fromkeys(names, "CUDA out of memory.")),
     )
-    assert crowded(played(court).findings["error"])
+    assert memory_was_short(played(session).findings["error"])
 
 
 def test_judge_sessions_of_a_pool_that_keeps_them_share_with_all_of_its_workers(
@@ -346,9 +346,9 @@ def test_a_reference_that_found_it_taken_is_tried_again(monkeypatch: pytest.Monk
     tried: list[str | None] = []
     monkeypatch.setattr(JudgeSession, "_start", start)
     monkeypatch.setattr("dvk.harness.session.verdicts.CROWDED_S", (0.0, 0.01))
-    with JudgeSession(task("affine").model_copy(update={"device": "cuda"}), QUICK) as court:
-        court.sharers = 2
-        verdict = court.judge(candidate("good/torch_affine"))
+    with JudgeSession(task("affine").model_copy(update={"device": "cuda"}), QUICK) as session:
+        session.sharers = 2
+        verdict = session.judge(candidate("good/torch_affine"))
     assert tried == [None] * 3 and verdict is not None and verdict.status is Status.BROKEN_TASK
 
 
@@ -356,11 +356,11 @@ def test_what_replays_a_graph_itself_is_timed_from_end_to_end() -> None:
     """A plan leaves out the host's time, for which it is there."""
     with JudgeSession(
         task("affine").model_copy(update={"device": "cuda"}), QUICK, JudgeSpec(contract="auto")
-    ) as court:
+    ) as session:
         plain = candidate("good/triton_affine")
-        court._recorded = {}  # as of an open task
-        assert court._plannable(plain)
-        assert not court._plannable(
+        session._recorded = {}  # as of an open task
+        assert session._plannable(plain)
+        assert not session._plannable(
             plain.model_copy(update={"source": f"{plain.source}\n# torch.cuda.CUDAGraph()"})
         )
 

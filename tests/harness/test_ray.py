@@ -27,7 +27,7 @@ from dvk.harness.queue import JudgeQueue
 from dvk.harness.remote.node import SeatConfig
 from dvk.harness.remote.node_pool import FAILURES, Seats, SeatSlot, seats_of
 from dvk.harness.remote.ray import want_of
-from dvk.harness.session.verdict_cache import Remembered, keepable
+from dvk.harness.session.verdict_cache import Remembered, is_cacheable
 from dvk.records import Candidate, Status, Task, Verdict
 from tests import clusters
 from tests.clusters import kill
@@ -89,7 +89,7 @@ def test_an_unfinished_judgement_is_not_cached() -> None:
     lost = Verdict(
         status=Status.LAUNCH_ERROR, tier="search", stage="check", error="its judges were lost"
     )
-    assert not keepable(lost) and keepable(lost.model_copy(update={"machine": "m"}))
+    assert not is_cacheable(lost) and is_cacheable(lost.model_copy(update={"machine": "m"}))
 
 
 def test_a_number_of_threads_that_the_node_did_not_set_is_taken_back() -> None:
@@ -123,7 +123,7 @@ def test_free_seats_of_a_lost_node_are_not_given_out() -> None:
     known._places += places
     known.lose(places[0], "its node died")
     assert killed == [0, 1] and known.num_lost == 1
-    assert known.take(want, SeatConfig(Config()), "task", before=places[1]) is places[3]
+    assert known.acquire(want, SeatConfig(Config()), "task", before=places[1]) is places[3]
     known.lose(places[2])
     assert killed == [0, 1, 2] and known.num_lost == 1
 
@@ -152,10 +152,10 @@ def test_seats_that_die_together_while_they_start_are_one_failure() -> None:
         return known
 
     with pytest.raises(MachineError, match="no such command"):
-        together().take(want, SeatConfig(Config()), "task")
+        together().acquire(want, SeatConfig(Config()), "task")
     assert len(started) == 2 * FAILURES - 1
     good[0] = True
-    assert together().take(want, SeatConfig(Config()), "task").node == "b"
+    assert together().acquire(want, SeatConfig(Config()), "task").node == "b"
 
 
 # ---------------------------------------------------------------- a cluster of three nodes, one CPU each
@@ -410,16 +410,16 @@ def test_a_node_killed_in_mid_run_loses_nothing_and_counts_nothing_twice(
     found: Counter[int] = Counter()
     verdicts: dict[int, Verdict] = {}
     victim: list[Any] = []
-    with JudgeQueue[int](3, config, spec=JudgeSpec(tier="smoke")) as docket:
+    with JudgeQueue[int](3, config, spec=JudgeSpec(tier="smoke")) as queue:
         for position, one in enumerate(distinct(count)):
-            docket.submit(position, affine, one)
-        while docket.num_pending:
-            for position, verdict in docket.results(wait=True):
+            queue.submit(position, affine, one)
+        while queue.num_pending:
+            for position, verdict in queue.results(wait=True):
                 found[position] += 1
                 verdicts[position] = verdict
             if not victim and len(found) >= 6 and (there := seated(nodes)):
                 victim.append(there[0])
                 kill(clusters.raylet(there[0]))
-    assert found == Counter(range(count)) and docket.results(wait=False) == []
+    assert found == Counter(range(count)) and queue.results(wait=False) == []
     assert statuses(verdicts) == wanted(count)
     assert victim and seats(config).num_lost == before + 1

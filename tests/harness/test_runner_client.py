@@ -64,10 +64,10 @@ def test_outputs_are_read_from_its_memory():
         assert torch.equal(output, torch.full(SHAPE, 2.0))
         board.put([torch.full(SHAPE, 3.0)])
         peer.enter([layout_of(output)])
-        shot, (timed,) = peer.time_call(1, True, lambda: None)
+        call, (timed,) = peer.time_call(1, True, lambda: None)
         peer.leave()
         assert torch.equal(timed, torch.full(SHAPE, 6.0))
-        assert 0 < shot.inner_ms < 1000 and shot.gap_ms >= 0
+        assert 0 < call.inner_ms < 1000 and call.gap_ms >= 0
 
 
 KEEPS = """
@@ -187,8 +187,8 @@ def test_stamps_outside_the_judges_own_are_refused_and_short_ones_show():
     )
     with runner(hidden) as (peer, _):
         peer.enter([layout_of(torch.empty(SHAPE))])
-        shot, _ = peer.time_call(1, True, lambda: None)
-        assert shot.inner_ms < 5 and shot.gap_ms > 15
+        call, _ = peer.time_call(1, True, lambda: None)
+        assert call.inner_ms < 5 and call.gap_ms > 15
 
 
 def test_an_absurd_claim_is_refused_before_anything_is_allocated():

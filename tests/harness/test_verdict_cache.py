@@ -20,7 +20,7 @@ from dvk import records
 from dvk.config import Config
 from dvk.harness.session import verdict_cache
 from dvk.harness.session.single_flight import SingleFlight
-from dvk.harness.session.verdict_cache import Remembered, keepable, key
+from dvk.harness.session.verdict_cache import Remembered, is_cacheable, key
 from dvk.records import Candidate, Interval, ShapeVariant, Status, Task, Timing, Verdict
 
 TASK = Task(id="t0", name="t", source="", entry="Model", kind="module")
@@ -91,14 +91,14 @@ def test_by_default_it_is_in_the_users_folder(
 def test_what_another_day_may_not_repeat_is_not_kept(tmp_path: Path, passing: Verdict) -> None:
     cache = Remembered(tmp_path / "verdicts.db")
     cache.remember("a", passing)
-    assert not keepable(passing) and cache.recall("a") is None
+    assert not is_cacheable(passing) and cache.recall("a") is None
 
 
 @pytest.mark.parametrize(
     "status", ["rejected", "compile_error", "launch_error", "mismatch", "cheat"]
 )
 def test_honest_negatives_are_kept(status: str) -> None:
-    assert keepable(failed(status)) and Status(status)
+    assert is_cacheable(failed(status)) and Status(status)
 
 
 def test_different_questions_have_different_keys(monkeypatch: pytest.MonkeyPatch) -> None:

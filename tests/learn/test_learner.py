@@ -90,13 +90,13 @@ def test_weights_that_steps_would_not_move_are_refused() -> None:
 def test_what_is_trained_whole_is_opened_in_float32() -> None:
     whole = Config()
     assert opened(whole, ProcessGroup()).backbone.dtype == "float32"
-    for settings, team in (
+    for settings, processes in (
         ({"backbone.lora_rank": 4}, ProcessGroup()),
         ({"backbone.dtype": "bfloat16"}, ProcessGroup()),
         ({"learning.sharding": "fsdp"}, ProcessGroup(size=2)),
     ):
         other = changed(whole, settings)
-        assert opened(other, team) == other
+        assert opened(other, processes) == other
 
 
 def test_a_restored_learner_makes_the_same_steps(tmp_path: Path) -> None:

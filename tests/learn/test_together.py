@@ -72,9 +72,11 @@ def recorded() -> list[Episode]:
 
 def learned(config: Config, given: list[TrainingRow], steps: int = 2) -> dict[str, Any]:
     """Figures of some updates, and the weights after them."""
-    with ProcessGroup.join(60) as team:
+    with ProcessGroup.join(60) as processes:
         learner = Learner(tiny(seed=4), config.learning, 10)
-        figures = [update(learner, given, config, seed=step, team=team) for step in range(steps)]
+        figures = [
+            update(learner, given, config, seed=step, processes=processes) for step in range(steps)
+        ]
         return {
             "figures": figures,
             "weights": [p.detach().clone() for p in learner.model.parameters()],
@@ -83,17 +85,17 @@ def learned(config: Config, given: list[TrainingRow], steps: int = 2) -> dict[st
 
 def interrupted(config: Config, given: list[TrainingRow], folder: str) -> dict[str, Any]:
     """As `learned`, but the second step is made by a learner that was restored after the first."""
-    with ProcessGroup.join(60) as team:
+    with ProcessGroup.join(60) as processes:
         first = Learner(tiny(seed=4), config.learning, 10)
-        update(first, given, config, seed=0, team=team)
+        update(first, given, config, seed=0, processes=processes)
         first.save(Path(folder))
-        team.barrier()
+        processes.barrier()
         model = tiny(seed=5)
         model.load_state_dict(first.model.state_dict())
         second = Learner(model, config.learning, 10)
         second.restore(Path(folder))
         return {
-            "figures": update(second, given, config, seed=1, team=team),
+            "figures": update(second, given, config, seed=1, processes=processes),
             "weights": [p.detach().clone() for p in model.parameters()],
         }
 
@@ -123,7 +125,7 @@ def test_a_restored_step_of_two_is_the_same_one(tmp_path: Path, sharding: str) -
 
 def halves(given: list[TrainingRow]) -> dict[str, Any]:
     """Small steps of a model in bfloat16: the change of the shards, and its visible part in the whole model."""
-    with ProcessGroup.join(60) as team:
+    with ProcessGroup.join(60) as processes:
         config = sharded(CONFIG, "fsdp")
         learner = Learner(
             tiny(seed=4).to(torch.bfloat16),
@@ -131,7 +133,10 @@ def halves(given: list[TrainingRow]) -> dict[str, Any]:
             10,
         )
         before = [p.full_tensor() for p in learner.scorer.parameters()]
-        losses = [update(learner, given, config, seed=step, team=team)["loss"] for step in range(3)]
+        losses = [
+            update(learner, given, config, seed=step, processes=processes)["loss"]
+            for step in range(3)
+        ]
         after = [p.full_tensor() for p in learner.scorer.parameters()]
         same = all(
             torch.equal(whole, piece.bfloat16())

@@ -77,7 +77,7 @@ def subject(name: str) -> TaskContext:
 
 def test_recorded_episodes_get_todays_verdicts(tmp_path: Path) -> None:
     unfinished(tmp_path, episode("a", [None, 9.0], [1.0]), episode("b", []))
-    found = list(recorded.play(map(subject, "abz"), [], f"episodes:{tmp_path}", Known()))
+    found = list(recorded.replay_records(map(subject, "abz"), [], f"episodes:{tmp_path}", Known()))
     by_name = {one.task.name if isinstance(one, Episode) else one.name: one for one in found}
     assert isinstance(by_name["z"], Unplayed) and len(found) == 3
     again = by_name["a"]
@@ -90,10 +90,14 @@ def test_recorded_episodes_get_todays_verdicts(tmp_path: Path) -> None:
 def test_a_record_of_other_tasks_is_an_error(tmp_path: Path) -> None:
     unfinished(tmp_path, episode("a", [1.0]))
     with pytest.raises(UsageError, match="none of these tasks"):
-        list(recorded.play([subject("z")], [], f"episodes:{tmp_path}/episodes/eval.jsonl", Known()))
+        list(
+            recorded.replay_records(
+                [subject("z")], [], f"episodes:{tmp_path}/episodes/eval.jsonl", Known()
+            )
+        )
     (tmp_path / "bad.jsonl").write_text("{}\n")
     with pytest.raises(UsageError, match="bad.jsonl:1: not an episode"):
-        list(recorded.play([subject("z")], [], f"episodes:{tmp_path}/bad.jsonl", Known()))
+        list(recorded.replay_records([subject("z")], [], f"episodes:{tmp_path}/bad.jsonl", Known()))
 
 
 def test_a_run_folder_of_kernelbench_is_played(tmp_path: Path) -> None:
@@ -104,7 +108,9 @@ def test_a_run_folder_of_kernelbench_is_played(tmp_path: Path) -> None:
     for sample, text in enumerate(["class ModelNew: pass", "import triton  # ModelNew"]):
         (tmp_path / f"level_2_problem_7_sample_{sample}_kernel.py").write_text(text)
     found = list(
-        recorded.play(map(subject, ["7_Net", "8_Op"]), problems, f"kernelbench:{tmp_path}", Known())
+        recorded.replay_records(
+            map(subject, ["7_Net", "8_Op"]), problems, f"kernelbench:{tmp_path}", Known()
+        )
     )
     assert isinstance(found[0], Episode) and [
         t.turns[0].candidate.backend for t in found[0].traces

@@ -14,7 +14,7 @@ from dvk.interop.kernelbench.problems import problem
 from dvk.interop.tables import write_parquet
 from dvk.pipelines.eval.kernelbench_ids import numbers
 from dvk.pipelines.eval.layouts import from_settings, from_tests
-from dvk.pipelines.eval.suites import SuiteTask, read, settled
+from dvk.pipelines.eval.suites import SuiteTask, read, with_sources_on_disk
 from dvk.runs import RunFolder
 
 SOURCE = "import torch\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x + 1\n"
@@ -247,7 +247,7 @@ def test_a_validation_parquet_is_a_suite(tmp_path: Path) -> None:
         ("level2/Net_2", {"level": "level2"}),
     ]
     run = RunFolder(tmp_path / "run", {}, -1)
-    placed = settled(found, run)
+    placed = with_sources_on_disk(found, run)
     assert [p.path.read_text()[-1] for p in placed] == ["a", "b"] and placed[
         1
     ].path == tmp_path / "run/tasks/level2/Net_2.py"

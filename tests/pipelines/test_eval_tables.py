@@ -16,7 +16,7 @@ from dvk.harness.timing.roofline import Ceilings
 from dvk.pipelines.eval.flops import flop_ms
 from dvk.pipelines.eval.hygiene import hygiene_flags
 from dvk.pipelines.eval.page import profile, render
-from dvk.pipelines.eval.playing import played, workers_for
+from dvk.pipelines.eval.playing import eval_config, workers_for
 from dvk.pipelines.eval.request import HYGIENE, EvalRequest
 from dvk.pipelines.eval.rows import EvalMeasurement, EvalRow, best_of, tries, winner
 from dvk.pipelines.eval.tables import of_roofline, summarise
@@ -397,13 +397,13 @@ def test_every_gpu_has_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_sample_is_greedy_and_several_are_drawn() -> None:
     config = Config()
-    assert played(EvalRequest(suite=Path("x")), config).rollout.temperature == 0.0
-    several = played(EvalRequest(suite=Path("x"), samples=4, turns=2), config).rollout
+    assert eval_config(EvalRequest(suite=Path("x")), config).rollout.temperature == 0.0
+    several = eval_config(EvalRequest(suite=Path("x"), samples=4, turns=2), config).rollout
     assert several.temperature == config.rollout.temperature and (
         several.rollouts,
         several.turns,
     ) == (4, 2)
-    scaled = played(EvalRequest(suite=Path("x"), turns=6, iterations=10, window=5), config)
+    scaled = eval_config(EvalRequest(suite=Path("x"), turns=6, iterations=10, window=5), config)
     assert (scaled.rollout.iterations, scaled.rollout.window) == (
         10,
         5,

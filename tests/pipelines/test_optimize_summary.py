@@ -193,12 +193,12 @@ def test_why_nothing_was_read() -> None:
     bad = Turn(messages=asked, completion="hm", malformed="no fenced block")
     other = Turn(messages=asked, completion="", malformed="an empty answer")
     assert (
-        summary.unread(talk(bad, other, bad))
+        summary.why_unparsed(talk(bad, other, bad))
         == "none of the model's 3 answers could be read; most often: no fenced block"
     )
-    assert summary.unread(talk()) is None
+    assert summary.why_unparsed(talk()) is None
     assert (
-        summary.unread(
+        summary.why_unparsed(
             talk(bad, bad.model_copy(update={"candidate": Candidate(source="x", backend="cpp")}))
         )
         is None

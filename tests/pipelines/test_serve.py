@@ -432,22 +432,22 @@ class Bell:
         return EvaluationResult(task_id=request.task_id, status="completed")
 
 
-def ask(desk: RequestQueue, request: Evaluation) -> threading.Event:
+def ask(queue: RequestQueue, request: Evaluation) -> threading.Event:
     ended = threading.Event()
-    desk.submit(request, ended.set)
+    queue.submit(request, ended.set)
     return ended
 
 
 def test_the_urgent_come_first_and_equal_requests_are_one():
     bell = Bell()
-    with RequestQueue(ServeConfig(queue=4), 1, bell) as desk:
-        first = ask(desk, evaluation("first"))
+    with RequestQueue(ServeConfig(queue=4), 1, bell) as queue:
+        first = ask(queue, evaluation("first"))
         wait_for(lambda: bell.order)
-        others = [ask(desk, evaluation(name, priority=name)) for name in ("low", "normal", "high")]
-        again = ask(desk, evaluation("first"))
+        others = [ask(queue, evaluation(name, priority=name)) for name in ("low", "normal", "high")]
+        again = ask(queue, evaluation("first"))
         with pytest.raises(TaskIdTaken):
-            ask(desk, evaluation("first", uuid="other"))
-        assert desk.position(desk.find("low")) == 2 and desk.num_waiting == 3
+            ask(queue, evaluation("first", uuid="other"))
+        assert queue.position(queue.find("low")) == 2 and queue.num_waiting == 3
         for _ in range(4):
             bell.rings.release()
         assert all(event.wait(10) for event in (first, again, *others)) and bell.order == [
@@ -456,43 +456,43 @@ def test_the_urgent_come_first_and_equal_requests_are_one():
             "normal",
             "low",
         ]
-        assert ask(desk, evaluation("first")).is_set(), "known, so at once"
-        later = ask(desk, evaluation("first", force_refresh=True))
+        assert ask(queue, evaluation("first")).is_set(), "known, so at once"
+        later = ask(queue, evaluation("first", force_refresh=True))
         bell.rings.release()
         assert later.wait(10) and bell.order[-1] == "first"
 
 
 def test_the_queue_is_bounded_and_so_is_what_is_kept():
     bell = Bell()
-    with RequestQueue(ServeConfig(queue=1, kept=2), 1, bell) as desk:
-        events = [ask(desk, evaluation("a"))]
+    with RequestQueue(ServeConfig(queue=1, kept=2), 1, bell) as queue:
+        events = [ask(queue, evaluation("a"))]
         wait_for(lambda: bell.order)
-        events.append(ask(desk, evaluation("b")))
+        events.append(ask(queue, evaluation("b")))
         with pytest.raises(QueueFull):
-            ask(desk, evaluation("c"))
+            ask(queue, evaluation("c"))
         bell.rings.release()
         wait_for(lambda: len(bell.order) == 2)
-        events.append(ask(desk, evaluation("c")))
+        events.append(ask(queue, evaluation("c")))
         bell.rings.release(2)
         assert all(event.wait(10) for event in events)
-        assert desk.find("a") is None and desk.find("b") is not None
+        assert queue.find("a") is None and queue.find("b") is not None
 
 
 def test_a_broken_machine_fails_the_task_and_says_so_until_it_works_again():
     bell = Bell()
     bell.rings.release(2)
-    with RequestQueue(ServeConfig(), 1, bell) as desk:
-        assert ask(desk, evaluation("a").model_copy(update={"kernel_code": "broken"})).wait(10)
-        entry = desk.find("a")
+    with RequestQueue(ServeConfig(), 1, bell) as queue:
+        assert ask(queue, evaluation("a").model_copy(update={"kernel_code": "broken"})).wait(10)
+        entry = queue.find("a")
         assert (
             entry.result.status == "failed"
             and entry.result.error_code == "SYSTEM_ERROR"
-            and desk.failed == "no compiler"
+            and queue.failed == "no compiler"
         )
-        assert ask(desk, evaluation("b")).wait(10) and desk.failed is None
-        desk.close()
+        assert ask(queue, evaluation("b")).wait(10) and queue.failed is None
+        queue.close()
         with pytest.raises(QueueClosed):
-            ask(desk, evaluation("c"))
+            ask(queue, evaluation("c"))
 
 
 def test_what_is_asked_of_the_judge():

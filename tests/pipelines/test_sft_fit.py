@@ -19,7 +19,7 @@ from dvk.learn.examples import Example, ExampleTask, write
 from dvk.learn.sources import InMemory, OnDisk
 from dvk.pipelines.sft import tokens
 from dvk.pipelines.sft.export import THRESHOLDS, export
-from dvk.pipelines.sft.fit import fit, lengthen, newest, trainable
+from dvk.pipelines.sft.fit import extend_positions, fit, newest, trainable
 from dvk.pipelines.sft.quality import Quality
 from dvk.pipelines.sft.stages import best as improving
 from dvk.pipelines.sft.tokens import Rendering, is_held_out
@@ -111,7 +111,7 @@ def test_what_learns_from_longer_rows_is_asked_longer_questions(
 def test_learned_positions_end_where_they_end() -> None:
     model = GPT2LMHeadModel(GPT2Config(n_positions=16, n_embd=8, n_layer=1, n_head=1, vocab_size=9))
     other: Any = SimpleNamespace(model=model, tokenizer=SimpleNamespace(model_max_length=16))
-    lengthen(other, 64)
+    extend_positions(other, 64)
     assert model.config.max_position_embeddings == other.tokenizer.model_max_length == 16
 
 

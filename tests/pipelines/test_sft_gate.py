@@ -25,7 +25,7 @@ from dvk.pipelines.sft.executing import executed
 from dvk.pipelines.sft.families import FamilyText, family_of, layouts, sample, texts
 from dvk.pipelines.sft.filtering import Voucher, filter_examples, reference
 from dvk.pipelines.sft.gate import EXECUTED, decided, gate, summary
-from dvk.pipelines.sft.offsets import HIGHEST, drawn, shifted
+from dvk.pipelines.sft.offsets import HIGHEST, draw_offsets, shift_indices
 from dvk.pipelines.sft.stages import refuse_ungated, sources
 from dvk.runs import RunFolder
 from tests.composer.batch_models import attention
@@ -296,15 +296,15 @@ def test_listings_that_begin_elsewhere_are_the_same_graph(
         [torch.randn(4, 4), torch.randn(4, 4)],
         ["x", "w"],
     )
-    there = shifted(graph, {"x": 3, "v": 20})
+    there = shift_indices(graph, {"x": 3, "v": 20})
     assert [n.name for n in there.graph.nodes if n.op == "input"] == [
         "x3",
         "x4",
     ] and there.graph.outputs == {"ref": "v22"}
-    assert shifted(there, {"x": -3, "v": -20}) == graph and shifted(graph, {}) is graph
+    assert shift_indices(there, {"x": -3, "v": -20}) == graph and shift_indices(graph, {}) is graph
     assert all(
-        max(drawn(graph, random.Random(n), 1.0).values()) <= HIGHEST
-        and not drawn(graph, random.Random(n), 0.0)
+        max(draw_offsets(graph, random.Random(n), 1.0).values()) <= HIGHEST
+        and not draw_offsets(graph, random.Random(n), 0.0)
         for n in range(20)
     )
 

@@ -18,7 +18,7 @@ from dvk.distributed import ProcessGroup
 from dvk.errors import DvkError, UsageError
 from dvk.learn.learner import rate
 from dvk.pipelines.train import TrainRequest, check, train
-from dvk.pipelines.train.figures import Guards, played
+from dvk.pipelines.train.figures import Guards, episode_figures
 from dvk.pipelines.train.state import TrainState, copy_library, held_beside, newest
 from dvk.pipelines.train.task_sampler import TaskSampler
 from dvk.records import Episode, Trace, Turn
@@ -238,7 +238,7 @@ def test_figures_count_answers(tmp_path: Path) -> None:
             Trace(role="selection", turns=(Turn(),)),
         ),
     )
-    found = played([episode])
+    found = episode_figures([episode])
     assert (
         found["unread_policy"] == 1.0 and found["unread_selection"] == 0.0 and found["right"] == 0.0
     )

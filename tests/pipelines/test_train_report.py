@@ -14,7 +14,7 @@ from dvk.pipelines.metrics import FILE
 from dvk.pipelines.report import curves
 from dvk.pipelines.report.curves import Curves, Series
 from dvk.pipelines.train import page
-from dvk.pipelines.train.figures import churned, played
+from dvk.pipelines.train.figures import episode_figures, grooming_counts
 from dvk.records import Episode, Task, Trace, Turn
 from dvk.runs import RunFolder
 from dvk.skills.grooming import LibraryChange
@@ -138,7 +138,7 @@ def test_every_curve_reads_a_figure_that_the_loop_keeps() -> None:
         {**row, **{f"{stage}_s": 1.0 for stage in page.STAGES}}
         for row in json.loads(GOLDEN.read_text())["rows"]
     ]
-    empty = [one.title for _, charts in page.questions(kept) for one in charts if not one.drawn]
+    empty = [one.title for _, charts in page.curve_groups(kept) for one in charts if not one.drawn]
     assert empty == []
 
 
@@ -221,7 +221,7 @@ def test_roles_are_distinguished() -> None:
             trace("summary", 0, 2, told),
         ),
     )
-    found = played([episode], {"i": {0: 0.4, 1: None}})
+    found = episode_figures([episode], {"i": {0: 0.4, 1: None}})
     assert (found["reward_null"], found["reward_selection"]) == (1.0, 1.5)
     assert found["reward_summary"] == pytest.approx(0.2) and found[
         "reward_turn_1"
@@ -229,7 +229,7 @@ def test_roles_are_distinguished() -> None:
 
 
 def test_churn_is_counted_by_kind() -> None:
-    assert churned(
+    assert grooming_counts(
         [
             LibraryChange("retired", "a", "w"),
             LibraryChange("retired", "b", "w"),

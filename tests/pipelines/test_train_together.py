@@ -55,12 +55,12 @@ def resumed(home: str) -> Any:
 def fitted(folder: str) -> Any:
     config = fitting.settings()
     with (
-        ProcessGroup.join(120) as team,
-        team.folder(
+        ProcessGroup.join(120) as processes,
+        processes.folder(
             Path(folder), command="sft", name="t", argv=("dvk",), config=config, resume=True
         ) as run,
     ):
-        return fit(run, fitting.examples(), "nano-from-zero", config, team=team)
+        return fit(run, fitting.examples(), "nano-from-zero", config, processes=processes)
 
 
 @pytest.mark.slow

@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from dvk.agents import dialects, policy, writers
-from dvk.agents.writers import RayBackbone, settled, widened
+from dvk.agents.writers import RayBackbone, widened, with_rollout_place
 from dvk.agents.writers import writers as driving
 from dvk.agents.writers.writer import GeneratedAnswers, ModelActor, OpenedModel
-from dvk.agents.writers.writers import parts
+from dvk.agents.writers.writers import partition
 from dvk.backbone import (
     Backbone,
     Completion,
@@ -60,12 +60,16 @@ def texts(answers: Any) -> list[str]:
 def test_who_writes_there() -> None:
     there = Config.model_validate({"remote": {"engine": "ray"}})
     for spec in ("nano", SPEC, "hf:Qwen/Qwen3-8B", "davinci:here"):
-        assert settled(spec, there).remote.rollouts
-        assert not settled(spec, Config()).remote.rollouts
-        assert not settled(spec, changed(there, {"remote.rollouts": False})).remote.rollouts
-        assert not settled(spec, there, num_processes=2).remote.rollouts
+        assert with_rollout_place(spec, there).remote.rollouts
+        assert not with_rollout_place(spec, Config()).remote.rollouts
+        assert not with_rollout_place(
+            spec, changed(there, {"remote.rollouts": False})
+        ).remote.rollouts
+        assert not with_rollout_place(spec, there, num_processes=2).remote.rollouts
     for spec in ("endpoint:m", "scripted", "composer", "file.py:Mine", "episodes:of.jsonl"):
-        assert not settled(spec, changed(there, {"remote.rollouts": True})).remote.rollouts
+        assert not with_rollout_place(
+            spec, changed(there, {"remote.rollouts": True})
+        ).remote.rollouts
 
 
 def test_without_a_cluster_the_driver_writes() -> None:
@@ -86,7 +90,7 @@ def test_a_model_and_the_judges_fill_a_gpu() -> None:
 
 
 def test_equal_questions_stay_together() -> None:
-    found = parts(ASKED, 3)
+    found = partition(ASKED, 3)
     assert sorted(position for part in found for position in part) == list(range(10))
     assert (
         len(found) == 3
@@ -95,7 +99,7 @@ def test_equal_questions_stay_together() -> None:
     )
     where = {position: number for number, part in enumerate(found) for position in part}
     assert all(where[position] == where[position % 4] for position in range(10))
-    assert parts(ASKED[:1], 3) == [[0]] and parts([], 3) == []
+    assert partition(ASKED[:1], 3) == [[0]] and partition([], 3) == []
 
 
 def sent(spec: str, config: Config) -> tuple[ModelActor, OpenedModel | DvkError]:
@@ -129,7 +133,9 @@ def test_a_model_arrives_whole_and_leaves_no_files(
 
 def test_candidates_are_read_where_they_are_written(tmp_path: Path) -> None:
     subjects, dialect = world.subjects(world.problems(tmp_path)), dialects.get("compact")
-    questions = [policy.ask(dialect, subject, (), (), world.CONFIG.agents) for subject in subjects]
+    questions = [
+        policy.build_prompt(dialect, subject, (), (), world.CONFIG.agents) for subject in subjects
+    ]
     writer, _ = sent(SPEC, world.CONFIG)
     written = writer.write(questions, GREEDY.model_copy(update={"max_tokens": 200}), subjects)
     assert isinstance(written, GeneratedAnswers)
@@ -329,7 +335,7 @@ class Loss:
 
 @pytest.mark.slow
 def test_it_says_the_same_there_and_learns(nodes: Any) -> None:
-    config = settled(SPEC, changed(world.CONFIG, {"remote.engine": nodes.address}))
+    config = with_rollout_place(SPEC, changed(world.CONFIG, {"remote.engine": nodes.address}))
     here = open_backbone(SPEC, config, device="cpu")
     assert isinstance(here, Trainable)
     with writers.opened(SPEC, config, "cpu") as there:

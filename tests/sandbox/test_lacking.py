@@ -22,7 +22,7 @@ FULL = "pid+proc+rofs+net+ipc+landlock7+seccomp"
     ],
 )
 def test_each_layer_that_is_absent_has_its_sentence(level: str, words: list[str]) -> None:
-    found = lacking.sentences(level)
+    found = lacking.missing_layers(level)
     assert len(found) == len(words)
     for word in words:
         assert any(word in sentence for sentence in found), word

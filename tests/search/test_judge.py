@@ -139,16 +139,16 @@ def test_branches_run_side_by_side_and_restart(monkeypatch: pytest.MonkeyPatch) 
 def test_repairs_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     fixed(monkeypatch, judging, REPAIRS=2)
     branch = Branch()
-    branch.went(best := made("a", ok(2.0)))
+    branch.next_round(best := made("a", ok(2.0)))
     branch.change = "tile"
-    branch.went(made("b", wrong()))
+    branch.next_round(made("b", wrong()))
     assert branch.current is not None and not branch.current.right
     for text in ("c", "d"):
         branch.change = "repair"
-        branch.went(made(text, wrong(error="still off")))
+        branch.next_round(made(text, wrong(error="still off")))
     assert branch.current is best and branch.tried == ["tile (wrong still off)"]
     branch.change = "split"
-    branch.went(faster := made("e", ok(2.5)))
+    branch.next_round(faster := made("e", ok(2.5)))
     assert branch.current is branch.best is faster and branch.tried == []
 
 

@@ -20,7 +20,7 @@ from dvk.harness import JudgeSession
 from dvk.records import Candidate, Graph, Node, Status, Task, Trace, Verdict
 from dvk.search import SearchProblem, generations, macro
 from dvk.search.composer import Planner
-from dvk.search.moves import PlanPosition, ProposedPlans, way_of, ways_of
+from dvk.search.moves import PlanPosition, ProposedPlans, algorithm_of, algorithms_of
 from tests.agents.conftest import QUICK, Said, affine, captured, make_skill, ok, wrong
 from tests.search.recipe_names import legal, named
 from tests.search.writing import asked, fixed, play
@@ -218,7 +218,7 @@ def test_every_legal_move_leads_to_new_programs_and_then_is_legal_no_more() -> N
 def test_a_recipe_is_put_on_and_taken_off_and_kernels_keep_their_schedules() -> None:
     at = position()
     kernel = at.kernels[0]
-    split = ways_of(at.planner, kernel)["row split"][0]
+    split = algorithms_of(at.planner, kernel)["row split"][0]
     at = PlanPosition(at.planner, Plan(at.plan.recipes, {kernel.name: split}), at.proposed)
     (added,) = at.attempts(Move("with inplace_epilogue", "graph"), 1)
     assert set(added.candidate.recipes) - set(at.plan.recipes) <= {
@@ -236,12 +236,13 @@ def test_a_recipe_is_put_on_and_taken_off_and_kernels_keep_their_schedules() -> 
 def test_ways_of_families_without_named_algorithms_have_names() -> None:
     planner = Planner(problem(None))
     product = next(k for k in planner.fused((*planner.order,)).ordered if k.family == "product")
-    assert {"product dot", "product outer"} & set(ways_of(planner, product))
+    assert {"product dot", "product outer"} & set(algorithms_of(planner, product))
     tiled = {"kind": "product", "rows": 64, "splits": 4, "programs": 132}
-    assert way_of(product, tiled, "triton") == "product split persistent"
+    assert algorithm_of(product, tiled, "triton") == "product split persistent"
     row = planner.fused(planner.structures()[0][0].recipes).ordered[0]
     assert (
-        way_of(row, {"kind": "looped", "lanes": 256, "online": True}, "cuda") == "row looped online"
+        algorithm_of(row, {"kind": "looped", "lanes": 256, "online": True}, "cuda")
+        == "row looped online"
     )
 
 
@@ -454,8 +455,8 @@ def test_moves_on_the_real_judge(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return judge
 
-    with JudgeSession(affine(), QUICK) as court:
-        list(play("macro", given, judged(court), batches=3))
+    with JudgeSession(affine(), QUICK) as session:
+        list(play("macro", given, judged(session), batches=3))
     assert len(verdicts) == 3 and all(
         verdict is not None and verdict.status is Status.OK for verdict in verdicts
     )

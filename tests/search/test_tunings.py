@@ -16,7 +16,7 @@ from dvk.composer.capture.export import trace
 from dvk.config import Config
 from dvk.records import Candidate, Interval, Verdict
 from dvk.search import SearchProblem
-from dvk.search.classes import class_of, observed
+from dvk.search.classes import class_of, measurements
 from dvk.search.composer import FEW, Planner
 from dvk.search.tunings import PROTOCOL, ObservedGain, TunedSchedule, Tunings, dumped, loaded
 from tests.search.composer_plays import play, problem, verdict
@@ -62,7 +62,7 @@ def test_the_next_search_starts_with_what_was_best(module: SearchProblem, tmp_pa
     file = Tunings("here", "cpp", tmp_path / "tunings.db")
     first = play(module, score)
     assert LIKED not in first[0].schedule.values()
-    file.learn("a", observed(module, [(c, verdict(score(c))) for c in first]))
+    file.learn("a", measurements(module, [(c, verdict(score(c))) for c in first]))
 
     known = file.known(kernels(module))
     best = next(iter(known.values()))[0]
@@ -80,7 +80,7 @@ def test_times_taken_in_two_ways_say_nothing_of_a_schedule(module: SearchProblem
             update={"timing": found.timing.model_copy(update={"regime": regime})}
         )
 
-    found = observed(module, [(c, judged(c)) for c in play(module, score)])
+    found = measurements(module, [(c, judged(c)) for c in play(module, score)])
     assert found and all(one.schedule != LIKED for one in found)
 
 
@@ -88,7 +88,7 @@ def test_a_class_that_is_known_well_takes_few_trials(module: SearchProblem, tmp_
     file = Tunings("here", "cpp", tmp_path / "tunings.db")
     tried = [(c, verdict(score(c))) for c in play(module, score)]
     for task in "abc":
-        file.learn(task, observed(module, tried))
+        file.learn(task, measurements(module, tried))
     assert (
         len(tried) > FEW == len(play(replace(module, tunings=file.known(kernels(module))), score))
     )
@@ -127,7 +127,7 @@ def test_a_settled_class_is_still_measured_against_its_default(module: SearchPro
         given,
         lambda c: 2.0 if all(schedule == default for schedule in c.schedule.values()) else 1.0,
     )
-    found = [one.schedule for one in observed(given, [(c, verdict(score(c))) for c in tried])]
+    found = [one.schedule for one in measurements(given, [(c, verdict(score(c))) for c in tried])]
     assert len(tried) == FEW and all(dict(one) in found for one in (default, *others[:2]))
 
 
@@ -143,12 +143,12 @@ def test_rough_times_say_nothing_of_a_schedule_and_others_tell_how_exact_they_ar
     module: SearchProblem,
 ) -> None:
     tried = play(module, score)
-    assert observed(module, [(c, roughly(score(c), 0.5)) for c in tried]) == []
+    assert measurements(module, [(c, roughly(score(c), 0.5)) for c in tried]) == []
     rough_default = [
         (c, roughly(score(c), 0.01 if LIKED in c.schedule.values() else 0.5)) for c in tried
     ]
-    assert observed(module, rough_default) == [], "a gain is no more exact than what it is over"
-    fine = observed(module, [(c, roughly(score(c), 0.01)) for c in tried])
+    assert measurements(module, rough_default) == [], "a gain is no more exact than what it is over"
+    fine = measurements(module, [(c, roughly(score(c), 0.01)) for c in tried])
     assert fine and all(0.005 < one.width < 0.02 for one in fine)
 
 
@@ -224,5 +224,5 @@ def test_kernels_of_repeated_blocks_are_tried_as_one(tmp_path: Path) -> None:
     assert set(map(str, plain[-1].schedule.values())) != set(map(str, plain[0].schedule.values()))
     assert {
         one.schedule.get("chunk")
-        for one in observed(given, [(c, verdict(score(c))) for c in tried])
+        for one in measurements(given, [(c, verdict(score(c))) for c in tried])
     } >= {LIKED["chunk"]}

@@ -13,11 +13,11 @@ import pytest
 
 from dvk.harness.timing.overhead import corrected_ms, handshake_allowance_ms
 from dvk.stats.intervals import (
+    is_settled,
     median_interval,
     median_ratio,
     process_interval,
     ratio_interval,
-    settled,
 )
 from dvk.stats.student_t import student_quantile, student_tail
 
@@ -99,8 +99,8 @@ def test_levels_are_levels() -> None:
 
 
 def test_settled_means_a_small_error() -> None:
-    assert settled([2.0] * 14, [1.0] * 14, 0.001)
-    assert not settled([2.0, 1.0] * 7, [1.0] * 14, 0.001)
+    assert is_settled([2.0] * 14, [1.0] * 14, 0.001)
+    assert not is_settled([2.0, 1.0] * 7, [1.0] * 14, 0.001)
 
 
 @pytest.mark.parametrize(

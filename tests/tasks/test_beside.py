@@ -87,14 +87,14 @@ def test_what_was_examined_is_built_whatever_became_of_the_folder(tmp_path: Path
 
 def test_candidates_run_next_to_a_folder_that_they_cannot_read(tmp_path: Path) -> None:
     """The next task of the same judge session has another text under the same name."""
-    with JudgeSession(load(str(write(tmp_path, 2))), QUICK) as court:
-        first = court.judge(Candidate(source=TWICE, backend="cpp"), "smoke")
+    with JudgeSession(load(str(write(tmp_path, 2))), QUICK) as session:
+        first = session.judge(Candidate(source=TWICE, backend="cpp"), "smoke")
         assert first is not None and first.status is Status.OK, first
         if "landlock" in first.isolation and str(tmp_path).startswith("/tmp/"):
-            peeking = court.judge(
+            peeking = session.judge(
                 Candidate(source=PEEKS.format(str(tmp_path)) + TWICE, backend="cpp"), "smoke"
             )
             assert peeking is not None and peeking.status is Status.OK, peeking
-        court.switch_task(load(str(write(tmp_path, 3))))
-        second = court.judge(Candidate(source=TWICE, backend="cpp"), "smoke")
+        session.switch_task(load(str(write(tmp_path, 3))))
+        second = session.judge(Candidate(source=TWICE, backend="cpp"), "smoke")
     assert second is not None and second.status is Status.MISMATCH, second

@@ -68,8 +68,8 @@ def test_a_folder_that_the_file_puts_on_its_path_goes_with_the_task(
     task = load(str(model(tmp_path, how.format(folder) + "\nfrom far_act import act")))
     assert task.folders == (str(folder),)
     source = CANDIDATE.format(lines="from far_act import act", call="act(x)")
-    with JudgeSession(task, QUICK) as court:
-        verdict = court.judge(Candidate(source=source, backend="cpp"), "smoke")
+    with JudgeSession(task, QUICK) as session:
+        verdict = session.judge(Candidate(source=source, backend="cpp"), "smoke")
     assert verdict is not None and verdict.status is Status.OK, verdict
 
 
@@ -101,8 +101,8 @@ def test_a_relative_folder_is_resolved_from_the_file(tmp_path: Path) -> None:
     task = load(str(tmp_path / "model.py"))
     assert task.folders == (str(tmp_path / "lib"),)
     source = CANDIDATE.format(lines="from mylib_far import act", call="act(x).softmax(-1)")
-    with JudgeSession(task, QUICK) as court:
-        verdict = court.judge(Candidate(source=source, backend="cpp"), "smoke")
+    with JudgeSession(task, QUICK) as session:
+        verdict = session.judge(Candidate(source=source, backend="cpp"), "smoke")
     assert verdict is not None and verdict.status is Status.OK, verdict
 
 
@@ -117,8 +117,8 @@ def test_only_the_folder_is_shown(tmp_path: Path) -> None:
     tries = f"[r'{folder}/.env', r'{folder.parent}/other', r'{folder}/runs/mine/run.json', r'{folder}/runs/mine/best.py']"
     peeks = f"from far_act import act\nfor path in {tries}:\n    try: open(path)\n"
     peeks += "    except PermissionError: continue\n    raise RuntimeError(path)"
-    with JudgeSession(task, QUICK) as court:
-        verdict = court.judge(
+    with JudgeSession(task, QUICK) as session:
+        verdict = session.judge(
             Candidate(source=CANDIDATE.format(lines=peeks, call="act(x)"), backend="cpp"), "smoke"
         )
     assert verdict is not None

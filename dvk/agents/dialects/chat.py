@@ -125,7 +125,9 @@ class ChatDialect:
     def policy(
         self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig
     ) -> Conversation:
-        given = _SKILLS.format(bodies=task_context.bodies(skills, SKILLS_TOKENS)) if skills else ""
+        given = (
+            _SKILLS.format(bodies=task_context.skill_texts(skills, SKILLS_TOKENS)) if skills else ""
+        )
         asked = _WRITE.format(
             backend=TITLES[subject.backend],
             rules=RULES[subject.backend],
@@ -159,7 +161,7 @@ class ChatDialect:
         wish = (
             "Make it faster." if verdict.status.value == "ok" else "Find the cause and repair it."
         )
-        return _AGAIN.format(found=feedback.words(verdict, FEEDBACK_TOKENS, best), wish=wish)
+        return _AGAIN.format(found=feedback.describe(verdict, FEEDBACK_TOKENS, best), wish=wish)
 
     # ------------------------------------------------------------ summary
 
@@ -169,7 +171,7 @@ class ChatDialect:
         system = SUMMARISE.format(
             backend=TITLES[subject.backend], most=settings.num_new_skills, length=NEW_SKILL_TOKENS
         )
-        given = task_context.bodies(skills, SUMMARY_TOKENS // 4) if skills else "None."
+        given = task_context.skill_texts(skills, SUMMARY_TOKENS // 4) if skills else "None."
         fixed = (
             f"## Task\n\n{task_context.task(subject, TASK_TOKENS)}\n\n## Skills given\n\n{given}"
         )

@@ -130,7 +130,7 @@ def idea(text: str) -> str:
 def attempt(heading: str, turn: Turn) -> str:
     """One version with its verdict, under a heading."""
     if turn.verdict is not None:
-        found = feedback.words(turn.verdict, FEEDBACK_TOKENS)
+        found = feedback.describe(turn.verdict, FEEDBACK_TOKENS)
     else:
         found = NOTHING_READ.format(why=turn.malformed or "it is empty")
     source = (

@@ -5,7 +5,7 @@ phrases     many paraphrases of each, some of which training never sees
 lessons     a captured task → conversations and their right answers
 """
 
-from dvk.agents.teacher.advice import Advice, follow, given, say, understood
+from dvk.agents.teacher.advice import Advice, advice_for, follow, format_note, parse_note
 from dvk.agents.teacher.lessons import Lesson, lessons
 
-__all__ = ["Advice", "Lesson", "follow", "given", "lessons", "say", "understood"]
+__all__ = ["Advice", "Lesson", "follow", "advice_for", "lessons", "format_note", "parse_note"]

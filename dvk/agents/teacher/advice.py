@@ -44,7 +44,7 @@ class Advice:
     @property
     def unseen(self) -> bool:
         """Whether training never pairs this condition with this advice."""
-        text = f"{sorted(self.condition.items())} {how(self.algorithm)} {self.structure}"
+        text = f"{sorted(self.condition.items())} {algorithm_kind(self.algorithm)} {self.structure}"
         return (
             int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") < UNSEEN_SHARE * 2**32
         )
@@ -54,12 +54,12 @@ class Advice:
         return all(facts.get(key) == value for key, value in self.condition.items())
 
 
-def how(algorithm: str) -> str:
+def algorithm_kind(algorithm: str) -> str:
     """An algorithm's name without the place: `row looped online` → `looped online`."""
     return " ".join(word for word in algorithm.split() if word not in ALIKE) or algorithm
 
 
-def given(
+def advice_for(
     facts: Mapping[str, Any], algorithm: str, numbers: Sequence[str], rng: random.Random
 ) -> Advice:
     """Advice that a kernel with these facts should run so, under one or two of the conditions that hold."""
@@ -83,10 +83,10 @@ def given(
     if said and rng.random() < 0.7:
         name = rng.choice(list(said))
         said = {name: said[name]}
-    return Advice({k: str(facts[k]) for k in keys if k in chosen}, how(algorithm), said)
+    return Advice({k: str(facts[k]) for k in keys if k in chosen}, algorithm_kind(algorithm), said)
 
 
-def say(advice: Advice, rng: random.Random, *, unseen: bool = False) -> Note:
+def format_note(advice: Advice, rng: random.Random, *, unseen: bool = False) -> Note:
     """A note with this meaning.
 
     Args:
@@ -116,7 +116,7 @@ def say(advice: Advice, rng: random.Random, *, unseen: bool = False) -> Note:
     return Note(name_of(advice), rng.choice(phrases.JOINS).join(when) or phrases.ALWAYS, do)
 
 
-def understood(note: Note) -> Advice | None:
+def parse_note(note: Note) -> Advice | None:
     """The advice of a note made of known phrases; None if any part is unknown."""
     condition = (
         _parts(note.when, phrases.CONDITIONS, phrases.JOINS) if note.when != phrases.ALWAYS else []
@@ -184,7 +184,9 @@ def follow(captured: CapturedGraph, advices: Sequence[Advice], backend: BackendN
         for advice in advices:
             if advice.structure or not advice.about(facts[kernel.name]):
                 continue
-            found = next((o for name, o in options.items() if how(name) == advice.algorithm), None)
+            found = next(
+                (o for name, o in options.items() if algorithm_kind(name) == advice.algorithm), None
+            )
             if not found:
                 continue
             wanted = {f"{k} {v}" for k, v in advice.numbers.items()}

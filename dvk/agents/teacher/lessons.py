@@ -16,7 +16,7 @@ from functools import cache
 from dvk import nanolang
 from dvk.agents import notes
 from dvk.agents.task_context import TaskContext
-from dvk.agents.teacher.advice import Advice, follow, given, say, understood
+from dvk.agents.teacher.advice import Advice, advice_for, follow, format_note, parse_note
 from dvk.composer import Plan
 from dvk.nanolang import PlanVariant
 from dvk.nanolang.text.variants import described
@@ -91,7 +91,7 @@ def _with_skills(
     if rng.random() >= IDLE_SHARE:
         advice = advise(subject, rng.choice(others()), rng)
         if advice is not None and not advice.unseen:
-            told.append((skill(say(advice, rng)), advice))
+            told.append((skill(format_note(advice, rng)), advice))
     while len(told) < MAX_NOTES and (not told or rng.random() < 0.4):
         stray, means = (
             rng.choice(_seeds()) if rng.random() < SEED_SHARE else _said(elsewhere(rng), rng)
@@ -105,13 +105,13 @@ def _with_skills(
 
 
 def _said(advice: Advice, rng: random.Random) -> tuple[Skill, Advice]:
-    return skill(say(advice, rng)), advice
+    return skill(format_note(advice, rng)), advice
 
 
 @cache
 def _seeds() -> list[tuple[Skill, Advice | None]]:
     """The seeds with their meaning; None: nothing that changes a plan."""
-    return [(known, understood(notes.note(known))) for known in seeds.load()]
+    return [(known, parse_note(notes.note(known))) for known in seeds.load()]
 
 
 def advise(subject: TaskContext, variant: PlanVariant, rng: random.Random) -> Advice | None:
@@ -131,7 +131,7 @@ def advise(subject: TaskContext, variant: PlanVariant, rng: random.Random) -> Ad
         return None
     kernel = rng.choice(list(facts))
     algorithm, *numbers = variant.kernels[kernel]
-    return given(facts[kernel], algorithm, numbers, rng)
+    return advice_for(facts[kernel], algorithm, numbers, rng)
 
 
 def elsewhere(rng: random.Random) -> Advice:

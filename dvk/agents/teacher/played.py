@@ -19,7 +19,7 @@ from dvk import nanolang
 from dvk.agents import policy
 from dvk.agents.dialects import Dialect
 from dvk.agents.task_context import TaskContext
-from dvk.agents.teacher.advice import follow, say
+from dvk.agents.teacher.advice import follow, format_note
 from dvk.agents.teacher.lessons import advise, elsewhere, skill
 from dvk.agents.turns import speedup
 from dvk.composer import Plan
@@ -113,18 +113,18 @@ def attempts(subject: TaskContext, rng: random.Random, count: int) -> list[Teach
         if plan is None or advice is None or len(found) > count:
             continue
         made = described(captured, plan, backend)
-        note = say(advice, rng)
+        note = format_note(advice, rng)
         found.setdefault(
             made.text, TeacherAttempt(made.text, note.do, _family(made.kernels), skill(note))
         )
-    slips = dict.fromkeys((slipped(own.text, rng), forgotten(rng.choice(list(found)), rng)))
+    slips = dict.fromkeys((with_mistake(own.text, rng), without_line(rng.choice(list(found)), rng)))
     return [
         *found.values(),
         *(TeacherAttempt(slip, "with a slip", broken=True) for slip in slips if slip),
     ]
 
 
-def slipped(text: str, rng: random.Random) -> str | None:
+def with_mistake(text: str, rng: random.Random) -> str | None:
     """The text with one mistake; None if none of them applies."""
     places = [
         (m.start(), old, new)
@@ -137,7 +137,7 @@ def slipped(text: str, rng: random.Random) -> str | None:
     return text[:at] + new + text[at + len(old) :]
 
 
-def forgotten(text: str, rng: random.Random) -> str | None:
+def without_line(text: str, rng: random.Random) -> str | None:
     """The text without one of its lines; None if every line is needed."""
     lines = text.splitlines(keepends=True)
     if len(lines) < 4:
@@ -191,7 +191,7 @@ def teach(
             given = [
                 attempt.skill,
                 *(
-                    skill(say(stray, rng))
+                    skill(format_note(stray, rng))
                     for stray in (elsewhere(rng),)
                     if rng.random() < 0.3 and not stray.unseen
                 ),
@@ -261,7 +261,7 @@ def _asked(
     answer: TeacherAttempt,
 ) -> tuple[dict[str, Any], ...]:
     opening = (
-        policy.ask(dialect, subject, skills, turns, settings)
+        policy.build_prompt(dialect, subject, skills, turns, settings)
         if turns
         else dialect.policy(subject, skills, settings)
     )
@@ -280,7 +280,7 @@ def _selection(
     ours = {a.skill.name: (a.skill, speedup(t)) for a, t in right if a.skill is not None}
     offered = {name: held for name, (held, _) in ours.items()}
     while len(offered) < NUM_OFFERED:
-        stray = skill(say(elsewhere(rng), rng))
+        stray = skill(format_note(elsewhere(rng), rng))
         offered.setdefault(stray.name, stray)
     names = list(offered)
     rng.shuffle(names)

@@ -25,10 +25,10 @@ from dvk.backbone.packing import is_folder
 from dvk.config import Config, changed
 from dvk.records import Device
 
-__all__ = ["RayBackbone", "answers", "opened", "renew", "settled", "widened"]
+__all__ = ["RayBackbone", "answers", "opened", "renew", "with_rollout_place", "widened"]
 
 
-def settled(spec: str, config: Config, num_processes: int = 1) -> Config:
+def with_rollout_place(spec: str, config: Config, num_processes: int = 1) -> Config:
     """The settings, with `remote.rollouts` saying whether the model `spec` writes on the cluster, if judges leave room for it.
 
     Several processes of a run have a GPU each to write on.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dvk.agents import dialects
-from dvk.agents.policy import reply
+from dvk.agents.policy import parse_reply
 from dvk.agents.task_context import TaskContext
 from dvk.backbone import Backbone, Completion, Conversation, Dialect, Sampling, open_backbone
 from dvk.backbone.packing import arrived
@@ -108,7 +108,7 @@ class ModelActor:
         if subjects is not None:
             dialect = dialects.get(backbone.dialect)
             answers = [
-                reply(dialect, subject, answer)
+                parse_reply(dialect, subject, answer)
                 for subject, answer in zip(subjects, answers, strict=True)
             ]
         used = backbone.usage

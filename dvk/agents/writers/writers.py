@@ -135,7 +135,8 @@ class RayBackbone:
         """
         self._answers, self._since = [None] * len(conversations), time.monotonic()
         self._waiting = deque(
-            QuestionBatch(positions) for positions in parts(conversations, max(1, len(self._hands)))
+            QuestionBatch(positions)
+            for positions in partition(conversations, max(1, len(self._hands)))
         )
         with self._closed_if_it_fails():
             while self._waiting or any(hand.part for hand in self._hands):
@@ -272,7 +273,7 @@ class RayBackbone:
         )
 
 
-def parts(conversations: Sequence[Conversation], count: int) -> list[list[int]]:
+def partition(conversations: Sequence[Conversation], count: int) -> list[list[int]]:
     """Positions in at most `count` parts of similar size. Equal questions stay together: their order in a call separates their draws."""
     equal: dict[str, list[int]] = {}
     for position, conversation in enumerate(conversations):

@@ -4,8 +4,8 @@
 
 The graphs equal those of `export`, an order of magnitude faster at real sizes: weights and inputs are fake tensors (`FakeTensorMode`:
 sizes, types and strides without data), so nothing is drawn and nothing runs. `export` learns the layouts that kernels return by running the
-program once; the fake kernels know them too, except in the cases named in `doubtful`. Those cases take the slow path, as does any module
-that does not trace with fake tensors (a `tolist()` in the constructor, a numpy detour).
+program once; the fake kernels know them too, except in the cases named in `needs_real_kernels`. Those cases take the slow path, as does any
+module that does not trace with fake tensors (a `tolist()` in the constructor, a numpy detour).
 
 Fake tensors have no real device: a task for a GPU is traced on the CPU and relabelled, so no child opens a GPU and none is needed. Files
 that name a device themselves take the slow path, as does attention on a GPU; if kernels target a GPU that is absent, `_attended` gives
@@ -26,8 +26,8 @@ from typing import Any
 from dvk.composer.capture.export import (
     CannotCompose,
     CapturedGraph,
-    answered,
-    ended,
+    build_reply,
+    error_of_death,
     trace,
     trace_call,
 )
@@ -63,7 +63,7 @@ def capture_many(
         num_workers=num_workers,
     ):
         if isinstance(answer, Death):
-            yield index, CannotCompose(ended(answer))
+            yield index, CannotCompose(error_of_death(answer))
         elif "cannot" in answer:
             yield index, CannotCompose(answer["cannot"], answer.get("traceback", ""))
         else:
@@ -83,7 +83,7 @@ def child(channel: Any) -> None:
         if position % COLLECT_EVERY == 0:
             gc.collect()
         before = set(sys.modules)
-        channel.send(answered(Task.model_validate(request["task"]), trace_quickly))
+        channel.send(build_reply(Task.model_validate(request["task"]), trace_quickly))
         for name in set(sys.modules) - before:
             if name.startswith("dvk_source_"):
                 del sys.modules[name]  # hundreds of tasks' globals use memory
@@ -104,12 +104,14 @@ def trace_quickly(task: Task, kernels: Device | None = None) -> CapturedGraph:
     try:
         quick = trace_fake(task, kernels)
         # The GPU and its libraries decide which kernel computes attention and in which layout: ask the GPU if there is one.
-        if not doubtful(quick.graph) and not (task.device != "cpu" and attends(quick.graph)):
+        if not needs_real_kernels(quick.graph) and not (
+            task.device != "cpu" and calls_attention(quick.graph)
+        ):
             return quick
     except Exception:  # noqa: BLE001 - whatever fake tensors cannot do, the slow way does or explains
         pass
     captured = trace(task)
-    if kernels not in (None, task.device) and attends(captured.graph):
+    if kernels not in (None, task.device) and calls_attention(captured.graph):
         raise CannotCompose(
             "attention's layout on another device is unknown after operators that must run"
         )
@@ -282,7 +284,7 @@ LAYOUT_DEPENDS = {
 """Operators whose fake kernels guess the layout of a result from that of an operand."""
 
 
-def doubtful(graph: Graph) -> bool:
+def needs_real_kernels(graph: Graph) -> bool:
     """The program has layouts or types that fake kernels may get wrong: maps that are not contiguous or have one channel, losses of two
     types."""
     nodes = {node.name: node for node in graph.nodes}
@@ -302,7 +304,7 @@ def doubtful(graph: Graph) -> bool:
     return False
 
 
-def attends(graph: Graph) -> bool:
+def calls_attention(graph: Graph) -> bool:
     """The program calls attention."""
     return any(node.op.startswith("aten.scaled_dot_product_attention") for node in graph.nodes)
 

@@ -48,7 +48,7 @@ def operator_name(node: Any) -> str | None:
     raise CannotCompose(f"operator {getattr(target, '__name__', op)}")
 
 
-def located(error: CannotCompose, node: Any) -> CannotCompose:
+def with_location(error: CannotCompose, node: Any) -> CannotCompose:
     """The same error with its location in the model."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     trace = [line.strip() for line in str(node.meta.get("stack_trace") or "").splitlines()]
@@ -68,14 +68,14 @@ def located(error: CannotCompose, node: Any) -> CannotCompose:
     return found
 
 
-def told(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """Summarise an exception in one line: its type and the line of the model's code that caused it."""
-    text = crashes.said(error)
-    where = blamed(error)
+    text = crashes.summary_of(error)
+    where = innermost_user_line(error)
     return f"{text} ({where})" if where else text
 
 
-def blamed(error: BaseException) -> str:
+def innermost_user_line(error: BaseException) -> str:
     """The innermost line of an exception outside PyTorch and dvk, with its text; empty if there is none."""
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if not is_ours(frame.filename)

@@ -124,7 +124,7 @@ def _containers(tree: Any) -> Iterator[Any]:
             yield from _containers(value)
 
 
-def ordered(
+def positional_form(
     model: Any, args: list[Any], kwargs: dict[str, Any]
 ) -> tuple[list[Any], list[str], int]:
     """Normalise a call to positional arguments where possible: every value, the names of those passed by keyword, and how many must still

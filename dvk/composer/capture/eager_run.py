@@ -21,7 +21,7 @@ from dvk.composer.capture.eager_calls import (
     paths_of,
     replaced,
 )
-from dvk.composer.capture.python_state import taken, watched
+from dvk.composer.capture.python_state import take_snapshot, watched
 from dvk.composer.capture.state_between import random_kept
 from dvk.composer.ir import structures
 from dvk.composer.ir.errors import CannotCompose
@@ -181,7 +181,7 @@ class _Noting:
         before = self._given(place, values)
         tensors = given(args, kwargs, self.home, self.paths)[1]
         versions = [(t._version, t.detach().clone()) for t in tensors]
-        drawn, python = _random_state(), taken(self.model) if is_part else {}
+        drawn, python = _random_state(), take_snapshot(self.model) if is_part else {}
         held = {
             name: (t._version, t.detach().clone() if self.is_small else t)
             for name, t in self.held.items()
@@ -212,7 +212,7 @@ class _Noting:
         }
         self.recording.written |= written
         effects = is_part and (
-            drawn != _random_state() or bool(written) or python != taken(self.model)
+            drawn != _random_state() or bool(written) or python != take_snapshot(self.model)
         )
         self.recording.calls.append(ObservedCall(place, result, tree, leaves, effects))
         return result

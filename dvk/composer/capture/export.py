@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dvk import crashes
-from dvk.composer.capture.blame import located, operator_name, told
+from dvk.composer.capture.blame import one_line, operator_name, with_location
 from dvk.composer.capture.blocks import block_of
 from dvk.composer.capture.captured import CapturedGraph
 from dvk.composer.capture.functionalize import functionalized, reshaped
@@ -61,13 +61,13 @@ def capture(task: Task, limits: Limits) -> CapturedGraph:
         isolate=isolate,
     )
     if isinstance(answer, Death):
-        raise CannotCompose(ended(answer))
+        raise CannotCompose(error_of_death(answer))
     if "cannot" in answer.value:
         raise CannotCompose(answer.value["cannot"], answer.value.get("traceback", ""))
     return CapturedGraph.model_validate(answer.value["captured"])
 
 
-def ended(death: Death) -> str:
+def error_of_death(death: Death) -> str:
     """Explain a missing graph after the capturing process ended."""
     lines = [line.strip() for line in death.log.splitlines() if line.strip()]
     return f"capturing the module ended with {death.reason}" + (
@@ -77,10 +77,12 @@ def ended(death: Death) -> str:
 
 def child(channel: Any) -> None:
     """Child side of `capture`."""
-    channel.send(answered(Task.model_validate(channel.receive()["task"]), trace))
+    channel.send(build_reply(Task.model_validate(channel.receive()["task"]), trace))
 
 
-def answered(task: Task, trace: Callable[[Task], CapturedGraph]) -> dict[str, str | dict[str, Any]]:
+def build_reply(
+    task: Task, trace: Callable[[Task], CapturedGraph]
+) -> dict[str, str | dict[str, Any]]:
     """Build the reply to the parent: `captured`, or the reason as `cannot`, with the `traceback` of an internal exception."""
     try:
         return {"captured": trace(task).model_dump(mode="json")}
@@ -110,9 +112,9 @@ def trace_call(
     home: dict[str, Any] | None = None,
 ) -> CapturedGraph:
     """Capture like `trace_module`, for a call with keywords; `home` are the globals of the user's file."""
-    from dvk.composer.capture.calling import ordered
+    from dvk.composer.capture.calling import positional_form
 
-    values, rest, by_name = ordered(model, args, kwargs)
+    values, rest, by_name = positional_form(model, args, kwargs)
     return trace_module(model, values, [*names, *rest], by_name, home)
 
 
@@ -145,7 +147,9 @@ def trace_module(
     except CannotCompose:
         raise
     except Exception as error:  # a module of any kind may break any part of the capture
-        raise CannotCompose(f"capturing raised {told(error)}", traceback.format_exc()) from error
+        raise CannotCompose(
+            f"capturing raised {one_line(error)}", traceback.format_exc()
+        ) from error
 
 
 def _traced(call: ModuleCall, recording: CallRecording | None) -> CapturedGraph:
@@ -156,7 +160,7 @@ def _traced(call: ModuleCall, recording: CallRecording | None) -> CapturedGraph:
     from dvk.composer.capture import partial as capture_partial
     from dvk.composer.capture.eager_calls import CallRecording, Tracing
     from dvk.composer.capture.inline import inline
-    from dvk.composer.capture.observe import asked, following_data, observe
+    from dvk.composer.capture.observe import following_data, mode_reads, observe
     from dvk.composer.capture.python_state import without_changes
     from dvk.composer.capture.state_between import freed, unread
     from dvk.composer.capture.swallowed import none_swallowed
@@ -176,7 +180,7 @@ def _traced(call: ModuleCall, recording: CallRecording | None) -> CapturedGraph:
             _no_checks(),
             _apart(),
             _quietly(),
-            asked(model) as answered,
+            mode_reads(model) as answered,
             call.flat(),
             tracing.meanwhile(),
             modes.reading(model) as read,
@@ -190,7 +194,7 @@ def _traced(call: ModuleCall, recording: CallRecording | None) -> CapturedGraph:
     except CannotCompose:
         raise
     except Exception as error:  # a module of any kind may break any part of the capture
-        raise CannotCompose(f"torch.export: {told(error)}") from error
+        raise CannotCompose(f"torch.export: {one_line(error)}") from error
     inline(program)
     with tracing.known():
         seen = observe(program, tensors)
@@ -380,7 +384,7 @@ class _Encoder:
                 try:
                     self._call(node)
                 except CannotCompose as error:
-                    raise located(error, node) from None
+                    raise with_location(error, node) from None
             elif node.op == "output":
                 output = node.args[0]
             else:
@@ -401,13 +405,13 @@ class _Encoder:
         for node in graph.nodes:
             if any(memory.of(name) in outside for name in written(node)):
                 traced = next(one for one in order if self.names.get(one.name) == node.name)
-                raise located(
+                raise with_location(
                     CannotCompose(f"{node.op} writes a tensor that the module does not hold"),
                     traced,
                 )
         if (found := reshaped(graph)) is not None:
             traced = next(node for node in order if self.names.get(node.name) == found.name)
-            raise located(
+            raise with_location(
                 CannotCompose(f"{found.op} gives a tensor that has aliases another shape"), traced
             )
         return graph
@@ -430,7 +434,7 @@ class _Encoder:
         import torch
 
         if target in self.tracing.recording.written:
-            raise located(
+            raise with_location(
                 CannotCompose(f"`{target}` is written by code left to PyTorch, and read elsewhere"),
                 next(iter(node.users)),
             )
@@ -440,7 +444,9 @@ class _Encoder:
         if found is None:
             tensor = self.program.constants[target]
             if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-                raise located(CannotCompose("torch.func inside forward()"), next(iter(node.users)))
+                raise with_location(
+                    CannotCompose("torch.func inside forward()"), next(iter(node.users))
+                )
             if tensor.numel() > MAX_LITERAL:
                 raise CannotCompose(f"a constant of {tensor.numel()} elements made in forward()")
             self._add(node, "c", "const", kwargs={"data": self._encode(tensor.tolist())})

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dvk.composer.capture.blame import located
+from dvk.composer.capture.blame import with_location
 from dvk.composer.ir.errors import CannotCompose
 
 PRODUCTS = {"einsum", "tensordot", "inner", "multi_dot", "linalg_multi_dot", "chain_matmul"}
@@ -99,7 +99,7 @@ class _Inliner:
             return getattr(module, inner.target), list(node.args[5:]), [tuple(settings)]
         if name == "tag_activation_checkpoint":
             return getattr(module, node.args[0].target), list(node.args[1:]), []
-        raise located(CannotCompose(f"a nested graph, {name}, inside forward()"), node)
+        raise with_location(CannotCompose(f"a nested graph, {name}, inside forward()"), node)
 
     def _cast(self, node: Any, mapped: Callable[[Any], Any], casting: list[tuple[Any, ...]]) -> Any:
         """Copy an operator with the casts that autocast applies to its operands."""

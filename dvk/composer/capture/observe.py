@@ -19,7 +19,7 @@ MODES = ("is_grad_enabled", "is_inference_mode_enabled")
 
 
 @contextmanager
-def asked(model: torch.nn.Module) -> Iterator[set[str]]:
+def mode_reads(model: torch.nn.Module) -> Iterator[set[str]]:
     """Record names of `MODES` that code outside torch calls during the block, as torch's or as globals next to a class of the model."""
     found: set[str] = set()
 

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 
 import dvk
-from dvk.composer.capture.blame import blamed
+from dvk.composer.capture.blame import innermost_user_line
 from dvk.composer.capture.calling import ModuleCall
 from dvk.composer.capture.eager_calls import CallRecording, CallSite, StepRefused
 from dvk.composer.capture.eager_run import recorded
-from dvk.composer.capture.python_state import taken
+from dvk.composer.capture.python_state import take_snapshot
 from dvk.composer.capture.state_between import kept
 from dvk.composer.capture.statement_runs import PREFIX, Parts
 from dvk.composer.ir.errors import CannotCompose, ChangesState, NothingToFuse
@@ -60,8 +60,8 @@ def captured(call: ModuleCall, trace: Trace) -> Any:
         or torch.nn.modules.module._global_forward_pre_hooks
     ):
         raise CannotCompose("hooks on all modules are set")
-    quick = fast(call)
-    left = [*hooked(call.model), *scripted(call.model), *quick]
+    quick = fused_attention_layers(call)
+    left = [*hooked_submodules(call.model), *scripted_submodules(call.model), *quick]
     search = _Search(call, dict.fromkeys(left))
     if _is_fake(call):
         if search.places:
@@ -69,12 +69,12 @@ def captured(call: ModuleCall, trace: Trace) -> Any:
                 f"`{next(iter(search.places))}` has hooks, which need the module to run"
             )
         return trace(None)
-    before = taken(call.model)
+    before = take_snapshot(call.model)
     try:
         return _searched(search, trace, iter(range(MAX_TRIES)))
     except CannotCompose as error:
         first = error
-        if taken(call.model) != before:
+        if take_snapshot(call.model) != before:
             raise _with_remedy(first, quick) from first.__cause__
     tries = iter(range(MAX_PARTS))
     for is_strict in (True, False):
@@ -106,7 +106,7 @@ def _searched(search: _Search, trace: Trace, tries: Iterator[int]) -> Any:
         CannotCompose: the first reason, if leaving code to PyTorch does not help.
     """
     first: CannotCompose | None = None
-    before = taken(search.call.model)
+    before = take_snapshot(search.call.model)
     for number in tries:
         try:
             with kept(search.call.model):
@@ -118,7 +118,7 @@ def _searched(search: _Search, trace: Trace, tries: Iterator[int]) -> Any:
             log.debug("attempt %d: %s", number, error)
             first = error if first is None or _says_more(error, first) else first
             # If the state is not fully restored, another attempt would find changes already made that it must see.
-            if taken(search.call.model) != before or not search.goes_on_after(error):
+            if take_snapshot(search.call.model) != before or not search.goes_on_after(error):
                 raise first from first.__cause__
     raise first or CannotCompose("the cause of the failed capture is unknown")
 
@@ -233,7 +233,7 @@ class _Search:
             return True
         if self._leave(found):
             return True
-        if not found and not blamed(error.__cause__ or error) and error.path is None:
+        if not found and not innermost_user_line(error.__cause__ or error) and error.path is None:
             # The location is unknown.
             while self.untried:
                 place = self.untried.pop(0)
@@ -246,7 +246,9 @@ class _Search:
             if place not in self.refused and place not in self.places:
                 self.places.update(
                     dict.fromkeys(
-                        one for one in like(place, self.call.model) if one not in self.refused
+                        one
+                        for one in same_class_places(place, self.call.model)
+                        if one not in self.refused
                     )
                 )
                 return True
@@ -293,7 +295,7 @@ def _outward(place: CallSite, call: ModuleCall) -> list[CallSite]:
 CONTAINERS = (torch.nn.ModuleList, torch.nn.ModuleDict)
 
 
-def like(place: CallSite, model: torch.nn.Module) -> Iterator[CallSite]:
+def same_class_places(place: CallSite, model: torch.nn.Module) -> Iterator[CallSite]:
     """The place, and that of every other module of its class: if one layer fails, all do."""
     yield place
     if place.module is None and place.path:
@@ -363,7 +365,7 @@ def _is_entry(function: types.FunctionType, call: ModuleCall) -> bool:
     return any(one is function for one in held)
 
 
-def scripted(model: torch.nn.Module) -> list[CallSite]:
+def scripted_submodules(model: torch.nn.Module) -> list[CallSite]:
     """Submodules that TorchScript runs."""
     return [
         CallSite(path)
@@ -372,7 +374,7 @@ def scripted(model: torch.nn.Module) -> list[CallSite]:
     ]
 
 
-def hooked(model: torch.nn.Module) -> list[CallSite]:
+def hooked_submodules(model: torch.nn.Module) -> list[CallSite]:
     """Submodules with hooks around their forward."""
     return [
         CallSite(path)
@@ -381,7 +383,7 @@ def hooked(model: torch.nn.Module) -> list[CallSite]:
     ]
 
 
-def fast(call: ModuleCall) -> list[CallSite]:
+def fused_attention_layers(call: ModuleCall) -> list[CallSite]:
     """Attention layers that run as one of torch's fused functions, given a mask."""
     model = call.model
     if _is_fake(call) or not any(isinstance(m, LAYERS) and not m.training for m in model.modules()):

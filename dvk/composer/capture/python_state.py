@@ -133,7 +133,7 @@ Names = dict[tuple[str, str], Any]
 """Snapshots by location (a path after `self`, a class or a file) and name."""
 
 
-def taken(model: torch.nn.Module) -> Names:
+def take_snapshot(model: torch.nn.Module) -> Names:
     """Snapshot everything that the model's code can reach by name."""
     snapshot = _Snapshot()
     result: Names = {}
@@ -273,9 +273,9 @@ def watched(model: torch.nn.Module, found: list[StateChange]) -> Iterator[None]:
     def forward(*args: Any, **kwargs: Any) -> Any:
         given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
         wanted = [tensor.requires_grad for tensor in given]
-        before = taken(model)
+        before = take_snapshot(model)
         result = whole(*args, **kwargs)
-        after = taken(model)
+        after = take_snapshot(model)
         for key in {**before, **after}:
             if before.get(key) != after.get(key):
                 change = _told(model, *key)

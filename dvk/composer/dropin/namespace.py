@@ -65,7 +65,7 @@ def with_room(source: str, entry: str) -> str:
     return _renamed(source, ast.parse(source), {NEW})
 
 
-def beside(source: str, entry: str, generated: str) -> tuple[str, str]:
+def surrounding_text(source: str, entry: str, generated: str) -> tuple[str, str]:
     """The generated text above and below the file, whose `entry` it calls `OWNER`."""
     theirs, words = (
         _origins_in(source),

@@ -24,7 +24,7 @@ import dvk
 from dvk.composer.capture.export import CannotCompose, CapturedGraph
 from dvk.composer.dropin import replacing
 from dvk.composer.dropin.forward import ForwardProgram, held_name, parameter
-from dvk.composer.dropin.namespace import HERE, OWNER, beside, to_the_top, with_room
+from dvk.composer.dropin.namespace import HERE, OWNER, surrounding_text, to_the_top, with_room
 from dvk.composer.ir import structures
 from dvk.composer.ir.effects import touched
 from dvk.composer.ir.text import literal
@@ -189,7 +189,7 @@ def unchanged(task: Task, title: str) -> str:
     source = with_room(task.source, task.entry)
     ending = f"{head}\n    {body}\n\n{replacing.text(task, fused=False)}"
     functions = sources.needed(ending)
-    above, below = beside(
+    above, below = surrounding_text(
         source,
         task.entry,
         f"{HERE}{sources.text(functions)}\n\n\n{ending}" if functions else f"{HERE}{ending}",
@@ -202,7 +202,7 @@ def _together(task: Task, title: str, parts: dict[str, str], generated: str) -> 
     whole = "\n\n\n".join([task.source.rstrip(), PARTS, *parts.values()]) if parts else task.source
     source = with_room(whole, task.entry)
     told = "unchanged" if source == whole else "its ModelNew renamed"
-    above, below = beside(source, task.entry, generated)
+    above, below = surrounding_text(source, task.entry, generated)
     imports, source = to_the_top(source)
     return f"""\
 # Drop-in for `{task.entry}`: {title}. Written by dvk {dvk.__version__}.

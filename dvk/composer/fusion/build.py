@@ -139,7 +139,7 @@ class _Builder:
     def _bounded(self, prim: IRNode) -> None:
         """A value inside the bounds of a padded view, its `fill` outside."""
         steps = prim.attrs["steps"]
-        index = View(prim, steps).back(self.group.index[prim])
+        index = View(prim, steps).base_index(self.group.index[prim])
         assert index is not None
         bounds = outside(index, steps[0].before)
         fill, kind = prim.attrs["fill"], register_type(prim.dtype)

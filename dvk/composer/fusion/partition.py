@@ -348,7 +348,10 @@ def _consistent(
                     operand.base in group.index and read != group.index[operand.base]
                 ):
                     return False
-        if prim.op == "bounded" and View(prim, prim.attrs["steps"]).back(group.index[prim]) is None:
+        if (
+            prim.op == "bounded"
+            and View(prim, prim.attrs["steps"]).base_index(group.index[prim]) is None
+        ):
             return False
         if (
             prim.kind == "reduce"

@@ -78,7 +78,7 @@ class ViewStep:
     before: tuple[int, ...]
     after: tuple[int, ...]
 
-    def back(self, index: Index) -> Index | None:
+    def index_before(self, index: Index) -> Index | None:
         """The index before the view of an index after it; None if it is not affine."""
         if self.method == "permute":
             source: list[Affine] = [ZERO] * len(self.before)
@@ -197,13 +197,13 @@ class View:
             )  # both row by row: only the last shape counts
         return View(self.base, (*self.steps, ViewStep(method, args, self.shape, after)))
 
-    def back(self, index: Index) -> Index | None:
+    def base_index(self, index: Index) -> Index | None:
         """The base's own index for an index into the view."""
         current: Index | None = index
         for step in reversed(self.steps):
             if current is None:
                 return None
-            current = step.back(current)
+            current = step.index_before(current)
         return current
 
 
@@ -240,8 +240,10 @@ def operand_index(prim: IRNode, position: int, index: Index, inner: Index) -> In
     operand = prim.operands[position]
     assert isinstance(operand, View)
     if prim.op == "gather" and not position:
-        return operand.back(gathered_index(prim, index))
-    return operand.back(inner if prim.kind == "reduce" else broadcast_index(index, operand.shape))
+        return operand.base_index(gathered_index(prim, index))
+    return operand.base_index(
+        inner if prim.kind == "reduce" else broadcast_index(index, operand.shape)
+    )
 
 
 def gathered_index(prim: IRNode, index: Index) -> Index:

@@ -25,7 +25,7 @@ WORD = 1 << 32
 def orderable_bits(low: Lowering, x: View, smallest: bool) -> View:
     """Every value as the upper half of an int64 with the same order, reversed if `smallest`."""
     if x.dtype in FLOATS:
-        value = low.settled(x)
+        value = low.rounded_as_stored(x)
         value = low.pointwise("neg", value, compute="float32") if smallest else value
         order = low.pointwise("order", value, dtype="int64", compute="float32")
     else:

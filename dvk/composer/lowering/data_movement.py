@@ -29,7 +29,7 @@ def copied(low: Lowering, node: Node, view: View) -> View:
     return finish(low, node, value.then("reshape", shape, shape))
 
 
-def joined(low: Lowering, parts: Sequence[View], dim: int) -> View:
+def concatenate(low: Lowering, parts: Sequence[View], dim: int) -> View:
     """Concatenate parts of one type along `dim`."""
     total = sum(part.shape[dim] for part in parts)
     whole = (*parts[0].shape[:dim], total, *parts[0].shape[dim + 1 :])
@@ -73,7 +73,7 @@ def _cat(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> 
         ]
     if any(len(p.shape) != rank or 0 in p.shape for p in parts):
         return None
-    return finish(low, node, joined(low, parts, dim))
+    return finish(low, node, concatenate(low, parts, dim))
 
 
 @codegen_rule(RECIPE, "repeat", "tile")

@@ -28,7 +28,7 @@ from dvk.composer.ir.nodes import (
     register_type,
 )
 from dvk.composer.lowering import view_pushdown as pieces
-from dvk.composer.lowering.magnitude import INFINITE, largest
+from dvk.composer.lowering.magnitude import INFINITE, magnitude_bound
 from dvk.records import Graph, Node
 
 log = logging.getLogger(__name__)
@@ -168,7 +168,7 @@ class Lowering:
         """Push a view down into a computed value, so that the slice is computed from slices of the operands and fuses with its reader."""
         return pieces.push_views(self, view)
 
-    def settled(self, value: Operand) -> Operand:
+    def rounded_as_stored(self, value: Operand) -> Operand:
         """An fp16 or bf16 value rounded as memory would round it.
 
         Registers hold such values unrounded, which is more accurate, but a comparison or a rounding step must not depend on whether a value
@@ -186,9 +186,9 @@ class Lowering:
 
     def within(self, view: View) -> View:
         """A value that other operators read; float16 is rounded where memory might hold an infinity."""
-        if view.dtype != "float16" or largest(view.base, self._largest) < INFINITE:
+        if view.dtype != "float16" or magnitude_bound(view.base, self._largest) < INFINITE:
             return view
-        value = self.settled(View(view.base))
+        value = self.rounded_as_stored(View(view.base))
         assert isinstance(value, View)
         return View(value.base, view.steps)
 
@@ -277,7 +277,7 @@ class Lowering:
         self.order.append(prim)
         return View(prim)
 
-    def tried(self, known: Rule | None, node: Node) -> View | tuple[View, ...] | None:
+    def try_rule(self, known: Rule | None, node: Node) -> View | tuple[View, ...] | None:
         """Apply a rule to an operator; None if it declines, fails on these operands, or makes another kind of tensor."""
         if known is None:
             return None
@@ -438,10 +438,10 @@ def lower(
         packet = node.op.split(".")[1] if node.op.startswith("aten.") else node.op
         lowered = None
         if node.name not in kept:
-            lowered = state.tried(RULES.get(packet) if allow(node) else None, node)
+            lowered = state.try_rule(RULES.get(packet) if allow(node) else None, node)
             for recipe, owned in CODEGEN_RULES.get(packet, {}).items():
                 if lowered is None and may_own(recipe):
-                    lowered = state.tried(owned, node)
+                    lowered = state.try_rule(owned, node)
         if lowered is not None and node.name in read:
             lowered = (
                 tuple(map(state.within, lowered))

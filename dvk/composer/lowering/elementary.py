@@ -29,7 +29,10 @@ def real(low: Lowering, node: Node, args: list[Any], count: int) -> list[Operand
     ):
         return None
     compute = register_type(node.dtype)
-    return [low.typed(low.settled(v), compute) if isinstance(v, View) else float(v) for v in found]  # type: ignore[arg-type]
+    return [
+        low.typed(low.rounded_as_stored(v), compute) if isinstance(v, View) else float(v)  # type: ignore[arg-type]
+        for v in found
+    ]
 
 
 def numbers_too(low: Lowering, node: Node, values: list[Operand]) -> list[View]:

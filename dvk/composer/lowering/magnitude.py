@@ -35,7 +35,7 @@ _DEPTH = 32
 """Maximum operations to follow behind a value; a longer chain has no bound."""
 
 
-def largest(prim: IRNode, known: dict[IRNode, float], depth: int = _DEPTH) -> float:
+def magnitude_bound(prim: IRNode, known: dict[IRNode, float], depth: int = _DEPTH) -> float:
     """An upper bound of the magnitude of finite values, assuming that every value in memory is finite.
 
     Args:
@@ -56,7 +56,7 @@ def _largest(prim: IRNode, known: dict[IRNode, float], depth: int) -> float:
     if not depth or prim.kind == "scan":
         return math.inf
     of = [
-        largest(o.base, known, depth - 1) if isinstance(o, View) else _number(o)
+        magnitude_bound(o.base, known, depth - 1) if isinstance(o, View) else _number(o)
         for o in prim.operands
     ]
     if prim.kind == "reduce":

@@ -42,7 +42,7 @@ def contracted(low: Lowering, left: View, right: View, summed: int = 1) -> View:
 def _readable(low: Lowering, operand: View) -> View:
     """An operand whose elements have affine indices in memory; stored again if a reshape left it none."""
     index = tuple(Affine.of(Var(size)) if size > 1 else ZERO for size in operand.shape)
-    if operand.back(index) is not None:
+    if operand.base_index(index) is not None:
         return operand
     return low.pointwise("as", operand, dtype=operand.dtype, compute=register_type(operand.dtype))
 

@@ -134,7 +134,7 @@ def _simple(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
     if compute not in FLOATS and op not in INTEGER_SAFE:
         return None
     if op in STEPS:
-        found = [low.settled(v) for v in found]
+        found = [low.rounded_as_stored(v) for v in found]
     return finish(low, node, low.pointwise(op, *found, compute=compute))
 
 
@@ -180,7 +180,7 @@ def _compared(low: Lowering, *pair: Operand) -> list[Operand]:
         elif value.dtype in INTS or (value.shape == () != half.shape and value.dtype in FLOATS):
             result.append(low.pointwise("cast", value, dtype=half.dtype, compute="float32"))
         else:
-            result.append(low.settled(value))
+            result.append(low.rounded_as_stored(value))
     return result
 
 
@@ -422,7 +422,7 @@ def _to(
         return low.pointwise("ne", x, 0)
     return low.pointwise(
         "cast",
-        x if node.dtype in HALVES else low.settled(x),
+        x if node.dtype in HALVES else low.rounded_as_stored(x),
         dtype=node.dtype,
         compute=register_type(node.dtype),
     )

@@ -108,7 +108,7 @@ def _is_cheap(low: Lowering, view: View) -> bool:
         for p in seen
         if p.op == "bounded" and p.shape == view.base.shape
     ]
-    return len(seen) <= MAX_AGAIN and all(bound.back(at) is not None for bound in bounds)
+    return len(seen) <= MAX_AGAIN and all(bound.base_index(at) is not None for bound in bounds)
 
 
 def _turned(low: Lowering, view: View) -> View:

@@ -253,7 +253,7 @@ def _mask(
     ):
         return None
     mask = Mask(picked.name, fill * later, masked)
-    return (scores, mask) if mask.hides(node.dtype or "") else None
+    return (scores, mask) if mask.hides_masked(node.dtype or "") else None
 
 
 def _queries(

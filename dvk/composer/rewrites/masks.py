@@ -3,8 +3,8 @@
 The steps that hand-written code applies to the scores are applied to an additive mask instead, in the same order, from 0: an additive mask
 is added, and masked scores become −∞. Fully masked rows need care. Under −∞ eager code gives NaN and the library 0, so such rows of the
 mask become NaN. Under a finite number (−1e9) eager code gives the mean of v: such rows are not masked at all, and their queries are 0, so
-that all weights are equal. In other rows a score masked with a finite number has weight 0 if all unmasked scores are larger. `Mask.hides`
-requires numbers so low that scores of their size have no significant digits left.
+that all weights are equal. In other rows a score masked with a finite number has weight 0 if all unmasked scores are larger.
+`Mask.hides_masked` requires numbers so low that scores of their size have no significant digits left.
 
 A mask computed from weights, buffers and constants alone is computed once, and again whenever one of them is written. Its current values
 decide whether it is the causal one, which kernels apply without reading it.
@@ -42,7 +42,7 @@ class Mask:
     masked: bool = True
     """The value of the predicate where scores are masked."""
 
-    def hides(self, dtype: str) -> bool:
+    def hides_masked(self, dtype: str) -> bool:
         """Weights of masked scores are 0 next to any other, up to rounding, for scores of a dtype."""
         if self.fill is None or not self.fill < 0 or dtype not in DIGITS:
             return False

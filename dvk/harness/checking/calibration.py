@@ -99,7 +99,7 @@ class Calibration:
     def followed(
         self, draw: InputDraw, answer: Answer, like: list[ExpectedLeaf]
     ) -> list[ExpectedLeaf]:
-        """Return expected leaves for another draw of the kind that `like` was calibrated on."""
+        """Return expected leaves for another draw of the kind that `same_class_places` was calibrated on."""
         expected = self._outsides(answer)
         for want, known in zip(expected, like, strict=True):
             if want.scale is not None:
@@ -163,7 +163,9 @@ class Calibration:
             one.isfinite() & (off > self.precision.ceiling.worst)
         )
 
-    def held(self, draw: InputDraw, spec_text: str, expected: list[ExpectedLeaf]) -> bool:
+    def recheck_in_float64(
+        self, draw: InputDraw, spec_text: str, expected: list[ExpectedLeaf]
+    ) -> bool:
         """Calibrate followed leaves against float64 after all, as `calibrated` does; return whether any is now.
 
         The reference may have a far larger error on this draw than on the calibrated one: torch's softmax of 131,072 values on a CPU misses

@@ -146,7 +146,7 @@ def reduced(task: Task) -> ShapeVariant | None:
     )
 
 
-def beyond(small: ShapeVariant, task: Task, inputs: Iterable[torch.Tensor]) -> bool:
+def indexes_outside(small: ShapeVariant, task: Task, inputs: Iterable[torch.Tensor]) -> bool:
     """Whether some integers are valid indices in the native batch but not in the smaller one."""
     name, dimension, size = small.changes[0]
     native = next(spec.shape[dimension] for spec in task.inputs if spec.name == name)

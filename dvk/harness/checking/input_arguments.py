@@ -128,7 +128,7 @@ class Arguments:
                 )
                 told.append(f"{one.name}={_shown(leaves[number])}")
             elif one.make is not None:
-                made = input_variations.applied(one.make, leaf, chance, family == EDGES)
+                made = input_variations.with_strides_kept(one.make, leaf, chance, family == EDGES)
                 leaves[number] = (
                     input_variations.few(leaf, made, chance) if family == EXCEPTIONS else made
                 )
@@ -169,7 +169,9 @@ class Arguments:
     def _bears_maker(self, number: int, make: Maker) -> bool:
         leaf = self._leaves[number]
         return all(
-            self._bears_leaf(number, input_variations.applied(make, leaf, self._random, False))
+            self._bears_leaf(
+                number, input_variations.with_strides_kept(make, leaf, self._random, False)
+            )
             for _ in range(2)
         )
 

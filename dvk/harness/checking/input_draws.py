@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from dvk.harness.checking.case_keys import InputSetKey, beyond, reduced
+from dvk.harness.checking.case_keys import InputSetKey, indexes_outside, reduced
 from dvk.harness.checking.input_arguments import Arguments
 from dvk.harness.checking.input_families import NATIVE, NONFINITE, derive, kind_of
 from dvk.harness.checking.reference_runs import InputDraw, Reference
@@ -49,7 +49,7 @@ class Drawing:
         if self.small is not None and not self._pools:
             try:
                 draw = self.drawn(InputSetKey(self.small.name, NATIVE, 0, 0))[0]
-                if beyond(
+                if indexes_outside(
                     self.small,
                     self.built.task,
                     [t for _, t in named_tensors((draw.args, draw.kwargs))],

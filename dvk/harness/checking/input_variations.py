@@ -21,14 +21,16 @@ SPECIAL_SHARES = (0.05, 0.3, 0.6)
 FEW_VALUES = 16
 
 
-def applied(make: Maker, tensor: torch.Tensor, chance: random.Random, edge: bool) -> torch.Tensor:
+def with_strides_kept(
+    make: Maker, tensor: torch.Tensor, chance: random.Random, edge: bool
+) -> torch.Tensor:
     """Return what `make` makes of a tensor, with its strides; expanded tensors stay expanded."""
     repeated = [
         stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)
     ]
     if any(repeated):
         base = tensor[tuple(slice(0, 1) if again else slice(None) for again in repeated)]
-        return applied(make, base, chance, edge).expand(tensor.shape)
+        return with_strides_kept(make, base, chance, edge).expand(tensor.shape)
     made = make(tensor, chance, edge)
     return torch.empty_strided(
         tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device

@@ -137,7 +137,7 @@ class Reference:
         put_buffers(self.model, self.initial(draw.weights))
         return _answer(result, after)
 
-    def keeps(self, draw: InputDraw) -> set[int]:
+    def retained_leaves(self, draw: InputDraw) -> set[int]:
         """Return numbers of the leaves in memory that it keeps and returns again, or in its buffers, which are restored between calls.
 
         Weights and inputs count, too: callers do not expect outputs in them to stay.

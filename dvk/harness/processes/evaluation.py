@@ -79,19 +79,19 @@ class CandidateEvaluation:
         task: Task,
         cases: Cases,
         settings: JudgeConfig,
-        bench: PairedTimer,
-        peer: RunnerClient,
+        timer: PairedTimer,
+        runner: RunnerClient,
         say: Say,
         lane: Callable[[bool], AbstractContextManager[None]],
         threads: Callable[[], AbstractContextManager[None]],
         turn: Callable[[], AbstractContextManager[None]],
     ):
-        self.task, self.cases, self.settings, self.bench, self.peer = (
+        self.task, self.cases, self.settings, self.timer, self.runner = (
             task,
             cases,
             settings,
-            bench,
-            peer,
+            timer,
+            runner,
         )
         self.say, self.lane, self.threads, self.turn = say, lane, threads, turn
         self.checked: list[Case] = []
@@ -102,15 +102,15 @@ class CandidateEvaluation:
         self.stage = "compile"
         self.interpreted = False
         self.compiled: dict[str, Any] = {}
-        self.own: KernelProvenance | None = None
+        self.provenance: KernelProvenance | None = None
         """Evidence for --require-kernels."""
         self.coverage: float | None = None
         self.notes: dict[str, None] = {}
         """Notes for callers on a right candidate, in the order found."""
         self.home = ""
         self.contract = "module"
-        self.lasting = AliasCheck(cases, peer)
-        self.holding = Holding(cases, bench, peer)
+        self.alias_check = AliasCheck(cases, runner)
+        self.holding = Holding(cases, timer, runner)
         self.untried: dict[str, str] = {}
         """Input sets that it was not compared on, by name, with reasons."""
 
@@ -152,28 +152,30 @@ class CandidateEvaluation:
         self.contract = "module" if plan is None else "plan"
         if require_kernels:
             sampled = self.task.device == "cpu" and untimed is None
-            self.own = KernelProvenance(self.bench, self.peer, self.home, self._bare, sampled)
+            self.provenance = KernelProvenance(
+                self.timer, self.runner, self.home, self._bare, sampled
+            )
         try:
             self.say("queue")
             with self.lane(False):
                 self.say("compile")
                 self._load(source, plan, deprived)
                 self.stage = "check"
-                if self.own is not None and deprived:
-                    self.own.first_call(native := self.cases.fresh(0))
+                if self.provenance is not None and deprived:
+                    self.provenance.first_call(native := self.cases.fresh(0))
                     self.checked.append(native)
                 else:
                     twice = not one_case and not (arms and not untimed)
                     self._check_all(keys[:1] if one_case else keys, began, untimed, twice)
-                    if self.own is not None and plan is None:
-                        self.own.prove(self.checked, self.cases.fresh(0), self.follows)
+                    if self.provenance is not None and plan is None:
+                        self.provenance.prove(self.checked, self.cases.fresh(0), self.follows)
             if not arms or untimed:
                 found = self._profiled() if profile else {}
                 return self._findings(Status.OK, "done", untimed_reason=untimed, **found)
             settle()
             self.say("prepare")
             with self.lane(False), self.threads():
-                self.cases.stock(self.bench.rounds_within(limit_s, 1 + len(arms), rounds))
+                self.cases.stock(self.timer.rounds_within(limit_s, 1 + len(arms), rounds))
             if plan is None:
                 return self._module_timed(arms, rounds, limit_s, profile)
             return self._plan_timed(rounds, limit_s, profile)
@@ -191,25 +193,27 @@ class CandidateEvaluation:
 
     def _load(self, source: str, plan: dict[str, Any] | None, deprived: bool) -> None:
         """Have the candidate's process build it, or the player take its plan."""
-        if self.own is not None and deprived:
-            with self.own.while_loading():
-                self.bench.load_candidate(self.peer, source)
-                self.peer.answer()
+        if self.provenance is not None and deprived:
+            with self.provenance.while_loading():
+                self.timer.load_candidate(self.runner, source)
+                self.runner.answer()
                 self.follows = self.holding.load(0)
         elif plan is None:
-            self.bench.load_candidate(self.peer, source)
-            self.peer.answer()
+            self.timer.load_candidate(self.runner, source)
+            self.runner.answer()
         else:
-            loaded = self.peer.ask("plan", plan=plan)
+            loaded = self.runner.ask("plan", plan=plan)
             self.compiled = loaded.get("compiled", {})
-            if self.own is not None:
-                self.own.prove_plan(loaded.get("operators", ()))
+            if self.provenance is not None:
+                self.provenance.prove_plan(loaded.get("operators", ()))
 
     def _failed(self, error: Exception) -> Findings:
         """Findings on a candidate that failed in `self.stage`."""
         stage, timed = self.stage, "in a timed call: " if self.stage == "time" else ""
         if isinstance(error, CandidateFailed):
-            again = {"deprive": True} if self.own is not None and self.own.ended else {}
+            again = (
+                {"deprive": True} if self.provenance is not None and self.provenance.ended else {}
+            )
             return self._findings(error.status, error.stage or stage, error=error.error, **again)
         if isinstance(error, WrongResult):
             self.worst = error.error if not error.error <= self.worst else self.worst
@@ -249,7 +253,9 @@ class CandidateEvaluation:
 
     def _covered(self) -> float | None:
         return (
-            self.own.coverage if self.coverage is None and self.own is not None else self.coverage
+            self.provenance.coverage
+            if self.coverage is None and self.provenance is not None
+            else self.coverage
         )
 
     # ------------------------------------------------------------ check
@@ -258,7 +264,7 @@ class CandidateEvaluation:
         self, keys: Sequence[InputSetKey], began: float, untimed: str | None, again: bool
     ) -> None:
         """Check one input set; `again`: call the native shape a second time, if no key does it next and it is not timed."""
-        loaded, place = -100, self.bench.native.key.place
+        loaded, place = -100, self.timer.native.key.place
         for key in keys:
             if (
                 untimed
@@ -274,7 +280,7 @@ class CandidateEvaluation:
             ):
                 continue
             if again and len(self.checked) == 1 and case.key.place != place:
-                self._check(self.bench.native, self.bench.board_for(self.bench.native))
+                self._check(self.timer.native, self.timer.board_for(self.timer.native))
             if case.key.weights != loaded:
                 if self.follows:
                     self.holding.check_kept(loaded)
@@ -282,20 +288,20 @@ class CandidateEvaluation:
                 self.follows = self.holding.load(loaded)
                 if loaded and not self.follows:
                     continue
-            board = self.bench.board_for(case)
+            board = self.timer.board_for(case)
             if case.key.place != place:
-                self.bench.lend(self.peer, case)
+                self.timer.lend(self.runner, case)
                 place = case.key.place
-                self.lasting.forget()
+                self.alias_check.forget()
             self._check(case, board)
         if again and len(self.checked) == 1:
-            self._check(self.bench.native, self.bench.board_for(self.bench.native))
+            self._check(self.timer.native, self.timer.board_for(self.timer.native))
         if self.follows:
             self.holding.check_kept(loaded)
             if loaded:
                 self.holding.restore()
-        if place != self.bench.native.key.place:
-            self.bench.lend(self.peer, self.bench.native)
+        if place != self.timer.native.key.place:
+            self.timer.lend(self.runner, self.timer.native)
 
     def _is_beyond(self, case: Case) -> bool:
         """Whether the case is outside of a plan, which was recorded with the example's arguments, in one mode."""
@@ -311,7 +317,7 @@ class CandidateEvaluation:
 
     def _check(self, case: Case, board: Board) -> None:
         # many compile at their first call, and need not wait
-        with self.lasting.watch_call(), self.turn() if self.checked else nullcontext():
+        with self.alias_check.watch_call(), self.turn() if self.checked else nullcontext():
             try:
                 answer = self._called(case, backward=case.backward, other_mode=case.key.other_mode)
             except CandidateFailed as error:
@@ -335,15 +341,15 @@ class CandidateEvaluation:
             )
         self._accept(self.cases.check(case, outputs, spec))
         if (
-            case.key.variant == self.bench.native.key.variant and not case.backward
+            case.key.variant == self.timer.native.key.variant and not case.backward
         ):  # timed calls return no gradients
-            self.peer.returned = [
+            self.runner.returned = [
                 layout
                 for leaf in leaves
                 if "address" in leaf and (layout := layout_claimed(leaf)) is not None
             ]
         self._buffers_agree(case)
-        self.lasting.accept(case, leaves if self.contract == "module" else [])
+        self.alias_check.accept(case, leaves if self.contract == "module" else [])
         self.checked.append(case)
 
     def _outputs(
@@ -354,7 +360,7 @@ class CandidateEvaluation:
         Raises:
             WrongResult: it did not write one of them.
         """
-        outputs = self.peer.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
+        outputs = self.runner.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
         positions = self.cases.written.positions(case.args, case.kwargs)
         for number, want in zip(
             positions, case.expected[len(case.expected) - len(positions) :], strict=True
@@ -372,8 +378,8 @@ class CandidateEvaluation:
         return outputs, with_written(spec, len(positions))
 
     def _called(self, case: Case, **order: bool) -> dict[str, Any]:
-        return self.peer.call(
-            self.bench.runner_seed(case), separate=self.cases.reference.gives_buffers, **order
+        return self.runner.call(
+            self.timer.runner_seed(case), separate=self.cases.reference.gives_buffers, **order
         )
 
     def _accept(self, outcome: Comparison, where: str = "") -> None:
@@ -404,7 +410,7 @@ class CandidateEvaluation:
     def _bare(self, case: Case) -> None:
         """Make one call without PyTorch's operators, and check it."""
         answer = self._called(case, bare=True)
-        outputs, spec = self._outputs(case, self.bench.boards[case.key.place], *claims(answer))
+        outputs, spec = self._outputs(case, self.timer.boards[case.key.place], *claims(answer))
         if not (outcome := self.cases.check(case, outputs, spec)).ok:
             raise CandidateFailed(Status.MISMATCH, "check", str(outcome.text))
 
@@ -421,10 +427,10 @@ class CandidateEvaluation:
 
     def _plan_timed(self, rounds: int, limit_s: float, profile: bool) -> Findings:
         """Its launches, replayed beside the reference's by the player."""
-        self.peer.ask("prepare")
+        self.runner.ask("prepare")
         with self._timing():
-            samples, outputs = self.bench.time_pair(
-                self.peer,
+            samples, outputs = self.timer.time_pair(
+                self.runner,
                 rounds=rounds,
                 limit_s=limit_s,
                 on_output=self._timed_output,
@@ -454,9 +460,11 @@ class CandidateEvaluation:
             yield
 
     def _timed(self, arms: Mapping[str, RunnerClient], rounds: int, limit_s: float) -> Findings:
-        with self.own.while_timing() if self.own is not None else nullcontext() as seen:
-            samples = self.bench.measure(
-                {**arms, "candidate": self.peer},
+        with (
+            self.provenance.while_timing() if self.provenance is not None else nullcontext() as seen
+        ):
+            samples = self.timer.measure(
+                {**arms, "candidate": self.runner},
                 rounds=rounds,
                 limit_s=limit_s,
                 on_output=self._timed_output,
@@ -484,10 +492,12 @@ class CandidateEvaluation:
 
         Those are the player, which replays them, and on a CPU the program counters of its threads.
         """
-        native = self.bench.native
-        self.bench.board.put(native.inputs)
+        native = self.timer.native
+        self.timer.board.put(native.inputs)
         try:
-            answer = self.peer.ask("profile", num_bytes=native.num_bytes + self.cases.weight_bytes)
+            answer = self.runner.ask(
+                "profile", num_bytes=native.num_bytes + self.cases.weight_bytes
+            )
             profile = (
                 Profile.model_validate(answer.get("profile"))
                 if len(str(answer)) < MOST_PROFILE
@@ -498,7 +508,7 @@ class CandidateEvaluation:
         if profile is not None and self.contract == "plan":
             self.coverage = profile.coverage
         elif self._covered() is None and self.task.device == "cpu" and not self.interpreted:
-            seen = self.bench.sample_threads(self.peer, self.home)
+            seen = self.timer.sample_threads(self.runner, self.home)
             self.coverage = seen.share if seen.count >= ENOUGH_SEEN // 2 else None
         return {"profile": profile and profile.model_dump(mode="json")}
 
@@ -514,7 +524,7 @@ class CandidateEvaluation:
             [one for one in wanted if not isinstance(one, torch.Tensor)],
             case.spec_text,
         )
-        text = with_written(text, len(self.bench.written)) if told else text
+        text = with_written(text, len(self.timer.written)) if told else text
         leaves = leaves_of(wanted, outputs, constants)
         self._accept(self.cases.check(case, leaves, text), "in a timed call: ")
         if buffers:

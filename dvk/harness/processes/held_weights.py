@@ -12,7 +12,7 @@ import torch
 
 from dvk.harness.checking import compare
 from dvk.harness.checking.cases import Cases
-from dvk.harness.processes.weight_rewrites import HOW, ways
+from dvk.harness.processes.weight_rewrites import HOW, all_ways
 from dvk.harness.supervision.runner_client import CandidateFailed, Interfered, RunnerClient
 from dvk.harness.timing.paired_timer import PairedTimer
 from dvk.harness.transport.faults import claims
@@ -29,9 +29,9 @@ class Changed(Exception):
 class Holding:
     """The tensors that one candidate's module holds."""
 
-    def __init__(self, cases: Cases, bench: PairedTimer, peer: RunnerClient):
-        self.cases, self.bench, self.peer = cases, bench, peer
-        self._ways = ways()
+    def __init__(self, cases: Cases, timer: PairedTimer, runner: RunnerClient):
+        self.cases, self.timer, self.runner = cases, timer, runner
+        self._ways = all_ways()
         self._way = ""
 
     def load(self, number: int) -> bool:
@@ -65,7 +65,7 @@ class Holding:
 
     def _given(self, number: int) -> list[str]:
         self._way = next(self._ways)
-        return self.bench.load(self.peer, number, self._way)
+        return self.timer.load(self.runner, number, self._way)
 
     def check_kept(self, number: int) -> None:
         """Check that only the judge changes weights.
@@ -76,20 +76,20 @@ class Holding:
         state = self.cases.state(number)
         for name, mine in self.named("parameters", set(state)).items():
             turned = (
-                name in self.peer.aliases.values() and state[name].dim() > 1
+                name in self.runner.aliases.values() and state[name].dim() > 1
             )  # its values are seen in outputs
             if not turned and not compare.same_bits(mine, state[name].detach()):
                 raise Changed(f"it changes the weight `{name}`")
 
     def named(self, which: str, wanted: set[str]) -> dict[str, torch.Tensor]:
         """Return copies of the candidate's buffers or parameters."""
-        answer = self.peer.ask("tensors", which=which)
+        answer = self.runner.ask("tensors", which=which)
         leaves, names = claims(answer)[0], answer.get("names")
         if not isinstance(names, list) or len(names) != len(leaves):
             raise Interfered("it wrote to the judge's line")
-        called = [self.peer.aliases.get(str(name), str(name)) for name in names]
+        called = [self.runner.aliases.get(str(name), str(name)) for name in names]
         held = [(name, leaf) for name, leaf in zip(called, leaves, strict=True) if name in wanted]
-        values = self.peer.fetch(
+        values = self.runner.fetch(
             [leaf for _, leaf in held], most_bytes=2 * self.cases.weight_bytes + MOST_BYTES
         )
         return {

@@ -174,10 +174,10 @@ class Player(Runner):
             traceback.print_exc(limit=20)
             self.link.ring(b"e")
             self.link.send({"failed": failure(error)})
-            if not self.whole():
+            if not self.is_healthy():
                 raise Gone from None
 
-    def whole(self) -> bool:
+    def is_healthy(self) -> bool:
         """Whether the GPU's context still works, with unchanged memory."""
         if self._damaged:
             return False

@@ -84,8 +84,8 @@ class _Referee:
         random.seed(request["seed"])
         if self.task.device == "cuda":
             torch.cuda.init()
-        self.lane: DeviceLock = (
-            before.lane if before is not None else DeviceLock(_device_name(self.task))
+        self.lock: DeviceLock = (
+            before.lock if before is not None else DeviceLock(_device_name(self.task))
         )
         self.threads: int = request["threads"]
         self.needed: dict[str, int] | None = None if request["roofline"] else {}
@@ -114,7 +114,7 @@ class _Referee:
             if self.settings.finite_only:
                 self.cases.skipped |= dict.fromkeys(NONFINITE, "judge.finite_only is set")
             self.cases.get(self.plans["search"][0])
-        self.bench = PairedTimer(self.task, self.cases, self.settings)
+        self.timer = PairedTimer(self.task, self.cases, self.settings)
         if before is not None:
             self._succeed(before)
 
@@ -122,7 +122,7 @@ class _Referee:
         for name in before.arms.keys() - LASTING:
             before.arms.pop(name).close()
         self._prepare(before.arms)
-        before.bench.close()
+        before.timer.close()
         process_memory.give_back()
 
     def obey(self, order: dict[str, Any]) -> dict[str, Any]:
@@ -135,7 +135,7 @@ class _Referee:
             ):  # else they are drawn between the calls, on one core
                 self.cases.stock(NUM_ALONE + WARM_ROUNDS)
             with self._lane(True):
-                return {"alone": self.bench.alone(self.arms["reference"])}
+                return {"alone": self.timer.alone(self.arms["reference"])}
         return {"findings": self._judge(order)}
 
     def recorded(self) -> dict[str, Any] | None:
@@ -147,7 +147,7 @@ class _Referee:
         return {
             "calls": [
                 describe_call(c.key.variant, c.args, c.kwargs).model_dump(mode="json")
-                for c in firsts(self.cases)
+                for c in first_cases(self.cases)
             ],
             "state": {
                 name: layout.model_dump(mode="json")
@@ -183,36 +183,36 @@ class _Referee:
                     failed[name] = str(error) or "its process ended"
 
         with self._lane(False):
-            each(lambda peer: self.bench.load_candidate(peer, ""))
+            each(lambda peer: self.timer.load_candidate(peer, ""))
             each(RunnerClient.answer)
-            each(lambda peer: self.bench.load(peer, 0))
+            each(lambda peer: self.timer.load(peer, 0))
             each(lambda peer: peer.tell("prepare"))
             each(RunnerClient.answer)
-        self.arms |= {name: peer for name, peer in peers.items() if name not in failed}
+        self.arms |= {name: runner for name, runner in peers.items() if name not in failed}
         return failed
 
     def _judge(self, order: dict[str, Any]) -> dict[str, Any]:
         plan: dict[str, Any] | None = order.get("plan")
         if plan is not None:
-            peer = self.arms["player"]
+            runner = self.arms["player"]
         else:
-            peer = RunnerClient(
+            runner = RunnerClient(
                 "candidate", self.channel.descriptors.pop(0), order["pid"], self.task.device
             )
         lane = partial(self._lane, claiming=order["tier"] == "claim")
-        examination = CandidateEvaluation(
+        evaluation = CandidateEvaluation(
             self.task,
             self.cases,
             self.settings,
-            self.bench,
-            peer,
+            self.timer,
+            runner,
             self.say,
             lane,
             self._threads,
             self._turn,
         )
         try:
-            findings = examination.run(
+            findings = evaluation.run(
                 order["source"],
                 keys=self.plans[order["tier"]],
                 plan=plan,
@@ -229,7 +229,7 @@ class _Referee:
             )
         finally:
             if plan is None:
-                peer.close()
+                runner.close()
         if "samples" in findings:
             findings |= self._roofline()
         release_cached()
@@ -251,7 +251,7 @@ class _Referee:
                     [*case.inputs, *model.parameters()],
                 )
                 put_buffers(model, self.cases.initial(0))
-            self.needed = {"needed_bytes": moved, "cache_bytes": self.bench.cache_bytes}
+            self.needed = {"needed_bytes": moved, "cache_bytes": self.timer.cache_bytes}
         return self.needed
 
     def _settle(self) -> None:
@@ -264,7 +264,7 @@ class _Referee:
         if self.task.device != "cpu":
             yield
             return
-        with self.lane.all_cores(lambda: self.say("queue")):
+        with self.lock.all_cores(lambda: self.say("queue")):
             self.say("check")
             yield
 
@@ -273,8 +273,8 @@ class _Referee:
 
     def _lane(self, alone: bool, claiming: bool = False) -> AbstractContextManager[None]:
         if alone:
-            return self.lane.exclusive()
-        return self.lane.shared() if claiming or self.task.device == "cpu" else nullcontext()
+            return self.lock.exclusive()
+        return self.lock.shared() if claiming or self.task.device == "cpu" else nullcontext()
 
 
 @contextmanager
@@ -298,7 +298,7 @@ def _device_name(task: Task) -> str:
 __all__ = ["serve"]
 
 
-def firsts(cases: Cases) -> list[Case]:
+def first_cases(cases: Cases) -> list[Case]:
     """Return a case of every variant of the keys; an unfit family says nothing about its variant."""
     result: dict[str, Case] = {}
     for key in cases.keys:

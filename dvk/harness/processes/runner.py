@@ -79,7 +79,7 @@ def serve_orders(runner: Runner) -> None:
             else:
                 answer = _guarded(getattr(runner, f"do_{order['do']}"), order)
                 runner.link.send(answer)
-                if "failed" in answer and not runner.whole():
+                if "failed" in answer and not runner.is_healthy():
                     return
     except Gone:
         return
@@ -376,7 +376,7 @@ class Runner:
         else:
             self.link.ring(b"k")
 
-    def whole(self) -> bool:
+    def is_healthy(self) -> bool:
         """Whether the process can continue after a failure."""
         return True
 

@@ -130,7 +130,7 @@ HOW = {
 """Descriptions of the ways other than load_state_dict."""
 
 
-def ways() -> Iterator[str]:
+def all_ways() -> Iterator[str]:
     """Return ways for one candidate's weight changes: first `load`, then every way, in an order that reveals nothing."""
     yield LOAD
     while True:
@@ -152,4 +152,4 @@ def _owners(model: nn.Module) -> dict[int, Owners]:
     return result
 
 
-__all__ = ["HOW", "LOAD", "WAYS", "rewrite", "ways"]
+__all__ = ["HOW", "LOAD", "WAYS", "rewrite", "all_ways"]

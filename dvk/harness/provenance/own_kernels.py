@@ -49,13 +49,13 @@ class KernelProvenance:
 
     def __init__(
         self,
-        bench: PairedTimer,
-        peer: RunnerClient,
+        timer: PairedTimer,
+        runner: RunnerClient,
         home: str,
         bare: Callable[[Case], None],
         sampled: bool,
     ):
-        self._bench, self._peer, self._home, self._bare = bench, peer, home, bare
+        self._timer, self._runner, self._home, self._bare = timer, runner, home, bare
         self._sampled = sampled
         self._taken: frozenset[Span] = frozenset()
         self._seen: SampledOwners | None = None
@@ -97,8 +97,8 @@ class KernelProvenance:
         try:
             for case in (*shapes.values(), native):
                 if follows:
-                    self._bench.load(self._peer, case.key.weights)
-                self._bench.lend(self._peer, case)
+                    self._timer.load(self._runner, case.key.weights)
+                self._timer.lend(self._runner, case)
                 self._bare(case)
         except (CandidateFailed, Gone) as error:
             raise _refused(error) from None
@@ -106,7 +106,7 @@ class KernelProvenance:
         with self._without("operators", "replays", "loading"):
             self._bare(native)
         if self._sampled:  # it may call other libraries; its threads' positions are visible
-            self._seen = self._bench.sample_threads(self._peer, self._home)
+            self._seen = self._timer.sample_threads(self._runner, self._home)
             self._at_work(self._seen, "check")
 
     @contextmanager
@@ -132,7 +132,7 @@ class KernelProvenance:
         Raises:
             Failed, Interfered: see `prove`.
         """
-        seen = SampledOwners(self._peer.pid, self._home) if self._sampled else None
+        seen = SampledOwners(self._runner.pid, self._home) if self._sampled else None
         self._withdraw()  # libraries loaded since
         with self._without("operators", "loading", stage="time"):
             yield seen
@@ -142,12 +142,12 @@ class KernelProvenance:
             self._at_work(seen, "time")
 
     def _withdraw(self) -> None:
-        self._taken = disable_libraries(self._peer.pid, self._home, self._taken)
+        self._taken = disable_libraries(self._runner.pid, self._home, self._taken)
 
     @contextmanager
     def _without(self, *what: What, stage: str = "check") -> Iterator[None]:
         try:
-            with ops_disabled(self._peer.pid, *what) as traps:
+            with ops_disabled(self._runner.pid, *what) as traps:
                 yield
         except Gone as error:
             self.ended = stage == "check"

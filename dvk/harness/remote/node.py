@@ -32,7 +32,7 @@ class Seat:
 
     def __init__(self) -> None:
         unbound()
-        self._court: JudgeSession | None = None
+        self._session: JudgeSession | None = None
         self._kind: SeatConfig | None = None
 
     def ready(self) -> str:
@@ -58,25 +58,28 @@ class Seat:
         """
         deadline = None if limit_s is None else time.monotonic() + limit_s
         try:
-            court = self._court_for(kind, task)
+            session = self._court_for(kind, task)
             # It sees one GPU of the node's.
-            court.sharers, court.gpus = sharers, -(-sharers // per_device(kind.config, task.device))
-            return court.judge(candidate, tier, baselines, deadline)
+            session.sharers, session.gpus = (
+                sharers,
+                -(-sharers // per_device(kind.config, task.device)),
+            )
+            return session.judge(candidate, tier, baselines, deadline)
         except DvkError as error:
             return error
         finally:
-            if self._court is not None and self._court.broken is not None:
+            if self._session is not None and self._session.broken is not None:
                 self._close()
 
     def _court_for(self, kind: SeatConfig, task: Task) -> JudgeSession:
-        if self._court is None or kind != self._kind:
+        if self._session is None or kind != self._kind:
             self._close()
-            self._court, self._kind = JudgeSession(task, kind.config, kind.spec), kind
-        elif self._court.task.id != task.id:
-            self._court.switch_task(task)
-        return self._court
+            self._session, self._kind = JudgeSession(task, kind.config, kind.spec), kind
+        elif self._session.task.id != task.id:
+            self._session.switch_task(task)
+        return self._session
 
     def _close(self) -> None:
-        if self._court is not None:
-            self._court.close()
-        self._court = self._kind = None
+        if self._session is not None:
+            self._session.close()
+        self._session = self._kind = None

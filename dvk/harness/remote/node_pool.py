@@ -71,10 +71,10 @@ class Seats:
         self._waiting: Counter[SeatRequest] = Counter()
         self._failed: list[str] = []
 
-    def take(
+    def acquire(
         self, want: SeatRequest, kind: SeatConfig, task: str, before: SeatSlot | None = None
     ) -> SeatSlot:
-        """Return a seat for the caller alone, until `give` or `lose`: preferably its previous one, or one that holds its task.
+        """Return a seat for the caller alone, until `release` or `lose`: preferably its previous one, or one that holds its task.
 
         Raises:
             MachineError: none was available for long.
@@ -120,7 +120,7 @@ class Seats:
             with self._changed:
                 self._waiting[want] -= 1
 
-    def give(self, place: SeatSlot) -> None:
+    def release(self, place: SeatSlot) -> None:
         """Return the seat; its work is done."""
         with self._changed:
             place.free = True

@@ -71,7 +71,7 @@ class RayJudgeSession:
         ray = self.seats.cluster.ray
         want, why = want_of(self.task.device, self.config), ""
         for _ in range(ATTEMPTS):
-            place = self.seats.take(want, self._kind, self.task.id, self._before)
+            place = self.seats.acquire(want, self._kind, self.task.id, self._before)
             limit_s = None if deadline is None else max(0.0, deadline - time.monotonic())
             sharers = self.seats.sharers(place)
             try:
@@ -90,7 +90,7 @@ class RayJudgeSession:
             except BaseException:  # this process is interrupted, and the seat still works
                 self.seats.lose(place)
                 raise
-            self.seats.give(place)
+            self.seats.release(place)
             self._before = place
             if isinstance(answer, DvkError):
                 raise MachineError(f"on the Ray node {place.node}: {answer.message}", answer.hint)

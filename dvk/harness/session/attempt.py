@@ -13,7 +13,7 @@ from typing import Any
 from dvk.config import Config, Limits
 from dvk.harness.session.environment import RunnerEnvironment
 from dvk.harness.session.referee_client import RefereeClient
-from dvk.harness.session.verdicts import ProcessFindings, of_death
+from dvk.harness.session.verdicts import ProcessFindings, findings_of_death
 from dvk.records import Device
 from dvk.sandbox import Death, Message, SandboxSession
 
@@ -45,7 +45,7 @@ def _last_words(log: str) -> str:
 def trial(
     referee: RefereeClient,
     order: Mapping[str, Any],
-    given: RunnerEnvironment,
+    environment: RunnerEnvironment,
     *,
     device: Device,
     limits: Limits,
@@ -76,26 +76,26 @@ def trial(
         MachineError: no sandbox can be started.
     """
     ours, theirs = socket.socketpair()
-    with ours, theirs, closing(given):
+    with ours, theirs, closing(environment):
         runner = SandboxSession(
             RUNNER,
             limits,
-            env=given.env,
-            late_env={**given.late, **env},
-            descriptors=[theirs.fileno(), *given.descriptors],
+            env=environment.env,
+            late_env={**environment.late, **env},
+            descriptors=[theirs.fileno(), *environment.descriptors],
             isolate=device,
             programs=programs,
             folders=folders,
             shut=limits.encloses(device),
         )
-        given.furnish(runner.home)
+        environment.furnish(runner.home)
         referee.send({**order, "pid": runner.pid, "home": runner.home}, [ours.fileno()])
     isolation = runner.isolation  # confirmed while the process can still be inspected
     try:
         answer = referee.wait("findings", config.judge.candidate_s, deadline, runner)
         if answer is None:
             log = runner.close()
-            found = of_death(Death("timeout", log), referee.stage, config)
+            found = findings_of_death(Death("timeout", log), referee.stage, config)
             if not isinstance(referee.wait("findings", HANG_UP_S, None), Message):
                 lost()  # a referee that does not notice is unusable
             return None if passed(deadline) else ProcessFindings(found, log, isolation)
@@ -111,7 +111,10 @@ def trial(
                     death.log,
                 )
             elif isinstance(death, Death):
-                findings, log = {**findings, **of_death(death, referee.stage, config)}, death.log
+                findings, log = (
+                    {**findings, **findings_of_death(death, referee.stage, config)},
+                    death.log,
+                )
         else:
             log = runner.close()  # it may have ended already, since its line is closed
         return ProcessFindings(findings, log, isolation, findings.pop("samples", {}))

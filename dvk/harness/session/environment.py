@@ -18,7 +18,7 @@ from pathlib import Path
 from dvk import backends
 from dvk.config import Config, Limits
 from dvk.errors import DvkError
-from dvk.harness.session.verdicts import ProcessFindings, of_death
+from dvk.harness.session.verdicts import ProcessFindings, findings_of_death
 from dvk.harness.toolchain import extension, headers, stubs
 from dvk.harness.transport import process_memory
 from dvk.records import Candidate, Device, content_hash
@@ -131,7 +131,9 @@ def _built(
                 return None, ProcessFindings(
                     {"status": "timeout", "stage": "compile", "error": error}, answer.log, isolation
                 )
-            return None, ProcessFindings(of_death(answer, "compile", config), answer.log, isolation)
+            return None, ProcessFindings(
+                findings_of_death(answer, "compile", config), answer.log, isolation
+            )
         if "failed" in answer.value:
             return None, ProcessFindings(dict(answer.value["failed"]), builder.close(), isolation)
         kept = _halted(builder) and extension.keep(key, Path(builder.home) / "torch_extensions")

@@ -23,12 +23,12 @@ from dvk.harness.session.judge_spec import JudgeSpec
 from dvk.harness.session.referee_client import RefereeClient
 from dvk.harness.session.verdicts import (
     ProcessFindings,
-    broken_by,
+    broken_reference,
+    check_roofline,
     claim_timing,
+    findings_of_death,
     median,
-    merged,
-    of_death,
-    possible,
+    merge_findings,
     retry_s,
     search_timing,
     verdict_of,
@@ -201,7 +201,7 @@ class JudgeSession:
         if measured is None:
             return None
         timing = search_timing(measured, self.baselines)
-        return self._verdict(began, *possible(measured, timing, self.task.device))
+        return self._verdict(began, *check_roofline(measured, timing, self.task.device))
 
     def _claim(self, began: float, candidate: Candidate, deadline: float | None) -> Verdict | None:
         """Measure in sets of fresh processes until the claim is decided."""
@@ -227,7 +227,8 @@ class JudgeSession:
                 if last or (len(sets) == claims.FIRST_LOOK and not claims.undecided(claim)):
                     break
         return self._verdict(
-            began, *possible(sets[0], claim_timing(sets, self.baselines, claim), self.task.device)
+            began,
+            *check_roofline(sets[0], claim_timing(sets, self.baselines, claim), self.task.device),
         )
 
     # ------------------------------------------------------------ processes
@@ -251,7 +252,7 @@ class JudgeSession:
         answer = self._referee.wait("ready", self.config.limits.wall_s, deadline)
         if not isinstance(answer, Message):
             if not passed(deadline):
-                self.broken = broken_by(answer or Death("timeout", ""), self.config)
+                self.broken = broken_reference(answer or Death("timeout", ""), self.config)
             raise RefereeDied("before it was ready", answer)
         if "broken" in answer.value:
             self.broken = str(answer.value["broken"])
@@ -359,7 +360,9 @@ class JudgeSession:
             if not isinstance(self._referee.wait("findings", HANG_UP_S, None), Message):
                 self.close()
             return ProcessFindings(
-                of_death(Death("timeout", log), self._referee.stage, self.config), log, isolation
+                findings_of_death(Death("timeout", log), self._referee.stage, self.config),
+                log,
+                isolation,
             )
         findings = dict(answer.value["findings"])
         if findings.pop("gone", False):
@@ -434,7 +437,7 @@ class JudgeSession:
                 candidate, deadline, timed=timed, control=control, one_case=one_case, deprived=True
             )
             return second and (
-                merged(measured, second)
+                merge_findings(measured, second)
                 if second.findings["status"] == Status.OK.value
                 else measured
             )
@@ -455,7 +458,7 @@ class JudgeSession:
         )
         if second is None or second.findings["status"] != Status.OK.value:
             return second
-        return merged(measured, second)
+        return merge_findings(measured, second)
 
     def _slowed(self, measured: ProcessFindings, deadline: float | None) -> str | None:
         """Return why the candidate seems fast, if it slows the reference down."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from dvk.config import Config, Limits
 from dvk.errors import DvkError
-from dvk.harness.session.verdicts import ProcessFindings, of_death
+from dvk.harness.session.verdicts import ProcessFindings, findings_of_death
 from dvk.records import Candidate, Task
 from dvk.sandbox import Death, SandboxSession
 
@@ -46,7 +46,9 @@ def launch_plan(
         isolation = recorder.isolation
     if isinstance(answer, Death):
         return ProcessFindings(
-            {**of_death(answer, "compile", config), "contract": "plan"}, answer.log, isolation
+            {**findings_of_death(answer, "compile", config), "contract": "plan"},
+            answer.log,
+            isolation,
         )
     if "failed" in answer.value:
         return ProcessFindings({**answer.value["failed"], "contract": "plan"}, "", isolation)

@@ -4,7 +4,7 @@ One SQLite file, `$DVK_HOME/verdicts.db`, shared by all processes and threads of
 on, so no entry is ever stale: see `key`. Any problem with the file (unwritable, locked for long, torn) costs a cache entry and raises
 nothing.
 
-Not stored: verdicts that may differ on another day (`keepable`).
+Not stored: verdicts that may differ on another day (`is_cacheable`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from dvk import machine, resources
 from dvk.config import Config
 from dvk.harness.session.judge_spec import Judge, JudgeSpec
-from dvk.harness.session.verdicts import crowded
+from dvk.harness.session.verdicts import memory_was_short
 from dvk.records import PROTOCOL, Candidate, Status, Task, Tier, Verdict, content_hash
 
 MAX_BYTES = 256 << 20
@@ -94,7 +94,7 @@ def _packages() -> str:
     return ",".join(f"{name}={machine.version(name)}" for name in machine.PACKAGES)
 
 
-def keepable(verdict: Verdict) -> bool:
+def is_cacheable(verdict: Verdict) -> bool:
     """Whether another day would give the same: no claim (it measures the present), and no effect of the machine's load."""
     judged = bool(verdict.machine)  # else it did not finish
     return (
@@ -102,7 +102,7 @@ def keepable(verdict: Verdict) -> bool:
         and verdict.status not in _NEVER
         and verdict.tier != "claim"
         and not verdict.cached
-        and not crowded(verdict.error)
+        and not memory_was_short(verdict.error)
     )
 
 
@@ -135,7 +135,7 @@ class Remembered:
 
     def remember(self, key: str, verdict: Verdict) -> None:
         """Store a verdict, if it is repeatable."""
-        if not keepable(verdict):
+        if not is_cacheable(verdict):
             return
         text = verdict.model_dump_json(exclude_defaults=True)
         self._run(

@@ -77,7 +77,7 @@ def verdict_of(
     )
 
 
-def merged(first: ProcessFindings, second: ProcessFindings) -> ProcessFindings:
+def merge_findings(first: ProcessFindings, second: ProcessFindings) -> ProcessFindings:
     """Combine the checks of the first process with all else from the second."""
     checks = {name: first.findings[name] for name in CHECKED if name in first.findings}
     return ProcessFindings(
@@ -130,7 +130,7 @@ def claim_timing(sets: Sequence[ProcessFindings], baselines: Sequence[str], clai
     )
 
 
-def possible(
+def check_roofline(
     measured: ProcessFindings, timing: Timing | None, device: Device
 ) -> tuple[ProcessFindings, Timing | None]:
     """Turn a time below the roofline, which cannot be right, into a finding."""
@@ -147,7 +147,7 @@ def possible(
     return measured, timing.model_copy(update={"floor_ms": roofline.floor_ms(moved, known)})
 
 
-def crowded(error: str | None) -> bool:
+def memory_was_short(error: str | None) -> bool:
     """Whether memory was short, perhaps because of other processes: by the messages of CUDA, PyTorch, cuBLAS or cuDNN."""
     return error is not None and SHORT.search(error) is not None
 
@@ -155,10 +155,10 @@ def crowded(error: str | None) -> bool:
 def retry_s(error: str | None, attempt: int) -> float | None:
     """Return seconds after which a candidate that found a shared GPU's memory full is judged again: none, then the time for current ones to
     finish; None if that was not the cause, or the second attempt failed, too."""
-    return CROWDED_S[attempt] if crowded(error) and attempt < len(CROWDED_S) else None
+    return CROWDED_S[attempt] if memory_was_short(error) and attempt < len(CROWDED_S) else None
 
 
-def of_death(death: Death, stage: str, config: Config) -> dict[str, Any]:
+def findings_of_death(death: Death, stage: str, config: Config) -> dict[str, Any]:
     """Return the finding for a candidate's death."""
     stage = stage if stage in ("compile", "check", "time") else "compile"
     limits = config.limits
@@ -178,7 +178,7 @@ def of_death(death: Death, stage: str, config: Config) -> dict[str, Any]:
     return {"status": status.value, "stage": stage, "error": text}
 
 
-def broken_by(death: Death, config: Config) -> str:
+def broken_reference(death: Death, config: Config) -> str:
     """Return why a reference whose process died cannot be judged against."""
     what = {
         "timeout": f"took longer than {config.limits.wall_s:.0f} s",

@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 
 from dvk.records import Claim, Interval, show_ratio
-from dvk.speedups import noisy
+from dvk.speedups import is_noisy
 from dvk.stats.intervals import mean_and_error, process_interval
 from dvk.stats.student_t import student_tail
 
@@ -68,7 +68,7 @@ def claim(speedups: Sequence[float], controls: Sequence[float]) -> Claim:
 
 def _within(interval: Interval, control: Interval, margin: float) -> str:
     """Return why a speedup whose lower end is within the margin is not claimed; a margin that nothing could exceed is not named."""
-    if noisy(control):
+    if is_noisy(control):
         ends = f"between {show_ratio(control.lo)} and {show_ratio(control.hi)}"
         return f"the noise is too large: the reference against itself came out {ends}"
     if interval.lo <= 1:

@@ -25,7 +25,7 @@ class OutputOverwritten(Exception):
     """A call overwrote outputs of an earlier one; the message says what to do."""
 
 
-def check_retained(cases: Cases, case: Case, peer: RunnerClient) -> None:
+def check_retained(cases: Cases, case: Case, runner: RunnerClient) -> None:
     """Check between timed calls, before that of a case, that a candidate has not changed held outputs; other arms are not checked.
 
     Raises:
@@ -33,12 +33,12 @@ def check_retained(cases: Cases, case: Case, peer: RunnerClient) -> None:
         Gone: its process has ended.
     """
     try:
-        changed = peer.overwritten()
+        changed = runner.overwritten()
     except CandidateFailed as error:
-        if not peer.trusted:
+        if not runner.trusted:
             raise _unreadable(error) from None
         return
-    if changed and not peer.trusted:
+    if changed and not runner.trusted:
         tensors = [
             number for number, e in enumerate(case.expected) if isinstance(e.same, torch.Tensor)
         ]
@@ -48,8 +48,8 @@ def check_retained(cases: Cases, case: Case, peer: RunnerClient) -> None:
 class AliasCheck:
     """Outputs that a candidate holds of an untimed call."""
 
-    def __init__(self, cases: Cases, peer: RunnerClient):
-        self._cases, self._peer = cases, peer
+    def __init__(self, cases: Cases, runner: RunnerClient):
+        self._cases, self._runner = cases, runner
         self._held: list[dict[str, Any]] = []
         self._case: Case | None = None
         self._changed: set[int] = set()
@@ -89,14 +89,14 @@ class AliasCheck:
         if not self._held:
             return []
         try:
-            return self._peer.fetch(self._held, earlier=True)
+            return self._runner.fetch(self._held, earlier=True)
         except (CandidateFailed, Interfered) as error:
             raise _unreadable(error) from None
 
 
 def _refuse(cases: Cases, case: Case, changed: set[int]) -> None:
     """Name the first overwritten leaf, unless the reference overwrites all of them."""
-    if left := sorted(changed - cases.reference.keeps(case.draw)):
+    if left := sorted(changed - cases.reference.retained_leaves(case.draw)):
         name = case.expected[left[0]].name
         told = name if name == "output" else f"output {name}"
         raise OutputOverwritten(

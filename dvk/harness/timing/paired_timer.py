@@ -40,7 +40,7 @@ from dvk.harness.timing.output_aliasing import check_retained
 from dvk.harness.transport import call_template, process_memory
 from dvk.harness.transport.lent_tensors import Board, Layout, copied, layout_of
 from dvk.records import Status, Task
-from dvk.stats.intervals import settled
+from dvk.stats.intervals import is_settled
 
 WARM_ROUNDS = 2
 MIN_ROUNDS = 8
@@ -136,12 +136,12 @@ class PairedTimer:
         board.put(case.inputs)
         return board
 
-    def load_candidate(self, peer: RunnerClient, source: str) -> None:
+    def load_candidate(self, runner: RunnerClient, source: str) -> None:
         """Load a runner's code, with the native inputs lent to it; take its answer afterwards."""
         built = self.cases.built
         board = self.board_for(self.native)
         call = call_template.empty(self.native.args, self.native.kwargs)
-        peer.build(
+        runner.build(
             self.task,
             source,
             board,
@@ -151,10 +151,10 @@ class PairedTimer:
             written=self.written,
         )
 
-    def lend(self, peer: RunnerClient, case: Case) -> Board:
+    def lend(self, runner: RunnerClient, case: Case) -> Board:
         """Call a runner on the inputs of a case."""
         board = self.board_for(case)
-        peer.lend(
+        runner.lend(
             board,
             case.args,
             case.kwargs,
@@ -163,17 +163,17 @@ class PairedTimer:
         )
         return board
 
-    def load(self, peer: RunnerClient, number: int, way: str = "load") -> list[str]:
+    def load(self, runner: RunnerClient, number: int, way: str = "load") -> list[str]:
         """Give a runner the weight set `number`, a candidate in a way of `weight_rewrites`; return names of unmatched tensors."""
-        if not peer.trusted:  # it keeps the mapping, so that memory is never lent again
+        if not runner.trusted:  # it keeps the mapping, so that memory is never lent again
             board, names = self._weights_board(number)
             try:
-                return peer.load(board, names, way)
+                return runner.load(board, names, way)
             finally:
                 board.close()
         if number not in self._weights:
             self._weights[number] = self._weights_board(number)
-        return peer.load(*self._weights[number])
+        return runner.load(*self._weights[number])
 
     def _weights_board(self, number: int) -> tuple[Board, list[str]]:
         state = {
@@ -243,10 +243,10 @@ class PairedTimer:
                 self.native.inputs
             )  # runners on a GPU copy them, for calls before the timed one
         try:
-            for peer in arms.values():
+            for runner in arms.values():
                 tells = on_output is not None and self.native.spec_text != "*"
-                peer.enter(peer.returned or self._outputs(), kept, tells=tells, written=written)
-                inside.append(peer)
+                runner.enter(runner.returned or self._outputs(), kept, tells=tells, written=written)
+                inside.append(runner)
             while True:
                 done = number - WARM_ROUNDS
                 if done >= rounds or (
@@ -257,21 +257,21 @@ class PairedTimer:
                     early
                     and done >= MIN_ROUNDS
                     and done % MIN_ROUNDS == 0
-                    and settled(samples.ms["reference"], samples.ms["candidate"], width)
+                    and is_settled(samples.ms["reference"], samples.ms["candidate"], width)
                 ):
                     break
                 case = self.cases.fresh(number)
                 order.reverse() if number % 2 else random.shuffle(order)
-                shots, leaves, left = self._round(
+                calls, leaves, left = self._round(
                     arms, order, case, on_output is not None, number >= WARM_ROUNDS
                 )
-                if seen is not None and shots["candidate"].inner_ms >= SHORT_MS:
+                if seen is not None and calls["candidate"].inner_ms >= SHORT_MS:
                     for _ in range(LOOKS if seen.count >= ENOUGH_SEEN else 2 * LOOKS):
                         self._look(arms["candidate"], case, seen)
                 if number >= WARM_ROUNDS:
-                    for name, shot in shots.items():
-                        samples.ms[name].append(max(shot.inner_ms, 1e-6))
-                        samples.gaps_ms[name].append(shot.gap_ms)
+                    for name, call in calls.items():
+                        samples.ms[name].append(max(call.inner_ms, 1e-6))
+                        samples.gaps_ms[name].append(call.gap_ms)
                 if on_output is not None:
                     after = len(leaves) - len(kept)
                     outputs = [*leaves[:after], *left]
@@ -285,8 +285,8 @@ class PairedTimer:
             if on_output is not None:
                 self._bounded(arms["candidate"], arms["reference"])
         finally:
-            for peer in inside:
-                peer.leave()
+            for runner in inside:
+                runner.leave()
         samples.seconds = time.perf_counter() - began
         if on_output is not None:
             self._untouched()
@@ -319,13 +319,13 @@ class PairedTimer:
         flush: bool,
     ) -> tuple[dict[str, TimedCall], list[torch.Tensor], list[torch.Tensor]]:
         """Make a call of each arm; return the candidate's outputs and final values of inputs that it writes."""
-        shots: dict[str, TimedCall] = {}
+        calls: dict[str, TimedCall] = {}
         left: list[torch.Tensor] = []
         found: list[torch.Tensor] = []
         for name in order:
             if take:  # of the others, too: work before a call must not depend on the arm
                 check_retained(self.cases, case, arms[name])
-            shots[name], leaves = arms[name].time_call(
+            calls[name], leaves = arms[name].time_call(
                 self.runner_seed(case), take, lambda: self._lay(case, flush)
             )
             if take:
@@ -337,27 +337,27 @@ class PairedTimer:
                 self.task.device == "cpu"
             ):  # on a GPU calls precede the timed one, on arbitrary inputs
                 self.board.poison()  # the next arm must not find this round's inputs before its call begins
-        return shots, found, left
+        return calls, found, left
 
-    def sample_threads(self, peer: RunnerClient, home: str) -> pc_sampling.SampledOwners:
+    def sample_threads(self, runner: RunnerClient, home: str) -> pc_sampling.SampledOwners:
         """Sample a candidate's threads; too short calls give hardly any samples."""
-        peer.enter(peer.returned or self._outputs())
+        runner.enter(runner.returned or self._outputs())
         case = self.cases.fresh(0)
-        shot, _ = peer.time_call(self.runner_seed(case), False, lambda: self._lay(case))
-        self._within_ms = shot.inner_ms
-        seen = pc_sampling.SampledOwners(peer.pid, home)
+        call, _ = runner.time_call(self.runner_seed(case), False, lambda: self._lay(case))
+        self._within_ms = call.inner_ms
+        seen = pc_sampling.SampledOwners(runner.pid, home)
         end = time.monotonic() + MOST_S
         for _ in range(MOST_STANDS):
             enough = seen.count >= ENOUGH_SEEN or seen.looks >= 2 * ENOUGH_SEEN
             if enough or self._within_ms < SHORT_MS or time.monotonic() > end:
                 break
-            self._look(peer, case, seen)
-        peer.leave()
+            self._look(runner, case, seen)
+        runner.leave()
         return seen
 
-    def _look(self, peer: RunnerClient, case: Case, seen: pc_sampling.SampledOwners) -> None:
+    def _look(self, runner: RunnerClient, case: Case, seen: pc_sampling.SampledOwners) -> None:
         """Sample its threads inside a call that looks, from within, like a timed one until it is over."""
-        if peer.pause_in_call(
+        if runner.pause_in_call(
             self.runner_seed(case),
             random.random() * self._within_ms / 1e3,
             lambda: self.board.put(case.inputs),
@@ -366,7 +366,7 @@ class PairedTimer:
             self._within_ms *= LATER
         else:
             self._within_ms *= SOONER
-        peer.resume_call()
+        runner.resume_call()
 
     def _lay(self, case: Case, flush: bool = True) -> None:
         self.board.put(case.inputs)
@@ -393,7 +393,7 @@ class PairedTimer:
             if mature and (
                 time.perf_counter() - began > limit_s
                 or done % MIN_ROUNDS == 0
-                and settled(samples.ms["reference"], samples.ms["candidate"], width)
+                and is_settled(samples.ms["reference"], samples.ms["candidate"], width)
             ):
                 break
             case = self.cases.fresh(number)

@@ -96,9 +96,9 @@ class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         return self._known(super().find_class(module, name))
 
-    def _known(self, found: Any) -> Any:
-        take_apart({"": found})
-        return found
+    def _known(self, result: Any) -> Any:
+        take_apart({"": result})
+        return result
 
 
 def _found(home: Any, path: str) -> Any:

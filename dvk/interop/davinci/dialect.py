@@ -144,7 +144,9 @@ def wish(subject: TaskContext) -> str:
 
 def bodies(skills: Sequence[Skill], num_tokens: int) -> str:
     """Skills in full, in the form of the library file's own block."""
-    return JOINT.join(task_context.fit([task_context.whole(skill) for skill in skills], num_tokens))
+    return JOINT.join(
+        task_context.fit([task_context.full_text(skill) for skill in skills], num_tokens)
+    )
 
 
 def answered(verdict: Verdict, num_tokens: int) -> dict[str, object]:

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from dvk.config import RemoteConfig
 from dvk.errors import MachineError, UsageError
 from dvk.interop.kernelgym.fields import ENDED, EvaluationResult
-from dvk.sandbox.wire import whole
+from dvk.sandbox.wire import without_surrogates
 
 POLL_S = 1.0
 """Time between two polls for a verdict after its connection was lost."""
@@ -231,7 +231,7 @@ def url_of(judge: str) -> str:
 
 def _decoded(body: bytes) -> Any:
     try:
-        return whole(json.loads(body))
+        return without_surrogates(json.loads(body))
     except ValueError:
         return body[:300].decode(errors="replace")
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from dvk import backends, search
 from dvk.agents import writers
-from dvk.backbone import BACKBONES, known
+from dvk.backbone import BACKBONES, is_supported
 from dvk.config import Config
 from dvk.errors import UsageError
 from dvk.harness.timing import roofline
@@ -75,7 +75,10 @@ def evaluate(request: EvalRequest, config: Config) -> dict[str, Any]:
     ) as run:
         if run.answered(request, config):
             return {**run.read(SUMMARY)[-1], **exported(run, problems, request)}
-        problems, config = suites.settled(problems, run), writers.settled(request.model, config)
+        problems, config = (
+            suites.with_sources_on_disk(problems, run),
+            writers.with_rollout_place(request.model, config),
+        )
         workers = playing.workers_for(request, config, device)
         with (
             Progress(len(problems), file=StringIO() if request.quiet else None) as progress,
@@ -126,7 +129,7 @@ def evaluate(request: EvalRequest, config: Config) -> dict[str, Any]:
                 run.append(AGAIN, row)
                 again[row["task"], row["sample"]] = row["verdict"]
                 tracebacks.keep(run, row["task"], [row["verdict"].traceback])
-            if (line := tracebacks.told(run)) is not None:
+            if (line := tracebacks.stderr_line(run)) is not None:
                 progress.say(line)
         rows = rows_for(
             episodes,
@@ -191,7 +194,7 @@ def check(request: EvalRequest) -> None:
             f"{request.strategy} asks a language model",
             f"name it, as in --policy {request.strategy}:nano",
         )
-    if not recorded.is_record(request.policy) and request.model and not known(request.model):
+    if not recorded.is_record(request.policy) and request.model and not is_supported(request.model):
         raise UsageError(
             f"unknown policy: `{request.policy}`",
             f"choose {', '.join(sorted(search.STRATEGIES))} (as auto:nano where one asks a model), a model "

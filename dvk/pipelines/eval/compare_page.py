@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dvk.pipelines.eval.page import profile
-from dvk.pipelines.eval.rows import EvalRow, alike, best_of, outcome
+from dvk.pipelines.eval.rows import EvalRow, best_of, outcome, same_timing_kind
 from dvk.pipelines.report.chart import Scale
 from dvk.pipelines.report.curves import Curves, Series, figure
 from dvk.pipelines.report.markup import Markup, el, join
@@ -155,7 +155,7 @@ def scatter(first: Sequence[EvalRow], second: Sequence[EvalRow]) -> Markup | Non
     points = [
         (task, a.speedup, b.speedup)
         for task in sorted(ends[0].keys() & ends[1].keys())
-        if alike(a := ends[0][task], b := ends[1][task]) and a.speedup and b.speedup
+        if same_timing_kind(a := ends[0][task], b := ends[1][task]) and a.speedup and b.speedup
     ]
     if not points:
         return None

@@ -17,7 +17,7 @@ from dvk.config import Config
 from dvk.errors import DvkError, UsageError
 from dvk.pipelines.eval import compare_page
 from dvk.pipelines.eval.request import AGAIN, EPISODES, ROWS, SUMMARY, UNPLAYED, Unplayed
-from dvk.pipelines.eval.rows import EvalRow, Over, alike, best_of, outcome, rows_for
+from dvk.pipelines.eval.rows import EvalRow, Over, best_of, outcome, rows_for, same_timing_kind
 from dvk.pipelines.eval.tables import table
 from dvk.records import Episode, Verdict
 from dvk.runs import RunFolder
@@ -136,7 +136,7 @@ def differences(first: Sequence[TaskOutcome], second: Sequence[TaskOutcome]) -> 
         )
         for t in fast_p.THRESHOLDS
     }
-    out = unlike(first, second)
+    out = mixed_timing_tasks(first, second)
     before, after = ([o for o in outcomes if o.task not in out] for outcomes in (first, second))
     result["speedup"] = _ratio(fast_p.difference(before, after, fast_p.log_speedup), len(out))
     before, after = (
@@ -148,7 +148,7 @@ def differences(first: Sequence[TaskOutcome], second: Sequence[TaskOutcome]) -> 
     return result
 
 
-def unlike(first: Sequence[TaskOutcome], second: Sequence[TaskOutcome]) -> set[str]:
+def mixed_timing_tasks(first: Sequence[TaskOutcome], second: Sequence[TaskOutcome]) -> set[str]:
     """Tasks with times on the device alone and times from end to end."""
     ways: dict[str, set[str]] = {}
     for one in (*first, *second):
@@ -167,7 +167,7 @@ def changes(first: Sequence[EvalRow], second: Sequence[EvalRow]) -> list[dict[st
     for task in best[0].keys() & best[1].keys():
         ends = [of[task] for of in best]
         kept = [max(1.0, end.speedup or 0.0) if end.correct else 1.0 for end in ends]
-        if any(end.correct for end in ends) and alike(*ends):
+        if any(end.correct for end in ends) and same_timing_kind(*ends):
             result.append(
                 {
                     "task": task,

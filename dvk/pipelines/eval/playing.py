@@ -108,7 +108,7 @@ def play_all(
             pass
         elif recorded.is_record(request.policy):
             progress.stage("judging what was recorded")
-            yield from recorded.play(good(), problems, request.policy, judging)
+            yield from recorded.replay_records(good(), problems, request.policy, judging)
         elif not request.model:
             progress.stage(f"playing {request.policy}")
             yield from play_strategy(good(), request, config, judging)
@@ -129,7 +129,7 @@ def play_all(
                         good(),
                         backbone,
                         library,
-                        writers.widened(played(request, config), backbone),
+                        writers.widened(eval_config(request, config), backbone),
                         judging=judging,
                     )
     yield from bad
@@ -151,7 +151,7 @@ def facts(subject: TaskContext, ceilings: Ceilings | None) -> dict[str, Any]:
         "mode": subject.task.mode,
         "depends": bool(subject.captured.depending) and subject.task.kind == "module",
     }
-    found = crashes.fenced(
+    found = crashes.run_guarded(
         "counting its products", flop_ms, subject.captured.graph, subject.task, ceilings
     )
     return (
@@ -178,7 +178,7 @@ def subjects(
         yield problem, subject
 
 
-def played(request: EvalRequest, config: Config) -> Config:
+def eval_config(request: EvalRequest, config: Config) -> Config:
     """Settings of an evaluation: one selection of skills if there is a library, no summaries; one sample is greedy."""
     asked: dict[str, Any] = {
         "schemes": 1,
@@ -236,10 +236,12 @@ def play_strategy(
             skills = (
                 ()
                 if request.no_skills
-                else crashes.fenced("choosing skills", retrieve, subject, request.library, config)
+                else crashes.run_guarded(
+                    "choosing skills", retrieve, subject, request.library, config
+                )
             )
             if isinstance(skills, crashes.Crashed):
-                empty.append(ended(subject, skills))
+                empty.append(crashed_episode(subject, skills))
                 continue
             mine = SharedBackbone(backbone) if backbone is not None else None
             yield search.SearchProblem(
@@ -250,7 +252,7 @@ def play_strategy(
     yield from empty
 
 
-def ended(subject: TaskContext, crash: crashes.Crashed) -> Episode:
+def crashed_episode(subject: TaskContext, crash: crashes.Crashed) -> Episode:
     """The episode of a task that an exception ended before it was played."""
     return Episode(
         task=subject.task,

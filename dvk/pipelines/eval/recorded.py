@@ -49,7 +49,7 @@ class _Open:
     turns: dict[tuple[int, int], Turn] = field(default_factory=dict)
 
 
-def play(
+def replay_records(
     subjects: Iterable[TaskContext],
     problems: Sequence[SuiteTask],
     policy: str,

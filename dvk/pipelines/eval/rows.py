@@ -152,7 +152,7 @@ def outcome(row: EvalRow, measurement: EvalMeasurement, over: Over = "eager") ->
     return TaskOutcome(row.task, measurement.correct, speedup, lo, row.groups, measurement.regime)
 
 
-def alike(one: EvalMeasurement, other: EvalMeasurement) -> bool:
+def same_timing_kind(one: EvalMeasurement, other: EvalMeasurement) -> bool:
     """Whether they were timed in one way, as far as known."""
     return one.regime == other.regime or None in (one.regime, other.regime)
 

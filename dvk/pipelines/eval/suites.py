@@ -77,7 +77,7 @@ def read(suite: Path, only: Sequence[str] = ()) -> list[SuiteTask]:
     return [p for p in found if not only or p.name in only]
 
 
-def settled(problems: Sequence[SuiteTask], run: RunFolder) -> list[SuiteTask]:
+def with_sources_on_disk(problems: Sequence[SuiteTask], run: RunFolder) -> list[SuiteTask]:
     """The same with every source in a file of the run."""
     result = []
     for problem in problems:

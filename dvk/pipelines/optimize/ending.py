@@ -50,7 +50,7 @@ def finish(
             w,
             f,
             s.reason,
-            optimize_summary.unread(e),
+            optimize_summary.why_unparsed(e),
             unjudged=s.unjudged,
             judge=s.config.judge,
         )

@@ -167,7 +167,7 @@ class SearchSession:
                     f"stopped: confirming the best so far, about {self._confirm_s:.0f} s; Ctrl-C once more ends at once"
                 )
         except Exception as error:  # the fence: see dvk.crashes
-            if crashes.ends_all(error):
+            if crashes.ends_the_run(error):
                 raise
             self._note(crashes.crashed(error, "searching"), live)
         finally:
@@ -233,7 +233,7 @@ class SearchSession:
                 for t in self.turns
                 if t.candidate and t.verdict and t.candidate.proposer == "composer"
             ]
-            self.observed = classes.observed(problem, tried)
+            self.observed = classes.measurements(problem, tried)
             self._tunings().learn(self.task.id, self.observed)
 
     def _tunings(self) -> Tunings:
@@ -330,7 +330,7 @@ class SearchSession:
         deadline: float | None = None,
     ) -> Verdict | None:
         """As `JudgeSession.judge`; an error inside dvk is the candidate's verdict."""
-        result = crashes.fenced(
+        result = crashes.run_guarded(
             "judging it", self.court.judge, candidate, tier, baselines, deadline
         )
         if not isinstance(result, Crashed):

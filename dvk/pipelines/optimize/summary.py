@@ -340,7 +340,7 @@ def _first_line(text: str | None) -> str:
     return (text or "no reason was given").strip().partition("\n")[0]
 
 
-def unread(made: Episode) -> str | None:
+def why_unparsed(made: Episode) -> str | None:
     """Why a model's answers gave nothing, if no code could be parsed from any of them."""
     said = [t for trace in made.traces if trace.role == "policy" for t in trace.turns if t.messages]
     if not said or any(t.candidate for t in said):

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dvk.pipelines.report import markdown, page
-from dvk.pipelines.report.story import tell
+from dvk.pipelines.report.story import gather_story
 from dvk.records import Episode, Graph, Skill
 from dvk.runs import MANIFEST, RunFolder
 
@@ -54,7 +54,7 @@ def write(
     """
     file = run.path / MANIFEST
     manifest = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    story = tell(
+    story = gather_story(
         episode,
         summary,
         best_source=best_source,

@@ -90,7 +90,7 @@ def credit(summary: Mapping[str, Any]) -> list[str]:
     return [f"{summary['proposer']} found it{beside}."]
 
 
-def arms(summary: Mapping[str, Any]) -> list[str]:
+def proposer_lines(summary: Mapping[str, Any]) -> list[str]:
     """Each proposer's results, a line each: its verdicts, its fastest candidate, why candidates were refused."""
     told = []
     for row in summary.get("arms") or []:

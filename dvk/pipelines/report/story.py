@@ -134,7 +134,7 @@ def timed(story: ReportData) -> bool:
     return bool(story.profile) or any(row[1].strip("–- ") for row in story.blocks)
 
 
-def tell(
+def gather_story(
     episode: Episode,
     summary: Mapping[str, Any],
     *,
@@ -218,7 +218,7 @@ def _numbers(summary: Mapping[str, Any], arms: list[TimedVersion]) -> list[str]:
     interval = speedups.interval(summary, "speedup_")
     compiled = next((arm.ratio for arm in arms if arm.label == "torch.compile"), None)
     told = [f"95 % interval [{str(interval).split('[')[1]}"] if interval else []
-    if interval and speedups.wide(interval):
+    if interval and speedups.is_wide(interval):
         told[0] += (
             f", wider than a factor of {speedups.WIDE:g}, so that its lower end is the headline"
         )
@@ -248,7 +248,7 @@ def _lead(
     if status == "faster":
         return [*reason, *spending.credit(summary), tried]
     if status not in ("no_speedup", "too_noisy"):
-        return [*(reason or ["No reason was recorded."]), tried, *spending.arms(summary)]
+        return [*(reason or ["No reason was recorded."]), tried, *spending.proposer_lines(summary)]
     if shown and shown.speedup:
         tried += f" The closest ran at {speedups.shown(shown.speedup)} of eager’s speed; “faster” means a whole interval above 1."
     kept = (
@@ -258,7 +258,13 @@ def _lead(
         if summary.get("unproven")
         else []
     )
-    return [*reason, tried, *spending.arms(summary), *kept, "The original file was left as it is."]
+    return [
+        *reason,
+        tried,
+        *spending.proposer_lines(summary),
+        *kept,
+        "The original file was left as it is.",
+    ]
 
 
 def _sentence(text: str) -> str:

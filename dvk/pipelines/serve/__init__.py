@@ -87,17 +87,17 @@ def serve(request: ServeRequest, config: Config) -> None:
     if judging.device not in judging.devices:
         raise MachineError(f"no {judging.device} device was found", "leave --device out")
     listener = bound(request.host, request.port)
-    with listener, judging, RequestQueue(config.serve, workers, judging.answer) as desk:
+    with listener, judging, RequestQueue(config.serve, workers, judging.answer) as queue:
 
         class Server(uvicorn.Server):
             """Stops the desk first: requests that wait for a verdict would keep their connections open."""
 
             def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-                desk.close()
+                queue.close()
                 super().handle_exit(sig, frame)
 
         settings = uvicorn.Config(
-            application(desk, judging, token, guarded=token is None and not request.open_to_all),
+            application(queue, judging, token, guarded=token is None and not request.open_to_all),
             log_level="warning",
             access_log=False,
             timeout_graceful_shutdown=GRACE_S,

@@ -46,7 +46,7 @@ RETRY_S = 2
 
 
 def application(
-    desk: RequestQueue, judging: JudgeService, token: str | None, guarded: bool = False
+    queue: RequestQueue, judging: JudgeService, token: str | None, guarded: bool = False
 ) -> FastAPI:
     """The app.
 
@@ -104,12 +104,12 @@ def application(
     async def evaluate(request: Evaluation) -> JSONResponse:
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         try:
-            entry = desk.submit(request, lambda: _call(loop, ended.set))
+            entry = queue.submit(request, lambda: _call(loop, ended.set))
         except QueueFull:
             again = RETRY_S
             raise HTTPException(
                 429,
-                f"the queue is full ({desk.settings.queue} wait): come again",
+                f"the queue is full ({queue.settings.queue} wait): come again",
                 {"Retry-After": str(again)},
             ) from None
         except TaskIdTaken:
@@ -121,38 +121,38 @@ def application(
             raise HTTPException(503, "the server is stopping") from None
         await ended.wait()
         assert entry.result is not None, "it has ended"
-        stopped = entry.result.status == "failed" and desk.closed
+        stopped = entry.result.status == "failed" and queue.closed
         return JSONResponse(_plain(entry.result.model_dump()), 503 if stopped else 200)
 
     @app.get("/status/{task_id}")
     async def status(task_id: str) -> JSONResponse:
-        return JSONResponse(_plain(_status(_found(desk, task_id), desk)))
+        return JSONResponse(_plain(_status(_found(queue, task_id), queue)))
 
     @app.get("/results/{task_id}")
     async def results(task_id: str) -> JSONResponse:
-        entry = _found(desk, task_id)
+        entry = _found(queue, task_id)
         if entry.result is None:
-            return JSONResponse(_plain(_status(entry, desk)), 202)
+            return JSONResponse(_plain(_status(entry, queue)), 202)
         return JSONResponse(_plain(entry.result.model_dump()))
 
     @app.get("/health")
     async def health() -> JSONResponse:
-        well = desk.failed is None and not desk.closed
+        well = queue.failed is None and not queue.closed
         return JSONResponse(
             {
                 "status": "healthy" if well else "unhealthy",
-                "reason": desk.failed or ("stopping" if desk.closed else None),
+                "reason": queue.failed or ("stopping" if queue.closed else None),
                 "timestamp": datetime.now(timezone.utc).isoformat(),
                 "uptime": round(time.time() - began, 1),
                 "dvk": dvk.__version__,
                 "devices": list(judging.devices),
                 "gpus": list(machine.gpu_names()),
-                "workers": desk.num_workers,
+                "workers": queue.num_workers,
                 "queue": {
-                    "waiting": desk.num_waiting,
-                    "processing": desk.num_judged,
-                    "capacity": desk.settings.queue,
-                    "ended": desk.num_ended,
+                    "waiting": queue.num_waiting,
+                    "processing": queue.num_judged,
+                    "capacity": queue.settings.queue,
+                    "ended": queue.num_ended,
                 },
             },
             200 if well else 503,
@@ -180,8 +180,8 @@ def shown(header: str) -> str:
     return ""
 
 
-def _found(desk: RequestQueue, task_id: str) -> QueueEntry:
-    entry = desk.find(task_id)
+def _found(queue: RequestQueue, task_id: str) -> QueueEntry:
+    entry = queue.find(task_id)
     if entry is None:
         raise HTTPException(
             404, f"no task `{_ascii(task_id[:100])}`: it was never sent, or is forgotten"
@@ -189,7 +189,7 @@ def _found(desk: RequestQueue, task_id: str) -> QueueEntry:
     return entry
 
 
-def _status(entry: QueueEntry, desk: RequestQueue) -> dict[str, Any]:
+def _status(entry: QueueEntry, queue: RequestQueue) -> dict[str, Any]:
     """The fields that the documented client polls, and one that its server leaves out: why a task failed."""
     result = entry.result
     return {
@@ -197,7 +197,7 @@ def _status(entry: QueueEntry, desk: RequestQueue) -> dict[str, Any]:
         "status": entry.state,
         "progress": 1.0 if entry.state in ENDED else 0.0,
         "estimated_completion": None,
-        "queue_position": desk.position(entry),
+        "queue_position": queue.position(entry),
         "assigned_device": None,
         "error_message": result.error_message if result else None,
         "error_code": result.error_code if result else None,

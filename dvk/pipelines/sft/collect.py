@@ -32,7 +32,7 @@ from dvk.learn.spread import end_with_parent
 from dvk.pipelines import tracebacks
 from dvk.pipelines.report.counted import WordCount
 from dvk.pipelines.sft.mutants import Mutants
-from dvk.pipelines.sft.offsets import drawn, shifted
+from dvk.pipelines.sft.offsets import draw_offsets, shift_indices
 from dvk.records import BackendName, Device
 from dvk.runs import RunFolder
 from dvk.taskgen import Generated
@@ -137,12 +137,12 @@ def _begin() -> None:
         signal.SIGINT, signal.SIG_IGN
     )  # the parent ends it; one that dies by itself counts as a failure
     end_with_parent()
-    quiet()
+    setup_worker()
     gc.freeze()  # garbage collection over all of torch took a tenth to a fifth of a block's time
     gc.set_threshold(200_000, 20, 20)
 
 
-def quiet() -> None:
+def setup_worker() -> None:
     """Set up a worker: one thread, no messages of torch's tracer, a low priority next to a judge that measures."""
     import logging
     import warnings
@@ -189,9 +189,9 @@ def render(block: RenderBlock) -> dict[str, Any]:
             # Traced on the CPU, where weights are fake and there may be no GPU: graphs do not name devices. They do contain a GPU's
             # result layouts, and texts use those.
             captured = trace_quickly(made.task("cpu"), kernels=device)
-            offsets = drawn(captured, rng, block.offset)
+            offsets = draw_offsets(captured, rng, block.offset)
             teach(
-                TaskContext(task, shifted(captured, offsets), block.backend),
+                TaskContext(task, shift_indices(captured, offsets), block.backend),
                 about,
                 block.per_task,
                 {"seed": made.seed, **({"offsets": offsets} if offsets else {})},
@@ -199,7 +199,7 @@ def render(block: RenderBlock) -> dict[str, Any]:
         except Exception as error:  # noqa: BLE001 - the fence
             counts["not_composed"] += 1
             if not isinstance(error, (CannotCompose, DvkError)):
-                failed[made.name] = crashes.told(error)
+                failed[made.name] = crashes.traceback_text(error)
             continue
         mutants.see(captured)
         for _ in range(block.mutants):
@@ -207,7 +207,7 @@ def render(block: RenderBlock) -> dict[str, Any]:
             if mutant is None:
                 break
             try:
-                moved = shifted(mutant, drawn(mutant, rng, block.offset))
+                moved = shift_indices(mutant, draw_offsets(mutant, rng, block.offset))
                 teach(
                     TaskContext(task, moved, block.backend),
                     about,

@@ -71,9 +71,9 @@ def episodes(
         counts.update(tally(episode))
     open_: dict[int, Playing] = {}
     dialect = dialects.get("compact")
-    docket: JudgeQueue[Any]
+    queue: JudgeQueue[Any]
     spec = JudgeSpec(contract=default_contract(DEVICES[backend]))
-    with WordCount("tasks") as shown, JudgeQueue(workers, config, spec=spec) as docket:
+    with WordCount("tasks") as shown, JudgeQueue(workers, config, spec=spec) as queue:
         line = shown.add_task("play", total=num_tasks, completed=len(known))
         coming = prepared(run, config, num_tasks, backend, known, workers)
         following = next(coming, None)
@@ -85,8 +85,8 @@ def episodes(
                     counts["not_played"] += 1
                     continue
                 open_[number] = playing
-                submit(number, playing, docket)
-            judged: list[tuple[Any, Verdict]] = docket.results(wait=True)
+                submit(number, playing, queue)
+            judged: list[tuple[Any, Verdict]] = queue.results(wait=True)
             for (number, place), verdict in judged:
                 playing = open_[number]
                 playing.turns[place] = playing.turns[place].model_copy(update={"verdict": verdict})
@@ -97,7 +97,7 @@ def episodes(
             ]:
                 playing = open_.pop(number)
                 rng = random.Random(f"{config.seed} {playing.made.name}")
-                taught = crashes.fenced(
+                taught = crashes.run_guarded(
                     "learning from it",
                     lambda *given: list(examples(*given)),
                     playing,
@@ -180,14 +180,16 @@ def prepared(
             tracebacks.keep(
                 run,
                 made.name,
-                [] if isinstance(error, (DvkError, CannotCompose)) else [crashes.told(error)],
+                []
+                if isinstance(error, (DvkError, CannotCompose))
+                else [crashes.traceback_text(error)],
             )
             yield number, None
             continue
         yield number, Playing(made, subject, tried)
 
 
-def submit(number: int, playing: Playing, docket: JudgeQueue[Any]) -> None:
+def submit(number: int, playing: Playing, queue: JudgeQueue[Any]) -> None:
     """Have a task's attempts judged; unparsable ones get the reason as feedback."""
     subject = playing.subject
     assert subject.captured is not None
@@ -204,11 +206,13 @@ def submit(number: int, playing: Playing, docket: JudgeQueue[Any]) -> None:
             )
         except Exception as error:  # noqa: BLE001 - the fence
             if not isinstance(error, nanolang.ParseError):
-                playing.tracebacks.append(crashes.told(error))
-            playing.turns[place] = turn_of(attempt, None, None, str(error) or crashes.said(error))
+                playing.tracebacks.append(crashes.traceback_text(error))
+            playing.turns[place] = turn_of(
+                attempt, None, None, str(error) or crashes.summary_of(error)
+            )
             continue
         playing.turns[place] = turn_of(attempt, candidate, None)
-        docket.submit((number, place), subject.task, candidate)
+        queue.submit((number, place), subject.task, candidate)
 
 
 def examples(

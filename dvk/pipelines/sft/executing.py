@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 from dvk.pipelines.sft.families import layouts
-from dvk.pipelines.sft.offsets import Offsets, shifted
+from dvk.pipelines.sft.offsets import Offsets, shift_indices
 from dvk.records import BackendName, Task
 
 SEED = 20_617
@@ -56,7 +56,7 @@ def executed(
     began = time.monotonic()
     try:
         built, captured = _built(Task.model_validate(task))
-        captured = shifted(captured, offsets)
+        captured = shift_indices(captured, offsets)
         if layouts(nanolang.prompt(captured.graph, built.task.device, backend)) != laid:
             return {"broken": "values do not lie here as the listing says"}
         keys = plan(built.task, "smoke", 1, SEED)

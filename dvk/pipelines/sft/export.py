@@ -62,8 +62,8 @@ def export(
         other, _, theirs = load(
             str(mean_with), BackboneConfig(dtype="float32"), torch.device("cpu")
         )
-        average(model, other)
-        made["mean_with"] = partner(mean_with, theirs)
+        average_weights(model, other)
+        made["mean_with"] = other_checkpoint(mean_with, theirs)
     provenance = {**{k: before[k] for k in KEPT if k in before}, **made, "measured": tables}
     write_folder(
         target,
@@ -81,7 +81,7 @@ def export(
     }
 
 
-def average(model: Any, other: Any) -> None:
+def average_weights(model: Any, other: Any) -> None:
     """Set the model's weights to the mean of both models' weights.
 
     Raises:
@@ -96,7 +96,7 @@ def average(model: Any, other: Any) -> None:
     model.load_state_dict({name: (tensor + theirs[name]) / 2 for name, tensor in mine.items()})
 
 
-def partner(checkpoint: Path, card: Mapping[str, Any]) -> dict[str, Any]:
+def other_checkpoint(checkpoint: Path, card: Mapping[str, Any]) -> dict[str, Any]:
     """Facts about the other checkpoint; if it lies in its run, from the run, since its card describes the run's start."""
     place = checkpoint.resolve()
     run = place.parent.parent

@@ -59,7 +59,7 @@ def fit(
     *,
     origin: str = "",
     quality: Watcher | None = None,
-    team: ProcessGroup | None = None,
+    processes: ProcessGroup | None = None,
 ) -> dict[str, Any]:
     """Train, and leave `checkpoints/step_*/` and `metrics.jsonl` in the run.
 
@@ -77,19 +77,19 @@ def fit(
     """
     from dvk.learn.learner import Learner, opened
 
-    team = team or ProcessGroup()
-    chief = team.is_main
+    processes = processes or ProcessGroup()
+    chief = processes.is_main
     folder = run.path / "fit"
     folder.mkdir(exist_ok=True)
     began = time.monotonic()
     say = Console(file=sys.stderr, quiet=not chief).print
-    kept = team.broadcast(newest(run.path / "checkpoints"))
-    with team.main_first():  # its files are found by the others
-        opening = opened(config, team)
+    kept = processes.broadcast(newest(run.path / "checkpoints"))
+    with processes.main_first():  # its files are found by the others
+        opening = opened(config, processes)
         backbone = (
             model(run, source, start, opening) if kept is None else trainable(f"hf:{kept}", opening)
         )
-        lengthen(backbone, capacity := config.learning.pack_tokens)
+        extend_positions(backbone, capacity := config.learning.pack_tokens)
         say(f"tokenising for {backbone.name}")
         train, held = tokenise(folder, source, backbone.chat, config, origin)
     tokenised_s = time.monotonic() - began
@@ -132,7 +132,7 @@ def fit(
         chosen = epochs[epoch][within * per_step : (within + 1) * per_step]
         return [
             from_store(train, part, capacity)
-            for part in deal_packs(chosen, team.rank, team.size, settings.micro_packs)
+            for part in deal_packs(chosen, processes.rank, processes.size, settings.micro_packs)
         ]
 
     metrics = Metrics(run, learner.step_number + 1)
@@ -168,7 +168,7 @@ def fit(
             if step % config.fit.save_every == 0 or ending:
                 if held_packs:
                     figures["held_out_loss"] = learner.evaluate(held_packs)
-                last = save(run, backbone, learner, step, team)
+                last = save(run, backbone, learner, step, processes)
                 if chief:
                     pending[-1].update(rounded(figures))
                     if quality is not None:
@@ -239,7 +239,7 @@ def model(run: RunFolder, source: Source, start: str, config: Config) -> Trainab
     return trainable(f"nano:{base}", config)
 
 
-def lengthen(backbone: Trainable, tokens: int) -> None:
+def extend_positions(backbone: Trainable, tokens: int) -> None:
     """Extend rotary positions, which have no limit, to the row length that the model learns from."""
     settings = unwrapped(backbone.model).config
     if settings.model_type not in ARCHITECTURES:
@@ -283,20 +283,22 @@ def newest(folder: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def save(run: RunFolder, backbone: Trainable, learner: Any, step: int, team: ProcessGroup) -> Path:
+def save(
+    run: RunFolder, backbone: Trainable, learner: Any, step: int, processes: ProcessGroup
+) -> Path:
     """Save weights, tokenizer and learner; the folder appears whole. Only the last one keeps the learner's state."""
     from dvk.learn.learner import STATE, forget
 
     final = run.path / "checkpoints" / f"step_{step:06d}"
     aside = final.with_name(f".{final.name}")
-    if team.is_main:
+    if processes.is_main:
         shutil.rmtree(aside, ignore_errors=True)
         final.parent.mkdir(exist_ok=True)
         backbone.save(aside)
-    team.barrier()
+    processes.barrier()
     learner.save(aside)
-    team.barrier()
-    if team.is_main:
+    processes.barrier()
+    if processes.is_main:
         aside.rename(final)
         for older in final.parent.glob(f"step_*/{STATE}"):
             if older.parent != final:

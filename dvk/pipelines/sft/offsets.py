@@ -22,7 +22,7 @@ Offsets = Mapping[str, int]
 """Letter → offset of its indices."""
 
 
-def drawn(captured: CapturedGraph, rng: random.Random, share: float) -> dict[str, int]:
+def draw_offsets(captured: CapturedGraph, rng: random.Random, share: float) -> dict[str, int]:
     """Offsets for a graph, for a share of the draws; empty for the others."""
     if rng.random() >= share:
         return {}
@@ -42,7 +42,7 @@ def drawn(captured: CapturedGraph, rng: random.Random, share: float) -> dict[str
     }
 
 
-def shifted(captured: CapturedGraph, offsets: Offsets) -> CapturedGraph:
+def shift_indices(captured: CapturedGraph, offsets: Offsets) -> CapturedGraph:
     """The graph with its indices moved; itself if there is nothing to move."""
     if not offsets:
         return captured

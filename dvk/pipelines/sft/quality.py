@@ -138,9 +138,9 @@ def serve(
     line: Connection, folder: str, checkpoint: str, backend: BackendName, config: str
 ) -> None:
     """Measure one checkpoint, answer, end."""
-    from dvk.pipelines.sft.collect import quiet
+    from dvk.pipelines.sft.collect import setup_worker
 
-    quiet()
+    setup_worker()
     try:
         line.send(
             measure(Path(folder), Path(checkpoint), backend, Config.model_validate_json(config))

@@ -60,13 +60,13 @@ def sft(request: SftRequest, config: Config) -> dict[str, Any]:
     """
     opening = {"command": "sft", "name": "sft", "argv": request.argv, "config": config}
     with (
-        ProcessGroup.join(config.learning.barrier_timeout_s) as team,
-        team.folder(request.out, resume=request.resume, **opening) as run,
+        ProcessGroup.join(config.learning.barrier_timeout_s) as processes,
+        processes.folder(request.out, resume=request.resume, **opening) as run,
     ):
         told: dict[str, Any] = {"run": str(run.path)}
         if run.answered(request, config):
             return dict(run.read("summary.jsonl")[-1])
-        if team.size > 1 and request.stages != ("fit",):
+        if processes.size > 1 and request.stages != ("fit",):
             raise UsageError(
                 "several processes can only fit",
                 "run the other stages alone first, then `torchrun -m dvk sft fit`",
@@ -92,7 +92,13 @@ def sft(request: SftRequest, config: Config) -> dict[str, Any]:
             )
             with Quality(run, config, request.backends) as quality:
                 told["fit"] = fit(
-                    run, source, request.start, config, origin=what, quality=quality, team=team
+                    run,
+                    source,
+                    request.start,
+                    config,
+                    origin=what,
+                    quality=quality,
+                    processes=processes,
                 )
         run.append("summary.jsonl", told)
         if "fit" in request.stages:
@@ -127,7 +133,7 @@ def collect(run: RunFolder, request: SftRequest, config: Config) -> dict[str, An
             }
         if config.collect.executed:
             told = {**told, **{f"gate_{k}": v for k, v in gate(run, config, workers).items()}}
-        if (line := tracebacks.told(run)) is not None:
+        if (line := tracebacks.stderr_line(run)) is not None:
             print(line, file=sys.stderr)
         return told
     folder = run.path / "collect" / "imported"

@@ -38,7 +38,7 @@ from dvk.pipelines import tracebacks
 from dvk.pipelines.metrics import FILE, Metrics
 from dvk.pipelines.tracebacks import of_episode
 from dvk.pipelines.train import page
-from dvk.pipelines.train.figures import Guards, churned, played, summed
+from dvk.pipelines.train.figures import Guards, episode_figures, grooming_counts, left_out_counts
 from dvk.pipelines.train.live import TrainingView
 from dvk.pipelines.train.state import TrainState
 from dvk.pipelines.train.task_sampler import TaskSampler
@@ -84,15 +84,17 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
     name = request.start.replace("/", "_").replace(":", "-")
     opening = {"command": "train", "name": name, "argv": request.argv, "config": config}
     with (
-        ProcessGroup.join(config.learning.barrier_timeout_s) as team,
-        team.folder(request.out, resume=request.resume, **opening) as run,
+        ProcessGroup.join(config.learning.barrier_timeout_s) as processes,
+        processes.folder(request.out, resume=request.resume, **opening) as run,
     ):
         if run.answered(request, config):
             return dict(run.read("summary.jsonl")[-1])
-        config = writers.settled(
-            request.start, changed(config, {"rollout.repair_attempts": 0}), team.size
+        config = writers.with_rollout_place(
+            request.start, changed(config, {"rollout.repair_attempts": 0}), processes.size
         )
-        state = TrainState.restore(run, request.start, request.library, request.steps, config, team)
+        state = TrainState.restore(
+            run, request.start, request.library, request.steps, config, processes
+        )
         draw = TaskSampler(
             config,
             backend,
@@ -100,13 +102,13 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
             run.path / "tasks",
             request.tasks,
             request.validation,
-            team=team,
+            processes=processes,
             num_steps=request.steps,
             memory=state.memory,
         )
         guards = Guards(run.read(FILE))
-        workers = request.workers or max(1, num_workers(config, device) // team.size)
-        docket: JudgeQueue[Any] = JudgeQueue(
+        workers = request.workers or max(1, num_workers(config, device) // processes.size)
+        queue: JudgeQueue[Any] = JudgeQueue(
             workers,
             config,
             Remembered(),
@@ -116,19 +118,21 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
         )
         metrics, live = (
             Metrics(run, state.step + 1),
-            TrainingView(request.steps, quiet=request.quiet or not team.is_main),
+            TrainingView(request.steps, quiet=request.quiet or not processes.is_main),
         )
         validates = config.train.validate_every
-        writing = writers.opened(state.backbone.name, opened(config, team), device, state.backbone)
-        with state, metrics, live, docket as judging, draw, writing as writer:
+        writing = writers.opened(
+            state.backbone.name, opened(config, processes), device, state.backbone
+        )
+        with state, metrics, live, queue as judging, draw, writing as writer:
             config = writers.widened(config, writer)
             writers.renew(writer, state.backbone)
-            if validates and team.broadcast(not run.read(FILE)):
+            if validates and processes.broadcast(not run.read(FILE)):
                 live.stage("validating before the first step")
                 row = {"step": 0, **validate(run, 0, draw, state, writer, config, judging)}
                 metrics.write([row])
                 live.step(row)
-            training = Training(run, config, team, state, draw, judging, writer, live, metrics)
+            training = Training(run, config, processes, state, draw, judging, writer, live, metrics)
             while state.step < request.steps:
                 row = training.step(
                     validates=bool(validates)
@@ -140,9 +144,9 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
                 "steps": state.step,
                 "checkpoint": f"checkpoints/step_{state.step:06d}",
                 "skills": len(state.library),
-                "processes": team.size,
+                "processes": processes.size,
             }
-        if team.is_main and (line := tracebacks.told(run)) is not None:
+        if processes.is_main and (line := tracebacks.stderr_line(run)) is not None:
             live.say(line)
         run.append("summary.jsonl", summary)
         page.write(run)
@@ -156,7 +160,7 @@ class Training:
 
     run: RunFolder
     config: Config
-    team: ProcessGroup
+    processes: ProcessGroup
     state: TrainState
     draw: TaskSampler
     judging: JudgeQueue[Any]
@@ -190,11 +194,11 @@ class Training:
             config,
             self.judging,
             step,
-            self.team,
+            self.processes,
             draw.earlier.subjects,
         )
         clock.lap("trials")
-        if short_of_memory(state.learner.device):
+        if may_run_out_of_memory(state.learner.device):
             self.judging.make_room()
         worths = trials.summary_rewards(tried)
         live.stage("learning", step)
@@ -206,7 +210,7 @@ class Training:
             config,
             seed=step,
             temperature=config.rollout.temperature,
-            team=self.team,
+            processes=self.processes,
         )
         writers.renew(writer, state.backbone)
         clock.lap("learn")
@@ -223,7 +227,7 @@ class Training:
             event for one in assigned if not degenerate(one.episode) for event in plays(one.episode)
         )
         if config.library.every and (step + 1) % config.library.every == 0:
-            figures |= churned(groom(state.library, config.library, step))
+            figures |= grooming_counts(groom(state.library, config.library, step))
         clock.lap("library")
         if validates:
             live.stage("validating", step)
@@ -233,9 +237,9 @@ class Training:
         clock.lap("save")
         row = {
             "step": step + 1,
-            **played([one.episode for one in assigned], worths),
+            **episode_figures([one.episode for one in assigned], worths),
             **figures,
-            **summed(one.left_out for one in assigned),
+            **left_out_counts(one.left_out for one in assigned),
             "skills": float(len(state.library)),
             **clock.laps,
             "write_s": round(writer.usage.seconds - written, 2),
@@ -248,7 +252,7 @@ class Training:
 
     def played(self, subjects: Sequence[TaskContext], step: int) -> list[Episode]:
         """Every process's episodes, in the order of their tasks."""
-        mine = self.team.shard(subjects)
+        mine = self.processes.shard(subjects)
         self.live.stage("playing", step)
         ended = list(
             run_episodes(
@@ -261,7 +265,7 @@ class Training:
                 on_turn=lambda key, turn: self.live.turn(key.role, turn),
             )
         )
-        return self.team.gather(in_order(ended, mine))
+        return self.processes.gather(in_order(ended, mine))
 
 
 def check(config: Config) -> None:
@@ -292,7 +296,7 @@ def check(config: Config) -> None:
         )
 
 
-def short_of_memory(device: torch.device) -> bool:
+def may_run_out_of_memory(device: torch.device) -> bool:
     """Whether an update might run out of memory on a GPU."""
     if device.type != "cuda":
         return False

@@ -29,7 +29,9 @@ Worths = Mapping[str, Mapping[int, "float | None"]]
 """Task id → sample of its summary → worth of its skills in their trial; None: not tried."""
 
 
-def played(episodes: Sequence[Episode], worths: Worths = MappingProxyType({})) -> dict[str, float]:
+def episode_figures(
+    episodes: Sequence[Episode], worths: Worths = MappingProxyType({})
+) -> dict[str, float]:
     """Rewards by role and turn, shares of right, fast and unparsable answers, candidates judged.
 
     Args:
@@ -106,7 +108,7 @@ def _of_roles(episode: Episode, worths: Mapping[int, float | None]) -> Iterator[
         yield "reward_null" if scheme is None else "reward_selection", credit.worth(rollouts)
 
 
-def summed(parts: Iterable[Mapping[str, int]]) -> dict[str, float]:
+def left_out_counts(parts: Iterable[Mapping[str, int]]) -> dict[str, float]:
     """Counts over episodes, as `left_out_…`; 0 where there was none."""
     total = Counter(dict.fromkeys(REASONS, 0))
     for part in parts:
@@ -114,7 +116,7 @@ def summed(parts: Iterable[Mapping[str, int]]) -> dict[str, float]:
     return {f"left_out_{name}": float(count) for name, count in sorted(total.items())}
 
 
-def churned(changes: Iterable[LibraryChange]) -> dict[str, float]:
+def grooming_counts(changes: Iterable[LibraryChange]) -> dict[str, float]:
     """Counts of a grooming: skills retired, merged and changed."""
     done = Counter(change.kind for change in changes)
     return {name: float(done[name]) for name in ("retired", "merged", "changed")}

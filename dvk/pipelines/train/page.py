@@ -47,7 +47,7 @@ def render(rows: Sequence[Row], arms: Sequence[PolicyOutcomes], manifest: Mappin
     steps = max((int(row["step"]) for row in rows), default=0)
     title = f"{many(steps, 'step')} of training"
     sections = []
-    for heading, charts in questions(rows):
+    for heading, charts in curve_groups(rows):
         drawn = [drawing for one in charts if (drawing := figure(one)) is not None]
         if drawn:
             sections.append(el("section", el("h2", heading), el("div", drawn, class_="curves")))
@@ -62,11 +62,11 @@ def render(rows: Sequence[Row], arms: Sequence[PolicyOutcomes], manifest: Mappin
     )
 
 
-def questions(rows: Sequence[Row]) -> list[tuple[str, list[Curves]]]:
+def curve_groups(rows: Sequence[Row]) -> list[tuple[str, list[Curves]]]:
     """The curves by topic."""
 
     def pick(*wanted: tuple[str, str], change: Callable[[float], float] = float) -> list[Series]:
-        return [Series(label, of(rows, key, change)) for label, key in wanted]
+        return [Series(label, series_of(rows, key, change)) for label, key in wanted]
 
     turns = [(f"turn {n}", f"reward_turn_{n}") for n in range(1, TURNS + 1)]
     answers = [
@@ -229,7 +229,7 @@ def questions(rows: Sequence[Row]) -> list[tuple[str, list[Curves]]]:
     ]
 
 
-def of(
+def series_of(
     rows: Sequence[Row], key: str, change: Callable[[float], float] = float
 ) -> list[tuple[float, float]]:
     """(step, value) of the rows that have a figure."""
@@ -301,7 +301,7 @@ def _figures(rows: Sequence[Row]) -> Markup | None:
     names = sorted({name for row in rows for name in row if name != "step"})
     lines = []
     for name in names:
-        points = of(rows, name)
+        points = series_of(rows, name)
         if points:
             values = [value for _, value in points]
             cells = (values[0], min(values), sum(values) / len(values), max(values), values[-1])

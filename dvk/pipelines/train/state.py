@@ -46,16 +46,16 @@ class TrainState:
         learner: Learner,
         library: Library,
         step: int,
-        team: ProcessGroup,
+        processes: ProcessGroup,
         memory: dict[str, Any],
     ):
-        self.run, self.backbone, self.learner, self.library, self.step, self.team = (
+        self.run, self.backbone, self.learner, self.library, self.step, self.processes = (
             run,
             backbone,
             learner,
             library,
             step,
-            team,
+            processes,
         )
         self.memory = memory
 
@@ -64,7 +64,7 @@ class TrainState:
 
     def __exit__(self, *_: object) -> None:
         self.library.close()
-        if not self.team.is_main:
+        if not self.processes.is_main:
             discard(self.library.path)
 
     @classmethod
@@ -75,7 +75,7 @@ class TrainState:
         library: Path | None,
         num_steps: int,
         config: Config,
-        team: ProcessGroup | None = None,
+        processes: ProcessGroup | None = None,
     ) -> TrainState:
         """The state after the last whole step, metrics.jsonl included; without one, the beginning.
 
@@ -90,9 +90,11 @@ class TrainState:
         Raises:
             UsageError: the backbone has no local weights.
         """
-        team = team or ProcessGroup()
-        kept = team.broadcast(newest(run.path / "checkpoints"))
-        backbone = open_backbone(f"hf:{kept}" if kept is not None else start, opened(config, team))
+        processes = processes or ProcessGroup()
+        kept = processes.broadcast(newest(run.path / "checkpoints"))
+        backbone = open_backbone(
+            f"hf:{kept}" if kept is not None else start, opened(config, processes)
+        )
         if not isinstance(backbone, Trainable):
             raise UsageError(
                 f"`{start}` cannot be trained: it has no local weights",
@@ -115,7 +117,7 @@ class TrainState:
             backbone.model,
             settings,
             num_steps * config.objective.passes,
-            start=held_beside(start, config, team),
+            start=held_beside(start, config, processes),
         )
         if kept is not None:
             learner.restore(kept)
@@ -123,7 +125,13 @@ class TrainState:
         memory = json.loads((kept / MEMORY).read_text()) if kept is not None else {}
         rewind(run, step, json.loads((kept / ROW).read_bytes()) if kept is not None else None)
         return cls(
-            run, backbone, learner, own_library(run, kept, library, team), step, team, memory
+            run,
+            backbone,
+            learner,
+            own_library(run, kept, library, processes),
+            step,
+            processes,
+            memory,
         )
 
     def write(self, memory: dict[str, Any]) -> None:
@@ -137,16 +145,16 @@ class TrainState:
         """
         self._agreed()
         self.memory = memory
-        if self.team.is_main:
+        if self.processes.is_main:
             shutil.rmtree(self._aside, ignore_errors=True)
             self._aside.parent.mkdir(exist_ok=True)
             self.backbone.save(self._aside)
-        self.team.barrier()
+        self.processes.barrier()
         self.learner.save(self._aside)
-        if self.team.is_main:
+        if self.processes.is_main:
             copy_library(self.library.path, self._aside / LIBRARY)
             (self._aside / MEMORY).write_text(json.dumps(self.memory))
-        self.team.barrier()
+        self.processes.barrier()
 
     def keep(self, row: Mapping[str, Any], every: int) -> None:
         """Make the step that `write` has written permanent: a killed run resumes after it.
@@ -155,20 +163,20 @@ class TrainState:
             row: the step's figures, saved with it so that a kill cannot separate the two.
             every: every n-th older checkpoint stays, for its weights.
         """
-        if self.team.is_main:
+        if self.processes.is_main:
             (self._aside / ROW).write_bytes(to_json(dict(row), inf_nan_mode="null"))
             final = self._aside.with_name(f"step_{self.step + 1:06d}")
             self._aside.rename(final)
             thin_out(final, every)
         self.step += 1
-        self.team.barrier()
+        self.processes.barrier()
 
     @property
     def _aside(self) -> Path:
         return self.run.path / "checkpoints" / f".step_{self.step + 1:06d}"
 
     def _agreed(self) -> None:
-        names = self.team.gather([self.library.names()])
+        names = self.processes.gather([self.library.names()])
         if any(other != names[0] for other in names):
             problem = f"after step {self.step + 1} the processes' skill libraries differ"
             raise DvkError(
@@ -176,17 +184,17 @@ class TrainState:
             )
 
 
-def held_beside(start: str, config: Config, team: ProcessGroup) -> Any:
+def held_beside(start: str, config: Config, processes: ProcessGroup) -> Any:
     """The initial model, if the objective uses the learner's distance from it."""
     if not config.objective.kl:
         return None
-    if config.learning.sharding != "none" and team.size > 1:
+    if config.learning.sharding != "none" and processes.size > 1:
         raise UsageError(
             "objective.kl needs a whole copy of the model, but the learner is sharded",
             "leave one of the two at its default",
         )
     try:
-        beside = open_backbone(start, opened(config, team))
+        beside = open_backbone(start, opened(config, processes))
     except DvkError as error:
         raise UsageError(
             f"objective.kl compares with `{start}`, which training began with: {error.message}",
@@ -214,20 +222,20 @@ def newest(folder: Path) -> Path | None:
 
 
 def own_library(
-    run: RunFolder, kept: Path | None, source: Path | None, team: ProcessGroup
+    run: RunFolder, kept: Path | None, source: Path | None, processes: ProcessGroup
 ) -> Library:
     """This process's library: from a checkpoint, or if there is none the run's initial one."""
     copied = run.path / LIBRARY
-    if team.is_main:
+    if processes.is_main:
         if kept is not None:
             copy_library(kept / LIBRARY, copied)
         else:  # also after a killed first step that had written into it
             begin_library(source, copied)
-    team.barrier()
-    if not team.is_main:
-        whole, copied = copied, copied.with_name(f".skills.{team.rank}.db")
+    processes.barrier()
+    if not processes.is_main:
+        whole, copied = copied, copied.with_name(f".skills.{processes.rank}.db")
         copy_library(whole, copied)
-    team.barrier()
+    processes.barrier()
     return Library.open(copied)
 
 

@@ -72,7 +72,7 @@ def sweep(file: Path, request: TrainRequest, config: Config) -> dict[str, Any]:
         config=config,
         resume=request.resume,
     ) as run:
-        begun(run, wanted, request)
+        check_resumed(run, wanted, request)
         failed: dict[str, DvkError] = {}
         for variant in wanted:
             for seed, settings in variant.configs.items():
@@ -90,7 +90,7 @@ def sweep(file: Path, request: TrainRequest, config: Config) -> dict[str, Any]:
         if failed and not any(row["num_tasks"] for row in rows):
             raise next(iter(failed.values()))
         table = comparing.markdown(rows)
-        run.write_text("comparison.md", told(table, request.steps))
+        run.write_text("comparison.md", comparison_page(table, request.steps))
         run.write_text(
             "comparison.json", json.dumps({"steps": request.steps, "rows": rows}, indent=2) + "\n"
         )
@@ -160,7 +160,7 @@ def variants(file: Path, config: Config) -> list[SweepVariant]:
     return made
 
 
-def begun(run: RunFolder, wanted: list[SweepVariant], request: TrainRequest) -> None:
+def check_resumed(run: RunFolder, wanted: list[SweepVariant], request: TrainRequest) -> None:
     """Check that a resumed sweep has its initial settings.
 
     Raises:
@@ -237,7 +237,7 @@ def arms(
     ]
 
 
-def told(table: str, steps: int) -> str:
+def comparison_page(table: str, steps: int) -> str:
     """comparison.md."""
     said = (
         "Validation tasks, greedy, one turn. In brackets 95 % intervals over tasks; tries of several seeds at one task "

@@ -68,12 +68,12 @@ class TaskSampler:
         folder: Path | None = None,
         validation: Path | None = None,
         *,
-        team: ProcessGroup | None = None,
+        processes: ProcessGroup | None = None,
         num_steps: int | None = None,
         memory: Mapping[str, Any] | None = None,
     ):
         self.config, self.backend, self.device, self.home = config, backend, device, home
-        self.team, self.num_steps = team or ProcessGroup(), num_steps
+        self.processes, self.num_steps = processes or ProcessGroup(), num_steps
         self.earlier = SimilarTasks(TRIAL_TASKS)
         """Tasks of earlier steps, as siblings for trials."""
         self.tracebacks: dict[str, str] = {}
@@ -82,7 +82,7 @@ class TaskSampler:
         self._dull: dict[str, int] = {}
         self._degenerate: set[str] = set()
         self._ahead: tuple[int, _Stream, Future[list[TaskContext | None]]] | None = None
-        self._beside, self._lane = ThreadPoolExecutor(1), DeviceLock(of_cpu())
+        self._beside, self._lock = ThreadPoolExecutor(1), DeviceLock(of_cpu())
         self.pool = self._read(folder) if folder is not None else None
         self._validation: list[TaskContext] | None = None
         if validation is not None:
@@ -208,7 +208,7 @@ class TaskSampler:
         )
         result = [
             subject
-            for subject in self.team.gather(self._prepared(self.team.shard(paths)))
+            for subject in self.processes.gather(self._prepared(self.processes.shard(paths)))
             if subject is not None
         ]
         if not result:
@@ -245,13 +245,13 @@ class TaskSampler:
             size = math.ceil((count - len(found)) * OVERSAMPLE)
             share = prepared if prepared is not None else self._share(stream.take(size))
             prepared = None
-            found += [subject for subject in self.team.gather(share) if subject is not None]
+            found += [subject for subject in self.processes.gather(share) if subject is not None]
         return found[:count]
 
     def _share(self, made: Sequence[Generated], beside: bool = False) -> list[TaskContext | None]:
         self.home.mkdir(parents=True, exist_ok=True)
         paths = []
-        for one in self.team.shard(made):
+        for one in self.processes.shard(made):
             paths.append(self.home / f"{one.name}.py")
             paths[-1].write_text(one.source)
         return self._prepared(paths, beside=beside)
@@ -265,7 +265,7 @@ class TaskSampler:
         if beside and self.device == "cpu":
             found: list[TaskContext | DvkError] = []
             for path in paths:
-                with self._lane.shared():  # one thread at a time; on a GPU only timing needs it
+                with self._lock.shared():  # one thread at a time; on a GPU only timing needs it
                     found += prepare([path], self.device, self.backend, self.config, workers=1)
         else:
             workers = max(1, cores // 4) if beside else cores

@@ -11,7 +11,7 @@ from dvk.config import Config
 from dvk.harness.queue import JudgeQueue
 from dvk.pipelines.train.state import TrainState
 from dvk.pipelines.train.task_sampler import TaskSampler
-from dvk.pipelines.train.validations import FOLDER, judged, outcome
+from dvk.pipelines.train.validations import FOLDER, outcome, outcome_line
 from dvk.runs import RunFolder
 from dvk.stats import fast_p
 
@@ -40,7 +40,7 @@ def validate(
     """
     rows = []
     for episode in run_episodes(
-        state.team.shard(draw.validation()),
+        state.processes.shard(draw.validation()),
         backbone,
         state.library,
         greedy(config),
@@ -48,8 +48,8 @@ def validate(
         step=step,
     ):
         turns = [turn for trace in episode.traces if trace.role == "policy" for turn in trace.turns]
-        rows.append(judged(episode.task, turns[0] if turns else None))
-    rows = sorted(state.team.gather(rows), key=lambda row: row["name"])
+        rows.append(outcome_line(episode.task, turns[0] if turns else None))
+    rows = sorted(state.processes.gather(rows), key=lambda row: row["name"])
     run.write_text(
         f"{FOLDER}/step_{step:06d}.jsonl", "".join(json.dumps(row) + "\n" for row in rows)
     )

@@ -15,7 +15,7 @@ from dvk.stats.fast_p import TaskOutcome
 FOLDER = "validation"
 
 
-def judged(task: Task, turn: Turn | None) -> dict[str, Any]:
+def outcome_line(task: Task, turn: Turn | None) -> dict[str, Any]:
     """A task's line; no turn at all is a failure."""
     verdict = turn.verdict if turn is not None else None
     interval = (
