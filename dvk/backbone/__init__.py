@@ -236,7 +236,7 @@ def open_backbone(
     """The backbone that `spec` stands for.
 
     Args:
-        spec: `hf:PATH-or-name`, `nano`, `nano:PATH`, `davinci:PATH`, `endpoint:MODEL`, `scripted_submodules`, `scripted:FILE`, or
+        spec: `hf:PATH-or-name`, `nano`, `nano:PATH`, `davinci:PATH`, `endpoint:MODEL`, `scripted`, `scripted:FILE`, or
         `file.py:Name`, a
             callable with the signature that `BACKBONES` describes.
         config: all settings; their `backbone` section is read.

@@ -22,7 +22,7 @@ from dvk.pipelines.train import sweep as sweeping
         (["--ablate", "no-luck"], "unknown ablation: `no-luck`"),
         (["--sweep", "nowhere.toml"], "cannot read `nowhere.toml`"),
         (["--device", "tpu"], "unknown device"),
-        (["--from", "scripted", "--out", "run"], "`scripted_submodules` cannot be trained"),
+        (["--from", "scripted", "--out", "run"], "`scripted` cannot be trained"),
     ],
 )
 def test_what_cannot_be_is_refused(
