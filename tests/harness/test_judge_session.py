@@ -108,7 +108,7 @@ GONE = {"status": "launch_error", "gone": True}
 
 
 @pytest.fixture
-def court(monkeypatch: pytest.MonkeyPatch) -> JudgeSession:
+def session(monkeypatch: pytest.MonkeyPatch) -> JudgeSession:
     monkeypatch.setattr(recording, "launch_plan", lambda *_: ({}, "", "pid+seccomp"))
     made = JudgeSession(task("affine"), QUICK, JudgeSpec(contract="plan"))
     started: list[Player] = []

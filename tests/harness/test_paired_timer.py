@@ -67,7 +67,7 @@ def cases() -> Cases:
 
 
 @pytest.fixture
-def bench(cases: Cases) -> Iterator[PairedTimer]:
+def timer(cases: Cases) -> Iterator[PairedTimer]:
     made = PairedTimer(task_of(SOURCE), cases, JudgeConfig())
     yield made
     made.close()

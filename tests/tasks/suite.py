@@ -59,6 +59,11 @@ def files() -> list[Path]:
     return sorted(FOLDER.glob("*/*/*.py"))
 
 
+def large() -> list[Path]:
+    """The task files at the sizes of public suites, by half and name."""
+    return sorted((TASKS / "large").glob("*/*.py"))
+
+
 def captured() -> dict[Path, CapturedGraph | CannotCompose]:
     """Every file's graph at its native sizes, without memory for its tensors."""
     paths = files()
