@@ -1,7 +1,8 @@
-"""Every scalar operation that a rule may use has a text in every back end."""
+"""The table of primitives: every scalar operation that a rule uses has a row, and what the rows say holds."""
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -12,60 +13,117 @@ from dvk.composer.codegen.cpp import scalar as cpp_scalar
 from dvk.composer.codegen.cuda import scalar as cuda_scalar
 from dvk.composer.codegen.triton import scalar as triton_scalar
 from dvk.composer.ir.loops import Instr, Ref
-from dvk.composer.ir.nodes import COSTLY, WHOLE
+from dvk.composer.ir.primitives import (
+    COMPARISONS,
+    INTEGERS_ONLY,
+    PRIMITIVES,
+    REDUCTIONS,
+    Primitive,
+    propagates_nan,
+)
 from dvk.composer.lowering.integers import _BITS, _BOOLS
 from dvk.composer.lowering.pointwise import BINARY, SIMPLE
 from dvk.nanolang.lint.operands import LANEWISE
 
 RULES = "".join(
-    path.read_text(encoding="utf-8") for path in Path(dvk.composer.__file__).parent.glob("*.py")
+    path.read_text(encoding="utf-8")
+    for path in (Path(dvk.composer.__file__).parent / "lowering").glob("*.py")
 )
 ASKED = {
-    *re.findall(r'pw\(\s*"(\w+)"', RULES),
+    *re.findall(r'pointwise\(\s*"(\w+)"', RULES),
     *SIMPLE.values(),
     *BINARY.values(),
     *_BITS.values(),
     *_BOOLS.values(),
-    *WHOLE,
-    *COSTLY,
 }
-OPERATIONS = sorted(
-    ASKED - {"iota", "gather", "bounded", "cast"} | {"cast_float16", "cast_bfloat16"}
-)
-"""Writers write loads and indices; a cast names its type."""
+WRITERS_OWN = {"iota", "gather", "bounded", "cast"}
+"""Reads, indices and conversions, which writers spell themselves."""
 POSITIONS = {"order", "unorder", "high", "low"}
 """Operations of kernels that find indices, which CUDA has none of."""
+WITH_TEXT = sorted(PRIMITIVES.keys() - WRITERS_OWN)
 
 
-def instr(op: str, kind: str) -> Instr:
-    return Instr(3, op, (Ref(0), Ref(1), Ref(2)), kind, kind, frozenset(), 0)
+def instr(op: str, kind: str, arity: int) -> Instr:
+    return Instr(3, op, tuple(map(Ref, range(arity))), kind, kind, frozenset(), 0)
 
 
-@pytest.mark.parametrize("op", OPERATIONS)
+def kind_of(row: Primitive) -> str:
+    if row.name in ("and", "or", "not"):
+        return "bool"
+    return (
+        "int64" if row.integers == "only" or row.name in ("high", "low", "unorder") else "float32"
+    )
+
+
+def test_every_operation_that_rules_ask_for_has_a_row() -> None:
+    assert len(ASKED) > 40
+    assert ASKED - PRIMITIVES.keys() == set()
+    assert {name for name in PRIMITIVES if name != PRIMITIVES[name].name} == set()
+
+
+@pytest.mark.parametrize("op", WITH_TEXT)
 def test_every_operation_has_a_text_in_every_back_end(op: str) -> None:
-    kind = (
-        "int64"
-        if op in WHOLE or op in ("high", "low", "unorder")
-        else "bool"
-        if op in ("and", "or", "not")
-        else "float32"
-    )
-    names = ["a", "b", "c"][
-        : 3
-        if op == "where"
-        else 2
-        if op in (*BINARY.values(), *WHOLE, "div", "atan2", "fmod")
-        else 1
-    ]
-    assert "a" in cpp_scalar.scalar_expression(
-        instr(op, kind), names, ["a"], ("h2f({})", "f2h({})")
-    )
+    row = PRIMITIVES[op]
+    names, kind = ["a", "b", "c"][: row.arity], kind_of(row)
+    one = instr(op, kind, row.arity)
+    texts = [cpp_scalar.scalar_expression(one, names, ["a"], ("h2f({})", "f2h({})"))]
     if op not in POSITIONS:
-        assert "a" in cuda_scalar.expression(instr(op, kind), names, "a")
-    if not op.startswith("cast_"):  # Triton's own writer casts
-        text, _ = triton_scalar.expression(instr(op, kind), names)
-        assert "a" in text
-        assert all(
-            call in triton_scalar.HELPERS and call in LANEWISE
-            for call in re.findall(r"dvk_\w+", text)
-        )
+        texts.append(cuda_scalar.expression(one, names, "a"))
+    texts.append(triton_scalar.expression(one, names)[0])
+    for text in texts:
+        assert all(re.search(rf"\b{name}\b", text) for name in names), text
+    assert all(
+        call in triton_scalar.HELPERS and call in LANEWISE
+        for call in re.findall(r"dvk_\w+", texts[-1])
+    )
+
+
+@pytest.mark.parametrize("op", ["cast_float16", "cast_bfloat16"])
+def test_half_precision_rounds(op: str) -> None:
+    one = instr(op, "float32", 1)
+    assert "2" in cpp_scalar.scalar_expression(one, ["a"], ["a"], ("h2f({})", "f2h({})"))
+    assert "dvk_get" in cuda_scalar.expression(one, ["a"], "a")
+
+
+@pytest.mark.parametrize("op", WITH_TEXT)
+def test_what_a_row_says_of_nan_and_bounds_holds(op: str) -> None:
+    """C's text, as Python, on NaN and on numbers; functions of libm propagate NaN by C's standard."""
+    row = PRIMITIVES[op]
+    if row.cost > 1 or row.integers == "only" or op in POSITIONS or "__builtin" in str(row.cpp):
+        return
+    if op in ("and", "or", "not", "signbit", "sign"):
+        return
+
+    def value(*operands: float) -> float:
+        text = row.text("cpp", "float64").format(*"abc", c="a", one="1", T="", f="")
+        text = re.sub(r"^\((.*) \? (.*) : (.*)\)$", r"(\2 if \1 else \3)", text)
+        return float(eval(text.replace("||", "or"), dict(zip("abc", operands, strict=False))))
+
+    nan = [value(*[math.nan if at == n else 2.0 for at in range(3)]) for n in range(row.arity)]
+    if row.nan == "propagates":
+        assert all(map(math.isnan, nan))
+    if row.nan == "tests":
+        assert not any(map(math.isnan, nan))
+    if row.bound == "operands":
+        assert abs(value(-3.0, 2.0, 2.5)) <= 3.0
+
+
+def test_groups_derive_from_rows() -> None:
+    assert COMPARISONS == {"lt", "le", "gt", "ge", "eq", "ne"}
+    assert INTEGERS_ONLY == {"band", "bor", "bxor", "shl", "shr", "idiv", "irem"}
+    assert propagates_nan("cast_bfloat16") and not propagates_nan("cast_int64")
+    assert propagates_nan("reduce_sum") and not propagates_nan("reduce_max")
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+@pytest.mark.parametrize("kind", ["float32", "int64", "int32", "int8", "uint8"])
+def test_the_identity_of_a_reduction_changes_nothing(name: str, kind: str) -> None:
+    identity = REDUCTIONS[name].identity(kind)
+    for value in (0, 1, 100):
+        joined = {
+            "sum": identity + value,
+            "prod": identity * value,
+            "max": max(identity, value),
+            "min": min(identity, value),
+        }
+        assert joined[name] == value

@@ -12,9 +12,9 @@ from collections import Counter
 
 from dvk.composer.fusion.groups import FusionGroup, Partition, live
 from dvk.composer.ir.affine import Var
-from dvk.composer.ir.nodes import COSTLY, IRNode, View, broadcast_index
+from dvk.composer.ir.nodes import IRNode, View, broadcast_index
+from dvk.composer.ir.primitives import PRIMITIVES
 from dvk.composer.lowering.dispatch import PrimGraph
-from dvk.composer.lowering.pooling import COSTLY_OPS
 from dvk.composer.lowering.view_pushdown import SUMMED
 
 CHEAP_OPS = 3
@@ -45,11 +45,7 @@ def may_join(first: FusionGroup, second: FusionGroup, value: IRNode) -> bool:
 
 
 def _cost(group: FusionGroup) -> int:
-    return sum(
-        COSTLY_OPS if p.op in COSTLY else p.op not in ("as", "iota", "bounded", "cast")
-        for p in group.members
-        if p.kind == "pw"
-    )
+    return sum(PRIMITIVES[p.op].cost for p in group.members if p.kind == "pw")
 
 
 def is_sound(group: FusionGroup, escaping: list[IRNode]) -> bool:

@@ -38,35 +38,6 @@ BYTES = {
     "int64": 8,
     "float64": 8,
 }
-UNARY_FUNCTIONS = (
-    "exp",
-    "log",
-    "log1p",
-    "expm1",
-    "tanh",
-    "erf",
-    "sin",
-    "cos",
-    "exp2",
-    "log2",
-    "tan",
-    "asin",
-    "acos",
-    "atan",
-    "sinh",
-    "cosh",
-    "asinh",
-    "acosh",
-    "atanh",
-    "log10",
-)
-"""Functions of one floating-point value that back ends call."""
-COSTLY = frozenset({*UNARY_FUNCTIONS, "sigmoid", "atan2", "fmod"})
-"""Scalar functions of ten and more instructions."""
-BITWISE = {"band": "&", "bor": "|", "bxor": "^", "shl": "<<", "shr": ">>"}
-"""Operations on integers of one type; a shift is by less than the type's bits. The sign follows C in all back ends."""
-WHOLE = {**BITWISE, "idiv": "/", "irem": "%"}
-"""The same plus division by nonzero values, which rounds towards 0."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from dvk.composer.ir.nodes import (
     broadcast_shapes,
     register_type,
 )
+from dvk.composer.ir.primitives import PREDICATES
 from dvk.composer.lowering import view_pushdown as pieces
 from dvk.composer.lowering.magnitude import INFINITE, magnitude_bound
 from dvk.records import Graph, Node
@@ -345,8 +346,6 @@ UNFIT = (
     OverflowError,
 )
 """Exceptions of rules on unexpected operands: a list in place of a tensor, a missing dimension."""
-
-PREDICATES = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not", "isnan", "isinf", "signbit"}
 
 
 def _check(shape: tuple[int, ...], dtype: str, operands: list[View]) -> None:

@@ -9,28 +9,12 @@ from __future__ import annotations
 import math
 
 from dvk.composer.ir.nodes import IRNode, Scalar, View, reduced_dims
+from dvk.composer.ir.primitives import BOUNDED_BY_OPERANDS, UNIT
 
 MOST = 65504.0
 """The largest finite float16."""
 INFINITE = 65520.0
 """Values of at least this magnitude are infinite in float16."""
-_UNIT = ("sigmoid", "tanh", "erf", "sin", "cos", "sign")
-"""Functions with values between −1 and 1."""
-_SAME = (
-    "as",
-    "cast",
-    "neg",
-    "abs",
-    "floor",
-    "ceil",
-    "round",
-    "trunc",
-    "bounded",
-    "max",
-    "min",
-    "where",
-)
-"""Operations whose result is no larger than the largest operand; float16 values above 1,024 are integers, so rounding steps add nothing."""
 _DEPTH = 32
 """Maximum operations to follow behind a value; a longer chain has no bound."""
 
@@ -47,7 +31,7 @@ def magnitude_bound(prim: IRNode, known: dict[IRNode, float], depth: int = _DEPT
 
 
 def _largest(prim: IRNode, known: dict[IRNode, float], depth: int) -> float:
-    if prim.dtype == "bool" or prim.op in _UNIT:
+    if prim.dtype == "bool" or prim.op in UNIT:
         return 1.0
     if prim.kind in ("source", "extern") or (
         prim.op in ("cast", "gather") and prim.dtype == "float16"
@@ -70,7 +54,7 @@ def _largest(prim: IRNode, known: dict[IRNode, float], depth: int) -> float:
         return math.inf if isinstance(by, View) or not by else of[0] / abs(by)
     if prim.op == "bounded":
         of.append(_number(prim.attrs["fill"]))
-    return max(of[1:] if prim.op == "where" else of) if prim.op in _SAME else math.inf
+    return max(of[1:] if prim.op == "where" else of) if prim.op in BOUNDED_BY_OPERANDS else math.inf
 
 
 def _number(value: Scalar) -> float:

@@ -10,16 +10,8 @@ import math
 from typing import Any
 
 from dvk.composer.ir.affine import contiguous_strides
-from dvk.composer.ir.nodes import (
-    FLOATS,
-    HALVES,
-    INTS,
-    UNARY_FUNCTIONS,
-    Operand,
-    View,
-    register_type,
-    rounded,
-)
+from dvk.composer.ir.nodes import FLOATS, HALVES, INTS, Operand, View, register_type, rounded
+from dvk.composer.ir.primitives import COMPARISONS, DISCONTINUOUS, FUNCTIONS, INTEGER_SAFE
 from dvk.composer.lowering.dispatch import Lowering, NotLowered, as_operand, is_number, rule
 from dvk.records import Node
 
@@ -85,7 +77,7 @@ SIMPLE = {
     **{
         name: name
         for name in (
-            *UNARY_FUNCTIONS,
+            *FUNCTIONS,
             "neg",
             "abs",
             "sqrt",
@@ -120,9 +112,6 @@ SIMPLE = {
     "special_round": "round",
 }
 """Operator → the single primitive that computes it."""
-INTEGER_SAFE = {"neg", "abs", "not"}
-STEPS = {"floor", "ceil", "round", "trunc", "sign"}
-"""Discontinuous functions."""
 
 
 def _simple(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
@@ -133,7 +122,7 @@ def _simple(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
     compute = compute_type(node, found)
     if compute not in FLOATS and op not in INTEGER_SAFE:
         return None
-    if op in STEPS:
+    if op in DISCONTINUOUS:
         found = [low.rounded_as_stored(v) for v in found]
     return finish(low, node, low.pointwise(op, *found, compute=compute))
 
@@ -164,7 +153,6 @@ BINARY = {
     "logical_or": "or",
     "logical_xor": "ne",
 }
-COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
 
 
 def _compared(low: Lowering, *pair: Operand) -> list[Operand]:

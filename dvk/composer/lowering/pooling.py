@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dvk.composer.ir.nodes import COSTLY, FLOATS, IRNode, View, ViewStep, register_type, rounded
+from dvk.composer.ir.nodes import FLOATS, IRNode, View, ViewStep, register_type, rounded
+from dvk.composer.ir.primitives import PRIMITIVES
 from dvk.composer.lowering.dispatch import Lowering, codegen_rule, is_number, padded
 from dvk.composer.lowering.pointwise import finish
 from dvk.records import Node
@@ -22,7 +23,6 @@ from dvk.records import Node
 RECIPE = "own_windows"
 MAX_REPEATED = 24
 """Maximum operations per input element, over all windows that contain it; beyond, its value is better stored once."""
-COSTLY_OPS = 8
 """Cost of each of these, in simple operations."""
 
 
@@ -128,9 +128,7 @@ def _computed(prim: IRNode) -> set[IRNode]:
 def _operations(prim: IRNode) -> int:
     """Cost of computing one element of a pointwise value."""
     seen = _computed(prim)
-    return sum(
-        COSTLY_OPS if p.op in COSTLY else p.op not in ("as", "iota", "bounded") for p in seen
-    )
+    return sum(max(PRIMITIVES[p.op].cost, int(p.op == "cast")) for p in seen)
 
 
 def reduced(

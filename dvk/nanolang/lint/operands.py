@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from dvk.composer.codegen.triton.device_functions import FUNCTIONS
+from dvk.composer.codegen.triton.scalar import HELPERS, called
+from dvk.composer.ir.primitives import PRIMITIVES
 
-_UNARY = (
-    "exp",
-    "exp2",
-    "log",
-    "log2",
-    "sin",
-    "cos",
-    "sqrt",
-    "rsqrt",
-    "floor",
-    "ceil",
-    "abs",
-    "erf",
-    "sigmoid",
-)
-_EXACT = ("erf", "expm1", "tanh", "round")
+_TEXTS = {
+    name: row.arity
+    for row in PRIMITIVES.values()
+    if (name := called(row.name))
+    and row.name != "where"  # its lanes differ in meaning: see `_TAKEN`
+}
 LANEWISE: dict[str, int] = {
-    "abs": 1,
-    **dict.fromkeys((f"tl.{name}" for name in _UNARY), 1),
-    "tl.fma": 3,
-    **dict.fromkeys((f"dvk_{name}{kind}" for name in _EXACT for kind in ("", "_f64")), 1),
-    **{name: 2 if name.startswith(("dvk_atan2", "dvk_fmod")) else 1 for name in FUNCTIONS},
-    **dict.fromkeys(("dvk_log1p", "dvk_trunc", "dvk_order", "dvk_unorder"), 1),
+    **_TEXTS,
+    **{double: n for name, n in _TEXTS.items() if (double := f"{name}_f64") in HELPERS},
+    **dict.fromkeys(("abs", "tl.erf", "tl.sigmoid"), 1),
     **dict.fromkeys(("dvk_larger", "dvk_larger_int", "dvk_product"), 2),
+    "tl.fma": 3,
 }
 """Pointwise functions over lanes."""
 MANY = 9

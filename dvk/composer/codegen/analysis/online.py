@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dvk.composer.ir.loops import Instr, Kernel, Ref
+from dvk.composer.ir.primitives import propagates_nan
 
 
 @dataclass(frozen=True)
@@ -139,31 +140,6 @@ def _operand(kernel: Kernel, instr: Instr | None, position: int) -> Instr | None
     return kernel.instrs[argument.id] if isinstance(argument, Ref) else None
 
 
-_STRICT = {
-    "add",
-    "sub",
-    "mul",
-    "div",
-    "neg",
-    "exp",
-    "log",
-    "sqrt",
-    "rsqrt",
-    "reciprocal",
-    "tanh",
-    "sigmoid",
-    "expm1",
-    "log1p",
-    "abs",
-    "as",
-    "cast_float16",
-    "cast_bfloat16",
-    "cast_float32",
-    "reduce_sum",
-}
-"""Operations whose result is NaN whenever an operand is."""
-
-
 def nan_shows_anyway(kernel: Kernel, top: Instr) -> bool:
     """A NaN in the row reaches every output that uses the maximum through the exp-sum: the maximum may ignore it."""
     pairs = [_softmax(kernel, i) for i in kernel.instrs if i.op == "reduce_sum"]
@@ -174,7 +150,7 @@ def nan_shows_anyway(kernel: Kernel, top: Instr) -> bool:
     exposed: set[int] = {top.id}
     for instr in kernel.instrs:
         args = {a.id for a in instr.args if isinstance(a, Ref)}
-        if instr.id in tainted or (args & tainted and instr.op in _STRICT):
+        if instr.id in tainted or (args & tainted and propagates_nan(instr.op)):
             tainted.add(instr.id)
         elif args & exposed:
             if instr.op not in ("sub", "exp"):

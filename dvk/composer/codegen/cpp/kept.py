@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dvk.composer.codegen.cpp.writer import CppWriter
 from dvk.composer.ir.loops import READS, Instr, Ref
-from dvk.composer.ir.nodes import COSTLY
+from dvk.composer.ir.primitives import COSTLY
 
 KEPT_BYTES = 1 << 17
 """Bytes of a thread's stack that kept values may take; half of a usual L2 cache."""

@@ -16,19 +16,10 @@ from dvk.composer.codegen.cpp.scalar import inside
 from dvk.composer.codegen.cpp.writer import CppWriter
 from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.loops import Bound, Instr, Ref
+from dvk.composer.ir.primitives import reduction
 
 MAX_UNROLLED = 32
 """Maximum window positions to unroll."""
-
-
-def identity(reduce: Instr) -> float:
-    """The initial value of a reduction, as a number."""
-    return {
-        "reduce_sum": 0.0,
-        "reduce_prod": 1.0,
-        "reduce_max": -float("inf"),
-        "reduce_min": float("inf"),
-    }[reduce.op]
 
 
 def skipped(writer: CppWriter, reduces: list[Instr]) -> tuple[Bound, ...]:
@@ -37,7 +28,7 @@ def skipped(writer: CppWriter, reduces: list[Instr]) -> tuple[Bound, ...]:
     for reduce in reduces:
         source = reduce.args[0]
         value = writer.k.instrs[source.id] if isinstance(source, Ref) else None
-        if value is None or not value.bounds or value.fill != identity(reduce):
+        if value is None or not value.bounds or value.fill != reduction(reduce.op).number:
             return ()
         found.add(value.bounds)
     (bounds,) = found if len(found) == 1 else ((),)

@@ -15,6 +15,7 @@ from dvk.composer.codegen.cpp.writer import CppWriter, simd_loop
 from dvk.composer.ir.affine import Var
 from dvk.composer.ir.loops import Instr, Ref
 from dvk.composer.ir.nodes import FLOATS
+from dvk.composer.ir.primitives import reduction
 
 ONLINE_BLOCK = 1024
 """Elements of a block that stays in the L1 cache between its maximum and its sum (4 KiB of floats)."""
@@ -22,11 +23,8 @@ ONLINE_BLOCK = 1024
 
 def clause(reduce: Instr) -> str:
     """The OpenMP clause of a reduction over lanes."""
-    sign = {"reduce_sum": "+", "reduce_prod": "*", "reduce_max": "max", "reduce_min": "min"}[
-        reduce.op
-    ]
     extra = f" reduction(|:nan{reduce.id})" if may_be_nan(reduce) else ""
-    return f"reduction({sign}:v{reduce.id}){extra}"
+    return f"reduction({reduction(reduce.op).sign}:v{reduce.id}){extra}"
 
 
 def larger(total: str, value: str, kind: str, sign: str = ">") -> str:
@@ -41,8 +39,8 @@ def accumulate(writer: CppWriter, r: Instr, acc: str) -> None:
     value = writer.arg(r.args[0], r.type)
     if writer.is_centre(r):
         value = f"({value} - k{r.id}{'[l]' if writer.arrays else ''})"
-    if r.op in ("reduce_sum", "reduce_prod"):
-        writer.put(f"{acc} {'+' if r.op == 'reduce_sum' else '*'}= {value};")
+    if not (row := reduction(r.op)).is_extreme:
+        writer.put(f"{acc} {row.sign}= {value};")
         return
     sign = ">" if r.op == "reduce_max" else "<"
     if writer.k.family == "window" and writer.arrays:

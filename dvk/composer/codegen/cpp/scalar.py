@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from dvk.composer.ir.loops import Bound, Instr, Kernel, Ref
-from dvk.composer.ir.nodes import FLOATS, UNARY_FUNCTIONS, WHOLE
+from dvk.composer.ir.nodes import FLOATS
+from dvk.composer.ir.primitives import FUNCTIONS as IN_LIBM
+from dvk.composer.ir.primitives import PRIMITIVES, reduction
 from dvk.composer.ir.symint import Constant, Ratio, SymbolicSize
-
-if TYPE_CHECKING:
-    pass
 
 STORAGE = {
     "float32": "float",
@@ -67,8 +65,7 @@ static inline double dvk_exp(double x) {
 FUNCTIONS = (
     'extern "C" {\n'
     + "".join(
-        f"VMATH float {name}f(float); VMATH double {name}(double);\n"
-        for name in UNARY_FUNCTIONS[10:]
+        f"VMATH float {name}f(float); VMATH double {name}(double);\n" for name in IN_LIBM[10:]
     )
     + """\
 VMATH float atan2f(float, float); VMATH double atan2(double, double); float fmodf(float, float);
@@ -123,31 +120,6 @@ static inline unsigned short f2bf(float f) {
   return f != f ? 0x7fc0 : (unsigned short)r;
 }
 """
-
-_CALLS = {*UNARY_FUNCTIONS, "atan2", "fmod"}
-_ROUND = {
-    "floor": "floor",
-    "ceil": "ceil",
-    "trunc": "trunc",
-    "round": "nearbyint",
-    "sqrt": "sqrt",
-    "abs": "fabs",
-}
-_INFIX = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "div": "/",
-    "lt": "<",
-    "le": "<=",
-    "gt": ">",
-    "ge": ">=",
-    "eq": "==",
-    "ne": "!=",
-    "and": "&",
-    "or": "|",
-    **WHOLE,
-}
 
 
 def prelude(kernels: Iterable[Kernel]) -> str:
@@ -211,59 +183,28 @@ def scalar_expression(
     instr: Instr, a: list[str], condition: list[str], half: tuple[str, str]
 ) -> str:
     """One scalar operation on operands of the compute type."""
-    op, single = instr.op, instr.compute == "float32"
-    suffix = "f" if single else ""
-    one = literal(1, instr.compute)
+    op, kind = instr.op, instr.compute
     if instr.call is not None:
         return instr.call.form.format(*a)
-    if op in _INFIX:
-        return f"({a[0]} {_INFIX[op]} {a[1]})"
-    if op == "exp":
-        return f"dvk_exp{suffix}({a[0]})"
-    if op in _CALLS:
-        return f"{op}{suffix}({', '.join(a)})"
-    if op == "signbit":
-        return f"dvk_signbit{suffix}({a[0]})"
-    if op == "abs" and instr.compute not in ("float32", "float64"):
-        return f"({a[0]} < 0 ? -{a[0]} : {a[0]})"
-    if op in _ROUND:
-        return f"__builtin_{_ROUND[op]}{suffix}({a[0]})"
-    if op in ("order", "unorder"):
-        return f"dvk_{op}({a[0]})"
-    if op in ("high", "low"):
-        return f"({a[0]} >> 32)" if op == "high" else f"({a[0]} & 0xffffffffL)"
-    if op == "neg":
-        return f"(-{a[0]})"
-    if op == "rsqrt":
-        return f"({one} / __builtin_sqrt{suffix}({a[0]}))"
-    if op == "reciprocal":
-        return f"({one} / {a[0]})"
-    if op == "sigmoid":
-        return f"({one} / ({one} + dvk_exp{suffix}(-{a[0]})))"
-    if op == "sign":
-        return f"({REGISTER[instr.compute]})(({a[0]} > 0) - ({a[0]} < 0))"
-    if op in ("max", "min"):
-        sign = "<" if op == "max" else ">"
-        if not isinstance(instr.args[1], Ref):
-            return f"({a[0]} {sign} {a[1]} ? {a[1]} : {a[0]})"
-        # For +0 and -0 return the second, as eager's vectors do.
-        return f"(({a[1]} {sign} {a[0]} || {a[0]} != {a[0]}) ? {a[0]} : {a[1]})"
-    if op == "where":
-        return f"({condition[0]} ? {a[1]} : {a[2]})"
-    if op == "not":
-        return f"(!{condition[0]})"
-    if op == "isnan":
-        return f"({a[0]} != {a[0]})"
-    if op == "isinf":
-        return f"(__builtin_fabs{suffix}({a[0]}) == {literal(math.inf, instr.compute)})"
-    if op == "as":
-        return a[0]
     if op == "cast_float16":
         return f"({half[0].format(half[1].format(a[0]))})"
     if op == "cast_bfloat16":
         return f"bf2f(f2bf({a[0]}))"
-    assert op.startswith("cast_"), op
-    return a[0]
+    if op.startswith("cast_"):
+        return a[0]
+    if op in ("max", "min") and not isinstance(instr.args[1], Ref):
+        sign = "<" if op == "max" else ">"  # a number is not NaN: GCC makes one instruction of this
+        return f"({a[0]} {sign} {a[1]} ? {a[1]} : {a[0]})"
+    form = PRIMITIVES[op].text("cpp", kind)
+    assert form, op
+    return form.format(
+        *a,
+        c=condition[0],
+        f="f" if kind == "float32" else "",
+        T=REGISTER[kind],
+        one=literal(1, kind),
+        inf=literal(math.inf, kind) if kind in FLOATS else "",
+    )
 
 
 def inside(offset: str, bound: Bound) -> str:
@@ -279,14 +220,18 @@ def inside(offset: str, bound: Bound) -> str:
 
 
 def identity(reduce: Instr) -> str:
-    """The initial value of a reduction."""
-    if reduce.op in ("reduce_sum", "reduce_prod"):
-        return "0" if reduce.op == "reduce_sum" else "1"
-    if reduce.type not in FLOATS:
-        return "-__LONG_MAX__ - 1" if reduce.op == "reduce_max" else "__LONG_MAX__"
-    return "-__builtin_inf()" if reduce.op == "reduce_max" else "__builtin_inf()"
+    """The initial value of a reduction; without a type, since the accumulator may be wider than its values."""
+    row = reduction(reduce.op)
+    if not row.is_extreme:
+        return str(int(row.number))
+    least, most = (
+        ("-__builtin_inf()", "__builtin_inf()")
+        if reduce.type in FLOATS
+        else ("-__LONG_MAX__ - 1", "__LONG_MAX__")
+    )
+    return least if row.number < 0 else most
 
 
 def may_be_nan(reduce: Instr) -> bool:
     """A maximum or minimum in which NaN wins."""
-    return reduce.op in ("reduce_max", "reduce_min") and reduce.type in FLOATS
+    return reduction(reduce.op).is_extreme and reduce.type in FLOATS

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from dvk.composer.codegen.cpp.rows import larger
-from dvk.composer.codegen.cpp.scalar import REGISTER
+from dvk.composer.codegen.cpp.scalar import REGISTER, identity
 from dvk.composer.codegen.cpp.writer import CppWriter
 from dvk.composer.ir.affine import Var
 from dvk.composer.ir.loops import Instr, Kernel, Ref
-from dvk.composer.ir.nodes import FLOATS
+from dvk.composer.ir.primitives import reduction
 
 BLOCK = 512
 """Elements of a row that are computed, scanned and used while they are in the L1 cache."""
@@ -111,19 +111,13 @@ def _wide(scan: Instr) -> str:
 
 def _start(writer: CppWriter, scans: Iterable[Instr]) -> None:
     for scan in scans:
-        writer.put(f"{_wide(scan)} c{scan.id} = {_identity(scan)};")
-
-
-def _identity(scan: Instr) -> str:
-    if scan.op in ("scan_sum", "scan_prod"):
-        return "0" if scan.op == "scan_sum" else "1"
-    return "-__builtin_inf()" if scan.type in FLOATS else "-__LONG_MAX__ - 1"
+        writer.put(f"{_wide(scan)} c{scan.id} = {identity(scan)};")
 
 
 def _join(scan: Instr, total: str, value: str) -> str:
     """Text that adds one more value to a running one."""
-    if scan.op in ("scan_sum", "scan_prod"):
-        return f"{total} {'+' if scan.op == 'scan_sum' else '*'}= {value};"
+    if not (row := reduction(scan.op)).is_extreme:
+        return f"{total} {row.sign}= {value};"
     return larger(total, value, scan.type)
 
 
@@ -191,7 +185,7 @@ def _run(writer: CppWriter, scan: Instr, block: int) -> None:
     )
     writer.open(f"if (len == {block})")
     writer.put(f"{kind} d[{block}], e[{RUNS}];")
-    writer.put(f"for (int j = 0; j < {RUNS}; ++j) e[j] = {_identity(scan)};")
+    writer.put(f"for (int j = 0; j < {RUNS}; ++j) e[j] = {identity(scan)};")
     writer.open(turn % part)
     writer.put(f"#pragma GCC unroll {RUNS}")
     writer.put(
@@ -254,7 +248,7 @@ def _pieces(writer: CppWriter) -> None:
             else f"long p = 0; p < {PIECES}; ++p"
         )
         writer.open("")
-        writer.put(f"{_wide(scan)} c{scan.id} = {_identity(scan)};")
+        writer.put(f"{_wide(scan)} c{scan.id} = {identity(scan)};")
         writer.open(f"for ({turn})")
         writer.put(
             f"const {_wide(scan)} own = s{scan.id}[p]; s{scan.id}[p] = c{scan.id}; {_join(scan, f'c{scan.id}', 'own')}"
@@ -290,7 +284,7 @@ def _columns(writer: CppWriter) -> None:
     scans = _scans(k)
     for scan in scans:
         writer.put(
-            f"{_wide(scan)} c{scan.id}[{chunk}]; for (long l = 0; l < len; ++l) c{scan.id}[l] = {_identity(scan)};"
+            f"{_wide(scan)} c{scan.id}[{chunk}]; for (long l = 0; l < len; ++l) c{scan.id}[l] = {identity(scan)};"
         )
     for var in k.reduced:
         name, last = writer.names[var], repr(var.size - 1)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dvk.composer.codegen.cuda.scalar import REGISTER, STORAGE
 from dvk.composer.codegen.cuda.writer import CudaWriter
 from dvk.composer.ir.loops import Instr, Ref
-from dvk.composer.ir.nodes import BYTES, COSTLY
+from dvk.composer.ir.nodes import BYTES
+from dvk.composer.ir.primitives import COSTLY
 
 KEPT_REGISTERS = 64
 """32-bit registers of a thread for kept values: with 1024 threads per block there are 64 in all."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from dvk.composer.ir.loops import Instr
-from dvk.composer.ir.nodes import UNARY_FUNCTIONS, WHOLE
+from dvk.composer.ir.primitives import PRIMITIVES
 
 STORAGE = {
     "float32": "float",
@@ -141,31 +141,6 @@ template <class Op, int LANES, int COLUMNS, class T> DVK T dvk_column(T x, T* ce
 }
 """
 
-_CALLS = {
-    **{name: name for name in (*UNARY_FUNCTIONS, "atan2", "fmod")},
-    "sqrt": "sqrt",
-    "rsqrt": "rsqrt",
-    "floor": "floor",
-    "ceil": "ceil",
-    "trunc": "trunc",
-    "round": "rint",
-}
-_INFIX = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "div": "/",
-    "lt": "<",
-    "le": "<=",
-    "gt": ">",
-    "ge": ">=",
-    "eq": "==",
-    "ne": "!=",
-    "and": "&",
-    "or": "|",
-    **WHOLE,
-}
-
 
 def literal(value: bool | int | float, want: str) -> str:
     """A number as a literal of the wanted register type."""
@@ -224,38 +199,19 @@ def expression(instr: Instr, a: list[str], condition: str) -> str:
         condition: the first operand as a bool.
     """
     op, kind = instr.op, instr.compute
-    suffix = "f" if kind == "float32" else ""
-    if op in _INFIX:
-        return f"{a[0]} {_INFIX[op]} {a[1]}"
-    if op in _CALLS:
-        return f"{_CALLS[op]}{suffix}({', '.join(a)})"
-    if op == "signbit":
-        return f"{'__float_as_int' if kind == 'float32' else '__double_as_longlong'}({a[0]}) < 0"
-    if op == "abs":
-        return f"fabs{suffix}({a[0]})" if kind in FLOAT else f"{a[0]} < 0 ? -{a[0]} : {a[0]}"
-    if op == "neg":
-        return f"-{a[0]}"
-    if op == "reciprocal":
-        return f"{literal(1, kind)} / {a[0]}"
-    if op == "sigmoid":
-        return f"{literal(1, kind)} / ({literal(1, kind)} + exp{suffix}(-{a[0]}))"
-    if op == "sign":
-        return f"({REGISTER[kind]})(({a[0]} > 0) - ({a[0]} < 0))"
-    if op in ("max", "min"):
-        if kind == "bool":
-            return f"{a[0]} {'|' if op == 'max' else '&'} {a[1]}"
-        return f"dvk_{op}::of({a[0]}, {a[1]})"
-    if op == "where":
-        return f"{condition} ? {a[1]} : {a[2]}"
-    if op == "not":
-        return f"!{condition}"
-    if op == "isnan":
-        return f"{a[0]} != {a[0]}"
-    if op == "isinf":
-        return f"fabs{suffix}({a[0]}) == {literal(math.inf, kind)}"
     if op == "cast_float16":
         return f"dvk_get(dvk_half({a[0]}))"
     if op == "cast_bfloat16":
         return f"dvk_get(dvk_brain({a[0]}))"
-    assert op == "as" or op.startswith("cast_"), op
-    return a[0]
+    if op.startswith("cast_"):
+        return a[0]
+    form = PRIMITIVES[op].text("cuda", kind)
+    assert form, op
+    return form.format(
+        *a,
+        c=condition,
+        f="f" if kind == "float32" else "",
+        T=REGISTER[kind],
+        one=literal(1, kind),
+        inf=literal(math.inf, kind) if kind in FLOAT else "",
+    )

@@ -7,7 +7,6 @@ between two passes over a row `s3`, inputs `a0…`, outputs `o0…`. How threads
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +23,7 @@ from dvk.composer.codegen.cuda.scalar import (
 )
 from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.loops import Argument, Instr, Kernel, Ref, Store
+from dvk.composer.ir.primitives import reduction
 
 
 @dataclass(frozen=True)
@@ -360,10 +360,9 @@ class CudaWriter:
 
 def identity(reduce: Instr) -> str:
     """The identity of a reduction."""
-    if reduce.op in ("reduce_sum", "reduce_prod"):
-        return literal(int(reduce.op == "reduce_prod"), reduce.type)
-    assert reduce.type in FLOAT, "only floats have a maximum among reductions"
-    return literal(-math.inf if reduce.op == "reduce_max" else math.inf, reduce.type)
+    row = reduction(reduce.op)
+    assert not row.is_extreme or reduce.type in FLOAT, "only floats have a maximum among reductions"
+    return literal(row.identity(reduce.type), reduce.type)
 
 
 def combined(reduce: Instr, left: str, right: str) -> str:

@@ -5,24 +5,6 @@ Each source is correct in both precisions if the functions it calls are; polynom
 
 from __future__ import annotations
 
-CALLS = {
-    name: f"dvk_{name}"
-    for name in (
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "log10",
-        "atan2",
-        "fmod",
-    )
-}
-"""Operation → helper."""
 _TEXTS = {
     "dvk_atan": """\
 @triton.jit

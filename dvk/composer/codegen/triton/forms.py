@@ -10,7 +10,7 @@ from typing import Any
 from dvk.composer.codegen.analysis.online import VariancePair
 from dvk.composer.codegen.analysis.tiles import TileAxis
 from dvk.composer.codegen.triton.moments import MomentsPair
-from dvk.composer.codegen.triton.scalar import TYPES
+from dvk.composer.codegen.triton.scalar import TYPES, identity
 from dvk.composer.codegen.triton.writer import TritonFunction, TritonWriter
 from dvk.composer.ir.loops import Instr, Kernel, Ref
 from dvk.composer.ir.symint import SymbolicSize
@@ -131,7 +131,7 @@ def row_pass(
     for reduce in reduces:
         along = [a for a in tile.vectors if a is row or a in writer.axes_of(reduce.id)]
         tile.put(
-            f"acc{reduce.id} = tl.full({tile.shape(along)}, {writer.identity(reduce)}, {TYPES[reduce.type]})"
+            f"acc{reduce.id} = tl.full({tile.shape(along)}, {identity(reduce)}, {TYPES[reduce.type]})"
         )
     loop = length > row.block or isinstance(length, SymbolicSize)
     if loop:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from dvk.composer.codegen.analysis.tiles import TileAxis
-from dvk.composer.codegen.triton.scalar import TYPES
+from dvk.composer.codegen.triton.scalar import TYPES, identity
 from dvk.composer.codegen.triton.writer import TritonFunction, TritonWriter
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.symint import power
@@ -85,7 +85,7 @@ def window(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) ->
     tile.axes[-1] = row
     for reduce in reduces:
         tile.put(
-            f"acc{reduce.id} = tl.full({tile.shape(writer.axes_of(reduce.id))}, {writer.identity(reduce)}, {TYPES[reduce.type]})"
+            f"acc{reduce.id} = tl.full({tile.shape(writer.axes_of(reduce.id))}, {identity(reduce)}, {TYPES[reduce.type]})"
         )
     loop = "tl.static_range" if schedule["unroll"] else "range"
     tile.enter(f"for r in {loop}(0, {kernel.row_length!r}):")

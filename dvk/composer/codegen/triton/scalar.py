@@ -10,12 +10,13 @@ where libdevice does not exist.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 
 from dvk.composer.codegen.analysis.online import nan_shows_anyway
-from dvk.composer.codegen.triton.device_functions import CALLS, DOUBLE, FUNCTION_NEEDS, FUNCTIONS
+from dvk.composer.codegen.triton.device_functions import FUNCTION_NEEDS, FUNCTIONS
 from dvk.composer.ir.loops import Instr, Kernel
-from dvk.composer.ir.nodes import WHOLE
+from dvk.composer.ir.primitives import INTEGERS_ONLY, PRIMITIVES, reduction, result_type
 from dvk.composer.ir.symint import SymbolicSize
 
 TYPES = {
@@ -31,46 +32,6 @@ TYPES = {
     "bool": "tl.int1",
 }
 FLOAT = ("float32", "float64")
-
-_INFIX = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "div": "/",
-    "lt": "<",
-    "le": "<=",
-    "gt": ">",
-    "ge": ">=",
-    "eq": "==",
-    "ne": "!=",
-    "and": "&",
-    "or": "|",
-    "idiv": "//",
-    **{op: sign for op, sign in WHOLE.items() if op != "idiv"},
-}
-_CALLS = {
-    "exp": "tl.exp",
-    "log": "tl.log",
-    "exp2": "tl.exp2",
-    "log2": "tl.log2",
-    "sin": "tl.sin",
-    "cos": "tl.cos",
-    "sqrt": "tl.sqrt",
-    "rsqrt": "tl.rsqrt",
-    "floor": "tl.floor",
-    "ceil": "tl.ceil",
-    "abs": "tl.abs",
-    "erf": "dvk_erf",
-    "log1p": "dvk_log1p",
-    "expm1": "dvk_expm1",
-    "tanh": "dvk_tanh",
-    "round": "dvk_round",
-    "trunc": "dvk_trunc",
-    "order": "dvk_order",
-    "unorder": "dvk_unorder",
-    **CALLS,
-}
-_BOOL_RESULT = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not", "isnan", "isinf", "signbit"}
 
 HELPERS = {
     "dvk_erf": """\
@@ -205,12 +166,19 @@ def dvk_product(a, b):
     **FUNCTIONS,
 }
 NEEDS = {"dvk_tanh": ("dvk_expm1",), "dvk_tanh_f64": ("dvk_expm1_f64",), **FUNCTION_NEEDS}
-_DOUBLE = {"dvk_erf", "dvk_expm1", "dvk_tanh", "dvk_round", "dvk_max", *DOUBLE}
+
+
+def called(op: str) -> str:
+    """The function of one text for all types that a primitive calls; empty for other texts."""
+    text = PRIMITIVES[op].triton if op in PRIMITIVES else ""
+    found = re.fullmatch(r"([\w.]+)\([^()]*\)", text) if isinstance(text, str) else None
+    return found[1] if found else ""
 
 
 def helper(name: str, type_: str) -> str:
     """The helper's variant for a register type."""
-    return name + "_f64" if type_ == "float64" and name in _DOUBLE else name
+    double = f"{name}_f64"
+    return double if type_ == "float64" and double in HELPERS else name
 
 
 def scan_joiner(scan: Instr) -> str:
@@ -222,7 +190,7 @@ def helpers_of(kernel: Kernel) -> set[str]:
     """Names of the helper functions a kernel calls."""
     result: set[str] = set()
     for instr in kernel.instrs:
-        name = _CALLS.get(instr.op, "")
+        name = called(instr.op)
         if name.startswith("dvk_"):
             result.add(helper(name, instr.compute))
         elif (
@@ -269,6 +237,12 @@ def full(value: bool | int | float, want: str) -> str:
     return f"tl.full([], {literal(value, want)}, {TYPES[want]})"
 
 
+def identity(reduce: Instr) -> str:
+    """The identity of a reduction or scan."""
+    value = reduction(reduce.op).identity(reduce.type)
+    return literal(value, reduce.type) if isinstance(value, float) else str(value)
+
+
 def cast(text: str, have: str, want: str) -> str:
     """Convert a register value of type `have` to type `want`."""
     if have == want:
@@ -291,9 +265,7 @@ def expression(instr: Instr, args: list[str]) -> tuple[str, str]:
         The expression and its type.
     """
     op, kind = instr.op, instr.compute
-    result = (
-        "bool" if op in _BOOL_RESULT else {"order": "int64", "unorder": "float32"}.get(op, kind)
-    )
+    result = result_type(op, kind)
     if instr.call is not None:
         return instr.call.form.format(*args), result
     if (
@@ -302,44 +274,13 @@ def expression(instr: Instr, args: list[str]) -> tuple[str, str]:
         and instr.prim is not None
         and instr.prim.attrs.get("correctly_rounded")
     ):
-        return (
-            f"tl.div_rn({args[0]}, {args[1]})",
-            result,
-        )  # `/` may be 2 ulp off: below 1 for equal operands
-    if op in _INFIX:
-        return f"{args[0]} {_INFIX[op]} {args[1]}", result
-    if op in _CALLS:
-        return f"{helper(_CALLS[op], kind)}({', '.join(args)})", result
-    if op == "neg":
-        return f"-{args[0]}", result
-    if op in ("high", "low"):
-        return f"{args[0]} >> 32" if op == "high" else f"{args[0]} & 0xFFFFFFFF", result
-    if op == "reciprocal":
-        return f"1.0 / {args[0]}", result
-    if op == "sigmoid":
-        return f"1.0 / (1.0 + tl.exp(-{args[0]}))", result
-    if op == "sign":
-        return f"({args[0]} > 0).to({TYPES[kind]}) - ({args[0]} < 0).to({TYPES[kind]})", result
-    if op in ("max", "min"):
-        if kind == "bool":
-            return f"{args[0]} {'|' if op == 'max' else '&'} {args[1]}", result
-        nan = ", propagate_nan=tl.PropagateNan.ALL" if kind in FLOAT else ""
-        return f"tl.{op}imum({args[0]}, {args[1]}{nan})", result
-    if op == "where":
-        return f"tl.where({args[0]}, {args[1]}, {args[2]})", result
-    if op == "not":
-        return f"{args[0]} == 0", result
-    if op == "isnan":
-        return f"{args[0]} != {args[0]}", result
-    if op == "signbit":
-        return (
-            f"{args[0]}.to(tl.int{'32' if kind == 'float32' else '64'}, bitcast=True) < 0",
-            result,
-        )
-    if op == "isinf":
-        return f'tl.abs({args[0]}) == float("inf")', result
-    assert op == "as", op
-    return args[0], result
+        # `/` may be 2 ulp off: below 1 for equal operands
+        return f"tl.div_rn({args[0]}, {args[1]})", result
+    form = PRIMITIVES[op].text("triton", kind)
+    assert form, op
+    if name := called(op):
+        form = form.replace(name, helper(name, kind))
+    return form.format(*args, T=TYPES[kind]), result
 
 
 def needs_full(instr: Instr, is_number: list[bool]) -> list[bool]:
@@ -350,7 +291,7 @@ def needs_full(instr: Instr, is_number: list[bool]) -> list[bool]:
     if instr.op == "where":
         alone = all(is_number[1:]) or instr.compute != "float32"
         return [is_number[0], *(number and alone for number in is_number[1:])]
-    if instr.op in WHOLE or instr.op in _CALLS:
+    if instr.op in INTEGERS_ONLY or called(instr.op):
         return is_number
     if instr.op in ("max", "min"):
         return [number and instr.compute != "float32" for number in is_number]

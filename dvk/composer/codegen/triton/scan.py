@@ -16,9 +16,10 @@ from dataclasses import replace
 from typing import Any
 
 from dvk.composer.codegen.analysis.tiles import TileAxis
-from dvk.composer.codegen.triton.scalar import FLOAT, TYPES, scan_joiner
+from dvk.composer.codegen.triton.scalar import FLOAT, TYPES, identity, scan_joiner
 from dvk.composer.codegen.triton.writer import TritonFunction, TritonWriter
 from dvk.composer.ir.loops import Instr, Kernel, Ref
+from dvk.composer.ir.primitives import reduction
 from dvk.composer.ir.symint import leaves_rest, power
 
 NUM_SMS = 132
@@ -177,7 +178,7 @@ class _Scan:
         vectors = [a for a in self.rows if a.block > 1]
         for scan in self.scans:
             self.tile.put(
-                f"c{scan.id} = tl.full({self.tile.shape(vectors) if vectors else '[]'}, {_identity(scan)}, {TYPES[scan.type]})"
+                f"c{scan.id} = tl.full({self.tile.shape(vectors) if vectors else '[]'}, {identity(scan)}, {TYPES[scan.type]})"
             )
 
     def blocks(self, start: str, length: int, total: bool = False) -> None:
@@ -217,7 +218,7 @@ class _Scan:
         (source,) = scan.args
         value = self.writer.arg(source, scan.type, True)
         if mask:
-            return f"tl.where({mask}, {value}, {_identity(scan)})"
+            return f"tl.where({mask}, {value}, {identity(scan)})"
         constant = not isinstance(source, Ref) or self.row not in self.writer.axes_of(source.id)
         return (
             f"tl.broadcast_to({value}, {self.tile.shape(self.writer.axes_of(scan.id))})"
@@ -288,7 +289,7 @@ def _split(
     for scan in rest.scans:
         before = "other > piece" if scan.backward else "other < piece"
         rest.tile.put(
-            f"p{scan.id} = tl.where({before}, tl.load({part(scan, 'other')}), {_identity(scan)})"
+            f"p{scan.id} = tl.where({before}, tl.load({part(scan, 'other')}), {identity(scan)})"
         )
         rest.tile.put(f"c{scan.id} = {rest.writer.fold(_reduce(scan), f'p{scan.id}')}")
     rest.blocks("start", chunk)
@@ -304,15 +305,9 @@ def _reduce(scan: Instr) -> Instr:
     return replace(scan, op=scan.op.replace("scan_", "reduce_"))
 
 
-def _identity(scan: Instr) -> str:
-    if scan.op in ("scan_sum", "scan_prod"):
-        return f"{int(scan.op == 'scan_prod')}{'.0' if scan.type in FLOAT else ''}"
-    return 'float("-inf")' if scan.type in FLOAT else str(-(1 << 63))
-
-
 def _join(scan: Instr, total: str, value: str) -> str:
     """Combine a running value with one more."""
-    if scan.op in ("scan_sum", "scan_prod"):
-        return f"{total} {'+' if scan.op == 'scan_sum' else '*'} {value}"
+    if not (row := reduction(scan.op)).is_extreme:
+        return f"{total} {row.sign} {value}"
     nan = ", propagate_nan=tl.PropagateNan.ALL" if scan.type in FLOAT else ""
     return f"tl.maximum({total}, {value}{nan})"

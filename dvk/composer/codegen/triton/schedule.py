@@ -22,7 +22,7 @@ from dvk.composer.codegen.analysis.tiles import TileAxis
 from dvk.composer.codegen.triton import matmul_schedule, pooling, scan
 from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.loops import READS, Kernel
-from dvk.composer.ir.nodes import COSTLY
+from dvk.composer.ir.primitives import GPU_COSTLY
 from dvk.composer.ir.symint import leaves_rest, pow2, power
 
 NUM_SMS = 132
@@ -34,8 +34,6 @@ NARROW = 16
 SMALL = 1 << 22
 """Elements processed in about the time of a launch; below, the number of launches decides."""
 MAX_OPTIONS = 12
-SHORT = ("exp2", "log2")
-"""Functions with a GPU instruction."""
 
 
 SCHEDULES_BY_FAMILY = {
@@ -166,7 +164,7 @@ def _pointwise(kernel: Kernel) -> list[dict[str, Any]]:
         _flat(2 * block),
         _flat(2 * block, 4),
     ]
-    if widest < 4 and any(i.op in COSTLY and i.op not in SHORT for i in kernel.instrs):
+    if widest < 4 and any(i.op in GPU_COSTLY for i in kernel.instrs):
         # Arithmetic, not memory, is the limit: more independent elements per thread hide its latency.
         flat = [_flat(2 * block, 4), _flat(2 * block), *flat[:2]]
     crossing = _crossing(kernel)

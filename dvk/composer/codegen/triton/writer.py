@@ -21,11 +21,13 @@ from dvk.composer.codegen.triton.scalar import (
     expression,
     full,
     helper,
+    identity,
     literal,
     needs_full,
 )
 from dvk.composer.ir.affine import Affine
 from dvk.composer.ir.loops import Argument, Instr, Kernel, Ref, Store, nowhere
+from dvk.composer.ir.primitives import reduction
 
 
 @dataclass(frozen=True)
@@ -223,19 +225,10 @@ class TritonWriter:
         times = f" * {literal(self.k.row_length, reduce.type)}" if reduce.op == "reduce_sum" else ""
         self.tile.put(f"v{reduce.id} = {value}{times}")
 
-    def identity(self, reduce: Instr) -> str:
-        if reduce.op in ("reduce_sum", "reduce_prod"):
-            return literal(int(reduce.op == "reduce_prod"), reduce.type)
-        if reduce.type in FLOAT:
-            return f'float("{"-inf" if reduce.op == "reduce_max" else "inf"}")'
-        bits = {"int64": 63, "int32": 31, "int16": 15, "int8": 7}.get(reduce.type, 8)
-        lowest, highest = (0, 255) if bits == 8 else (-(1 << bits), (1 << bits) - 1)
-        return str(lowest if reduce.op == "reduce_max" else highest)
-
     def masked_operand(self, reduce: Instr, mask: str) -> str:
         """The operand, with the identity in lanes outside the row."""
         value = self.arg(reduce.args[0], reduce.type, True)
-        return f"tl.where({mask}, {value}, {self.identity(reduce)})" if mask else value
+        return f"tl.where({mask}, {value}, {identity(reduce)})" if mask else value
 
     def fold(self, reduce: Instr, value: str) -> str:
         """Reduce a value along the tile's last axis, keeping the tile's rank."""
@@ -263,15 +256,11 @@ class TritonWriter:
                     self.tile.put(line)
                 continue
             acc, value = f"acc{reduce.id}", self.masked_operand(reduce, mask)
-            if reduce.op == "reduce_sum":
-                self.tile.put(f"{acc} += {value}")
-            elif reduce.op == "reduce_prod":
-                self.tile.put(f"{acc} *= {value}")
+            if not (row := reduction(reduce.op)).is_extreme:
+                self.tile.put(f"{acc} {row.sign}= {value}")
             else:
                 nan = ", propagate_nan=tl.PropagateNan.ALL" if reduce.type in FLOAT else ""
-                self.tile.put(
-                    f"{acc} = tl.{reduce.op.removeprefix('reduce_')}imum({acc}, {value}{nan})"
-                )
+                self.tile.put(f"{acc} = tl.{row.name}imum({acc}, {value}{nan})")
 
     def finish(self, reduce: Instr, prefix: str = "acc", length: str = "") -> None:
         """The reduction's value from the values of lanes (`acc`) or of slices (`p`), which together cover `length` elements."""
