@@ -28,7 +28,8 @@ from pydantic_core import to_json
 
 import dvk
 from dvk import machine, resources
-from dvk.config import RENAMED, Config
+from dvk.config import Config
+from dvk.config.former import RENAMED
 from dvk.errors import DvkError, RunFolderError
 
 MANIFEST = "run.json"

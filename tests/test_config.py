@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from dvk.config import Config, changed, load, names, split
+from dvk.config import Config, changed, former, load, names, restored, split
 from dvk.config.names import Named, named
 from dvk.errors import UsageError
 
@@ -208,3 +208,60 @@ def test_a_key_ends_at_the_first_equals_sign_outside_quotes() -> None:
         "kernelgym:http://h/?a=b",
     )
     assert split("a.'b=c'=d=e") == (["a", "b=c"], "d=e")
+
+
+@pytest.fixture
+def unreported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(former, "_reported", set())
+
+
+@pytest.mark.usefixtures("unreported")
+def test_a_removed_setting_is_reported_once_and_ignored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "old.toml"
+    file.write_text(
+        "[search]\nopenings = 7\n[search.evolve]\npopulation = 'elite'\n[judge]\nnum_seeds = 5\n"
+    )
+    for _ in range(2):
+        config = load(file, ["optimize.also_share=0.25", "optimize.budget_s=3"])
+        assert (config.judge.num_seeds, config.optimize.budget_s) == (5, 3.0)
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split("`")[1] for line in said] == [
+        "optimize.also_share",
+        "search.openings",
+        "search.evolve.population",
+    ]
+    assert "dvk.search.writer.NUM_OPENINGS" in said[1] and "ignored" in said[1]
+    with pytest.raises(UsageError, match="`search`: unknown setting"):
+        load(settings=["search.opening=7"])
+
+
+@pytest.mark.usefixtures("unreported")
+def test_a_renamed_setting_keeps_its_value(capsys: pytest.CaptureFixture[str]) -> None:
+    assert load(settings=["library.duplicate_similarity=0.9"]).library.merge_similarity == 0.9
+    both = ["library.merge_similarity=0.8", "library.alike=0.9"]
+    assert load(settings=both).library.merge_similarity == 0.8
+    assert "is `library.merge_similarity` now" in capsys.readouterr().err
+
+
+def test_settings_of_an_earlier_run_are_read_without_a_word(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stored = Config().model_dump(mode="json") | {"search": {"openings": 4, "offspring": 4}}
+    stored["credit"] |= {"void": True}
+    assert restored(stored) == Config()
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("key", former.CONSTANTS)
+def test_a_constant_is_where_the_message_says(key: str) -> None:
+    module, _, name = former.CONSTANTS[key].partition(":")
+    path = Path(former.__file__).parents[1] / (module.replace(".", "/") + ".py")
+    assert f"\n{name} = " in path.read_text(encoding="utf-8")
+
+
+def test_no_former_setting_exists() -> None:
+    keys = {key for key, _ in fields(Config)}
+    assert not keys & {*former.RENAMED, *former.CONSTANTS, *former.FIXED}
+    assert set(former.RENAMED.values()) <= keys

@@ -34,8 +34,9 @@ from dvk.stats.effect_size import Gain, Pair, effect_size
 
 MIN_SIMILARITY = 0.25
 """Share of operator families in common that makes a task a sibling: results on a softmax do not carry over to a convolution."""
-DUPLICATE_SIMILARITY = 0.7
-"""Similarity from which a skill is a near-duplicate; shipped skills reach 0.53, different notes of the teacher 0.64."""
+KNOWN_SIMILARITY = 0.7
+"""Similarity from which a proposed skill is known already. Above `library.merge_similarity`: a wrong refusal loses a skill for good;
+shipped skills reach 0.53, different notes of the teacher 0.64."""
 FAILED = 0.5
 """Speedup that a wrong answer counts as: a wrong answer costs more than no gain."""
 LEAST_SPEEDUP = 1.2
@@ -134,7 +135,7 @@ def try_skills(
     arms: dict[ArmKey, TrialArm] = {}
     plans: dict[int, list[tuple[ArmKey, ArmKey]]] = {}
     for position, proposal in enumerate(proposed):
-        if (double := why_not_new(proposal, library, taken, DUPLICATE_SIMILARITY)) is not None:
+        if (double := why_not_new(proposal, library, taken, KNOWN_SIMILARITY)) is not None:
             doubles[position] = double
         elif proposal.task not in readable:
             found[position] = Trial(

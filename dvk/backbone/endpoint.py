@@ -21,6 +21,8 @@ from dvk.config import Config
 from dvk.errors import DvkError, MachineError, UsageError
 from dvk.sandbox.wire import without_surrogates
 
+RETRIES = 4
+"""Retries of a request, with growing pauses; about 15 s in all."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 
 
@@ -59,7 +61,7 @@ class EndpointBackbone:
         self.client = openai.OpenAI(
             base_url=self.url,
             api_key=key or "none",
-            max_retries=settings.retries,
+            max_retries=RETRIES,
             timeout=settings.timeout_s,
         )
         self.elsewhere = urlsplit(str(self.client.base_url)).hostname not in LOOPBACK

@@ -40,6 +40,9 @@ from dvk.device_lock import DeviceLock, of_cpu, of_gpu
 from dvk.errors import RunFolderError, UsageError
 from dvk.records import Tokens
 
+SLOTS = 1024
+"""Most sequences decoded at once; fewer if their KV caches do not fit."""
+
 SCORE_TOKENS = 32768
 """Tokens, padding included, of one pass that scores completions; limits the memory for activations."""
 
@@ -215,13 +218,11 @@ class HfBackbone:
             "seed": sampling.seed,
         }
         if not forward.supports(self.model):
-            slots = min(
-                self.settings.slots, 64
-            )  # generate sizes its caches itself: keep them small
+            slots = min(SLOTS, 64)  # generate sizes its caches itself: keep them small
             how |= {"positions": self.positions, "rows_at_once": slots, "pulse": pulse}
             return fallback.run(self.model, prompts, limit, stops, **how)
         if self.engine is None or self.engine.decoder.device != self.model.device:
-            self.engine = Engine(self.model, self.model.dtype, self.positions, self.settings.slots)
+            self.engine = Engine(self.model, self.model.dtype, self.positions, SLOTS)
         self.engine.pulse = pulse
         return self.engine.run(prompts, limit, stops, **how)
 

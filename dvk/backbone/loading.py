@@ -31,7 +31,8 @@ CARD = "dvk.json"
 FP32_PARAMETERS = 200_000_000
 """Up to this many parameters `auto` computes in fp32: such models are fast in it, and small models train badly in less."""
 
-
+LORA_ALPHA = 32
+"""The update of a LoRA adapter is scaled by this / rank."""
 ANSWER_S = 5.0
 """Timeout of the Hub's first answer; its client would try for minutes."""
 
@@ -86,7 +87,7 @@ def load(argument: str, settings: Settings, device: torch.device) -> Loaded:
         else:
             model = _weights(source, settings, device, offline := not local and _offline(argument))
             if settings.lora_rank:
-                model = new_adapters(model, settings.lora_rank, settings.lora_alpha)
+                model = new_adapters(model, settings.lora_rank)
         tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=offline)
     except (OSError, ValueError, HfHubHTTPError) as error:
         raise _explained(error, argument) from error
@@ -205,13 +206,13 @@ def choose_dtype(wanted: str, config: Any) -> torch.dtype:
     return torch.float32 if size <= FP32_PARAMETERS else torch.bfloat16
 
 
-def new_adapters(model: Any, rank: int, alpha: float) -> Any:
+def new_adapters(model: Any, rank: int) -> Any:
     """The model with fresh LoRA adapters (Hu et al. 2021) around every linear layer except the head, the rest frozen."""
     from peft import LoraConfig, get_peft_model
 
     config = LoraConfig(
         r=rank,
-        lora_alpha=alpha,  # type: ignore[arg-type]
+        lora_alpha=LORA_ALPHA,
         target_modules="all-linear",
         lora_dropout=0.0,
         task_type="CAUSAL_LM",

@@ -32,15 +32,17 @@ class NanoSize(NamedTuple):
     head_size: int
     inner: int
     """Width inside the gated MLP."""
+    vocabulary: int = 4096
+    """Most tokens of the tokenizer."""
 
 
 PRESETS = {
-    "tiny": NanoSize(2, 96, 3, 1, 32, 256),
+    "tiny": NanoSize(2, 96, 3, 1, 32, 256, vocabulary=320),
     "5m": NanoSize(4, 256, 4, 2, 64, 1024),
     "12m": NanoSize(6, 384, 6, 2, 64, 1152),
     "17m": NanoSize(8, 384, 6, 2, 64, 1280),
 }
-"""By parameters with a vocabulary of 4,096: 0.6 (for tests), 5.0, 11.9 and 16.5 million."""
+"""By parameters: 0.2 (for tests), 5.0, 11.9 and 16.5 million."""
 
 
 def open_nano(argument: str, config: Config, *, device: str | None = None) -> HfBackbone:
@@ -90,7 +92,7 @@ def fresh(
     settings: Config,
     *,
     size: str | NanoSize = "12m",
-    vocabulary: int = 4096,
+    vocabulary: int | None = None,
     positions: int = 2048,
     seed: int = 0,
     provenance: dict[str, Any] | None = None,
@@ -101,7 +103,7 @@ def fresh(
     Args:
         texts: a sample of prompts and answers as in training; a few megabytes are enough.
         size: a name in `PRESETS`, or a shape.
-        vocabulary: tokens at most.
+        vocabulary: most tokens of the tokenizer; None: as `size` says.
         positions: longest sequence in tokens, prompt and answer together.
         seed: of the weights.
         provenance: kept in `dvk.json`: data recipe, seeds, quality and the like.
@@ -112,7 +114,7 @@ def fresh(
     if isinstance(size, str) and size not in PRESETS:
         raise UsageError(f"unknown size of nano: `{size}`", f"choose one of {', '.join(PRESETS)}")
     shape = PRESETS[size] if isinstance(size, str) else size
-    tokenizer = train_tokenizer(texts, vocabulary, positions)
+    tokenizer = train_tokenizer(texts, vocabulary or shape.vocabulary, positions)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from dvk.config import names
+from dvk.config import former, names
 from dvk.config.judging import JudgeConfig, Limits, OptimizeConfig
 from dvk.config.learning import (
     CreditConfig,
@@ -27,7 +27,6 @@ from dvk.config.learning import (
 from dvk.config.library import LibraryConfig
 from dvk.config.models import AgentsConfig, BackboneConfig, RolloutConfig
 from dvk.config.remote import RemoteConfig, ServeConfig
-from dvk.config.searching import EvolveConfig, SearchConfig
 from dvk.config.section import Section
 from dvk.config.teaching import CollectConfig, DiversityConfig, FitConfig
 from dvk.config.training import TrainConfig
@@ -39,14 +38,12 @@ else:
     import tomli as tomllib
 
 __all__ = [
-    "RENAMED",
     "AgentsConfig",
     "BackboneConfig",
     "CollectConfig",
     "Config",
     "CreditConfig",
     "DiversityConfig",
-    "EvolveConfig",
     "FitConfig",
     "LibraryConfig",
     "JudgeConfig",
@@ -57,29 +54,18 @@ __all__ = [
     "RemoteConfig",
     "RewardsConfig",
     "RolloutConfig",
-    "SearchConfig",
     "Section",
     "ServeConfig",
     "TrainConfig",
     "TrialsConfig",
     "changed",
     "load",
+    "restored",
 ]
 
 
 _QUOTED = re.compile(r"""\s*(["'])(.*?)\1\s*""")
 _PLAIN = re.compile(r"([^.=]*)")
-
-
-RENAMED = {
-    "library.alike": "library.duplicate_similarity",
-    "collect.drawn": "collect.oversample",
-    "rollout.redraws": "rollout.resample_unparsed",
-    "rollout.branches": "rollout.repair_attempts",
-    "credit.even": "credit.normalize_advantages",
-    "learning.patience_s": "learning.barrier_timeout_s",
-}
-"""Current names of renamed settings."""
 
 
 class Config(Section):
@@ -95,7 +81,6 @@ class Config(Section):
     rewards: RewardsConfig = RewardsConfig()
     credit: CreditConfig = CreditConfig()
     objective: ObjectiveConfig = ObjectiveConfig()
-    search: SearchConfig = SearchConfig()
     learning: LearningConfig = LearningConfig()
     collect: CollectConfig = CollectConfig()
     fit: FitConfig = FitConfig()
@@ -137,7 +122,7 @@ def load(
     for key, value in (flags or {}).items():
         if value is not None:
             _put(merged, split(key)[0], value, defaults)
-    return _validated(merged)
+    return _validated(former.update(merged))
 
 
 def changed(config: Config, settings: Mapping[str, Any]) -> Config:
@@ -149,7 +134,16 @@ def changed(config: Config, settings: Mapping[str, Any]) -> Config:
     merged = config.model_dump()
     for key, value in settings.items():
         _put(merged, split(key)[0], value)
-    return _validated(merged)
+    return _validated(former.update(merged))
+
+
+def restored(stored: dict[str, Any]) -> Config:
+    """Return the settings of a run folder, which an earlier version may have written.
+
+    Raises:
+        UsageError: a key or value that no version had.
+    """
+    return _validated(former.update(stored, quiet=True))
 
 
 def _validated(merged: dict[str, Any]) -> Config:
@@ -158,10 +152,6 @@ def _validated(merged: dict[str, Any]) -> Config:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
-        if key in RENAMED:
-            raise UsageError(
-                f"the setting `{key}` was renamed to `{RENAMED[key]}`", f"write `{RENAMED[key]}`"
-            ) from None
         if first["type"] == "extra_forbidden":
             near = difflib.get_close_matches(key, _keys(Config()), cutoff=0.7)
             hint = f"did you mean {' or '.join(f'`{one}`' for one in near)}? " if near else ""

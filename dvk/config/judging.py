@@ -90,14 +90,8 @@ class OptimizeConfig(Section):
         gt=0,
         description="Wall clock of the search; loading, capture and final confirmation excluded.",
     )
-    also_share: float = Field(
-        0.5,
-        gt=0,
-        description="Search time for each `--extra-input`, as a share of budget_s; each search starts from the result of the first.",
-    )
     inexact: bool = Field(
         False,
         description="Also use recipes that differ from the original in NaN or infinity once an input is not finite. The report names "
         "those used.",
     )
-    num_skills: int = Field(20, ge=0, description="Skills that retrieval ranks for a task.")

@@ -56,7 +56,6 @@ class RewardsConfig(Section):
         "rewards.weights.coverage=0 changes one.",
         json_schema_extra=names("reward term", "dvk.rewards:TERMS"),
     )
-    cap: float = Field(6.0, gt=0, description="Largest speedup that is rewarded.")
 
 
 class CreditConfig(Section):
@@ -85,7 +84,6 @@ class CreditConfig(Section):
     normalize_advantages: bool = Field(
         True, description="Divide a task's policy advantages by their mean size."
     )
-    void: bool = Field(True, description="Leave out turns without reward after a turn with reward.")
     profiling_rejection: bool = Field(
         True, description="Leave out correct turns whose kernels do little of the work (PRS)."
     )

@@ -15,10 +15,7 @@ class LibraryConfig(Section):
         ge=0,
         description="Training steps between two prunings of the library; 0: never. Shorter intervals bring little new evidence.",
     )
-    least_trials: int = Field(
-        12, ge=2, description="Trials (a task in a step) before measured gains can retire a skill."
-    )
-    duplicate_similarity: float = Field(
+    merge_similarity: float = Field(
         0.65,
         gt=0,
         le=1,

@@ -12,20 +12,6 @@ from dvk.config.section import Section
 class BackboneConfig(Section):
     """How language models run, locally or on a server."""
 
-    temperature: float = Field(
-        1.0, ge=0, description="Divisor of the logits; 1 samples the trained distribution."
-    )
-    top_p: float = Field(
-        1.0,
-        gt=0,
-        le=1,
-        description="Nucleus sampling: share of the probability to sample from; below 1 the learner's ratios are biased.",
-    )
-    max_tokens: int = Field(
-        2048,
-        ge=1,
-        description="Longest answer in tokens; a whole file by a chat model has about 1,500.",
-    )
     thinking: bool = Field(
         False, description="Let chat templates that support it (Qwen3's) open a thinking block."
     )
@@ -34,18 +20,10 @@ class BackboneConfig(Section):
         description="Data type of weights and matmuls. auto: float32 up to 200 million parameters and for full fine-tuning in one "
         "process, else bfloat16.",
     )
-    slots: int = Field(
-        1024,
-        ge=1,
-        description="Most sequences decoded at once; fewer if their KV caches do not fit.",
-    )
     lora_rank: int = Field(
         0,
         ge=0,
         description="Rank of the LoRA adapters added to an opened model; 0 trains all weights.",
-    )
-    lora_alpha: float = Field(
-        32.0, gt=0, description="LoRA's alpha: the update is scaled by alpha / rank."
     )
     endpoint_url: str | None = Field(
         None,
@@ -58,7 +36,6 @@ class BackboneConfig(Section):
     concurrency: int = Field(
         16, ge=1, description="Requests in flight at once; servers that batch need many."
     )
-    retries: int = Field(4, ge=0, description="Retries, with growing pauses; about 15 s in all.")
     timeout_s: float = Field(
         600.0,
         gt=0,

@@ -31,11 +31,6 @@ class RemoteConfig(Section):
         gt=0,
         description="Longest wait for one verdict: KernelGYM's default limit of 300 s, and twice that in its queue.",
     )
-    retries: int = Field(
-        5,
-        ge=0,
-        description="Retries if the server cannot be reached; about 30 s with their pauses.",
-    )
 
     @model_validator(mode="after")
     def _one(self) -> RemoteConfig:
@@ -51,7 +46,4 @@ class ServeConfig(Section):
         256,
         ge=1,
         description="Most requests in the queue; further ones are rejected with a retry time. 256: those of one step of 16 tasks × 16.",
-    )
-    kept: int = Field(
-        10_000, ge=1, description="Results kept for later requests; at 10 kB each, 100 MB."
     )

@@ -29,25 +29,11 @@ class CollectConfig(Section):
         description="The generator's operators, e.g. slice, and the factor by which tasks with them are preferred: for operators on "
         "which an earlier model fails.",
     )
-    per_task: int = Field(
-        4,
-        ge=1,
-        description="Programs per task: several algorithms and schedules, with notes and without.",
-    )
     mutants: int = Field(
         10,
         ge=0,
         description="Graphs made of each captured one by exchanging operators and operands, so that a small model cannot memorise "
         "tasks; cheaper than capturing another.",
-    )
-    interpret: bool = Field(
-        False, description="Without a GPU, run Triton programs in its interpreter, 10 to 70 s each."
-    )
-    offset: float = Field(
-        0.5,
-        ge=0,
-        le=1,
-        description="Share of tasks whose listing starts at another index than 0, so that high indices are seen.",
     )
     executed: int = Field(
         2000,
@@ -59,9 +45,6 @@ class CollectConfig(Section):
         ge=0,
         description="Tasks whose attempts are executed and timed; null plays as many as texts are "
         f"written for, {MOST_PLAYED} at most: with 8 attempts each they make 2,400 verdicts.",
-    )
-    attempts: int = Field(
-        7, ge=1, description="Programs executed per task, in addition to two with a mistake."
     )
 
     @property
@@ -90,10 +73,6 @@ class FitConfig(Section):
         "12m",
         description="Size of a new nano: tiny, 5m, 12m, 17m.",
         json_schema_extra=names("size of nano", "dvk.backbone.nano:PRESETS"),
-    )
-    vocabulary: int = Field(4096, ge=300, description="Size of a nano's vocabulary in tokens.")
-    compile: bool | None = Field(
-        None, description="Compile the decoder with torch.compile; null: if it pays."
     )
 
 

@@ -22,11 +22,6 @@ class TrainConfig(Section):
         description="Warm-up steps: Adam's first step moves every weight by the whole rate, whatever the gradient. daVinci: none.",
     )
     validate_every: int = Field(10, ge=0, description="Steps between two validations; 0: none.")
-    validation_tasks: int = Field(
-        32,
-        ge=1,
-        description="Held-out tasks per validation, greedy, one turn; the same ones each time.",
-    )
     keep_every: int = Field(
         25, ge=1, description="Keep the checkpoint of every n-th step, and the last."
     )

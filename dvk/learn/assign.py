@@ -25,7 +25,7 @@ COVERAGE_WIDTH = 0.1
 """How far above LEAST_COVERAGE no turn is left out."""
 
 REASONS = ("degenerate", "broken", "void", "alike", "coverage")
-"""Reasons for leaving turns out: the task is degenerate, the backbone or the judge failed, see `CreditConfig.void`, peers have equal
+"""Reasons for leaving turns out: the task is degenerate, the backbone or the judge failed, see `credit.void_mask`, peers have equal
 values, see `CreditConfig.profiling_rejection`."""
 Place = tuple[int, int]
 """Position of a trace in its episode, and of a turn in the trace."""
@@ -132,7 +132,7 @@ def _policy(
             left_out["broken"] += len(trace.turns)
             continue
         rewards = [_reward(turn) for turn in trace.turns]
-        void = credit.void_mask(rewards) if settings.void else [False] * len(rewards)
+        void = credit.void_mask(rewards)
         for number, value in enumerate(credit.returns(rewards, settings.gamma)):
             values[position, number] = value
             if void[number]:

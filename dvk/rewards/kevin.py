@@ -5,6 +5,7 @@ from __future__ import annotations
 from dvk.config import RewardsConfig
 from dvk.records import Turn
 from dvk.rewards.correctness import is_right
+from dvk.rewards.speedup import CAP
 
 RIGHT = 0.3
 
@@ -15,4 +16,4 @@ def kevin(turn: Turn, settings: RewardsConfig) -> float:
         return 0.0
     assert turn.verdict is not None
     timing = turn.verdict.timing
-    return RIGHT + (min(timing.speedup.value, settings.cap) if timing is not None else 0.0)
+    return RIGHT + (min(timing.speedup.value, CAP) if timing is not None else 0.0)

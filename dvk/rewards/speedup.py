@@ -8,10 +8,13 @@ from __future__ import annotations
 from dvk.config import RewardsConfig
 from dvk.records import Turn
 
+CAP = 6.0
+"""Largest speedup that is rewarded."""
+
 
 def speedup(turn: Turn, settings: RewardsConfig) -> float | None:
     """The clipped speedup; 0 for a wrong candidate, None for a right one that cannot be timed here."""
     if turn.verdict is None or turn.verdict.timing is None:
         return None if turn.verdict is not None and turn.verdict.untimed_reason else 0.0
     lo = turn.verdict.timing.speedup.lo
-    return min(lo, settings.cap)
+    return min(lo, CAP)

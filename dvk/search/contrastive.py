@@ -13,6 +13,7 @@ from collections import defaultdict
 
 from dvk.agents.briefs import Brief
 from dvk.search import Proposals, SearchProblem
+from dvk.search import writer as writing
 from dvk.search.archive import Archive, ArchivedProgram
 from dvk.search.generations import generations
 from dvk.search.writer import ProgramWriter, WriteJob
@@ -38,7 +39,7 @@ def search(problem: SearchProblem) -> Proposals:
 
     def following(archive: Archive) -> list[WriteJob]:
         jobs: list[WriteJob] = []
-        for number in range(writer.settings.offspring):
+        for number in range(writing.NUM_OFFSPRING):
             exemplars = draw(archive, writer, compared)
             if exemplars:
                 brief = Brief("contrast", tuple(program.turn for program in exemplars))
@@ -51,7 +52,7 @@ def search(problem: SearchProblem) -> Proposals:
                     )
                 )
             else:
-                jobs += writer.openings(writer.settings.offspring - number)
+                jobs += writer.openings(writing.NUM_OFFSPRING - number)
                 break
         return jobs
 

@@ -1,10 +1,9 @@
 """Evolution: programs are improved and crossed, and a small archive of the best and of those unlike them lives on.
 
-Two things are chosen separately, as EvoEngineer (arXiv 2510.03760) does: a child's prompt and operation
-(traverse technique: `information`; mutation or crossover), and which programs may be parents (population management).
-Kernel-Smith's archive (2603.28342), top plus diverse, is the default population, and both kinds are shown with the
-parent. Insights need no extra call of the model; they are the search's observations: the idea that an answer states, with its
-effect.
+Two things are chosen separately, as in EvoEngineer (arXiv 2510.03760): a child's prompt and operation (mutation or
+crossover), and which programs may be parents. The population is Kernel-Smith's archive (2603.28342), the best programs
+and diverse ones, and both kinds are shown with the parent. Insights need no extra call of the model: they are the idea
+that an answer states, with its measured effect.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from collections.abc import Sequence
 
 from dvk.agents import feedback
 from dvk.agents.briefs import Brief
-from dvk.config import EvolveConfig
 from dvk.records import Turn, show_ratio
 from dvk.search import Proposals, SearchProblem
+from dvk.search import writer as writing
 from dvk.search.archive import Archive, ArchivedProgram, gap
 from dvk.search.generations import generations
 from dvk.search.writer import ProgramWriter, WriteJob
 
 TOP = 3
-"""Best programs in the archive; with `diverse` EvoEngineer's population of 5."""
+"""Best programs in the archive; with `DIVERSE` EvoEngineer's population of 5."""
 DIVERSE = 2
 """Programs in it for their dissimilarity."""
 CROSSOVER = 0.25
@@ -46,15 +45,13 @@ def search(problem: SearchProblem) -> Proposals:
 
 def children(writer: ProgramWriter, archive: Archive, generation: int) -> list[WriteJob]:
     """The next generation: the members of the population are parents in turn, from generation to generation."""
-    settings = writer.settings
-    members = population(archive, settings.evolve)
+    members = population(archive)
     if not members:
-        return writer.openings(settings.openings)
-    told = insights(archive, INSIGHTS) if settings.evolve.information != "free" else []
-    lessons = "\n".join(f"- {line}" for line in told)
+        return writer.openings()
+    lessons = "\n".join(f"- {line}" for line in insights(archive, INSIGHTS))
     jobs = []
-    for child in range(settings.offspring):
-        parent = members[((generation - 1) * settings.offspring + child) % len(members)]
+    for child in range(writing.NUM_OFFSPRING):
+        parent = members[((generation - 1) * writing.NUM_OFFSPRING + child) % len(members)]
         title = f"generation {generation}, child {child + 1}"
         others = [member for member in members if member is not parent and member.right]
         if parent.right and others and writer.rng.random() < CROSSOVER:
@@ -63,28 +60,21 @@ def children(writer: ProgramWriter, archive: Archive, generation: int) -> list[W
             )
             jobs.append(writer.revision(Brief("combine", _turns(parents), lessons), parents, title))
         else:
-            beside = examples(archive, parent) if settings.evolve.information == "full" else []
-            jobs.append(
-                writer.revision(
-                    Brief("improve", _turns([*beside, parent]), lessons), [parent], title
-                )
-            )
+            shown = _turns([*examples(archive, parent), parent])
+            jobs.append(writer.revision(Brief("improve", shown, lessons), [parent], title))
     return jobs
 
 
-def population(archive: Archive, settings: EvolveConfig) -> list[ArchivedProgram]:
-    """Candidates for parents, the fittest first; while nothing is right, those nearest to it."""
-    size = 1 if settings.population == "single" else TOP + DIVERSE
+def population(archive: Archive) -> list[ArchivedProgram]:
+    """Candidates for parents: the best few and those least similar to them; while nothing is right, those nearest to it."""
     if not archive.right:
-        return archive.wrong[:size]
-    if settings.population != "diverse":
-        return archive.right[:size]
+        return archive.wrong[: TOP + DIVERSE]
     top = archive.right[:TOP]
     return [*top, *archive.unlike(DIVERSE, top)]
 
 
 def examples(archive: Archive, parent: ArchivedProgram) -> list[ArchivedProgram]:
-    """The best program and the one most unlike it and the parent, the slower first: what `full` information adds."""
+    """The best program and the one most unlike it and the parent, the slower first."""
     best = [program for program in archive.right[:1] if program is not parent]
     other = archive.unlike(1, [parent, *best])
     return sorted([*best, *other], key=lambda program: program.score)

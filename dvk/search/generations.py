@@ -20,7 +20,7 @@ Following = Callable[[Archive], list[WriteJob]]
 def generations(writer: ProgramWriter, following: Following) -> Proposals:
     """Openings, then the jobs of `following`, round by round."""
     archive, patience = Archive(), Patience()
-    jobs = writer.openings(writer.settings.openings)
+    jobs = writer.openings()
     while jobs:
         programs = new(writer.write(jobs))
         if not (yield from judge_all(writer, programs)):

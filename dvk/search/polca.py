@@ -43,7 +43,7 @@ def search(problem: SearchProblem) -> Proposals:
     """See the module."""
     writer = ProgramWriter(problem, "polca")
     archive, memory, patience = Archive(), RunningSummary(writer), Patience()
-    jobs = writer.openings(writer.settings.openings)
+    jobs = writer.openings()
     again: list[ArchivedProgram] = []
     step = 0
     while True:
@@ -69,7 +69,7 @@ def proposals(
 ) -> list[WriteJob]:
     """One job a program taken from the queue; openings while it is empty."""
     if not popped:
-        return writer.openings(writer.settings.openings)
+        return writer.openings()
     return [
         writer.revision(
             Brief("improve", (program.turn,), memory.text),

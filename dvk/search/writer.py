@@ -24,6 +24,11 @@ from dvk.records import Candidate, Role, Skill, Trace, Turn, content_hash
 from dvk.search import SearchProblem
 from dvk.search.archive import ArchivedProgram
 
+NUM_OPENINGS = 4
+"""Programs started from the task alone, half of them with skills."""
+NUM_OFFSPRING = 4
+"""Programs requested at once: several cost about as much as one to write, but not to judge."""
+
 T = TypeVar("T")
 
 
@@ -58,7 +63,7 @@ class ProgramWriter:
         self.problem, self.strategy, self.backbone = problem, strategy, problem.backbone
         self.dialect = dialects.get(self.backbone.dialect)
         self.subject = TaskContext(problem.task, problem.captured, problem.backend)
-        self.settings, self.agents = problem.config.search, problem.config.agents
+        self.agents = problem.config.agents
         self.rng = random.Random(content_hash(str(problem.config.seed), problem.task.id, strategy))
         self._asked_before: Counter[str] = Counter()
         self._proposed: set[str] = set()
@@ -132,10 +137,10 @@ class ProgramWriter:
 
     # ------------------------------------------------------------ jobs
 
-    def openings(self, number: int, title: str = "opening") -> list[WriteJob]:
-        """Programs from the task alone, every second one with the chosen skills."""
+    def openings(self, number: int | None = None, title: str = "opening") -> list[WriteJob]:
+        """Programs from the task alone, every second one with the chosen skills; `NUM_OPENINGS` by default."""
         jobs = []
-        for one in range(number):
+        for one in range(NUM_OPENINGS if number is None else number):
             skills = self._chosen if one % 2 == 0 else ()
             asked = policy.build_prompt(self.dialect, self.subject, skills, (), self.agents)
             jobs.append(WriteJob(asked, f"{title} {one + 1}", skills))

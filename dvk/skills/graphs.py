@@ -14,6 +14,8 @@ from dvk.skills.library import Library
 
 QUERY_TERMS = 32
 """Rarest terms of the graph's listing in a retrieval query."""
+NUM_RANKED = 20
+"""Skills that retrieval ranks for a task, for the order of recipes."""
 
 if TYPE_CHECKING:
     from dvk.records import Graph

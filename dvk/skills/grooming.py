@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from dvk.records import Skill
     from dvk.skills.library import Library
 
+LEAST_TRIALS = 12
+"""Trials (a task in a step) before measured gains can retire a skill."""
 FORGOTTEN = 10
 """Half-lives after which a trial counts less than a thousandth and is ignored."""
 
@@ -146,7 +148,7 @@ def _merges(
     state: dict[str, Skill], known: Mapping[str, SkillUsage], settings: LibraryConfig
 ) -> list[LibraryChange]:
     changes = []
-    for share, one, other in near_duplicates(state, settings.duplicate_similarity):
+    for share, one, other in near_duplicates(state, settings.merge_similarity):
         if (
             one not in state
             or other not in state
@@ -188,9 +190,7 @@ def _retirement(
         known[name] for name in sorted(state) if name not in spared and name not in settings.pinned
     )
     harmful = [
-        use
-        for use in judged
-        if use.trials >= settings.least_trials and use.hi is not None and use.hi < 0
+        use for use in judged if use.trials >= LEAST_TRIALS and use.hi is not None and use.hi < 0
     ]
     if not harmful:
         return []

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from dvk.backbone import Completion, Conversation, Sampling, open_backbone
+from dvk.backbone import Completion, Conversation, Sampling, endpoint, open_backbone
 from dvk.backbone.hf import HfBackbone
 from dvk.config import BackboneConfig as Settings
 from dvk.config import Config
@@ -76,7 +76,10 @@ def test_a_server_that_stumbles_is_asked_again() -> None:
         assert len(server.requests) == 3
 
 
-def test_what_concerns_one_conversation_finishes_it_with_an_error() -> None:
+def test_what_concerns_one_conversation_finishes_it_with_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(endpoint, "RETRIES", 1)
     stumbles = [(400, {"message": "prompt is too long"})]
     with serving(open_backbone("scripted"), stumbles=stumbles) as server:
         first, second = client_of(server, concurrency=1).generate(asking("a", "b"), Sampling())
@@ -85,7 +88,7 @@ def test_what_concerns_one_conversation_finishes_it_with_an_error() -> None:
         open_backbone("scripted"), stumbles=[(500, {"message": "out of memory"})] * 2
     ) as server:
         assert "out of memory" in (
-            client_of(server, retries=1).generate(asking("a"), Sampling())[0].error or ""
+            client_of(server).generate(asking("a"), Sampling())[0].error or ""
         )
         assert len(server.requests) == 2
 
@@ -153,7 +156,8 @@ def test_key_and_url_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) 
         assert server.requests[0]["authorization"] == "Bearer abc"
 
 
-def test_what_concerns_all_raises() -> None:
+def test_what_concerns_all_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "RETRIES", 0)
     with pytest.raises(UsageError, match="OPENAI_BASE_URL"):
         open_backbone("endpoint:tiny")
     with pytest.raises(UsageError, match="needs a model"):
@@ -167,11 +171,11 @@ def test_what_concerns_all_raises() -> None:
     with pytest.raises(
         MachineError, match="cannot be reached"
     ) as caught:  # the server above is gone
-        client_of(server, retries=0).generate(asking("x", "y"), Sampling())
+        client_of(server).generate(asking("x", "y"), Sampling())
     assert "endpoint_url" in caught.value.hint
     with serving(open_backbone("scripted"), delay_s=1.0) as server:
         with pytest.raises(MachineError, match="took too long"):
-            client_of(server, retries=0, timeout_s=0.2).generate(asking("x"), Sampling())
+            client_of(server, timeout_s=0.2).generate(asking("x"), Sampling())
 
 
 # ---------------------------------------------------------------- transformers serve

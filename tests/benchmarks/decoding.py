@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dvk.agents import TaskContext, dialects
-from dvk.backbone import Backbone, Conversation, Sampling, open_backbone
+from dvk.backbone import Backbone, Conversation, Sampling, hf, open_backbone
 from dvk.composer.capture.batch import CannotCompose, capture_many
 from dvk.config import AgentsConfig, load
 from dvk.records import Task
@@ -66,7 +66,8 @@ def main() -> None:
     asked = parser.parse_args()
     asking = conversations(asked.folder, asked.backend)
     for slots in map(int, asked.slots.split(",")):
-        backbone = open_backbone(asked.backbone, load(None, [f"backbone.slots={slots}"]))
+        hf.SLOTS = slots
+        backbone = open_backbone(asked.backbone, load())
 
         rate(backbone, asking, slots, 0)
         row: dict[str, float] = {"slots": slots}

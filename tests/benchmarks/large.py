@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from dvk.backbone import Sampling
+from dvk.backbone import Sampling, hf
 from dvk.backbone.hf import HfBackbone
 from dvk.backbone.loading import Loaded, new_adapters
 from dvk.backbone.tokenizer import train_tokenizer
@@ -84,12 +84,12 @@ def main() -> None:
                 "pack_tokens": asked.pack,
                 "batch_tokens": asked.batch,
                 "rate": 1e-4,
-            },
-            "backbone": {"slots": asked.answers},
+            }
         }
     )
+    hf.SLOTS = asked.answers
     began = time.perf_counter()
-    base = new_adapters(model(asked.layers, asked.width, device), asked.rank, 32.0)
+    base = new_adapters(model(asked.layers, asked.width, device), asked.rank)
     tokenizer = train_tokenizer(["def forward(self, x): return x"] * 50, 400, 40_960)
     backbone = HfBackbone(Loaded(base, tokenizer, {}), config.backbone, "random")
     found: dict[str, Any] = {

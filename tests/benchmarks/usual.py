@@ -78,7 +78,7 @@ def main() -> None:
     cases = list(subjects(asked.folder, asked.every, asked.backend, config))
     questions = [dialect.policy(subject, (), AgentsConfig()) for subject in cases]
     answers = open_backbone(asked.policy, config).generate(
-        questions, Sampling(temperature=0.0, max_tokens=config.backbone.max_tokens)
+        questions, Sampling(temperature=0.0, max_tokens=config.rollout.policy_tokens)
     )
     found, rows = [], []
     for subject, question, answer in zip(cases, questions, answers, strict=True):

@@ -414,8 +414,9 @@ def test_not_a_judge(judge):
         open_session(TASK, Config(remote=RemoteConfig(judge=judge)))
 
 
-def test_no_server():
+def test_no_server(monkeypatch):
+    monkeypatch.setattr(client, "RETRIES", 0)
     with pytest.raises(MachineError, match="cannot be reached"):
-        open_session(
-            TASK, Config(remote=RemoteConfig(judge="kernelgym:http://127.0.0.1:1", retries=0))
-        ).judge(NEW)
+        open_session(TASK, Config(remote=RemoteConfig(judge="kernelgym:http://127.0.0.1:1"))).judge(
+            NEW
+        )

@@ -42,10 +42,8 @@ def settings(**fit_settings: Any) -> Config:
         {
             "fit": {
                 "size": "tiny",
-                "vocabulary": 300,
                 "epochs": 16,
                 "save_every": 10,
-                "compile": False,
                 "held_out": 0.1,
                 **fit_settings,
             },

@@ -22,7 +22,7 @@ import pytest
 from dvk.config import Config, ServeConfig
 from dvk.errors import MachineError, UsageError
 from dvk.interop.kernelgym import Evaluation, EvaluationResult
-from dvk.pipelines.serve import ServeRequest, serve
+from dvk.pipelines.serve import ServeRequest, desk, serve
 from dvk.pipelines.serve.addresses import local
 from dvk.pipelines.serve.desk import QueueClosed, QueueFull, RequestQueue, TaskIdTaken
 from dvk.pipelines.serve.judging import asked_of, candidate_source
@@ -462,9 +462,10 @@ def test_the_urgent_come_first_and_equal_requests_are_one():
         assert later.wait(10) and bell.order[-1] == "first"
 
 
-def test_the_queue_is_bounded_and_so_is_what_is_kept():
+def test_the_queue_is_bounded_and_so_is_what_is_kept(monkeypatch):
+    monkeypatch.setattr(desk, "KEPT", 2)
     bell = Bell()
-    with RequestQueue(ServeConfig(queue=1, kept=2), 1, bell) as queue:
+    with RequestQueue(ServeConfig(queue=1), 1, bell) as queue:
         events = [ask(queue, evaluation("a"))]
         wait_for(lambda: bell.order)
         events.append(ask(queue, evaluation("b")))

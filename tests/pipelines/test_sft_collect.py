@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CONFIG = Config.model_validate(
     {
         "seed": 3,
-        "collect": {"tasks": 3, "played": 1, "attempts": 2, "executed": 0},
+        "collect": {"tasks": 3, "played": 1, "executed": 0},
         "judge": {"search_s": 0.05, "num_seeds": 1},
     }
 )

@@ -31,9 +31,7 @@ from dvk.runs import RunFolder
 from tests.composer.batch_models import attention
 from tests.nanolang.compact_programs import Function, captured
 
-CONFIG = Config.model_validate(
-    {"seed": 3, "collect": {"tasks": 2, "per_task": 3, "mutants": 0, "executed": 6, "offset": 1.0}}
-)
+CONFIG = Config.model_validate({"seed": 3, "collect": {"tasks": 2, "mutants": 0, "executed": 6}})
 
 
 def opened(folder: Path, *, resume: bool = True) -> RunFolder:

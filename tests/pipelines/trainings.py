@@ -52,14 +52,7 @@ CONFIG = Config.model_validate(
             "judges": 1,
         },
         "judge": {"search_s": 0.05, "num_seeds": 1, "search_pairs": 5},
-        "fit": {
-            "size": "tiny",
-            "vocabulary": 320,
-            "epochs": 30,
-            "save_every": 1000,
-            "compile": False,
-            "held_out": 0.0,
-        },
+        "fit": {"size": "tiny", "epochs": 30, "save_every": 1000, "held_out": 0.0},
         "learning": {
             "rate": 5e-3,
             "pack_tokens": 640,

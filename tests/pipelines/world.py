@@ -93,7 +93,7 @@ CONFIG = Config.model_validate(
             "micro_packs": 1,
             "warmup": 0.05,
         },
-        "fit": {"epochs": 16, "save_every": 10_000, "compile": False, "held_out": 0.0},
+        "fit": {"epochs": 16, "save_every": 10_000, "held_out": 0.0},
         "credit": {"mismatch": 0.01},
         "objective": {"kl": 0.02},
     }

@@ -45,20 +45,16 @@ def test_parents_are_the_best_and_those_unlike_them(monkeypatch: pytest.MonkeyPa
 
     model = writing(answer)
     fixed(monkeypatch, evolving, TOP=2, DIVERSE=1, CROSSOVER=0.0)
-    settings = {"openings": 4, "offspring": 4, "evolve": {"information": "free"}}
-    list(itertools.islice(play("evolve", problem(model, **settings)), 2))
+    list(itertools.islice(play("evolve", problem(model, openings=4, offspring=4)), 2))
     parents = [
-        shown(asked(conversation))
+        shown(asked(conversation))[-1:]
         for conversations, _ in model.calls[1:2]
         for conversation in conversations
     ]
     assert parents == [[2.0], [1.9], [1.0], [2.0]]  # 1.1 is faster than 1.0, and like the best
 
 
-@pytest.mark.parametrize(
-    ("population", "parents"), [("single", {2.0}), ("elite", {2.0, 1.9}), ("diverse", {2.0, 1.0})]
-)
-def test_populations(population: str, parents: set[float], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_population_keeps_the_unlike_one(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = itertools.count()
 
     def answer(text: str) -> str:
@@ -71,11 +67,11 @@ def test_populations(population: str, parents: set[float], monkeypatch: pytest.M
 
     model = writing(answer)
     fixed(monkeypatch, evolving, TOP=1, DIVERSE=1, CROSSOVER=0.0)
-    evolve = {"information": "free", "population": population}
-    list(itertools.islice(play("evolve", problem(model, openings=3, evolve=evolve)), 2))
-    assert {
-        shown(asked(c))[0] for conversations, _ in model.calls[1:] for c in conversations
-    } == parents
+    list(itertools.islice(play("evolve", problem(model, openings=3)), 2))
+    assert {shown(asked(c))[-1] for conversations, _ in model.calls[1:] for c in conversations} == {
+        2.0,
+        1.0,
+    }
 
 
 def test_full_information_shows_good_programs_first_and_the_parent_last(
@@ -119,16 +115,12 @@ def test_an_insight_is_an_idea_with_what_came_of_it(monkeypatch: pytest.MonkeyPa
             f"Idea: skip the bias\n{fenced(program(fault='output is off', kind=4, number=number))}"
         )
 
-    told: dict[str, str] = {}
-    for information in ("insight", "free"):
-        numbers = itertools.count()
-        model = Said(answer)
-        fixed(monkeypatch, evolving, CROSSOVER=0.0)
-        made = list(play("evolve", problem(model, evolve={"information": information}), batches=3))
-        assert made[1][0].title == "generation 1, child 1: halve the traffic"
-        told[information] = asked(model.calls[-1][0][0])
+    model = Said(answer)
+    fixed(monkeypatch, evolving, CROSSOVER=0.0)
+    made = list(play("evolve", problem(model), batches=3))
+    assert made[1][0].title == "generation 1, child 1: halve the traffic"
     lines = "- halve the traffic: from 1.000× to 2.00×\n- skip the bias: wrong output is off"
-    assert lines in told["insight"] and "halve" not in told["free"]
+    assert lines in asked(model.calls[-1][0][0])
 
 
 def test_insights_that_changed_most_come_first() -> None:

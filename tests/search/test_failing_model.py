@@ -32,6 +32,11 @@ def run(tmp_path: Path) -> Iterator[RunFolder]:
         yield made
 
 
+@pytest.fixture(autouse=True)
+def no_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dvk.backbone.endpoint.RETRIES", 0)
+
+
 def problem(backbone: RecordedBackbone, warned: list[ModelError]) -> SearchProblem:
     config = configured(schemes=0, rollouts=2, turns=2)
     return SearchProblem(
@@ -47,9 +52,7 @@ def problem(backbone: RecordedBackbone, warned: list[ModelError]) -> SearchProbl
 
 
 def endpoint(url: str, run: RunFolder, timeout_s: float = 5.0) -> RecordedBackbone:
-    settings = Config().backbone.model_copy(
-        update={"endpoint_url": url, "retries": 0, "timeout_s": timeout_s}
-    )
+    settings = Config().backbone.model_copy(update={"endpoint_url": url, "timeout_s": timeout_s})
     return RecordedBackbone(
         EndpointBackbone("m", Config().model_copy(update={"backbone": settings})), run
     )

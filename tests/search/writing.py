@@ -15,7 +15,7 @@ from dvk.backbone import Conversation
 from dvk.composer import CapturedGraph
 from dvk.records import Candidate, Graph, Skill, Status, Task, Trace, Verdict
 from dvk.registry import resolve
-from dvk.search import STRATEGIES, SearchProblem
+from dvk.search import STRATEGIES, SearchProblem, writer
 from tests.agents.conftest import QUICK, Said, fenced, ok, wrong
 
 TASK = Task(id="t", name="t", source="class Model: ...", entry="Model", kind="module")
@@ -59,15 +59,13 @@ def problem(
     backbone: Said,
     skills: tuple[Skill, ...] = (),
     kept: list[Trace] | None = None,
-    **search: object,
+    openings: int = 2,
+    offspring: int = 2,
 ) -> SearchProblem:
-    config = QUICK.model_copy(
-        update={
-            "search": type(QUICK.search).model_validate({"openings": 2, "offspring": 2, **search})
-        }
-    )
+    """A problem for `backbone`; its searches have so many openings and offspring (tests/search/conftest.py undoes that)."""
+    writer.NUM_OPENINGS, writer.NUM_OFFSPRING = openings, offspring
     keep = kept.append if kept is not None else lambda trace: None
-    return SearchProblem(TASK, CAPTURED, "cpp", skills, config, backbone, keep)  # type: ignore[arg-type]  # a test's own backbone
+    return SearchProblem(TASK, CAPTURED, "cpp", skills, QUICK, backbone, keep)  # type: ignore[arg-type]  # a test's own backbone
 
 
 def play(

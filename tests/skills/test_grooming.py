@@ -70,21 +70,16 @@ def test_skills_that_stopped_helping_are_retired_on_evidence_alone(make: Make) -
         ]
     )
     (worst,) = plan(
-        skills, known, LibraryConfig(pinned=("pinned",), duplicate_similarity=1.0), step=100
+        skills, known, LibraryConfig(pinned=("pinned",), merge_similarity=1.0), step=100
     )
     assert (worst.kind, worst.skill) == ("retired", "seed"), "one a round"
     assert "-0.200" in worst.why and "-0.300 to -0.100" in worst.why and "20 trials" in worst.why
     (second,) = plan(
-        skills[:-1], known, LibraryConfig(pinned=("pinned",), duplicate_similarity=1.0), step=100
+        skills[:-1], known, LibraryConfig(pinned=("pinned",), merge_similarity=1.0), step=100
     )
     assert second.skill == "bad"
     assert (
-        plan(
-            skills[1:-1],
-            known,
-            LibraryConfig(pinned=("pinned",), duplicate_similarity=1.0),
-            step=100,
-        )
+        plan(skills[1:-1], known, LibraryConfig(pinned=("pinned",), merge_similarity=1.0), step=100)
         == []
     )
 
@@ -153,7 +148,7 @@ def test_room_is_made_by_what_brought_least(make: Make) -> None:
     )
 
     def gone(most: int) -> list[str]:
-        settings = LibraryConfig(max_skills=most, pinned=("pinned",), duplicate_similarity=1.0)
+        settings = LibraryConfig(max_skills=most, pinned=("pinned",), merge_similarity=1.0)
         return [change.skill for change in plan(skills, known, settings, step=100)]
 
     assert gone(7) == [] and gone(6) == ["weak"]
@@ -173,9 +168,7 @@ def test_likeness_is_jaccards(make: Make) -> None:
 
 def test_no_two_seeds_are_near_duplicates() -> None:
     assert (
-        near_duplicates(
-            {skill.name: skill for skill in seeds.load()}, SETTINGS.duplicate_similarity
-        )
+        near_duplicates({skill.name: skill for skill in seeds.load()}, SETTINGS.merge_similarity)
         == []
     )
 
@@ -203,9 +196,9 @@ def test_grooming_a_library_is_events_that_can_be_replayed_and_undone(
             ]
         )
     before = {skill.name: skill for skill in library.list()}
-    dry = groom(library, LibraryConfig(duplicate_similarity=0.85), dry=True)
+    dry = groom(library, LibraryConfig(merge_similarity=0.85), dry=True)
     assert len(library) == 4
-    changes = groom(library, LibraryConfig(duplicate_similarity=0.85))
+    changes = groom(library, LibraryConfig(merge_similarity=0.85))
     assert changes == dry and [(change.kind, change.skill) for change in changes] == [
         ("merged", "twin"),
         ("retired", "bad"),
@@ -216,10 +209,10 @@ def test_grooming_a_library_is_events_that_can_be_replayed_and_undone(
     assert (retired.kind, retired.step) == ("retired", 14) and "stopped helping" in retired.data[
         "why"
     ]
-    assert groom(library, LibraryConfig(duplicate_similarity=0.85)) == [], "all is done"
+    assert groom(library, LibraryConfig(merge_similarity=0.85)) == [], "all is done"
     library.restore("bad", step=15)
     assert library.get("bad") == before["bad"]
-    assert groom(library, LibraryConfig(duplicate_similarity=0.85)) == [], (
+    assert groom(library, LibraryConfig(merge_similarity=0.85)) == [], (
         "a restored skill is judged again"
     )
 
@@ -247,14 +240,14 @@ def test_a_harmful_skill_does_not_take_its_company_with_it(library: Library, mak
             ]
         )
     assert [
-        change.skill
-        for change in groom(library, LibraryConfig(duplicate_similarity=0.95), dry=True)
+        change.skill for change in groom(library, LibraryConfig(merge_similarity=0.95), dry=True)
     ] == ["company", "second"], "nothing tells them apart"
     for step in range(20, 40):
         library.record_all(play(["harmful"], -0.6, step))
-    assert [
-        change.skill for change in groom(library, LibraryConfig(duplicate_similarity=0.95))
-    ] == ["harmful", "second"]
+    assert [change.skill for change in groom(library, LibraryConfig(merge_similarity=0.95))] == [
+        "harmful",
+        "second",
+    ]
     use = tally(library.events())["company", "policy"]
     assert (use.given, use.trials) == (20, 0)
 
@@ -267,7 +260,7 @@ def test_a_skill_that_made_room_leaves_its_company_what_they_brought(
         library.record_all([*play(["good", "weak"], 0.2, step), *play(["good"], 0.3, step + 10)])
     assert [
         change.skill
-        for change in groom(library, LibraryConfig(duplicate_similarity=0.95, max_skills=1))
+        for change in groom(library, LibraryConfig(merge_similarity=0.95, max_skills=1))
     ] == ["weak"]
     use = tally(library.events())["good", "policy"]
     assert (use.given, use.trials) == (6, 6)
@@ -282,7 +275,7 @@ def test_a_skill_that_made_room_leaves_its_company_what_they_brought(
 def test_no_room_is_made_where_retirement_makes_it(library: Library, make: Make) -> None:
     library.add_all([make("bad", "one thing"), make("idle", "another matter")])
     library.record_all([event for step in range(14) for event in play(["bad"], -0.2, step)])
-    changes = groom(library, LibraryConfig(duplicate_similarity=0.95, max_skills=1))
+    changes = groom(library, LibraryConfig(merge_similarity=0.95, max_skills=1))
     assert [change.skill for change in changes] == ["bad"] and library.names() == ["idle"]
 
 
@@ -401,14 +394,14 @@ def test_grooming_writes_down_what_it_learned(library: Library, make: Make) -> N
             if e.kind == "given"
         ]
     )
-    changes = groom(library, LibraryConfig(duplicate_similarity=0.95))
+    changes = groom(library, LibraryConfig(merge_similarity=0.95))
     assert [(change.skill, change.why) for change in changes] == [
         ("a", "learned: combines b"),
         ("b", "learned: combines a"),
     ]
     assert (
         library.get("a").relations == {"combines": ("b",)}
-        and groom(library, LibraryConfig(duplicate_similarity=0.95)) == []
+        and groom(library, LibraryConfig(merge_similarity=0.95)) == []
     )
 
 

@@ -28,6 +28,8 @@ POLL_S = 1.0
 SCHEME = "kernelgym:"
 ASK_S = 30.0
 """Timeout of requests that are answered at once."""
+RETRIES = 5
+"""Retries if the server cannot be reached; about 30 s with their pauses."""
 LONGEST_PAUSE_S = 30.0
 FULL = (429, 502, 503, 504)
 """Statuses to retry: a full queue, and a proxy's answers for a restarting server."""
@@ -155,7 +157,7 @@ class Client:
                 if isinstance(error, TimeoutError) and method == "POST":
                     raise
                 lost += 1
-                if lost > self.settings.retries or time.monotonic() >= until:
+                if lost > RETRIES or time.monotonic() >= until:
                     problem = f"the judge at `{self.url}` cannot be reached: {error or type(error).__name__}"
                     raise MachineError(
                         problem, "start it (`dvk serve`), or correct --judge kernelgym:URL"

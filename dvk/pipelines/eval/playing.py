@@ -26,7 +26,7 @@ from dvk.pipelines.eval.suites import SuiteTask
 from dvk.records import BackendName, Device, Episode, Trace, Turn, Verdict
 from dvk.search.play import play
 from dvk.skills import Library
-from dvk.skills.graphs import QUERY_TERMS
+from dvk.skills.graphs import NUM_RANKED, QUERY_TERMS
 
 OnFacts = Callable[[dict[str, Any]], None]
 """Called with the facts about a task before it is played."""
@@ -268,6 +268,4 @@ def retrieve(subject: TaskContext, path: Path | None, config: Config) -> tuple[A
         return ()
     with Library.open(path) as library:
         query = query_from_graph(subject.captured.graph, library, QUERY_TERMS)
-        return tuple(
-            hit.skill for hit in library.search(query, config.optimize.num_skills, snippets=False)
-        )
+        return tuple(hit.skill for hit in library.search(query, NUM_RANKED, snippets=False))

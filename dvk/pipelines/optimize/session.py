@@ -27,7 +27,7 @@ from dvk.runs import RunFolder
 from dvk.search import Proposals, SearchProblem, Strategy, classes, tunings
 from dvk.search.tunings import Known, ObservedGain, Tunings
 from dvk.skills import Library, query_from_graph
-from dvk.skills.graphs import QUERY_TERMS
+from dvk.skills.graphs import NUM_RANKED, QUERY_TERMS
 
 FIRST_VERDICT_S = 30.0
 """Longest wait for the first verdict if budget_s is less: it includes starting the judge."""
@@ -359,10 +359,7 @@ class SearchSession:
                     )
                 )
             query = query_from_graph(self.captured.graph, library, QUERY_TERMS)
-            return tuple(
-                hit.skill
-                for hit in library.search(query, self.config.optimize.num_skills, snippets=False)
-            )
+            return tuple(hit.skill for hit in library.search(query, NUM_RANKED, snippets=False))
 
     # -------------------------------------------------------------- confirming
 

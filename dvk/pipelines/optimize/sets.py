@@ -24,6 +24,9 @@ from dvk.search import Strategy
 from dvk.tasks import extra_inputs
 from dvk.tasks.specs import parse_input
 
+EXTRA_SHARE = 0.5
+"""Search time for each `--extra-input`, as a share of the budget; each search starts from the result of the first."""
+
 
 def load(texts: Sequence[str], first: Task, spec: str, config: Config) -> list[Task]:
     """The first set's task, and one for each `--extra-input`.
@@ -71,7 +74,7 @@ def _identity(task: Task) -> tuple[object, ...]:
 
 def budget_s(config: Config, number: int) -> float:
     """Seconds of all searches for so many sets of inputs together."""
-    return config.optimize.budget_s * (1 + config.optimize.also_share * (number - 1))
+    return config.optimize.budget_s * (1 + EXTRA_SHARE * (number - 1))
 
 
 @dataclass
@@ -92,9 +95,7 @@ def sessions(
     baselines: Sequence[str],
 ) -> list[SearchSession]:
     """A session for each set. The first keeps its files in the folder of a search for one set, and has the whole budget."""
-    less = config.optimize.model_copy(
-        update={"budget_s": config.optimize.budget_s * config.optimize.also_share}
-    )
+    less = config.optimize.model_copy(update={"budget_s": config.optimize.budget_s * EXTRA_SHARE})
     made: list[SearchSession] = []
     for number, task in enumerate(every):
         folder = f"also/{number}/" if number else ""

@@ -23,6 +23,8 @@ from dvk.interop.kernelgym.fields import State
 from dvk.records import content_hash
 
 _PRIORITY = {"high": 0, "normal": 1, "low": 2}
+KEPT = 10_000
+"""Results kept for later requests; at 10 kB each, 100 MB."""
 JOIN_S = 1.0
 """Timeout at closing for judges in progress; their processes end with this one."""
 
@@ -224,7 +226,7 @@ class RequestQueue:
             self.num_ended += 1
             listeners, entry._listeners = entry._listeners, []
             ended = [name for name, one in self._entries.items() if one.result is not None]
-            for name in ended[: max(0, len(ended) - self.settings.kept)]:
+            for name in ended[: max(0, len(ended) - KEPT)]:
                 del self._entries[name]
         for listener in listeners:
             listener()

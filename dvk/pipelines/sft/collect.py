@@ -37,6 +37,10 @@ from dvk.records import BackendName, Device
 from dvk.runs import RunFolder
 from dvk.taskgen import Generated
 
+PER_TASK = 4
+"""Programs per task: several algorithms and schedules, with notes and without."""
+OFFSET = 0.5
+"""Share of tasks whose listing starts at another index than 0, so that high indices are seen."""
 PER_MUTANT = 1
 """Programs per mutant; another mutant teaches more than another program."""
 WITH_SKILLS = 0.5
@@ -92,11 +96,11 @@ def renderings(
             round(size * how.oversample),
             backend,
             config.seed,
-            how.per_task,
+            PER_TASK,
             how.mutants,
             PER_MUTANT,
             WITH_SKILLS,
-            how.offset,
+            OFFSET,
             tuple(how.favoured.items()),
             str(folder),
         )

@@ -33,6 +33,8 @@ from dvk.taskgen import Generated, generate
 
 EPISODES = "episodes/collect.jsonl"
 EXAMPLES = "collect/played/examples.jsonl"
+ATTEMPTS = 7
+"""Programs executed per task, in addition to two with a mistake."""
 IN_FLIGHT = 3
 """Tasks being judged per worker: enough that one is always ready."""
 
@@ -57,7 +59,7 @@ def episodes(
 
     Args:
         run: the run's folder.
-        config: `seed`, `collect.attempts`, the judge's settings.
+        config: `seed`, the judge's settings.
         num_tasks: how many, those of an earlier call included.
         backend: back end of the texts; this machine must be able to time it.
         workers: candidates judged at a time, at most; see `at_a_time`.
@@ -175,7 +177,7 @@ def prepared(
             continue
         rng = random.Random(f"{config.seed} {made.name}")
         try:
-            tried = attempts(subject, rng, config.collect.attempts)
+            tried = attempts(subject, rng, ATTEMPTS)
         except Exception as error:  # noqa: BLE001 - the fence
             tracebacks.keep(
                 run,

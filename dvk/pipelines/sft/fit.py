@@ -105,9 +105,7 @@ def fit(
     num_steps = max(1, round(sum(steps_of) * config.fit.epochs / len(epochs)))
     if config.fit.max_steps is not None:
         num_steps = min(num_steps, config.fit.max_steps)
-    learner = Learner(
-        backbone.model, settings, num_steps, compiled=compiled(backbone, num_steps, config)
-    )
+    learner = Learner(backbone.model, settings, num_steps, compiled=compiled(backbone, num_steps))
     say(
         f"{len(train):,} rows of {train.info['num_tokens']:,} tokens after {tokenised_s:.0f} s; the first step compiles on a GPU"
     )
@@ -231,7 +229,6 @@ def model(run: RunFolder, source: Source, start: str, config: Config) -> Trainab
             base,
             texts(source),
             size=config.fit.size,
-            vocabulary=config.fit.vocabulary,
             positions=config.learning.pack_tokens,
             seed=config.seed,
             provenance={"made_by": "dvk sft fit"},
@@ -256,13 +253,9 @@ def texts(source: Source) -> Iterator[str]:
                 yield str(message["content"])
 
 
-def compiled(backbone: Trainable, num_steps: int, config: Config) -> bool:
+def compiled(backbone: Trainable, num_steps: int) -> bool:
     """Whether torch.compile pays: on a GPU from a few hundred steps on."""
-    return (
-        config.fit.compile
-        if config.fit.compile is not None
-        else next(backbone.parameters()).is_cuda and num_steps >= 200
-    )
+    return next(backbone.parameters()).is_cuda and num_steps >= 200
 
 
 def place(step: int, steps_of: Sequence[int]) -> tuple[int, int]:

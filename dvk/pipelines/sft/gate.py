@@ -54,7 +54,7 @@ def gate(run: RunFolder, config: Config, workers: int) -> dict[str, Any]:
     found = list(texts(sorted((run.path / "collect" / "renderings").glob("*.jsonl"))))
     chosen = sample(found, config.collect.executed, config.seed) if config.collect.executed else []
     known = {row["id"]: row for row in run.read(EXECUTED)}
-    usable = [t for t in chosen if by_group(t.backend, config) is not None]
+    usable = [t for t in chosen if device_of(t.backend) is not None]
     with WordCount("texts") as shown:
         line = shown.add_task(
             "execute", total=len(usable), completed=sum(t.id in known for t in usable)
@@ -78,12 +78,10 @@ def gate(run: RunFolder, config: Config, workers: int) -> dict[str, Any]:
     return {**summary(found, families), "not_executed": sum(t.id not in known for t in usable)}
 
 
-def by_group(backend: BackendName, config: Config) -> Device | None:
-    """Device for executing a back end's texts: Triton's without a GPU in its interpreter, if asked to; None if they cannot run here."""
+def device_of(backend: BackendName) -> Device | None:
+    """The device that executes a back end's texts; None if this machine has none."""
     device = DEVICES[backend]
-    if device == "cpu" or default_device() == "cuda":
-        return device
-    return "cpu" if backend == "triton" and config.collect.interpret else None
+    return device if device == "cpu" or default_device() == "cuda" else None
 
 
 def outcomes(
@@ -112,7 +110,7 @@ def _answers(
 ) -> Iterator[tuple[list[FamilyText], dict[str, Any] | Death]]:
     def request(group: list[FamilyText]) -> dict[str, Any]:
         first = group[0]
-        device = by_group(first.backend, config)
+        device = device_of(first.backend)
         assert first.seed is not None, "mutants are not chosen"
         made = make(first.seed, first.level, DEVICES[first.backend])  # type: ignore[arg-type]  # a level is what the generator wrote
         assert made is not None and device is not None, (
@@ -128,14 +126,8 @@ def _answers(
 
     target = "dvk.pipelines.sft.executing:child"
     per_child = max(1, min(PER_CHILD, len(groups) // (2 * workers)))
-    interpreted = any(
-        t.backend == "triton" and by_group(t.backend, config) == "cpu"
-        for group in groups
-        for t in group
-    )
-    env = {"TRITON_INTERPRET": "1"} if interpreted else None
     for index, answer in each(
-        target, map(request, groups), limits, per_child=per_child, num_workers=workers, env=env
+        target, map(request, groups), limits, per_child=per_child, num_workers=workers
     ):
         yield groups[index], answer
 
@@ -144,7 +136,7 @@ def _read(
     group: Sequence[FamilyText], answer: dict[str, Any] | Death
 ) -> Iterator[tuple[FamilyText, str | None]]:
     if isinstance(answer, Death) and answer.reason == "timeout":
-        return  # slow is not wrong: Triton's interpreter may take minutes for a large tensor
+        return  # slow is not wrong
     if isinstance(answer, Death):
         yield from ((text, f"it ended its process: {answer.reason}") for text in group)
     elif "wrong" in answer:

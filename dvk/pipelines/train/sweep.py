@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dvk.config import Config, changed
+from dvk.config import Config, changed, restored
 from dvk.distributed import launched
 from dvk.errors import DvkError, RunFolderError, UsageError
 from dvk.pipelines.report.units import many
@@ -188,14 +188,18 @@ def check_resumed(run: RunFolder, wanted: list[SweepVariant], request: TrainRequ
     for variant in wanted:
         for seed, settings in variant.configs.items():
             manifest = folder(run.path, variant.name, seed) / MANIFEST
-            if manifest.exists() and json.loads(manifest.read_text(encoding="utf-8"))[
-                "config"
-            ] != settings.model_dump(mode="json"):
+            if manifest.exists() and _differs(manifest, settings):
                 raise RunFolderError(
                     f"variant `{variant.name}` began with other settings",
                     "give it another name, or choose another --out",
                 )
     run.write_text(path.name, json.dumps(common, indent=2) + "\n")
+
+
+def _differs(manifest: Path, settings: Config) -> bool:
+    """Whether a variant's run began with other settings."""
+    began = json.loads(manifest.read_text(encoding="utf-8"))["config"]
+    return restored(began) != settings
 
 
 def folder(home: Path, variant: str, seed: int) -> Path:

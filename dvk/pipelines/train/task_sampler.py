@@ -34,6 +34,8 @@ OVERSAMPLE = 1.25
 SKIP_AFTER_FLAT_STEPS = 3
 """Consecutive plays of a task of --tasks in which all answers have equal rewards, before it is played less often; 0: never less often.
 Ours."""
+VALIDATION_TASKS = 32
+"""Held-out tasks per validation, greedy, one turn; the same ones each time."""
 TRIAL_TASKS = 64
 """Tasks of earlier steps kept as siblings: the latest with a correct answer."""
 
@@ -132,9 +134,7 @@ class TaskSampler:
             seed = (
                 int(content_hash("validation"), 16) % 2**48
             )  # a fixed seed: runs are compared on the same tasks
-            self._validation = self._first(
-                _Stream("heldout", seed, self.device), self.config.train.validation_tasks
-            )
+            self._validation = self._first(_Stream("heldout", seed, self.device), VALIDATION_TASKS)
         return self._validation
 
     def note(
