@@ -37,7 +37,7 @@ class NanoSize(NamedTuple):
 
 
 PRESETS = {
-    "tiny": NanoSize(2, 96, 3, 1, 32, 256, vocabulary=320),
+    "tiny": NanoSize(2, 96, 3, 1, 32, 256, vocabulary=300),
     "5m": NanoSize(4, 256, 4, 2, 64, 1024),
     "12m": NanoSize(6, 384, 6, 2, 64, 1152),
     "17m": NanoSize(8, 384, 6, 2, 64, 1280),

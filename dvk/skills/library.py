@@ -396,14 +396,6 @@ class Library:
         with schema.reported(self.path):
             return list(journal.read(self._connection, name, kinds, since_step))
 
-    def free_name(self, name: str) -> str:
-        """`name`, or if it is taken the first free one of `name_1`, `name_2`, …"""
-        number, free = 0, name
-        while free in self:
-            number += 1
-            free = f"{name}_{number}"
-        return free
-
     def compact(self) -> None:
         """Merge the search index into one piece after a large import; some seconds for 100,000 skills."""
         with schema.reported(self.path), schema.writing(self._connection):

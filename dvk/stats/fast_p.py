@@ -166,18 +166,6 @@ def summary(
     }
 
 
-def by_group(
-    outcomes: Sequence[TaskOutcome], dimension: str, thresholds: Sequence[str] = THRESHOLDS
-) -> dict[str, dict[str, Any]]:
-    """Return `summary` of every value of one dimension, e.g. of every category; outcomes without a value are left out."""
-    groups: dict[str, list[TaskOutcome]] = defaultdict(list)
-    for outcome in outcomes:
-        value = outcome.groups.get(dimension)
-        if value is not None:
-            groups[value].append(outcome)
-    return {value: summary(group, thresholds) for value, group in sorted(groups.items())}
-
-
 def difference(
     first: Sequence[TaskOutcome],
     second: Sequence[TaskOutcome],

@@ -28,12 +28,6 @@ class Dim(NamedTuple):
         """The integer quotient."""
         return Dim(f"{self._inner()} // {divisor}", self.native // divisor, self.small // divisor)
 
-    def plus(self, other: Dim) -> Dim:
-        """The sum of two sizes."""
-        return Dim(
-            f"{self.text} + {other.text}", self.native + other.native, self.small + other.small
-        )
-
     def by(self, other: Dim) -> Dim:
         """The product of two sizes."""
         return Dim(

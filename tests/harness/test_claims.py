@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from dvk.harness.timing.claims import FIRST_LOOK, LAST_LOOK, claim, holm, p_value, undecided
+from dvk.harness.timing.claims import FIRST_LOOK, LAST_LOOK, claim, undecided
 from dvk.records import Claim
 
 CALM = [1.0, 1.001, 0.999, 1.0005, 0.9995]
@@ -82,25 +82,3 @@ def test_what_cannot_come_true_is_not_measured_on() -> None:
 def test_nonsense_is_refused(speedups: list[float]) -> None:
     with pytest.raises(ValueError):
         claim(speedups, [1.0, 1.0])
-
-
-def test_a_family_claims_less_than_its_members_alone() -> None:
-    strong = claim([1.5, 1.51, 1.49, 1.5, 1.52], CALM)
-    weak = claim([1.035, 1.045, 1.04, 1.05, 1.03], CALM)
-    assert weak.holds and 0.0001 < p_value(weak) < 0.025
-    none = claim([1.0, 1.001, 0.999, 1.0, 1.0], CALM)
-    assert [c.holds for c in holm([weak])] == [True]
-    decided = holm([weak, strong, *[none] * 200])
-    assert [c.holds for c in decided[:3]] == [False, True, False]
-    assert "Holm" in decided[0].why and decided[1] is strong and decided[2] is none
-    assert holm([]) == []
-
-
-def test_a_family_of_nothing_is_hardly_ever_claimed() -> None:
-    """Forty tasks whose true gain is the margin itself: the chance of any false claim stays below the promised 5 %."""
-    draws = random.Random(5)
-    families = [[measured(draws, 1.01, 0.0015) for _ in range(40)] for _ in range(60)]
-    assert (
-        sum(any(c.holds for c in family) for family in families) > 20
-    )  # each alone: 1 - 0.975 ** 40
-    assert sum(any(c.holds for c in holm(family)) for family in families) <= 6

@@ -19,7 +19,7 @@ from dvk.config import Config, changed
 from dvk.errors import UsageError
 from dvk.learn.examples import Example, read
 from dvk.nanolang import prompt
-from dvk.pipelines.sft import filtering
+from dvk.pipelines.sft import collect, filtering
 from dvk.pipelines.sft.collect import renderings
 from dvk.pipelines.sft.executing import executed
 from dvk.pipelines.sft.families import FamilyText, family_of, layouts, sample, texts
@@ -48,7 +48,8 @@ def text(number: int, family: str, task: str) -> FamilyText:
 def gated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], str]:
     """Two tasks' texts, one of which returns twice the right result, in the gate."""
     folder = tmp_path_factory.mktemp("gate") / "run"
-    with opened(folder) as run:
+    with opened(folder) as run, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(collect, "OFFSET", 1.0)
         renderings(run, CONFIG, 2, ("cpp",), 1)
         (path,) = sources(run)
         rows = [json.loads(line) for line in path.read_text().splitlines()]

@@ -169,12 +169,6 @@ def test_a_library_from_before_there_were_events_has_its_skills_as_added(
     assert index_is_whole(path)
 
 
-def test_a_free_name(library: Library, make: Make) -> None:
-    assert library.free_name("a") == "a"
-    library.add_all([make("a"), make("a_1")])
-    assert library.free_name("a") == "a_2"
-
-
 def test_kinds_that_put_or_take_are_changes(library: Library, make: Make) -> None:
     library.add(make("a"))
     library.record("given", "a")

@@ -10,7 +10,6 @@ import pytest
 from dvk.stats.fast_p import (
     TaskOutcome,
     best,
-    by_group,
     difference,
     gap_interval,
     interval,
@@ -70,11 +69,6 @@ def test_tries_of_a_task_are_averaged_first() -> None:
         ].speedup
         == 1.5
     )
-
-
-def test_groups() -> None:
-    found = by_group([*OUTCOMES, TaskOutcome("f", True)], "level")
-    assert {k: v["num_tasks"] for k, v in found.items()} == {"fusion": 3, "single": 2}
 
 
 def test_the_interval_covers_as_often_as_it_says() -> None:

@@ -17,8 +17,7 @@ from collections.abc import Sequence
 
 from dvk.records import Claim, Interval, show_ratio
 from dvk.speedups import is_noisy
-from dvk.stats.intervals import mean_and_error, process_interval
-from dvk.stats.student_t import student_tail
+from dvk.stats.intervals import process_interval
 
 FIRST_LOOK, LAST_LOOK = 5, 10
 """Fresh sets of processes after which the data are looked at."""
@@ -86,34 +85,6 @@ def undecided(found: Claim) -> bool:
     if len(found.processes) < FIRST_LOOK:
         return True
     return min(found.processes) > 1 and found.speedup.hi > 1 + LEAST_MARGIN
-
-
-def holm(claims: Sequence[Claim]) -> list[Claim]:
-    """Decide the claims of one family (e.g. every task of a table) together, in their order; none is added.
-
-    Holm's step-down rule (Scandinavian Journal of Statistics 6, 1979) keeps the probability of any false claim in the family at 5 %. The
-    family contains everything that was measured for a claim, so include those that do not hold.
-    """
-    ranked = sorted(range(len(claims)), key=lambda i: p_value(claims[i]))
-    decided = list(claims)
-    limit = (FIRST_ALPHA + LAST_ALPHA) / 2  # the lower end alone decides: one side
-    still = True
-    for place, i in enumerate(ranked):
-        still = still and p_value(claims[i]) <= limit / (len(claims) - place)
-        if claims[i].holds and not still:
-            why = f"not beyond luck as one of {len(claims)} claims (Holm)"
-            decided[i] = claims[i].model_copy(update={"holds": False, "why": why})
-    return decided
-
-
-def p_value(found: Claim) -> float:
-    """Return the one-sided p-value for a true speedup of 1 + margin, corrected for the split of looks."""
-    mean, error = mean_and_error(found.processes)
-    distance = mean - math.log1p(found.margin)
-    if error == 0:
-        return 0.0 if distance > 0 else 1.0
-    tail = student_tail(distance / error, len(found.processes) - 1)
-    return min(1.0, tail * (FIRST_ALPHA + LAST_ALPHA) / _alpha(len(found.processes)))
 
 
 def _alpha(count: int) -> float:
