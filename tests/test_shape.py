@@ -454,9 +454,11 @@ def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
 
 
 def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines from `def` to the last, without the docstring."""
+    """Lines from `def` to the last, without the docstring; of a command without its signature, which lists its options."""
     assert function.end_lineno is not None
     first = function.body[0]
+    if function.name == "command":
+        return function.end_lineno - (first.end_lineno or first.lineno)
     said = (
         isinstance(first, ast.Expr)
         and isinstance(first.value, ast.Constant)

@@ -186,16 +186,19 @@ OTHERS = {"compile": "torch.compile", "max-autotune": "max-autotune"}
 
 
 def lines(summary: dict[str, Any]) -> list[str]:
-    """The tables."""
-    from dvk.pipelines.eval.tables import mixed
-
-    thresholds = list(summary["fast_p"])
-    head = "".join(f"{'fast_' + t:>9}" for t in thresholds)
-    found = [
+    """The tables, then notes on them."""
+    return [
         f"{summary['policy']} on {_many(summary['num_tasks'])}",
         "",
-        f"{'':<22}{head}  geomean",
+        *_shares(summary),
+        *_notes(summary),
+        f"run: {summary['run']}",
     ]
+
+
+def _shares(summary: dict[str, Any]) -> list[str]:
+    """fast_p overall, by turn and by kind of task."""
+    thresholds = list(summary["fast_p"])
 
     def shares(name: str, of: dict[str, Any]) -> str:
         return f"{name[:22]:<22}" + "".join(f"{100 * of[t]:>8.1f}%" for t in thresholds)
@@ -204,7 +207,8 @@ def lines(summary: dict[str, Any]) -> list[str]:
         kept = table["geomean_kept"]
         return shares(name, table["fast_p"]) + (f"{kept:>8.2f}×" if kept else "")
 
-    found.append(row("all", summary))
+    head = "".join(f"{'fast_' + t:>9}" for t in thresholds)
+    found = [f"{'':<22}{head}  geomean", row("all", summary)]
     if summary["samples"] > 1:
         found.append(row("best sample", summary["best_of"]))
     found += [row(f"over {name}", summary[key]) for key, name in OTHERS.items() if key in summary]
@@ -216,25 +220,27 @@ def lines(summary: dict[str, Any]) -> list[str]:
         found += ["", "by the first timing of each attempt; above, winners were timed again:"]
         found += [shares(f"best by turn {turn}", of) for turn, of in turns.items()]
         if summary.get("cost", {}).get("model_s") is not None:
-            found += [
-                "",
-                *(shares(f"turn {turn} alone", of) for turn, of in summary["per_turn"].items()),
-            ]
+            alone = summary["per_turn"].items()
+            found += ["", *(shares(f"turn {turn} alone", of) for turn, of in alone)]
     for dimension, tables in summary["groups"].items():
         if len(tables) > 1:
+            found.append("")
             found += [
-                "",
-                *(
-                    row(f"{dimension} {value} ({table['num_tasks']})", table)
-                    for value, table in tables.items()
-                ),
+                row(f"{dimension} {v} ({one['num_tasks']})", one) for v, one in tables.items()
             ]
+    return found
+
+
+def _notes(summary: dict[str, Any]) -> list[str]:
+    """Intervals, cost, claims, and tasks that were flagged or failed."""
+    from dvk.pipelines.eval.tables import mixed
+
     ends = ", ".join(
         f"fast_{t} [{100 * e[0]:.1f}, {100 * e[1]:.1f}]"
         for t, e in summary["fast_p_interval"].items()
         if e
     )
-    found += ["", f"95 % intervals over tasks: {ends or 'one task has none'}", *_told(summary)]
+    found = ["", f"95 % intervals over tasks: {ends or 'one task has none'}", *_told(summary)]
     if number := summary.get("num_in_train_mode"):
         found.append(
             f"{_many(number)} judged in train mode, which layers of {'it' if number == 1 else 'them'} depend on: "
@@ -246,15 +252,12 @@ def lines(summary: dict[str, Any]) -> list[str]:
         found.append(
             f"claims: {summary['num_held']} of {summary['num_claims']} winners are faster than eager beyond doubt"
         )
-    found += [
-        f"flagged: {name}: {'; '.join(why)}"
-        for name, why in list(summary.get("hygiene", {}).get("flagged", {}).items())[:10]
-    ]
+    flagged = summary.get("hygiene", {}).get("flagged", {})
+    found += [f"flagged: {name}: {'; '.join(why)}" for name, why in list(flagged.items())[:10]]
     found += [f"failed: {name}: {why}" for name, why in list(summary["failed"].items())[:10]]
     if len(summary["failed"]) > 10:
         found.append(f"and {len(summary['failed']) - 10} more; all are in {summary['run']}")
-    found += [f"KernelBench's layout: {path}" for path in summary.get("kernelbench", [])]
-    return [*found, f"run: {summary['run']}"]
+    return found + [f"KernelBench's layout: {path}" for path in summary.get("kernelbench", [])]
 
 
 def _told(summary: dict[str, Any]) -> list[str]:

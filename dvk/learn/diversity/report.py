@@ -53,7 +53,6 @@ def sizes(clusters: Sequence[int]) -> dict[str, Any]:
 
 def markdown(report: dict[str, Any]) -> str:
     """The report as a page."""
-    before, after = report["before"], report["after"]
     lines = [
         "# Diversity filter",
         "",
@@ -66,64 +65,63 @@ def markdown(report: dict[str, Any]) -> str:
             [[f"`{reason}`", f"{count:,}"] for reason, count in report["reasons"].items()],
         ),
         "",
+        *_coverage(report["before"], report["after"]),
+        *_clusters(report["clusters"], report["shares"]),
+    ]
+    return "\n".join(lines)
+
+
+def _coverage(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Values of each facet, and the most frequent ones of some."""
+    counts = [
+        [
+            facet,
+            *(f"{side['values'][facet]:,}" for side in (before, after)),
+            *(f"{side['effective'][facet]:.1f}" for side in (before, after)),
+        ]
+        for facet in FACETS
+    ]
+    heads = ["facet", "values before", "after", "effective before", "after"]
+    lines = [
         "## Coverage",
         "",
         "An effective number is exp(entropy): how many equally frequent values would be as diverse.",
         "",
-        *_table(
-            ["facet", "values before", "after", "effective before", "after"],
-            [
-                [
-                    facet,
-                    f"{before['values'][facet]:,}",
-                    f"{after['values'][facet]:,}",
-                    f"{before['effective'][facet]:.1f}",
-                    f"{after['effective'][facet]:.1f}",
-                ]
-                for facet in FACETS
-            ],
-        ),
+        *_table(heads, counts),
     ]
     for facet in ("kind", "level", "operator", "skill"):
         first, then = before["counts"][facet], after["counts"][facet]
-        if first:
-            lines += [
-                "",
-                f"### By {facet}",
-                "",
-                *_table(
-                    [facet, "before", "after"],
-                    [
-                        [_cell(value), f"{count:,}", f"{then.get(value, 0):,}"]
-                        for value, count in list(first.items())[:_SHOWN]
-                    ],
-                ),
-            ]
-            if len(first) > _SHOWN:
-                lines += ["", f"… and {len(first) - _SHOWN} more."]
-    cut = report["clusters"]
-    lines += [
+        rows = [
+            [_cell(value), f"{count:,}", f"{then.get(value, 0):,}"]
+            for value, count in list(first.items())[:_SHOWN]
+        ]
+        if rows:
+            lines += ["", f"### By {facet}", "", *_table([facet, "before", "after"], rows)]
+        if len(first) > _SHOWN:
+            lines += ["", f"… and {len(first) - _SHOWN} more."]
+    return lines
+
+
+def _clusters(cut: dict[str, Any], shares: dict[str, float]) -> list[str]:
+    rows = [
+        [
+            when,
+            f"{cut[when]['num_clusters']:,}",
+            f"{cut[when]['effective']:.1f}",
+            ", ".join(map(str, cut[when]["largest"][:5])),
+        ]
+        for when in ("before", "after")
+    ]
+    return [
         "",
         "## Clusters",
         "",
-        *_table(
-            ["", "clusters", "effective", "largest"],
-            [
-                [
-                    when,
-                    f"{cut[when]['num_clusters']:,}",
-                    f"{cut[when]['effective']:.1f}",
-                    ", ".join(map(str, cut[when]["largest"][:5])),
-                ]
-                for when in ("before", "after")
-            ],
-        ),
+        *_table(["", "clusters", "effective", "largest"], rows),
         "",
-        f"At most {cut['cap']:,} rows of a cluster. Largest share of one skill {report['shares']['skill']:.0%}, of one operator "
-        f"{report['shares']['operator']:.0%}.",
+        f"At most {cut['cap']:,} rows of a cluster. Largest share of one skill {shares['skill']:.0%}, of one operator "
+        f"{shares['operator']:.0%}.",
         "",
     ]
-    return "\n".join(lines)
 
 
 def _table(head: list[str], rows: list[list[str]]) -> list[str]:

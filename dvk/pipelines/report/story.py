@@ -157,8 +157,6 @@ def gather_story(
     arms = _arms(summary, shown, "best.py" if winner else "the closest candidate")
     listed = operators(graph) if graph else []
     groups = [str(group) for group in summary.get("groups") or []]
-    named = winner.candidate.skills if winner and winner.candidate else ()
-    names = [name for name in named if name in summary.get("skills", named)]
     return ReportData(
         task=task,
         status=status,
@@ -183,10 +181,7 @@ def gather_story(
         sets=_sets(summary),
         winner=winner,
         why=_why(winner, attempts, listed, groups),
-        skills=[
-            (name, skills[name].description if name in skills else "no longer in the library")
-            for name in names
-        ],
+        skills=_skills(winner, summary, skills),
         groups=groups,
         proposers=spending.proposers(summary),
         cost=spending.cost(summary),
@@ -196,6 +191,18 @@ def gather_story(
         command_line=command_line or str(manifest.get("argv") or ""),
         manifest=manifest,
     )
+
+
+def _skills(
+    winner: ReportAttempt | None, summary: Mapping[str, Any], skills: Mapping[str, Skill]
+) -> list[tuple[str, str]]:
+    """Name and description of the skills behind the winner."""
+    named = winner.candidate.skills if winner and winner.candidate else ()
+    return [
+        (name, skills[name].description if name in skills else "no longer in the library")
+        for name in named
+        if name in summary.get("skills", named)
+    ]
 
 
 # ---------------------------------------------------------------- headline

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dvk.pipelines.metrics import FILE
@@ -13,13 +13,11 @@ from dvk.pipelines.report.markup import Markup, el
 from dvk.pipelines.report.pieces import document, folded, footer, headers, region, table
 from dvk.pipelines.report.units import many, show_s
 from dvk.pipelines.train import comparing, validations
+from dvk.pipelines.train.charts import CHARTS, STAGES
 from dvk.pipelines.train.comparing import PolicyOutcomes
 from dvk.runs import MANIFEST, RunFolder
 
 Row = Mapping[str, Any]
-STAGES = ("draw", "play", "trials", "learn", "library", "validate", "save")
-TURNS = 8
-"""More turns than this share one chart's colours and would be unreadable; later turns are left out."""
 
 
 def write(run: RunFolder) -> None:
@@ -64,176 +62,36 @@ def render(rows: Sequence[Row], arms: Sequence[PolicyOutcomes], manifest: Mappin
 
 def curve_groups(rows: Sequence[Row]) -> list[tuple[str, list[Curves]]]:
     """The curves by topic."""
-
-    def pick(*wanted: tuple[str, str], change: Callable[[float], float] = float) -> list[Series]:
-        return [Series(label, series_of(rows, key, change)) for label, key in wanted]
-
-    turns = [(f"turn {n}", f"reward_turn_{n}") for n in range(1, TURNS + 1)]
-    answers = [
-        (label, f"left_out_{key}")
-        for label, key in (("void", "void"), ("peers alike", "alike"), ("not judged", "broken"))
-    ]
-    of_answers = [Series(label, ratio(rows, key, "answers")) for label, key in answers]
     return [
         (
-            "What it earns",
+            topic,
             [
                 Curves(
-                    "Reward of the policy, by turn", "Mean over the step’s answers.", pick(*turns)
-                ),
-                Curves(
-                    "Reward by role",
-                    "With the skills that selections chose, and without skills: best turns’ rewards, mean over "
-                    "conversations. Summaries: lower bound of their skills’ gain.",
-                    pick(
-                        ("selection", "reward_selection"),
-                        ("no skills", "reward_null"),
-                        ("summary", "reward_summary"),
-                    ),
-                ),
-                Curves(
-                    "Answers right and fast",
-                    "Shares of the policy’s answers in training.",
-                    pick(
-                        ("right", "right"),
-                        ("over 1×", "fast_1"),
-                        ("over 1.2×", "fast_1.2"),
-                        ("over 1.5×", "fast_1.5"),
-                    ),
-                    share=True,
-                ),
+                    chart.title,
+                    chart.caption,
+                    [Series(label, points(rows, figure)) for label, figure in chart.lines],
+                    share=chart.share,
+                    zero=chart.zero,
+                )
+                for chart in charts
             ],
-        ),
-        (
-            "Validation",
-            [
-                Curves(
-                    "fast_p",
-                    "Shares of the validation tasks: greedy, one turn, right and faster than so many times eager.",
-                    pick(
-                        ("right", "val_fast_0"),
-                        ("over 1×", "val_fast_1"),
-                        ("over 1.2×", "val_fast_1.2"),
-                        ("over 1.5×", "val_fast_1.5"),
-                    ),
-                    share=True,
-                ),
-                Curves(
-                    "Speedup",
-                    "Geometric mean over the validation tasks, the original kept where nothing is faster.",
-                    pick(("speedup", "val_speedup")),
-                ),
-            ],
-        ),
-        (
-            "The library",
-            [
-                Curves("Size", "Skills after each step.", pick(("skills", "skills"))),
-                Curves(
-                    "Churn",
-                    "Skills in each step; retired and merged ones when the library is groomed.",
-                    pick(
-                        *(
-                            (name, name)
-                            for name in ("proposed", "tried", "admitted", "retired", "merged")
-                        )
-                    ),
-                    zero=True,
-                ),
-            ],
-        ),
-        (
-            "What is left out",
-            [
-                Curves(
-                    "Answers not learned from",
-                    "Shares of the policy’s answers: worth nothing after a good one, no better or worse than "
-                    "their peers, refused by profiling (PRS).",
-                    [*of_answers, Series("PRS", ratio(rows, "left_out_coverage", "answers"))],
-                    share=True,
-                ),
-                Curves(
-                    "Tasks that teach nothing",
-                    "In each step: all answers were worth the same, or the judge lets no speedup count.",
-                    pick(("dull", "dull"), ("degenerate", "degenerate")),
-                    zero=True,
-                ),
-                Curves(
-                    "Mismatch rejection (MRS)",
-                    "Share of rows whose probability sampler and learner disagree on.",
-                    pick(("rejected", "kept"), change=lambda kept: 1.0 - kept),
-                    share=True,
-                ),
-                Curves(
-                    "Unreadable answers",
-                    "Shares of each role’s answers.",
-                    pick(
-                        ("policy", "unread_policy"),
-                        ("selection", "unread_selection"),
-                        ("summary", "unread_summary"),
-                    ),
-                    share=True,
-                ),
-            ],
-        ),
-        (
-            "The update",
-            [
-                Curves(
-                    "Entropy",
-                    "Nats a token, of what is learned from.",
-                    pick(("entropy", "entropy")),
-                    zero=True,
-                ),
-                Curves(
-                    "Mismatch",
-                    "|Mean log-ratio| of learner and sampler a token: mean over rows, and the worst.",
-                    pick(("mean", "mismatch"), ("worst", "mismatch_worst")),
-                    zero=True,
-                ),
-                Curves(
-                    "Divergence",
-                    "Of the model that training began with (KL), nats a token, where the objective counts it.",
-                    pick(("kl", "kl")),
-                    zero=True,
-                ),
-                Curves("Gradient", "Norm before clipping.", pick(("norm", "grad_norm")), zero=True),
-                Curves(
-                    "Clipped",
-                    "Share of tokens outside the clip.",
-                    pick(("clipped", "clipped")),
-                    share=True,
-                ),
-            ],
-        ),
-        (
-            "Time",
-            [
-                Curves(
-                    "Seconds by stage",
-                    "Of each step; the model writes within play, trials and validation, while others are judged.",
-                    pick(*((stage, f"{stage}_s") for stage in (*STAGES, "write"))),
-                    zero=True,
-                ),
-                Curves(
-                    "Kernels judged a second",
-                    "Different candidates over the seconds of play; remembered verdicts left out of the second.",
-                    [
-                        Series("all", ratio(rows, "judged", "play_s")),
-                        Series("uncached", ratio(rows, "judged_anew", "play_s")),
-                    ],
-                    zero=True,
-                ),
-            ],
-        ),
+        )
+        for topic, charts in CHARTS.items()
     ]
 
 
-def series_of(
-    rows: Sequence[Row], key: str, change: Callable[[float], float] = float
-) -> list[tuple[float, float]]:
+def points(rows: Sequence[Row], figure: str) -> list[tuple[float, float]]:
+    """(step, value) of a line; see `Chart.lines`."""
+    if " / " in figure:
+        return ratio(rows, *figure.split(" / "))
+    if figure.startswith("1 - "):
+        return [(step, 1.0 - value) for step, value in series_of(rows, figure[4:])]
+    return series_of(rows, figure)
+
+
+def series_of(rows: Sequence[Row], key: str) -> list[tuple[float, float]]:
     """(step, value) of the rows that have a figure."""
-    return [(float(row["step"]), change(row[key])) for row in rows if _finite(row.get(key))]
+    return [(float(row["step"]), float(row[key])) for row in rows if _finite(row.get(key))]
 
 
 def ratio(rows: Sequence[Row], above: str, below: str) -> list[tuple[float, float]]:
