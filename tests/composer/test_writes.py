@@ -145,6 +145,15 @@ def dropout_that_drops_nothing(self: Any, x: torch.Tensor) -> Any:
 
 
 @step
+def copied_after_dropout_that_is_off(self: Any, x: torch.Tensor) -> Any:
+    turned = x.t()
+    y = F.dropout(turned, 0.3, False)
+    torch.exp(-x.t().abs(), out=y)
+    y.neg_()
+    return y.contiguous(), y, F.dropout(x, 0.3, False).contiguous(), x
+
+
+@step
 def lists_in_place(self: Any, x: torch.Tensor) -> Any:
     y, z = x.clone(), x.relu()
     torch._foreach_mul_([y, z], 2.0)
@@ -327,6 +336,26 @@ def test_inputs_that_share_written_memory_run_the_original() -> None:
 def test_changes_of_an_input_s_shape_are_refused(function: Any) -> None:
     with pytest.raises(CannotCompose):
         capture(function, torch.randn(4, 6))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda y: y.contiguous(),
+        lambda y: y if y.is_contiguous() else y + 1,
+        lambda y: y * y.stride(0),
+    ],
+)
+def test_the_memory_order_that_a_module_asks_for_is_eager_s_or_none(ask: Any) -> None:
+    x = torch.randn(2, 4, 3).permute(0, 2, 1)
+    with pytest.raises(CannotCompose, match="memory order of aten.rrelu"):
+        capture(lambda x: ask(F.rrelu(x)), x)
+    assert faults_of(lambda x: ask(torch.tanh(x)), x) == []
+
+
+def faults_of(function: Any, *args: torch.Tensor) -> list[str]:
+    program = Program(function, *args)
+    return faults(program.run, program.module, program.module, list(args))
 
 
 def fuzzed(seeds: range, every: int) -> list[str]:

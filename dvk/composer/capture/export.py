@@ -156,7 +156,7 @@ def _traced(call: ModuleCall, recording: CallRecording | None) -> CapturedGraph:
     """Capture the graph of a call; places named by the recording are left to PyTorch."""
     import torch
 
-    from dvk.composer.capture import modes
+    from dvk.composer.capture import layouts, modes
     from dvk.composer.capture import partial as capture_partial
     from dvk.composer.capture.eager_calls import CallRecording, Tracing
     from dvk.composer.capture.inline import inline
@@ -187,6 +187,7 @@ def _traced(call: ModuleCall, recording: CallRecording | None) -> CapturedGraph:
             unread(model, recording.changes, left, recording.parts),
             none_swallowed(model),
             following_data(),
+            layouts.asked(),
         ):
             program = without_changes(
                 model, lambda: torch.export.export(model, tuple(tensors), strict=False)
@@ -198,6 +199,9 @@ def _traced(call: ModuleCall, recording: CallRecording | None) -> CapturedGraph:
     inline(program)
     with tracing.known():
         seen = observe(program, tensors)
+    if (mistaken := layouts.mistaken(program, seen)) is not None:
+        text = f"the module asks for the memory order of {mistaken.target}'s result, and a capture guesses it wrong"
+        raise with_location(CannotCompose(text), mistaken)
     encoder = _Encoder(program, model, call.tensors, seen, call.tree, tracing)
     graph = encoder.graph()
     capture_partial.check_repeatable(graph)
