@@ -111,7 +111,11 @@ def reshaped(graph: Graph) -> Node | None:
                 shares = {
                     n.name for n in graph.nodes[:position] if memory.of(n.name) == memory.of(target)
                 } - known
-                if shares or nodes[target].op in ("input", "param", "buffer", "const"):
+                # `torch.max(y, 0, out=(y, i))` resizes what it still reads: PyTorch's meta functions give another shape.
+                outs = _outs(node)
+                read = refs([list(node.args), [v for k, v in node.kwargs.items() if k not in outs]])
+                held = nodes[target].op in ("input", "param", "buffer", "const")
+                if shares or held or (outs and known & set(read)):
                     return node
     return None
 
@@ -137,15 +141,19 @@ def _layout(node: Node) -> tuple[Any, ...]:
     return node.shape, node.dtype, _strides(node.shape, node.strides)
 
 
+def _outs(node: Node) -> set[str]:
+    """Names of the operator's `out` arguments."""
+    declared = schema(node.op)
+    arguments = declared.arguments if declared is not None else ()
+    return {a.name for a in arguments if a.written and a.by_name}
+
+
 def _pure(node: Node, made: dict[str, Node]) -> Node | None:
     """The operator that computes what `node` writes; None if there is none or its result would be another kind of tensor."""
     op = twin(node.op)
-    declared = schema(node.op)
-    if op is None or declared is None:
+    if op is None:
         return None
-    outs = {
-        argument.name for argument in declared.arguments if argument.written and argument.by_name
-    }
+    outs = _outs(node)
     kwargs = {name: value for name, value in node.kwargs.items() if name not in outs}
     new = node.model_copy(update={"op": op, "kwargs": kwargs})
     target = made[written(node)[0]]

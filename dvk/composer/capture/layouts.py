@@ -1,7 +1,7 @@
 """Memory order of tensors during a capture: a module that asks for it must get eager's answer.
 
-`x.contiguous()` records nothing where `x` is contiguous, and the capture decides that on fake tensors. Their order sometimes differs from the
-kernels': dropout that is off copies there, and returns its input in eager. So such dropout is made an alias, and each question about
+`x.contiguous()` records nothing where `x` is contiguous, and the capture decides that on fake tensors. Their order sometimes differs from
+the kernels': dropout that is off copies there, and returns its input in eager. So such dropout is made an alias, and each question about
 another operator's result is noted and checked once the program has run on real tensors.
 """
 
