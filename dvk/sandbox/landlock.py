@@ -12,7 +12,6 @@ outside (6). Existing descriptors keep working. Interface: Linux's Documentation
 
 from __future__ import annotations
 
-import glob
 import os
 import shutil
 import stat
@@ -102,7 +101,17 @@ SETTINGS = (
 )
 """Readable files below /etc."""
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-GPU_DEVICES = ("/dev/nvidia*", "/dev/dxg")
+GPU_DEVICES = (
+    *(f"/dev/nvidia{number}" for number in range(64)),
+    "/dev/nvidiactl",
+    "/dev/nvidia-uvm",
+    "/dev/nvidia-uvm-tools",
+    "/dev/nvidia-modeset",
+    "/dev/nvidia-caps",
+    "/dev/nvidia-caps-imex-channels",
+    "/dev/dxg",
+)
+"""Full names: a process that is already confined cannot list /dev, and confines its children further."""
 SEARCHED = (
     "PATH",
     "LD_LIBRARY_PATH",
@@ -137,7 +146,7 @@ def version() -> int:
 
 def gpu_devices() -> list[str]:
     """Return the device files of GPUs on this machine."""
-    return [path for pattern in GPU_DEVICES for path in glob.glob(pattern)]
+    return [path for path in GPU_DEVICES if os.path.exists(path)]
 
 
 def restrict(

@@ -6,6 +6,8 @@ import ctypes
 import os
 from typing import Any
 
+from dvk.sandbox import landlock
+
 HELD = b"what the candidate holds"
 
 
@@ -44,6 +46,13 @@ def judges(channel: Any) -> None:
             "named": _opens(f"/proc/self/task/{os.getpid()}/comm", os.O_WRONLY),
         }
     )
+    channel.receive()
+
+
+def finds_devices(channel: Any) -> None:
+    """Report terminals found the way that GPUs are."""
+    landlock.GPU_DEVICES = tuple(path.replace("nvidia", "tty") for path in landlock.GPU_DEVICES)
+    channel.send({"found": landlock.gpu_devices()})
     channel.receive()
 
 

@@ -53,6 +53,16 @@ def test_one_that_judges_reads_a_candidate_whose_environment_differs() -> None:
         assert found.value["named"] and not found.value["sees_outside"]
 
 
+@pytest.mark.skipif(not enclosure.works(), reason="this kernel has no Landlock")
+@pytest.mark.skipif(not os.path.exists("/dev/tty0"), reason="this machine has no terminals")
+def test_devices_are_found_where_their_folder_cannot_be_listed() -> None:
+    """So a candidate within the enclosure may use the GPU that its judge uses."""
+    with SandboxSession("tests.sandbox.enclosed:finds_devices", LIMITS, shut=True) as session:
+        found = session.receive(30)
+    assert isinstance(found, Message)
+    assert "/dev/tty0" in found.value["found"]
+
+
 @pytest.mark.slow
 def test_a_killed_server_leaves_no_process_and_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
