@@ -11,14 +11,16 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from dvk.composer.codegen.base import codegen
-from dvk.composer.ir.effects import draws, is_step, is_view, written
+from dvk.composer.ir.effects import draws, is_step, is_view, shared, written
 from dvk.composer.ir.nodes import View
 from dvk.composer.lowering import CODEGEN_RULES, RULES, lower
 from dvk.composer.rewrites import (
     attention,
     batch_norm,
+    batch_norm_training,
     cells,
     collapse,
+    convolution_bias,
     cudnn,
     dead,
     huge_pages,
@@ -122,8 +124,20 @@ RECIPES: dict[str, Recipe] = {
             _all(scale.rewrite),
         ),
         Recipe(
+            "batch_norm_training",
+            "a batch norm by the batch's statistics; the running ones are written as before",
+            _all(batch_norm_training.rewrite),
+            devices=("cuda",),
+        ),
+        Recipe(
+            "convolution_bias",
+            "a library convolution with a bias, which PyTorch adds in a kernel after it",
+            _all(convolution_bias.rewrite),
+            devices=("cuda",),
+        ),
+        Recipe(
             "channels_last",
-            "a 2-D convolution; the layout changes, the values do not",
+            "a 2-D or 3-D convolution; the layout changes, the values do not",
             _all(layout.rewrite),
         ),
         Recipe(
@@ -215,7 +229,7 @@ RECIPES: dict[str, Recipe] = {
         ),
         Recipe(
             "cuda_graph",
-            "no random numbers, no in-place writes: every call runs the same kernels",
+            "no random numbers, no writes into arguments: every call runs the same kernels",
             kind="host",
             devices=("cuda",),
         ),
@@ -232,8 +246,10 @@ NOT_IN_DSL = (
     *OWN_FAMILIES,
     "attention",
     "attention_finite",
+    "batch_norm_training",
     "collapse_linear_reduction_finite",
     "common_subexpressions",
+    "convolution_bias",
     cudnn.RECIPE,
     "fold_batch_norm_finite",
     "fold_scale",
@@ -412,10 +428,22 @@ def _left(value: object) -> bool:
 
 
 def is_static(graph: Graph) -> bool:
-    """Every call runs the same kernels on the same kinds of memory: no random numbers, no writes in place."""
+    """Every call runs the same kernels on the same kinds of memory: no random numbers, no writes into arguments.
+
+    Weights and buffers that are written keep their places, so that a replay writes them as a call does.
+    """
     if any(is_step(n) or (n.shape is None and n.dtype is not None) for n in graph.nodes):
         return False
-    return not any(written(n) or draws(n) for n in graph.nodes)
+    producers = {node.name: node for node in graph.nodes}
+    reached = [name for node in graph.nodes for name in written(node)]
+    seen = set(reached)
+    while reached:
+        node = producers[reached.pop()]
+        if node.op in ("input", "const"):
+            return False
+        reached += [name for name in shared(node) if name not in seen]
+        seen.update(reached)
+    return not any(draws(n) for n in graph.nodes)
 
 
 def rewrite(graph: Graph, names: tuple[str, ...], device: str) -> Graph:

@@ -43,6 +43,10 @@ MEASURED = (
     "recurrent_sequences",
 )
 """Recipes that may lose: tried against the best so far. The others always save work."""
+FIRST = ("channels_last",)
+"""Recipes that are tried before the others, as they gain most where they apply."""
+MANY_CALLS = 24
+"""Calls of kernels and libraries from which the host is taken to be the bottleneck: all structures are tried as CUDA graphs."""
 AS_IT_IS = "as it is"
 """Title of the user's own model among the candidates."""
 HOST = 1.1
@@ -149,16 +153,25 @@ class Planner:
                 *always,
                 *own,
             )  # without them all would be left to torch, with nothing to measure
-        plans = [(Plan(always), "fused" if always else AS_IT_IS)]
-        return plans + [
-            (Plan((*always, r)), f"with {r}")
-            for r in self.order
-            if r in MEASURED and r not in (*always, "cuda_graph")
-        ]
+        title, ending = "fused" if always else AS_IT_IS, ""
+        if self.makes_many_calls(always):
+            always, ending = (*always, "cuda_graph"), ", as a CUDA graph"
+        measured = [r for r in self.order if r in MEASURED and r not in (*always, "cuda_graph")]
+        measured.sort(key=lambda r: r not in FIRST)
+        plans = [(Plan(always), title + ending)]
+        return plans + [(Plan((*always, r)), f"with {r}{ending}") for r in measured]
+
+    def makes_many_calls(self, recipes: Sequence[str]) -> bool:
+        """Whether calls are so many that only a CUDA graph shows what a recipe gains."""
+        if "cuda_graph" not in self.order:
+            return False
+        made = self.fused(recipes)
+        libraries = sum(prim.kind == "extern" for prim in made.part.users)
+        return len(made.ordered) + libraries >= MANY_CALLS
 
     def replayed(self, plan: Plan) -> list[tuple[Plan, str]]:
         """The plan as a graph; and all that is left to torch, where everything would be: there a kernel stands in for a good library."""
-        if "cuda_graph" not in self.order:
+        if "cuda_graph" not in self.order or "cuda_graph" in plan.recipes:
             return []
         result = [(Plan((*plan.recipes, "cuda_graph"), plan.schedules), "as a CUDA graph")]
         library = tuple(r for r in self.order if r not in MEASURED)
@@ -178,7 +191,11 @@ def search(problem: SearchProblem) -> Proposals:
     structures = planner.structures()
     verdicts = yield [planner.candidate(plan, title) for plan, title in structures]
     first = verdicts[0] if verdicts else None
-    if first is not None and first.status is Status.MISMATCH and planner.without(ROUND_OTHERWISE):
+    replayed = bool(structures) and "cuda_graph" in structures[0][0].recipes
+    if first is not None and (
+        (first.status is Status.MISMATCH and planner.without(ROUND_OTHERWISE))
+        or (first.status is not Status.OK and replayed and planner.without(("cuda_graph",)))
+    ):
         structures = planner.structures()
         verdicts = yield [planner.candidate(plan, title) for plan, title in structures]
     if structures:

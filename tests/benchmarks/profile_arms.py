@@ -100,7 +100,39 @@ def graphed(model: Any, inputs: list[Any]) -> Callable[[], Any]:
     return graph.replay
 
 
-def one(task: str, source: str, modes: list[str], lock: str) -> dict[str, Any]:
+def composed(text: str, recipes: list[str]) -> str:
+    """The drop-in of a task's text with the recipes that always save work, and some more."""
+    from dvk.composer import CannotCompose, Plan, applicable, fuse, write
+    from dvk.composer.capture.batch import capture_many
+    from dvk.composer.codegen.base import codegen
+    from dvk.records import Task, content_hash
+    from dvk.search.composer import MEASURED
+
+    task = Task(
+        id=content_hash(text),
+        name="t",
+        source=text,
+        entry="Model",
+        kind="module",
+        device="cuda",
+        precision="tf32",
+    )
+    ((_, captured),) = capture_many([task])
+    if isinstance(captured, CannotCompose):
+        raise captured
+    possible = applicable(captured.graph, "cuda", "triton")
+    if missing := [r for r in recipes if r not in possible and r != "own"]:
+        raise CannotCompose(f"without {missing}")
+    own = [r for r in possible if r.startswith("own_")] if "own" in recipes else []
+    names = (*(r for r in possible if r not in MEASURED), *(r for r in recipes if r != "own"), *own)
+    composition = fuse(task, captured, names)
+    first = {k.name: codegen("triton").schedules(k)[0] for k in composition.ordered}
+    return write(task, captured, composition, Plan(names, first), "triton").source
+
+
+def one(
+    task: str, source: str, modes: list[str], lock: str, plans: list[list[str]]
+) -> dict[str, Any]:
     """All arms of one task."""
     import torch
 
@@ -125,7 +157,25 @@ def one(task: str, source: str, modes: list[str], lock: str) -> dict[str, Any]:
     if source:
         ours = read(Path(source).read_text(), "ours")["ModelNew"](*init).cuda()
         arms["own"] = lambda: lambda: ours(*inputs)
-    for mode in modes:
+    for plan in plans:
+
+        def planned(plan: list[str] = plan) -> Callable[[], Any]:
+            made = read(composed(Path(task).read_text(), plan), "plan" + "_".join(plan))
+            ours = made["ModelNew"](*init).cuda()
+            ours.load_state_dict(model.state_dict())
+            ours.train(model.training)
+            os.environ["DVK_STRICT"] = "1"
+            expected, got = model(*inputs), ours(*inputs)
+            for a, b in zip(
+                torch.utils._pytree.tree_leaves(expected), torch.utils._pytree.tree_leaves(got)
+            ):
+                if isinstance(a, torch.Tensor):
+                    worst = ((a.double() - b.double()).abs().max() / a.double().abs().mean()).item()
+                    row.setdefault("off", {})["+".join(plan)] = float(f"{worst:.2g}")
+            return lambda: ours(*inputs)
+
+        arms["+".join(plan) or "fused"] = planned
+    for mode in modes if modes != [""] else []:
 
         def compiled(mode: str = mode) -> Callable[[], Any]:
             torch._dynamo.reset()
@@ -151,12 +201,21 @@ def main() -> None:
     parser.add_argument("run", type=Path, nargs="?")
     parser.add_argument("--out", type=Path, default=Path("arms.jsonl"))
     parser.add_argument("--modes", default="default")
+    parser.add_argument(
+        "--plans",
+        default="",
+        help="recipes besides the usual: a+b,c,fused; own stands for all own_ ones",
+    )
+    parser.add_argument("--only", default="", help="names of tasks, with commas")
     parser.add_argument("--each", type=int, default=2, help="processes a GPU")
     parser.add_argument("--timeout", type=float, default=240)
     parser.add_argument("--one", nargs=2)
     args = parser.parse_args()
     if args.one:
-        print(json.dumps(one(str(args.tasks), *args.one[:1], args.modes.split(","), args.one[1])))
+        plans = [p.split("+") if p != "fused" else [] for p in args.plans.split(",") if p]
+        print(
+            json.dumps(one(str(args.tasks), args.one[0], args.modes.split(","), args.one[1], plans))
+        )
         return
     import torch
 
@@ -174,7 +233,15 @@ def main() -> None:
             source = str(Path(tempfile.mkdtemp()) / f"{path.stem}_own.py")
             Path(source).write_text(found["source"])
         command = [sys.executable, "-m", "tests.benchmarks.profile_arms", str(path)]
-        command += ["--modes", args.modes, "--one", source, f"/tmp/profile-gpu{gpu}.lock"]
+        command += [
+            "--plans",
+            args.plans,
+            "--modes",
+            args.modes,
+            "--one",
+            source,
+            f"/tmp/profile-gpu{gpu}.lock",
+        ]
         try:
             done = subprocess.run(
                 command,
@@ -194,7 +261,9 @@ def main() -> None:
         return result
 
     with ThreadPoolExecutor(places.qsize()) as pool, args.out.open("w") as file:
-        for result in pool.map(row, sorted(args.tasks.rglob("*.py"))):
+        only = set(args.only.split(",")) - {""}
+        files = [f for f in sorted(args.tasks.rglob("*.py")) if not only or f.stem in only]
+        for result in pool.map(row, files):
             file.write(json.dumps(result) + "\n")
             file.flush()
             show = {k: round(v, 3) for k, v in result["ms"].items()}

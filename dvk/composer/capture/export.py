@@ -506,7 +506,10 @@ class _Encoder:
                     and tensor.layout is torch.strided
                     and tensor.numel()
                 ):
-                    other = first.setdefault(tensor.untyped_storage().data_ptr(), node.name)
+                    storage = tensor.untyped_storage()
+                    # Fake tensors have no memory: their storages tell them apart.
+                    place = storage.data_ptr() or -storage._cdata
+                    other = first.setdefault(place, node.name)
                     if other != node.name:
                         linked[position] = node.model_copy(update={"args": ({"ref": other},)})
         changed = touched(tuple(linked))

@@ -279,10 +279,26 @@ def _facts(task: Task, fused: Sequence[Fused], held: Held) -> list[str]:
         ),
         "paths": repr(tuple(path for path, _ in held)) if held else "",
         "layouts": "(\n    " + ",\n    ".join(layouts) + ",\n)" if layouts else "",
+        "writes": repr(_writes(fused, held) or ""),
     }
     return [
         f"_dvk_{name} = {value}" for name, value in facts.items() if value not in ("", "''")
     ] or ["pass"]
+
+
+def _writes(fused: Sequence[Fused], held: Held) -> tuple[int, ...]:
+    """Positions of the weights that some program writes."""
+    return tuple(
+        sorted(
+            {
+                held[key]
+                for one in fused
+                for changed in (touched(one.captured.graph.nodes),)
+                for key, node in _keyed(one.program.weights)
+                if node.name in changed
+            }
+        )
+    )
 
 
 def _loading(load: Sequence[str]) -> str:
@@ -369,12 +385,12 @@ def _fits(task: Task, number: int, one: Fused, held: Held) -> str:
     lines.append(f"self._dvk_now({', '.join(texts.values())})")
     changed = touched(one.captured.graph.nodes)
     if apart := [node for node in (*one.inputs, *one.program.weights) if node.name in changed]:
-        held_at = {
-            id(node): f"self._dvk_weights[{held[key]}]" for key, node in _keyed(one.program.weights)
-        }
-        every = [*texts.values(), *held_at.values()]
-        mine = [held_at.get(id(node)) or texts[str(node.target)] for node in apart]
-        lines.append(f"dvk_apart(({', '.join(every)},), ({', '.join(mine)},))")
+        inputs = "".join(f"{text}, " for text in texts.values())
+        if any(node.op == "input" for node in apart):
+            mine = "".join(f"{texts[str(node.target)]}, " for node in apart if node.op == "input")
+            lines.append(f"dvk_apart(({inputs}*self.__dict__.get('_dvk_weights', ())), ({mine}))")
+        if any(node.op != "input" for node in apart):
+            lines.append(f"dvk_elsewhere(({inputs}), self._dvk_written)")
     conditions = "\nand ".join(lines)
     inside = (
         f"\n\n    def {_method('inside', number)}({', '.join(['self', *one.arguments])}):\n"

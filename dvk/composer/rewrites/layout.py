@@ -1,4 +1,4 @@
-"""Run 2-D convolutions in channels-last memory and keep their elementwise neighbours in that layout.
+"""Run 2-D and 3-D convolutions in channels-last memory and keep what follows them in that layout.
 
 Only memory layout changes, so it is exact; measurement decides whether it pays. Weights are re-laid once and again whenever they are
 written. Returned values keep PyTorch's layout.
@@ -6,18 +6,42 @@ written. Returned values keep PyTorch's layout.
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 from dvk.composer.ir.effects import is_view
 from dvk.composer.lowering.dispatch import RULES, pinned
 from dvk.composer.rewrites.edit import (
     is_output,
     outputs_as_before,
     packet,
+    reads,
     rebuilt,
     ref,
     sees_layout,
     users,
 )
 from dvk.records import Graph, Node
+
+CONVOLUTIONS = frozenset({"conv2d", "conv3d", "conv_transpose2d", "conv_transpose3d"})
+FOLLOWING = frozenset(
+    {
+        "adaptive_avg_pool2d",
+        "avg_pool2d",
+        "avg_pool3d",
+        "batch_norm",
+        "cat",
+        "constant_pad_nd",
+        "max_pool2d",
+        "max_pool3d",
+        "pad",
+        "upsample_bilinear2d",
+        "upsample_nearest2d",
+    }
+)
+"""Operators besides elementwise ones whose result has the layout of their operands, in PyTorch and in our kernels."""
+FORMATS = {4: "channels_last", 5: "channels_last_3d"}
+"""Dimensions → PyTorch's memory format."""
 
 
 def rewrite(graph: Graph) -> Graph | None:
@@ -30,57 +54,13 @@ def rewrite(graph: Graph) -> Graph | None:
     nodes = {n.name: n for n in graph.nodes}
     replacement: dict[str, list[Node]] = {}
     for node in graph.nodes:
-        if (
-            packet(node) == "conv2d"
-            and node.shape is not None
-            and len(node.shape) == 4
-            and node.name not in kept
-        ):
-            strides = _channels_last(node.shape)
-            before = nodes[ref(node.args[0]) or ""]
-            weight = nodes[ref(node.args[1]) or ""]
-            made: list[Node] = []
-            args = list(node.args)
-            if before.name not in laid and before.strides != _channels_last(before.shape or ()):
-                moved = before.model_copy(
-                    update={
-                        "name": f"{node.name}_x",
-                        "op": "aten.contiguous.default",
-                        "args": (args[0],),
-                        "target": None,
-                        "kwargs": {"memory_format": {"memory_format": "channels_last"}},
-                        "strides": _channels_last(before.shape or ()),
-                    }
-                )
-                made.append(moved)
-                args[0] = {"ref": moved.name}
-            strided = _channels_last(weight.shape or ())
-            if weight.op in ("param", "buffer", "derived") and weight.strides != strided:
-                relaid = weight.model_copy(
-                    update={
-                        "name": f"{node.name}_l",
-                        "op": "derived",
-                        "args": (args[1],),
-                        "target": None,
-                        "strides": strided,
-                        "kwargs": {
-                            "make": "lambda w: w.contiguous(memory_format=torch.channels_last)"
-                        },
-                    }
-                )
-                made.append(relaid)
-                args[1] = {"ref": relaid.name}
-            laid[node.name] = strides
-            replacement[node.name] = [
-                *made,
-                node.model_copy(update={"args": tuple(args), "strides": strides}),
-            ]
-        elif (
-            _elementwise(node, laid, nodes)
-            and not is_output(readers[node.name])
-            and node.name not in kept
-        ):
-            laid[node.name] = _channels_last(node.shape or ())
+        if node.name in kept or node.shape is None or len(node.shape) not in FORMATS:
+            continue
+        if packet(node) in CONVOLUTIONS:
+            laid[node.name] = _channels_last(node.shape)
+            replacement[node.name] = _convolution(node, nodes, laid)
+        elif _follows(node, laid, nodes) and not is_output(readers[node.name]):
+            laid[node.name] = _channels_last(node.shape)
             replacement[node.name] = [node.model_copy(update={"strides": laid[node.name]})]
     return (
         outputs_as_before(rebuilt(graph, replacement, {}), graph, set(laid))
@@ -89,17 +69,52 @@ def rewrite(graph: Graph) -> Graph | None:
     )
 
 
-def _elementwise(node: Node, laid: dict[str, tuple[int, ...]], nodes: dict[str, Node]) -> bool:
-    name = packet(node)
-    if name not in RULES or is_view(node) or node.shape is None or len(node.shape) != 4:
-        return False
-    return any(
-        (source := ref(a)) in laid and nodes[source or ""].shape == node.shape for a in node.args
+def _convolution(
+    node: Node, nodes: dict[str, Node], laid: dict[str, tuple[int, ...]]
+) -> list[Node]:
+    """The convolution in channels-last memory, after its operands where they are laid out otherwise."""
+    before, weight = nodes[ref(node.args[0]) or ""], nodes[ref(node.args[1]) or ""]
+    made: list[Node] = []
+    args = list(node.args)
+    if before.name not in laid and before.strides != _channels_last(before.shape or ()):
+        kwargs = {"memory_format": {"memory_format": FORMATS[len(node.shape or ())]}}
+        made.append(_moved(before, f"{node.name}_x", "aten.contiguous.default", kwargs))
+        args[0] = {"ref": made[-1].name}
+    strided = _channels_last(weight.shape or ())
+    if weight.op in ("param", "buffer", "derived") and weight.strides != strided:
+        make = f"lambda w: w.contiguous(memory_format=torch.{FORMATS[len(node.shape or ())]})"
+        made.append(_moved(weight, f"{node.name}_l", "derived", {"make": make}))
+        args[1] = {"ref": made[-1].name}
+    update = {"args": tuple(args), "strides": laid[node.name]}
+    return [*made, node.model_copy(update=update)]
+
+
+def _moved(node: Node, name: str, op: str, kwargs: dict[str, Any]) -> Node:
+    return node.model_copy(
+        update={
+            "name": name,
+            "op": op,
+            "args": ({"ref": node.name},),
+            "target": None,
+            "kwargs": kwargs,
+            "strides": _channels_last(node.shape or ()),
+        }
     )
 
 
+def _follows(node: Node, laid: dict[str, tuple[int, ...]], nodes: dict[str, Node]) -> bool:
+    name, read = packet(node), reads(node)
+    if name in FOLLOWING:
+        return bool(read) and read[0] in laid
+    if name not in RULES or is_view(node):
+        return False
+    return any(source in laid and nodes[source].shape == node.shape for source in read)
+
+
 def _channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
-    if len(shape) != 4:
+    """Strides of a tensor [N, C, ...] whose channels are adjacent; none for other ranks."""
+    if len(shape) not in FORMATS:
         return ()
-    _, channels, height, width = shape
-    return (height * width * channels, 1, width * channels, channels)
+    inner = shape[2:]
+    spatial = [shape[1] * math.prod(inner[d + 1 :]) for d in range(len(inner))]
+    return (shape[1] * math.prod(inner), 1, *spatial)

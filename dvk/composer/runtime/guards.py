@@ -116,19 +116,26 @@ def dvk_config(
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
+def dvk_address(tensor: torch.Tensor) -> int:
+    """What tells the memory of one tensor from another's."""
+    storage = tensor.untyped_storage()
+    return (
+        storage.data_ptr() if type(tensor) in (torch.Tensor, torch.nn.Parameter) else storage._cdata
+    )  # a recorder's have no address
+
+
 def dvk_apart(tensors: tuple, written: tuple) -> bool:
     """Written tensors share no memory with other arguments or weights: a graph does not show such sharing."""
+    every = [dvk_address(t) for t in tensors]
+    return all(every.count(dvk_address(t)) == 1 for t in written if t.numel())
 
-    def memory(tensor: torch.Tensor) -> int:
-        storage = tensor.untyped_storage()
-        return (
-            storage.data_ptr()
-            if type(tensor) in (torch.Tensor, torch.nn.Parameter)
-            else storage._cdata
-        )  # a recorder's have no address
 
-    every = [memory(t) for t in tensors]
-    return all(every.count(memory(t)) == 1 for t in written if t.numel())
+def dvk_elsewhere(tensors: tuple, written: set) -> bool:
+    """Arguments share no memory with the weights that a program writes."""
+    for tensor in tensors:
+        if dvk_address(tensor) in written:
+            return False
+    return True
 
 
 def dvk_watch(
@@ -269,6 +276,7 @@ class dvk_guarded(torch.nn.Module):
         str, ...
     ] = ()  # weights that they read, as kernels expect them: position, shape, strides, dtype
     _dvk_layouts: tuple = ()
+    _dvk_writes: tuple[int, ...] = ()  # positions of the weights that the programs write
 
     @staticmethod
     def _dvk_load() -> bool:
@@ -287,7 +295,13 @@ class dvk_guarded(torch.nn.Module):
             return False
         if self._dvk_paths:
             self._dvk_weights, self._dvk_places = dvk_bind(self, self._dvk_paths)
-            self._dvk_counters = dvk_counters(self)
+            changed = [t for n in self._dvk_writes if (t := self._dvk_weights[n]).numel()]
+            self._dvk_written = {dvk_address(t) for t in changed}
+            if changed and not dvk_apart(self._dvk_weights, tuple(changed)):
+                return False
+            self._dvk_counters = [
+                c for c in dvk_counters(self) if dvk_address(c) not in self._dvk_written
+            ]
             self._dvk_were = dvk_written(self._dvk_counters)
             for position, shape, strides, dtype in self._dvk_layouts:
                 weight = self._dvk_weights[position]
@@ -380,13 +394,16 @@ def dvk_compile(source: str, flags: tuple[str, ...]) -> ctypes.CDLL | None:
 
 
 def dvk_renew(module: torch.nn.Module) -> tuple[tuple, dict]:
-    """The weights, and the tensors derived from them: empty once one of them is written or replaced.
+    """The weights, and the tensors derived from them: empty once one of them is written or replaced. Nothing is derived from those
+    that the programs write.
 
     Some writes leave no version bump: those through `.data` or under inference mode, and those that `dvk_written` detects.
     """
     weights = module.__dict__.get("_dvk_weights", ())
+    writes = getattr(module, "_dvk_writes", ())
     state = [
-        (t.data_ptr(), 0 if t.is_inference() else t._version, t.shape, t.stride()) for t in weights
+        (t.data_ptr(), 0 if n in writes or t.is_inference() else t._version, t.shape, t.stride())
+        for n, t in enumerate(weights)
     ]
     known = module.__dict__.get("_dvk_made")
     if known is None or known[0] != state:
@@ -450,10 +467,10 @@ def dvk_replay(run: Any, inputs: tuple) -> Any:
     weights, made = dvk_renew(run.__self__)
     held = made.get(run.__name__)
     if held is None:
-        with torch.inference_mode(
-            False
-        ):  # the next call, outside of inference mode, may not write to a tensor of it
+        # The next call, outside of inference mode, may not write to a tensor of it.
+        with torch.inference_mode(False):
             static = [t.detach().clone() if isinstance(t, torch.Tensor) else t for t in inputs]
+            before = [(weights[n], weights[n].clone()) for n in run.__self__._dvk_writes]
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -463,6 +480,9 @@ def dvk_replay(run: Any, inputs: tuple) -> Any:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             result = run(*static)
+        with torch.no_grad():
+            for weight, value in before:  # warming up has written it
+                weight.copy_(value)
         # The graph reads them by their addresses, and another module with these weights may drop them.
         memory = {id(t.untyped_storage()) for t in weights if dvk_kept}
         read = [
