@@ -55,8 +55,8 @@ def exclusive(path: str):
         yield
 
 
-def measure(call: Callable[[], Any], lock: str) -> tuple[float, list[list[Any]]]:
-    """Median milliseconds of a call, and its kernels: [name, calls, microseconds a call of the module]."""
+def measure(call: Callable[[], Any], lock: str) -> tuple[float, float, list[list[Any]]]:
+    """Medians of a call's milliseconds and of the host's share, and its kernels: [name, calls, microseconds a call of the module]."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -64,12 +64,14 @@ def measure(call: Callable[[], Any], lock: str) -> tuple[float, list[list[Any]]]
         call()
     torch.cuda.synchronize()
     with exclusive(lock):
-        times = []
+        times, hosts = [], []
         for _ in range(CALLS):
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            began = time.perf_counter()
             start.record()
             call()
             end.record()
+            hosts.append((time.perf_counter() - began) * 1e3)
             end.synchronize()
             times.append(start.elapsed_time(end))
         with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiled:
@@ -82,7 +84,7 @@ def measure(call: Callable[[], Any], lock: str) -> tuple[float, list[list[Any]]]
         if e.self_device_time_total and str(e.device_type).endswith("CUDA")
     ]
     rows.sort(key=lambda row: -row[2])
-    return sorted(times)[CALLS // 2], rows[:TOP]
+    return sorted(times)[CALLS // 2], sorted(hosts)[CALLS // 2], rows[:TOP]
 
 
 def graphed(model: Any, inputs: list[Any]) -> Callable[[], Any]:
@@ -148,7 +150,13 @@ def one(
     with torch.device("cuda"):
         inputs = [x.cuda() if isinstance(x, torch.Tensor) else x for x in original["get_inputs"]()]
     init = original["get_init_inputs"]()
-    row: dict[str, Any] = {"task": Path(task).stem, "ms": {}, "kernels": {}, "errors": {}}
+    row: dict[str, Any] = {
+        "task": Path(task).stem,
+        "ms": {},
+        "host_ms": {},
+        "kernels": {},
+        "errors": {},
+    }
     model = original["Model"](*init).cuda()
     arms: dict[str, Callable[[], Callable[[], Any]]] = {
         "eager": lambda: lambda: model(*inputs),
@@ -187,7 +195,7 @@ def one(
         for name, arm in arms.items():
             start = time.monotonic()
             try:
-                row["ms"][name], row["kernels"][name] = measure(arm(), lock)
+                row["ms"][name], row["host_ms"][name], row["kernels"][name] = measure(arm(), lock)
             except Exception as error:  # noqa: BLE001 - an arm that fails is a row of the table
                 row["errors"][name] = f"{type(error).__name__}: {error}"[:300]
             row.setdefault("seconds", {})[name] = round(time.monotonic() - start, 1)
