@@ -113,7 +113,7 @@ RECIPES: dict[str, Recipe] = {
         ),
         Recipe(
             "attention_finite",
-            "as attention, under masks that replace scores, of finite values alone: NaN under a mask would show",
+            "as attention, in float16 or under masks that replace scores, of finite scores alone: others would show",
             attention.rewrite_finite,
             devices=("cuda",),
             exact=False,

@@ -280,6 +280,25 @@ def test_a_drop_in_looks_at_its_operands_and_a_gpu_is_not_asked_to() -> None:
     assert "attention_finite" in applicable(graph, "cuda", "triton", inexact=True)
 
 
+def by_hand(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return (q @ k.transpose(-1, -2) * 0.25).softmax(-1) @ v
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_scores_in_float16_overflow_so_that_a_gpu_keeps_them_unless_asked(
+    dtype: torch.dtype,
+) -> None:
+    """The library's scores in float32 are finite where eager's are not."""
+    q = torch.full((1, 2, 16, 16), 90.0, dtype=dtype)
+    graph = capture(by_hand, q, q, q).graph
+    assert by_hand(q, q, q).isnan().all() == (dtype is torch.float16)
+    assert not nn.functional.scaled_dot_product_attention(q, q, q, scale=0.25).isnan().any()
+    usual = [n for n in applicable(graph, "cuda", "triton") if n.startswith("attention")]
+    assert usual == ([] if dtype is torch.float16 else ["attention"])
+    assert "attention_finite" in applicable(graph, "cuda", "triton", inexact=True)
+    assert "attention" in applicable(graph, "cpu", "cpp")
+
+
 SCATTERS: dict[str, Callable[..., torch.Tensor]] = {
     "scatter": lambda x, i, s: (
         torch.scatter(x * 2, 1, i.clamp(max=0) + torch.arange(6).expand_as(i), s.exp()) + 1

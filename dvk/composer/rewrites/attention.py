@@ -3,10 +3,11 @@
 softmax(q·kᵀ·c [masked]) · v, written with matmuls, becomes `scaled_dot_product_attention`: the weights are equal in real arithmetic, so
 results differ only in rounding if inputs are finite. Eager code replaces an infinite or NaN score under a mask by the mask, and the library
 adds the mask to it. On CPUs the program checks that q, k and v are finite, and runs the original operators otherwise (`finite`); on GPUs,
-where the check costs a synchronisation, such masks are left to the recipe `attention_finite`, which is off by default. In float32 the
-library's GPU kernels use three TF32 products, with about the error of float32 products; in fp16 and bf16 they keep scores in float32, where
-eager code rounds them. The difference is largest in rows that are fully masked by adding a finite number, of which eager code keeps only
-rounding errors. The judge's tolerance decides on validity, and measurement on whether it pays.
+where the check costs a synchronisation, such masks are left to the recipe `attention_finite`, which is off by default, and so are scores
+in float16, which eager code stores: beyond 65504 they are infinite there. In float32 the library's GPU kernels use three TF32 products,
+with about the error of float32 products; in fp16 and bf16 they keep scores in float32, where eager code rounds them. The difference is
+largest in rows that are fully masked by adding a finite number, of which eager code keeps only rounding errors. The judge's tolerance
+decides on validity, and measurement on whether it pays.
 
 It applies if scores and weights have no other reader, dropout is inactive, a number c is positive and every type on the way is that of q, k
 and v, or float32 between fp16 or bf16. If c is a tensor, q is multiplied or divided by it: it may have any sign, and is rounded into q
@@ -58,7 +59,7 @@ def rewritten(graph: Graph, checked: bool, only_exact: bool) -> Graph | None:
     moved: set[str] = set()
     for node in graph.nodes:
         found = matched(node, nodes, readers, kept)
-        exact = checked or (found is not None and all(m.fill is None for m in found.masks))
+        exact = checked or (found is not None and _is_exact(found))
         if (
             found is not None
             and (exact or not only_exact)
@@ -80,6 +81,12 @@ def rewritten(graph: Graph, checked: bool, only_exact: bool) -> Graph | None:
     return outputs_as_before(
         _followed(rebuilt(graph, replacement, {}), frozenset(moved)), graph, moved
     )
+
+
+def _is_exact(match: Match) -> bool:
+    """Whether the call is infinite and NaN where the original is: no mask hides such scores, and no float16 score overflows."""
+    stored = {n.dtype for n in match.inner}
+    return all(m.fill is None for m in match.masks) and "float16" not in stored
 
 
 def _as_it_was(graph: Graph, match: Match, shape: tuple[int, ...]) -> tuple[list[Node], str]:
