@@ -11,7 +11,6 @@ import pytest
 from dvk.config import Config
 from dvk.pipelines import report
 from dvk.pipelines.report import graph, units
-from dvk.pipelines.report.style import CSS
 from dvk.records import Episode, Graph, Node, Status, Turn
 from dvk.runs import RunFolder
 from tests.pipelines.pages import FAILED, NOTHING, Page, write
@@ -242,8 +241,9 @@ def test_contrast_of_text_in_both_palettes() -> None:
         )
         return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
+    css = (Path(report.__file__).parent / "pages" / "style.css").read_text(encoding="utf-8")
     palettes = [
-        dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", block)) for block in CSS.split("@media")[:2]
+        dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", block)) for block in css.split("@media")[:2]
     ]
     for palette in palettes:
         for name in ("ink", "soft", "accent", "wrong", "quiet", *"cksnd"):
@@ -365,3 +365,25 @@ def test_only_the_policy_sees_feedback(tmp_path: Path) -> None:
 )
 def test_numbers_for_people(shown: str, wanted: str) -> None:
     assert shown == wanted
+
+
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    evil = "\"><img src=x onerror='alert(1)'></title></style>{{ 7 * 7 }}{% raw %}\x1b[31m\u202e"
+    task = TASK.model_copy(update={"name": evil, "entry": evil, "source": f"# {evil}\n"})
+    made = [
+        one.model_copy(
+            update={"candidate": one.candidate.model_copy(update={"title": evil, "proposer": evil})}
+        )
+        for one in turns()
+        if one.candidate
+    ]
+    summary = SUMMARY | {
+        "groups": [evil],
+        "profile": [{"name": evil, "share": 0.5, "ms": 1.0}],
+        "shapes": [],
+    }
+    page, _ = write(tmp_path, episode(made, task), summary, BEST, command_line=evil)
+    tags = {tag for tag, _ in page.elements}
+    assert not tags & {"img", "script"} and [tag for tag, _ in page.elements].count("style") == 1
+    assert not any(name.startswith("on") for _, attributes in page.elements for name in attributes)
+    assert "{{ 7 * 7 }}" in page.text and "\x1b" not in page.text and "\u202e" not in page.text

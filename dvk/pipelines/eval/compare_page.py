@@ -9,9 +9,9 @@ from typing import Any
 from dvk.pipelines.eval.page import profile
 from dvk.pipelines.eval.rows import EvalRow, best_of, outcome, same_timing_kind
 from dvk.pipelines.report.chart import Scale
-from dvk.pipelines.report.curves import Curves, Series, figure
+from dvk.pipelines.report.curves import Curves, Series
 from dvk.pipelines.report.markup import Markup, el, join
-from dvk.pipelines.report.pieces import document, footer, headers, table
+from dvk.pipelines.report.templates import render as render_page
 from dvk.pipelines.report.units import many, show_share
 from dvk.records import show_ratio
 from dvk.runs import MANIFEST, RunFolder
@@ -40,18 +40,23 @@ def render(
     """The whole document."""
     gap = found["differences"]["fast_1"]
     title = f"fast_1 {shown('fast_1', gap)} on {many(found['num_shared'], 'task')}"
+    runs = [side["run"] for side in (found["first"], found["second"])]
     names = [side["policy"] or side["run"] for side in (found["first"], found["second"])]
-    over = [
-        el("p", f"{letter} ", el("code", name), f" · {side['run']}", class_="over")
-        for letter, name, side in zip("AB", names, (found["first"], found["second"]), strict=True)
-    ]
-    return document(
-        f"{names[1]} against {names[0]}: {title}",
-        el("header", over, el("h1", f"B against A: {title}")),
-        _differences(found),
-        _curves(first, second),
-        _changes(found),
-        el("footer", footer(manifest)),
+    note = (
+        f"Differences paired by task, 95 % intervals over tasks. {many(found['num_only_first'], 'task')} only in A and "
+        f"{many(found['num_only_second'], 'task')} only in B are left out."
+    )
+    return render_page(
+        "comparison",
+        manifest,
+        title=f"{names[1]} against {names[0]}: {title}",
+        heading=f"B against A: {title}",
+        sides=list(zip("AB", names, runs, strict=True)),
+        notes=[note, *unlike(found)],
+        differences=_differences(found),
+        shares=_shares(first, second),
+        scatter=scatter(first, second),
+        changes=[*found["gained"], *reversed(found["lost"])],
     )
 
 
@@ -82,69 +87,36 @@ def unlike(found: Found) -> list[str]:
     ]
 
 
-def _differences(found: Found) -> Markup:
+def _differences(found: Found) -> list[tuple[str, list[str], str, str]]:
+    """Rows of the table: score, both values, the difference, and that in speed where both share a row."""
+    sides = (found["first"], found["second"])
     rows = []
     for name, gap in found["differences"].items():
         values = ["", ""]
         if name.startswith("fast_"):
-            values = [
-                show_share(found[side]["fast_p"][name.removeprefix("fast_")])
-                for side in ("first", "second")
-            ]
+            values = [show_share(side["fast_p"][name.removeprefix("fast_")]) for side in sides]
         elif name == "speedup":
-            values = [show_ratio(found[side]["geomean_kept"]) for side in ("first", "second")]
-        cells = [el("td", text, class_="num") for text in (*values, shown(name, gap))]
-        rows.append(
-            el(
-                "tr",
-                el(
-                    "th",
-                    name.replace("_", " ") if name == "faster_when_right" else name,
-                    scope="row",
-                ),
-                cells,
-            )
-        )
+            values = [show_ratio(side["geomean_kept"]) for side in sides]
+        label = name.replace("_", " ") if name == "faster_when_right" else name
+        rows.append((label, values, shown(name, gap), ""))
     for label, gaps in [
         ("best sample", found["best_of"]),
         ("over torch.compile", found["compile"]),
         *found["levels"].items(),
     ]:
         if gaps:
-            speed = el("small", shown("speedup", gaps["speedup"]))
-            cells = [
-                el("td"),
-                el("td"),
-                el("td", shown("fast_1", gaps["fast_1"]), speed, class_="num"),
-            ]
-            rows.append(el("tr", el("th", f"fast_1, {label}", scope="row"), cells))
-    said = (
-        f"Differences paired by task, 95 % intervals over tasks. {many(found['num_only_first'], 'task')} only in A and "
-        f"{many(found['num_only_second'], 'task')} only in B are left out."
-    )
-    heads = headers("Score", "A ", "B ", "B against A ")
-    told = [el("p", text) for text in (said, *unlike(found))]
-    return el("section", el("h2", "What differs"), told, table(heads, rows, "Differences"))
+            both = shown("fast_1", gaps["fast_1"]), shown("speedup", gaps["speedup"])
+            rows.append((f"fast_1, {label}", ["", ""], *both))
+    return rows
 
 
-def _curves(first: Sequence[EvalRow], second: Sequence[EvalRow]) -> Markup:
+def _shares(first: Sequence[EvalRow], second: Sequence[EvalRow]) -> Curves:
     lines = [
         Series(letter, profile([outcome(row, row.final) for row in rows]))
         for letter, rows in (("A", first), ("B", second))
     ]
-    curve = figure(
-        Curves(
-            "fast_p",
-            "Share of tasks right and more than p times as fast as eager, by p.",
-            lines,
-            share=True,
-        )
-    )
-    return el(
-        "section",
-        el("h2", "Task by task"),
-        el("div", curve, scatter(first, second), class_="curves"),
-    )
+    caption = "Share of tasks right and more than p times as fast as eager, by p."
+    return Curves("fast_p", caption, lines, share=True)
 
 
 def scatter(first: Sequence[EvalRow], second: Sequence[EvalRow]) -> Markup | None:
@@ -193,30 +165,3 @@ def scatter(first: Sequence[EvalRow], second: Sequence[EvalRow]) -> Markup | Non
     )
     said = "Speedup over eager of the best sample: A to the right, B upwards, tasks that both solved. Above the line B is faster."
     return el("figure", el("h3", "Tasks that both solved"), drawn, el("figcaption", said))
-
-
-def _changes(found: Found) -> Markup | None:
-    rows = [
-        el(
-            "tr",
-            el("th", el("code", one["task"]), scope="row"),
-            el("td", _speedup(one["first"]), class_="num"),
-            el("td", _speedup(one["second"]), class_="num"),
-            el("td", show_ratio(one["ratio"]), class_="num"),
-        )
-        for one in [*found["gained"], *reversed(found["lost"])]
-    ]
-    if not rows:
-        return None
-    said = "Changes of what a user would get, who keeps the original where nothing is faster."
-    heads = headers("Task", "A ", "B ", "Change ")
-    return el(
-        "section",
-        el("h2", "What changed most"),
-        el("p", said),
-        table(heads, rows, "Tasks that changed most"),
-    )
-
-
-def _speedup(value: float | None) -> str:
-    return show_ratio(value) if value is not None else "–"

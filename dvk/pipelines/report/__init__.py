@@ -1,12 +1,11 @@
 """`report.html` and `report.md`: the results of `dvk optimize`, for people.
 
-    story.py     records → the report's content     page.py      HTML
-    attempts.py  the judged candidates             style.py     its CSS
-    graph.py     the reference's operators, bytes  markup.py    elements that escape
-    code.py      source text, coloured             chart.py     the search as SVG
-    units.py     numbers for people                markdown.py  the same for terminals
-    spending.py  proposers and costs               pieces.py    building blocks of pages
-    curves.py    figures over steps as SVG, for `dvk train`
+    story.py     records → the report's content    page.py       HTML
+    attempts.py  the judged candidates             templates.py  what all pages share; pages/ has the templates
+    graph.py     the reference's operators, bytes  markup.py     elements that escape, for SVG and code
+    code.py      source text, coloured             chart.py      the search as SVG
+    units.py     numbers for people                markdown.py   the same for terminals
+    spending.py  proposers and costs               curves.py     figures over steps as SVG
 
 It only reads: nothing is measured, run or decided here, and torch is not imported.
 """

@@ -59,13 +59,6 @@ class Curves:
         return [one for one in self.series if one.points]
 
 
-def figure(curves: Curves) -> Markup | None:
-    """A chart with its title and caption; None if there is nothing to draw."""
-    if not curves.drawn:
-        return None
-    return el("figure", el("h3", curves.title), draw(curves), el("figcaption", curves.caption))
-
-
 def scales(curves: Curves) -> tuple[Scale, Scale]:
     """Steps → x and values → y."""
     steps = [step for one in curves.drawn for step, _ in one.points]

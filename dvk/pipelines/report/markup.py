@@ -20,6 +20,10 @@ VOID = {"meta", "br", "hr"}
 class Markup(str):
     """Text that is markup already."""
 
+    def __html__(self) -> str:
+        """Tell Jinja that this needs no escaping."""
+        return self
+
 
 Child: TypeAlias = "str | int | None | Iterable[Child]"
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from dvk.pipelines.metrics import FILE
-from dvk.pipelines.report.curves import Curves, Series, figure, show
-from dvk.pipelines.report.markup import Markup, el
-from dvk.pipelines.report.pieces import document, folded, footer, headers, region, table
-from dvk.pipelines.report.units import many, show_s
+from dvk.pipelines.report.curves import Curves, Series, show
+from dvk.pipelines.report.templates import render as render_page
+from dvk.pipelines.report.units import many
 from dvk.pipelines.train import comparing, validations
 from dvk.pipelines.train.charts import CHARTS, STAGES
 from dvk.pipelines.train.comparing import PolicyOutcomes
@@ -43,20 +43,20 @@ def render(rows: Sequence[Row], arms: Sequence[PolicyOutcomes], manifest: Mappin
         manifest: run.json.
     """
     steps = max((int(row["step"]) for row in rows), default=0)
-    title = f"{many(steps, 'step')} of training"
-    sections = []
-    for heading, charts in curve_groups(rows):
-        drawn = [drawing for one in charts if (drawing := figure(one)) is not None]
-        if drawn:
-            sections.append(el("section", el("h2", heading), el("div", drawn, class_="curves")))
-    return document(
-        f"{manifest.get('name', 'train')}: {title}",
-        _header(title, rows, manifest),
-        _validation(arms),
-        sections,
-        _figures(rows),
-        _reproduce(manifest),
-        el("footer", footer(manifest)),
+    heading = f"{many(steps, 'step')} of training"
+    return render_page(
+        "training",
+        manifest,
+        title=f"{manifest.get('name', 'train')}: {heading}",
+        heading=heading,
+        seconds=[
+            sum(row.get(f"{stage}_s", 0.0) for stage in STAGES) for row in rows if "play_s" in row
+        ],
+        validation=comparing.table(comparing.compared([arm for arm in arms if arm.outcomes]))
+        if arms
+        else None,
+        groups=curve_groups(rows),
+        figures=_figures(rows),
     )
 
 
@@ -106,81 +106,12 @@ def _finite(value: Any) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 
-def _header(title: str, rows: Sequence[Row], manifest: Mapping[str, Any]) -> Markup:
-    seconds = [
-        sum(row.get(f"{stage}_s", 0.0) for stage in STAGES) for row in rows if "play_s" in row
-    ]
-    told = (
-        [
-            f"{show_s(sum(seconds))} in all, {show_s(sorted(seconds)[len(seconds) // 2])} a step (median)."
-        ]
-        if seconds
-        else []
-    )
-    return el(
-        "header",
-        el(
-            "p",
-            el("code", str(manifest.get("name", ""))),
-            f" · {manifest.get('machine', '')}",
-            class_="over",
-        ),
-        el("h1", title),
-        [el("p", text) for text in told],
-    )
-
-
-def _validation(arms: Sequence[PolicyOutcomes]) -> Markup | None:
-    if not arms:
-        return None
-    head, *lines = comparing.table(comparing.compared([arm for arm in arms if arm.outcomes]))
-    rows = [
-        el(
-            "tr",
-            el("th", line[0], scope="row"),
-            [el("td", cell, class_="num") for cell in line[1:]],
-        )
-        for line in lines
-    ]
-    said = "Greedy, one turn, on tasks that are never trained on. 95 % intervals over tasks; differences are paired."
-    return el(
-        "section",
-        el("h2", "Before and after"),
-        el("p", said),
-        table(
-            headers(head[0] or "Policy", *(f"{name} " for name in head[1:])),
-            rows,
-            "Validation before and after",
-        ),
-    )
-
-
-def _figures(rows: Sequence[Row]) -> Markup | None:
-    names = sorted({name for row in rows for name in row if name != "step"})
+def _figures(rows: Sequence[Row]) -> list[list[str]]:
+    """Name, first, least, mean, most and last value of every figure."""
     lines = []
-    for name in names:
-        points = series_of(rows, name)
-        if points:
-            values = [value for _, value in points]
-            cells = (values[0], min(values), sum(values) / len(values), max(values), values[-1])
-            lines.append(
-                el(
-                    "tr",
-                    el("th", el("code", name), scope="row"),
-                    [el("td", show(cell), class_="num") for cell in cells],
-                )
-            )
-    if not lines:
-        return None
-    heads = headers("Figure", "First ", "Least ", "Mean ", "Most ", "Last ")
-    return el("section", el("h2", "All figures"), table(heads, lines, "All figures"))
-
-
-def _reproduce(manifest: Mapping[str, Any]) -> Markup:
-    parts = [
-        el("h3", "Command"),
-        el("pre", el("code", str(manifest.get("argv", ""))), **region("Command line")),
-    ]
-    if manifest.get("config"):
-        parts.append(folded("All settings", json.dumps(manifest["config"], indent=2)))
-    return el("section", el("h2", "Reproduce"), parts)
+    for name in sorted({name for row in rows for name in row if name != "step"}):
+        values = [value for _, value in series_of(rows, name)]
+        if values:
+            cells = (values[0], min(values), fmean(values), max(values), values[-1])
+            lines.append([name, *map(show, cells)])
+    return lines
