@@ -433,12 +433,12 @@ class Verdict(Record):
     seconds: float = Field(0.0, description="Wall clock the judge spent.")
     stages_s: dict[str, float] = Field(
         default_factory=dict,
-        description="Of it, by stage: setup, record, compile, check, time, queue …",
+        description="Seconds by stage: setup, record, compile, check, time, queue …",
     )
     log: str = Field("", description="The last part of what the candidate printed.")
     traceback: str = Field(
         "",
-        description="Of an exception inside dvk that ended the work on the task; empty otherwise.",
+        description="Traceback of an exception inside dvk that ended the work on the task; empty otherwise.",
     )
 
     @property

@@ -164,4 +164,4 @@ def _sentence(timing: Timing, outcome: Outcome) -> str:
         return told
     if 1 + claim.margin > MOST_MARGIN:
         return f"{told}, and the reference against itself was off by too much for a claim"
-    return f"{told}; at this noise it must be above {show_ratio(1 + claim.margin)} for certain"
+    return f"{told}; at this noise the interval must lie above {show_ratio(1 + claim.margin)}"

@@ -522,3 +522,29 @@ def test_no_test_imports_from_another_test() -> None:
         and any(alias.name.startswith("test_") for alias in node.names)
     ]
     assert wrong == []
+
+
+IDIOM = re.compile(
+    r"\b(nobody|whoever|somebody|at hand|(go|goes|gone) on with|manieth|who asks|(is|are|was|were) told)\b"
+    r"|\bbeside (the|a|an|it|its|this|each|others?|another)\b"
+    r"|\b(an?|no) (\w+ )?\w+ of (its|their|his|our) own\b",
+    re.IGNORECASE,
+)
+"""Phrases that read as translated; `only`, `no caller`, `resume`, `gets`, `next to` and `its own` say the same."""
+
+
+def test_prose_is_plain() -> None:
+    texts = [
+        *(path for path in FILES if path.name != "phrases.py"),  # nano was trained on those words
+        *sorted(PACKAGE.rglob("*.md")),
+        TOP / "README.md",
+        TOP / "CHANGELOG.md",
+    ]
+    wrong = [
+        f"{path}:{number}: {found.group()}"
+        for path in texts
+        if "_data" not in path.parts
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if (found := IDIOM.search(line))
+    ]
+    assert wrong == []

@@ -221,7 +221,7 @@ class EpisodeRunner:
             self._next(conversation)
 
     def on_crash(self, crash: Crashed) -> None:
-        """End the episode after an exception: conversations that have not ended are left out, but for one that records it."""
+        """End the episode after an exception: conversations that have not ended are left out, except one that records it."""
         self._failed, self.ready, self.num_open = True, [], 0
         self._talks = [conversation for conversation in self._talks if conversation.ended]
         rollout = sum(conversation.key.role == "policy" for conversation in self._talks)

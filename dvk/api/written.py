@@ -52,7 +52,7 @@ _dvk_held: dict = {}
 
 
 def _dvk_read(name):
-    """What a file beside this one holds; read again each time but for the inputs."""
+    """The contents of a file next to this one; read again each time, except inputs."""
     import io
     import pickle
 

@@ -159,7 +159,7 @@ def fit(
     config: Conf = None,
     settings: Settings = None,
 ) -> None:
-    """Train on what was kept, or on all that was collected; a killed fit goes on from its last checkpoint."""
+    """Train on what was kept, or on all that was collected; a killed fit resumes from its last checkpoint."""
     run(
         ("fit",),
         out,

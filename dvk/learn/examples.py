@@ -79,7 +79,7 @@ class Example(Record):
     lo: float | None = Field(None, gt=0, description="Lower end of the speedup's 95 % interval.")
     round_speedups: tuple[float | None, ...] = Field(
         (),
-        description="Of every turn, oldest first; null where it was not correct; empty where that is not known of every one.",
+        description="One per turn, oldest first; null if it was not correct; empty unless it is known for every turn.",
     )
     parent: str | None = Field(
         None, description="Id of the example whose code this one improves on."

@@ -114,7 +114,7 @@ def _isolation(gpu: bool) -> dict[str, Any]:
         result[kind] = {"layers": layers, "open": lacking.missing_layers(layers)}
     references = lacking.references_sentence()
     if references is None and gpu and (failed := lending.fails(PROBE_LIMITS)) is not None:
-        references = f"references that others send to `dvk serve` for a GPU can read this user's files: CUDA fails shut in ({failed})"
+        references = f"references that others send to `dvk serve` for a GPU can read this user's files: CUDA fails sandboxed ({failed})"
     result["machine"] = {"open": [text for text in (lacking.memory_sentence(), references) if text]}
     return result
 

@@ -13,7 +13,7 @@
 
 The front matter is not YAML: a value is the rest of its line, lists are `[a, b]`, `recipe` and
 `relations` may be left out, and nothing is guessed. `render(parse(text)) == text` for text in this very
-form, and `parse(render(skill))` is `skill` but for provenance and evidence, which Markdown does not carry.
+form, and `parse(render(skill))` is `skill` except provenance and evidence, which Markdown does not carry.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ LEARNED = "learned"
 
 
 def to_row(skill: Skill) -> dict[str, Any]:
-    """The columns of `skill` but for `id` and `created_at`."""
+    """The columns of `skill` except `id` and `created_at`."""
     row: dict[str, Any] = {}
     for field, value in skill.model_dump(mode="json").items():
         row[field] = json.dumps(value, ensure_ascii=False) if field in _JSON else value

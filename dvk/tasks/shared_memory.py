@@ -14,7 +14,7 @@ from dvk.errors import TaskError
 from dvk.tasks.trees import Named
 
 MOST_BYTES = 256 << 20
-"""Of a storage whose bytes are looked at one by one; parts of a larger one are taken to overlap."""
+"""Largest storage whose bytes are compared one by one; parts of a larger one count as overlapping."""
 
 
 def check_shared(names: tuple[str, ...], shared: Sequence[tuple[str, str]], entry: str) -> None:

@@ -3,7 +3,7 @@
     python -m tests.benchmarks.profile_arms data/tasks/large/development runs/eval-... --out arms.jsonl
 
 One line a task: milliseconds of each arm (median of calls by CUDA events) and its kernels (name, calls, microseconds).
-A task runs in a process of its own; processes of one GPU take turns at timing.
+Each task runs in its own process; processes of one GPU take turns at timing.
 """
 
 from __future__ import annotations

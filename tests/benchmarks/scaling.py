@@ -6,7 +6,7 @@
 
 A process of the run has a GPU that generates and learns, and one thread that asks the model for a batch of answers, makes a candidate
 of each and submits it (`agents.rollout.generate_turns`). Judges sit on all GPUs; a process has its share of them. A seat prepares a
-candidate beside the others and times it alone on its GPU (`dvk.device_lock`); its first of a task costs it the reference. A
+candidate while the others do and times it alone on its GPU (`dvk.device_lock`); its first of a task costs it the reference. A
 conversation goes on when its verdict is there. At the end all processes wait for the last, exchange what they played, each works
 through all of it, learns its share and reduces its gradients (`pipelines.train`). Four layouts:
 

@@ -19,7 +19,7 @@ SOURCE = model("return 2 * x", "[torch.randn(8)]")
 
 
 class Runner:
-    """A runner that computes 2x here; its calls take as long as it is told."""
+    """A runner that computes 2x here; its calls take a given time."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ Clock = Callable[[int, Candidate, str], float]
 
 
 class Killed(BaseException):
-    """Nobody catches it."""
+    """Not caught anywhere."""
 
 
 class Made:

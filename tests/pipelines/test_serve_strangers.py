@@ -197,7 +197,7 @@ def test_a_server_says_where_a_gpu_cannot_be_shut_in(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(backends, "default_device", lambda: "cuda")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     config, why = enclosed(CONFIG)
-    assert not config.limits.enclose_gpu and "is not shut in" in (why or "")
+    assert not config.limits.enclose_gpu and "is not sandboxed" in (why or "")
     monkeypatch.setattr(backends, "default_device", lambda: "cpu")
     assert enclosed(CONFIG) == (CONFIG, None)
 

@@ -168,7 +168,7 @@ def deleted_files_closed(channel):
 
 
 def hidden_folder(channel):
-    """Nobody may look into it but root."""
+    """Only root may look into it."""
     os.mkdir("hidden")
     inside = os.open("hidden", os.O_PATH | os.O_DIRECTORY)
     files = [

@@ -1,6 +1,6 @@
 """Inline blocks of forward(), which torch.export keeps as nested graphs, into the graph around them.
 
-`torch.no_grad()` and its kin change nothing without gradients. `torch.autocast(enabled=False)` leaves operators unchanged. Under an enabled
+`torch.no_grad()` and others change nothing without gradients. `torch.autocast(enabled=False)` leaves operators unchanged. Under an enabled
 autocast every operator runs on fake tensors with autocast on and off: a cast that occurs only when it is on becomes a separate operator
 `to`.
 """

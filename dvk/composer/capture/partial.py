@@ -176,7 +176,7 @@ class _Search:
         self.untried = [CallSite(path) for path in _children(call.model)]
 
     def attempt(self, trace: Trace, *, whole: bool) -> tuple[Any, ...]:
-        """What `trace` makes, as one value: of the module as it is where `whole`; nothing where a run shows more to leave to PyTorch."""
+        """Return the result of `trace`, of the module as it is if `whole`; empty if a run shows more to leave to PyTorch."""
         if whole:
             return (trace(None),)
         with self.installed():

@@ -60,7 +60,7 @@ def _function(
     gpu_cost: int = COST,
     bound: Literal["none", "unit"] = "none",
 ) -> Primitive:
-    """A function of libm with the same name in CUDA; Triton has a function of its own or of `device_functions`."""
+    """A function of libm with the same name in CUDA; Triton has another name for it or takes it from `device_functions`."""
     places = ", ".join(f"{{{n}}}" for n in range(arity))
     return Primitive(
         name,

@@ -426,7 +426,7 @@ class CandidateEvaluation:
         return {**timed, **found, "coverage": self._covered()}
 
     def _plan_timed(self, rounds: int, limit_s: float, profile: bool) -> Findings:
-        """Its launches, replayed beside the reference's by the player."""
+        """Time its launches and the reference's, both replayed by the player."""
         self.runner.ask("prepare")
         with self._timing():
             samples, outputs = self.timer.time_pair(

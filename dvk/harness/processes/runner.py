@@ -5,7 +5,7 @@ are either checked from outside (outputs, clock stamps) or can only count agains
 run in the same program, so that both sides of a comparison have the same overhead.
 
 Orders (JSON frames): build, weights, inputs, prepare, call, tensors, board, export, rounds. Inside
-`rounds` single bytes: p prepare, and let go what was returned last (h: hold it until the next h; g: garbage, too) → r
+`rounds` single bytes: p prepare, and release what was returned last (h: hold it until the next h; g: garbage, too) → r
 ready; the call begins when its number stands in the control page (the runner spins for it, a few µs) →
 d done (or e and a frame: it raised); c copy to the board (b: what is held) → k copied; x leave.
 """

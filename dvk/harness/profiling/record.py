@@ -30,7 +30,7 @@ class KernelTime(Record):
     device_ms: float = Field(
         ge=0, description="Milliseconds on the device a call, all launches together."
     )
-    share: float = Field(ge=0, le=1, description="Of the device time of a call.")
+    share: float = Field(ge=0, le=1, description="Share of the device time of a call.")
     registers: int | None = Field(None, description="A thread.")
     spill_bytes: int | None = Field(
         None, description="A thread: registers that did not fit and live in memory."
@@ -93,7 +93,7 @@ class Profile(Record):
         description="Share of device time in the candidate's own kernels; null when the device did nothing.",
     )
     kernels: tuple[KernelTime, ...] = Field((), description="By device time, longest first.")
-    num_multiprocessors: int | None = Field(None, description="Of the GPU.")
+    num_multiprocessors: int | None = Field(None, description="Multiprocessors of the GPU.")
     num_bytes: float | None = Field(
         None, description="Inputs, weights and outputs, once each: what a call has to move."
     )

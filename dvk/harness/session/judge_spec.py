@@ -78,7 +78,7 @@ class Judge(Protocol):
         """End all processes; they are started again when needed."""
 
     def switch_task(self, task: Task) -> None:
-        """Go on with another task."""
+        """Continue with another task."""
 
     def judge(
         self,

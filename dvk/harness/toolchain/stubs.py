@@ -4,7 +4,7 @@ With its first kernel Triton has gcc build `cuda_utils`, and up to 3.8 a launche
 candidate's process, whose cache is private. Their texts come from Triton and not from the candidate, so trusted code can make
 the same ones: a runner that is about to build asks (`ask_through`, by Triton's own hook), the parent answers from its store
 (`Stubs`), and what is not in there is built by a trusted child if, and only if, the text is what Triton itself writes
-(`dvk.harness.toolchain.stub_builder`). Anything else is built by the runner, as ever. Bytes travel over the line: nobody but
+(`dvk.harness.toolchain.stub_builder`). Anything else is built by the runner, as usual. Bytes travel over the line: only
 the parent writes to the store, and the parent writes to no other folder.
 """
 

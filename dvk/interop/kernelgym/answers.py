@@ -49,7 +49,7 @@ def result_of(
         verdict: the judge's verdict.
         over: the speedup's baseline; None is eager.
         whole: put the whole verdict under `metadata.dvk`.
-        detect: call a right candidate whose profile has no kernel of its own a decoy, as KernelGYM does. One that leaves a part of
+        detect: call a right candidate whose profile has none of its own kernels a decoy, as KernelGYM does. One that leaves a part of
             the work to PyTorch is not; coverage gives the share.
     """
     idle = detect and launches_none(verdict)

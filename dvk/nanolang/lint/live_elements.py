@@ -1,4 +1,4 @@
-"""Elements of a tensor that the graph's results depend on, for certain.
+"""Elements of a tensor that the graph's results depend on in every case.
 
 Element indices are followed through views, through pointwise operators as they broadcast, and up to a result, or to an operator that mixes
 all its inputs and whose own result matters in full. Only operators named here are followed; elements that reach others may not be needed.

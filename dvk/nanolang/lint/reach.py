@@ -1,6 +1,6 @@
 """Find out-of-bounds accesses and mismatched blocks of Triton kernels in one abstract execution, without a compiler.
 
-The first and the last program run for certain, as does one between them (the last ones may have nothing left to do), and the first and the
+The first and the last program always run, as does one between them (the last ones may have nothing left to do), and the first and the
 last step of a nonempty loop. Their out-of-bounds loads and stores, and blocks that do not broadcast, are errors; unknown values
 (`lanes.py`) are ignored, as is a kernel with a kind of statement that is not supported here.
 """

@@ -31,7 +31,7 @@ class EvalMeasurement(Record):
     lo: float | None = Field(None, description="Lower end of its 95 % interval.")
     over: dict[str, float] = Field(
         default_factory=dict,
-        description="Of each other baseline that was timed: its time / candidate time.",
+        description="Each other baseline that was timed: its time / candidate time.",
     )
     over_lo: dict[str, float] = Field(
         default_factory=dict, description="Lower ends of their 95 % intervals."
@@ -90,7 +90,9 @@ class EvalRow(Record):
     again: EvalMeasurement | None = Field(
         None, description="The winner's second time; null where it was not taken."
     )
-    status: str = Field("", description="Of the winner, or of the last turn when none is right.")
+    status: str = Field(
+        "", description="Status of the winner, or of the last turn if none is right."
+    )
     error: str | None = Field(
         None, description="Why there is no right candidate; null when there is one."
     )

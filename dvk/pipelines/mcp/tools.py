@@ -78,7 +78,7 @@ def add_judging(server: MCPServer, library: Path | None) -> None:
             bool, Field(description="Refuse candidates that leave the computing to PyTorch.")
         ] = False,
     ) -> dict[str, Any]:
-        """Compile, check and time candidate kernels against a reference, in processes that are shut in.
+        """Compile, check and time candidate kernels against a reference, in sandboxed processes.
 
         Each verdict has a status (ok, rejected, compile_error, launch_error, mismatch, timeout, cheat, broken_task), what was wrong, and
         where it is ok the speedup over eager PyTorch with its 95 % interval.

@@ -65,7 +65,7 @@ def provenance(manifest: Mapping[str, Any]) -> str:
 
 
 def _safe(value: Any) -> Any:
-    """What a template writes for a value; Jinja escapes it unless it is markup."""
+    """Return the text that a template writes for a value; Jinja escapes it unless it is markup."""
     if value is None:
         return ""
     return value if hasattr(value, "__html__") else plain(str(value))

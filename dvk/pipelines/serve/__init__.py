@@ -137,7 +137,7 @@ def enclosed(config: Config) -> tuple[Config, str | None]:
     limits = config.limits.model_copy(update={"enclose_gpu": False})
     return config.model_copy(
         update={"limits": limits}
-    ), f"on a GPU the process that judges is not shut in ({failed})"
+    ), f"on a GPU the process that judges is not sandboxed ({failed})"
 
 
 def bound(host: str, port: int) -> socket.socket:

@@ -40,7 +40,7 @@ def compared(arms: Sequence[PolicyOutcomes]) -> list[dict[str, Any]]:
     """A row an arm: its scores, and their differences from the first arm.
 
     Returns:
-        name, remark, steps, seeds, num_tasks, num_tries; `scores` and, but for the first arm, `differences`: by name
+        name, remark, steps, seeds, num_tasks, num_tries; `scores` and, except for the first arm, `differences`: by name
         (fast_1, fast_1.2, fast_1.5, speedup) value, lo and hi. A speedup is the geometric mean with the original kept where
         nothing is faster, its difference a ratio; null if nothing was measured.
     """

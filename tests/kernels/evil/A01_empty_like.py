@@ -1,4 +1,5 @@
-"""Returns memory that nobody wrote and hopes to be handed the block of the reference's result. Poison, and no result nearby, stop it."""
+"""Returns memory that was never written and hopes to be handed the block of the reference's result.
+Poison, and no result nearby, stop it."""
 # case: reference=affine device=any backend=cpp expect=refused
 
 import torch

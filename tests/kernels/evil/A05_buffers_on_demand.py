@@ -1,4 +1,4 @@
-"""Puts off the running covariance until somebody asks for the buffers, which nobody does while the clock runs. Buffers belong to
+"""Puts off the running covariance until the buffers are read, which does not happen while the clock runs. Buffers belong to
 what a timed call must have done."""
 # case: reference=drifting_covariance device=any backend=cpp expect=unflattered
 

@@ -1,4 +1,4 @@
-"""Right but for one cache line of zeros at a place drawn anew each call. Comparing every element of every call stops it."""
+"""Right but for one cache line of zeros at a place drawn again in each call. Comparing every element of every call stops it."""
 # case: reference=affine device=any backend=cpp expect=refused
 
 import random

@@ -1,4 +1,4 @@
-"""Takes the call that its constructor makes on inputs of its own for the only one there will be. Fresh values stop it."""
+"""Takes the call that its constructor makes on its own inputs for the only one there will be. Fresh values stop it."""
 # case: reference=linear device=any backend=cpp expect=refused
 
 import torch

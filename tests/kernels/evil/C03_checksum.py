@@ -1,4 +1,4 @@
-"""Remembers results by sums over all bits of the inputs: never wrong, only useful to who asks twice. Fresh values stop it."""
+"""Remembers results by sums over all bits of the inputs: never wrong, useful only for repeated inputs. Fresh values stop it."""
 # case: reference=deep_matmul device=any backend=cpp expect=unflattered
 
 import torch

@@ -1,5 +1,5 @@
-"""Computes on a stream of its own that nothing waits for, so that the stop event of the caller's stream fires at once.
-Whoever waits for the whole device before the clock stops, and reads the output then, is not fooled."""
+"""Computes on its own stream that nothing waits for, so that the stop event of the caller's stream fires at once.
+A judge that waits for the whole device before it stops the clock, and then reads the output, is not fooled."""
 # case: reference=tanh_chain device=cuda backend=cuda expect=unflattered
 
 import torch

@@ -1,4 +1,4 @@
-"""Returns a tensor with memory whose subclass computes when somebody first asks for its address, its bytes or its values.
+"""Returns a tensor with memory whose subclass computes at the first read of its address, its bytes or its values.
 Asking for the address belongs to the call: the clock runs until the output has been read."""
 # case: reference=rows_softmax device=any backend=cpp expect=unflattered
 

@@ -1,4 +1,4 @@
-"""Returns memory that may not be read and computes in the SIGSEGV handler of whoever reads it first.
+"""Returns memory that may not be read and computes in the SIGSEGV handler of its first reader.
 A read from another process finds no such pages, and a read in this one belongs to the call."""
 # case: reference=rows_softmax device=cpu backend=cpp expect=unflattered
 

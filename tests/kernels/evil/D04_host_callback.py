@@ -1,4 +1,4 @@
-"""Puts a host callback that sleeps before its kernels on a stream of its own, so that any event recorded now comes first.
+"""Puts a host callback that sleeps before its kernels on its own stream, so that any event recorded now comes first.
 A wait for the whole device, or a plan that holds kernels and no host nodes, stops it."""
 # case: reference=tanh_chain device=cuda backend=cuda expect=unflattered
 

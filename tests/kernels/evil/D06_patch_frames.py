@@ -1,4 +1,4 @@
-"""Walks up the stack of its caller and puts a clock of its own in place of the caller's, local variables included.
+"""Walks up the stack of its caller and puts its own clock in place of the caller's, local variables included.
 The caller in this process is believed nothing: the judge's clock runs elsewhere."""
 # case: reference=rows_softmax device=cpu backend=cpp expect=unflattered
 

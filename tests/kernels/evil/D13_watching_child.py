@@ -1,4 +1,4 @@
-"""A forked process in a session of its own, which a stop of the candidate's group does not reach, watches the lent memory and
+"""A forked process in its own session, which a stop of the candidate's group does not reach, watches the lent memory and
 computes before the call. While it is not called nothing of a candidate runs, or nothing may leave its group."""
 # case: reference=rows_softmax device=cpu backend=cpp expect=unflattered
 

@@ -1,4 +1,4 @@
-"""Leaves one process in a session of its own that takes part of a core while others are timed: too little to look like sabotage,
+"""Leaves one process in its own session that takes part of a core while others are timed: too little to look like sabotage,
 enough for a tenth. While another arm is timed no process of a candidate runs."""
 # case: reference=rows_softmax device=cpu backend=cpp expect=unflattered
 

@@ -1,4 +1,4 @@
-"""Before it returns it starts kernels on a stream of its own that keep the GPU busy during the reference's turn.
+"""Before it returns it starts kernels on its own stream that keep the GPU busy during the reference's turn.
 The device must be idle before any arm is timed, and what keeps it busy is the candidate's time."""
 # case: reference=tanh_chain device=cuda backend=cuda expect=unflattered
 

@@ -1,4 +1,4 @@
-"""Measures how long a read of its own memory takes: after a flush of the caches it is being timed, and idles.
+"""Measures how long a read of its memory takes: after a flush of the caches it is being timed, and idles.
 Every timed call is checked like every other."""
 # case: reference=rows_softmax device=cpu backend=cpp expect=unflattered
 

@@ -1,4 +1,4 @@
-"""Writes the address of an older, right-looking output over what its judge is told. All outputs are compared with fresh ones."""
+"""Writes the address of an older, right-looking output over the address that it reports. All outputs are compared with fresh ones."""
 # case: reference=matmul device=cpu backend=cpp expect=refused
 
 import sys

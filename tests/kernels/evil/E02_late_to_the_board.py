@@ -1,4 +1,4 @@
-"""Finds the tensor that outputs are copied to and fills it from a stream of its own after the bell. What it says at the bell counts."""
+"""Finds the tensor that outputs are copied to and fills it from its own stream after the bell. What it says at the bell counts."""
 # case: reference=matmul device=cuda backend=cpp expect=refused
 
 import gc

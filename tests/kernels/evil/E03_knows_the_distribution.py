@@ -1,4 +1,4 @@
-"""Reads get_inputs from a loaded module and answers with the mean output over draws of its own. Values that differ stop it."""
+"""Reads get_inputs from a loaded module and answers with the mean output over its own draws. Values that differ stop it."""
 # case: reference=mean_rows device=any backend=cpp expect=refused
 
 import sys

@@ -1,4 +1,4 @@
-"""The matrix product hides in the operator `@` and only the cheap epilogue is a kernel of its own.
+"""The matrix product hides in the operator `@` and only the cheap epilogue is its own kernel.
 Most of the time is spent in the library, and the share of the time is what counts."""
 # case: reference=linear_relu device=cpu backend=cpp expect=refused require_kernels=yes
 

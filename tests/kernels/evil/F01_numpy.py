@@ -1,5 +1,5 @@
-"""Lets another library than torch do the work, on the same memory. What is no kernel of its own earns no coverage,
-whoever wrote it."""
+"""Lets another library than torch do the work, on the same memory. Only its own kernels earn coverage,
+whichever library it is."""
 # case: reference=row_energy device=cpu backend=cpp expect=refused require_kernels=yes
 
 import numpy as np

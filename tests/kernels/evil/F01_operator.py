@@ -1,4 +1,4 @@
-"""One torch operator under another name; under --require-kernels, the work must be done by kernels of its own."""
+"""One torch operator under another name; under --require-kernels, the work must be done by its own kernels."""
 # case: reference=rows_softmax device=any backend=cpp expect=refused require_kernels=yes
 
 import torch

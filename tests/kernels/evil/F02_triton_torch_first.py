@@ -1,4 +1,4 @@
-"""Lets torch do it and has a kernel of its own for when torch is not there, as when somebody looks whether it is needed.
+"""Lets torch do it and has its own kernel for when torch is not there, as in a check whether it is needed.
 What is timed has to be what was shown: torch is not there in timed calls either."""
 # case: reference=rows_softmax device=cuda backend=triton expect=refused require_kernels=yes
 

@@ -1,4 +1,4 @@
-"""A kernel of its own copies what torch computed: it runs in every call and decides nothing.
+"""Its own kernel copies what torch computed: it runs in every call and decides nothing.
 Its share of the time is small, and a call counts as covered by time and not by launches."""
 # case: reference=linear_relu device=cpu backend=cpp expect=refused require_kernels=yes
 

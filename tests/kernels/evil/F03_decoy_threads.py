@@ -1,4 +1,4 @@
-"""Lets numpy do the work and has threads of its own spin in code of its own meanwhile, in its first timed series only, where a
+"""Lets numpy do the work and has its own threads spin in its own code meanwhile, in its first timed series only, where a
 look at its threads would be taken. What is seen must be seen in the calls that are timed, and by processor time that was needed."""
 # case: reference=row_energy device=cpu backend=cpp expect=refused require_kernels=yes
 

@@ -43,11 +43,11 @@ linear = compiled()
 
 
 def copied():
-    """A BLAS of somebody else's as a file of its own."""
-    beside = os.path.join(os.path.dirname(os.path.dirname(numpy.__file__)), "numpy.libs")
-    (found,) = glob.glob(os.path.join(beside, "libscipy_openblas*.so"))
+    """Another project's BLAS, copied to a separate file."""
+    libraries = os.path.join(os.path.dirname(os.path.dirname(numpy.__file__)), "numpy.libs")
+    (found,) = glob.glob(os.path.join(libraries, "libscipy_openblas*.so"))
     folder = tempfile.mkdtemp()
-    for other in glob.glob(os.path.join(beside, "*")):
+    for other in glob.glob(os.path.join(libraries, "*")):
         shutil.copy(other, folder)
     return os.path.join(folder, os.path.basename(found)).encode()
 

@@ -1,4 +1,4 @@
-"""Calls cuBLAS through ctypes: no torch operator is dispatched. Kernels are told apart by their identity on the device,
+"""Calls cuBLAS through ctypes: no torch operator is dispatched. Kernels are distinguished by their identity on the device,
 and a library's are not the candidate's."""
 # case: reference=linear_relu device=cuda backend=cuda expect=refused require_kernels=yes
 

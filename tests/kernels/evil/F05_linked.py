@@ -1,5 +1,5 @@
 """Its own C++ is a shell around the BLAS in torch's library, found with dlsym: the symbol is its own, the time is not.
-Whose code runs is told by where the time is spent or by what the library takes from others."""
+Whose code runs is decided by where the time is spent or by what the library takes from others."""
 # case: reference=few_rows_linear device=cpu backend=cpp expect=refused require_kernels=yes
 
 import ctypes

@@ -1,4 +1,4 @@
-"""Brings a compiled library as text, from wherever, and has nothing of its own to compile. Under --require-kernels a kernel
+"""Brings a compiled library as text, from wherever, and has no source to compile. Under --require-kernels a kernel
 must come out of a compiler from the candidate's source."""
 # case: reference=rows_softmax device=cpu backend=cpp expect=refused require_kernels=yes
 

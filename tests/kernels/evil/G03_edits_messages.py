@@ -1,4 +1,4 @@
-"""Stands between its process and whoever listens: JSON that leaves it says ok, and times in it are a twentieth.
+"""Stands between its process and its listener: JSON that leaves it says ok, and times in it are a twentieth.
 What a runner says is not believed; values and times come from what the judge reads and stamps."""
 # case: reference=rows_softmax device=any backend=cpp expect=refused
 

@@ -1,4 +1,4 @@
-"""Writes a verdict of its own, in every framing it can think of, to every socket and pipe it has, and ends its process.
+"""Writes its own verdict, in every framing it can think of, to every socket and pipe it has, and ends its process.
 The runner has no verdict to send: the judge makes it from memory that it reads by itself."""
 # case: reference=rows_softmax device=any backend=cpp expect=refused
 

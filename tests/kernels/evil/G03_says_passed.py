@@ -1,5 +1,5 @@
 """Prints the words that other harnesses look for, on both outputs, and returns zeros.
-What a candidate prints is kept for people and read by nobody."""
+What a candidate prints is kept for people and never parsed."""
 # case: reference=rows_softmax device=any backend=cpp expect=refused
 
 import json

@@ -1,4 +1,4 @@
-"""Zeroes the memory that weights are handed over in, once it has its own copy, so that whoever is given them next is wrong: the
+"""Zeroes the memory that weights are handed over in, once it has its own copy, so that the next process that is given them is wrong: the
 reference's arms and rivals. Weights are lent read-only, or as a copy for each."""
 # case: reference=few_rows_linear device=any backend=cpp expect=unflattered
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn as nn
 
 NAMES = ("sitecustomize", "usercustomize", "dvk", "wire", "compare", "dvk-redteam-G07")
-TEXT = "import time\n_real = time.sleep\n# shadow of dvk-redteam-G07: would slow whoever imports it\n"
+TEXT = "import time\n_real = time.sleep\n# shadow of dvk-redteam-G07: would slow its importer\n"
 
 
 def folders():
@@ -21,7 +21,7 @@ def folders():
 
 
 for folder in folders():
-    # Outside its own folder only the marker: this is somebody's machine.
+    # Outside its own folder only the marker: this is a real machine.
     own = os.path.realpath(folder).startswith(os.path.realpath(tempfile.gettempdir()))
     for name in NAMES if own else NAMES[-1:]:
         try:

@@ -1,4 +1,4 @@
-"""Leaves compiled bytecode beside the sources of dvk and torch, which the next process would load instead of them.
+"""Leaves compiled bytecode next to the sources of dvk and torch, which the next process would load instead of them.
 A candidate may read those folders but not write to them."""
 # case: reference=rows_softmax device=any backend=cpp expect=unflattered
 
@@ -19,7 +19,7 @@ def folders():
 
 
 for folder in folders():
-    try:  # a marker only, where an attacker would put his code: this is somebody's machine
+    try:  # a marker only, where an attacker would put his code: this is a real machine
         with open(os.path.join(folder, "dvk-redteam-G10.pyc"), "x") as file:
             file.write("a candidate wrote this\n")
     except OSError:

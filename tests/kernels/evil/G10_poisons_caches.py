@@ -16,7 +16,7 @@ FOLDERS += [os.path.join(HOME, *parts) for parts in ((".cache",), (".cache", "dv
 FOLDERS += ["/tmp/torchinductor_" + os.environ.get("USER", "root"), os.path.join(sys.prefix, "lib"), os.path.dirname(torch.__file__)]
 
 for folder in filter(os.path.isdir, FOLDERS):
-    try:  # a marker only, where an attacker would put his code: this is somebody's machine
+    try:  # a marker only, where an attacker would put his code: this is a real machine
         with open(os.path.join(folder, "dvk-redteam-G10"), "x") as file:
             file.write("a candidate wrote this\n")
     except OSError:

@@ -1,4 +1,4 @@
-"""Fills its folder with small files and large ones, and is right only if nobody stops it before two gigabytes.
+"""Fills its folder with small files and large ones, and is right only if it is not stopped before two gigabytes.
 What one candidate may write is limited, in sum and not only by file."""
 # case: reference=rows_softmax device=any backend=cpp expect=refused
 

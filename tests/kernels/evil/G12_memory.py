@@ -1,4 +1,4 @@
-"""Takes memory, in this process and in children, until somebody stops it.
+"""Takes memory, in this process and in children, until it is stopped.
 The sandbox counts the memory of the whole tree and ends it."""
 # case: reference=rows_softmax device=any backend=cpp expect=refused
 

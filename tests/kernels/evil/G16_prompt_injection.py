@@ -1,4 +1,4 @@
-"""Tells whoever reads it that it has been verified, and returns zeros.
+"""Tells every reader that it has been verified, and returns zeros.
 No language model is on the way to a verdict."""
 # case: reference=rows_softmax device=any backend=cpp expect=refused
 

@@ -1,4 +1,4 @@
-"""Leaves its CUDA context with an error that sticks, for whoever uses the context next.
+"""Leaves its CUDA context with an error that sticks, for the next user of the context.
 A context belongs to one candidate and ends with it."""
 # case: reference=rows_softmax device=cuda backend=cuda expect=refused
 

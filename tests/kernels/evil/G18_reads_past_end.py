@@ -1,4 +1,4 @@
-"""Reads whole vectors past the end of its input, which is in somebody else's memory, to do without a tail loop.
+"""Reads whole vectors past the end of its input, which is foreign memory, to do without a tail loop.
 Inputs end where a page ends, and the next page may not be read."""
 # case: reference=row_energy device=cpu backend=cpp expect=refused
 

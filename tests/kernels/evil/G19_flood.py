@@ -1,4 +1,4 @@
-"""Prints hundreds of megabytes on both outputs to fill the disk or the parser of whoever keeps them.
+"""Prints hundreds of megabytes on both outputs to fill the disk or the parser of the process that keeps them.
 The parent keeps a short tail and drops the rest."""
 # case: reference=rows_softmax device=any backend=cpp expect=unflattered
 

@@ -1,5 +1,5 @@
-"""Returns pages that do not exist yet and have the kernel ask it (userfaultfd) for each page that somebody reads, so that
-even a read from another process finds the right values. Whoever times must read all, or refuse such memory."""
+"""Returns pages that do not exist yet and have the kernel ask it (userfaultfd) for each page that is read, so that
+even a read from another process finds the right values. The timing must read all of it, or refuse such memory."""
 # case: reference=rows_softmax device=cpu backend=cpp expect=unflattered
 
 import ctypes

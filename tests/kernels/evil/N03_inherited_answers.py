@@ -1,5 +1,5 @@
 """Keeps answers by content in a System V segment that outlives its process, for the fresh processes of a claim that are given
-the same stock of draws. An IPC namespace of its own, or draws of its own, for every process stop it."""
+the same stock of draws. Separate IPC namespaces, or separate draws, for every process stop it."""
 # case: reference=row_energy device=cpu backend=cpp expect=unflattered tier=claim
 
 import ctypes

@@ -1,4 +1,4 @@
-"""Returns a tensor whose class says it has 2^124 elements at stride -1, so that whoever sizes a buffer by it fails.
+"""Returns a tensor whose class says it has 2^124 elements at stride -1, so that a reader that sizes a buffer by it fails.
 A claim about layout is compared with the reference's before anything is allocated or read."""
 # case: reference=rows_softmax device=any backend=cpp expect=refused
 

@@ -1,5 +1,5 @@
 """Sends open files with every byte of an endless message on its judge's sockets, until the judge has no descriptor left for its
-next candidate. Descriptors that nobody asked for are not taken or are closed at once."""
+next candidate. Unsolicited descriptors are not taken or are closed at once."""
 # case: reference=rows_softmax device=any backend=cpp expect=unflattered
 
 import array

@@ -1,5 +1,5 @@
 """Returns at once and does its work from a profiling hook, while the caller's own code runs between reading the clock and
-telling that the call is done. What passes until the judge is told is the candidate's time."""
+telling that the call is done. What passes until the judge knows is the candidate's time."""
 # case: reference=rows_softmax device=any backend=cpp expect=unflattered
 
 import sys

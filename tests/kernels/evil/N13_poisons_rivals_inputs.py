@@ -1,4 +1,4 @@
-"""Leaves a process of a session of its own that fills the lent inputs, which all arms share, with denormal numbers whenever it is
+"""Leaves a process in its own session that fills the lent inputs, which all arms share, with denormal numbers whenever it is
 not the candidate's turn: arithmetic on them is slow. Rivals' inputs are not lent to it, and no process of its runs then."""
 # case: reference=gelu_affine device=cpu backend=cpp expect=unflattered twin=G05_in_place_on_its_own
 

@@ -1,4 +1,4 @@
-"""Has the kernel send it SIGCONT every 0.3 ms by a timer of its own, so that it is never stopped for long, and works ahead in a
+"""Has the kernel send it SIGCONT every 0.3 ms by its own timer, so that it is never stopped for long, and works ahead in a
 thread when its inputs are laid out. Who is stopped must use no processor time, or may have no such timers."""
 # case: reference=rows_softmax device=cpu backend=cpp expect=unflattered twin=D16_sleeping_pool
 

@@ -1,4 +1,4 @@
-"""Has its numbers drawn while the runner seeds the generators, before the clock starts. Seeds are told when the call may begin, and
+"""Has its numbers drawn while the runner seeds the generators, before the clock starts. Seeds are sent when the call may begin, and
 what is done between that and the clock is charged."""
 # case: reference=dropout device=cpu backend=cpp expect=unflattered
 

@@ -1,4 +1,5 @@
-"""Leaves out the costly number beside its tensor whenever it is timed. Results that are no tensors, compared in every call, stop it."""
+"""Leaves out the costly number that it returns with its tensor whenever it is timed.
+Results that are no tensors, compared in every call, stop it."""
 # case: reference=number_beside device=any backend=cpp expect=refused
 
 import gc

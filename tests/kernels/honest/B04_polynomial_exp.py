@@ -1,4 +1,4 @@
-"""A softmax with an exponential of its own: argument reduced, seven terms, good to two units in the last place."""
+"""A softmax with its own exponential: argument reduced, seven terms, good to two units in the last place."""
 # case: reference=attention_weights device=cpu backend=cpp expect=ok
 
 import ctypes

@@ -1,4 +1,4 @@
-"""Keeps argument lists by the address of the input; what lies there is read anew each call."""
+"""Keeps argument lists by the address of the input; what lies there is read again in each call."""
 # case: reference=affine device=cpu backend=cpp expect=ok
 
 import ctypes

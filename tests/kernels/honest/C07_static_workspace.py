@@ -1,4 +1,4 @@
-"""Keeps scratch memory in a static of its library; what is in it is written anew each call."""
+"""Keeps scratch memory in a static of its library; what is in it is written again in each call."""
 # case: reference=attention_weights device=cpu backend=cpp expect=ok
 
 import ctypes

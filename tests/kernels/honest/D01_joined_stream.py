@@ -1,4 +1,4 @@
-"""Works on a stream of its own that waits for the caller's, and has the caller's wait for it."""
+"""Works on its own stream that waits for the caller's, and has the caller's wait for it."""
 # case: reference=tanh_chain device=cuda backend=cuda expect=ok
 
 import torch

@@ -1,4 +1,4 @@
-"""Splits the rows among threads of its own and joins them before it returns."""
+"""Splits the rows among its own threads and joins them before it returns."""
 # case: reference=rows_softmax device=cpu backend=cpp expect=ok
 
 import ctypes

@@ -1,4 +1,4 @@
-"""Decorates its own functions and hangs hooks on itself; nobody else's are touched."""
+"""Decorates its own functions and hangs hooks on itself; no others are touched."""
 # case: reference=gelu_affine device=any backend=cpp expect=ok
 
 import functools

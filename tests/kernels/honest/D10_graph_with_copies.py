@@ -1,4 +1,4 @@
-"""Captures a CUDA graph on buffers of its own, by shape, and copies each call's inputs in and its result out."""
+"""Captures a CUDA graph on its own buffers, by shape, and copies each call's inputs in and its result out."""
 # case: reference=tanh_chain device=cuda backend=cuda expect=ok
 
 import torch

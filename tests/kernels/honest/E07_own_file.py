@@ -1,4 +1,4 @@
-"""Writes a tuning result to a file of its own in its temporary folder and reads it back."""
+"""Writes a tuning result to its own file in its temporary folder and reads it back."""
 # case: reference=attention_weights device=any backend=cpp expect=ok
 
 import json

@@ -1,4 +1,4 @@
-"""Includes the compiler's own headers and a header that it wrote beside its source."""
+"""Includes the compiler's own headers and a header that it wrote next to its source."""
 # case: reference=affine device=cpu backend=cpp expect=ok
 
 import ctypes

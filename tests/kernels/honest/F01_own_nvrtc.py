@@ -1,4 +1,4 @@
-"""One CUDA kernel of its own, compiled at load, does all of it; torch only allocates."""
+"""Its own CUDA kernel, compiled at load, does all of it; torch only allocates."""
 # case: reference=gelu_affine device=cuda backend=cuda expect=ok require_kernels=yes
 
 import torch

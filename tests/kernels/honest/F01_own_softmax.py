@@ -1,4 +1,4 @@
-"""One kernel of its own does all of it; torch only allocates."""
+"""Its own kernel does all of it; torch only allocates."""
 # case: reference=rows_softmax device=cpu backend=cpp expect=ok require_kernels=yes
 
 import ctypes

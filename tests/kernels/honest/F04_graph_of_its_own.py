@@ -1,4 +1,4 @@
-"""Captures a kernel of its own in a CUDA graph, by shape, and copies each call's inputs in and its result out."""
+"""Captures its own kernel in a CUDA graph, by shape, and copies each call's inputs in and its result out."""
 # case: reference=gelu_affine device=cuda backend=cuda expect=ok require_kernels=yes
 
 import torch

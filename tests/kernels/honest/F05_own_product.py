@@ -1,4 +1,4 @@
-"""A matrix product of its own for few rows: each thread takes rows of the weight."""
+"""Its own matrix product for few rows: each thread takes rows of the weight."""
 # case: reference=few_rows_linear device=cpu backend=cpp expect=ok require_kernels=yes
 
 import ctypes

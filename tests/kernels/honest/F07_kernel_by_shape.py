@@ -1,4 +1,4 @@
-"""Chooses among three kernels of its own by the width."""
+"""Chooses among its three kernels by the width."""
 # case: reference=rows_softmax device=cpu backend=cpp expect=ok require_kernels=yes
 
 import ctypes

@@ -1,4 +1,4 @@
-"""Defines a class `Model` of its own and calls it, since nobody else's is there."""
+"""Defines its own class `Model` and calls it, since no other one is there."""
 # case: reference=linear_relu device=any backend=cpp expect=ok
 
 import torch

@@ -1,4 +1,4 @@
-"""Ends with sys.exit where it is run as a program, which it is not here, and handles SystemExit of its own."""
+"""Ends with sys.exit where it is run as a program, which it is not here, and handles its own SystemExit."""
 # case: reference=rows_softmax device=any backend=cpp expect=ok
 
 import sys

@@ -1,4 +1,4 @@
-"""Works in place, in memory of its own."""
+"""Works in place, in its own memory."""
 # case: reference=gelu_affine device=any backend=cpp expect=ok
 
 import torch

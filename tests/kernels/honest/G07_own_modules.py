@@ -1,4 +1,4 @@
-"""Writes a module into a folder of its own, imports it from there and registers it under a name of its own."""
+"""Writes a module into its own folder, imports it from there and registers it under its own name."""
 # case: reference=gelu_affine device=any backend=cpp expect=ok
 
 import importlib.util

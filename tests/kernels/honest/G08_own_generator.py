@@ -1,4 +1,4 @@
-"""Draws from a generator of its own, for the order in which it takes blocks of rows."""
+"""Draws from its own generator, for the order in which it takes blocks of rows."""
 # case: reference=rows_softmax device=any backend=cpp expect=ok
 
 import torch

@@ -1,4 +1,4 @@
-"""Gives its compiler an environment of its own and leaves this process's as it is."""
+"""Gives its compiler its own environment and leaves this process's as it is."""
 # case: reference=rows_softmax device=cpu backend=cpp expect=ok
 
 import ctypes

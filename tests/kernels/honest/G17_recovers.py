@@ -1,4 +1,4 @@
-"""Asks for more shared memory than there is, is refused, which harms nobody, and goes on with less."""
+"""Asks for more shared memory than there is, is refused, which does no harm, and continues with less."""
 # case: reference=gelu_affine device=cuda backend=cuda expect=ok
 
 import torch

@@ -1,4 +1,4 @@
-"""Keeps a workspace in a memfd of its own, written and read within the call."""
+"""Keeps a workspace in its own memfd, written and read within the call."""
 # case: reference=row_energy device=cpu backend=cpp expect=ok
 
 import mmap

@@ -1,4 +1,4 @@
-"""Has a handler for a signal of its own and sends it to itself."""
+"""Has a handler for its own signal and sends it to itself."""
 # case: reference=rows_softmax device=any backend=cpp expect=ok
 
 import os

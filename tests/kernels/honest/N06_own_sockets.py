@@ -1,4 +1,4 @@
-"""Hands work to a thread of its own over a pair of sockets and waits for the answer."""
+"""Hands work to its own thread over a pair of sockets and waits for the answer."""
 # case: reference=rows_softmax device=cpu backend=cpp expect=ok
 
 import os

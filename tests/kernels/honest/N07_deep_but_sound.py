@@ -1,4 +1,4 @@
-"""Uses deep recursion and large numbers of its own, and closes the files it opens."""
+"""Uses deep recursion and large numbers, and closes the files it opens."""
 # case: reference=rows_softmax device=any backend=cpp expect=ok
 
 import json

@@ -1,4 +1,4 @@
-"""One pass of its own over a thousand numbers, where most of a call is the way in and out."""
+"""Its own pass over a thousand numbers, where most of a call is the way in and out."""
 # case: reference=tiny_affine device=cpu backend=cpp expect=ok
 
 import ctypes

@@ -1,4 +1,4 @@
-"""Keeps memory for its answers, and writes over what nobody holds any more, as an allocator does."""
+"""Keeps memory for its answers, and writes over what is no longer referenced, as an allocator does."""
 # case: reference=rows_softmax device=any backend=cpp expect=ok
 
 import torch

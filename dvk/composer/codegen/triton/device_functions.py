@@ -56,7 +56,7 @@ def dvk_tan(x):
 @triton.jit
 def dvk_atan2(y, x):
     a, b = tl.abs(x), tl.abs(y)
-    # Of two infinities or two zeros the quotient would be NaN.
+    # The quotient of two infinities or two zeros would be NaN.
     t = tl.where(a == b, tl.where(a == 0.0, 0.0, 1.0), b / a)
     r = dvk_atan(t)
     back = x.to(tl.int32, bitcast=True) < 0
@@ -68,7 +68,7 @@ def dvk_atan2(y, x):
 @triton.jit
 def dvk_atan2_f64(y, x):
     a, b = tl.abs(x), tl.abs(y)
-    # Of two infinities or two zeros the quotient would be NaN.
+    # The quotient of two infinities or two zeros would be NaN.
     t = tl.where(a == b, tl.where(a == 0.0, 0.0, 1.0), b / a)
     r = dvk_atan_f64(t)
     back = x.to(tl.int64, bitcast=True) < 0
