@@ -97,6 +97,8 @@ def test_the_wheel_holds_what_it_should(wheel: Path) -> None:
         name for name in names if "__pycache__" in name or name.endswith((".pyc", ".so", ".db"))
     ]
     assert any(name.endswith("licenses/LICENSE") for name in names)
+    pages = (TOP / "dvk" / "pipelines" / "report" / "pages").iterdir()
+    assert {path.relative_to(TOP).as_posix() for path in pages} <= set(names)
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"dvk"}
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from types import MappingProxyType
 
+from dvk.agents.turns import speedup
 from dvk.errors import DvkError
 from dvk.learn import credit
 from dvk.learn.assign import REASONS
@@ -49,7 +50,7 @@ def episode_figures(
                 rewards[f"reward_turn_{number}"].append(turn.reward)
             found["right"] += _right(turn)
             for threshold in THRESHOLDS:
-                found[f"fast_{threshold:g}"] += _speed(turn) > threshold
+                found[f"fast_{threshold:g}"] += speedup(turn) > threshold
         if turn.verdict is not None and turn.candidate is not None:
             judged.setdefault((task_id, turn.candidate.id), turn.verdict.cached)
     for episode in episodes:
@@ -66,7 +67,7 @@ def episode_figures(
     }
     best = [
         max(
-            (_speed(turn) for trace in e.traces if trace.role == "policy" for turn in trace.turns),
+            (speedup(turn) for trace in e.traces if trace.role == "policy" for turn in trace.turns),
             default=0.0,
         )
         for e in episodes
@@ -167,11 +168,3 @@ def _entropy(row: Mapping[str, float | None]) -> float | None:
 
 def _right(turn: Turn) -> bool:
     return turn.verdict is not None and turn.verdict.status is Status.OK
-
-
-def _speed(turn: Turn) -> float:
-    return (
-        turn.verdict.timing.speedup.value
-        if turn.verdict is not None and turn.verdict.timing is not None
-        else 0.0
-    )
