@@ -26,6 +26,7 @@ LAYERS = {
     "crashes": 0.15,
     "speedups": 0.16,
     "stats": 0.17,
+    "aten": 0.18,
     "registry": 0.2,
     "config": 0.3,
     "resources": 0.35,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
+from dvk import aten
 from dvk.composer.codegen.base import codegen
 from dvk.composer.ir.effects import draws, is_step, is_view, shared, written
 from dvk.composer.ir.nodes import View
@@ -263,63 +264,6 @@ DSL_BY_BACKEND = {"triton": ("own_matmul",)}
 """Back end → recipes that its dialect can express after all; see `not_in_dsl`."""
 DECOMPOSING = ("recurrent_cells", "recurrent_sequences")
 """Recipes that decompose operators, so that other recipes apply to the parts."""
-REDUCING_OPERATORS = {
-    "sum",
-    "mean",
-    "amax",
-    "amin",
-    "max",
-    "min",
-    "prod",
-    "var",
-    "std",
-    "var_mean",
-    "std_mean",
-    "linalg_vector_norm",
-    "norm",
-    "pairwise_distance",
-    "binary_cross_entropy",
-    "softmax",
-    "log_softmax",
-    "_softmax",
-    "_log_softmax",
-    "logsumexp",
-    "layer_norm",
-    "rms_norm",
-    "group_norm",
-    "instance_norm",
-    "mse_loss",
-    "l1_loss",
-    "smooth_l1_loss",
-    "huber_loss",
-    "binary_cross_entropy_with_logits",
-    "kl_div",
-    "soft_margin_loss",
-    "cross_entropy_loss",
-    "nll_loss",
-    "nll_loss_nd",
-    "cosine_similarity",
-    "any",
-    "all",
-    "count_nonzero",
-    "nansum",
-    "nanmean",
-}
-PRODUCTS = {
-    "linear",
-    "matmul",
-    "mm",
-    "bmm",
-    "addmm",
-    "baddbmm",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "conv_transpose3d",
-    "convolution",
-}
 
 
 def applicable(
@@ -365,13 +309,13 @@ def applicable(
             "looped_row",
             "split_reduction",
         ):
-            if any(o in REDUCING_OPERATORS for o in operators):
+            if any(o in aten.REDUCING for o in operators):
                 result.append(recipe.name)
         elif recipe.name == "online_softmax":
             if any("softmax" in o or "cross_entropy" in o or o == "logsumexp" for o in operators):
                 result.append(recipe.name)
         elif recipe.name in ("fuse_epilogue", "inplace_epilogue"):
-            if any(o in PRODUCTS for o in operators) and fused:
+            if any(o in aten.LIBRARY for o in operators) and fused:
                 result.append(recipe.name)
         elif recipe.name == "huge_pages":
             if fused and any(
@@ -458,7 +402,7 @@ def allowed(graph: Graph, names: tuple[str, ...]) -> Callable[[Node], bool]:
     """Select the operators that may leave PyTorch under the chosen fusion recipes."""
     behind: set[str] = set()
     for node in graph.nodes:
-        if node.op.startswith("aten.") and node.op.split(".")[1] in PRODUCTS:
+        if node.op.startswith("aten.") and node.op.split(".")[1] in aten.LIBRARY:
             behind.add(node.name)
         elif any(isinstance(a, dict) and a.get("ref") in behind for a in node.args):
             behind.add(node.name)
@@ -467,7 +411,7 @@ def allowed(graph: Graph, names: tuple[str, ...]) -> Callable[[Node], bool]:
         operator = node.op.split(".")[1] if node.op.startswith("aten.") else node.op
         if is_view(node):
             return True
-        if operator in REDUCING_OPERATORS:
+        if operator in aten.REDUCING:
             return "fuse_rowwise" in names
         return (
             "fuse_pointwise" in names

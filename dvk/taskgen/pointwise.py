@@ -1,6 +1,6 @@
 """Operators of one tensor: their names, their spellings, and their effect on a number.
 
-Every spelling of an operator runs ATen operators of the same families (`split.FAMILIES`), so the spelling never decides the side of the
+Every spelling of an operator runs ATen operators of the same families (`aten.family`), so the spelling never decides the side of the
 split.
 """
 

@@ -14,6 +14,7 @@ from functools import cache
 from itertools import groupby
 from typing import Literal
 
+from dvk import aten
 from dvk.resources import resource
 
 Split = Literal["train", "heldout"]
@@ -22,112 +23,8 @@ HELD_OUT = {1: 0.25}
 """Share of keys held out, by length; a key of one operator is rare, so more of those are."""
 HELD_OUT_OTHERS = 0.1
 
-FAMILIES = {
-    "add": ("add", "sub", "rsub", "subtract"),
-    "mul": (
-        "mul",
-        "multiply",
-        "div",
-        "divide",
-        "true_divide",
-        "neg",
-        "negative",
-        "square",
-        "pow",
-        "reciprocal",
-    ),
-    "where": (
-        "where",
-        "masked_fill",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "eq",
-        "ne",
-        "logical_not",
-        "logical_and",
-        "logical_or",
-        "bitwise_not",
-        "bitwise_and",
-        "bitwise_or",
-    ),
-    "clamp": ("clamp", "clip", "clamp_min", "clamp_max", "hardtanh", "relu6"),
-    "sigmoid": ("sigmoid", "special_expit"),
-    "erf": ("erf", "special_erf"),
-    "prelu": ("prelu", "_prelu_kernel"),
-    "amax": ("amax", "max"),
-    "amin": ("amin", "min"),
-    "var": ("var", "std", "var_mean", "std_mean"),
-    "norm": ("norm", "linalg_vector_norm", "linalg_norm"),
-    "matmul": ("matmul", "mm", "bmm", "linear", "addmm", "baddbmm"),
-    "conv": ("conv1d", "conv2d", "conv3d", "convolution"),
-    "conv_transpose": ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
-    "pool": (
-        "max_pool1d",
-        "max_pool2d",
-        "max_pool3d",
-        "avg_pool1d",
-        "avg_pool2d",
-        "avg_pool3d",
-        "adaptive_avg_pool1d",
-        "adaptive_avg_pool2d",
-        "adaptive_avg_pool3d",
-    ),
-    "bce_logits": ("binary_cross_entropy_with_logits",),
-    "cross_entropy": ("cross_entropy_loss", "nll_loss", "nll_loss_nd"),
-}
-"""Family → ATen operators, for families with more than the operator of the same name."""
-FAMILY_OF = {operator: family for family, operators in FAMILIES.items() for operator in operators}
-
 SILENT = frozenset(
-    {
-        "view",
-        "reshape",
-        "flatten",
-        "unflatten",
-        "squeeze",
-        "unsqueeze",
-        "permute",
-        "transpose",
-        "t",
-        "expand",
-        "expand_as",
-        "select",
-        "slice",
-        "chunk",
-        "split",
-        "split_with_sizes",
-        "unbind",
-        "detach",
-        "detach_",
-        "alias",
-        "contiguous",
-        "numpy_T",
-        "mT",
-        "movedim",
-        "narrow",
-        "to",
-        "_to_copy",
-        "type_as",
-        "clone",
-        "getitem",
-        "dropout",
-        "lift_fresh_copy",
-        "lift_fresh",
-        "scalar_tensor",
-        "full",
-        "zeros",
-        "ones",
-        "_unsafe_view",
-        "_assert_tensor_metadata",
-        "full_like",
-        "zeros_like",
-        "ones_like",
-        "arange",
-        "identity",
-        "broadcast_tensors",
-    }
+    {"getitem", "identity", *(name for name in aten.OPERATORS if aten.family(name) is None)}
 )
 """Operators that change no value."""
 
@@ -142,7 +39,9 @@ def signature_of(operators: Iterable[str]) -> tuple[str, ...]:
     plain = (
         name if name.startswith("_") or not name.endswith("_") else name[:-1] for name in operators
     )
-    return collapsed(FAMILY_OF.get(name, name) for name in plain if name not in SILENT)
+    return collapsed(
+        family for name in plain if name not in SILENT and (family := aten.family(name)) is not None
+    )
 
 
 @cache

@@ -17,55 +17,15 @@ from typing import Any, Literal
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dvk import aten
 from dvk.tasks.trees import named_tensors
 
 Precision = Literal["fp64", "fp32", "tf32", "half", "exact"]
 
-_PRODUCTS = (
-    "mm",
-    "bmm",
-    "addmm",
-    "baddbmm",
-    "addbmm",
-    "linear",
-    "matmul",
-    "dot",
-    "mv",
-    "addmv",
-    "_scaled_dot_product",
-)
-_CONVOLUTIONS = ("convolution", "conv1d", "conv2d", "conv3d", "_cudnn_rnn", "cudnn_convolution")
+# cuDNN's names of convolutions and recurrent layers; composites call the others
+_CONVOLUTIONS = (*aten.of("convolution"), "_cudnn_rnn", "cudnn_convolution")
 # These move or reinterpret values without rounding.
-_MOVES = (
-    "_to_copy",
-    "to",
-    "clone",
-    "copy_",
-    "view",
-    "_unsafe_view",
-    "reshape",
-    "permute",
-    "transpose",
-    "t",
-    "expand",
-    "select",
-    "slice",
-    "unsqueeze",
-    "squeeze",
-    "cat",
-    "stack",
-    "detach",
-    "alias",
-    "index_select",
-    "gather",
-    "embedding",
-    "empty_like",
-    "empty",
-    "contiguous",
-    "split",
-    "unbind",
-    "as_strided",
-)
+_MOVES = aten.of(*aten.REARRANGING) | {"empty", "empty_like"}
 
 
 class PrecisionMode(TorchDispatchMode):
@@ -90,8 +50,8 @@ class PrecisionMode(TorchDispatchMode):
                 t.dtype for t in tensors if t.dtype.is_floating_point or t.dtype.is_complex
             }
         if any(t.is_cuda and t.dtype in (torch.float32, torch.complex64) for t in tensors):
-            self.products |= name in _PRODUCTS or name.startswith("_scaled_dot_product")
-            self.convolutions |= name.startswith(_CONVOLUTIONS) or name in ("_convolution",)
+            self.products |= name in aten.of("matmul") or name.startswith("_scaled_dot_product")
+            self.convolutions |= name.startswith(_CONVOLUTIONS)
         return result
 
 

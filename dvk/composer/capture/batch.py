@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
+from dvk import aten
 from dvk.composer.capture.export import (
     CannotCompose,
     CapturedGraph,
@@ -260,27 +261,7 @@ def _patched(device: str, *, attended: bool) -> Iterator[None]:
         FakeTensorMode.dispatch = dispatched  # type: ignore[method-assign]
 
 
-LAYOUT_DEPENDS = {
-    "batch_norm",
-    "instance_norm",
-    "group_norm",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "convolution",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "conv_transpose3d",
-    "max_pool1d",
-    "max_pool2d",
-    "max_pool3d",
-    "avg_pool1d",
-    "avg_pool2d",
-    "avg_pool3d",
-    "adaptive_avg_pool1d",
-    "adaptive_avg_pool2d",
-    "adaptive_avg_pool3d",
-}
+LAYOUT_DEPENDS = aten.having("channels")
 """Operators whose fake kernels guess the layout of a result from that of an operand."""
 
 

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dvk import crashes
+from dvk import aten, crashes
 from dvk.composer.capture.blame import one_line, operator_name, with_location
 from dvk.composer.capture.blocks import block_of
 from dvk.composer.capture.captured import CapturedGraph
@@ -257,15 +257,7 @@ def _no_checks() -> Iterator[None]:
         functions.gaussian_nll_loss = whole
 
 
-DECOMPOSED_FUNCTIONS = (
-    "triplet_margin_loss",
-    "cosine_embedding_loss",
-    "hinge_embedding_loss",
-    "margin_ranking_loss",
-    "poisson_nll_loss",
-    "outer",
-    "kron",
-)
+DECOMPOSED_FUNCTIONS = aten.having("decomposed")
 """Functions of torch made of composable operators; whole they would stay calls of up to a dozen kernels."""
 
 

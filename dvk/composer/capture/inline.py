@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dvk import aten
 from dvk.composer.capture.blame import with_location
 from dvk.composer.ir.errors import CannotCompose
 
-PRODUCTS = {"einsum", "tensordot", "inner", "multi_dot", "linalg_multi_dot", "chain_matmul"}
+AUTOCAST_INSIDE = aten.having("autocast_inside")
 """Composite operators that autocast affects only inside: their operands are cast."""
 
 
@@ -184,7 +185,10 @@ def _casts(node: Any, casting: list[tuple[Any, ...]]) -> dict[Any, torch.dtype]:
     low = next(
         (settings[1] for settings in reversed(casting) if settings[2]), None
     ) or torch.get_autocast_dtype(casting[-1][0])
-    for casts in (found, dict.fromkeys(operands, low) if node.target._opname in PRODUCTS else None):
+    for casts in (
+        found,
+        dict.fromkeys(operands, low) if node.target._opname in AUTOCAST_INSIDE else None,
+    ):
         if casts and _run(node, [], casts)[1] == wanted:
             return casts
     raise CannotCompose(f"{node.target} under autocast")

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from dvk import aten
 from dvk.composer.fusion.groups import FusionGroup, Partition, output_bases
 from dvk.composer.ir import steps, structures
 from dvk.composer.ir.affine import contiguous_strides
@@ -27,22 +28,6 @@ from dvk.composer.rewrites import cudnn
 from dvk.composer.runtime import sources as runtime_sources
 from dvk.records import Graph, Node
 
-FRESH = {
-    "linear",
-    "matmul",
-    "mm",
-    "bmm",
-    "addmm",
-    "baddbmm",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "conv_transpose3d",
-    "convolution",
-}
-"""Calls that return freshly allocated, unaliased tensors, so a kernel may overwrite the result."""
 RESERVED = {"self", "torch", "triton", "tl", "dvk_tensors"} | runtime_sources.texts().keys()
 """Names that the program itself uses."""
 KERNEL = re.compile(r"(run_)?k\d+\w*")
@@ -89,7 +74,7 @@ def inplace_pairs(
         if (
             buffer.steps
             or prim.kind != "extern"
-            or prim.op.removeprefix("aten.").split(".")[0] not in FRESH
+            or prim.op.removeprefix("aten.").split(".")[0] not in aten.LIBRARY
             or prim in outputs
         ):
             continue

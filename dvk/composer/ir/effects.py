@@ -15,39 +15,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from dvk import aten
 from dvk.records import Node
 
-UNDECLARED = frozenset(
-    {
-        "_unsafe_view",
-        "align_tensors",
-        "alpha_dropout",
-        "atleast_1d",
-        "atleast_2d",
-        "atleast_3d",
-        "broadcast_tensors",
-        "cartesian_prod",
-        "channel_shuffle",
-        "conj_physical",
-        "dropout",
-        "dsplit",
-        "einsum",
-        "feature_alpha_dropout",
-        "feature_dropout",
-        "histogramdd",
-        "hsplit",
-        "meshgrid",
-        "pixel_shuffle",
-        "pixel_unshuffle",
-        "sum_to_size",
-        "to_mkldnn",
-        "type_as",
-        "unsafe_chunk",
-        "unsafe_split",
-        "unsafe_split_with_sizes",
-        "vsplit",
-    }
-)
+UNDECLARED = aten.having("may_alias") | {"align_tensors"}
 """Operators without a declared alias whose result may be an operand, or a view of one."""
 OURS = frozenset({"getitem", "restrided"})
 """Operators outside PyTorch without a declared alias whose result may be an operand, or a view of one."""

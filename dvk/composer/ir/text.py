@@ -5,52 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from dvk import aten
 from dvk.composer.ir import steps
 from dvk.records import Node
 
-IN_TORCH = {
-    "matmul",
-    "mm",
-    "bmm",
-    "addmm",
-    "baddbmm",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "conv_transpose3d",
-    "batch_norm",
-    "dropout",
-    "embedding",
-    "cat",
-    "stack",
-    "cumsum",
-    "argmax",
-    "argmin",
-    "einsum",
-    "layer_norm",
-    "group_norm",
-    "instance_norm",
-    "relu",
-    "exp",
-    "log",
-    "sigmoid",
-    "tanh",
-    "softmax",
-    "log_softmax",
-    "max_pool1d",
-    "max_pool2d",
-    "max_pool3d",
-    "avg_pool1d",
-    "adaptive_avg_pool1d",
-    "flip",
-    "roll",
-    "outer",
-    "tril",
-    "triu",
-}
-"""ATen operators that `torch.NAME` takes with the same positional arguments, at a lower call cost than torch.ops."""
+IN_TORCH = aten.having("in_torch")
 
 
 def spelled(node: Node, name: Callable[[str], str]) -> str:

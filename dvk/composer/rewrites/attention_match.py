@@ -9,13 +9,14 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from dvk import aten
 from dvk.composer.ir.nodes import FLOATS
 from dvk.composer.lowering.pointwise import LARGEST
 from dvk.composer.rewrites.edit import drops_nothing, packet, ref
 from dvk.composer.rewrites.masks import Mask, number
 from dvk.records import Node
 
-RESHAPES = ("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "flatten", "unflatten")
+RESHAPES = aten.of("reshape")
 LEADS = 2
 """Leading dimensions that fused kernels take: batch and heads. If there are more, all but the first are heads."""
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from dvk.composer.ir import recurrence
 from dvk.composer.ir.affine import contiguous_strides
 from dvk.composer.ir.nodes import FLOATS
 from dvk.composer.lowering.dispatch import pinned
 from dvk.composer.rewrites.edit import packet, ref, split_outputs
 from dvk.records import Graph, Node
 
-GATES = {"rnn_tanh_cell": 1, "rnn_relu_cell": 1, "gru_cell": 3, "lstm_cell": 4}
+GATES = {f"{name}_cell": gates for name, gates in recurrence.GATES.items()}
 """Operator → number of gates, each of which has as many weight rows as the state has columns."""
 
 Value = dict[str, str]

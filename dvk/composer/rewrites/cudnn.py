@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dvk import aten
 from dvk.composer.ir.nodes import FLOATS
 from dvk.composer.lowering.dispatch import padded
 from dvk.composer.lowering.pooling import per_dim
 from dvk.records import Node
 
 RECIPE = "cudnn_benchmark"
-OPERATORS = {f"{name}{count}d": count for name in ("conv", "conv_transpose") for count in (1, 2, 3)}
+
 """Operator → spatial dimensions."""
 
 
@@ -21,7 +22,7 @@ def measured(node: Node, spelled: Callable[[object], str]) -> str | None:
         spelled: renders an operand.
     """
     operator = node.op.split(".")[1] if node.op.startswith("aten.") else ""
-    count = OPERATORS.get(operator, 0)
+    count = aten.CONVOLUTIONS.get(operator, 0)
     if (
         not count
         or node.kwargs

@@ -8,23 +8,13 @@ from __future__ import annotations
 
 import math
 
+from dvk import aten
 from dvk.composer.ir.nodes import FLOATS
 from dvk.composer.lowering.dispatch import pinned
 from dvk.composer.rewrites.edit import drops_nothing, packet, rebuilt, ref, returned_memory
 from dvk.records import Graph, Node
 
-IDEMPOTENT = {"abs", "floor", "ceil", "trunc", "round", "sign"}
 CASTS = ("to", "_to_copy", "float", "type_as")
-RANGES = {
-    "abs": (0.0, math.inf),
-    "exp": (0.0, math.inf),
-    "square": (0.0, math.inf),
-    "sqrt": (0.0, math.inf),
-    "softmax": (0.0, math.inf),
-    "sigmoid": (0.0, 1.0),
-    "hardsigmoid": (0.0, 1.0),
-}
-"""Bounds of floating-point results, except NaN."""
 HOLDS = {
     "bool": (
         "float16",
@@ -80,7 +70,7 @@ def rewrite(graph: Graph) -> Graph | None:
 
 def _changes_nothing(node: Node, before: Node) -> bool:
     name, rest = packet(node), list(node.args[1:])
-    if name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"):
+    if name in aten.of("dropout"):
         return drops_nothing(node)
     if name in ("mul", "div", "pow"):
         return (
@@ -93,7 +83,7 @@ def _changes_nothing(node: Node, before: Node) -> bool:
         return len(rest) == 1 and isinstance(rest[0], (int, float)) and rest[0] == 0
     if name in CASTS:
         return before.strides == node.strides
-    if name in IDEMPOTENT and packet(before) == name:
+    if name in aten.having("idempotent") and packet(before) == name:
         return before.kwargs == node.kwargs  # to so many decimals
     (low, high), within = _range(before), (0.0, math.inf) if name == "abs" else _clamp(node)
     return within is not None and within[0] <= low and high <= within[1]
@@ -104,11 +94,8 @@ def _range(node: Node) -> tuple[float, float]:
     clamp = _clamp(node)
     if clamp is not None:
         return min(clamp), clamp[1]  # if they are reversed every value is the upper one
-    return (
-        RANGES.get(packet(node), (-math.inf, math.inf))
-        if node.dtype in FLOATS
-        else (-math.inf, math.inf)
-    )
+    row = aten.OPERATORS.get(packet(node))
+    return row.bounds if row is not None and node.dtype in FLOATS else (-math.inf, math.inf)
 
 
 def _clamp(node: Node) -> tuple[float, float] | None:

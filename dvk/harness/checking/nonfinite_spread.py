@@ -19,22 +19,10 @@ from typing import Any, Literal
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dvk import aten
+
 Way = Literal["everywhere", "nowhere", "nonzero"]
 
-_FACTORS = {
-    "mm": (0, 1),
-    "bmm": (0, 1),
-    "mv": (0, 1),
-    "dot": (0, 1),
-    "addmm": (1, 2),
-    "baddbmm": (1, 2),
-    "addbmm": (1, 2),
-    "addmv": (1, 2),
-    "convolution": (0, 1),
-    "_convolution": (0, 1),
-    "linear": (0, 1),
-}
-"""Positions of the two operands that are multiplied."""
 _OTHERS = (
     "_scaled_dot_product",
     "scaled_dot_product",
@@ -78,7 +66,7 @@ class Spread(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = func._schema.name.partition("::")[2].rstrip("_")
-        factors = _FACTORS.get(name)
+        factors = aten.FACTORS.get(name)
         if factors is None and (not name.startswith(_OTHERS) or name == "linalg_vector_norm"):
             self.chooses |= self._multiplied and name in _CHOOSING
             return func(*args, **kwargs)

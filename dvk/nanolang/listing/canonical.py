@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dvk import aten
 from dvk.composer.lowering.views import parts
 from dvk.nanolang.listing.symbolic import packet
 from dvk.records import Node
 
-CUTS = frozenset({"chunk", "split", "split_with_sizes", "unbind"})
-"""Operators that return several slices of one tensor."""
 DIMS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(
         (
@@ -62,7 +61,7 @@ DIMS: dict[str, tuple[int, ...]] = {
 
 def is_split(node: Node) -> bool:
     """It returns slices, each of which is listed by itself."""
-    return packet(node) in CUTS
+    return packet(node) in aten.of("cut")
 
 
 def canonical(node: Node, nodes: Mapping[str, Node]) -> Node:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dvk import aten
 from dvk.composer import recipes
 from dvk.composer.algorithms import Schedule, algorithms, elements, name_of, numbers, usual
 from dvk.composer.capture.export import CapturedGraph
@@ -21,6 +22,7 @@ from dvk.composer.compose import Plan
 from dvk.composer.fusion.groups import FusionGroup
 from dvk.composer.ir.effects import is_view
 from dvk.composer.ir.nodes import FLOATS, View
+from dvk.composer.lowering import CODEGEN_RULES, matmul
 from dvk.nanolang.listing.symbolic import packet
 from dvk.nanolang.text.write import DEVICES, fused, written
 from dvk.records import BackendName
@@ -32,18 +34,7 @@ PHRASES = {
     "collapse_linear_reduction": "linear and sum collapsed",
 }
 """Recipe → phrase for a plan that has it."""
-MULTIPLYING = {
-    "linear",
-    "matmul",
-    "__matmul__",
-    "mm",
-    "bmm",
-    "mv",
-    "addmm",
-    "addmv",
-    "baddbmm",
-    "einsum",
-}
+MULTIPLYING = frozenset(name for name, rules in CODEGEN_RULES.items() if matmul.RECIPE in rules)
 """Operators that generated matmuls may replace."""
 MAX_PRODUCTS = 8
 """Maximum kernels with generated matmuls in a plan: each is a text of some thousand characters, and a model reads a few thousand tokens."""
@@ -190,7 +181,7 @@ def described(captured: CapturedGraph, plan: Plan, backend: BackendName) -> Plan
     }
     if not kernels:
         words.append("left to torch")
-    elif read & recipes.PRODUCTS and not in_place:
+    elif read & aten.LIBRARY and not in_place:
         words.append("epilogue separate")
     if any(k.family == "product" for k in fused(captured, plan.recipes, backend).ordered):
         words.append("own products")
@@ -202,7 +193,7 @@ def described(captured: CapturedGraph, plan: Plan, backend: BackendName) -> Plan
     if (
         kernels
         and "fuse_rowwise" not in plan.recipes
-        and any(o in recipes.REDUCING_OPERATORS for o in operators)
+        and any(o in aten.REDUCING for o in operators)
     ):
         words.append("reductions left to torch")
     tags = (*words, *(f"{name}: {', '.join(phrases)}" for name, phrases in kernels.items()))

@@ -9,13 +9,12 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from dvk import aten
 from dvk.harness.timing.roofline import Ceilings
 from dvk.records import Graph, Node, Task
 
 RATES = {"float16": "fp16", "bfloat16": "bf16"}
 """The key of `Ceilings.gflops` for a result's type; others are fp32, or tf32 if the task says so."""
-PRODUCTS = {"mm": (0, 1), "bmm": (0, 1), "matmul": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}
-"""Operator → places of the two matrices."""
 
 
 def flop_ms(graph: Graph | None, task: Task, ceilings: Ceilings | None) -> float | None:
@@ -50,13 +49,10 @@ def flops(node: Node, shapes: dict[str, tuple[int, ...] | None]) -> float:
             shapes.get(value["ref"]) if isinstance(value, dict) and set(value) == {"ref"} else None
         )
 
-    if name in PRODUCTS:
-        left = shape(PRODUCTS[name][0])
+    if name in aten.of("matmul") and name in aten.FACTORS:
+        left = shape(aten.FACTORS[name][0])
         return 2.0 * prod(node.shape) * left[-1] if node.shape is not None and left else 0.0
-    if name == "linear":
-        left = shape(0)
-        return 2.0 * prod(node.shape) * left[-1] if node.shape is not None and left else 0.0
-    if name in ("convolution", "conv1d", "conv2d", "conv3d", "_convolution"):
+    if name in aten.of("convolution") and "transpose" not in name:
         weight, given = shape(1), shape(0)
         transposed = name.endswith("convolution") and len(node.args) > 6 and node.args[6] is True
         positions = (

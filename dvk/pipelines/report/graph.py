@@ -11,15 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from dvk import aten
 from dvk.records import Graph, Node
 
 LEAVES = ("input", "param", "buffer", "const")
 
-VIEWS = frozenset(
-    "alias as_strided chunk detach diagonal expand expand_as flatten getitem lift_fresh movedim narrow numpy_T permute "
-    "reshape select slice split split_with_sizes squeeze swapaxes t transpose unbind unflatten unfold unsqueeze view "
-    "view_as _unsafe_view".split()
-)
+VIEWS = aten.of("view", "reshape", "cut") | {"getitem"}
 """Operators that only change a view of memory."""
 
 BITS = {
