@@ -262,7 +262,7 @@ NOT_IN_DSL = (
 """Recipes that the compact dialect cannot express, except as listed by back end."""
 DSL_BY_BACKEND = {"triton": ("own_matmul",)}
 """Back end → recipes that its dialect can express after all; see `not_in_dsl`."""
-DECOMPOSING = ("recurrent_cells", "recurrent_sequences")
+DECOMPOSING = ("recurrent_cells", "recurrent_sequences", "batch_norm_training")
 """Recipes that decompose operators, so that other recipes apply to the parts."""
 
 

@@ -272,12 +272,15 @@ def _column(kernel: Kernel) -> list[dict[str, Any]]:
         loops = [option for loop in loops for option in ({**loop, "online": True}, loop)]
     splits = []
     if length >= 128 and rows < 256 * NUM_SMS:
-        shares = ((64, 32, 8), (32, 64, 8), (128, 16, 8), (64, 32, 16), (128, 32, 4))
-        for xblock, rblock, programs in shares:
+        shares = ((64, 32, 8), (32, 64, 8), (128, 16, 8), (64, 32, 16), (128, 32, 4), (16, 128, 8))
+        most = _most_pieces(kernel)
+        for xblock, rblock, programs in shares if most < length else shares[:-1]:
             pieces = max(2, power(programs * NUM_SMS // max(-(-rows // xblock), 1)))
-            while pieces > 2 and pieces * rblock > length:
+            while pieces > 2 and (pieces * rblock > length or pieces > most):
                 pieces //= 2
             splits.append(_split(xblock, rblock, pieces, 8))
+        if most < length:  # the widest blocks that still keep all SMs busy
+            splits.sort(key=lambda s: s["splits"] * -(-rows // s["xblock"]) < 3 * NUM_SMS // 2)
     if found and rows * length <= SMALL:
         return [*found[:4], *splits[:3], *loops[:4]]
     if rows < 64 * NUM_SMS and length >= 1024 and splits:
@@ -291,6 +294,15 @@ def _column(kernel: Kernel) -> list[dict[str, Any]]:
         if single
         else [*found[:5], *loops, *splits[:2]]
     )
+
+
+def _most_pieces(kernel: Kernel) -> int:
+    """Slices of a row beyond which combining them costs more than it gains: where elements are computed from a row's value, each of
+    the programs that compute them combines all slices, which grows with their square.
+    """
+    if all(kernel.is_row_value(kernel.instrs[s.value]) for s in kernel.stores):
+        return kernel.row_length
+    return max(2, math.isqrt(kernel.row_length // 4))
 
 
 def _splits(kernel: Kernel, rows: int, length: int) -> list[dict[str, Any]]:
